@@ -1,7 +1,5 @@
 //! What is computed, as pure functions: statistics, arithmetic and the algorithms of the paper.
 
-#![warn(clippy::match_bool)]
-
 pub mod base; // files, workers, random streams: knows nothing of RL
 pub mod statistics; // intervals, tests, verdicts
 pub mod numerics; // arithmetic: exact, fast

@@ -103,9 +103,10 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
         seeds.extend(first..=last);
     }
     let distinct: BTreeSet<&u64> = seeds.iter().collect();
-    match distinct.len() == seeds.len() {
-        true => Ok(Seeds(seeds)),
-        false => Err("a seed stands there twice".to_string()),
+    if distinct.len() == seeds.len() {
+        Ok(Seeds(seeds))
+    } else {
+        Err("a seed stands there twice".to_string())
     }
 }
 
@@ -151,9 +152,10 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     let elsewhere = args.launcher.launcher != Launcher::Local;
     if args.dry_run {
         let jobs = jobs::jobs(&study, &grids)?;
-        return match elsewhere {
-            true => launcher::hand_over(&args.launcher, &study, &jobs, hand_over),
-            false => dry_run(args, &study, &sources, &jobs),
+        return if elsewhere {
+            launcher::hand_over(&args.launcher, &study, &jobs, hand_over)
+        } else {
+            dry_run(args, &study, &sources, &jobs)
         };
     }
     let interrupt = Interrupt::listen()?;

@@ -158,15 +158,16 @@ pub fn evidence(seeds: usize) -> String {
     let p = between::smallest_p(seeds, seeds);
     let effect = between::minimum_detectable_effect(1.0, seeds, seeds, alpha, power);
     let start = format!("with {seeds} seeds an arm the smallest p of a comparison is {p:.4}");
-    match p <= alpha && seeds >= between::FEWEST_RUNS && effect.is_finite() {
-        true => format!(
+    if p <= alpha && seeds >= between::FEWEST_RUNS && effect.is_finite() {
+        format!(
             "{start}; a difference of {effect:.1} standard deviations between training runs is found in \
              80 % of cases (p at most {alpha}, if it is the only comparison)"
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{start}: so few can show no difference and decide no gate; from {} seeds on they can",
             between::FEWEST_RUNS
-        ),
+        )
     }
 }
 

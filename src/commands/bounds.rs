@@ -49,16 +49,17 @@ pub fn held(flag: &str, samples: u64, prompts: u64, tokens: u64) -> Result<(), U
         (size_of::<(u64, u64)>() + size_of::<Request>() + size_of::<Response>()) as u128;
     let a_sample = u128::from(prompts) * (EACH + TOKEN * u128::from(tokens));
     let bytes = u128::from(samples).saturating_mul(a_sample);
-    match bytes <= MOST_BYTES {
-        true => Ok(()),
-        false => Err(Usage(format!(
+    if bytes <= MOST_BYTES {
+        Ok(())
+    } else {
+        Err(Usage(format!(
             "{flag} {samples} asks for {} responses of up to {tokens} tokens, which may take {} GiB; at \
              most {} GiB are held, which is {flag} {}",
             u128::from(samples).saturating_mul(prompts.into()),
             bytes >> 30,
             MOST_BYTES >> 30,
             MOST_BYTES / a_sample
-        ))),
+        )))
     }
 }
 

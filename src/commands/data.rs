@@ -163,10 +163,8 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
     prepared.notes.iter().for_each(output::tell);
     // Sets that were prepared into this folder before keep their entries.
     let digests_file = args.out.join("digests.json");
-    let mut digests: BTreeMap<String, Value> = match digests_file.exists() {
-        true => files::read_json(&digests_file)?,
-        false => BTreeMap::new(),
-    };
+    let mut digests: BTreeMap<String, Value> =
+        if digests_file.exists() { files::read_json(&digests_file)? } else { BTreeMap::new() };
     for (name, problems) in &prepared.sets {
         let path = args.out.join(format!("{name}.parquet"));
         data::write_tagged(&path, problems, &prepared.tags, templated)
@@ -195,10 +193,7 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
 
 /// Writes lines, or removes the file where there are none.
 fn write_list<T: Serialize>(path: &Path, lines: &[T]) -> Result<(), files::FileError> {
-    match lines.is_empty() {
-        true => files::remove_file(path),
-        false => files::write_lines(path, lines),
-    }
+    if lines.is_empty() { files::remove_file(path) } else { files::write_lines(path, lines) }
 }
 
 /// What is to be written, and what to say about it.
@@ -280,9 +275,10 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
         if found.is_empty() {
             continue;
         }
-        let what = match args.without_alike {
-            true => "left out",
-            false => "kept, look at them (--without-alike leaves them out)",
+        let what = if args.without_alike {
+            "left out"
+        } else {
+            "kept, look at them (--without-alike leaves them out)"
         };
         let (count, path) = (found.len(), other.display());
         notes.push(format!("{count} problems look like one of {path}: {what}"));

@@ -90,9 +90,10 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
         );
         audit.findings.push(AuditFinding { kind: FindingKind::Warning, text });
     }
-    match args.json {
-        true => output::json_line(&audit),
-        false => println!("{}", visible::message(&text(&audit))),
+    if args.json {
+        output::json_line(&audit)
+    } else {
+        println!("{}", visible::message(&text(&audit)))
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -138,9 +139,10 @@ fn text(audit: &Audit) -> String {
 
 fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
     let Copies { fewest, most, mean } = audit.copies;
-    let copies = match fewest == most {
-        true => format!("{most} of each"),
-        false => format!("{fewest} to {most}, {mean:.1} on average"),
+    let copies = if fewest == most {
+        format!("{most} of each")
+    } else {
+        format!("{fewest} to {most}, {mean:.1} on average")
     };
     let Answers { distinct, integers, negative, above_999, padded, other, blank, .. } =
         audit.answers;

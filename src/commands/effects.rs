@@ -24,9 +24,10 @@ fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
         text += &format!("{}\n", line.trim_end());
     }
     for warning in effects.warnings() {
-        text += &match colour {
-            true => format!("\u{1b}[1;33mwarning: {warning}\u{1b}[0m\n"),
-            false => format!("warning: {warning}\n"),
+        text += &if colour {
+            format!("\u{1b}[1;33mwarning: {warning}\u{1b}[0m\n")
+        } else {
+            format!("warning: {warning}\n")
         };
     }
     text

@@ -167,9 +167,10 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
 
 fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     let known: Vec<(&str, &[Problem])> = inputs.data.evaluated().collect();
-    let wanted: Vec<&str> = match args.sets.is_empty() {
-        true => known[1..].iter().map(|(name, _)| *name).collect(),
-        false => args.sets.iter().map(String::as_str).collect(),
+    let wanted: Vec<&str> = if args.sets.is_empty() {
+        known[1..].iter().map(|(name, _)| *name).collect()
+    } else {
+        args.sets.iter().map(String::as_str).collect()
     };
     let mut sets = Vec::new();
     for name in wanted {

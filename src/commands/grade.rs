@@ -220,9 +220,10 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     let mut lines: Vec<GradeLine> = Vec::new();
     for file in &args.files {
         format::check(file, "parquet or JSON lines", true)?;
-        match file.extension().is_some_and(|extension| extension == "parquet") {
-            true => lines.extend(tables::read_responses(file)?.into_iter().map(GradeLine::from)),
-            false => read_lines(file, &mut lines)?,
+        if file.extension().is_some_and(|extension| extension == "parquet") {
+            lines.extend(tables::read_responses(file)?.into_iter().map(GradeLine::from))
+        } else {
+            read_lines(file, &mut lines)?
         }
     }
     if lines.is_empty() {
@@ -233,12 +234,11 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     for line in &lines {
         let verifier = line.verifier(args);
         let explanation = reward::explain(&line.response, &line.ground_truth, verifier);
-        match args.summary {
-            true => summary.add(line, &explanation),
-            false => {
-                let line = GradeAnswer::of(&explanation, verifier, args.explain);
-                writeln!(out, "{}", visible::json(&serde_json::to_string(&line)?))?;
-            }
+        if args.summary {
+            summary.add(line, &explanation)
+        } else {
+            let line = GradeAnswer::of(&explanation, verifier, args.explain);
+            writeln!(out, "{}", visible::json(&serde_json::to_string(&line)?))?;
         }
     }
     if args.summary {

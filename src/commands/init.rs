@@ -221,13 +221,14 @@ fn earnable(path: &Path) -> Result<Vec<String>> {
     source::each_row(path, &RowKeys::default(), &mut |row| {
         problem_file::count_readings(&mut readings, &row);
         let (truth, place) = (&row.row.ground_truth, &row.place);
-        match truth.trim().is_empty() || reward::is_earned(truth, reward::FORMS[0]) {
-            true => Ok(()),
-            false => Err(TaskError::Unearned {
+        if truth.trim().is_empty() || reward::is_earned(truth, reward::FORMS[0]) {
+            Ok(())
+        } else {
+            Err(TaskError::Unearned {
                 path: path.to_path_buf(),
                 place: place.clone(),
                 value: truth.chars().take(60).collect(),
-            }),
+            })
         }
     })?;
     let told = problem_file::told(&readings);

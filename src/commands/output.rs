@@ -12,9 +12,10 @@ use std::{io, panic};
 
 /// Prints a value as one JSON document, or the text of it.
 pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) {
-    match json {
-        true => print!("{}", visible::json(&files::canonical_json(value))),
-        false => print!("{}", text()),
+    if json {
+        print!("{}", visible::json(&files::canonical_json(value)))
+    } else {
+        print!("{}", text())
     }
 }
 

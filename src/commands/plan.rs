@@ -51,9 +51,10 @@ fn help() -> String {
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     let mut experiment = args.overrides.load(&args.experiment, &args.execution.flags())?;
     args.execution.overrule(&mut experiment.execution);
-    let inputs = match args.no_probe {
-        true => inputs::prepare_without_weights(experiment)?,
-        false => inputs::prepare(experiment)?,
+    let inputs = if args.no_probe {
+        inputs::prepare_without_weights(experiment)?
+    } else {
+        inputs::prepare(experiment)?
     };
     let plan = plan(&inputs, Path::new("runs"), !args.no_probe)?;
     output::document(args.json, &plan, || shown(&plan, args.verbose) + "\n");

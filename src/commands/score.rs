@@ -62,9 +62,10 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
         check(&model, line).with_context(|| format!("standard input, record {}", index + 1))?;
     }
     let score = |model: &Qwen2, line: &ScoreLine| score(model, line, args.temperature);
-    let scores = match model.is_native() {
-        true => workers::map(&lines, || model.share(), score),
-        false => workers::together(|| lines.iter().map(|line| score(&model, line)).collect()),
+    let scores = if model.is_native() {
+        workers::map(&lines, || model.share(), score)
+    } else {
+        workers::together(|| lines.iter().map(|line| score(&model, line)).collect())
     };
     for (log_probs, entropy) in scores {
         println!("{}", json!({"log_probs": log_probs, "entropy": entropy}));

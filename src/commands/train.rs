@@ -283,12 +283,13 @@ type Digests = BTreeMap<String, String>;
 fn same_inputs(found: &Digests, recorded: &Digests) -> Result<()> {
     let other = differing_keys(found, recorded);
     let other: Vec<&str> = other.into_iter().map(String::as_str).collect();
-    match other.is_empty() {
-        true => Ok(()),
-        false => bail!(Invalid(format!(
+    if other.is_empty() {
+        Ok(())
+    } else {
+        bail!(Invalid(format!(
             "not the inputs of the record: {}; --inputs FOLDER says where they are",
             other.join(", ")
-        ))),
+        )))
     }
 }
 
@@ -302,9 +303,10 @@ fn resolved(path: &Path) -> Result<(Experiment, Option<Digests>)> {
     let problems = validate::problems(&experiment).into_iter();
     let problems: Vec<String> =
         problems.map(|problem| format!("{}: {problem}", path.display())).collect();
-    match problems.is_empty() {
-        true => Ok((experiment, None)),
-        false => Err(ExperimentError::Invalid { problems }.into()),
+    if problems.is_empty() {
+        Ok((experiment, None))
+    } else {
+        Err(ExperimentError::Invalid { problems }.into())
     }
 }
 

@@ -139,12 +139,11 @@ fn study(args: &VerifyArgs) -> Result<ExitCode> {
         );
     }
     let found = verify::study::verify(&args.run, args.declaration.as_deref())?;
-    match args.json {
-        true => output::json_line(&found),
-        false => {
-            print_checks(&found.checks);
-            print_end(&found.not_checked, &found.summary);
-        }
+    if args.json {
+        output::json_line(&found)
+    } else {
+        print_checks(&found.checks);
+        print_end(&found.not_checked, &found.summary);
     }
     Ok(code(found.verdict))
 }

@@ -99,16 +99,13 @@ pub fn curves(name: &str) -> Option<Panel> {
 
 /// What our scores and the paper's have in common, and what not. For the page, once.
 pub fn comparability(embedded: bool) -> &'static str {
-    match embedded {
-        true => {
-            "No score here can be set against a score of the paper: ours are shares of \
+    if embedded {
+        "No score here can be set against a score of the paper: ours are shares of \
              arithmetic problems solved by models of at most about a million parameters, the paper\u{2019}s \
              are AIME 2024 with a model of 32 billion. What can be compared is the sign and the \
              order of the steps, and the course of the training metrics."
-        }
-        false => {
-            "These scores can be set against the paper\u{2019}s only where model, problems, prompt \
+    } else {
+        "These scores can be set against the paper\u{2019}s only where model, problems, prompt \
              and sampling are the paper\u{2019}s; sign and order of the steps can be compared in any case."
-        }
     }
 }

@@ -248,14 +248,13 @@ pub fn comparison(comparison: &Comparison) -> String {
         return String::new();
     };
     let metric = &comparison.declared.metric;
-    let shown = |value: f64| match metric.is_score() {
-        true => format!("{:.1} %", 100.0 * value),
-        false => measure(value),
+    let shown = |value: f64| {
+        if metric.is_score() { format!("{:.1} %", 100.0 * value) } else { measure(value) }
     };
-    let points = |value: f64| match metric.is_score() {
-        true => format!("{:+.1}", 100.0 * value),
-        false if value > 0.0 => format!("+{}", measure(value)),
-        false => measure(value),
+    let points = |value: f64| {
+        let sign = if value > 0.0 { "+" } else { "" };
+        let of_measure = || format!("{sign}{}", measure(value));
+        if metric.is_score() { format!("{:+.1}", 100.0 * value) } else { of_measure() }
     };
     let runs = format!("{} and {} runs", comparison.arm.len(), comparison.reference.len());
     let p = format!("p {:.4}, adjusted {:.4}", result.p, result.adjusted_p);

@@ -112,10 +112,8 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
         let evaluations = cell.evaluations_of(&declaration.primary_set);
         evaluations.filter(|it| it.counters.updates > 0).count() > 1
     };
-    let way_set = match all.iter().any(on_the_way) {
-        true => &declaration.primary_set,
-        false => &declaration.curve_set,
-    };
+    let way_set =
+        if all.iter().any(on_the_way) { &declaration.primary_set } else { &declaration.curve_set };
     let summary = |(arm, id): (&crate::experiment::grid::Arm, &String)| {
         let cells = study.cells_of(id);
         let seeds: Vec<SeedScore> = cells

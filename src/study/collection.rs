@@ -57,9 +57,10 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
         }
     };
     let cells_folder = files::foreign::inside(folder, "cells")?;
-    let (cells, refused) = match cells_folder.is_dir() {
-        true => cell::read_folder(&cells_folder)?,
-        false => (Vec::new(), Vec::new()),
+    let (cells, refused) = if cells_folder.is_dir() {
+        cell::read_folder(&cells_folder)?
+    } else {
+        (Vec::new(), Vec::new())
     };
     let mut study = Study::new(grids, cells, declaration);
     study.excluded.extend(refused.iter().map(Excluded::unreadable));

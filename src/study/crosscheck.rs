@@ -282,10 +282,13 @@ impl<'a> CrosscheckFound<'a> {
             let all: usize = groups.values().map(Vec::len).sum();
             for group in groups.into_values() {
                 let others = all - group.len();
-                let what = match 2 * group.len() > all {
-                    true => continue,
-                    false if 2 * others > all => "that of the others",
-                    false => "that of the others, and no majority says which is right",
+                if 2 * group.len() > all {
+                    continue;
+                }
+                let what = if 2 * others > all {
+                    "that of the others"
+                } else {
+                    "that of the others, and no majority says which is right"
                 };
                 for index in group {
                     let reason = format!(

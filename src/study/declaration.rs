@@ -141,12 +141,13 @@ impl Direction {
 pub fn load(path: &Path) -> Result<Declaration, StudyError> {
     let invalid = |reason: String| StudyError::Invalid { path: path.to_path_buf(), reason };
     let text = files::read_text_up_to(path, 1 << 20)?;
-    let declaration: Declaration = match path.extension().is_some_and(|it| it == "json") {
-        true => serde_json::from_str(&text)
-            .map_err(|error| invalid(files::foreign::without_values(&error.to_string())))?,
-        false => toml::from_str(&text).map_err(|error: toml::de::Error| {
+    let declaration: Declaration = if path.extension().is_some_and(|it| it == "json") {
+        serde_json::from_str(&text)
+            .map_err(|error| invalid(files::foreign::without_values(&error.to_string())))?
+    } else {
+        toml::from_str(&text).map_err(|error: toml::de::Error| {
             invalid(files::foreign::without_text(&text, error.message(), error.span()))
-        })?,
+        })?
     };
     declaration.check().map_err(invalid)?;
     Ok(declaration)
@@ -218,9 +219,12 @@ impl Declaration {
     }
 
     pub fn check(&self) -> Result<(), String> {
-        let share = |key: &str, value: f64| match value > 0.0 && value < 1.0 {
-            true => Ok(()),
-            false => Err(format!("`{key}` must lie in (0, 1), got {value}")),
+        let share = |key: &str, value: f64| {
+            if value > 0.0 && value < 1.0 {
+                Ok(())
+            } else {
+                Err(format!("`{key}` must lie in (0, 1), got {value}"))
+            }
         };
         share("level", self.level)?;
         share("alpha", self.alpha)?;

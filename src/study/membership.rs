@@ -44,10 +44,7 @@ impl Excluded {
 }
 
 pub fn expected_seeds<'a>(declaration: &'a Declaration, grid: &'a Grid) -> &'a [u64] {
-    match declaration.seeds.is_empty() {
-        true => &grid.seeds,
-        false => &declaration.seeds,
-    }
+    if declaration.seeds.is_empty() { &grid.seeds } else { &declaration.seeds }
 }
 
 /// What an arm declares to read, and the seed where each seed has a base policy of its own.

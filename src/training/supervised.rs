@@ -138,11 +138,8 @@ fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
     let known = solutions.shares();
     let stated: BTreeSet<&str> = shares.keys().map(String::as_str).collect();
     if stated != known.iter().copied().collect() {
-        let [known, stated] =
-            [known.to_vec(), stated.into_iter().collect()].map(|names| match names.is_empty() {
-                true => "none".to_string(),
-                false => names.join(", "),
-            });
+        let [known, stated] = [known.to_vec(), stated.into_iter().collect()]
+            .map(|names| if names.is_empty() { "none".to_string() } else { names.join(", ") });
         return Err(format!("must state {known}, got {stated}"));
     }
     solutions.check(shares)
@@ -210,9 +207,10 @@ fn sequences(
         let problem = Problem { id, question, answer: String::new() };
         let prompt = prompt::prompt(&problem, template, tokenizer, u64::MAX)?.tokens;
         let mut response = tokenizer.encode(&solution)?;
-        match ends {
-            true => response.push(stop_token),
-            false => response.truncate(most),
+        if ends {
+            response.push(stop_token)
+        } else {
+            response.truncate(most)
         }
         let prompt_tokens = prompt.len();
         let tokens = [prompt, response].concat();

@@ -264,15 +264,14 @@ impl<'a> Trainer<'a> {
         let cut = Cut::of(&self.experiment.execution);
         let frozen = |model| frozen::read(model, rows, temperature, cut);
         let groups = selected.trained();
-        let old = match self.samples_as_trained() {
-            true => {
-                let fresh: Vec<bool> =
-                    selected.batch.iter().map(|&index| index >= selected.carried).collect();
-                let model = self.policy.model();
-                let read = || Frozen::sampled(model, rows, &groups, &fresh, temperature, cut);
-                clock.time("old_log_probs", read)?
-            }
-            false => clock.time("old_log_probs", || frozen(self.policy.model()))?,
+        let old = if self.samples_as_trained() {
+            let fresh: Vec<bool> =
+                selected.batch.iter().map(|&index| index >= selected.carried).collect();
+            let model = self.policy.model();
+            let read = || Frozen::sampled(model, rows, &groups, &fresh, temperature, cut);
+            clock.time("old_log_probs", read)?
+        } else {
+            clock.time("old_log_probs", || frozen(self.policy.model()))?
         };
         let reference =
             clock.time("old_log_probs", || self.reference.as_ref().map(frozen).transpose())?;

@@ -124,10 +124,10 @@ pub fn update(
     let looked = look(policy.model(), batch, settings)?;
     let marks = looked.as_ref().map(|looked| &looked.marks[..]);
     let work = Work { batch, marks, settings, scale };
-    let (UpdateMade { gradients, sums, distance }, passes_halved) = match policy.model().is_native()
-    {
-        true => (work.in_the_native_engine(policy.model(), &passes)?, 0),
-        false => work.in_libtorch(policy.model(), passes)?,
+    let (UpdateMade { gradients, sums, distance }, passes_halved) = if policy.model().is_native() {
+        (work.in_the_native_engine(policy.model(), &passes)?, 0)
+    } else {
+        work.in_libtorch(policy.model(), passes)?
     };
     if !sums.loss.is_finite() {
         return Err(UpdateError::Loss(sums.loss));

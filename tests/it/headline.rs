@@ -29,10 +29,7 @@ fn number(value: &Value) -> f64 {
 fn with_interval(mean: &Value, interval: &Value, signed: bool) -> String {
     let mean = 100.0 * number(mean);
     let [low, high] = ["low", "high"].map(|end| 100.0 * number(&interval[end]));
-    let first = match signed {
-        true => format!("{mean:+.1}"),
-        false => format!("{mean:.1}"),
-    };
+    let first = if signed { format!("{mean:+.1}") } else { format!("{mean:.1}") };
     format!("{first} [{low:.1}, {high:.1}]").replace('-', "−")
 }
 

@@ -367,9 +367,10 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for name in files::list(root).unwrap() {
         let path = root.join(name);
-        match path.is_dir() {
-            true => found.extend(tree(&path)),
-            false => drop(found.insert(path.clone(), files::sha256_file(&path).unwrap())),
+        if path.is_dir() {
+            found.extend(tree(&path))
+        } else {
+            drop(found.insert(path.clone(), files::sha256_file(&path).unwrap()))
         }
     }
     found

@@ -246,11 +246,10 @@ fn bash(folder: &Path, dapo: &str, line: &str) -> Result<(), String> {
         .env("OMP_NUM_THREADS", "1")
         .output()
         .unwrap();
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let talk = String::from_utf8_lossy(&output.stderr);
-            Err(format!("{line}\n  {:?} {talk}", output.status.code()))
-        }
+    if output.status.success() {
+        Ok(())
+    } else {
+        let talk = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{line}\n  {:?} {talk}", output.status.code()))
     }
 }

@@ -33,10 +33,7 @@ pub fn cell(arm: &Arm, seed: u64) -> Cell {
     let end = 0.40 + gain + luck;
     let mut cell = study_fixture::cell(arm, seed, &Shape::ending_at(end));
     let rounds: Vec<u64> = (0..study_fixture::STEPS)
-        .map(|step| match resamples {
-            true => 2 + (uniform(arm, seed, 100 + step) * 1.6) as u64,
-            false => 1,
-        })
+        .map(|step| if resamples { 2 + (uniform(arm, seed, 100 + step) * 1.6) as u64 } else { 1 })
         .collect();
     let mut sum = 0;
     for (counters, rounds) in cell.counters.iter_mut().zip(&rounds) {

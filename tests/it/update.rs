@@ -81,13 +81,14 @@ impl Case {
             dynamic_sampling: DynamicSampling::None {},
             overlong: Overlong {
                 filter: s.overlong_filter,
-                punishment: match s.overlong_punishment {
-                    false => Punishment::None {},
-                    true => Punishment::Soft {
+                punishment: if s.overlong_punishment {
+                    Punishment::Soft {
                         cache_tokens: s.cache_tokens,
                         factor: 1.0,
                         beyond: Beyond::Clamped,
-                    },
+                    }
+                } else {
+                    Punishment::None {}
                 },
             },
             dual_clip: DualClip::None {},

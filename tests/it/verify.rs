@@ -56,9 +56,10 @@ pub fn made(experiment: Experiment, folder: &RunFolder) {
 pub fn copy(from: &Path, to: &Path) {
     for name in files::list(from).unwrap() {
         let (from, to) = (from.join(&name), to.join(&name));
-        match from.is_dir() {
-            true => copy(&from, &to),
-            false => files::write_atomic(&to, &files::read(&from).unwrap()).unwrap(),
+        if from.is_dir() {
+            copy(&from, &to)
+        } else {
+            files::write_atomic(&to, &files::read(&from).unwrap()).unwrap()
         }
     }
 }

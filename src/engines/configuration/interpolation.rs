@@ -19,11 +19,10 @@ pub fn is_open(value: &Value) -> bool {
 pub fn resolved(root: &Value) -> Result<Value, Refused> {
     let mut resolver = Resolver { root, bytes: 0 };
     let found = resolver.tree(root, &mut Vec::new(), 0);
-    match resolver.bytes > MOST_BYTES {
-        true => {
-            Err(Refused { line: None, what: "what its ${…} stand for has no end".to_string() })
-        }
-        false => Ok(found),
+    if resolver.bytes > MOST_BYTES {
+        Err(Refused { line: None, what: "what its ${…} stand for has no end".to_string() })
+    } else {
+        Ok(found)
     }
 }
 

@@ -198,14 +198,12 @@ fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Co
     let stated = lines.iter().map(|(line, _)| line.trim());
     let stated: Vec<&str> =
         stated.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
-    let all: Vec<String> = match stated.iter().all(|line| line.starts_with("- ")) {
-        true if text.len() <= MOST_CONFIGURATION_BYTES => match yaml::parsed(text)? {
-            Value::Array(all) => {
-                all.iter().filter_map(|it| it.as_str().map(str::to_string)).collect()
-            }
-            _ => return Err(not()),
-        },
-        _ => stated.iter().map(|line| (*line).to_string()).collect(),
+    let is_list = stated.iter().all(|line| line.starts_with("- "));
+    let all: Vec<String> = if is_list && text.len() <= MOST_CONFIGURATION_BYTES {
+        let Value::Array(items) = yaml::parsed(text)? else { return Err(not()) };
+        items.iter().filter_map(|item| item.as_str().map(str::to_string)).collect()
+    } else {
+        stated.iter().map(|line| (*line).to_string()).collect()
     };
     static OVERRIDE: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r"^(\+{0,2}[A-Za-z_][\w./@-]*=.*|~[A-Za-z_][\w./@-]*(=.*)?)$").ok()

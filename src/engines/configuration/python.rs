@@ -98,10 +98,12 @@ impl PythonReader<'_> {
 
     /// Whether a comma follows; otherwise the end must.
     fn goes_on(&mut self, last: char) -> Result<bool, String> {
-        match self.takes(',') {
-            true => Ok(true),
-            false if self.rest().starts_with(last) => Ok(false),
-            false => Err(format!("expected a comma or {last}")),
+        if self.takes(',') {
+            Ok(true)
+        } else if self.rest().starts_with(last) {
+            Ok(false)
+        } else {
+            Err(format!("expected a comma or {last}"))
         }
     }
 

@@ -206,11 +206,10 @@ impl TrlConfig {
         let filter = dapo.overlong.filter;
         let masked = self.values.get("mask_truncated_completions").and_then(Value::as_bool);
         if let Some(masked) = masked.filter(|masked| *masked != filter) {
-            let what = match masked {
-                true => "truncated responses leave the loss, which is not asked for",
-                false => {
-                    "truncated responses train as wrong ones; the overlong filter is asked for"
-                }
+            let what = if masked {
+                "truncated responses leave the loss, which is not asked for"
+            } else {
+                "truncated responses train as wrong ones; the overlong filter is asked for"
             };
             found("truncated-completions", "mask_truncated_completions", what.to_string());
         } else if masked == Some(true)

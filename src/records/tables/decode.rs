@@ -105,10 +105,7 @@ fn decoded(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
             let names = names.iter().filter(|name| present.contains(name));
             names.map(|name| name.to_string()).collect()
         });
-        let reader = match part.rows {
-            true => reader,
-            false => reader.with_slice(Some((0, 0))),
-        };
+        let reader = if part.rows { reader } else { reader.with_slice(Some((0, 0))) };
         reader.with_columns(wanted).finish().map_err(|error| error.to_string())
     });
     let frame = frame.and_then(|frame| frame)?;

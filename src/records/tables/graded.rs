@@ -80,10 +80,7 @@ pub fn choose(
             Refusal::MissingColumn { column, present: present.join(", ") }.of(path)
         })
     };
-    let sample = match names.no_sample {
-        true => None,
-        false => Some(find(&names.sample, &SAMPLE_NAMES)?),
-    };
+    let sample = if names.no_sample { None } else { Some(find(&names.sample, &SAMPLE_NAMES)?) };
     let problem = find(&names.problem, &PROBLEM_NAMES)?;
     Ok((problem, sample, find(&names.correct, &CORRECT_NAMES)?))
 }
@@ -289,9 +286,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.parquet");
         let write = |as_number: bool| {
-            let score = match as_number {
-                true => Column::new("score".into(), [1.0, 0.0]),
-                false => Column::new("score".into(), [true, false]),
+            let score = if as_number {
+                Column::new("score".into(), [1.0, 0.0])
+            } else {
+                Column::new("score".into(), [true, false])
             };
             let columns = vec![
                 Column::new("id".into(), [7u32, 7]),

@@ -99,11 +99,10 @@ fn read_lines(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableErro
             let value = value(key)?;
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
             let is_name = value.is_string() || value.is_i64() || value.is_u64();
-            match is_name && !text.is_empty() && text.len() <= graded::MOST_NAME_BYTES {
-                true => Ok(text),
-                false => {
-                    Err(at(format!("`{key}`: expected {}, got `{}`", graded::NAME, cut(&text))))
-                }
+            if is_name && !text.is_empty() && text.len() <= graded::MOST_NAME_BYTES {
+                Ok(text)
+            } else {
+                Err(at(format!("`{key}`: expected {}, got `{}`", graded::NAME, cut(&text))))
             }
         };
         let problem = match writer {

@@ -87,16 +87,15 @@ pub fn each_problem_row<E: From<TableError>>(
         }
         failure.is_none() && refusal.is_none()
     };
-    let read = match apart::is_available() {
-        true => receive(file, size, wanted, &mut take),
-        false => {
-            let mut sent = |sent: Sent| -> io::Result<()> {
-                if take(sent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
-            };
-            // The match below reports what `take` refused.
-            let _left = send(file, wanted, &mut sent);
-            Ok(())
-        }
+    let read = if apart::is_available() {
+        receive(file, size, wanted, &mut take)
+    } else {
+        let mut sent = |sent: Sent| -> io::Result<()> {
+            if take(sent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+        };
+        // The match below reports what `take` refused.
+        let _left = send(file, wanted, &mut sent);
+        Ok(())
     };
     match (failure, refusal, read) {
         (Some(failure), _, _) => Err(failure),
@@ -212,9 +211,10 @@ fn decode<F: ChunkReader + 'static>(
         }
         count += 1;
     }
-    Ok(match count == rows {
-        true => Ok(()),
-        false => Err(Refusal::parquet(format!("it claims {rows} rows and has {count}"))),
+    Ok(if count == rows {
+        Ok(())
+    } else {
+        Err(Refusal::parquet(format!("it claims {rows} rows and has {count}")))
     })
 }
 

@@ -46,13 +46,15 @@ pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
 /// When its records cannot be read.
 pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, ReportError> {
     let ended = files::kind(&run.path("outcome.json"))?.is_some();
-    let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) = match ended {
-        true => (run.metrics()?, run.evaluations()?),
+    let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) = if ended {
+        (run.metrics()?, run.evaluations()?)
+    } else {
         // A run that is at work may be in the middle of a line.
-        false => (
-            files::complete_lines(&run.inside("metrics.jsonl")?)?,
-            files::complete_lines(&run.inside("evaluations.jsonl")?)?,
-        ),
+        let [metrics, evaluations] = ["metrics.jsonl", "evaluations.jsonl"];
+        (
+            files::complete_lines(&run.inside(metrics)?)?,
+            files::complete_lines(&run.inside(evaluations)?)?,
+        )
     };
     let mut scalars = Vec::new();
     for line in &metrics {

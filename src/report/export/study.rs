@@ -133,13 +133,15 @@ fn line(key: &CellKey, own: &[&dyn Display]) -> String {
 /// apostrophe before it; numbers keep their sign.
 fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let field = match formula && field.parse::<f64>().is_err() {
-        true => format!("'{field}"),
-        false => field.to_string(),
+    let field = if formula && field.parse::<f64>().is_err() {
+        format!("'{field}")
+    } else {
+        field.to_string()
     };
-    match field.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field,
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field
     }
 }
 

@@ -84,12 +84,11 @@ impl CurveSender {
         match &mut self.sink {
             CurveSink::Files(out) => {
                 let path = file_of(out, &run.name);
-                match is_first {
-                    true => files::write_atomic(&path, &tensorboard::events(&new))?,
-                    false => {
-                        let head = tensorboard::events(&[]).len();
-                        files::append(&path, &tensorboard::events(&new)[head..])?;
-                    }
+                if is_first {
+                    files::write_atomic(&path, &tensorboard::events(&new))?
+                } else {
+                    let head = tensorboard::events(&[]).len();
+                    files::append(&path, &tensorboard::events(&new)[head..])?;
                 }
             }
             CurveSink::Python(python, child) => {
@@ -126,9 +125,10 @@ impl CurveSender {
             CurveSink::Python(python, mut child) => {
                 drop(child.stdin.take());
                 let status = child.wait().map_err(|source| bridge(&python, &source))?;
-                match status.success() {
-                    true => Ok(Vec::new()),
-                    false => Err(bridge(&python, &format!("the tracker ended with {status}"))),
+                if status.success() {
+                    Ok(Vec::new())
+                } else {
+                    Err(bridge(&python, &format!("the tracker ended with {status}")))
                 }
             }
         }

@@ -94,9 +94,10 @@ fn switch(on: bool) -> TableCell {
 fn what_was_run(report: &Report) -> Section {
     let on = report.techniques.iter().filter(|technique| technique.on);
     let on = text::joined(on.map(|technique| technique.name), ", ");
-    let summary = match on.is_empty() {
-        true => "No technique of the paper is on: this is naive GRPO.".to_owned(),
-        false => format!("On: {on}."),
+    let summary = if on.is_empty() {
+        "No technique of the paper is on: this is naive GRPO.".to_owned()
+    } else {
+        format!("On: {on}.")
     };
     let techniques = report.techniques.iter().map(|technique| {
         let place = Look::Quiet.of(technique.place);
@@ -448,14 +449,13 @@ fn cost(report: &Report) -> Section {
 }
 
 fn sample_rollouts(report: &Report) -> Section {
-    let intro = match report.samples.is_empty() {
-        true => "No rollout is recorded yet.",
-        false => {
-            "The first correct, wrong and truncated rollouts of the first and the last \
+    let intro = if report.samples.is_empty() {
+        "No rollout is recorded yet."
+    } else {
+        "The first correct, wrong and truncated rollouts of the first and the last \
              rollout step, in the order in which they were sampled; nobody picked them. \
              Characters that do not print are shown as escapes, line ends as ⏎, and long \
              texts lose their middle."
-        }
     };
     let blocks = [Block::text(intro)].into_iter().chain(report.samples.iter().flat_map(sample));
     Section::new("samples", "Sample rollouts", blocks.collect())
@@ -494,10 +494,8 @@ fn environment(report: &Report) -> Section {
     let inputs = report.inputs.iter().map(|(name, digest)| (name.as_str(), digest));
     let digests = own.into_iter().chain(inputs).map(|(name, it)| row![name, Look::Code.of(it)]);
     let facts = report.environment.iter().map(|(name, value)| row![name, value]);
-    let machine = match report.environment.is_empty() {
-        true => "The machine is not recorded.",
-        false => "The machine.",
-    };
+    let machine =
+        if report.environment.is_empty() { "The machine is not recorded." } else { "The machine." };
     let mut blocks = vec![
         Block::Table(Table::new("Identity and inputs.", "what | SHA-256", digests)),
         Block::Table(Table::new(machine, "fact | value", facts)),
@@ -519,9 +517,10 @@ fn sessions(sessions: &[Session]) -> String {
         resumed.iter().flat_map(|session| &session.changed).collect();
     let facts = changed.iter().map(|(name, [first, here])| format!("{name}: {first}, then {here}"));
     let facts = text::joined(facts, "; ");
-    let differed = match facts.is_empty() {
-        true => ", each time on the machine and build that it began on.".to_owned(),
-        false => format!(". What differed from the first session: {facts}."),
+    let differed = if facts.is_empty() {
+        ", each time on the machine and build that it began on.".to_owned()
+    } else {
+        format!(". What differed from the first session: {facts}.")
     };
     format!("The run was resumed after rollout step {steps}{differed}")
 }

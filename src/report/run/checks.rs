@@ -151,8 +151,9 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn listed(total: usize, of: &str, wrong: &[String]) -> String {
-    match wrong.is_empty() {
-        true => format!("{total} {of}"),
-        false => format!("{} of {total} {of}: {}", wrong.len(), wrong.join("; ")),
+    if wrong.is_empty() {
+        format!("{total} {of}")
+    } else {
+        format!("{} of {total} {of}: {}", wrong.len(), wrong.join("; "))
     }
 }

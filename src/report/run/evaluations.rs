@@ -289,10 +289,8 @@ fn nothing_learned(loaded: &RunReportLoaded) -> Option<String> {
     let mut norms = values("optimizer/gradient_norm_max").peekable();
     let no_gradient = norms.peek().is_some() && norms.all(|norm| norm == 0.0);
     let decays = loaded.experiment.optimizer.weight_decay > 0.0;
-    let weights = match decays {
-        true => "only weight decay changed the weights",
-        false => "the weights did not change",
-    };
+    let weights =
+        if decays { "only weight decay changed the weights" } else { "the weights did not change" };
     let why = if none_right { "; every response was wrong" } else { "" };
     no_gradient.then(|| format!("No update had a gradient; {weights}{why}."))
 }

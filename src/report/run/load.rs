@@ -56,9 +56,12 @@ pub struct ProblemOutcomes {
 /// When `experiment.json` or `manifest.json` is missing, or a file that is there cannot be
 /// understood. The message names it.
 pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
-    let experiment = run.experiment().map_err(|source| match is_missing(&source) {
-        true => ReportError::NotARun { root: run.root().to_path_buf(), source },
-        false => ReportError::File(source),
+    let experiment = run.experiment().map_err(|source| {
+        if is_missing(&source) {
+            ReportError::NotARun { root: run.root().to_path_buf(), source }
+        } else {
+            ReportError::File(source)
+        }
     })?;
     let mut evaluations = Vec::new();
     for record in optional(run.evaluations())?.unwrap_or_default() {

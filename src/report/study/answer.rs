@@ -58,10 +58,8 @@ fn answer(context: &Context, comparison: &Comparison) -> String {
     let control = is_control(context, comparison)
         .then(|| "positive control: the settings were tuned for it".to_owned());
     let limits: Vec<String> = control.into_iter().chain(exploratory(comparison)).collect();
-    let limits = match limits.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", limits.join("; ")),
-    };
+    let limits =
+        if limits.is_empty() { String::new() } else { format!(" ({})", limits.join("; ")) };
     let equal = at_equal_rollouts(context, comparison)
         .map_or(String::new(), |said| format!("; {said} at equal generated rollouts"));
     format!("{}{limits}: {metric}{means}{equal}.", text::capital(&verdict).trim_end_matches('.'))
@@ -75,9 +73,10 @@ fn exploratory(comparison: &Comparison) -> Option<String> {
 fn answers(context: &Context, comparisons: &[Comparison]) -> String {
     let first = &comparisons[0];
     let same = |of: fn(&Comparison) -> &str| comparisons.iter().all(|it| of(it) == of(first));
-    let reference = match same(|it| &it.declared.reference) {
-        true => context.label(&first.declared.reference),
-        false => "the row before".to_owned(),
+    let reference = if same(|it| &it.declared.reference) {
+        context.label(&first.declared.reference)
+    } else {
+        "the row before".to_owned()
     };
     let parts = WORDS.iter().filter_map(|word| {
         let of: Vec<&Comparison> = comparisons.iter().filter(|it| it.word == *word).collect();
@@ -113,9 +112,10 @@ fn among(comparisons: &[&Comparison]) -> String {
     let all = comparisons.iter().filter_map(|it| Some(it.result.as_ref()?.difference));
     let (low, high) =
         all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), by| (low.min(by), high.max(by)));
-    let range = match low <= high {
-        true => format!(" ({} to {})", unit.signed(low), unit.signed(high)),
-        false => String::new(),
+    let range = if low <= high {
+        format!(" ({} to {})", unit.signed(low), unit.signed(high))
+    } else {
+        String::new()
     };
     format!("{} arms{range}", comparisons.len())
 }
@@ -227,9 +227,10 @@ fn declared(context: &Context) -> Vec<Block> {
         "family | comparison | difference # | {} # | above # | p (Holm) # | verdict | status",
         context.level()
     );
-    let (of, test) = match context.analysis.declaration.paired {
-        false => ("pairs of runs", "permutation test"),
-        true => ("blocks", "sign-flip test over blocks"),
+    let (of, test) = if context.analysis.declaration.paired {
+        ("blocks", "sign-flip test over blocks")
+    } else {
+        ("pairs of runs", "permutation test")
     };
     let caption = format!(
         "Above: share of the {of} in which the first arm is above. p: {test}, after Holm in the family. A row \
@@ -284,9 +285,10 @@ fn figure(context: &Context) -> Option<Figure> {
         matches!(it.declared.metric, Metric::EvaluationMean { .. })
             || context.analysis.declaration.pool(&it.declared.arm).is_some()
     };
-    let (of, differences) = match declared.iter().any(no_grid_has) {
-        true => ("what was declared".to_owned(), declared),
-        false => (text::visible(&grid.name), grid.differences.iter().collect()),
+    let (of, differences) = if declared.iter().any(no_grid_has) {
+        ("what was declared".to_owned(), declared)
+    } else {
+        (text::visible(&grid.name), grid.differences.iter().collect())
     };
     let mut panels = Vec::new();
     if !differences.is_empty() {
@@ -411,9 +413,10 @@ fn steps(context: &Context) -> String {
         named.push(format!("{arms} ({})", unit.signed(result.difference)));
     }
     named.truncate(NAMED);
-    match named.is_empty() {
-        true => "none from these arms.".to_owned(),
-        false => format!("{}.", named.join("; ")),
+    if named.is_empty() {
+        "none from these arms.".to_owned()
+    } else {
+        format!("{}.", named.join("; "))
     }
 }
 
@@ -436,9 +439,10 @@ fn not_shown(context: &Context) -> String {
         format!("; so few runs show nothing: their smallest p is {}", context::p_value(p))
     });
     let effect = effect + &few.unwrap_or_default();
-    match open.is_empty() {
-        true => format!("none of {all} comparisons is inconclusive{effect}."),
-        false => format!("{} of {all} comparisons are inconclusive{effect}.", open.len()),
+    if open.is_empty() {
+        format!("none of {all} comparisons is inconclusive{effect}.")
+    } else {
+        format!("{} of {all} comparisons are inconclusive{effect}.", open.len())
     }
 }
 

@@ -24,23 +24,21 @@ fn verdicts(context: &Context) -> Table {
 /// The evidence, claim by claim.
 pub fn section(context: &Context) -> Section {
     let judged = context.judged;
-    let blocks = match judged.claims.is_empty() {
-        true => vec![Block::Text(text::sentence(&words::remark(&Remark::ClaimsElsewhere)))],
-        false => {
-            let intro = Block::text(
-                "A claim is supported when each of its parts is shown, and contradicted when the opposite of \
+    let blocks = if judged.claims.is_empty() {
+        vec![Block::Text(text::sentence(&words::remark(&Remark::ClaimsElsewhere)))]
+    } else {
+        let intro = Block::text(
+            "A claim is supported when each of its parts is shown, and contradicted when the opposite of \
                  one is. A positive control is a claim that the benchmark was made or tuned to show: that it \
                  holds here is no news. The last column asks the paper\u{2019}s own numbers the same question: one \
                  run each, so they tell what a figure shows and not how sure one may be.",
-            );
-            let remarks =
-                judged.remarks.iter().map(|it| text::visible(&words::remark(it))).collect();
-            let tables = judged.claims.iter().map(evidence);
-            [intro, Block::Table(verdicts(context)), Block::List(remarks)]
-                .into_iter()
-                .chain(tables)
-                .collect()
-        }
+        );
+        let remarks = judged.remarks.iter().map(|it| text::visible(&words::remark(it))).collect();
+        let tables = judged.claims.iter().map(evidence);
+        [intro, Block::Table(verdicts(context)), Block::List(remarks)]
+            .into_iter()
+            .chain(tables)
+            .collect()
     };
     Section::new("claims", "Claims and their evidence", blocks)
 }

@@ -130,10 +130,13 @@ pub fn unit_of(metric: &Metric) -> Unit {
         | Metric::Correlation { .. }
         | Metric::TimeToLevel { .. } => Unit::Plain,
         Metric::Evaluation { .. } | Metric::EvaluationMean { .. } => Unit::Share,
-        Metric::Metric { name, .. } | Metric::Contrast { name, .. } => match share(name) {
-            true => Unit::Share,
-            false => Unit::Plain,
-        },
+        Metric::Metric { name, .. } | Metric::Contrast { name, .. } => {
+            if share(name) {
+                Unit::Share
+            } else {
+                Unit::Plain
+            }
+        }
     }
 }
 

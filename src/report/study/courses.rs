@@ -200,9 +200,10 @@ pub fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine
         .map(|seed| RunLine { seed: seed.seed, points: scaled(&seed.points) })
         .collect();
     // One run has no band: it is its own centre.
-    let centre = match curve.band.is_empty() {
-        true => runs.first().map(|run| run.points.clone()).unwrap_or_default(),
-        false => curve.band.iter().map(|point| (point.x, scale * point.mean)).collect(),
+    let centre = if curve.band.is_empty() {
+        runs.first().map(|run| run.points.clone()).unwrap_or_default()
+    } else {
+        curve.band.iter().map(|point| (point.x, scale * point.mean)).collect()
     };
     let band = curve
         .band

@@ -18,9 +18,10 @@ pub fn section(context: &Context) -> Section {
     let checked: Vec<(String, Vec<Effects>)> = arms.map(of).collect();
     let warnings: BTreeSet<String> =
         checked.iter().flat_map(|(id, effects)| arm_warnings(context, id, effects)).collect();
-    let warnings = match warnings.is_empty() {
-        true => Block::text("No run has a warning."),
-        false => Block::List(warnings.into_iter().collect()),
+    let warnings = if warnings.is_empty() {
+        Block::text("No run has a warning.")
+    } else {
+        Block::List(warnings.into_iter().collect())
     };
     let blocks = vec![Block::Table(table(context, &checked)), warnings];
     let section = Section::new("effects", "Is each technique doing something?", blocks);

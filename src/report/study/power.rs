@@ -8,13 +8,12 @@ use crate::study::{GridSummary, comparisons::Comparison};
 
 pub fn section(context: &Context) -> Section {
     let declaration = &context.analysis.declaration;
-    let registered = match declaration.registered {
-        true => {
-            "It says of itself that it was written down before the first run, and nothing here shows \
+    let registered = if declaration.registered {
+        "It says of itself that it was written down before the first run, and nothing here shows \
              that: compare it with a copy from a registry, a commit or a mail (dapo verify STUDY \
              --declaration FILE)."
-        }
-        false => "Nothing was registered before the first run: every verdict is exploratory.",
+    } else {
+        "Nothing was registered before the first run: every verdict is exploratory."
     };
     let mut blocks = vec![
         Block::Text(format!(
@@ -125,17 +124,8 @@ fn assumptions(context: &Context) -> Vec<String> {
         .iter()
         .map(|remark| text::capital(&text::visible(&words::remark(remark))))
         .collect();
-    let tests = match context.analysis.declaration.paired {
-        false => [
-            "The unit of every comparison between methods is the training run: problems and samples \
-             within a run are never counted as independent evidence for a method.",
-            "The permutation test assumes that, were the methods the same, runs could be exchanged \
-             between them. It is exact: no normality, no minimum number of runs, but few runs have a \
-             smallest p, which is printed.",
-            "Welch\u{2019}s and the t intervals assume scores that are roughly normal over training \
-             runs; with few runs this cannot be checked, which is why every run is drawn.",
-        ],
-        true => [
+    let tests = if context.analysis.declaration.paired {
+        [
             "The unit of every comparison between methods is the block of runs of one seed: runs of a \
              block, problems and samples are never counted as independent evidence for a method.",
             "The sign-flip test assumes that, were the methods the same, a block\u{2019}s difference \
@@ -143,7 +133,17 @@ fn assumptions(context: &Context) -> Vec<String> {
              smallest p, which is printed.",
             "The t interval of the blocks\u{2019} differences assumes that these are roughly normal; with \
              few blocks this cannot be checked, which is why every run is drawn.",
-        ],
+        ]
+    } else {
+        [
+            "The unit of every comparison between methods is the training run: problems and samples \
+             within a run are never counted as independent evidence for a method.",
+            "The permutation test assumes that, were the methods the same, runs could be exchanged \
+             between them. It is exact: no normality, no minimum number of runs, but few runs have a \
+             smallest p, which is printed.",
+            "Welch\u{2019}s and the t intervals assume scores that are roughly normal over training \
+             runs; with few runs this cannot be checked, which is why every run is drawn.",
+        ]
     };
     lines.extend(tests.map(str::to_owned));
     lines.extend(

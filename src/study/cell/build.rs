@@ -198,9 +198,10 @@ fn check_ledger(
         }
     }
     let end = entries.last().filter(|entry| entry.kind == Kind::End);
-    match end.is_some_and(|entry| entry.components == ledger::end(records, outcome)) {
-        true => Ok(()),
-        false => refuse("its end is not of these evaluations and this outcome".to_string()),
+    if end.is_some_and(|entry| entry.components == ledger::end(records, outcome)) {
+        Ok(())
+    } else {
+        refuse("its end is not of these evaluations and this outcome".to_string())
     }
 }
 
@@ -238,10 +239,11 @@ fn evaluation(
         outcomes_sha256,
     };
     let (found, written) = (evaluation.avg_at_k(), record.avg_at_k);
-    match (found - written).abs() <= 1e-9 {
-        true => Ok(evaluation),
-        false => Err(refuse(format!("its avg@k is {found}, evaluations.jsonl says {written}"))),
+    let is_written = (found - written).abs() <= 1e-9;
+    if !is_written {
+        return Err(refuse(format!("its avg@k is {found}, evaluations.jsonl says {written}")));
     }
+    Ok(evaluation)
 }
 
 /// The problems of a table in which each has the samples 0 to k − 1 in order.

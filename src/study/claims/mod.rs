@@ -157,11 +157,10 @@ pub fn shipped() -> Claims {
 /// As [`load`].
 pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
     let own = files::foreign::inside(folder, FILE)?;
-    match study.is_of_mini_aime() {
-        _ if own.exists() => load(&own),
-        true => Ok(shipped()),
-        false => Ok(Claims::default()),
+    if own.exists() {
+        return load(&own);
     }
+    Ok(if study.is_of_mini_aime() { shipped() } else { Claims::default() })
 }
 
 pub fn load(path: &Path) -> Result<Claims, StudyError> {

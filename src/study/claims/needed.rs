@@ -19,17 +19,17 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
     let size = family.map_or(1, |family| family.comparisons.len()).max(1);
     let alpha = declaration.alpha / size as f64;
     let (paired, blocks) = (declaration.paired, declaration.paired);
-    let smallest = |n: usize| match paired {
-        true => 2.0 / (1u64 << n.min(63)) as f64,
-        false => between::smallest_p(n, n),
+    let smallest = |n: usize| {
+        if paired { 2.0 / (1u64 << n.min(63)) as f64 } else { between::smallest_p(n, n) }
     };
     let mut runs = between::FEWEST_RUNS..MOST_RUNS;
     let least = runs.find(|n| smallest(*n) <= alpha).unwrap_or(MOST_RUNS);
     let both = comparisons::blocks_of(comparison);
     let differences: Vec<f64> = both.iter().map(|(arm, reference)| arm - reference).collect();
-    let seen = match paired {
-        true => differences.len(),
-        false => comparison.arm.len().min(comparison.reference.len()),
+    let seen = if paired {
+        differences.len()
+    } else {
+        comparison.arm.len().min(comparison.reference.len())
     };
     if result.interval.is_none() || result.difference == 0.0 {
         return if least > seen {
@@ -44,9 +44,10 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
     };
     let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
     // Of a block's difference, or of the difference of two runs.
-    let spread = match paired {
-        true => variance(&differences),
-        false => variance(&values(&comparison.arm)) + variance(&values(&comparison.reference)),
+    let spread = if paired {
+        variance(&differences)
+    } else {
+        variance(&values(&comparison.arm)) + variance(&values(&comparison.reference))
     };
     // Normal differences with that spread need n = (z of 1 − α/2 + z_power)² spread/d², and a part of z² more
     // because the spread is estimated. A permutation test needs about as many.

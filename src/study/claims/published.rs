@@ -329,9 +329,10 @@ fn reduce_words(reduce: Reduce) -> &'static str {
 fn window_words(window: MetricWindow) -> String {
     let words =
         window.words().replace("the steps", "the updates").replace("rollout steps", "updates");
-    match words.starts_with(|first: char| first.is_ascii_digit()) {
-        true => format!("at {words}"),
-        false => format!("in the {words}"),
+    if words.starts_with(|first: char| first.is_ascii_digit()) {
+        format!("at {words}")
+    } else {
+        format!("in the {words}")
     }
 }
 

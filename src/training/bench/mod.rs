@@ -291,9 +291,10 @@ fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'s
         generation += shared;
         if let Some(learns) = learns {
             old += if fed.reads_old { forward } else { 0.0 };
-            update += match fed.shares_prompts {
-                true => shared * if *learns { 3.0 } else { 1.0 },
-                false => 3.0 * forward,
+            update += if fed.shares_prompts {
+                shared * if *learns { 3.0 } else { 1.0 }
+            } else {
+                3.0 * forward
             };
         }
     }

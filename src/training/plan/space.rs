@@ -83,9 +83,10 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
     let cache = width * 2.0 * layers * rows * keys * (prompt + response);
     // Threads of a small policy pass a sequence each, under fast arithmetic a group with its prompt
     // once; those of a large one share a pass.
-    let of_a_pass = match count < native::LARGE as f64 {
-        true => experiment.execution.threads as f64 * (prompt + rows_of_a_prompt * response),
-        false => experiment.execution.tokens_of_a_pass() as f64,
+    let of_a_pass = if count < native::LARGE as f64 {
+        experiment.execution.threads as f64 * (prompt + rows_of_a_prompt * response)
+    } else {
+        experiment.execution.tokens_of_a_pass() as f64
     };
     let rollouts = experiment.training.mini_batch_rollouts as f64;
     let tokens = of_a_pass.min(rollouts * (prompt + response)).max(prompt + response);
@@ -96,10 +97,8 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
     let logits = width * targets * vocabulary;
     // The weights as plain values, gradients in f32 beside their sums, the largest of them in f64.
     let update = 2.0 * weights + 2.0 * FLOAT * vocabulary * hidden;
-    let (activations, logits, update) = match activations + logits > update {
-        true => (activations, logits, 0.0),
-        false => (0.0, 0.0, update),
-    };
+    let (activations, logits, update) =
+        if activations + logits > update { (activations, logits, 0.0) } else { (0.0, 0.0, update) };
     let reference = if experiment.dapo.kl == (Kl::None {}) { 0.0 } else { 2.0 * weights };
     [
         ("process", machine::process_bytes("VmRSS").unwrap_or(0) as f64),

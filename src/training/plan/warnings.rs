@@ -191,9 +191,10 @@ fn evaluations(work: &PlanWork) -> PlanFinding {
 }
 
 fn size(bytes: f64) -> String {
-    match bytes < (1u64 << 30) as f64 {
-        true => format!("{:.1} MiB", bytes / (1u64 << 20) as f64),
-        false => format!("{:.2} GiB", bytes / (1u64 << 30) as f64),
+    if bytes < (1u64 << 30) as f64 {
+        format!("{:.1} MiB", bytes / (1u64 << 20) as f64)
+    } else {
+        format!("{:.2} GiB", bytes / (1u64 << 30) as f64)
     }
 }
 
@@ -213,9 +214,10 @@ fn memory(memory: &PlanMemory) -> Option<Warning> {
 
 fn disk(disk: &Disk) -> Option<Warning> {
     let free = disk.free_bytes.filter(|&bytes| bytes < disk.most_bytes)?;
-    let (severity, needed, when) = match free < disk.needed_bytes {
-        true => (Severity::Error, disk.needed_bytes, ""),
-        false => (Severity::Warning, disk.most_bytes, " when every response runs to L_max"),
+    let (severity, needed, when) = if free < disk.needed_bytes {
+        (Severity::Error, disk.needed_bytes, "")
+    } else {
+        (Severity::Warning, disk.most_bytes, " when every response runs to L_max")
     };
     let message = format!("the run writes about {}{when}, {} are free", size(needed), size(free));
     Some(Warning { name: Name::DiskShort, severity, message })

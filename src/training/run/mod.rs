@@ -149,9 +149,10 @@ impl<'a> RunInProgress<'a> {
     /// The folder, if this process still holds its lock. To be called before anything is written or
     /// deleted.
     fn held(&self) -> Result<&'a RunFolder, TrainingError> {
-        match self.lock.is_held()? {
-            true => Ok(self.folder),
-            false => Err(TrainingError::LockLost { folder: self.folder.root().to_path_buf() }),
+        if self.lock.is_held()? {
+            Ok(self.folder)
+        } else {
+            Err(TrainingError::LockLost { folder: self.folder.root().to_path_buf() })
         }
     }
 

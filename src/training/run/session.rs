@@ -95,10 +95,7 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Trai
         let differing = differing(inputs, folder)?;
         return Err(TrainingError::OtherRun { folder: folder.root().to_path_buf(), differing });
     }
-    match folder.path("outcome.json").exists() {
-        true => Ok(Some(folder.outcome()?)),
-        false => Ok(None),
-    }
+    if folder.path("outcome.json").exists() { Ok(Some(folder.outcome()?)) } else { Ok(None) }
 }
 
 /// The keys and inputs in which the run of a folder is another one, each with both values.
@@ -152,10 +149,7 @@ fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), TrainingError> 
     files::remove_partial(folder.root())?;
     for name in LAYOUT.iter().filter(|name| **name != "run.lock") {
         let path = folder.path(name);
-        match path.is_dir() {
-            true => files::remove_folder(&path)?,
-            false => files::remove_file(&path)?,
-        }
+        if path.is_dir() { files::remove_folder(&path)? } else { files::remove_file(&path)? }
     }
     for name in ["rollouts", "evaluations", "checkpoints"] {
         files::create_folder(&folder.path(name))?;

@@ -163,9 +163,10 @@ impl<'a> Search<'a> {
                 changed.push(format!("{name}'s rollouts are not those of its ledger"));
             }
         }
-        match changed.is_empty() {
-            true => "a file was changed after it was written".to_string(),
-            false => changed.join(", "),
+        if changed.is_empty() {
+            "a file was changed after it was written".to_string()
+        } else {
+            changed.join(", ")
         }
     }
 
@@ -222,9 +223,10 @@ impl<'a> Search<'a> {
         let evaluation = evaluation.map(|place| findings.remove(place));
         let shown: BTreeSet<String> = findings.iter().map(|it| it.component.clone()).collect();
         let tensors = ["weights", "moments"];
-        let mut later = match tensors.iter().any(|name| shown.contains(*name)) {
-            true => Vec::new(),
-            false => self.later_tensors(first.step)?,
+        let mut later = if tensors.iter().any(|name| shown.contains(*name)) {
+            Vec::new()
+        } else {
+            self.later_tensors(first.step)?
         };
         // Without ledgers it is unknown when the weights began to differ.
         let ledgers = self.a.ledger.is_some() && self.b.ledger.is_some();

@@ -40,12 +40,15 @@ pub struct DiffSummary {
 
 impl DiffSide {
     pub fn read(folder: &RunFolder) -> Result<Self, VerificationError> {
-        let manifest = folder.manifest().map_err(|source| match is_missing(&source) {
-            true => VerificationError::NotARun {
-                root: folder.root().to_path_buf(),
-                reason: source.to_string(),
-            },
-            false => VerificationError::File(source),
+        let manifest = folder.manifest().map_err(|source| {
+            if is_missing(&source) {
+                VerificationError::NotARun {
+                    root: folder.root().to_path_buf(),
+                    reason: source.to_string(),
+                }
+            } else {
+                VerificationError::File(source)
+            }
         })?;
         let outcome = optional(folder.outcome())?;
         // The last line of an unfinished run may be half written.
@@ -115,10 +118,7 @@ fn lines<T: DeserializeOwned>(
     if !path.exists() {
         return Ok(None);
     }
-    Ok(Some(match finished {
-        true => files::read_lines(&path)?,
-        false => files::complete_lines(&path)?,
-    }))
+    Ok(Some(if finished { files::read_lines(&path)? } else { files::complete_lines(&path)? }))
 }
 
 /// Reads a file of both runs, unless the digests of its bytes are equal.

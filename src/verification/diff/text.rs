@@ -97,9 +97,8 @@ fn longer(diff: &RunDiff) -> String {
 }
 
 fn components(first: &FirstDifference) -> String {
-    let list = |names: &[String]| match names.is_empty() {
-        true => "-".to_string(),
-        false => visible::visible(&names.join(", ")),
+    let list = |names: &[String]| {
+        if names.is_empty() { "-".to_string() } else { visible::visible(&names.join(", ")) }
     };
     let mut text = match first.step {
         0 => String::new(),

@@ -15,10 +15,7 @@ pub struct SelfCheck {
 
 impl SelfCheck {
     pub fn of(name: &str, wrong: Vec<String>) -> Self {
-        let detail = match wrong.is_empty() {
-            true => "as expected".to_string(),
-            false => wrong.join("; "),
-        };
+        let detail = if wrong.is_empty() { "as expected".to_string() } else { wrong.join("; ") };
         Self { name: name.to_string(), held: wrong.is_empty(), detail }
     }
 }

@@ -53,9 +53,10 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String, VerificationError> {
     let output = Command::new("git").arg("-C").arg(root).args(arguments).output();
     let output = output.map_err(|error| refuse(error.to_string()))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_string();
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => Err(refuse(text(&output.stderr))),
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(refuse(text(&output.stderr)))
     }
 }
 
@@ -77,10 +78,7 @@ pub fn record(
     now: Duration,
 ) -> Result<(), VerificationError> {
     let path = golden.log();
-    let mut text = match path.exists() {
-        true => files::read_text(&path)?,
-        false => HEADER.to_string(),
-    };
+    let mut text = if path.exists() { files::read_text(&path)? } else { HEADER.to_string() };
     let time = u64::try_from(now.as_millis()).ok().and_then(environment::rfc3339);
     let date = time.as_deref().and_then(|time| time.split('T').next()).unwrap_or("unknown");
     // A bar would end a cell of the Markdown table.

@@ -113,9 +113,10 @@ impl RegressCurves {
         let mean = |(place, seed): (usize, &u64)| {
             let at: Vec<f64> =
                 steps.iter().filter_map(|values| values.get(place).copied()).collect();
-            match at.len() == steps.len() && !at.is_empty() {
-                true => Ok(at.iter().sum::<f64>() / at.len() as f64),
-                false => Err(missing(*seed)),
+            if at.len() == steps.len() && !at.is_empty() {
+                Ok(at.iter().sum::<f64>() / at.len() as f64)
+            } else {
+                Err(missing(*seed))
             }
         };
         self.seeds.iter().enumerate().map(mean).collect()

@@ -46,10 +46,8 @@ pub fn replace(
     run: &RunFolder,
 ) -> Result<(Option<String>, String), VerificationError> {
     let folder = golden.exact();
-    let before = match folder.path(ledger::FILE).exists() {
-        true => Some(head(&folder.ledger()?)),
-        false => None,
-    };
+    let before =
+        if folder.path(ledger::FILE).exists() { Some(head(&folder.ledger()?)) } else { None };
     for name in RECORDS {
         files::write_atomic(&folder.path(name), &files::read(&run.path(name))?)?;
     }

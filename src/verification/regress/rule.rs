@@ -47,9 +47,10 @@ impl RegressPoint {
     /// `rollout/accuracy, steps 1-4`.
     pub fn name(&self) -> String {
         let [first, last] = self.steps;
-        match first == last {
-            true => format!("{}, step {first}", self.value),
-            false => format!("{}, steps {first}-{last}", self.value),
+        if first == last {
+            format!("{}, step {first}", self.value)
+        } else {
+            format!("{}, steps {first}-{last}", self.value)
         }
     }
 }

@@ -83,15 +83,14 @@ pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
     let mut ledger: Option<Vec<LedgerEntry>> = lines(&mut check, folder, ledger::FILE);
     let mut evaluations: Option<Vec<EvaluationRecord>> =
         lines(&mut check, folder, "evaluations.jsonl");
-    let outcome = match is_ended {
-        true => check.read("outcome.json", folder.outcome()).map(Some),
-        false => {
-            let lines = (metrics.as_mut(), ledger.as_mut(), evaluations.as_mut());
-            if let (Some(metrics), Some(ledger), Some(evaluations)) = lines {
-                keep_whole_steps(&mut check, folder, metrics, ledger, evaluations);
-            }
-            Some(None)
+    let outcome = if is_ended {
+        check.read("outcome.json", folder.outcome()).map(Some)
+    } else {
+        let lines = (metrics.as_mut(), ledger.as_mut(), evaluations.as_mut());
+        if let (Some(metrics), Some(ledger), Some(evaluations)) = lines {
+            keep_whole_steps(&mut check, folder, metrics, ledger, evaluations);
         }
+        Some(None)
     };
     for problem in experiment.iter().flat_map(validate::problems) {
         check.mismatch("experiment.json", format!("no run can have it: {problem}"));
@@ -128,9 +127,8 @@ pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
 /// The lines of a record file; of a run that has not ended, those before the first that is not whole.
 fn lines<T: DeserializeOwned>(check: &mut Check, folder: &RunFolder, name: &str) -> Option<Vec<T>> {
     let is_ended = folder.path("outcome.json").exists();
-    let read = folder.inside(name).and_then(|path| match is_ended {
-        true => files::read_lines(&path),
-        false => files::complete_lines(&path),
+    let read = folder.inside(name).and_then(|path| {
+        if is_ended { files::read_lines(&path) } else { files::complete_lines(&path) }
     });
     check.read(name, read)
 }

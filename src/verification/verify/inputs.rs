@@ -95,9 +95,10 @@ pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) ->
         let kept = if folder.path(TAGS).exists() { folder.tags() } else { Ok(Tags::new()) };
         if check.read(TAGS, kept).is_some_and(|kept| kept != data.tags) {
             let what = "is not what the problems that are here are called";
-            match records.experiment.inputs.data.is_generated() {
-                true => check.mismatch(TAGS, what),
-                false => check.inconclusive(TAGS, what),
+            if records.experiment.inputs.data.is_generated() {
+                check.mismatch(TAGS, what)
+            } else {
+                check.inconclusive(TAGS, what)
             }
         }
     }

@@ -103,9 +103,10 @@ impl Check {
 
     /// What an ended run cannot have, and one that was killed may.
     fn half_done(&mut self, records: &VerifiedRecords, place: impl Display, what: impl Display) {
-        match records.is_unfinished() {
-            true => self.inconclusive(place, format!("{what}; the run is unfinished")),
-            false => self.mismatch(place, what),
+        if records.is_unfinished() {
+            self.inconclusive(place, format!("{what}; the run is unfinished"))
+        } else {
+            self.mismatch(place, what)
         }
     }
 

@@ -113,9 +113,10 @@ impl<'a> Text<'a> {
             Err(error) => {
                 // Some decoders write what their tokenizer cannot read, such as spaces between tokens.
                 let known = self.tokenizer.alphabet();
-                let verdict = match row.response.chars().all(|it| known.contains(&it)) {
-                    true => VerifyVerdict::Inconclusive,
-                    false => VerifyVerdict::Mismatch,
+                let verdict = if row.response.chars().all(|it| known.contains(&it)) {
+                    VerifyVerdict::Inconclusive
+                } else {
+                    VerifyVerdict::Mismatch
                 };
                 return check.find(verdict, format!("{place}, response"), error.to_string());
             }

@@ -181,11 +181,12 @@ fn missing(check: &mut Check, found: &FolderFound, name: &str) {
         let inside = format!("checkpoints/{step}/");
         !found.files.iter().any(|file| file.starts_with(&inside))
     });
-    match whole {
-        true => check.inconclusive(
+    if whole {
+        check.inconclusive(
             name,
             "is missing, and so is the whole checkpoint (dapo runs gc names those that may go)",
-        ),
-        false => check.mismatch(name, "is missing"),
+        )
+    } else {
+        check.mismatch(name, "is missing")
     }
 }

@@ -326,10 +326,8 @@ fn change_json(
     }
     let is_meant = |index: usize| line.is_none_or(|line| line == index);
     let lines = text.lines().enumerate();
-    let lines = lines.map(|(index, text)| match is_meant(index) {
-        true => changed(text),
-        false => format!("{text}\n"),
-    });
+    let lines = lines
+        .map(|(index, text)| if is_meant(index) { changed(text) } else { format!("{text}\n") });
     lines.collect::<String>().into_bytes()
 }
 

@@ -47,9 +47,10 @@ pub fn pick(records: &VerifiedRecords, local: &Local, request: &ReplayRequest) -
     request.draws(head, &[Id::from("evaluations")]).shuffle(&mut chosen);
     chosen.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
     chosen.sort_unstable();
-    let most = match is_portable(&records.manifest.exactness) {
-        true => usize::try_from(request.problems).unwrap_or(usize::MAX),
-        false => usize::MAX,
+    let most = if is_portable(&records.manifest.exactness) {
+        usize::try_from(request.problems).unwrap_or(usize::MAX)
+    } else {
+        usize::MAX
     };
     let pick = |index: usize| {
         let record = &records.evaluations[index];

@@ -100,15 +100,17 @@ impl ReplayWork {
             }
         }
         for evaluation in evaluations {
-            match work.reach(evaluation.step, checkpoint) {
-                true => work.evaluations.entry(evaluation.step).or_default().push(evaluation),
-                false => work.unreachable.push(evaluation.name()),
+            if work.reach(evaluation.step, checkpoint) {
+                work.evaluations.entry(evaluation.step).or_default().push(evaluation)
+            } else {
+                work.unreachable.push(evaluation.name())
             }
         }
         if let Some(last) = ending {
-            match work.reach(last, checkpoint) {
-                true => work.ending = Some(last),
-                false => work.unreachable.push(format!("step {}", last + 1)),
+            if work.reach(last, checkpoint) {
+                work.ending = Some(last)
+            } else {
+                work.unreachable.push(format!("step {}", last + 1))
             }
         }
         work
