@@ -94,48 +94,60 @@ pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     }
     let partial = files::partial_folder(&out);
     files::remove_folder(&partial)?;
-    tuning::write_companions(recipe, &args.model, &partial)?;
-    let tokenizer = Tokenizer::load(&partial)?;
+    let tuned = tune_in(&partial, args, (recipe, &data), model, key);
+    if tuned.is_err() {
+        files::remove_folder(&partial)?;
+    }
+    tuned?;
+    files::replace_folder(&partial, &out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tunes a model, and writes everything of the result into a folder.
+fn tune_in(
+    partial: &Path,
+    args: &TuneArgs,
+    (recipe, data): (&TuneRecipe, &tuning::TuneData),
+    model: Qwen2,
+    key: TuneKey,
+) -> Result<()> {
+    tuning::write_companions(recipe, &args.model, partial)?;
+    let tokenizer = Tokenizer::load(partial)?;
     let stop_token = tuning::stop_token(&tokenizer, recipe.template, &args.model)?;
     data.fit(recipe, &tokenizer)?;
     tokenizer.fits(&args.model, model.config().vocab_size)?;
     let evaluated = |model: &Qwen2, label: &str| {
         let mut bar = Progress::new(label, recipe.evaluation.problems * recipe.evaluation.samples);
         let progress = |done: usize, _| bar.set(done as u64, "responses");
-        let made = tuning::evaluate(model, recipe, &data, &tokenizer, progress)?;
+        let evaluation = tuning::evaluate(model, recipe, data, &tokenizer, progress)?;
         bar.finish();
-        Ok::<_, anyhow::Error>(made)
+        Ok::<_, anyhow::Error>(evaluation)
     };
     let before = evaluated(&model, "evaluate before")?;
     let mut bar = Progress::new("tune", recipe.stages.iter().map(|stage| stage.updates).sum());
     let mut updates = Vec::new();
-    let model = tuning::tune(model, recipe, &data, &tokenizer, stop_token, |update| {
+    let model = tuning::tune(model, recipe, data, &tokenizer, stop_token, |update| {
         updates.push(update.clone());
         bar.set(updates.len() as u64, &format!("{} loss {:.3}", update.stage, update.loss));
     })?;
     bar.finish();
     let after = evaluated(&model, "evaluate after")?;
-    checkpoint::save_model(&partial, model.parameters(), &partial)?;
+    checkpoint::save_model(partial, model.parameters(), partial)?;
     let mut sha256 = BTreeMap::new();
-    for name in files::list(&partial)? {
+    for name in files::list(partial)? {
         let digest = files::sha256_file(&partial.join(&name))?;
         sha256.insert(name, digest);
     }
     println!("{}", table(&before, &after));
     for [question, answer, response] in &after.examples {
-        println!(
-            "{}",
-            visible::json(
-                &json!({"question": question, "answer": answer, "response": response}).to_string()
-            )
-        );
+        let example = json!({"question": question, "answer": answer, "response": response});
+        println!("{}", visible::json(&example.to_string()));
     }
     println!("{}  {}", sha256["model.safetensors"], args.out.display());
     let harness = env!("CARGO_PKG_VERSION").to_string();
     let record = TuneRecord { harness, key, stop_token, before, after, updates, sha256 };
     files::write_json(&partial.join(RECORD), &record)?;
-    files::replace_folder(&partial, &out)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn read(args: &TuneArgs) -> Result<(TuneRecipe, tuning::TuneData)> {

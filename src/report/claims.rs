@@ -112,8 +112,13 @@ pub fn table(judged: &Judged) -> Vec<Section> {
         blocks.push(Block::Table(Table::new("", columns, rows)));
     }
     blocks.push(notes(judged));
-    let title = format!("{} claims: {}", judged.claims.len(), headline(judged));
+    let title = titled_count(judged);
     vec![Section::new("claims", title.trim_end_matches(": "), blocks)]
+}
+
+fn titled_count(judged: &Judged) -> String {
+    let count = text::counted(judged.claims.len(), "claim", "claims");
+    format!("{count}: {}", headline(judged))
 }
 
 fn notes(judged: &Judged) -> Block {
@@ -124,7 +129,7 @@ fn notes(judged: &Judged) -> Block {
 pub fn judged(judged: &Judged) -> Vec<Section> {
     let mut sections = Vec::new();
     if !judged.claims.is_empty() {
-        let title = format!("{} claims: {}", judged.claims.len(), headline(judged));
+        let title = titled_count(judged);
         sections.push(Section::new("claims", &title, Vec::new()));
     }
     sections.extend(judged.claims.iter().map(verdict));

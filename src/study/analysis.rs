@@ -23,17 +23,6 @@ pub struct Analysis {
     pub remarks: Vec<Remark>,
 }
 
-/// `report.json` of a study: what was computed of its records, without a sentence.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StudyFacts {
-    pub schema: &'static str,
-    /// Shares are in [0, 1].
-    pub analysis: Analysis,
-    pub claims: Judged,
-}
-
-pub const FACTS: &str = "report.json";
-
 /// σ between training runs of the primary score, registered and observed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spread {

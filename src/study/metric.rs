@@ -1,7 +1,7 @@
 //! Numbers of one run, defined once for comparisons, claims and tables.
 
 use crate::statistics::{TimeToEvent, estimators};
-use crate::study::{Cell, CellEvaluation, MetricWindow, NoValue, Reduce, window};
+use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce, window};
 use serde::{Deserialize, Serialize};
 
 /// A number of one run. Windows are shares of the rollout steps that the run did, so that a run
@@ -84,39 +84,6 @@ pub enum Statistic {
     PassAtK,
     TruncatedShare,
     ResponseTokensMean,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Clock {
-    Updates,
-    /// Rollouts generated for training, dropped ones included.
-    GeneratedRollouts,
-    /// Their response tokens.
-    GeneratedTokens,
-}
-
-impl Clock {
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Updates => "updates",
-            Self::GeneratedRollouts => "generated rollouts",
-            Self::GeneratedTokens => "generated tokens",
-        }
-    }
-
-    /// Where an evaluation of a cell stands.
-    pub fn at(self, cell: &Cell, evaluation: &CellEvaluation) -> f64 {
-        match self {
-            Self::Updates => evaluation.counters.updates as f64,
-            Self::GeneratedRollouts => evaluation.generated_rollouts as f64,
-            Self::GeneratedTokens => {
-                let steps = evaluation.counters.rollout_steps as usize;
-                let each = cell.metric("rollout/generated_tokens").unwrap_or(&[]);
-                each.iter().take(steps).flatten().sum()
-            }
-        }
-    }
 }
 
 impl Statistic {

@@ -134,14 +134,17 @@ fn is_ours(line: &str) -> bool {
 
 /// One space between words, and one name for every record.
 fn normal(line: &str) -> String {
-    let is_record = |word: &str| {
-        let (arm, seed) = word.trim_end_matches(".json").split_once("-seed")?;
+    let ending = |name: &str| {
+        let (arm, seed) = name.split_once("-seed")?;
+        let (seed, ending) = seed.split_once('.')?;
         let hex = arm.len() == 12 && arm.bytes().all(|byte| byte.is_ascii_hexdigit());
-        (hex && word.ends_with(".json") && seed.parse::<u64>().is_ok()).then_some(())
+        (hex && seed.parse::<u64>().is_ok()).then(|| ending.to_string())
     };
     let word = |word: &str| match word.rsplit_once('/') {
-        Some((folder, name)) if is_record(name).is_some() => format!("{folder}/CELL.json"),
-        _ => word.to_string(),
+        Some((folder, name)) => {
+            ending(name).map_or(word.to_string(), |ending| format!("{folder}/CELL.{ending}"))
+        }
+        None => word.to_string(),
     };
     line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
 }

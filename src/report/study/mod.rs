@@ -18,9 +18,9 @@ mod surroundings;
 
 use crate::base::{files, visible};
 use crate::report::{Context, ReportError, html, markdown, page::Page, text};
-use crate::study::claims::{self as paper_claims, evidence};
+use crate::study::claims as paper_claims;
 use crate::study::collection::{self, Study};
-use crate::study::{Claims, StudyFacts, analysis};
+use crate::study::{Claims, StudyFacts, facts};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,7 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
 }
 
 pub fn report(study: &Study, claims: &Claims) -> StudyReport {
-    let facts = evidence::facts(study, claims);
+    let facts = facts::of(study, claims);
     let context = Context::new(study, &facts.analysis, &facts.claims);
     let (page, appendix) = (page_of(&context), appendix_of(&context));
     StudyReport { page, appendix, facts }
@@ -73,7 +73,7 @@ pub fn write(
 
 /// The files of a report.
 pub const FILES: [&str; 6] =
-    ["report.html", "appendix.html", "report.md", "appendix.md", analysis::FACTS, "answer.svg"];
+    ["report.html", "appendix.html", "report.md", "appendix.md", facts::FILE, "answer.svg"];
 
 /// The report's files and what they hold.
 pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {

@@ -3,17 +3,10 @@
 use crate::study::claims::{ClaimPart, Test, intervals, needed};
 use crate::study::{
     Analysis, Claim, ClaimResult, ClaimVerdict, Claims, Declared, DeclaredFamily, Direction,
-    Judged, PartResult, PartWhy, Remark, StudyFacts, Word, analysis, collection::Study,
-    comparisons, comparisons::Comparison,
+    Judged, PartResult, PartWhy, Remark, Word, analysis, collection::Study, comparisons,
+    comparisons::Comparison,
 };
 use std::collections::BTreeMap;
-
-/// Analyses a study and judges it by the claims.
-pub fn facts(study: &Study, claims: &Claims) -> StudyFacts {
-    let analysis = analysis::analyse(study);
-    let claims = judge(study, &analysis, claims);
-    StudyFacts { schema: "dapo-study-report/3", analysis, claims }
-}
 
 pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
     let context = EvidenceContext::new(study, analysis, claims);

@@ -6,10 +6,10 @@ use crate::base::{files, visible};
 use crate::experiment::bases;
 use crate::experiment::{sets, starter};
 use crate::report::study as report;
-use crate::study::claims::{self, Claims, evidence};
+use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
 use crate::study::declaration;
-use crate::study::{Cell, analysis, cell, cell::ProblemIds};
+use crate::study::{Cell, cell, cell::ProblemIds, facts};
 use crate::task::data;
 use crate::training::run::inputs;
 use crate::verification::VerificationError;
@@ -223,8 +223,8 @@ fn reported(folder: &Path, study: &Study) -> Check {
         check.mismatch("claims.toml", error.to_string());
         Claims::default()
     });
-    let facts = evidence::facts(study, &judged_by);
-    let (name, schema) = (analysis::FACTS, facts.schema);
+    let (name, facts) = (facts::FILE, facts::of(study, &judged_by));
+    let schema = facts.schema;
     let again = serde_json::to_value(&facts).expect("facts as JSON");
     let kept = match files::kind(&folder.join(name)) {
         Ok(None) => {

@@ -27,7 +27,7 @@ cp "$ROOT/reports/study-1/study.json" reports/study-1/
 cp "$ROOT/reports/study-1/grids/ladder.json" reports/study-1/grids/
 # The committed records of the ladder, three seeds of each arm.
 for arm in $(grep -o '"arm_sha256": "[0-9a-f]\{12\}' reports/study-1/grids/ladder.json | cut -d'"' -f4); do
-  for seed in 101 102 103; do cp "$ROOT/reports/study-1/cells/$arm-seed$seed.json" reports/study-1/cells/; done
+  for seed in 101 102 103; do cp "$ROOT/reports/study-1/cells/$arm-seed$seed.json.gz" reports/study-1/cells/; done
 done
 head -n 24 experiments/own-task/train.jsonl > train.jsonl
 echo '{"prompt": "347+562*3?"}' > prompts.jsonl

@@ -139,7 +139,7 @@ fn a_compressed_file_is_whole_small_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("record.json.gz");
     let read = |bytes: &[u8]| {
-        super::super::write_atomic(&path, bytes).unwrap();
+        crate::base::files::write_atomic(&path, bytes).unwrap();
         read_decompressed(&path, 1000).map_err(|error| error.to_string())
     };
     let whole = compressed(b"{}");

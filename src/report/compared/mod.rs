@@ -104,7 +104,10 @@ fn accuracies(comparison: &RunComparison) -> Section {
         ])
     });
     let withheld = [withheld("A", &a.uncertainties), withheld("B", &b.uncertainties)].concat();
-    let blocks = vec![Block::Table(Table::new("", &columns, rows)), Block::List(withheld)];
+    let mut blocks = vec![Block::Table(Table::new("", &columns, rows))];
+    if !withheld.is_empty() {
+        blocks.push(Block::List(withheld));
+    }
     Section::new("accuracy", "avg@k, percent", blocks)
 }
 
