@@ -41,11 +41,7 @@ pub enum StudyError {
         "{} and {} are not about the same problems: {only} only in the first of them; \
          --common-problems compares those that are in all", one.display(), other.display()
     )]
-    OtherProblems {
-        one: PathBuf,
-        other: PathBuf,
-        only: String,
-    },
+    OtherProblems { one: PathBuf, other: PathBuf, only: String },
 }
 
 impl StudyError {
