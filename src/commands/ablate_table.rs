@@ -62,7 +62,7 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> String {
     table(["arm", "seeds", "cells"], [1], rows).to_string()
 }
 
-/// From measured cells of the same arm, else from the mean of all.
+/// Uses measured cells of the same arm, else the mean of all.
 pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
     let left: Vec<&Job> = jobs.iter().filter(|job| job.state.cell().is_none()).collect();
     let head = format!("{} cells, {} to run", jobs.len(), left.len());

@@ -87,7 +87,7 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<ExitCode> {
     Ok(ending(&job))
 }
 
-/// From the study's grids.
+/// Builds the cell from the study's grids.
 fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     let listed = listing::find(study, args.cell)?;
     let file = listing::place(study, &listed.experiment)?;
@@ -115,7 +115,7 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     Ok(job)
 }
 
-/// As `dapo train` under `dapo ablate`. Returns the exit code when stopped; a failed run is on record.
+/// Trains as `dapo train`. Returns the exit code when stopped; a failed run is on record.
 fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Option<ExitCode>> {
     let mut arguments = process::arguments(&study.experiment(&job.run_name()), &job.folder);
     if let Some(folder) = &args.inputs {

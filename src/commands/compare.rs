@@ -97,7 +97,7 @@ pub struct CompareArgs {
     markdown: bool,
 }
 
-/// Of gates on tables, which declare none.
+/// Gates on tables use it, because tables declare none.
 const ALPHA: f64 = 0.05;
 
 /// What a gate refuses.
@@ -184,7 +184,7 @@ impl ShownDifference {
     }
 }
 
-/// By `--fail-if` and `--margin`, with a sentence where nothing could be shown.
+/// Applies `--fail-if` and `--margin`; prints a sentence where nothing could be shown.
 fn gate(args: &CompareArgs, shown: &ShownDifference) -> ExitCode {
     let Some(fail_if) = args.fail_if else { return ExitCode::SUCCESS };
     let open = |reason: &str| {
@@ -214,7 +214,7 @@ fn gate(args: &CompareArgs, shown: &ShownDifference) -> ExitCode {
     }
 }
 
-/// By the declared metric, else on the primary set where the runs ended.
+/// Uses the declared metric, else the primary set where the runs ended.
 fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCode> {
     let study = collection::load(folder, None)?;
     let all = study.grids.iter().flat_map(|grid| {

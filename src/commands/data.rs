@@ -96,7 +96,7 @@ struct SetDigest {
     /// SHA-256 of the problems' canonical JSON lines.
     sha256: String,
     file_sha256: String,
-    /// Of a file.
+    /// Only files have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<DataSource>,
 }
@@ -127,7 +127,7 @@ struct AlikeListed {
     question: String,
     other: String,
     file: PathBuf,
-    /// Of the shorter question's sequences of words.
+    /// Share of the shorter question's sequences of words.
     share: f64,
 }
 

@@ -96,7 +96,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of the messages, in the chat template if there is one.
+/// Counts the messages, in the chat template if there is one.
 fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, TaskError> {
     let text = match tokenizer.chat_template()? {
         Some(template) => template.render(&row.row.prompt, true)?,

@@ -3,7 +3,7 @@
 use crate::commands::output;
 use crate::study::{Effects, effect_checks::EffectFinding};
 
-/// To standard error; `verbose` adds evidence. Colour is for terminals, and a non-empty `NO_COLOR` turns it
+/// Uses standard error; `verbose` adds evidence. Only terminals get colour; a non-empty `NO_COLOR` turns it
 /// off.
 pub fn print_effects(effects: &Effects, verbose: bool) {
     eprint!("{}", lines(effects, output::colour(), verbose));

@@ -303,7 +303,7 @@ fn fits(model: &Qwen2, protocol: &Protocol) -> Result<()> {
     Ok(())
 }
 
-/// Over the digests of weight files, in order.
+/// Hashes the digests of weight files, in order.
 fn weights_sha256(folder: &Path) -> Result<String> {
     let mut digests = String::new();
     for name in weights::names(folder)? {

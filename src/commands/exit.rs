@@ -61,7 +61,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
     found.map_or(BUG, |(_, code)| code)
 }
 
-/// With its causes on one line, without causes that an earlier message contains.
+/// Adds causes on the same line, without causes that an earlier message contains.
 pub fn message(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.chain() {

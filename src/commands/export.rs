@@ -103,7 +103,7 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     Ok(exit::agreed(refused.is_empty()))
 }
 
-/// Also returns whether all have ended.
+/// Returns whether all have ended, too.
 fn of_study(
     study: &AblateStudy,
     names: &std::collections::BTreeMap<String, Vec<String>>,

@@ -90,7 +90,7 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
-/// From verl.
+/// verl writes these.
 #[derive(Deserialize)]
 struct VerlDump {
     output: String,
@@ -98,7 +98,7 @@ struct VerlDump {
     gts: String,
 }
 
-/// From lm-eval: responses to a document, once for each filter.
+/// lm-eval writes these: responses to a document, once for each filter.
 #[derive(Deserialize)]
 struct LmEvalSample {
     target: Value,
@@ -110,7 +110,7 @@ fn text_of<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     schema::answer(&Value::deserialize(from)?).map_err(D::Error::custom)
 }
 
-/// From lists of lists.
+/// Flattens lists of lists.
 fn texts(value: Value, texts: &mut Vec<String>) -> Result<(), String> {
     match value {
         Value::String(text) => texts.push(text),
@@ -273,12 +273,12 @@ struct GradeSummary {
 
 struct Counted {
     responses: u64,
-    /// At the limit, if the table records it.
+    /// Counts responses at the limit, if the table records them.
     truncated: u64,
     example: String,
 }
 
-/// Of each side.
+/// Limit of each side.
 const EXAMPLE_CHARACTERS: usize = 24;
 
 impl GradeSummary {

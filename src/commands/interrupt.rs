@@ -42,7 +42,7 @@ impl Interrupt {
         self.asked() && !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// Of a process that stopped as asked.
+    /// Exit code of a process that stopped as asked.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from((SIGNALLED + self.signal.load(Ordering::Relaxed)) as u8)
     }

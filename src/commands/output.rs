@@ -39,7 +39,7 @@ fn terminal_width() -> Option<usize> {
     (columns > 0 && !WIDE.load(Ordering::Relaxed)).then_some(columns.into())
 }
 
-/// From the right; the first and the last column stay.
+/// Removes columns from the right; the first and the last one stay.
 fn fit(table: &mut Table, width: usize) {
     let last = table.column_count().saturating_sub(1);
     for index in (1..last).rev() {
@@ -122,13 +122,13 @@ pub fn reader_left(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
 }
 
-/// For standard error: a terminal, and `NO_COLOR` is empty.
+/// Standard error must be a terminal, and `NO_COLOR` empty.
 pub fn colour() -> bool {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::IsTerminal::is_terminal(&io::stderr()) && !no_color
 }
 
-/// For standard error: a terminal, and not `TERM=dumb`. Bars have no colour, so `NO_COLOR` does not
+/// Standard error must be a terminal, not `TERM=dumb`. Bars have no colour, so `NO_COLOR` does not
 /// matter.
 pub fn may_draw() -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");

@@ -129,12 +129,12 @@ impl PlaceArgs {
         }
     }
 
-    /// For keys of resumable work: another device or form rounds differently.
+    /// Keys of resumable work contain it: another device or form rounds differently.
     pub fn told(self) -> String {
         format!("{} on {}", self.weights, self.device)
     }
 
-    /// With the checkpoint's tokenizer, which is checked.
+    /// Loads and checks the checkpoint's tokenizer, too.
     ///
     /// # Errors
     /// As [`PlaceArgs::load`], and a tokenizer that is missing or has too many tokens.

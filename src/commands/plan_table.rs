@@ -103,7 +103,7 @@ fn space(plan: &RunPlan) -> String {
     )
 }
 
-/// And the parts of the largest phase.
+/// Includes the parts of the largest phase.
 fn by_phase(memory: &PlanMemory) -> String {
     if memory.phases.is_empty() {
         return String::new();

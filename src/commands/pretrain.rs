@@ -73,7 +73,7 @@ pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Also returns the solutions.
+/// Returns the solutions, too.
 ///
 /// # Errors
 /// A file that cannot be read, or a recipe that cannot run, by key.
@@ -85,7 +85,7 @@ pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
     Ok((recipe, solutions))
 }
 
-/// Of any kind, as TOML.
+/// Reads a recipe of any kind, as TOML.
 ///
 /// # Errors
 /// A file that cannot be read, and the line of a wrong key.

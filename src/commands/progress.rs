@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// With bars of parts below.
+/// Bars of parts are below the main bar.
 pub struct Progress {
     /// `None` where no bar is drawn.
     bars: Option<MultiProgress>,
@@ -77,7 +77,7 @@ impl Progress {
         self.set_of((done, total), &message, || format!("{done}/{total} {seconds}s {message}"));
     }
 
-    /// With a new total; `plain` is the plain line.
+    /// Sets a new total; `plain` is the plain line.
     pub fn set_of(&mut self, (done, total): (u64, u64), message: &str, plain: impl Fn() -> String) {
         self.bar.set_length(total);
         self.bar.set_position(done);
@@ -85,7 +85,7 @@ impl Progress {
         self.plain(plain);
     }
 
-    /// Without moving.
+    /// The bar does not move.
     pub fn message(&mut self, message: &str) {
         self.bar.set_message(visible::message(message));
         self.plain(|| message.to_string());

@@ -99,7 +99,7 @@ struct Regression<'a> {
 }
 
 impl Regression<'_> {
-    /// To its end.
+    /// Trains to the end.
     fn exact_run(&self) -> Result<RunFolder> {
         let declared = &self.rule.exact.experiment;
         let experiment = regress::experiment(&self.golden.rule(), declared)?;

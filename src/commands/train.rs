@@ -137,7 +137,7 @@ pub fn run_line(arguments: &[OsString]) -> Result<ExitCode> {
     run(&TrainArgs::from_arg_matches(&command.try_get_matches_from(arguments)?)?)
 }
 
-/// On another engine than the experiment's, or from the outputs of an earlier run.
+/// Uses another engine than the experiment's, or the outputs of an earlier run.
 ///
 /// # Errors
 /// As [`run`], and an arm that the engine cannot run.
@@ -241,7 +241,7 @@ pub fn load(
     Ok((overrides.apply(experiment, path)?, digests))
 }
 
-/// From the working folder, the folders around the record, or the embedded benchmark in the program.
+/// Looks in the working folder, the folders around the record, and this program.
 fn find_inputs(experiment: &mut Experiment, record: &Path, digests: &Digests) -> Result<()> {
     let absolute = std::path::absolute(record)?;
     let around = absolute.ancestors().skip(1).take(RECORD_DEPTH).map(Path::to_path_buf);

@@ -72,7 +72,7 @@ struct TuneRecord {
     before: TuneEvaluation,
     after: TuneEvaluation,
     updates: Vec<StageUpdate>,
-    /// Of every other file of the folder.
+    /// Digests of every other file of the folder.
     sha256: BTreeMap<String, String>,
 }
 

@@ -43,7 +43,7 @@ pub struct Imported<'a> {
 }
 
 impl<'a> Imported<'a> {
-    /// At a checkpoint, or before the first step.
+    /// The run is at a checkpoint, or before the first step.
     pub fn new(
         inputs: &'a Inputs,
         outputs: Box<dyn Outputs + 'a>,

@@ -25,7 +25,7 @@ for name in sys.argv[1:]:
 print(json.dumps(found))
 ";
 
-/// Of Python and of installed packages. The first package is required.
+/// Returns versions of Python and of installed packages. The first package is required.
 pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, String>, EngineError> {
     let output = command(program).args(["-c", VERSIONS]).args(packages).output();
     let output =
@@ -78,7 +78,7 @@ pub fn ask<T: DeserializeOwned>(
     })
 }
 
-/// With limits.
+/// Adds the limits.
 fn script_of_caller(script: &str) -> String {
     format!("CALLER = {}\n{}\n{script}", std::process::id(), include_str!("asked.py"))
 }
@@ -102,7 +102,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// In its own process group, so that Ctrl-C reaches only this process.
+    /// The command gets its own process group, so that Ctrl-C reaches only this process.
     pub fn start(mut command: Command, log: &Path) -> Result<Self, EngineError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let started = |source| EngineError::Start { program: program.clone(), source };

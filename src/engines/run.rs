@@ -16,11 +16,11 @@ const VERSIONS: &str = "versions.json";
 
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// With the trainer's packages.
+    /// It has the trainer's packages.
     pub python: String,
-    /// Of accelerate, for TRL.
+    /// Processes of accelerate, for TRL.
     pub processes: u64,
-    /// For verl.
+    /// Only verl uses them.
     pub cards: Cards,
     /// `KEY=VALUE` of verl that change no number.
     pub free: Vec<String>,

@@ -56,7 +56,7 @@ pub enum NotFinite {
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
     pub ending: Ending,
-    /// Of diverged runs, from format 4 on.
+    /// Diverged runs have it, from format 4 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_finite: Option<NotFinite>,
     /// Formats 1 to 3: a [`sentence`], which the ledger binds; else empty.
@@ -68,7 +68,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Without digests.
+    /// The digests are empty.
     pub fn new(
         format: u64,
         ending: Ending,

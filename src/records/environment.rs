@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The folder of linking; in a wheel, which uses its run path, a name without a place.
 const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
 
-/// Of this binary.
+/// The lock file of this binary.
 const CARGO_LOCK: &[u8] = include_bytes!("../../Cargo.lock");
 
 /// They decide kernels and threads of this crate, LibTorch, MKL, oneDNN and OpenMP.
@@ -27,7 +27,7 @@ pub const PINS: [&str; 10] = [
     "ONEDNN_MAX_CPU_ISA",
 ];
 
-/// Of the loaded LibTorch: by run path, unless `LD_LIBRARY_PATH` names another.
+/// The loaded LibTorch is that of the run path, unless `LD_LIBRARY_PATH` names another.
 pub fn libtorch_folder() -> PathBuf {
     let maps = files::kernel_text(Path::new("/proc/self/maps")).unwrap_or_default();
     let loaded = maps.lines().find_map(|line| {
@@ -83,7 +83,7 @@ pub fn describe(threads: u64) -> Environment {
     Environment { facts }
 }
 
-/// From LibTorch's archive or the Python package `torch`.
+/// Reads it from LibTorch's archive or the Python package `torch`.
 fn libtorch_version(lib: &Path) -> Option<String> {
     let of_package = || {
         let text = proc_text(&lib.join("../version.py"))?;

@@ -154,7 +154,7 @@ fn present<T>(
     }
 }
 
-/// By run, with sizes and reasons: leftovers of killed writes (`.partial…`), refused checkpoints, all but
+/// Lists, with sizes and reasons, leftovers of killed writes (`.partial…`), refused checkpoints, all but
 /// the newest checkpoints, and with [`HousekeepingRules::unfinished`] runs without an outcome. Runs
 /// that a process works on, damaged runs and links are never candidates.
 pub fn candidates(

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Of this and earlier versions.
+/// Names of this and earlier versions.
 pub const LAYOUT: [&str; 22] = [
     "experiment.json",
     "tags.json",

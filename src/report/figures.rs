@@ -9,7 +9,7 @@ use crate::report::text;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Of every picture but outcomes, in its own units.
+/// Every picture but outcomes has it, in its own units.
 pub const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 270.0;
 const LEFT: f64 = 58.0;

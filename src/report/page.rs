@@ -9,7 +9,7 @@ pub struct Page {
     /// `run` or `study`.
     #[serde(skip)]
     pub kind: &'static str,
-    /// Of a study: its question.
+    /// A study has its question here.
     pub title: String,
     /// Identity in one line.
     pub subtitle: String,
@@ -20,7 +20,7 @@ pub struct Page {
     /// How a run ended; empty for a study.
     #[serde(skip)]
     pub status: String,
-    /// For before anything else: missing runs, failed checks, warnings.
+    /// A reader needs these first: missing runs, failed checks, warnings.
     pub alerts: Vec<String>,
     pub tiles: Vec<Tile>,
     /// In a reviewer's order.
@@ -188,9 +188,9 @@ pub enum Look {
     Quiet,
     /// Digests, keys, files.
     Code,
-    /// For the claim.
+    /// It speaks for the claim.
     Good,
-    /// Against the claim.
+    /// It speaks against the claim.
     Bad,
     /// Undecided.
     Open,
@@ -343,7 +343,7 @@ pub struct HeatRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Changes {
     pub title: String,
-    /// Of shares, falling.
+    /// Differences of shares, falling.
     pub differences: Vec<f64>,
 }
 

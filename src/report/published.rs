@@ -23,7 +23,7 @@ pub struct Published {
     pub value: f64,
     /// Against the row above, if it adds one technique.
     pub step: Option<f64>,
-    /// Of the authors, percent.
+    /// The authors' own, percent.
     pub rerun: Option<f64>,
 }
 

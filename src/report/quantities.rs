@@ -15,14 +15,14 @@ pub struct Quantity {
     pub metrics: Vec<(&'static str, &'static str)>,
     /// The paper's figures.
     pub paper: Vec<&'static str>,
-    /// For before comparing.
+    /// A reader needs it before comparing.
     pub remark: &'static str,
     /// The remark of a run, which draws every metric.
     pub run_remark: &'static str,
 }
 
 impl Quantity {
-    /// Over all rollouts of a step (missing in records of format 1), and over the batch; a quantity
+    /// The metric of all rollouts of a step (missing in format 1), and that of the batch; a quantity
     /// without these two has its first metric.
     pub fn scopes(&self) -> (Option<&'static str>, &'static str) {
         match self.metrics[..] {

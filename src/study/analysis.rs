@@ -44,7 +44,7 @@ pub struct Spread {
     pub largest: (String, f64),
     pub arms: u64,
     pub runs: u64,
-    /// Of two arms with so many runs: the true difference that a single comparison finds with the
+    /// The true difference that a single comparison of two arms with so many runs finds with the
     /// declared power at α.
     pub registered_effect: Option<f64>,
     /// The same from the observed σ.

@@ -45,7 +45,7 @@ pub struct BandPoint {
     pub interval: Option<Interval>,
 }
 
-/// Over updates a band point takes the seeds that have a value at exactly that x. Over generated
+/// Over updates a band point takes the seeds with a value at exactly that x. Over generated
 /// rollouts or tokens values are interpolated linearly on the x range that all seeds have.
 pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     let seeds: Vec<SeedCurve> = study

@@ -58,7 +58,7 @@ impl MetricWindow {
 }
 
 impl Reduce {
-    /// Of (index, value) pairs; `None` without pairs, or for a slope without spread.
+    /// Reduces (index, value) pairs; `None` without pairs, or for a slope without spread.
     pub fn of(self, values: &[(f64, f64)]) -> Option<f64> {
         let ys = || values.iter().map(|(_, y)| *y);
         let count = values.len() as f64;

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Of a generation round: done, total.
+    /// Responses of a generation round: done, total.
     Generation(usize, usize),
-    /// Of the step: done, total.
+    /// Updates of the step: done, total.
     Update(usize, usize),
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// Rows of an update, and tokens of a row.
 const MOST: u64 = 1 << 20;
 
-/// Without its rate, which stages set.
+/// AdamW; stages set its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdamSettings {
@@ -37,7 +37,7 @@ pub struct Stage {
     pub warm_up_updates: u64,
     /// The cosine decay ends at this share.
     pub final_rate_share: f64,
-    /// Of the task's ways of writing; empty for solutions from a file.
+    /// Shares of the task's ways of writing; empty for solutions from a file.
     #[serde(default)]
     pub shares: Shares,
 }

@@ -36,7 +36,7 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// At step 0. Only a KL penalty needs `reference`.
+    /// Starts at step 0. Only a KL penalty needs `reference`.
     ///
     /// # Panics
     /// When there are no problems.

@@ -44,7 +44,7 @@ pub struct TuneRecipe {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TuneProtocol {
-    /// Of the task's development set, or questions of the file, which are then not learned.
+    /// From the task's development set, or from the file, whose questions are then not learned.
     pub problems: u64,
     pub samples: u64,
     pub max_response_tokens: u64,
@@ -62,7 +62,7 @@ pub struct TuneData {
     pub digests: BTreeMap<String, String>,
 }
 
-/// Of sampled responses. Shares are in [0, 1].
+/// Statistics of sampled responses. Shares are in [0, 1].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuneEvaluation {
     pub problems: u64,
@@ -79,7 +79,7 @@ pub struct TuneEvaluation {
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
     pub accuracy_by_tag: BTreeMap<String, f64>,
-    /// Of the first problems: question, answer, response.
+    /// First problems: question, answer, response.
     pub examples: Vec<[String; 3]>,
 }
 
@@ -93,7 +93,7 @@ impl TuneRecipe {
         }
     }
 
-    /// For a record, which has the files' digests: names without folders.
+    /// Removes folders from paths, for a record that has the files' digests.
     pub fn by_file_names(&self) -> Self {
         let mut named = self.clone();
         for path in [&mut named.solutions, &mut named.chat_template].into_iter().flatten() {
@@ -213,7 +213,7 @@ pub fn write_companions(
     Ok(())
 }
 
-/// With a chat template, the token that ends the assistant's turn.
+/// A chat template ends the assistant's turn with it.
 ///
 /// # Errors
 /// A chat template whose turns end with a token that stops no response.

@@ -15,7 +15,7 @@ use tch::{Kind, Tensor};
 #[derive(Debug, Clone, Copy)]
 pub struct Settings<'a> {
     pub dapo: &'a Dapo,
-    /// Of sampling.
+    /// Temperature of sampling.
     pub temperature: f64,
     pub cut: Cut,
 }
@@ -31,9 +31,9 @@ pub struct MiniBatch<'a> {
     pub ref_log_probs: Option<&'a [Vec<f64>]>,
     /// log-probs of sampling, for a method that asks for them.
     pub sampler_log_probs: Option<&'a [Vec<f64>]>,
-    /// For a method that chooses among tokens.
+    /// A method that chooses among tokens draws from it.
     pub choice: &'a Stream,
-    /// For a normaliser that spans the step.
+    /// A normaliser that spans the step needs them.
     pub totals: StepTotals,
 }
 
@@ -49,13 +49,13 @@ pub struct Updated {
     pub weight_shift: Option<WeightShift>,
     /// `None` under fast arithmetic.
     pub rounding: Option<Rounding>,
-    /// Between the native engine's log-probs and π_old.
+    /// Distance between the native engine's log-probs and π_old.
     pub distance: Distance,
     /// Passes that were halved because memory did not hold them.
     pub passes_halved: u64,
 }
 
-/// Between log-probs of the same tokens, in nats.
+/// Distance between log-probs of the same tokens, in nats.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Distance {
     pub sum: f64,
@@ -141,7 +141,7 @@ pub fn update(
 }
 
 struct Looked {
-    /// Of each token, for each row of the step.
+    /// One value for each token, by row of the step.
     marks: Vec<Vec<f64>>,
     passes_halved: u64,
 }
@@ -332,7 +332,7 @@ fn update_scale(
     UpdateScale { largest_weight, tokens }
 }
 
-/// By micro-batch. The normaliser spans the mini-batch or more, so it is computed first.
+/// One list a micro-batch. The normaliser spans the mini-batch or more, so it is computed first.
 fn row_weights(batch: &MiniBatch, micro_batches: &[Vec<usize>], dapo: &Dapo) -> Vec<Vec<f64>> {
     let mut described = Vec::new();
     for (micro_batch, members) in micro_batches.iter().enumerate() {

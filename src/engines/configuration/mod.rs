@@ -30,11 +30,11 @@ const MOST_OVERRIDES: usize = 2_000;
 pub enum Configured {
     /// Composed, as tables, with interpolations filled in.
     Values(Value),
-    /// Of a Hydra application.
+    /// Arguments of a Hydra application.
     Overrides(Vec<String>),
     /// YAML that must be composed with others.
     Defaults(String),
-    /// From `torch.save`.
+    /// A file of `torch.save`.
     Pickled,
 }
 
@@ -71,7 +71,7 @@ fn refusal(what: &str, instead: &str) -> Refused {
     Refused { line: None, what: format!("{what}; {instead}") }
 }
 
-/// Without colours; and its Ray process.
+/// Returns the line without colours, and its Ray process.
 fn plain_line(line: &str) -> (String, String) {
     static COLOUR: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"\x1b\[[0-9;]*[A-Za-z]").ok());

@@ -18,7 +18,7 @@ struct RayJob {
     status: String,
 }
 
-/// And the arguments of `ray` for each. A job takes one processor. Its id has study folder, cell, and the
+/// Returns jobs and arguments of `ray`. A job takes one processor. Its id has study folder, cell, and the
 /// number of earlier submissions.
 pub fn jobs(
     study: &AblateStudy,

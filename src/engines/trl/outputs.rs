@@ -20,7 +20,7 @@ use std::time::Instant;
 struct TrlResponse {
     /// Index into `prompts.jsonl`.
     prompt: u64,
-    /// From transformers; this harness decodes `tokens` itself.
+    /// transformers decoded it; this harness decodes `tokens` itself.
     #[serde(rename = "text")]
     _text: String,
     tokens: Vec<u32>,

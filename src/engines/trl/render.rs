@@ -9,7 +9,7 @@ use std::path::Path;
 
 pub const SCRIPT: &str = include_str!("train.py");
 
-/// With settings that name this machine's files.
+/// Includes settings that name this machine's files.
 pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, EngineError> {
     let experiment = &inputs.experiment;
     let mut all = settings::settings(experiment, processes).map_err(|refusals| {
@@ -45,7 +45,7 @@ pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Sett
     Ok(all)
 }
 
-/// Of all rollout steps, as this harness's trainer draws them.
+/// All rollout steps, as this harness's trainer draws them.
 fn prompts(inputs: &Inputs) -> Result<Vec<RenderedPrompt>, EngineError> {
     let training = &inputs.experiment.training;
     let drawn = rendered::drawn(inputs, training.rollout_steps * training.prompts_per_step);

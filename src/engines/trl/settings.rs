@@ -14,7 +14,7 @@ use crate::policy::optimizer;
 /// Added to a group's standard deviation; TRL has no setting for it.
 const EPSILON: f64 = 1e-4;
 
-/// Of `GRPOConfig`, and of the script under `harness.`. `processes` of accelerate share each pass.
+/// Settings of `GRPOConfig`, and of the script under `harness.`. `processes` share each pass.
 ///
 /// # Errors
 /// Everything that TRL cannot do as the arm asks.

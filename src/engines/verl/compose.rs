@@ -13,7 +13,7 @@ const SCRIPT: &str = include_str!("compose.py");
 /// Top-level tables of verl.
 const TABLES: [&str; 5] = ["actor_rollout_ref", "algorithm", "data", "trainer", "model_engine"];
 
-/// For a file that is not read.
+/// Advice for a file that is not read.
 const INSTEAD: &str = "run the command of your training with --cfg job at its end, which prints its \
     configuration and trains nothing (python3 -m verl.trainer.main_ppo … --cfg job > job.yaml), then: \
     dapo engine check verl job.yaml";
@@ -33,7 +33,7 @@ const WHOLE: [&str; 6] = [
 pub struct Composed {
     /// Empty where a file does not state it.
     pub version: String,
-    /// At the start of training.
+    /// Values at the start of training.
     pub effective: Value,
     /// Not in verl's own; unknown for composed files.
     pub added: Vec<String>,
@@ -48,18 +48,18 @@ pub struct Composed {
 }
 
 impl Composed {
-    /// By dotted name; `None` if missing or unknown.
+    /// `name` has dots; `None` if missing or unknown.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let found = name.split('.').try_fold(&self.effective, |value, part| value.get(part));
         found.filter(|value| !interpolation::is_open(value))
     }
 
-    /// By a key that 0.9.0 introduced.
+    /// A key that 0.9.0 introduced decides.
     pub fn since_0_9(&self) -> bool {
         self.get("trainer.use_v1").is_some()
     }
 
-    /// For messages.
+    /// Messages name it so.
     pub fn named(&self) -> String {
         match self.version.as_str() {
             "" if self.partial => "verl, a part of a configuration".to_string(),
@@ -145,7 +145,7 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
     }
 }
 
-/// From `.hydra/hydra.yaml` beside the overrides, if it exists.
+/// Reads `.hydra/hydra.yaml` beside the overrides, if it exists.
 fn primary(path: &Path) -> Result<String, EngineError> {
     let beside = path.with_file_name("hydra.yaml");
     if !beside.is_file() {

@@ -31,7 +31,7 @@ struct VerlResponse {
     input: String,
     output: String,
     gts: String,
-    /// With the length penalty.
+    /// Includes the length penalty.
     score: f64,
     step: u64,
     /// `GROUP_SAMPLE_TURN`.

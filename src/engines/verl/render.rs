@@ -46,7 +46,7 @@ const FREE: [&str; 26] = [
     "trainer.save_freq",
 ];
 
-/// With settings that name this machine's files; `free`: the user's `KEY=VALUE`.
+/// Includes settings that name this machine's files; `free`: the user's `KEY=VALUE`.
 ///
 /// # Errors
 /// An arm that verl cannot run; a key that would change what it computes.
@@ -123,7 +123,7 @@ pub fn render(
     Ok(all)
 }
 
-/// In `train.parquet`.
+/// Rows of `train.parquet`.
 fn rows(inputs: &Inputs) -> u64 {
     let (training, dapo) = (&inputs.experiment.training, &inputs.experiment.dapo);
     let trained = training.rollout_steps.saturating_mul(training.prompts_per_step);
@@ -131,7 +131,7 @@ fn rows(inputs: &Inputs) -> u64 {
     if all { trained } else { trained.saturating_mul(DRAWN_PER_TRAINED) }
 }
 
-/// For `val.parquet`; verl needs rows even without evaluations.
+/// Rows of `val.parquet`; verl needs some even without evaluations.
 fn validation(inputs: &Inputs) -> Vec<(&str, &Problem)> {
     let (_, mut wanted) = settings::validation(&inputs.experiment);
     if wanted.is_empty() {

@@ -36,7 +36,7 @@ impl Cards {
     }
 }
 
-/// With what verl cannot do. Names are those of `ppo_trainer.yaml`, except after a leading dot.
+/// Includes what verl cannot do. Names without a dot in front are those of `ppo_trainer.yaml`.
 pub fn demand(experiment: &Experiment, cards: Cards) -> Demand {
     let mut demand = Demand::default();
     numbers(&mut demand, experiment);

@@ -35,7 +35,7 @@ impl Suspect<'_> {
         stated.map_or(!self.composed.partial, |value| !values.contains(value))
     }
 
-    /// With a replay buffer.
+    /// This trainer has a replay buffer.
     fn is_v1(&self) -> bool {
         self.on("trainer.use_v1")
     }
@@ -170,7 +170,7 @@ fn rewards(suspect: &mut Suspect) {
     }
 }
 
-/// With a value, below a table.
+/// Lists names with a value below a table.
 fn stated(value: &Value, name: &str) -> Vec<String> {
     match value {
         Value::Null => Vec::new(),

@@ -189,7 +189,7 @@ pub fn log_probs<T: Copy + Into<f64>>(rows: &[Vec<T>]) -> String {
     digest.finish()
 }
 
-/// By name: `weights`, or an update's gradient before clipping.
+/// Tensors in order of names: `weights`, or an update's gradient before clipping.
 pub fn tensors(tensors: &Tensors) -> String {
     each_tensor(tensors.iter())
 }
@@ -227,7 +227,7 @@ pub fn sequence(digests: &[String]) -> String {
     all.finish()
 }
 
-/// With the step's clocks.
+/// `metrics`, with the step's clocks.
 pub fn metrics(line: &StepMetrics) -> String {
     let mut digest = Digest::default();
     let clocks = line.counters;

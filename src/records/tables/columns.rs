@@ -291,7 +291,7 @@ pub fn shown(value: &AnyValue) -> String {
     }
 }
 
-/// Of any width that fits.
+/// Takes any width that fits.
 pub fn integer(value: &AnyValue) -> Option<i64> {
     if value.dtype().is_integer() { value.extract() } else { None }
 }

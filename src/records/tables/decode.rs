@@ -33,7 +33,7 @@ pub fn most_expanded_bytes(file_bytes: u64) -> u64 {
     (256 << 20) + file_bytes.saturating_mul(32).min(4 << 30)
 }
 
-/// For pages, table, the writer's copy and the answer.
+/// Covers pages, table, the writer's copy and the answer.
 fn limits(file_bytes: u64) -> apart::ApartLimits {
     let expanded = most_expanded_bytes(file_bytes);
     apart::ApartLimits {
@@ -149,7 +149,7 @@ fn claims(reader: &mut ParquetReader<Cursor<Vec<u8>>>, file_bytes: u64) -> Resul
     Ok(())
 }
 
-/// With a copy of the text for each cell: a dictionary can name a long text often.
+/// Counts a copy of the text for each cell, because a dictionary can name a long text often.
 fn series_bytes(series: &Series) -> u64 {
     let cells = series.len() as u64 * CELL_BYTES;
     let sum = |lengths: &mut dyn Iterator<Item = usize>| {

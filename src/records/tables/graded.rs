@@ -13,7 +13,7 @@ const MOST_CSV_BYTES: u64 = 1 << 28;
 /// AIME with 32 samples has 960.
 pub const MOST_ROWS: usize = 1 << 22;
 
-/// Of a problem's or a sample's name.
+/// Limit of a problem's or a sample's name.
 pub const MOST_NAME_BYTES: usize = 1024;
 
 /// Best first.
@@ -47,7 +47,7 @@ pub struct Graded {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GradedTable {
     pub rows: Vec<Graded>,
-    /// Of problem, sample and correct.
+    /// Names for problem, sample and correct.
     pub columns: (String, Option<String>, String),
 }
 

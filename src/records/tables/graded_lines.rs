@@ -249,7 +249,7 @@ fn lookup<'a>(line: &'a Line, key: &str) -> Option<&'a Value> {
     })
 }
 
-/// With a digest of prompt and ground truth.
+/// It ends with a digest of prompt and ground truth.
 fn prompt_name(line: &Line) -> String {
     let text = |key: &str| line.get(key).map(Value::to_string).unwrap_or_default();
     let (input, truth) = (text("input"), text("gts"));

@@ -21,7 +21,7 @@ const MOST_ROWS: u64 = 1 << 24;
 /// Row groups times columns; known writers make a few thousand.
 const MOST_PARTS: usize = 1 << 16;
 
-/// Of one row between the processes.
+/// Limit of one row between the processes.
 const MOST_ROW_BYTES: u64 = 16 << 20;
 
 /// A page and a dictionary of each column are held, of 1 MB with known writers.
@@ -31,7 +31,7 @@ const LIMITS: apart::ApartLimits = apart::ApartLimits {
     answer_bytes: MOST_ROW_BYTES,
 };
 
-/// Of the hidden verb for a stream of rows.
+/// Flag of the hidden verb for a stream of rows.
 pub const ARGUMENT: &str = "--problem-rows";
 
 impl Refusal {
@@ -105,7 +105,7 @@ pub fn each_problem_row<E: From<TableError>>(
     }
 }
 
-/// At the beginning and the end.
+/// Parquet has marks at the beginning and the end.
 fn has_marks(file: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
     let mut mark = [0; 4];
     let mut is_mark_at = |place: SeekFrom| -> io::Result<bool> {
@@ -288,7 +288,7 @@ fn fields_of(group: &Type) -> &[Arc<Type>] {
     if group.is_group() { group.get_fields() } else { &[] }
 }
 
-/// For a message; with fields of structs.
+/// Names columns and fields of structs for a message.
 fn present(schema: &Type) -> String {
     let describe = |field: &Arc<Type>| {
         let is_list = field.get_basic_info().logical_type_ref().is_some()

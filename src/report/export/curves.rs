@@ -18,7 +18,7 @@ pub struct RunCurves {
     pub ended: bool,
 }
 
-/// Of a cell, under `<grid>.<arm>/seed-<n>`.
+/// The name is `<grid>.<arm>/seed-<n>`.
 pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
     let mut scalars = Vec::new();
     for (tag, values) in &cell.metrics {

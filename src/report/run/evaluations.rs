@@ -177,7 +177,7 @@ fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownE
     Some(estimate(paired.difference, paired.uncertainties, (-1.0, 1.0)))
 }
 
-/// Of the headline set, or of another set that is small enough.
+/// Takes the headline set, or another set that is small enough.
 pub fn strip(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<Strip> {
     let small = |result: &&SetResult| result.problems as usize <= STRIP_PROBLEMS;
     let set = &results.iter().find(small)?.set;

@@ -18,7 +18,7 @@ pub struct RunFigure {
     pub ours: Vec<FigureLine>,
     pub paper: Vec<FigureLine>,
     pub paper_unit: &'static str,
-    /// For before comparing the two.
+    /// A reader needs it before comparing the two.
     pub remark: String,
 }
 
@@ -27,7 +27,7 @@ pub struct FigureLine {
     pub label: String,
     /// (updates, value).
     pub points: Vec<(f64, f64)>,
-    /// Of 95 % intervals; may be empty.
+    /// Half widths of 95 % intervals; may be empty.
     pub half_widths: Vec<f64>,
 }
 
@@ -73,7 +73,7 @@ pub fn pass_at_k(results: &[SetResult]) -> Vec<RunFigure> {
 
 /// Fig. 1: avg@k over updates of the set with most evaluations.
 fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
-    // Of equally long histories the last: the development set.
+    // The last of equally long histories is the development set.
     let result = results.iter().max_by_key(|result| result.history.len())?;
     let label = format!("avg@{} with its interval for these problems", result.samples);
     let points = result.history.iter().map(|(x, y, _)| (*x as f64, 100.0 * y));

@@ -33,7 +33,7 @@ pub struct LoadedEvaluation {
     pub record: EvaluationRecord,
     /// In the table's order.
     pub outcomes: Option<Vec<ProblemOutcomes>>,
-    /// Of the present table.
+    /// Digest of the present table.
     pub outcomes_sha256: Option<String>,
 }
 

@@ -12,7 +12,7 @@ pub struct SampleRollout {
     pub step: u64,
     pub kind: SampleKind,
     pub problem: String,
-    /// Of the problem within the step.
+    /// Counts samplings of the problem within the step.
     pub attempt: u32,
     /// Within the group.
     pub sample: u32,
@@ -26,7 +26,7 @@ pub struct SampleRollout {
     /// Â.
     pub advantage: f64,
     pub response_tokens: usize,
-    /// Of the sampler, in nats.
+    /// The sampler's, in nats.
     pub mean_log_prob: Option<f64>,
     /// At most about 600 characters.
     pub response: String,

@@ -35,7 +35,7 @@ pub fn same_outcomes(comparison: &Comparison) -> Option<String> {
     (same > 0).then(|| format!("did not act in {same} of {common_seeds} runs"))
 }
 
-/// From the registered σ and from the observed one.
+/// Uses the registered σ and the observed one.
 fn detectable(context: &Context, result: &TestResult) -> TableCell {
     let pilot = context.analysis.declaration.pilot.as_ref().map(|pilot| pilot.sigma);
     let pairs = [

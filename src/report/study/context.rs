@@ -1,4 +1,4 @@
-//! For all chapters: study and analysis, names, a style for each arm that is the same in all figures,
+//! What all chapters need: study, analysis, names, a style for each arm that all figures share,
 //! and how numbers of a unit are written.
 
 use crate::report::{axes, page::TableCell, text};

@@ -19,7 +19,7 @@ struct CurvePlan {
     unit: Unit,
     unit_name: &'static str,
     paper: &'static [&'static str],
-    /// For before comparing.
+    /// A reader needs it before comparing.
     remark: &'static str,
 }
 

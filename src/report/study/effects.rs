@@ -36,7 +36,7 @@ fn check(cell: &Cell) -> Effects {
     })
 }
 
-/// With the number of runs that have it.
+/// Each warning has the number of its runs.
 fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for effects in effects {

@@ -30,7 +30,7 @@ fn difference_of<'a>(grid: &'a GridSummary, arm: &ArmSummary) -> Option<&'a Comp
     })
 }
 
-/// With missing runs, and seeds where it did not act.
+/// Names missing runs, and seeds where the arm did not act.
 fn runs(arm: &ArmSummary, comparison: Option<&Comparison>) -> String {
     let mut words = arm.seeds.len().to_string();
     for (count, word) in [

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 pub struct Job {
     /// `<grid>/<arm>` of every grid that has it.
     pub arms: Vec<String>,
-    /// With its seed and one thread.
+    /// It has the job's seed and one thread.
     pub experiment: Experiment,
     pub manifest: Manifest,
     pub record: PathBuf,

@@ -35,7 +35,7 @@ pub struct ScheduleProgress {
     pub done: usize,
     pub running: Vec<ScheduleStatus>,
     pub waiting: usize,
-    /// Of all cells that are recorded or running.
+    /// Counts all cells that are recorded or running.
     pub steps_done: u64,
     pub steps_planned: u64,
     /// From the mean time of a step, evaluations included: this call's steps, and `at_once` recorded

@@ -277,7 +277,7 @@ fn last_weights(outcome: &Outcome) -> Option<(String, String)> {
     Some((NAME.to_string(), newest.1))
 }
 
-/// Of all sessions. A killed session ends with its last record.
+/// Sums all sessions. A killed session ends with its last record.
 fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
     let mut milliseconds = 0;
     for (index, session) in sessions.iter().enumerate() {

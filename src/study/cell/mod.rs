@@ -63,7 +63,7 @@ pub struct Cell {
     pub exactness: String,
     pub harness: String,
     pub ending: CellEnding,
-    /// Of diverged runs, from format 4 on.
+    /// Diverged runs have it, from format 4 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_finite: Option<NotFinite>,
     /// The last output of a failed process; up to format 3 also `outcome.json`'s reason.

@@ -13,7 +13,7 @@ fn own_budget(metric: &Metric, cell: &Cell) -> Option<u64> {
     arms::common_budget(&[cell], metric.equal_clock()?)
 }
 
-/// By a t interval over runs at 1 − `alpha`.
+/// Compares by a t interval over runs at 1 − `alpha`.
 pub fn level(
     study: &Study,
     part: &mut PartResult,
@@ -89,7 +89,7 @@ fn decide(part: &mut PartResult, result: &LevelResult, values: &[f64], alpha: f6
     }
 }
 
-/// Within arms, by Fisher's interval at 1 − `alpha`.
+/// Correlates within arms, by Fisher's interval at 1 − `alpha`.
 pub fn across_runs(
     study: &Study,
     part: &mut PartResult,

@@ -42,7 +42,7 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
         error * error * values.len() as f64
     };
     let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
-    // Of a block's difference, or of the difference of two runs.
+    // The variance of a block's difference, or of the difference of two runs.
     let spread = if paired {
         variance(&differences)
     } else {

@@ -89,7 +89,7 @@ pub struct AcrossRunsResult {
     pub y: Metric,
     /// Arm, seed, x, y.
     pub runs: Vec<(String, u64, f64, f64)>,
-    /// Of the deviations from each arm's mean; `None` without spread.
+    /// It is of the deviations from each arm's mean; `None` without spread.
     pub correlation: Option<f64>,
     /// Fisher's z at 1 − α / (family size).
     pub interval: Option<Interval>,

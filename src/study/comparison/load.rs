@@ -13,7 +13,7 @@ use std::path::Path;
 #[derive(Debug, Clone, Default)]
 pub struct ComparisonOptions {
     pub columns: ColumnNames,
-    /// Of cells and run folders; `None` if there is only one.
+    /// Cells and run folders need it where they have several.
     pub set: Option<String>,
     pub unequal_samples: bool,
 }

@@ -57,7 +57,7 @@ pub struct RunValue {
 /// Differences are arm − reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TestResult {
-    /// Of the means (paired: over blocks); for times to a level observed minus expected arrivals of
+    /// Difference of means (paired: over blocks); for times to a level observed minus expected arrivals of
     /// the arm (positive if it arrives earlier).
     pub difference: f64,
     /// Welch's, or t over blocks; `None` for times to a level, which may be censored.
@@ -90,9 +90,9 @@ pub struct TestResult {
 pub enum Word {
     Improves,
     Hurts,
-    /// Of a metric that is no score.
+    /// The metric is no score.
     Higher,
-    /// Of a metric that is no score.
+    /// The metric is no score.
     Lower,
     Equivalent,
     /// No effect is shown, and none is excluded.

@@ -38,7 +38,7 @@ pub struct BenchWorkload {
     pub experiment: String,
     pub parameters: u64,
     pub threads: u64,
-    /// After an untimed one.
+    /// They follow an untimed one.
     pub repetitions: u64,
     pub rollouts: u64,
     pub prompt_tokens: u64,
@@ -52,11 +52,11 @@ pub struct BenchPhase {
     pub name: String,
     /// Wall clock; for an even number the median is the higher middle value.
     pub seconds: BenchSpread,
-    /// Of the median of `rollout_step`.
+    /// Share of the median of `rollout_step`.
     pub share: f64,
     /// Produced or read.
     pub tokens: Option<u64>,
-    /// Of matrix products.
+    /// Counts matrix products.
     pub flops: Option<f64>,
     /// `flops` at the machine's rate: a lower bound.
     pub limit_seconds: Option<f64>,
@@ -270,7 +270,7 @@ struct Fed {
     shares_prompts: bool,
 }
 
-/// Of matrix products; a multiply-add counts as two. Generation has a group's prompt once; padding does
+/// Counts matrix products; a multiply-add is two. Generation has a group's prompt once; padding does
 /// not count; backward is twice forward.
 fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'static str, f64> {
     let (mut generation, mut old, mut update) = (0.0, 0.0, 0.0);

@@ -48,7 +48,7 @@ pub struct Throughput {
 pub struct ThroughputGeneration {
     pub batch: usize,
     pub first_token_seconds: f64,
-    /// Of all rows, after the first; `None` if it took no measurable time.
+    /// All rows together, after the first token; `None` if it took no measurable time.
     pub tokens_per_second: Option<f64>,
     /// Tokens a second if a step only read weights, keys and values once.
     pub bandwidth_limit: f64,

@@ -66,7 +66,7 @@ fn is_of_every_group(name: &str) -> bool {
     all.iter().any(|start| name.starts_with(start)) && !OF_TRAINED.contains(&name)
 }
 
-/// Before Dynamic Sampling. A generated `task` adds how responses were written.
+/// Metrics before Dynamic Sampling. A generated `task` adds how responses were written.
 fn generated(
     groups: &[&Group<ScoredRollout>],
     rounds: u64,
@@ -142,7 +142,7 @@ fn spread(groups: &[&Group<ScoredRollout>]) -> Metrics {
     values.filter_map(|(name, value)| Some((format!("rollout/{name}"), value?))).collect()
 }
 
-/// After Dynamic Sampling. `masked` rollouts are in the batch but not in the loss.
+/// Metrics after Dynamic Sampling. `masked` rollouts are in the batch but not in the loss.
 fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     let mut metrics = described("train", groups);
     let rollouts: usize = groups.iter().map(|group| group.rollouts.len()).sum();
@@ -222,7 +222,7 @@ fn measured(names: &[&str], metric: &str) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct Updates {
     sums: Sums,
-    /// Of each update.
+    /// One entry for each update.
     clipped: Vec<ClippedTokens>,
     norms: Vec<f64>,
     weight_shifts: Vec<WeightShift>,
@@ -293,7 +293,7 @@ impl Updates {
         metrics
     }
 
-    /// By quarter of the step's updates, the first of which are nearest to π_old; from format 3 on. A
+    /// Splits the step's updates into quarters, the first nearest to π_old; from format 3 on. A
     /// quarter without tokens in the loss is left out.
     pub fn clipped_by_quarter(&self) -> Metrics {
         let mut quarters = [ClippedTokens::default(); 4];

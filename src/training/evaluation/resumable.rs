@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
-/// In batches of the sampler. The last responses of a part leave most rows empty.
+/// Larger parts waste less: the last responses of a part leave most of the sampler's rows empty.
 const BATCHES_OF_A_PART: u64 = 4;
 
 #[derive(Debug, Serialize, Deserialize)]

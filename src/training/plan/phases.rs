@@ -101,7 +101,7 @@ impl<'a> PlanSizes<'a> {
         }
     }
 
-    /// In every phase from the first update on.
+    /// Every phase holds these from the first update on.
     fn always(&self) -> Vec<(&'static str, f64)> {
         let weights = self.width * self.parameters;
         let process = match self.place.device {
@@ -157,12 +157,12 @@ impl<'a> PlanSizes<'a> {
         }
     }
 
-    /// Of a token in one layer, without a graph.
+    /// Bytes of a token in one layer, without a graph.
     fn working(&self) -> f64 {
         self.width * (3.0 * self.hidden + 2.0 * (self.queries + 2.0 * self.keys) + 3.0 * self.inner)
     }
 
-    /// Of a token in one layer for the backward pass: inputs of norms (in the weights' type and f32) and
+    /// Bytes of a token in one layer for backward: inputs of norms (in the weights' type and f32) and
     /// of products, queries and keys before and after rotation, gates.
     fn graph(&self) -> f64 {
         let norms = 2.0 * self.hidden * (2.0 * self.width + 2.0 * F32);

@@ -21,7 +21,7 @@ pub struct PlanMemory {
     /// Counted from shapes; activations by a rough formula. Of a policy held as stored, the parts of
     /// the largest phase.
     pub parts: BTreeMap<String, f64>,
-    /// Of a policy held as stored.
+    /// Only for a policy held as stored.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub phases: BTreeMap<String, f64>,
     /// Memory still available, and what the process holds now; `None` where unknown.
@@ -60,7 +60,7 @@ fn available(device: Device) -> Option<f64> {
     }
 }
 
-/// For the native engine: the larger of an update's passes and the optimizer's work.
+/// The native engine needs the larger of an update's passes and the optimizer's work.
 fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<String, f64> {
     let count = parameters(config);
     let weights = FLOAT * count;
@@ -120,7 +120,7 @@ pub struct Disk {
     pub most_bytes: f64,
     /// Weights and two moments.
     pub checkpoint_bytes: f64,
-    /// For this user, at the run's place; `None` where unknown.
+    /// This user's free space at the run's place; `None` where unknown.
     pub free_bytes: Option<f64>,
 }
 
@@ -150,7 +150,7 @@ pub fn disk(
     }
 }
 
-/// Of a response token in a table of rollouts: 7 to 12 on the embedded benchmark.
+/// A response token takes 7 to 12 in rollouts of the embedded benchmark.
 const ROLLOUT_TOKEN_BYTES: f64 = 12.0;
-/// Of a response token in a table of outcomes: 1 to 3 on the embedded benchmark.
+/// A response token takes 1 to 3 in outcomes of the embedded benchmark.
 const OUTCOME_TOKEN_BYTES: f64 = 3.0;

@@ -48,7 +48,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// With meanings, for help texts.
+    /// Help texts show names and meanings.
     pub const ALL: [(Name, &'static str); 12] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
@@ -92,7 +92,7 @@ impl std::fmt::Display for Warning {
     }
 }
 
-/// In addition to the plan's own `warnings`.
+/// The plan's own `warnings` are not included.
 pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
     let responses = plan.probe.iter().flat_map(|probe| responses(probe, experiment));
     let findings = settings(plan, experiment).into_iter().chain(responses);

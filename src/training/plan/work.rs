@@ -74,16 +74,16 @@ pub struct PlanWork {
     /// Once for each epoch of a step.
     pub trained_rollouts: u64,
     pub evaluations: u64,
-    /// Of all evaluations.
+    /// Sum over all evaluations.
     pub dev_responses: u64,
-    /// Of all evaluations and test sets.
+    /// Sum over all evaluations and test sets.
     pub test_responses: u64,
     pub checkpoints: u64,
     /// At the end of the run.
     pub kept_checkpoints: u64,
 }
 
-/// At every interval, and at the end.
+/// A run writes one at every interval, and at the end.
 pub fn checkpoints(experiment: &Experiment) -> u64 {
     between(experiment.training.rollout_steps, experiment.checkpoints.every_steps) + 1
 }
@@ -100,7 +100,7 @@ fn between(steps: u64, every: u64) -> u64 {
     steps.saturating_sub(1).checked_div(every).unwrap_or(0)
 }
 
-/// Before training, at the set's interval, and at the end.
+/// A set is evaluated before training, at its interval, and at the end.
 pub fn evaluations_of(experiment: &Experiment, set: &str) -> u64 {
     let Experiment { evaluation, training, .. } = experiment;
     let is_on_the_way = evaluation.during_training.iter().any(|it| it == set);

@@ -79,7 +79,7 @@ fn assemble(
     Ok(inputs)
 }
 
-/// From sizes alone: every sum is exact under exact arithmetic.
+/// Sizes alone decide whether every sum is exact under exact arithmetic.
 fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), TrainingError> {
     if experiment.numerics == Numerics::Fast {
         return Ok(());
@@ -201,7 +201,7 @@ pub fn impossible<'a>(
     inputs.iter().find(wrong).map(|(name, _)| name.as_str())
 }
 
-/// Of two possible levels the policy's shape decides.
+/// The policy's shape decides between two possible levels.
 pub fn levels(experiment: &Experiment) -> &'static [&'static str] {
     if !experiment.engine.is_native() {
         return &["imported"];

@@ -59,7 +59,7 @@ pub fn run(
     })
 }
 
-/// For a session that resumes a checkpoint, or begins.
+/// The session resumes a checkpoint, or begins.
 pub type MakeStepper<'a> =
     dyn Fn(Option<Loaded>) -> Result<Box<dyn Stepper + 'a>, TrainingError> + 'a;
 
@@ -252,7 +252,7 @@ impl<'a> RunInProgress<'a> {
         Ok(())
     }
 
-    /// For phases outside rollout steps.
+    /// Phases outside rollout steps have lines of their own.
     fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), TrainingError> {
         let taken = started.elapsed().as_secs_f64();
         let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();

@@ -43,7 +43,7 @@ pub struct DiffFinding {
     pub component: String,
     pub file: Option<String>,
     pub first: Option<Pair>,
-    /// By |a − b|; for floats only.
+    /// Has the largest |a − b|; only for floats.
     pub largest: Option<Pair>,
     pub differing: u64,
     pub compared: u64,
@@ -81,7 +81,7 @@ impl DiffTally {
         Self { finding, largest_gap: -1.0 }
     }
 
-    /// By bits; calls `at` only for a pair that is kept.
+    /// Compares bits; calls `at` only for a pair that is kept.
     pub fn compare(&mut self, a: Value, b: Value, at: impl FnOnce() -> DiffPlace) {
         self.finding.compared += 1;
         if a.same(&b) {

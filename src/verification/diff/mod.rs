@@ -48,7 +48,7 @@ pub struct FirstDifference {
     /// By [`STEP_COMPONENTS`]; `evaluations` or `ending` where no rollout step differs.
     pub component: String,
     pub differing: Vec<String>,
-    /// Of the components that could be compared.
+    /// Counts only components that could be compared.
     pub agreeing: Vec<String>,
     /// Otherwise only stored records differ.
     pub by_ledger: bool,

@@ -190,7 +190,7 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Of two finished runs of the same length.
+    /// Compares endings of two finished runs of the same length.
     fn end(&self) -> Option<DiffFound> {
         let steps = self.a.steps();
         let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
@@ -205,7 +205,7 @@ impl<'a> Search<'a> {
         Some((first_in(steps, differing, agreeing, true), findings))
     }
 
-    /// For components that the step's own records do not show.
+    /// Adds components that the step's own records do not show.
     pub fn add_unseen(
         &self,
         first: &FirstDifference,

@@ -76,7 +76,7 @@ impl DiffSide {
         }
     }
 
-    /// By the ledger if it exists.
+    /// The ledger decides if it exists.
     pub fn steps(&self) -> u64 {
         match &self.ledger {
             Some(entries) => {
@@ -96,7 +96,7 @@ impl DiffSide {
         self.metrics.iter().find(|line| line.step == step)
     }
 
-    /// From the manifest and the ledger's first line.
+    /// Reads the manifest and the ledger's first line.
     pub fn identity(&self) -> BTreeMap<String, String> {
         let manifest = &self.manifest;
         let mut identity = self.components(Kind::Genesis, 0).cloned().unwrap_or_default();

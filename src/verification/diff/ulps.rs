@@ -24,7 +24,7 @@ impl Value {
         }
     }
 
-    /// By bits or text: -0.0 is not 0.0, and a NaN equals itself.
+    /// Compares bits or text: -0.0 is not 0.0, and a NaN equals itself.
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::F64(a), Self::F64(b)) => a.to_bits() == b.to_bits(),

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 const FILES: [(&str, &str); 2] =
     [("weights", "model.safetensors"), ("moments", "optimizer.safetensors")];
 
-/// By element, in the order of tensor names. Files with equal digests are not read.
+/// Compares elements in the order of tensor names. Files with equal digests are not read.
 pub fn findings(
     a: &RunFolder,
     b: &RunFolder,

@@ -66,7 +66,7 @@ fn all_positive(x: &Tensor) -> bool {
     Vec::<f64>::try_from(&flat).is_ok_and(|values| values.iter().all(|value| *value > 0.0))
 }
 
-/// To nearest, ties to even, in Rust and LibTorch, f32 and f64.
+/// Checks rounding to nearest, ties to even, in Rust and LibTorch, f32 and f64.
 fn rounding() -> SelfCheck {
     let mut wrong = Vec::new();
     let half = f64::EPSILON / 2.0;

@@ -12,7 +12,7 @@ use std::path::Path;
 
 const SCHEMA: &str = "dapo-curves/1";
 
-/// In addition to avg@k of evaluated sets.
+/// Curves also have avg@k of evaluated sets.
 const METRICS: [&str; 4] =
     ["rollout/accuracy", "rollout/reward_mean", "rollout/response_tokens_mean", "policy/entropy"];
 
@@ -23,7 +23,7 @@ pub struct RegressCurves {
     /// [`Fast::sha256`] of the rule.
     pub rule_sha256: String,
     pub arm_sha256: String,
-    /// Of data, tokenizer and base policy.
+    /// Digests of data, tokenizer and base policy.
     pub inputs: BTreeMap<String, String>,
     pub seeds: Vec<u64>,
     /// Metric, or `evaluation/<set>` → rollout step → a value for each seed.
@@ -96,7 +96,7 @@ fn collect(
 }
 
 impl RegressCurves {
-    /// By seed, the mean over the point's steps.
+    /// The mean over the point's steps, by seed.
     pub fn values_of(&self, point: &RegressPoint) -> Result<Vec<f64>, VerificationError> {
         let [first, last] = point.steps;
         let missing = |seed: u64| {

@@ -4,7 +4,7 @@ use crate::base::files;
 use crate::records::{RunFolder, ledger, ledger::LedgerEntry};
 use crate::verification::{Golden, RunDiff, VerificationError, diff};
 
-/// Without large files and times.
+/// Large files and times are left out.
 const RECORDS: [&str; 7] = [
     "experiment.json",
     "manifest.json",

@@ -16,7 +16,7 @@ use crate::training::{RunEnded, Unfinished};
 use crate::verification::VerificationError;
 use std::path::{Path, PathBuf};
 
-/// In an empty folder.
+/// The folder must be empty.
 pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, VerificationError> {
     let never = || false;
     match run::run(inputs, folder, Unfinished::Restart, &never, &mut |_: RunEvent| ())? {

@@ -24,9 +24,9 @@ pub struct Exact {
 pub struct Fast {
     /// Relative to the rule.
     pub experiment: PathBuf,
-    /// For golden and compared curves.
+    /// Golden and compared curves have the same seeds.
     pub seeds: Vec<u64>,
-    /// Of each one-sided test.
+    /// Error rate of each one-sided test.
     pub alpha: f64,
     pub points: Vec<RegressPoint>,
 }

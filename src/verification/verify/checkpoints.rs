@@ -97,7 +97,7 @@ fn one(
 /// Requires the digests of `trainer.json`; base policy files have the manifest's.
 pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<Loaded> {
     let VerifySubject { folder, records, found, .. } = subject;
-    // Before loading, which joins these names to the folder.
+    // Loading joins these names to the folder, so they are checked first.
     if !named_files(check, folder, found, name) {
         return None;
     }

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-/// Of catching at least one of k altered steps.
+/// The probability of catching at least one of k altered steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Detection {
     /// k.
@@ -14,7 +14,7 @@ pub struct Detection {
     /// A lower bound over the seeds, for steps that were altered before the challenge's seed was
     /// known. It counts picked steps, not those on the way.
     pub at_least: f64,
-    /// For the executed steps, if all sets of k steps are equally likely.
+    /// Holds for the executed steps, if all sets of k steps are equally likely.
     pub uniform: f64,
 }
 
@@ -30,7 +30,7 @@ pub fn detections(steps: u64, picked: u64, covered: u64) -> Vec<Detection> {
         .collect()
 }
 
-/// Of catching altered outcomes in one evaluation.
+/// The probability of catching altered outcomes in one evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AlteredProblems {
     /// k, altered before the challenge's seed was known.

@@ -58,7 +58,7 @@ fn record(check: &mut Check, subject: VerifySubject, outcome: &Outcome, waiting:
     }
 }
 
-/// Before the failed update. The ledger binds it if that is the step's first update.
+/// Checks the policy before the failed update: the ledger binds it before a step's first update.
 fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     let records = subject.records;
     let Some(loaded) = checkpoints::opened(check, subject, CHECKPOINT) else { return };

@@ -122,7 +122,7 @@ pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
     (check, records)
 }
 
-/// Of an unfinished run, the lines before the first incomplete one.
+/// An unfinished run has the lines before the first incomplete one.
 fn lines<T: DeserializeOwned>(check: &mut Check, folder: &RunFolder, name: &str) -> Option<Vec<T>> {
     let is_ended = folder.path("outcome.json").exists();
     let read = folder.inside(name).and_then(|path| {

@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 pub struct Local {
     pub data: Option<DataSets>,
     pub source: Option<Data>,
-    /// Of the base policy, else of a checkpoint.
+    /// The base policy's, else a checkpoint's.
     pub tokenizer: Option<Tokenizer>,
     pub base: Option<PathBuf>,
     /// Which base policy, and from where.

@@ -128,7 +128,7 @@ impl Check {
         self
     }
 
-    /// Also those that are not kept.
+    /// Counts findings that are not kept, too.
     fn all_findings(&self) -> u64 {
         self.findings.len() as u64 + self.further_findings
     }

@@ -81,7 +81,7 @@ pub fn same_prediction(
     }
 }
 
-/// At most L_max, and exactly L_max if truncated.
+/// Requires at most L_max tokens, and exactly L_max if truncated.
 pub fn length(check: &mut Check, place: &str, length: u64, truncated: bool, limit: u64) {
     if length > limit || (truncated && length < limit) {
         let what = format!("is {truncated}, with {length} of at most {limit} tokens");

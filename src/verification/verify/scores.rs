@@ -95,7 +95,7 @@ impl<'a> Text<'a> {
         Self { tokenizer, most_characters, stops: stops.collect() }
     }
 
-    /// Before the stop token; the fewest where several tokens could be the last one.
+    /// Counts up to the stop token; the fewest where several tokens could be the last one.
     fn characters(&self, row: &OutcomeRecord) -> usize {
         let all = row.response.chars().count();
         let last = |stop: &String| row.response.ends_with(stop).then(|| stop.chars().count());

@@ -30,7 +30,7 @@ pub struct StepMade {
 }
 
 impl StepTable<'_> {
-    /// And the number of carried ones. Compares grades, tokens and the seed's problems. `None` when the
+    /// Also returns the number of carried ones. Compares grades, tokens and problems. `None` when the
     /// rows are no groups.
     pub fn groups(
         self,
@@ -122,7 +122,7 @@ fn components(check: &mut Check, records: &VerifiedRecords, step: u64, rows: &[R
     }
 }
 
-/// Without prompt tokens.
+/// The prompts have no tokens.
 pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
     let group = |members: &[RolloutRow]| {
         let first = &members[0];

@@ -66,7 +66,7 @@ pub fn verify(
     Ok(StudyVerification { schema, verdict, summary, checks, not_checked })
 }
 
-/// As named in the records; nobody has read these policies.
+/// Records name these policies; nobody has read them.
 fn bases(study: &Study) -> String {
     let weights = |cell: &Cell| {
         let bound = cell.inputs.iter().filter(|(name, _)| name.ends_with(".safetensors"));
@@ -306,7 +306,7 @@ fn not_checked(
     lines
 }
 
-/// For a base policy that is in no repository; runs in the study's folder.
+/// Makes a base policy that is in no repository; runs in the study's folder.
 fn base_of_seed(folder: &Path, cell: &Cell) -> Option<String> {
     let model = &cell.experiment.inputs.model;
     let base = bases::of_seed(model, cell.seed)?;

@@ -13,7 +13,7 @@ const MOST_ENTRIES: usize = 200_000;
 
 const FOLDERS: [&str; 4] = ["evaluations", "rollouts", "checkpoints", "diverged"];
 
-/// In addition to the base policy's companions.
+/// A checkpoint also has the base policy's companions.
 const CHECKPOINT: [&str; 4] =
     ["model.safetensors", "optimizer.safetensors", "trainer.json", "carried.parquet"];
 
@@ -23,14 +23,14 @@ pub struct FolderFound {
     pub folders: BTreeSet<String>,
     /// Another trainer's folder; not looked into.
     pub has_engine: bool,
-    /// And devices and the like.
+    /// Includes devices and the like.
     pub links: u64,
     /// Damaged checkpoints; not looked into, because no result is theirs.
     pub put_aside: Vec<String>,
 }
 
 impl FolderFound {
-    /// Of `<prefix>NNNNNN<suffix>`.
+    /// Numbers of files `<prefix>NNNNNN<suffix>`.
     pub fn steps(&self, prefix: &str, suffix: &str) -> BTreeSet<u64> {
         let step = |name: &String| name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok();
         self.files.iter().filter_map(step).collect()

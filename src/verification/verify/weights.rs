@@ -6,7 +6,7 @@ use crate::records::StepMetrics;
 use crate::verification::VerifiedRecords;
 use crate::verification::verify::{Check, inputs::Local};
 
-/// Of the base policy after step 0.
+/// Step 0 has the base policy's.
 #[derive(Debug)]
 pub struct EarlierWeights {
     step: u64,
@@ -101,7 +101,7 @@ impl EarlierWeights {
     }
 }
 
-/// Between two checkpoints.
+/// Limit between two checkpoints.
 const MOST_UPDATES: usize = 10_000_000;
 
 /// Rounding could hide smaller updates.

@@ -12,7 +12,7 @@ use std::path::Path;
 /// verl picks the verifier of Eq. 7 by this name (verl/utils/reward_score/__init__.py:59).
 const DATA_SOURCE: &str = "math_dapo";
 
-/// Of the released files.
+/// The released files have this style.
 const STYLE: &str = "rule-lighteval/MATH_v2";
 
 /// `extra_info.index`.

@@ -37,7 +37,7 @@ pub struct Executed {
     pub detection: Vec<AlteredProblems>,
 }
 
-/// As many evaluations as steps. Where the native engine does not compute, all problems are picked: the
+/// Picks as many evaluations as steps. Without the native engine it picks all problems, because the
 /// bits of a response depend on its batch.
 pub fn pick(records: &VerifiedRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
     let head = records.head();

@@ -33,7 +33,7 @@ pub enum Challenge {
 pub struct ReplayRequest {
     /// Steps, and evaluations, to pick.
     pub steps: u64,
-    /// Of each picked evaluation.
+    /// Number in each picked evaluation.
     pub problems: u64,
     pub challenge: Challenge,
 }
