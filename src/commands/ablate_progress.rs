@@ -1,5 +1,5 @@
-//! Progress of a grid on standard error: on a terminal a bar for the whole and for each running cell;
-//! elsewhere a line when a cell begins or ends, and one a minute.
+//! Progress of a grid on standard error: on a terminal a bar for the whole and for each running
+//! cell; elsewhere a line when a cell begins or ends, and one a minute.
 
 use crate::commands::{ablate_table, output::duration, output::tell, progress::Progress};
 use crate::report::text::percent;

@@ -87,8 +87,8 @@ pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
     )
 }
 
-/// Arm × set: mean over seeds of the last avg@k in percent, with both budgets and endings. `cells` may
-/// hold others too; failed cells count only as endings. Intervals and tests are the report's.
+/// Arm × set: mean over seeds of the last avg@k in percent, with both budgets and endings. `cells`
+/// may hold others too; failed cells count only as endings. Intervals and tests are the report's.
 pub fn summary(grid: &Grid, cells: &[&Cell]) -> String {
     let of_arm = |hash: &str| -> Vec<&Cell> {
         let wanted = |cell: &&&Cell| cell.arm_sha256 == hash && grid.seeds.contains(&cell.seed);

@@ -36,8 +36,8 @@ pub fn count() -> RangedU64ValueParser<u64> {
 /// Responses in memory until they are printed.
 const MOST_BYTES: u128 = 16 << 30;
 
-/// Checks memory before anything is allocated. `tokens`: the longest response; each token has an id and
-/// a log-prob, and a response its own overhead.
+/// Checks memory before anything is allocated. `tokens`: the longest response; each token has an id
+/// and a log-prob, and a response its own overhead.
 ///
 /// # Errors
 /// More than 16 GiB, with the flag, its value and the largest possible one.

@@ -3,8 +3,8 @@
 use crate::commands::output;
 use crate::study::{Effects, effect_checks::EffectFinding};
 
-/// Uses standard error; `verbose` adds evidence. Only terminals get colour; a non-empty `NO_COLOR` turns it
-/// off.
+/// Uses standard error; `verbose` adds evidence. Only terminals get colour; a non-empty `NO_COLOR`
+/// turns it off.
 pub fn print_effects(effects: &Effects, verbose: bool) {
     eprint!("{}", lines(effects, output::colour(), verbose));
 }

@@ -234,8 +234,8 @@ fn earnable(path: &Path) -> Result<Vec<String>> {
     Ok(told)
 }
 
-/// The released instruction, in a chat template if there is one; the question alone where the tokenizer
-/// cannot write the instruction.
+/// The released instruction, in a chat template if there is one; the question alone where the
+/// tokenizer cannot write the instruction.
 fn template(tokenizer: &Tokenizer, problem: &Problem) -> Result<PromptTemplate> {
     if tokenizer.chat_template()?.is_some() {
         return Ok(PromptTemplate::DapoChat);

@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM, and SIGUSR1 (from Slurm before a time limit): the first one asks for a stop with a
-//! checkpoint at the next safe point, the second one ends the process at once.
+//! Ctrl-C, SIGTERM, and SIGUSR1 (from Slurm before a time limit): the first one asks for a stop
+//! with a checkpoint at the next safe point, the second one ends the process at once.
 
 use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};

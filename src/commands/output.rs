@@ -52,8 +52,8 @@ fn fit(table: &mut Table, width: usize) {
     }
 }
 
-/// Markdown. Cells may hold foreign text; the columns `right` are right-aligned. A terminal gets the
-/// columns that fit.
+/// Markdown. Cells may hold foreign text; the columns `right` are right-aligned. A terminal gets
+/// the columns that fit.
 pub fn table<H, R>(
     header: H,
     right: impl IntoIterator<Item = usize>,
@@ -96,8 +96,8 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `println!` panics on a closed or full standard output. A reader that left (`dapo generate … | head`)
-/// is a silent success, a full disk behind a redirection an error in one line.
+/// `println!` panics on a closed or full standard output. A reader that left (`dapo generate … |
+/// head`) is a silent success, a full disk behind a redirection an error in one line.
 pub fn end_with_the_reader() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -215,8 +215,8 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     })
 }
 
-/// TOML, or resolved JSON, alone or in a cell's record, whose relative paths start from `inputs`. A record
-/// has digests of its inputs.
+/// TOML, or resolved JSON, alone or in a cell's record, whose relative paths start from `inputs`. A
+/// record has digests of its inputs.
 pub fn load(
     path: &Path,
     inputs: Option<&Path>,

@@ -1,5 +1,5 @@
-//! A run with another trainer's steps: each complete step is read, graded again, and recorded as far as the
-//! outputs tell of it.
+//! A run with another trainer's steps: each complete step is read, graded again, and recorded as
+//! far as the outputs tell of it.
 
 use crate::algorithm::{Group, ScoredRollout, Selection};
 use crate::engines::EngineError;

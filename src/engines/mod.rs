@@ -1,5 +1,5 @@
-//! Other trainers and machines. An arm becomes another trainer's settings, or an error with the key; its
-//! outputs become a run folder. Nothing is computed here that a trainer computes.
+//! Other trainers and machines. An arm becomes another trainer's settings, or an error with the
+//! key; its outputs become a run folder. Nothing is computed here that a trainer computes.
 
 pub mod demand;
 pub mod error;

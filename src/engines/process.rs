@@ -45,8 +45,8 @@ pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, Str
     }
 }
 
-/// The script reads JSON from standard input and prints JSON in its last line. It ends with this process;
-/// until it calls `trusted()` it has 1 GiB of memory and 8 s.
+/// The script reads JSON from standard input and prints JSON in its last line. It ends with this
+/// process; until it calls `trusted()` it has 1 GiB of memory and 8 s.
 ///
 /// # Errors
 /// Another end of the script, with its last line of standard error.

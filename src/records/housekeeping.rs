@@ -1,5 +1,5 @@
-//! Lists runs and files that could be deleted, and changes nothing. Unrecognised folders, links and their
-//! targets are never candidates.
+//! Lists runs and files that could be deleted, and changes nothing. Unrecognised folders, links and
+//! their targets are never candidates.
 
 use crate::base::files::{self, FileKind};
 use crate::records::{Ending, RunFolder, run_folder::DAMAGED_CHECKPOINT};
@@ -154,9 +154,9 @@ fn present<T>(
     }
 }
 
-/// Lists, with sizes and reasons, leftovers of killed writes (`.partial…`), refused checkpoints, all but
-/// the newest checkpoints, and with [`HousekeepingRules::unfinished`] runs without an outcome. Runs
-/// that a process works on, damaged runs and links are never candidates.
+/// Lists, with sizes and reasons, leftovers of killed writes (`.partial…`), refused checkpoints,
+/// all but the newest checkpoints, and with [`HousekeepingRules::unfinished`] runs without an
+/// outcome. Runs that a process works on, damaged runs and links are never candidates.
 pub fn candidates(
     root: &Path,
     rules: HousekeepingRules,

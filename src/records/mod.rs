@@ -1,5 +1,5 @@
-//! Run folders, ledgers and tables: written from values of a run and read again, files of strangers within
-//! limits. Nothing here judges what is read.
+//! Run folders, ledgers and tables: written from values of a run and read again, files of strangers
+//! within limits. Nothing here judges what is read.
 
 pub mod counters;
 pub mod ending;

@@ -111,8 +111,8 @@ pub struct EvaluationRecord {
     pub outcomes_sha256: String,
 }
 
-/// f32 in the native engine: the same bits on any machine, with any threads and generation batch, for
-/// one cut of mini-batches into passes.
+/// f32 in the native engine: the same bits on any machine, with any threads and generation batch,
+/// for one cut of mini-batches into passes.
 pub const EXACT_F32: &str = "exact-f32";
 
 /// Repetitions have the same bits on any machine.

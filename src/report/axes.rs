@@ -1,5 +1,5 @@
-//! Lines, paths, texts, markers and axes as inline SVG. Colours come from the style sheet by class, so
-//! that light and dark are one picture; nothing refers to anything outside the file.
+//! Lines, paths, texts, markers and axes as inline SVG. Colours come from the style sheet by class,
+//! so that light and dark are one picture; nothing refers to anything outside the file.
 
 use crate::report::text;
 use std::fmt::{Display, Write};

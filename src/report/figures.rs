@@ -1,5 +1,5 @@
-//! The pictures of a page. No line is told by colour alone: each has its own dashes and marker. Labels
-//! stand above their rows, so that pictures stay readable on a phone.
+//! The pictures of a page. No line is told by colour alone: each has its own dashes and marker.
+//! Labels stand above their rows, so that pictures stay readable on a phone.
 
 use crate::report::axes::{self, PlotPoint, Svg, classes, path, tick_label, ticks};
 use crate::report::page::{

@@ -1,5 +1,5 @@
-//! The HTML's page as Markdown, for terminals and code review; each figure is its caption and table.
-//! Foreign text is neutralised: no HTML, no links, no markup.
+//! The HTML's page as Markdown, for terminals and code review; each figure is its caption and
+//! table. Foreign text is neutralised: no HTML, no links, no markup.
 
 use crate::report::page::{Block, Look, Page, Section, Table};
 use std::fmt::{self, Write};

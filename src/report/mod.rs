@@ -1,5 +1,5 @@
-//! Reports of runs and studies, and exports, from run folders, cells and analyses. They show no number
-//! that no record has, and use no policy or trainer.
+//! Reports of runs and studies, and exports, from run folders, cells and analyses. They show no
+//! number that no record has, and use no policy or trainer.
 
 pub mod error;
 pub mod text;

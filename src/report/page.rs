@@ -1,5 +1,5 @@
-//! A report as sections of text, tables and figures; HTML, Markdown and a study's JSON are made from it.
-//! Every number is rounded once, here, and keeps the value that it was rounded from.
+//! A report as sections of text, tables and figures; HTML, Markdown and a study's JSON are made
+//! from it. Every number is rounded once, here, and keeps the value that it was rounded from.
 
 use crate::report::text;
 use serde::Serialize;

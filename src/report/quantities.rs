@@ -22,8 +22,8 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// The metric of all rollouts of a step (missing in format 1), and that of the batch; a quantity
-    /// without these two has its first metric.
+    /// The metric of all rollouts of a step (missing in format 1), and that of the batch; a
+    /// quantity without these two has its first metric.
     pub fn scopes(&self) -> (Option<&'static str>, &'static str) {
         match self.metrics[..] {
             [(all, _), (batch, "batch")] => (Some(all), batch),

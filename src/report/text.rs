@@ -1,5 +1,5 @@
-//! Numbers and foreign text for readers. Shares are rounded to 0.1 percentage points, standard errors
-//! to two digits. Text of a model, data set or machine must pass through [`visible()`].
+//! Numbers and foreign text for readers. Shares are rounded to 0.1 percentage points, standard
+//! errors to two digits. Text of a model, data set or machine must pass through [`visible()`].
 
 use crate::base::visible;
 use crate::statistics::Uncertainty;

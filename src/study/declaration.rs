@@ -39,8 +39,8 @@ pub struct Declaration {
     pub time_to_level: Option<Level>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out: Option<HeldOut>,
-    /// `<grid>/<arm>` → SHA-256 of the arm, as `dapo ablate --dry-run` prints it: runs of another arm
-    /// with this name do not count. Empty: only names are declared.
+    /// `<grid>/<arm>` → SHA-256 of the arm, as `dapo ablate --dry-run` prints it: runs of another
+    /// arm with this name do not count. Empty: only names are declared.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arms: BTreeMap<String, String>,
     #[serde(default)]

@@ -130,8 +130,8 @@ fn misnamed(grids: &[Grid], cell: &Cell) -> Option<String> {
         .then(|| format!("its run was of `{}`, which is another arm here", cell.name))
 }
 
-/// Arms that declare the same inputs must have read the same files with the same harness; where each
-/// seed has its own base policy, this holds within a seed.
+/// Arms that declare the same inputs must have read the same files with the same harness; where
+/// each seed has its own base policy, this holds within a seed.
 fn strangers<'a>(
     candidates: &[(&'a Arm, usize)],
     cells: &[Cell],

@@ -50,8 +50,8 @@ pub enum Metric {
 #[serde(rename_all = "kebab-case")]
 pub enum At {
     Last,
-    /// The last evaluation at or below the smallest total of generated rollouts of a run that did all
-    /// its rollout steps. Nothing is interpolated.
+    /// The last evaluation at or below the smallest total of generated rollouts of a run that did
+    /// all its rollout steps. Nothing is interpolated.
     EqualRollouts,
     /// The same, counted in generated response tokens.
     EqualTokens,
@@ -212,8 +212,8 @@ impl Metric {
         }
     }
 
-    /// A metric with an [`Self::equal_clock`] needs `budget`, the common reading of that clock. A time
-    /// to a level may be censored: see [`time_to_level`].
+    /// A metric with an [`Self::equal_clock`] needs `budget`, the common reading of that clock. A
+    /// time to a level may be censored: see [`time_to_level`].
     pub fn value(&self, cell: &Cell, budget: Option<u64>) -> Result<f64, NoValue> {
         let value = match self {
             Self::Evaluation { set, at, statistic } => {
@@ -305,8 +305,8 @@ fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, 
     cell.last_evaluation(set).ok_or_else(|| NoValue::NeverEvaluated { set: set.to_string() })
 }
 
-/// The base policy's evaluation never replaces a trained one's: a set that was evaluated only at both
-/// ends of a run has no value in between.
+/// The base policy's evaluation never replaces a trained one's: a set that was evaluated only at
+/// both ends of a run has no value in between.
 pub fn evaluation_within<'a>(
     cell: &'a Cell,
     set: &str,

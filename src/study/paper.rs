@@ -1,5 +1,5 @@
-//! Published numbers with provenance: the paper's tables and curves, later numbers of its authors, and
-//! measurements of others. `golden/paper/README.md` describes the files.
+//! Published numbers with provenance: the paper's tables and curves, later numbers of its authors,
+//! and measurements of others. `golden/paper/README.md` describes the files.
 
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! A base policy: a fresh Qwen2 trained by cross-entropy over the response tokens of written solutions, in
-//! stages with different shares of the ways of writing.
+//! A base policy: a fresh Qwen2 trained by cross-entropy over the response tokens of written
+//! solutions, in stages with different shares of the ways of writing.
 
 use crate::experiment::PromptTemplate;
 use crate::numerics::Numerics;

@@ -146,8 +146,8 @@ fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
 /// Each stage has fresh moments. `progress` sees every update.
 ///
 /// # Errors
-/// A text that the tokenizer refuses, a solution longer than the policy's positions, and numbers that
-/// are not finite.
+/// A text that the tokenizer refuses, a solution longer than the policy's positions, and numbers
+/// that are not finite.
 pub fn train(
     mut model: Qwen2,
     optimizer: AdamSettings,

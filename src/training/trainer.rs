@@ -246,8 +246,8 @@ impl<'a> Trainer<'a> {
         scored
     }
 
-    /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. `metrics` has what was measured before a
-    /// failure, too. Returns the ledger's components that only this shows.
+    /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. `metrics` has what was measured before
+    /// a failure, too. Returns the ledger's components that only this shows.
     fn improve(
         &mut self,
         selected: &Selected,

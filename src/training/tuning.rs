@@ -1,5 +1,5 @@
-//! A cold start: a checkpoint learns the form of an answer from written solutions before reinforcement
-//! learning begins. Sampled responses evaluate it before and after.
+//! A cold start: a checkpoint learns the form of an answer from written solutions before
+//! reinforcement learning begins. Sampled responses evaluate it before and after.
 
 use crate::algorithm::{Problem, dynamic_sampling};
 use crate::base::files;

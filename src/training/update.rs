@@ -1,5 +1,5 @@
-//! One update (Algorithm 1, lines 10–11): the loss of a mini-batch summed over micro-batches, gradient,
-//! clipping and AdamW.
+//! One update (Algorithm 1, lines 10–11): the loss of a mini-batch summed over micro-batches,
+//! gradient, clipping and AdamW.
 
 use crate::algorithm::objective::{self, Objective, Sums};
 use crate::algorithm::{
@@ -85,8 +85,8 @@ impl Rounding {
 }
 
 /// # Errors
-/// When the loss, a gradient, or an updated weight or moment is not finite; weights and moments are then
-/// unchanged.
+/// When the loss, a gradient, or an updated weight or moment is not finite; weights and moments are
+/// then unchanged.
 pub fn update(
     policy: &mut Policy,
     batch: &MiniBatch,

@@ -1,5 +1,5 @@
-//! OmegaConf's `${…}`: other keys, and `oc.select`. Other resolvers and absent keys stay as written and
-//! count as unknown.
+//! OmegaConf's `${…}`: other keys, and `oc.select`. Other resolvers and absent keys stay as written
+//! and count as unknown.
 
 use crate::engines::configuration::{refused::Refused, yaml};
 use serde_json::{Map, Value};

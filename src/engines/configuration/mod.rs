@@ -1,6 +1,6 @@
-//! A user's configuration of another trainer: `--cfg job`, `.hydra/`, W&B's `config.yaml`, JSON, or the
-//! dictionary that the trainer printed, alone or in a log. The content decides the format. No shell is
-//! read, and nothing of a file is run.
+//! A user's configuration of another trainer: `--cfg job`, `.hydra/`, W&B's `config.yaml`, JSON, or
+//! the dictionary that the trainer printed, alone or in a log. The content decides the format. No
+//! shell is read, and nothing of a file is run.
 
 use crate::base::files::foreign;
 use crate::engines::EngineError;

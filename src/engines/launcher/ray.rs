@@ -18,8 +18,8 @@ struct RayJob {
     status: String,
 }
 
-/// Returns jobs and arguments of `ray`. A job takes one processor. Its id has study folder, cell, and the
-/// number of earlier submissions.
+/// Returns jobs and arguments of `ray`. A job takes one processor. Its id has study folder, cell,
+/// and the number of earlier submissions.
 pub fn jobs(
     study: &AblateStudy,
     cells: &[u64],

@@ -31,8 +31,8 @@ pub fn template(file: Option<&Path>) -> Result<String, EngineError> {
     }
 }
 
-/// Arrays without ids, and their scripts; `cells` ascend. At most `at_once` tasks of an array run at the
-/// same time.
+/// Arrays without ids, and their scripts; `cells` ascend. At most `at_once` tasks of an array run
+/// at the same time.
 ///
 /// # Errors
 /// A folder that a script cannot name.
@@ -77,8 +77,8 @@ fn ranges(numbers: &[u64]) -> String {
     runs.map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Returns Slurm's number. The array begins after the array `before`, so that the limit of tasks holds
-/// for both.
+/// Returns Slurm's number. The array begins after the array `before`, so that the limit of tasks
+/// holds for both.
 pub fn submit(
     study: &AblateStudy,
     mut job: LaunchedJob,

@@ -158,8 +158,8 @@ fn loss(demand: &mut Demand, experiment: &Experiment, processes: u64) {
     demand.set("beta", beta, "dapo.kl");
 }
 
-/// `bnpo` is a mean over the tokens of a process's share of a pass: of the mini-batch, if one pass of
-/// one process holds it.
+/// `bnpo` is a mean over the tokens of a process's share of a pass: of the mini-batch, if one pass
+/// of one process holds it.
 fn loss_type(demand: &mut Demand, experiment: &Experiment, processes: u64) -> Option<&'static str> {
     let (dapo, mini) = (&experiment.dapo, experiment.training.mini_batch_rollouts);
     let whole = processes == 1 && experiment.execution.micro_batch_rollouts >= mini;

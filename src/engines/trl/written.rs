@@ -1,5 +1,5 @@
-//! A user's `GRPOConfig` (YAML, JSON, `training_args.bin`) against an arm's demands. Source of the traps:
-//! TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
+//! A user's `GRPOConfig` (YAML, JSON, `training_args.bin`) against an arm's demands. Source of the
+//! traps: TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
 
 use crate::algorithm::{Aggregation, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
 use crate::engines::configuration::{self, Configured, refused::Refused};

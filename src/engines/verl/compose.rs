@@ -107,8 +107,8 @@ fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, Engine
     }
 }
 
-/// Any form of [`configuration`], or JSON of `asked.py`. Only lists (overrides, `defaults`) need a Python
-/// with verl.
+/// Any form of [`configuration`], or JSON of `asked.py`. Only lists (overrides, `defaults`) need a
+/// Python with verl.
 ///
 /// # Errors
 /// A file that cannot be read or composed, with what to do instead.

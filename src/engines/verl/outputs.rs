@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Largest relative difference of a step's tokens, ours and verl's: sampled tokens are not always those
-/// that the tokenizer gives.
+/// Largest relative difference of a step's tokens, ours and verl's: sampled tokens are not always
+/// those that the tokenizer gives.
 const TOKENS_DIFFER: f64 = 0.02;
 
 /// A line of `rollouts/N.jsonl`.

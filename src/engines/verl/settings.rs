@@ -1,5 +1,5 @@
-//! Every key that changes a number, as an override of verl's configuration, or refused by name. Source:
-//! verl 0.9.1, verl/trainer/ppo/v1 and verl/trainer/config.
+//! Every key that changes a number, as an override of verl's configuration, or refused by name.
+//! Source: verl 0.9.1, verl/trainer/ppo/v1 and verl/trainer/config.
 
 use crate::algorithm::{
     Aggregation, AtCap, DualClip, DynamicSampling, Kl, KlEstimator, LogRatioClamp, Method,
@@ -315,8 +315,8 @@ fn optimizer(demand: &mut Demand, experiment: &Experiment) {
     demand.set(&optim("lr_scheduler_type"), "constant", "optimizer.learning_rate");
 }
 
-/// verl's samples of each problem, and rows of it in the validation file: one row if all sets ask for the
-/// same number of samples, else a row a sample.
+/// verl's samples of each problem, and rows of it in the validation file: one row if all sets ask
+/// for the same number of samples, else a row a sample.
 pub fn validation(experiment: &Experiment) -> (u64, Vec<(String, u64)>) {
     let own = &experiment.evaluation;
     let samples = |set: &String| own.samples.get(set).copied().unwrap_or(1);

@@ -1,5 +1,5 @@
-//! Configurations of verl that do not do what their keys suggest. Source: verl 0.7.1 and 0.9.1; each trap
-//! was composed with both.
+//! Configurations of verl that do not do what their keys suggest. Source: verl 0.7.1 and 0.9.1;
+//! each trap was composed with both.
 
 use crate::algorithm::{DualClip, DynamicSampling, Punishment};
 use crate::engines::verl::compose::Composed;

@@ -5,8 +5,8 @@
 //! little-endian u64, text and lists are preceded by their length, reals are little-endian f64 (an f32
 //! log-prob is widened, which is exact). Weights, moments and gradients are hashed as f32.
 //!
-//! A forger who writes every line anew gets a chain that holds: only computing a run again checks its
-//! computation.
+//! A forger who writes every line anew gets a chain that holds: only computing a run again checks
+//! its computation.
 
 use crate::base::files;
 use crate::experiment::Experiment;

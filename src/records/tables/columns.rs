@@ -203,8 +203,8 @@ impl<'a> ColumnTable<'a> {
         }
     }
 
-    /// Named columns that exist, or all: a column of an unreadable type does no harm when nobody asks
-    /// for it.
+    /// Named columns that exist, or all: a column of an unreadable type does no harm when nobody
+    /// asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
         Self::read_part(path, TablePart { names, rows: true })
     }

@@ -26,8 +26,8 @@ const KNOWN: [(&[u8], &str); 15] = [
     (b"<", "an HTML or XML page"),
 ];
 
-/// Accepts text in lines, and parquet where `or_parquet`. Skips irregular files: a pipe can be read only
-/// once.
+/// Accepts text in lines, and parquet where `or_parquet`. Skips irregular files: a pipe can be read
+/// only once.
 ///
 /// # Errors
 /// [`Refusal::Format`], which says what the file is.

@@ -1,5 +1,5 @@
-//! Tables of (problem, sample, correct) in parquet or CSV, from others. Column names are the caller's or
-//! usual ones.
+//! Tables of (problem, sample, correct) in parquet or CSV, from others. Column names are the
+//! caller's or usual ones.
 
 use crate::base::files::{self, foreign};
 use crate::records::tables::columns::{ColumnTable, integer, shown};
@@ -51,8 +51,8 @@ pub struct GradedTable {
     pub columns: (String, Option<String>, String),
 }
 
-/// Parquet, or CSV with a line of names (tabs in a `.tsv`). Truth values are booleans, `true` and `false`
-/// in any case, or 0 and 1.
+/// Parquet, or CSV with a line of names (tabs in a `.tsv`). Truth values are booleans, `true` and
+/// `false` in any case, or 0 and 1.
 pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {

@@ -141,8 +141,8 @@ fn receive(
     Ok(())
 }
 
-/// The second process: decodes its standard input. `arguments`, behind [`ARGUMENT`]: bytes, seconds,
-/// [`WantedKeys`].
+/// The second process: decodes its standard input. `arguments`, behind [`ARGUMENT`]: bytes,
+/// seconds, [`WantedKeys`].
 pub fn answer(arguments: &[String]) -> io::Result<()> {
     let [memory_bytes, processor_seconds, wanted] = arguments else {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -1,5 +1,5 @@
-//! A study's cells as long-format tables, CSV or parquet. Without times, so that the same records give
-//! the same bytes.
+//! A study's cells as long-format tables, CSV or parquet. Without times, so that the same records
+//! give the same bytes.
 
 use crate::base::files;
 use crate::records::tables::long;

@@ -1,5 +1,5 @@
-//! Sends curves to a tracker: TensorBoard's event files, or wandb, mlflow or trackio through a small
-//! Python program.
+//! Sends curves to a tracker: TensorBoard's event files, or wandb, mlflow or trackio through a
+//! small Python program.
 
 use crate::base::files;
 use crate::report::export::{curves::RunCurves, tensorboard};

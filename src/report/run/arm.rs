@@ -1,5 +1,5 @@
-//! Techniques of the paper with their settings; choices that the paper leaves open or that the released
-//! code makes otherwise; all other settings.
+//! Techniques of the paper with their settings; choices that the paper leaves open or that the
+//! released code makes otherwise; all other settings.
 
 use crate::experiment::{Experiment, compare, sources, sources::Key};
 use crate::report::text;

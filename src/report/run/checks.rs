@@ -1,5 +1,5 @@
-//! Checks of a report: digests of files, and statistics computed again from single outcomes. Reports
-//! show failed checks.
+//! Checks of a report: digests of files, and statistics computed again from single outcomes.
+//! Reports show failed checks.
 
 use crate::base::files;
 use crate::records::RunFolder;

@@ -1,5 +1,5 @@
-//! Scores of each set before training and at the end, the paired difference, the history over updates,
-//! and single outcomes of the headline set.
+//! Scores of each set before training and at the end, the paired difference, the history over
+//! updates, and single outcomes of the headline set.
 
 use crate::records::{Counters, Ending};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
@@ -10,8 +10,8 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The 95 % intervals are cut at the value's range; statistics withhold them where outcomes do not say
-/// enough.
+/// The 95 % intervals are cut at the value's range; statistics withhold them where outcomes do not
+/// say enough.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownEstimate {
     /// In [0, 1], or in [−1, 1] for a difference.

@@ -1,5 +1,5 @@
-//! Curves of the run. The paper's curve of the same quantity is a shape reference: it has its own panel
-//! and axes.
+//! Curves of the run. The paper's curve of the same quantity is a shape reference: it has its own
+//! panel and axes.
 
 use crate::records::StepMetrics;
 use crate::report::{SetResult, quantities, quantities::Quantity, run::dynamics, text};

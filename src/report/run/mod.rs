@@ -1,5 +1,5 @@
-//! The report of one run: [`Report`], built from records and tables alone, as HTML, Markdown and JSON.
-//! It never loads a model and never trains.
+//! The report of one run: [`Report`], built from records and tables alone, as HTML, Markdown and
+//! JSON. It never loads a model and never trains.
 
 pub(crate) mod arm;
 pub(crate) mod chapters;

@@ -1,5 +1,5 @@
-//! The first few correct, wrong and truncated rollouts of the first and the last rollout step, in the
-//! table's order, so that nobody picked them.
+//! The first few correct, wrong and truncated rollouts of the first and the last rollout step, in
+//! the table's order, so that nobody picked them.
 
 use crate::records::RolloutRow;
 use crate::report::{RunReportLoaded, text};

@@ -1,5 +1,5 @@
-//! The first screen: the answer with its limits, declared comparisons, the grid and the arms asked about,
-//! and lines about causes, gaps, limits and checks.
+//! The first screen: the answer with its limits, declared comparisons, the grid and the arms asked
+//! about, and lines about causes, gaps, limits and checks.
 
 use crate::report::page::{
     Block, CurveLine, Curves, Figure, Panel, PanelSize, Section, Table, TableCell, row,
@@ -266,8 +266,8 @@ fn in_words(family: &FamilyResult) -> String {
     format!("{}: {}", text::visible(&family.id), text::joined(counts, ", "))
 }
 
-/// Differences beside the learning curves of the arms asked about: declared scores where some are of
-/// pools or means of evaluations, else the first grid's.
+/// Differences beside the learning curves of the arms asked about: declared scores where some are
+/// of pools or means of evaluations, else the first grid's.
 fn figure(context: &Context) -> Option<Figure> {
     let grid = context.analysis.grids.first()?;
     let is_of_scores = |it: &&Comparison| context::unit_of(&it.declared.metric) == Unit::Share;

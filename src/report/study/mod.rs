@@ -1,5 +1,5 @@
-//! The report of a study as HTML and Markdown. It computes no statistics and holds no time of day: the
-//! same records give the same bytes.
+//! The report of a study as HTML and Markdown. It computes no statistics and holds no time of day:
+//! the same records give the same bytes.
 
 mod answer;
 mod checking;
@@ -45,8 +45,8 @@ pub fn report(study: &Study, claims: &Claims) -> StudyReport {
     StudyReport { page, appendix, facts }
 }
 
-/// Writes report and appendix as HTML and Markdown, `report.json` and `answer.svg`, each atomically,
-/// into `out` or the study's folder.
+/// Writes report and appendix as HTML and Markdown, `report.json` and `answer.svg`, each
+/// atomically, into `out` or the study's folder.
 ///
 /// # Errors
 /// As [`build`], and when a file cannot be written.

@@ -1,5 +1,5 @@
-//! The answer's chart of differences as a file, for a README or a slide, with the page's colours inside,
-//! light and dark.
+//! The answer's chart of differences as a file, for a README or a slide, with the page's colours
+//! inside, light and dark.
 
 use crate::report::page::{Block, Page, Panel};
 use crate::report::{axes::escape, figures, html};

@@ -1,5 +1,5 @@
-//! A cell: the record of one run (an arm with a seed), in one file. Cells alone are enough to commit,
-//! continue and analyse a study.
+//! A cell: the record of one run (an arm with a seed), in one file. Cells alone are enough to
+//! commit, continue and analyse a study.
 
 pub mod numbers;
 pub mod check;
@@ -213,8 +213,8 @@ impl Cell {
 /// Reads ending and run key without any check; `None` for files that do not look like a record.
 pub fn head(path: &Path) -> Option<(CellEnding, String)> {
     let text = files::read_text_up_to(path, MAX_BYTES).ok()?;
-    // In canonical JSON no string contains an unescaped quotation mark, and no other field has these
-    // names. Parsing ten thousand records would take minutes.
+    // In canonical JSON no string contains an unescaped quotation mark, and no other field has
+    // these names. Parsing ten thousand records would take minutes.
     let value = |name: &str| {
         let start = text.find(&format!(",\"{name}\":\""))? + name.len() + 5;
         text[start..].split('"').next()

@@ -1,5 +1,5 @@
-//! The paper's empirical claims (`experiments/claims.toml`), and a study's verdict on each. The code
-//! knows kinds of tests, not single claims.
+//! The paper's empirical claims (`experiments/claims.toml`), and a study's verdict on each. The
+//! code knows kinds of tests, not single claims.
 
 pub mod published;
 pub mod needed;
@@ -54,8 +54,8 @@ pub struct ClaimSource {
 pub struct ClaimPart {
     pub id: String,
     pub says: String,
-    /// Parts of a family share the error rate α. A part that a declared family of this name holds takes
-    /// its result from there.
+    /// Parts of a family share the error rate α. A part that a declared family of this name holds
+    /// takes its result from there.
     pub family: String,
     pub test: Test,
     pub rule: ClaimRule,

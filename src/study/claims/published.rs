@@ -1,5 +1,5 @@
-//! Checks claims against the paper's own numbers. Each curve and row is of one run, so a result says
-//! what the figure shows, not how certain it is.
+//! Checks claims against the paper's own numbers. Each curve and row is of one run, so a result
+//! says what the figure shows, not how certain it is.
 
 use crate::study::paper::{self, PublishedCurve, PublishedRow};
 use crate::study::{Direction, MetricWindow, Reduce, curves, window};

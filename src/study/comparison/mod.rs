@@ -1,5 +1,5 @@
-//! Compares two sides of one or more runs from outcomes: (problem, sample, correct). The unit is the
-//! run; with one run a side it is the problem, and nothing is said about other runs.
+//! Compares two sides of one or more runs from outcomes: (problem, sample, correct). The unit is
+//! the run; with one run a side it is the problem, and nothing is said about other runs.
 
 pub mod load;
 

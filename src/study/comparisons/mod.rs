@@ -57,15 +57,15 @@ pub struct RunValue {
 /// Differences are arm − reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TestResult {
-    /// Difference of means (paired: over blocks); for times to a level observed minus expected arrivals of
-    /// the arm (positive if it arrives earlier).
+    /// Difference of means (paired: over blocks); for times to a level observed minus expected
+    /// arrivals of the arm (positive if it arrives earlier).
     pub difference: f64,
     /// Welch's, or t over blocks; `None` for times to a level, which may be censored.
     pub interval: Option<Interval>,
     /// Two-sided permutation p of the difference of means, or of log-rank scores.
     pub p: f64,
-    /// Share of pairs of runs (paired: of blocks) in which the arm is higher; ties count ½. `None` for
-    /// times to a level. It decides nothing.
+    /// Share of pairs of runs (paired: of blocks) in which the arm is higher; ties count ½. `None`
+    /// for times to a level. It decides nothing.
     pub probability_higher: Option<f64>,
     /// By Holm, within the family.
     pub adjusted_p: f64,

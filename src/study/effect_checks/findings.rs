@@ -184,8 +184,8 @@ pub fn overlong_filtering(recorded: &Recorded) -> EffectFinding {
     finding("Overlong Filtering", recorded.experiment.dapo.overlong.filter, seen())
 }
 
-/// A penalty that reaches no advantage (the group was dropped, or its responses have the same penalty)
-/// trains nothing.
+/// A penalty that reaches no advantage (the group was dropped, or its responses have the same
+/// penalty) trains nothing.
 pub fn soft_punishment(recorded: &Recorded) -> EffectFinding {
     let experiment = recorded.experiment;
     let punishment = experiment.dapo.overlong.punishment;

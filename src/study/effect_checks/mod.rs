@@ -1,7 +1,7 @@
 //! Whether each technique acts, from a run's experiment and metrics, independent of the switches.
 //!
-//! Frameworks have printed a technique as enabled and trained without it: an enabled technique that did
-//! nothing in the whole run is a warning, and so is a disabled one that acted.
+//! Frameworks have printed a technique as enabled and trained without it: an enabled technique that
+//! did nothing in the whole run is a warning, and so is a disabled one that acted.
 
 mod findings;
 

@@ -1,5 +1,5 @@
-//! Times one rollout step by phase, and compares it with the floating-point operations and this machine's
-//! rate of matrix products.
+//! Times one rollout step by phase, and compares it with the floating-point operations and this
+//! machine's rate of matrix products.
 
 pub mod throughput;
 
@@ -25,8 +25,8 @@ pub struct BenchRecord {
     /// See [`environment::describe`].
     pub environment: BTreeMap<String, String>,
     pub workload: BenchWorkload,
-    /// Rate of matrix products in the policy's arithmetic (exact: f64, else f32) on 1, 2, … threads;
-    /// the faster of LibTorch and the native engine, best of five.
+    /// Rate of matrix products in the policy's arithmetic (exact: f64, else f32) on 1, 2, …
+    /// threads; the faster of LibTorch and the native engine, best of five.
     pub gemm_gflops: Vec<f64>,
     pub phases: Vec<BenchPhase>,
     /// Peak resident memory.
@@ -77,8 +77,8 @@ const STOP_WEIGHT: f32 = -0.12;
 /// 128, 4 layers, 4 query and 2 key-value heads, feed-forward 384.
 ///
 /// Fresh weights would stop with probability 1/26. The first column of the embedding is therefore a
-/// constant from which the head takes an offset for the stop token's logit, so that a response ends at
-/// each token with a nearly constant probability.
+/// constant from which the head takes an offset for the stop token's logit, so that a response ends
+/// at each token with a nearly constant probability.
 pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError> {
     let alphabet = MiniAime(MiniAimeVariant::Standard).characters();
     let vocabulary = characters::vocabulary_size(&alphabet);
@@ -270,8 +270,8 @@ struct Fed {
     shares_prompts: bool,
 }
 
-/// Counts matrix products; a multiply-add is two. Generation has a group's prompt once; padding does
-/// not count; backward is twice forward.
+/// Counts matrix products; a multiply-add is two. Generation has a group's prompt once; padding
+/// does not count; backward is twice forward.
 fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'static str, f64> {
     let (mut generation, mut old, mut update) = (0.0, 0.0, 0.0);
     for BenchGroup { prompt, responses, learns } in lengths {
@@ -297,8 +297,8 @@ fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'s
     [("generation", generation), ("rollout_step", all)].into_iter().chain(training).collect()
 }
 
-/// Feeds positions `from..to` of a sequence, with logits for `predicted` of them. A position attends
-/// to itself and all before it.
+/// Feeds positions `from..to` of a sequence, with logits for `predicted` of them. A position
+/// attends to itself and all before it.
 fn sequence_flops(config: &Config, from: u64, to: u64, predicted: u64) -> f64 {
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     let queries = heads * config.head_dim;

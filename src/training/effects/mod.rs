@@ -1,5 +1,5 @@
-//! Metrics of a rollout step before and after filtering: the paper's figures, and the effect of each
-//! technique.
+//! Metrics of a rollout step before and after filtering: the paper's figures, and the effect of
+//! each technique.
 
 pub mod techniques;
 
@@ -107,8 +107,8 @@ fn generated(
     metrics
 }
 
-/// Spread of rewards and lengths before Dynamic Sampling, and the mean length of correct and of wrong
-/// responses; from format 3 on.
+/// Spread of rewards and lengths before Dynamic Sampling, and the mean length of correct and of
+/// wrong responses; from format 3 on.
 fn spread(groups: &[&Group<ScoredRollout>]) -> Metrics {
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
     let rewards: Vec<f64> = rollouts.iter().map(|rollout| rollout.reward()).collect();

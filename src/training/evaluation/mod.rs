@@ -63,8 +63,8 @@ impl Protocol {
     }
 }
 
-/// Outcomes in the order (problem, sample). Draws are keyed by (seed, set, problem, sample), not by the
-/// checkpoint, so that checkpoints and arms are compared under common random numbers.
+/// Outcomes in the order (problem, sample). Draws are keyed by (seed, set, problem, sample), not by
+/// the checkpoint, so that checkpoints and arms are compared under common random numbers.
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,

@@ -1,5 +1,5 @@
-//! An interrupted evaluation continues: each part's outcomes are kept as JSON lines, and draws depend on
-//! problem and sample only.
+//! An interrupted evaluation continues: each part's outcomes are kept as JSON lines, and draws
+//! depend on problem and sample only.
 
 use crate::base::files::{self, foreign};
 use crate::policy::Qwen2;
@@ -22,9 +22,9 @@ enum ResumableLine {
     PartEnds {},
 }
 
-/// As [`evaluation::outcomes`], but appends each part's outcomes to `kept` and uses those that it holds
-/// under the same `key`; another key starts anew. `None` once `is_stopped`, asked before each part,
-/// returns true.
+/// As [`evaluation::outcomes`], but appends each part's outcomes to `kept` and uses those that it
+/// holds under the same `key`; another key starts anew. `None` once `is_stopped`, asked before each
+/// part, returns true.
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,

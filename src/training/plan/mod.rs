@@ -57,8 +57,8 @@ impl RunPlan {
     }
 }
 
-/// `folder` need not exist. `sample` is told the progress of the probe, which needs it and is left out
-/// when the counts already forbid the run.
+/// `folder` need not exist. `sample` is told the progress of the probe, which needs it and is left
+/// out when the counts already forbid the run.
 ///
 /// # Errors
 /// Errors that would also stop the run: a prompt that cannot be tokenized, the model.

@@ -1,5 +1,5 @@
-//! Memory by phase of a policy whose weights are held as stored, counted from shapes at the phase's peak.
-//! Shared parts (weights, moments) are in each phase, so that its parts add up to its peak.
+//! Memory by phase of a policy whose weights are held as stored, counted from shapes at the phase's
+//! peak. Shared parts (weights, moments) are in each phase, so that its parts add up to its peak.
 
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment, Place, WeightKind};
@@ -162,8 +162,8 @@ impl<'a> PlanSizes<'a> {
         self.width * (3.0 * self.hidden + 2.0 * (self.queries + 2.0 * self.keys) + 3.0 * self.inner)
     }
 
-    /// Bytes of a token in one layer for backward: inputs of norms (in the weights' type and f32) and
-    /// of products, queries and keys before and after rotation, gates.
+    /// Bytes of a token in one layer for backward: inputs of norms (in the weights' type and f32)
+    /// and of products, queries and keys before and after rotation, gates.
     fn graph(&self) -> f64 {
         let norms = 2.0 * self.hidden * (2.0 * self.width + 2.0 * F32);
         let attention = self.width * (5.0 * (self.queries + self.keys) + 2.0 * self.keys);

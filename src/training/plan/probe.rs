@@ -1,5 +1,5 @@
-//! Samples responses of the base policy with the run's prompts: their lengths, and shares of correct ones.
-//! The draws have their own purpose, so that the run's numbers do not change.
+//! Samples responses of the base policy with the run's prompts: their lengths, and shares of
+//! correct ones. The draws have their own purpose, so that the run's numbers do not change.
 
 use crate::algorithm::{Group, Prompt, Rollout, ScoredRollout};
 use crate::base::{Purpose, rng::Id, rng::stream};

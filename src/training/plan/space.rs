@@ -18,8 +18,8 @@ const FLOAT: f64 = 4.0;
 pub struct PlanMemory {
     /// Sum of `parts`.
     pub needed_bytes: f64,
-    /// Counted from shapes; activations by a rough formula. Of a policy held as stored, the parts of
-    /// the largest phase.
+    /// Counted from shapes; activations by a rough formula. Of a policy held as stored, the parts
+    /// of the largest phase.
     pub parts: BTreeMap<String, f64>,
     /// Only for a policy held as stored.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -76,8 +76,8 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
     let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
     let rows = round.min(experiment.execution.generation_batch_rollouts) as f64;
     let cache = width * 2.0 * layers * rows * keys * (prompt + response);
-    // Small policy: each thread has its own sequence (fast arithmetic: a group with its prompt once).
-    // Large policy: threads share a pass.
+    // Small policy: each thread has its own sequence (fast arithmetic: a group with its prompt
+    // once). Large policy: threads share a pass.
     let of_a_pass = if count < native::LARGE as f64 {
         experiment.execution.threads as f64 * (prompt + rows_of_a_prompt * response)
     } else {

@@ -39,8 +39,8 @@ impl RunInProgress<'_> {
     }
 }
 
-/// Set and rollout step, for `steps` rollout steps. `inputs` are the manifest's; `complete`: the run
-/// ended by itself, so that every set was due at its end.
+/// Set and rollout step, for `steps` rollout steps. `inputs` are the manifest's; `complete`: the
+/// run ended by itself, so that every set was due at its end.
 pub fn due(
     experiment: &Experiment,
     inputs: &BTreeMap<String, String>,

@@ -45,8 +45,8 @@ pub enum RunEnded {
     Stopped(u64),
 }
 
-/// Returns a finished run of the same key as it is. `stop` is asked between rollout steps and between
-/// evaluation sets; once it returns true, the session writes a checkpoint and ends.
+/// Returns a finished run of the same key as it is. `stop` is asked between rollout steps and
+/// between evaluation sets; once it returns true, the session writes a checkpoint and ends.
 pub fn run(
     inputs: &Inputs,
     folder: &RunFolder,

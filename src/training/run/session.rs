@@ -1,5 +1,5 @@
-//! Begins a session. A killed process may have left anything half done: the session continues from the
-//! newest checkpoint whose every byte is as written, and removes everything after it.
+//! Begins a session. A killed process may have left anything half done: the session continues from
+//! the newest checkpoint whose every byte is as written, and removes everything after it.
 
 use crate::base::{Lock, files, files::foreign};
 use crate::experiment::compare::{ComparedSide, differences, differing_keys};

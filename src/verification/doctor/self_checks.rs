@@ -95,9 +95,9 @@ fn rounding() -> SelfCheck {
     SelfCheck::of("rounding is to nearest, ties to even", wrong)
 }
 
-/// Division and Rust's square root are correctly rounded (IEEE 754). LibTorch's square root is MKL's on
-/// longer vectors: of a million f64 roots 0.8 % were one unit off on one processor, 1.3 % with
-/// `MKL_CBWR=AVX2`.
+/// Division and Rust's square root are correctly rounded (IEEE 754). LibTorch's square root is
+/// MKL's on longer vectors: of a million f64 roots 0.8 % were one unit off on one processor, 1.3 %
+/// with `MKL_CBWR=AVX2`.
 fn known_values() -> SelfCheck {
     const THIRD: u64 = 0x3fd5_5555_5555_5555;
     const ROOT: u64 = 0x3ff6_a09e_667f_3bcd;

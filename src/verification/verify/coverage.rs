@@ -1,8 +1,8 @@
 //! The probability that executing some rollout steps again catches altered ones.
 //!
 //! A step is *altered* if its line in the ledger is not what executing it from the state before (a
-//! checkpoint or the step before) gives. So a run that continues honestly after an altered step has one.
-//! Executed altered steps are always caught, or under `fast` arithmetic elsewhere suspected.
+//! checkpoint or the step before) gives. So a run that continues honestly after an altered step has
+//! one. Executed altered steps are always caught, or under `fast` arithmetic elsewhere suspected.
 
 use serde::Serialize;
 
@@ -39,8 +39,8 @@ pub struct AlteredProblems {
     pub at_least: f64,
 }
 
-/// For k = 1, 5, 20 and 100. `share`: executed evaluations; `evaluations`: problems of each, and how
-/// many of them were sampled again.
+/// For k = 1, 5, 20 and 100. `share`: executed evaluations; `evaluations`: problems of each, and
+/// how many of them were sampled again.
 pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredProblems> {
     let largest = evaluations.iter().map(|(problems, _)| *problems).max().unwrap_or(0);
     let caught = |altered: u64| {

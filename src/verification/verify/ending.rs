@@ -1,5 +1,5 @@
-//! Checks `diverged/`, which only a diverged run has. [`crate::verification::verify::replay`] executes
-//! the step.
+//! Checks `diverged/`, which only a diverged run has. [`crate::verification::verify::replay`]
+//! executes the step.
 
 use crate::base::files;
 use crate::policy::checkpoint;

@@ -131,8 +131,8 @@ fn lines<T: DeserializeOwned>(check: &mut Check, folder: &RunFolder, name: &str)
     check.read(name, read)
 }
 
-/// In an unfinished run only rollout steps with table, metrics and ledger line count: a killed process
-/// leaves the last one half written, and a resumed session rewinds to its checkpoint.
+/// In an unfinished run only rollout steps with table, metrics and ledger line count: a killed
+/// process leaves the last one half written, and a resumed session rewinds to its checkpoint.
 fn keep_whole_steps(
     check: &mut Check,
     folder: &RunFolder,

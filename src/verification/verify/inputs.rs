@@ -1,8 +1,8 @@
 //! Inputs of the run that exist here: problems, tokenizer, base policy, each with the manifest's digest.
 //!
-//! Paths in `experiment.json` are never opened, because the sender would choose what is read. The base
-//! policy is this program's, or in the reviewer's folder; the working folder may be the sender's. Problem
-//! files are below the reviewer's folder.
+//! Paths in `experiment.json` are never opened, because the sender would choose what is read. The
+//! base policy is this program's, or in the reviewer's folder; the working folder may be the
+//! sender's. Problem files are below the reviewer's folder.
 
 use crate::base::files;
 use crate::experiment::{Data, compare::differing_keys, starter};

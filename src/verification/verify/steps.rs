@@ -1,5 +1,5 @@
-//! Computes records of rollout steps again from stored responses: rewards, trained groups, advantages,
-//! metrics, ledger components.
+//! Computes records of rollout steps again from stored responses: rewards, trained groups,
+//! advantages, metrics, ledger components.
 
 use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
@@ -30,8 +30,8 @@ pub struct StepMade {
 }
 
 impl StepTable<'_> {
-    /// Also returns the number of carried ones. Compares grades, tokens and problems. `None` when the
-    /// rows are no groups.
+    /// Also returns the number of carried ones. Compares grades, tokens and problems. `None` when
+    /// the rows are no groups.
     pub fn groups(
         self,
         check: &mut Check,
@@ -138,8 +138,8 @@ pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
     rows.chunk_by(|a, b| a.group == b.group).map(group).collect()
 }
 
-/// Problems must be those of the seed, in order, with earlier draws counted. Where not every drawn group
-/// is recorded, they must be training problems.
+/// Problems must be those of the seed, in order, with earlier draws counted. Where not every drawn
+/// group is recorded, they must be training problems.
 fn drawn(
     check: &mut Check,
     StepTable { name, step, .. }: StepTable,

@@ -1,5 +1,5 @@
-//! Whether AdamW can have made a checkpoint's weights from earlier ones, without execution: an update
-//! moves each weight by a few learning rates at most, and moves some at all.
+//! Whether AdamW can have made a checkpoint's weights from earlier ones, without execution: an
+//! update moves each weight by a few learning rates at most, and moves some at all.
 
 use crate::policy::{Qwen2, checkpoint, optimizer};
 use crate::records::StepMetrics;

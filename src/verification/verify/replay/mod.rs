@@ -1,5 +1,5 @@
-//! Executes challenged rollout steps and evaluations from the nearest earlier checkpoint. Every step on
-//! the way is compared with the ledger bit for bit. An early ending is executed too.
+//! Executes challenged rollout steps and evaluations from the nearest earlier checkpoint. Every
+//! step on the way is compared with the ledger bit for bit. An early ending is executed too.
 
 mod ending;
 pub mod evaluations;
@@ -187,8 +187,8 @@ fn pick(records: &VerifiedRecords, request: &ReplayRequest) -> Vec<u64> {
     steps
 }
 
-/// Without the base policy a checkpoint has tokenizer and configuration; a KL penalty needs the base
-/// policy itself.
+/// Without the base policy a checkpoint has tokenizer and configuration; a KL penalty needs the
+/// base policy itself.
 fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, String> {
     let VerifySubject { folder, records, local, .. } = subject;
     let Some(source) = local.source.clone().filter(|_| local.data.is_some()) else {
@@ -204,8 +204,8 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
     inputs::prepare(experiment).map_err(|error| error.to_string())
 }
 
-/// Differences from the run's machine, on which bits depend outside the native engine; `None` if bits
-/// must agree.
+/// Differences from the run's machine, on which bits depend outside the native engine; `None` if
+/// bits must agree.
 fn other_machine(folder: &RunFolder, records: &VerifiedRecords) -> Option<String> {
     if is_portable(&records.manifest.exactness) {
         return None;
