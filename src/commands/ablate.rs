@@ -81,7 +81,7 @@ pub struct AblateArgs {
     launcher: LauncherArgs,
 }
 
-/// Distinct seeds in the order in which they were given.
+/// In the order of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seeds(pub Vec<u64>);
 
@@ -110,8 +110,6 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
     }
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
 /// written.
@@ -203,7 +201,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// The study's report, renewed while cells end: at most so often that it takes a tenth of the time.
+/// Renewed while cells end, for at most a tenth of the time.
 #[derive(Default)]
 struct LiveReport {
     next: Option<Instant>,
@@ -227,7 +225,7 @@ impl AblateArgs {
         if self.grids.is_empty() { vec!["ladder".to_string()] } else { self.grids.clone() }
     }
 
-    /// A study, and the grids that it keeps: where no grid is named, or a folder that only holds a study.
+    /// `None` where grids are named and the folder is no study.
     fn kept_grids(&self) -> Result<Option<(AblateStudy, Vec<Grid>)>> {
         let root = match &self.grids[..] {
             [] => self.study(),
@@ -247,14 +245,13 @@ impl AblateArgs {
     }
 }
 
-/// Grids that name other sets than those of the study are refused before anything is run, unless
-/// the sets are declared.
+/// Without a declaration, the grids' sets must be the study's. Fails before anything is run.
 fn check_sets(study: &AblateStudy, grids: &[Grid], declared: bool) -> Result<()> {
     let root = study.root();
     if declared || files::kind(&root.join("study.json"))?.is_some() {
         return Ok(());
     }
-    // A grid of the same name is replaced; one that cannot be read is the report's to refuse.
+    // A grid of the same name is replaced; the report refuses unreadable ones.
     let mut all = studies::grids(root).unwrap_or_default();
     all.retain(|known| grids.iter().all(|grid| grid.name != known.name));
     all.extend_from_slice(grids);
@@ -262,7 +259,7 @@ fn check_sets(study: &AblateStudy, grids: &[Grid], declared: bool) -> Result<()>
     Ok(studies::one_pair_of_sets(&all).map_err(at)?)
 }
 
-/// Refuses an arm whose identity is not the declared one; a dry run prints what to declare.
+/// An arm's identity must be the declared one; a dry run prints what to declare.
 fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Result<()> {
     let id = |grid: &Grid, arm: &str| format!("{}/{arm}", grid.name);
     let arms = || grids.iter().flat_map(|grid| grid.arms.iter().map(move |arm| (grid, arm)));
@@ -283,7 +280,7 @@ fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Re
     Ok(())
 }
 
-/// Keeps what was decided beforehand with the study; once there, it stays as it is.
+/// The study's declaration never changes.
 fn declare(study: &AblateStudy, declaration: &Declaration) -> Result<()> {
     let path = study.root().join("study.json");
     if files::kind(&path)?.is_some() {
@@ -310,7 +307,7 @@ fn at_once(args: &AblateArgs) -> usize {
     args.jobs.map_or_else(cores, |jobs| jobs as usize)
 }
 
-/// Says what is left and why, and gives the exit code.
+/// Prints what is left and why.
 fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Interrupt) -> ExitCode {
     let of = |ending: CellEnding| {
         let is = move |job: &&Job| job.state.cell().is_some_and(|cell| cell.ending == ending);
@@ -341,7 +338,6 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
     })
 }
 
-/// Cells, cost, what is there, and how the arms differ.
 fn dry_run(
     args: &AblateArgs,
     study: &AblateStudy,
@@ -365,7 +361,7 @@ fn dry_run(
     Ok(ExitCode::from(exit::SUCCESS))
 }
 
-/// Every cell of the study that ended by itself: what one costs here.
+/// Every cell that ended by itself: what one costs here.
 fn measured(study: &AblateStudy) -> Result<Vec<Cell>> {
     if files::kind(&study.cells())?.is_none() {
         return Ok(Vec::new());
@@ -373,7 +369,7 @@ fn measured(study: &AblateStudy) -> Result<Vec<Cell>> {
     if files::kind(&study.cells())? != Some(files::FileKind::Folder) {
         bail!(Invalid(format!("{}: is no folder", study.cells().display())));
     }
-    // Those that cannot be used were named with their job, or belong to none.
+    // Refused ones were named with their job, or belong to none.
     let (cells, _refused) = cell::read_folder(&study.cells())?;
     Ok(cells.into_iter().filter(|cell| cell.ending != CellEnding::Failed).collect())
 }

@@ -1,5 +1,5 @@
-//! Progress of a grid on standard error: on a terminal a line for the whole and one for each
-//! running cell; elsewhere plain lines, one when a cell begins or ends and one a minute.
+//! Progress of a grid on standard error: on a terminal a bar for the whole and for each running
+//! cell; elsewhere a line when a cell begins or ends, and one a minute.
 
 use crate::commands::{ablate_table, output::duration, output::tell, progress::Progress};
 use crate::report::text::percent;
@@ -10,13 +10,13 @@ use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often a plain line is printed. Where cells begin and end says enough in the first minute.
+/// Cells that begin and end print enough in the first minute.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
 pub struct Shown {
     cells: usize,
     progress: Progress,
-    /// Title of a running cell → its bar, whose length is the cell's steps.
+    /// By title; a bar's length is the cell's steps.
     running: BTreeMap<String, ProgressBar>,
 }
 
@@ -85,7 +85,6 @@ impl Shown {
     }
 }
 
-/// How a cell ended, in one line.
 fn said(job: &Job) -> String {
     match (&job.state, job.state.cell()) {
         (state, None) => format!("left {}; the same command goes on", state.name()),

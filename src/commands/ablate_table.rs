@@ -8,7 +8,7 @@ use crate::statistics::between;
 use crate::study::{Cell, CellEnding, Job};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Each arm with every key in which it differs from the arm that it is applied to.
+/// Each arm with the keys that differ from the arm that it is applied to.
 pub fn arms(source: &BaseSource) -> String {
     let grid = &source.grid;
     let mut text = format!("{}: {}\n", grid.name, visible::visible(&grid.question));
@@ -32,10 +32,10 @@ pub fn arms(source: &BaseSource) -> String {
     text
 }
 
-/// Seeds that have a column each.
+/// More seeds are counted.
 const MOST_COLUMNS: usize = 16;
 
-/// Arm × seed: the state of each job, by `names`. With many seeds, how many jobs of an arm have each.
+/// Arm × seed, by `names`. With many seeds: numbers of jobs by state.
 pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> String {
     let key = |job: &Job| (job.manifest.arm_sha256.clone(), job.manifest.seed);
     let of: BTreeMap<(String, u64), &String> = jobs.iter().map(key).zip(names).collect();
@@ -53,7 +53,7 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> String {
     let rows = grid.arms.iter().map(|arm| {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for name in grid.seeds.iter().filter_map(|seed| state(arm, *seed)) {
-            // Jobs are counted together at whatever step they are.
+            // At any step.
             *counts.entry(name.split(", ").next().unwrap_or_default()).or_default() += 1;
         }
         let counts = counts.into_iter().map(|(name, count)| format!("{count} {name}"));
@@ -62,8 +62,7 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> String {
     table(["arm", "seeds", "cells"], [1], rows).to_string()
 }
 
-/// What the cells that are left will take: as the measured ones of the same arm, or as the mean of all
-/// measured ones.
+/// Uses measured cells of the same arm, else the mean of all.
 pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
     let left: Vec<&Job> = jobs.iter().filter(|job| job.state.cell().is_none()).collect();
     let head = format!("{} cells, {} to run", jobs.len(), left.len());
@@ -88,9 +87,8 @@ pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
     )
 }
 
-/// Arm × set: mean over seeds of the last evaluation's avg@k in percent, with both budgets and how
-/// the cells ended. `cells` may hold other cells too; a failed cell counts only among the endings.
-/// Intervals and tests are a report's.
+/// Arm × set: mean over seeds of the last avg@k in percent, with both budgets and endings. `cells`
+/// may hold others too; failed cells count only as endings. Intervals and tests are the report's.
 pub fn summary(grid: &Grid, cells: &[&Cell]) -> String {
     let of_arm = |hash: &str| -> Vec<&Cell> {
         let wanted = |cell: &&&Cell| cell.arm_sha256 == hash && grid.seeds.contains(&cell.seed);
@@ -139,20 +137,19 @@ pub fn summary(grid: &Grid, cells: &[&Cell]) -> String {
     table(&header, 1..header.len() - 1, rows).to_string()
 }
 
-/// Mean and number of values; `None` without any.
 fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, usize)> {
     let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| (sum / count as f64, count))
 }
 
-/// The last evaluation of each set, `set avg@k`, avg@k in percent.
+/// `set avg@k` of last evaluations, in percent.
 pub fn scores(cell: &Cell) -> String {
     let score =
         |set: &String| Some(format!("{set} {}", points(cell.last_evaluation(set)?.avg_at_k())));
     cell.problems.keys().filter_map(score).collect::<Vec<_>>().join(", ")
 }
 
-/// What so many seeds an arm can show of one comparison, before anything is computed.
+/// What an arm of so many seeds can show of one comparison.
 pub fn evidence(seeds: usize) -> String {
     let (alpha, power) = (0.05, 0.8);
     let p = between::smallest_p(seeds, seeds);

@@ -44,8 +44,6 @@ enum BenchVerb {
     Throughput(throughput::ThroughputArgs),
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// An experiment or model that cannot be used, or a file that cannot be written.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {

@@ -1,5 +1,4 @@
-//! Ranges of the flags that several verbs have: clap names flag, value and range, and the exit code
-//! is that of usage.
+//! Ranges of shared flags: clap names flag, value and range, and the exit code is that of usage.
 
 use crate::commands::exit::Usage;
 use crate::experiment::{Sampling, validate};
@@ -7,7 +6,7 @@ use crate::policy::Response;
 use crate::policy::sampling::generate::Request;
 use clap::builder::RangedU64ValueParser;
 
-/// Most prompts, responses, samples or tokens that a flag asks for.
+/// Prompts, responses, samples or tokens of a flag.
 pub const MOST: u64 = 1 << 24;
 
 /// `--threads`.
@@ -15,7 +14,7 @@ pub fn threads() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=validate::MOST_THREADS)
 }
 
-/// `--temperature`, of which 0 is greedy, `--top-p` and `--top-k`.
+/// `--temperature` (0 is greedy), `--top-p` and `--top-k`.
 ///
 /// # Errors
 /// A value out of range, with its flag.
@@ -29,20 +28,19 @@ pub fn sampling(temperature: f64, top_p: f64, top_k: u64) -> Result<Sampling, Us
     Ok(Sampling { temperature, top_p, top_k, log_probs: None })
 }
 
-/// A count of which there must be one: samples of a prompt, rows of a batch, tokens.
+/// At least 1: samples of a prompt, rows of a batch, tokens.
 pub fn count() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=MOST)
 }
 
-/// Most bytes of responses that a command holds until it prints them.
+/// Responses in memory until they are printed.
 const MOST_BYTES: u128 = 16 << 30;
 
-/// Whether the responses that a command asks for can be held, before any of them has memory.
-/// `tokens` is the longest response; each has an id and a log-prob, and the response itself what
-/// asking and answering take.
+/// Checks memory before anything is allocated. `tokens`: the longest response; each token has an id
+/// and a log-prob, and a response its own overhead.
 ///
 /// # Errors
-/// More than 16 GiB, with the flag, its value and the largest that goes.
+/// More than 16 GiB, with the flag, its value and the largest possible one.
 pub fn held(flag: &str, samples: u64, prompts: u64, tokens: u64) -> Result<(), Usage> {
     const TOKEN: u128 = (size_of::<u32>() + size_of::<f64>()) as u128;
     const EACH: u128 =

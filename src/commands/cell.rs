@@ -51,8 +51,6 @@ pub struct CellRunArgs {
     retry_failed: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A study, cell or input that cannot be used; a folder that another process works in.
 pub fn run(CellVerb::Run(args): &CellVerb) -> Result<ExitCode> {
@@ -89,7 +87,7 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<ExitCode> {
     Ok(ending(&job))
 }
 
-/// The cell as the study's grids would have it, and what there is of it.
+/// Builds the cell from the study's grids.
 fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     let listed = listing::find(study, args.cell)?;
     let file = listing::place(study, &listed.experiment)?;
@@ -117,8 +115,7 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     Ok(job)
 }
 
-/// Trains as `dapo train` does in a process of its own under `dapo ablate`. The exit code when it was
-/// stopped; a run that failed is on record.
+/// Trains as `dapo train`. Returns the exit code when stopped; a failed run is on record.
 fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Option<ExitCode>> {
     let mut arguments = process::arguments(&study.experiment(&job.run_name()), &job.folder);
     if let Some(folder) = &args.inputs {
@@ -132,12 +129,12 @@ fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Opt
     match ended {
         Ok(_) if has_outcome => Ok(None),
         Ok(stopped) => Ok(Some(stopped)),
-        // What is wrong with a report can be mended; the run has ended.
+        // The run has ended, and its report can be made again.
         Err(error) if has_outcome => {
             tell(format!("error: {}", exit::message(&error)));
             Ok(None)
         }
-        // The cell is another process's now.
+        // Another process has the cell now.
         Err(error) if job.folder.is_locked()? => Err(error),
         Err(error) => {
             recording::fail(study, job, &format!("error: {}", exit::message(&error)))?;

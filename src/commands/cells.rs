@@ -39,8 +39,6 @@ pub struct CellsArgs {
     json: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A study, record or run folder that cannot be used.
 pub fn run(args: &CellsArgs) -> Result<ExitCode> {
@@ -59,7 +57,7 @@ fn list(args: &CellsArgs) -> Result<ExitCode> {
     Ok(exit::agreed(refused.is_empty()))
 }
 
-/// Arm hash → every `<grid>/<arm>` of the study.
+/// Arm hash → every `<grid>/<arm>`.
 ///
 /// # Errors
 /// A grid that cannot be read.

@@ -97,7 +97,7 @@ pub struct CompareArgs {
     markdown: bool,
 }
 
-/// Of a gate on tables, which declare none.
+/// Gates on tables use it, because tables declare none.
 const ALPHA: f64 = 0.05;
 
 /// What a gate refuses.
@@ -107,8 +107,6 @@ enum FailIf {
     Different,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// Tables that cannot be read or compared.
 pub fn run(args: &CompareArgs) -> Result<ExitCode> {
@@ -147,7 +145,7 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
         let sections = compared::sections(&comparison);
         if args.markdown { markdown::sections(&sections) } else { terminal::render(&sections) }
     });
-    // Of several runs the unit is the training run; of one the problems are another draw.
+    // Several runs: the run is the unit. One run: problems are another draw.
     let shown = match &comparison.between_runs {
         Some(runs) => {
             let test = &runs.permutation;
@@ -165,12 +163,12 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     Ok(gate(args, &shown))
 }
 
-/// What a gate reads: the difference B − A, or arm − reference, as a share.
+/// B − A, or arm − reference, as a share.
 struct ShownDifference {
     interval: Option<Interval>,
     p: f64,
     alpha: f64,
-    /// Why no difference, however large, could have been shown.
+    /// Why no difference could have been shown.
     powerless: Option<String>,
 }
 
@@ -186,7 +184,7 @@ impl ShownDifference {
     }
 }
 
-/// The exit code by `--fail-if` and `--margin`, with a sentence where nothing could be shown.
+/// Applies `--fail-if` and `--margin`; prints a sentence where nothing could be shown.
 fn gate(args: &CompareArgs, shown: &ShownDifference) -> ExitCode {
     let Some(fail_if) = args.fail_if else { return ExitCode::SUCCESS };
     let open = |reason: &str| {
@@ -216,8 +214,7 @@ fn gate(args: &CompareArgs, shown: &ShownDifference) -> ExitCode {
     }
 }
 
-/// Two arms of a study by its declared metric; where none is declared, on its primary set where the
-/// runs ended.
+/// Uses the declared metric, else the primary set where the runs ended.
 fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCode> {
     let study = collection::load(folder, None)?;
     let all = study.grids.iter().flat_map(|grid| {

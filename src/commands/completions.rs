@@ -18,8 +18,6 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// When standard output cannot be written to.
 pub fn run(args: &CompletionsArgs) -> Result<ExitCode> {

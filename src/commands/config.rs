@@ -84,8 +84,6 @@ struct ExplainArgs {
     json: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// An experiment that cannot be found or read, or a key that does not exist.
 pub fn run(args: &ConfigArgs) -> Result<ExitCode> {
@@ -96,7 +94,6 @@ pub fn run(args: &ConfigArgs) -> Result<ExitCode> {
     }
 }
 
-/// One side of a comparison, as the user named it.
 struct Operand {
     name: String,
     side: ComparedSide,
@@ -123,7 +120,6 @@ impl Operand {
         self.experiment.as_ref().map(Experiment::arm_sha256)
     }
 
-    /// Name, and the digest of an arm.
     fn title(&self) -> String {
         match &self.experiment {
             None => format!("{} (the values that it states)", self.name),
@@ -134,7 +130,6 @@ impl Operand {
     }
 }
 
-/// The experiment that a user means, and where it was found.
 fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experiment)> {
     let path = Path::new(name);
     if path.is_dir() {
@@ -163,7 +158,7 @@ fn diff(args: &DiffArgs) -> Result<ExitCode> {
     Ok(exit::agreed(same_arm || !args.exit_code))
 }
 
-/// What is known of a key, by its name in JSON; `None` of a key that is not known.
+/// Facts of a key by JSON name.
 fn facts(key: Option<&Key>) -> [(&'static str, Option<String>); 4] {
     [
         ("meaning", key.map(|key| key.meaning.clone())),
@@ -173,7 +168,7 @@ fn facts(key: Option<&Key>) -> [(&'static str, Option<String>); 4] {
     ]
 }
 
-/// Keys of the arm that one side has and the other, a publication, states no value of.
+/// Keys of one side's arm without a value in the other, a publication.
 fn unstated<'a>(a: &'a Operand, b: &'a Operand) -> Vec<&'a str> {
     let missing = |of: &'a ComparedSide, from: &'a ComparedSide| {
         let silent = move |path: &&String| !from.complete && !from.values.contains_key(*path);

@@ -96,21 +96,20 @@ struct SetDigest {
     /// SHA-256 of the problems' canonical JSON lines.
     sha256: String,
     file_sha256: String,
-    /// Of a file: what it was made of.
+    /// Only files have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<DataSource>,
 }
 
-/// Where a set came from, and what of it was left out.
 #[derive(Debug, Clone, Serialize)]
 struct DataSource {
     file_sha256: String,
     rows: usize,
-    /// Questions that it has with several answers.
+    /// Questions with several answers.
     conflicting: usize,
-    /// Problems that an evaluation set has too.
+    /// Problems of an evaluation set.
     evaluated: usize,
-    /// Problems that look like one of an evaluation set, kept or left out.
+    /// Kept or left out.
     alike: usize,
 }
 
@@ -126,15 +125,12 @@ struct LeftOut {
 #[derive(Debug, Serialize)]
 struct AlikeListed {
     question: String,
-    /// The question that it looks like.
     other: String,
     file: PathBuf,
-    /// Share of the shorter one's sequences of words that both have.
+    /// Share of the shorter question's sequences of words.
     share: f64,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// When something cannot be written. Data that cannot be used is reported here and is exit
 /// code 3.
@@ -154,14 +150,14 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::USAGE));
     }
     let generated = generated(args)?;
-    // The prompt of a generated task is the question alone; files keep the released form.
+    // Generated tasks have the question alone; files keep the released form.
     let templated = generated.is_none();
     let prepared = match generated {
         Some(sets) => all_sets(sets),
         None => file_set(args)?,
     };
     prepared.notes.iter().for_each(output::tell);
-    // Sets that were prepared into this folder before keep their entries.
+    // Sets of earlier preparations keep their entries.
     let digests_file = args.out.join("digests.json");
     let mut digests: BTreeMap<String, Value> =
         if digests_file.exists() { files::read_json(&digests_file)? } else { BTreeMap::new() };
@@ -177,7 +173,7 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         let source = prepared.source.clone();
         let entry = SetDigest { problems: problems.len(), sha256, file_sha256, source };
         digests.insert(name.clone(), json!(entry));
-        // A list of an earlier preparation would speak of this one.
+        // An earlier preparation's list would be wrong for this one.
         let is_source = *name == sets::set_name(&args.source);
         let left_out = if is_source { &prepared.left_out[..] } else { &[] };
         let alike = if is_source { &prepared.alike[..] } else { &[] };
@@ -191,12 +187,11 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes lines, or removes the file where there are none.
+/// Removes the file if there are no lines.
 fn write_list<T: Serialize>(path: &Path, lines: &[T]) -> Result<(), files::FileError> {
     if lines.is_empty() { files::remove_file(path) } else { files::write_lines(path, lines) }
 }
 
-/// What is to be written, and what to say about it.
 #[derive(Default)]
 struct DataPrepared {
     sets: Vec<(String, Vec<Problem>)>,
@@ -204,11 +199,11 @@ struct DataPrepared {
     left_out: Vec<LeftOut>,
     alike: Vec<AlikeListed>,
     source: Option<DataSource>,
-    /// Of each problem that has any, by its id.
+    /// By a problem's id.
     tags: BTreeMap<String, Vec<String>>,
 }
 
-/// The sets of a generated task; `None` where the source is a file.
+/// `None` for a file.
 fn generated(args: &PrepareArgs) -> anyhow::Result<Option<DataSets>> {
     let named = embedded::KINDS.iter().find(|(kind, _)| args.source == Path::new(kind));
     let Some((kind, usual)) = named else { return Ok(None) };
@@ -315,7 +310,7 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
     Ok(DataPrepared { sets, notes, left_out, alike, source, tags })
 }
 
-/// Takes out the problems whose question has the smallest digest. Both parts keep their order.
+/// The problems with the smallest digests. Both parts keep their order.
 fn hold_out(problems: &mut Vec<Problem>, count: usize) -> Vec<Problem> {
     let mut order: Vec<[u8; 32]> =
         problems.iter().map(|problem| data::identity(&problem.question)).collect();

@@ -47,8 +47,6 @@ pub struct AuditArgs {
     json: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// When the file or the tokenizer cannot be used.
 pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
@@ -98,7 +96,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tokens of a row's messages, in the chat template where there is one.
+/// Counts the messages, in the chat template if there is one.
 fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, TaskError> {
     let text = match tokenizer.chat_template()? {
         Some(template) => template.render(&row.row.prompt, true)?,
@@ -107,7 +105,7 @@ fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, TaskErro
     Ok(tokenizer.encode(&text)?.len() as u64)
 }
 
-/// Names and values in two columns, then the findings.
+/// Names and values, then findings.
 fn text(audit: &Audit) -> String {
     let format = match audit.format {
         Format::Parquet => "parquet",

@@ -33,8 +33,6 @@ pub struct DiffArgsOf {
     json: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A folder that holds no run, or a record that cannot be read.
 pub fn run(args: &DiffArgsOf) -> Result<ExitCode> {

@@ -20,8 +20,6 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// None: a check that fails is the exit code.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {

@@ -1,11 +1,10 @@
-//! What each technique did in a run, for the terminal: one line a technique, and every warning
-//! loud enough to be seen at the end of a long run.
+//! What each technique did in a run: one line a technique, and clearly visible warnings.
 
 use crate::commands::output;
 use crate::study::{Effects, effect_checks::EffectFinding};
 
-/// Prints the findings, with `verbose` their evidence too, and the warnings of a run to standard
-/// error. Colour is for terminals only, and `NO_COLOR` (set to anything but nothing) turns it off.
+/// Uses standard error; `verbose` adds evidence. Only terminals get colour; a non-empty `NO_COLOR`
+/// turns it off.
 pub fn print_effects(effects: &Effects, verbose: bool) {
     eprint!("{}", lines(effects, output::colour(), verbose));
 }

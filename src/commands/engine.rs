@@ -95,8 +95,6 @@ pub struct ImportArgs {
     from: PathBuf,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// An experiment, engine or folder that cannot be used.
 pub fn run(verb: &EngineVerb) -> Result<ExitCode> {
@@ -110,7 +108,7 @@ pub fn run(verb: &EngineVerb) -> Result<ExitCode> {
     }
 }
 
-/// An experiment on an engine, and what it reads but the base policy's weights.
+/// Reads everything but the base policy's weights.
 fn inputs(
     engine: Engine,
     experiment: &Path,
@@ -174,7 +172,7 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
     Ok(exit::agreed(agrees))
 }
 
-/// Whether a file is a configuration of a trainer, and no experiment of this harness.
+/// A trainer's configuration, not an experiment.
 fn is_configuration(path: &Path) -> bool {
     let kind = path.extension().and_then(|it| it.to_str());
     if path.is_dir() || !path.exists() || kind == Some("toml") {
@@ -186,7 +184,7 @@ fn is_configuration(path: &Path) -> bool {
     kind != Some("json") || !files::read_json(path).is_ok_and(is_ours)
 }
 
-/// A configuration that a user wrote without this harness.
+/// The configuration is from outside this harness.
 fn check_config(args: &EngineCheckArgs, config: &Path) -> Result<ExitCode> {
     args.args.check(args.engine)?;
     let asked = match &args.against {

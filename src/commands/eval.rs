@@ -107,8 +107,6 @@ struct ProtocolArgs {
     batch: u64,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// An experiment, model, data set or set name that cannot be used.
 pub fn run(args: &EvalArgs) -> Result<ExitCode> {
@@ -189,7 +187,7 @@ fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     Ok(sets)
 }
 
-/// Evaluates each file of `--data`; `--out` keeps outcomes and goes on with those that are there.
+/// `--out` keeps outcomes, and an interrupted evaluation continues.
 fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
     let how = &args.protocol;
     let protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
@@ -264,7 +262,6 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The problems of each file, by the file's name.
 fn problem_sets(args: &EvalArgs) -> Result<Vec<(String, Vec<Problem>)>> {
     let mut sets: Vec<(String, Vec<Problem>)> = Vec::new();
     for path in &args.data {
@@ -293,7 +290,7 @@ fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
     })
 }
 
-/// The longest sequence has a position in the model.
+/// The model needs a position for each token.
 fn fits(model: &Qwen2, protocol: &Protocol) -> Result<()> {
     let Protocol { max_prompt_tokens, max_response_tokens, .. } = *protocol;
     let positions = model.config().max_position_embeddings;
@@ -306,7 +303,7 @@ fn fits(model: &Qwen2, protocol: &Protocol) -> Result<()> {
     Ok(())
 }
 
-/// SHA-256 over the digests of the weight files, in order.
+/// Hashes the digests of weight files, in order.
 fn weights_sha256(folder: &Path) -> Result<String> {
     let mut digests = String::new();
     for name in weights::names(folder)? {
@@ -323,7 +320,7 @@ fn accuracy(outcomes: &[OutcomeRecord]) -> Result<Accuracy> {
     Ok(accuracy::accuracy(&[counts.collect()], LEVEL)?)
 }
 
-/// What would have to be repeated for the number to change, and by how much it would.
+/// How much the number would change if its parts were repeated.
 fn intervals(set: &str, accuracy: &Accuracy) -> String {
     let mut lines = vec![format!(
         "{set}: avg@{} {}; {:.0} % intervals in points for",
@@ -338,7 +335,7 @@ fn intervals(set: &str, accuracy: &Accuracy) -> String {
     lines.join("\n")
 }
 
-/// Of the 95 % interval for these problems, in points; a standard error of 0 shows no spread.
+/// 95 %, for these problems, in points; a standard error of 0 shows no spread.
 pub fn half_width(record: &EvaluationRecord) -> String {
     match record.standard_error_fixed_problems {
         0.0 => "—".to_string(),
@@ -346,7 +343,6 @@ pub fn half_width(record: &EvaluationRecord) -> String {
     }
 }
 
-/// A table, or JSON lines.
 fn print(records: &[EvaluationRecord], json: bool) {
     if json {
         for record in records {

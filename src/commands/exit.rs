@@ -25,18 +25,17 @@ pub const INVALID: u8 = 3;
 pub const MISMATCH: u8 = 4;
 /// A weight, a loss, a gradient or a logit was not finite.
 pub const DIVERGED: u8 = 5;
-/// Something is missing, another trainer ended early, or nothing can be compared on this machine.
+/// A gap, another trainer's early end, or nothing to compare on this machine.
 pub const INCONCLUSIVE: u8 = 6;
 
-/// Standard error was closed: what a shell says of a process that SIGPIPE ended.
+/// Standard error was closed: a shell's code for SIGPIPE.
 pub const NOBODY_LISTENS: u8 = 141;
 
-/// The code of a comparison with a reference.
 pub fn agreed(agrees: bool) -> ExitCode {
     ExitCode::from(if agrees { SUCCESS } else { MISMATCH })
 }
 
-/// Arguments that clap accepts and the verb cannot use.
+/// clap accepts these arguments, the verb does not.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
@@ -49,7 +48,7 @@ pub struct Invalid(pub String);
 type Cause = dyn std::error::Error + 'static;
 type KindOfError = (fn(&Cause) -> bool, u8);
 
-/// The exit code of an error: by what in its chain of causes the user can mend.
+/// Decided by what in the chain of causes the user can mend.
 pub fn code(error: &anyhow::Error) -> u8 {
     let kinds: [KindOfError; 5] = [
         (|cause| cause.is::<Usage>(), USAGE),
@@ -62,8 +61,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
     found.map_or(BUG, |(_, code)| code)
 }
 
-/// An error with its causes on one line. A cause that the message before it already tells is
-/// not told again.
+/// Adds causes on the same line, without causes that an earlier message contains.
 pub fn message(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.chain() {
@@ -75,7 +73,7 @@ pub fn message(error: &anyhow::Error) -> String {
     parts.join(": ")
 }
 
-/// Weights that are not finite, or whose products are not.
+/// Not finite: weights or their products.
 fn is_divergence(cause: &Cause) -> bool {
     matches!(cause.downcast_ref(), Some(TrainingError::StageDiverged { .. }))
         || matches!(cause.downcast_ref(), Some(PolicyError::Logits { .. }))
@@ -90,7 +88,7 @@ fn is_lacking(cause: &Cause) -> bool {
         })
 }
 
-/// An error of another trainer, alone or as that of a run.
+/// Alone or as the error of a run.
 fn engine_error(cause: &Cause) -> Option<&EngineError> {
     match cause.downcast_ref() {
         Some(TrainingError::OtherTrainer(error)) => error.downcast_ref(),
@@ -98,8 +96,6 @@ fn engine_error(cause: &Cause) -> Option<&EngineError> {
     }
 }
 
-/// A full disk or a failing one is nobody's input. A path that is missing, forbidden or of
-/// another kind is the user's to mend.
 fn is_machine(cause: &Cause) -> bool {
     const ASKED_FOR: [ErrorKind; 9] = [
         ErrorKind::NotFound,

@@ -61,8 +61,6 @@ pub struct ExportArgs {
     out: Option<PathBuf>,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// No format, a study that cannot be read, or a folder that cannot be written.
 pub fn run(args: &ExportArgs) -> Result<ExitCode> {
@@ -105,7 +103,7 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     Ok(exit::agreed(refused.is_empty()))
 }
 
-/// The curves of a study's run folders, and whether all have ended.
+/// Returns whether all have ended, too.
 fn of_study(
     study: &AblateStudy,
     names: &std::collections::BTreeMap<String, Vec<String>>,
@@ -117,7 +115,7 @@ fn of_study(
     }
     for name in files::list(&study.runs())? {
         let run = RunFolder::at(study.runs().join(&name));
-        // A run folder is made before its manifest.
+        // The manifest comes after the run folder.
         let Ok(manifest) = run.manifest() else { continue };
         let arms = names.get(&manifest.arm_sha256);
         let arms = arms.map_or_else(|| manifest.name.clone(), |it| it.join(" "));
@@ -127,7 +125,7 @@ fn of_study(
     Ok((found, !is_at_work))
 }
 
-/// Sends what is new until the runs have ended or Ctrl-C asks.
+/// Until the runs have ended or Ctrl-C.
 fn follow(
     sender: &mut CurveSender,
     mut look: impl FnMut() -> Result<(Vec<RunCurves>, bool)>,
@@ -145,7 +143,6 @@ fn follow(
     }
 }
 
-/// A run's curves, which lie outside the run folder.
 fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<ExitCode> {
     let shown = visible::visible(&args.folder.display().to_string());
     if args.csv || args.parquet {

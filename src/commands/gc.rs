@@ -35,8 +35,6 @@ pub struct GcArgs {
     json: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A folder that cannot be listed.
 pub fn run(args: &GcArgs) -> Result<ExitCode> {

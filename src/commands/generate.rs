@@ -88,8 +88,6 @@ struct Output<'a> {
     log_probs: &'a [f64],
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A model or prompts that cannot be used, or sampling settings out of range.
 pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
@@ -97,7 +95,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     workers::set_count(args.threads);
     let (model, tokenizer) = args.place.load_both(&args.model, args.numerics)?;
     let prompts = prompts(args, &tokenizer)?;
-    // A longer response is refused below, by the model's positions.
+    // The model's positions limit longer responses below.
     let longest = u64::from(args.max_tokens).min(model.config().max_position_embeddings as u64);
     bounds::held("-n", args.samples, prompts.len() as u64, longest)?;
     let keys: Vec<(u64, u64)> = (0..prompts.len() as u64)
@@ -136,7 +134,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Longer prompts are refused by the model's positions.
+/// The model's positions refuse longer prompts.
 const MOST_PROMPT_TOKENS: u64 = 1 << 20;
 
 fn prompts(args: &GenerateArgs, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> {

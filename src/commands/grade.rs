@@ -76,10 +76,10 @@ impl From<StoredResponse> for GradeLine {
     }
 }
 
-/// What tells the writers of lines apart.
+/// Keys by which writers differ.
 #[derive(Deserialize)]
 struct GradeForm {
-    // With null there too: whoever wrote the key writes such lines.
+    // True for null, too.
     #[serde(default, deserialize_with = "present")]
     gts: bool,
     #[serde(default, deserialize_with = "present")]
@@ -90,7 +90,7 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(from).map(|_| true)
 }
 
-/// A line of verl's dumps of rollouts.
+/// verl writes these.
 #[derive(Deserialize)]
 struct VerlDump {
     output: String,
@@ -98,7 +98,7 @@ struct VerlDump {
     gts: String,
 }
 
-/// A line of the samples that lm-eval logs: the responses to a document, once for each filter.
+/// lm-eval writes these: responses to a document, once for each filter.
 #[derive(Deserialize)]
 struct LmEvalSample {
     target: Value,
@@ -110,7 +110,7 @@ fn text_of<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     schema::answer(&Value::deserialize(from)?).map_err(D::Error::custom)
 }
 
-/// The responses in lists of lists.
+/// Flattens lists of lists.
 fn texts(value: Value, texts: &mut Vec<String>) -> Result<(), String> {
     match value {
         Value::String(text) => texts.push(text),
@@ -209,8 +209,6 @@ impl<'a> GradeAnswer<'a> {
     }
 }
 
-/// Runs `dapo grade`.
-///
 /// # Errors
 /// When a file cannot be read or standard output cannot be written to.
 pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
@@ -248,7 +246,7 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lines and answers in turn.
+/// Line and answer in turn.
 fn follow(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     let [file] = &args.files[..] else {
         anyhow::bail!(Usage("--follow is for one FILE".to_string()));
@@ -275,12 +273,12 @@ struct GradeSummary {
 
 struct Counted {
     responses: u64,
-    /// Reached the limit, where the table says so.
+    /// Counts responses at the limit, if the table records them.
     truncated: u64,
     example: String,
 }
 
-/// Characters of a side of an example.
+/// Limit of each side.
 const EXAMPLE_CHARACTERS: usize = 24;
 
 impl GradeSummary {

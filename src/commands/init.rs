@@ -62,8 +62,6 @@ pub struct InitArgs {
     max_response_tokens: Option<u64>,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A folder that holds something, an unknown arm, a model or problems that cannot be used.
 pub fn run(args: &InitArgs) -> Result<ExitCode> {
@@ -90,7 +88,7 @@ pub fn run(args: &InitArgs) -> Result<ExitCode> {
     };
     let parent = folder.parent().unwrap_or(Path::new("/"));
     files::create_folder(parent)?;
-    // Beside the folder, so that relative paths in its files lead where they will lead from there.
+    // Beside the folder, so that relative paths in its files are already right.
     let scratch = files::scratch_folder(parent)?;
     let mut starter = starter;
     let prepare = |starter: &Starter| -> Result<()> {
@@ -134,7 +132,7 @@ fn write(starter: &Starter, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What follows from the model and the problems, and what a reader should know of them.
+/// Settings from model and problems, with remarks.
 fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFiles> {
     let (Some(train), Some(dev)) = (&args.train, &args.dev) else {
         bail!(exit::Usage("--model needs --train, --dev and --test".to_string()));
@@ -176,7 +174,7 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
             lengths.len()
         )));
     }
-    // Exact sums of a large vocabulary do not fit.
+    // Exact sums of a larger vocabulary do not fit.
     let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
     let parameters = phases::parameters(&config);
     println!(
@@ -204,7 +202,7 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
         ("evaluation", "samples", Value::Table(samples.collect::<Table>())),
         ("evaluation", "during_training", Value::from(vec![sets::DEV])),
     ];
-    // 2e-5 is what 135 million parameters learned with, 1e-6 the paper's for 32 billion.
+    // 135 million parameters learned with 2e-5; the paper has 1e-6 for 32 billion.
     if parameters >= 5e7 {
         let rate = if parameters < 3e8 { 1e-5 } else { 1e-6 };
         settings.push(("optimizer", "learning_rate", Value::from(rate)));
@@ -214,8 +212,7 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
     Ok(StarterFiles { train, dev, test, settings, notes })
 }
 
-/// Checks that a response can be graded right for each problem; what was read otherwise than it
-/// stands in the file.
+/// A response must be able to be graded right. Returns what is read differently from the file.
 fn earnable(path: &Path) -> Result<Vec<String>> {
     let mut readings = Readings::new();
     source::each_row(path, &RowKeys::default(), &mut |row| {
@@ -237,8 +234,8 @@ fn earnable(path: &Path) -> Result<Vec<String>> {
     Ok(told)
 }
 
-/// The released instruction, in the chat template where the tokenizer has one; the question alone
-/// where the tokenizer cannot write the instruction.
+/// The released instruction, in a chat template if there is one; the question alone where the
+/// tokenizer cannot write the instruction.
 fn template(tokenizer: &Tokenizer, problem: &Problem) -> Result<PromptTemplate> {
     if tokenizer.chat_template()?.is_some() {
         return Ok(PromptTemplate::DapoChat);
@@ -247,7 +244,7 @@ fn template(tokenizer: &Tokenizer, problem: &Problem) -> Result<PromptTemplate> 
     Ok(if dapo.is_ok() { PromptTemplate::Dapo } else { PromptTemplate::Question })
 }
 
-/// `path` as a file in `folder` names it: without the part that both have in common.
+/// `path` relative to `folder`.
 fn relative(folder: &Path, path: &Path) -> PathBuf {
     let Ok(path) = std::path::absolute(path) else { return path.to_path_buf() };
     let common = folder.components().zip(path.components()).take_while(|(a, b)| a == b).count();

@@ -35,17 +35,16 @@ pub struct LauncherArgs {
     program: Option<PathBuf>,
 }
 
-/// How cells are handed over.
 #[derive(Debug, Clone, Copy)]
 pub struct HandOver {
     pub at_once: Option<u64>,
     pub retry_failed: bool,
-    /// Say what would be handed over; write nothing.
+    /// Only print.
     pub dry_run: bool,
 }
 
 impl LauncherArgs {
-    /// Refuses flags that the launcher would not look at, and what it cannot use.
+    /// Refuses unused flags and unusable values.
     ///
     /// # Errors
     /// Names the flag, or the file.
@@ -61,7 +60,7 @@ impl LauncherArgs {
         if let Some((said, _)) = flags.into_iter().find(|(_, wrong)| *wrong) {
             bail!(Usage(said.to_string()));
         }
-        // What is missing is told before anything is written.
+        // Fails before anything is written.
         if ray && !self.status {
             self.address()?;
         }
@@ -86,7 +85,7 @@ impl LauncherArgs {
     }
 }
 
-/// Hands over the cells that are neither on record nor on their way.
+/// Cells that are recorded or submitted are left out.
 ///
 /// # Errors
 /// A study that cannot be written, or a launcher that cannot be asked or refuses.
@@ -133,11 +132,11 @@ pub fn hand_over(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The numbers of the cells to hand over, ascending, which are kept with the study.
+/// Numbers of cells, ascending.
 fn kept(study: &AblateStudy, jobs: &[Job], options: HandOver) -> Result<Vec<u64>> {
     let numbers = listing::numbers(study, jobs)?;
     let (states, mut silent) = launcher::states(study)?;
-    // Without an answer, cells that wait there would be handed over again.
+    // Otherwise waiting cells would be submitted again.
     if let Some(error) = silent.pop() {
         return Err(error.into());
     }
@@ -161,7 +160,7 @@ fn kept(study: &AblateStudy, jobs: &[Job], options: HandOver) -> Result<Vec<u64>
     Ok(cells)
 }
 
-/// Prints the state of each cell, and how many have each. Of a record only its head is read.
+/// Reads only the head of a record.
 ///
 /// # Errors
 /// A study that cannot be read.
@@ -190,7 +189,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid]) -> Result<ExitCode> {
 
 const CLASSES: [&str; 6] = ["done", "failed", "running", "queued", "to run", "unusable"];
 
-/// A class of states, and the state.
+/// Class, and state in words.
 fn state(job: &Job, elsewhere: Option<&LauncherState>) -> Result<(&'static str, String)> {
     let head = cell::head(&job.record);
     let fits = head.as_ref().is_none_or(|(_, run_key)| *run_key == job.manifest.run_key);
@@ -206,7 +205,7 @@ fn state(job: &Job, elsewhere: Option<&LauncherState>) -> Result<(&'static str, 
     };
     let name = match (class, recorded, jobs::steps_done(&job.folder)) {
         ("done" | "failed", Some(ending), _) => ending.name().to_string(),
-        // Of other data or another base policy: `dapo ablate` says of which.
+        // `dapo ablate` names the inputs.
         ("unusable", ..) => "of other inputs".to_string(),
         (_, _, 0) => class.to_string(),
         ("to run", _, steps) => JobState::Unfinished { steps }.name(),

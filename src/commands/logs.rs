@@ -1,13 +1,12 @@
-//! Logs for whoever looks into a run: `DAPO_LOG=debug` tells every phase on standard error.
+//! Logs on standard error, such as `DAPO_LOG=debug` for every phase.
 
 use crate::commands::output;
 use tracing_subscriber::EnvFilter;
 
-/// The environment variable that says what is logged, such as `debug` or `dapo::run=info`.
+/// Such as `debug` or `dapo::run=info`.
 pub const VARIABLE: &str = "DAPO_LOG";
 
-/// Logs what [`VARIABLE`] asks for, warnings otherwise. A filter that cannot be read is told and
-/// left out.
+/// Default: warnings. A wrong filter is reported and ignored.
 pub fn start() {
     let asked = std::env::var(VARIABLE).unwrap_or_default();
     let filter = EnvFilter::try_new(&asked).unwrap_or_else(|error| {

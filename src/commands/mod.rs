@@ -1,4 +1,4 @@
-//! One file a verb: arguments, then work, then an exit code. The only place that prints.
+//! One file for each verb: arguments, work, exit code. Nothing else prints.
 
 // what verbs share
 pub mod exit;
@@ -119,10 +119,8 @@ enum ModelVerb {
     Score(score::ScoreArgs),
 }
 
-/// Runs the chosen verb.
-///
 /// # Errors
-/// Whatever the verb could not do, with the file or run that it concerns.
+/// The verb's error, with its file or run.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     logs::start();
     output::WIDE.store(cli.wide, std::sync::atomic::Ordering::Relaxed);

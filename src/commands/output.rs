@@ -1,5 +1,4 @@
-//! What verbs print: JSON or text, tables, durations; standard output that cannot be written to;
-//! what a terminal may be asked to do.
+//! Output of verbs: JSON or text, tables, durations; failures of standard output; terminals.
 
 use crate::base::{files, visible};
 use crate::commands::exit;
@@ -10,7 +9,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, panic};
 
-/// Prints a value as one JSON document, or the text of it.
 pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) {
     if json {
         print!("{}", visible::json(&files::canonical_json(value)))
@@ -23,26 +21,25 @@ pub fn json_line(value: &impl Serialize) {
     println!("{}", visible::json(&files::canonical_json_line(value)));
 }
 
-/// Prints a message, which may hold foreign text, to standard error.
+/// Foreign text in the message is made visible.
 pub fn tell(message: impl ToString) {
     eprintln!("{}", visible::message(&message.to_string()));
 }
 
-/// Prints the path of a file that was written.
 pub fn path(path: &Path) {
     println!("{}", visible::visible(&path.display().to_string()));
 }
 
-/// Set by `--wide`: tables keep all columns on a terminal that is too narrow for them.
+/// `--wide`: tables keep all columns on a narrow terminal.
 pub static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// Columns of the terminal that is written to; `None` where there is none.
+/// `None` without a terminal.
 fn terminal_width() -> Option<usize> {
     let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
     (columns > 0 && !WIDE.load(Ordering::Relaxed)).then_some(columns.into())
 }
 
-/// Hides columns until the table fits, from the right; the first and the last stay.
+/// Removes columns from the right; the first and the last one stay.
 fn fit(table: &mut Table, width: usize) {
     let last = table.column_count().saturating_sub(1);
     for index in (1..last).rev() {
@@ -55,8 +52,8 @@ fn fit(table: &mut Table, width: usize) {
     }
 }
 
-/// A Markdown table. Its cells may hold foreign text; the columns `right` are aligned to the right.
-/// On a terminal it has the columns that fit.
+/// Markdown. Cells may hold foreign text; the columns `right` are right-aligned. A terminal gets
+/// the columns that fit.
 pub fn table<H, R>(
     header: H,
     right: impl IntoIterator<Item = usize>,
@@ -83,12 +80,12 @@ where
     table
 }
 
-/// A value as an experiment file writes it, or `absent`.
+/// As in an experiment file, or `absent`.
 pub fn literal(value: Option<&Value>) -> String {
     value.map_or("absent".to_string(), Value::to_string)
 }
 
-/// A time for a reader: `2 ms`, `59.0 s`, `2.5 min`, `2.8 h`, `10.0 days`.
+/// `2 ms`, `59.0 s`, `2.5 min`, `2.8 h`, `10.0 days`.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         _ if seconds >= 172_800.0 => format!("{:.1} days", seconds / 86_400.0),
@@ -99,14 +96,13 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `println!` panics when standard output cannot be written to. A reader that left (`dapo
-/// generate … | head`) has what it wanted: that is success, and silent. A full disk behind a
-/// redirection is an error in one line.
+/// `println!` panics on a closed or full standard output. A reader that left (`dapo generate … |
+/// head`) is a silent success, a full disk behind a redirection an error in one line.
 pub fn end_with_the_reader() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         let text = info.payload().downcast_ref::<String>().map_or("", String::as_str);
-        // Nobody is left to talk to. A run that ends here can be resumed.
+        // Nobody reads this. The run can be resumed.
         if text.starts_with("failed printing to stderr: ") {
             std::process::exit(i32::from(exit::NOBODY_LISTENS));
         }
@@ -121,21 +117,19 @@ pub fn end_with_the_reader() {
     }));
 }
 
-/// Whether an error says that the reader of standard output left.
 pub fn reader_left(error: &anyhow::Error) -> bool {
     let broken = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
 }
 
-/// Whether standard error is a terminal that takes colour: `NO_COLOR`, set to anything but nothing,
-/// turns it off.
+/// Standard error must be a terminal, and `NO_COLOR` empty.
 pub fn colour() -> bool {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::IsTerminal::is_terminal(&io::stderr()) && !no_color
 }
 
-/// Whether standard error is a terminal on which a bar may be drawn: not with `TERM=dumb`. The
-/// bar has no colour, so that `NO_COLOR` asks nothing of it.
+/// Standard error must be a terminal, not `TERM=dumb`. Bars have no colour, so `NO_COLOR` does not
+/// matter.
 pub fn may_draw() -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     io::IsTerminal::is_terminal(&io::stderr()) && !dumb

@@ -1,4 +1,4 @@
-//! Flags that say where a policy is held: the same for every verb that takes a checkpoint folder.
+//! Flags of a policy's device and form, for every verb that takes a checkpoint folder.
 
 use crate::base::workers;
 use crate::commands::{bounds, exit::Usage};
@@ -39,8 +39,6 @@ impl OverrideArgs {
         Ok(named::load(name, &self.set)?)
     }
 
-    /// A resolved experiment with the overrides.
-    ///
     /// # Errors
     /// As [`OverrideArgs::load`].
     pub fn apply(&self, experiment: Experiment, place: &Path) -> Result<Experiment> {
@@ -51,7 +49,7 @@ impl OverrideArgs {
         Ok(extends::resolve(extends::overridden(chain, &self.set)?)?)
     }
 
-    /// Refuses a key that a flag states too; `flags` has key and whether its flag is given.
+    /// A flag and `--set` may not state the same key. `flags`: key, and whether its flag is given.
     ///
     /// # Errors
     /// The key, with the way out.
@@ -94,7 +92,7 @@ pub struct ExecutionArgs {
 }
 
 impl ExecutionArgs {
-    /// Keys that flags may state, and whether they do.
+    /// Keys of flags, and whether they are given.
     pub fn flags(self) -> [(&'static str, bool); 3] {
         [
             ("execution.seed", self.seed.is_some()),
@@ -103,7 +101,7 @@ impl ExecutionArgs {
         ]
     }
 
-    /// What flags say takes the place of an experiment's own, and the threads are set.
+    /// Applies the flags, and sets the threads.
     pub fn overrule(self, execution: &mut Execution) {
         execution.seed = self.seed.unwrap_or(execution.seed);
         execution.threads = self.threads.unwrap_or(execution.threads);
@@ -113,7 +111,7 @@ impl ExecutionArgs {
 }
 
 impl PlaceArgs {
-    /// Keys that flags may state, and whether they do.
+    /// Keys of flags, and whether they are given.
     pub fn flags(self) -> [(&'static str, bool); 2] {
         [
             ("execution.device", self.device != Device::default()),
@@ -121,7 +119,7 @@ impl PlaceArgs {
         ]
     }
 
-    /// What differs from the defaults takes the place of an experiment's own.
+    /// Applies flags that are not defaults.
     pub fn overrule(self, execution: &mut Execution) {
         if self.device != Device::default() {
             execution.device = Some(self.device);
@@ -131,12 +129,12 @@ impl PlaceArgs {
         }
     }
 
-    /// For keys of what may be gone on with: another device or form rounds otherwise.
+    /// Keys of resumable work contain it: another device or form rounds differently.
     pub fn told(self) -> String {
         format!("{} on {}", self.weights, self.device)
     }
 
-    /// A checkpoint's policy there with the checkpoint's tokenizer, which fits it.
+    /// Loads and checks the checkpoint's tokenizer, too.
     ///
     /// # Errors
     /// As [`PlaceArgs::load`], and a tokenizer that is missing or has too many tokens.
@@ -146,11 +144,8 @@ impl PlaceArgs {
         Ok((model, tokenizer))
     }
 
-    /// A checkpoint's policy there, under an arithmetic.
-    ///
     /// # Errors
-    /// A folder that holds no policy, a device that is not there, or exact arithmetic elsewhere than
-    /// on the processor.
+    /// A folder without a policy, a missing device, or exact arithmetic elsewhere than on the processor.
     pub fn load(self, folder: &Path, numerics: Numerics) -> Result<Qwen2> {
         let Self { device, weights } = self;
         let place = Place { device, weights, memory: None };

@@ -44,8 +44,6 @@ fn help() -> String {
     text
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// An experiment, model or data set that cannot be used; a plan that cannot be met.
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
@@ -62,7 +60,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// With `sample`, what is done is told once it takes long enough for a user to ask.
+/// With `sample`, prints the progress when it takes long.
 fn plan(inputs: &Inputs, folder: &Path, sample: bool) -> Result<RunPlan> {
     let began = Instant::now();
     let mut watch = |what: &str| {
@@ -88,8 +86,7 @@ fn findings(plan: &RunPlan, forbid: bool) -> Result<()> {
     Ok(())
 }
 
-/// Plans a run that has not begun, and prints the plan. Without `sample` (`--no-plan`) only the
-/// warnings are printed, and they do not forbid.
+/// Without `sample` (`--no-plan`) only prints warnings, which then do not forbid.
 ///
 /// # Errors
 /// A plan that cannot be met, or what would also stop the run.
@@ -99,7 +96,7 @@ pub fn before_training(
     sample: bool,
     verbose: bool,
 ) -> Result<()> {
-    // This run goes on, or the trainer will refuse the folder.
+    // The run resumes, or the trainer refuses the folder.
     if folder.path("manifest.json").exists() {
         return Ok(());
     }

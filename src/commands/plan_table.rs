@@ -6,7 +6,7 @@ use crate::report::text::{number, percent};
 use crate::training::{PlanMemory, Range, RunPlan, Severity, TrialProbe};
 use std::collections::BTreeMap;
 
-/// The plan in a few lines of at most 80 columns.
+/// A few lines of at most 80 columns.
 pub fn brief(plan: &RunPlan) -> String {
     let (work, memory, disk) = (&plan.work, &plan.memory, &plan.disk);
     let many = |range: Range| {
@@ -35,7 +35,7 @@ pub fn brief(plan: &RunPlan) -> String {
     lines.join("\n")
 }
 
-/// Correct, truncated and useful; of responses that were cut nothing is known.
+/// Correct, truncated and useful; unknown for cut responses.
 fn shares(probe: &TrialProbe) -> [String; 3] {
     let shares = [probe.accuracy, probe.truncated_share, probe.useful_share];
     shares.map(|it| if probe.cut_at_tokens.is_some() { "?".to_string() } else { percent(it) })
@@ -45,7 +45,7 @@ fn head(plan: &RunPlan) -> String {
     format!("plan of {}, seed {}, {} threads", plan.name, plan.seed, plan.threads)
 }
 
-/// The whole plan: counts, the probe, memory and disk.
+/// Counts, probe, memory and disk.
 pub fn plan(plan: &RunPlan) -> String {
     let mut parts = vec![head(plan), counts(plan)];
     if let Some(probe) = &plan.probe {
@@ -103,7 +103,7 @@ fn space(plan: &RunPlan) -> String {
     )
 }
 
-/// Each phase, and the parts of the one that needs most.
+/// Includes the parts of the largest phase.
 fn by_phase(memory: &PlanMemory) -> String {
     if memory.phases.is_empty() {
         return String::new();

@@ -34,11 +34,9 @@ pub struct PretrainArgs {
     threads: u64,
 }
 
-/// Largest recipe; a larger file, or a device without end, is not read.
+/// A larger file, or an endless device, is not read.
 const MOST_RECIPE_BYTES: u64 = 1 << 20;
 
-/// Runs the verb.
-///
 /// # Errors
 /// A recipe that cannot be read, a folder that cannot be written, or divergence.
 pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
@@ -75,7 +73,7 @@ pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads and checks a recipe and what it teaches.
+/// Returns the solutions, too.
 ///
 /// # Errors
 /// A file that cannot be read, or a recipe that cannot run, by key.
@@ -87,10 +85,10 @@ pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
     Ok((recipe, solutions))
 }
 
-/// A recipe of any kind, as TOML.
+/// Reads a recipe of any kind, as TOML.
 ///
 /// # Errors
-/// A file that cannot be read, and the line of a key that is wrong.
+/// A file that cannot be read, and the line of a wrong key.
 pub fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = files::read_text_up_to(path, MOST_RECIPE_BYTES)?;
     Ok(toml::from_str(&text).map_err(|error: toml::de::Error| {
@@ -101,7 +99,7 @@ pub fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
 }
 
 /// # Errors
-/// The problems of a recipe, one a line, when there are any.
+/// The problems, one a line, if there are any.
 pub fn refuse(path: &Path, problems: &[String]) -> Result<()> {
     if problems.is_empty() {
         return Ok(());
@@ -110,7 +108,7 @@ pub fn refuse(path: &Path, problems: &[String]) -> Result<()> {
     bail!(Invalid(problems.iter().map(line).collect::<Vec<_>>().join("\n")))
 }
 
-/// A folder that holds something else than an earlier base policy of this verb keeps it.
+/// Only an empty folder, or an earlier result of this verb.
 fn check_out(out: &Path) -> Result<()> {
     if out.exists() && !out.join("pretrain.jsonl").exists() && !files::list(out)?.is_empty() {
         let out = out.display();

@@ -1,19 +1,17 @@
-//! Progress on long work: bars on a terminal, plain lines elsewhere. Everything goes to
-//! standard error; standard output is data. Names of files and sets are made visible here.
+//! Progress on standard error: bars on a terminal, plain lines elsewhere. Names are made visible here.
 
 use crate::base::{Pace, visible};
 use crate::commands::output;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// How often a plain line is printed.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Progress of `total` units of work, with bars of parts below it.
+/// Bars of parts are below the main bar.
 pub struct Progress {
     /// `None` where no bar is drawn.
     bars: Option<MultiProgress>,
-    /// Hidden where no bar is drawn.
+    /// Else hidden.
     bar: ProgressBar,
     label: String,
     interval: Duration,
@@ -32,7 +30,7 @@ impl Progress {
         Self::with_template(label, total, "{prefix} [{bar:24}] {pos}/{len} {elapsed} {wide_msg}")
     }
 
-    /// Of several parts; the first plain line is printed after `interval`.
+    /// The first plain line is printed after `interval`.
     pub fn of_parts(label: &str, interval: Duration) -> Self {
         let whole = Self::with_template(label, 1, "{prefix} [{bar:24}] {elapsed} {wide_msg}");
         Self { interval, printed: Some(Instant::now()), ..whole }
@@ -63,7 +61,7 @@ impl Progress {
         styled(bar, "  {prefix} [{bar:16}] {pos}/{len} {wide_msg}", &visible::message(title))
     }
 
-    /// `done` units are done; `message` says what matters now.
+    /// `message`: what matters now.
     pub fn set(&mut self, done: u64, message: &str) {
         let total = self.bar.length().unwrap_or(0);
         let now = self.bar.elapsed();
@@ -79,7 +77,7 @@ impl Progress {
         self.set_of((done, total), &message, || format!("{done}/{total} {seconds}s {message}"));
     }
 
-    /// As [`Progress::set`], of a new total; `plain` is the plain line.
+    /// Sets a new total; `plain` is the plain line.
     pub fn set_of(&mut self, (done, total): (u64, u64), message: &str, plain: impl Fn() -> String) {
         self.bar.set_length(total);
         self.bar.set_position(done);
@@ -87,13 +85,13 @@ impl Progress {
         self.plain(plain);
     }
 
-    /// Says what is being done, without moving.
+    /// The bar does not move.
     pub fn message(&mut self, message: &str) {
         self.bar.set_message(visible::message(message));
         self.plain(|| message.to_string());
     }
 
-    /// Prints a line when no bar is drawn and one is due.
+    /// If no bar is drawn and a line is due.
     fn plain(&mut self, line: impl FnOnce() -> String) {
         if self.is_drawn() || self.printed.is_some_and(|at| at.elapsed() < self.interval) {
             return;
@@ -104,13 +102,13 @@ impl Progress {
 
     pub fn note(&self, line: &str) {
         match &self.bars {
-            // A line that a terminal refuses is lost like any other.
+            // A line that a terminal refuses is lost.
             Some(bars) => drop(bars.println(visible::message(line))),
             None => output::tell(line),
         }
     }
 
-    /// Ends the bars and takes them off the terminal.
+    /// Removes the bars.
     pub fn clear(self) {
         self.bar.finish_and_clear();
         if let Some(bars) = self.bars {
@@ -118,7 +116,7 @@ impl Progress {
         }
     }
 
-    /// Ends the bar, leaving its last state.
+    /// Leaves the last state.
     pub fn finish(self) {
         self.bar.abandon();
     }

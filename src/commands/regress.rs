@@ -56,14 +56,12 @@ enum RegressPart {
     Fast,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// Golden files that are missing or stale, a run that fails, or a blessing that is refused.
 pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let golden = Golden::at(&args.golden);
     let rule = rule::load(&golden.rule())?;
-    // Asked before anything is computed.
+    // Fails before anything is computed.
     let reason = args.reason.as_deref().filter(|_| args.bless);
     let leave = reason.map(|reason| bless::leave(&golden, reason)).transpose()?;
     let scratch = files::scratch_folder(&std::env::temp_dir())?;
@@ -72,7 +70,7 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let (wants_exact, wants_fast) = (asked(RegressPart::Exact), asked(RegressPart::Fast));
     let regression = Regression { golden, rule, runs };
     let Regression { golden, rule, .. } = &regression;
-    // What is missing or stale is said before anything is computed, too.
+    // Fails before anything is computed, too.
     let compares = wants_fast && leave.is_none();
     let old = compares.then(|| curves::load(golden, &rule.fast)).transpose()?;
     let exact = wants_exact.then(|| regression.exact_run()).transpose()?;
@@ -94,7 +92,6 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     Ok(exit::agreed(same && reproduced))
 }
 
-/// What is compared, and where its runs lie.
 struct Regression<'a> {
     golden: Golden,
     rule: RegressRule,
@@ -102,7 +99,7 @@ struct Regression<'a> {
 }
 
 impl Regression<'_> {
-    /// The exact part's run, to its end.
+    /// Trains to the end.
     fn exact_run(&self) -> Result<RunFolder> {
         let declared = &self.rule.exact.experiment;
         let experiment = regress::experiment(&self.golden.rule(), declared)?;
@@ -125,7 +122,6 @@ impl Regression<'_> {
         Ok(curves::run(&self.golden, fast, &self.runs.join("fast"), watch)?)
     }
 
-    /// Puts the present results in the place of the golden ones.
     fn accept(
         &self,
         exact: Option<&RunFolder>,
@@ -137,8 +133,7 @@ impl Regression<'_> {
             parts.push(Blessed { part: "exact", before, now });
         }
         if let Some(curves) = fast {
-            // A program that repeats its golden values has to pass: otherwise the margins are too
-            // narrow for so many seeds.
+            // Repeated golden values have to pass: otherwise the margins are too narrow for so many seeds.
             let judged = curves::compare(&self.golden, &self.rule.fast, curves, curves)?;
             let passes =
                 |it: &&RegressJudged| it.equivalence.verdict == EquivalenceVerdict::Reproduced;

@@ -1,5 +1,4 @@
-//! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON of one run folder, or of a
-//! study.
+//! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
 use crate::base::visible;
 use crate::commands::{exit::Invalid, exit::Usage, output};
@@ -63,7 +62,7 @@ pub struct ReportArgs {
     pub json: bool,
 }
 
-/// Writes the report, and prints where it is and a summary. Tables are never coloured.
+/// Tables are never coloured.
 ///
 /// # Errors
 /// When a file of the report cannot be written.
@@ -108,7 +107,7 @@ pub fn is_study(folder: &Path) -> bool {
     (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
 }
 
-/// Writes the report of a study and prints its answer and where it is.
+/// Prints the answer and the report's place.
 ///
 /// # Errors
 /// A study that cannot be read, or a report that cannot be written.
@@ -143,8 +142,7 @@ fn summary(report: &Report) -> String {
     [vec![table], chapters::withheld(report)].concat().join("\n")
 }
 
-/// Lists the paper's claims, or judges them by a study. All are computed, so that what is adjusted
-/// together stays together.
+/// All claims are computed, so that what is adjusted together stays together.
 fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
     let load = |folder| collection::load(folder, args.declaration.as_deref());
     let study = args.run.as_deref().map(load).transpose()?;

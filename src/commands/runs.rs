@@ -36,8 +36,6 @@ enum RunsVerb {
     Cells(cells::CellsArgs),
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A folder that cannot be listed; what `gc` and `cells` refuse.
 pub fn run(args: &RunsArgs) -> Result<ExitCode> {

@@ -45,8 +45,6 @@ struct ScoreLine {
     response_ids: Vec<u32>,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A model that cannot be loaded, or lines that it cannot score, by number.
 pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
@@ -90,7 +88,7 @@ fn check(model: &Qwen2, line: &ScoreLine) -> Result<()> {
     Ok(())
 }
 
-/// One sequence at a time: its numbers do not depend on its neighbours.
+/// One sequence at a time: numbers do not depend on neighbours.
 fn score(model: &Qwen2, line: &ScoreLine, temperature: f64) -> (Vec<f32>, Vec<f32>) {
     if line.response_ids.is_empty() {
         return (Vec::new(), Vec::new());

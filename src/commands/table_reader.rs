@@ -1,5 +1,4 @@
-//! The hidden verb behind every parquet file that is read and every chat template that is tried:
-//! see `src/apart.rs`.
+//! The hidden verb that reads parquet files and tries chat templates apart: see `src/apart.rs`.
 
 use crate::base::apart;
 use crate::records::tables::{decode, problem_rows};
@@ -18,15 +17,13 @@ pub struct TableReaderArgs {
     problem_rows: Option<Vec<String>>,
 }
 
-/// Tables are read by this executable from now on, in a process apart.
+/// This executable now reads tables, in a second process.
 pub fn register() {
     if let Ok(program) = std::env::current_exe() {
         apart::use_program(program, VERB);
     }
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// When a limit cannot be set or an answer cannot be written.
 pub fn run(args: &TableReaderArgs) -> anyhow::Result<ExitCode> {

@@ -59,8 +59,6 @@ pub struct ThroughputArgs {
     json: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A model or a device that cannot be used, or a batch that the policy cannot serve.
 pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {

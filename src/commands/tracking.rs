@@ -31,14 +31,14 @@ impl TrackerArgs {
     }
 }
 
-/// Sends a run's curves while it goes on. A tracker that fails ends no training.
+/// Sends a run's curves during training, which a failing tracker does not end.
 #[derive(Debug)]
 pub struct LiveCurves {
     sender: Option<CurveSender>,
     looked: Option<Instant>,
 }
 
-/// Records are read again at most so often.
+/// Interval of reading records.
 const LEAST: Duration = Duration::from_secs(2);
 
 impl LiveCurves {
@@ -46,7 +46,7 @@ impl LiveCurves {
         Self { sender, looked: None }
     }
 
-    /// Sends what is new; `note` is told of a failure, after which nothing is sent.
+    /// Nothing is sent after a failure, which `note` gets.
     pub fn look(&mut self, run: &RunFolder, note: &mut dyn FnMut(&str)) {
         if self.looked.is_some_and(|last| last.elapsed() < LEAST) {
             return;

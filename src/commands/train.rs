@@ -91,7 +91,7 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Refuses what the experiment's trainer does not read.
+    /// Refuses flags of other trainers.
     ///
     /// # Errors
     /// The flag, with the trainer that would read it.
@@ -124,16 +124,12 @@ impl EngineArgs {
     }
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
     run_on(args, None, None)
 }
 
-/// As the command line `dapo train` with these arguments.
-///
 /// # Errors
 /// As [`run`], and arguments that do not parse.
 pub fn run_line(arguments: &[OsString]) -> Result<ExitCode> {
@@ -141,7 +137,7 @@ pub fn run_line(arguments: &[OsString]) -> Result<ExitCode> {
     run(&TrainArgs::from_arg_matches(&command.try_get_matches_from(arguments)?)?)
 }
 
-/// As [`run`], on an engine in place of the experiment's, or from the outputs of its earlier run.
+/// Uses another engine than the experiment's, or the outputs of an earlier run.
 ///
 /// # Errors
 /// As [`run`], and an arm that the engine cannot run.
@@ -219,8 +215,8 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     })
 }
 
-/// An experiment: TOML with what it extends, or resolved JSON, alone or in a cell's record, whose
-/// relative paths start from `inputs`. With a record come the digests of its inputs.
+/// TOML, or resolved JSON, alone or in a cell's record, whose relative paths start from `inputs`. A
+/// record has digests of its inputs.
 pub fn load(
     path: &Path,
     inputs: Option<&Path>,
@@ -245,8 +241,7 @@ pub fn load(
     Ok((overrides.apply(experiment, path)?, digests))
 }
 
-/// The inputs of a record: from the working folder, from the folders that the record lies in, or the
-/// embedded benchmark's base policy, which is in the program.
+/// Looks in the working folder, the folders around the record, and this program.
 fn find_inputs(experiment: &mut Experiment, record: &Path, digests: &Digests) -> Result<()> {
     let absolute = std::path::absolute(record)?;
     let around = absolute.ancestors().skip(1).take(RECORD_DEPTH).map(Path::to_path_buf);
@@ -273,13 +268,13 @@ fn find_inputs(experiment: &mut Experiment, record: &Path, digests: &Digests) ->
     Ok(())
 }
 
-/// How far above a record its inputs are looked for: STUDY/cells, STUDY, and two folders more.
+/// STUDY/cells, STUDY, and two folders more.
 const RECORD_DEPTH: usize = 4;
 
 /// Input → SHA-256.
 type Digests = BTreeMap<String, String>;
 
-/// A run of other inputs would be compared with the record for nothing.
+/// A comparison with the record needs the same inputs.
 fn same_inputs(found: &Digests, recorded: &Digests) -> Result<()> {
     let other = differing_keys(found, recorded);
     let other: Vec<&str> = other.into_iter().map(String::as_str).collect();
@@ -336,7 +331,7 @@ fn show(bar: &mut Progress, event: RunEvent) {
         RunEvent::Step(metrics, timings) => {
             tracing::info!(step = metrics.step, "rollout step done");
             let known = |name: &str| metrics.metrics.get(name).copied();
-            // An engine may have recorded the trained groups alone.
+            // An engine may record only trained groups.
             let get = |name: &str| {
                 let all = known(&format!("rollout/{name}"));
                 all.or_else(|| known(&format!("train/{name}"))).unwrap_or(f64::NAN)

@@ -53,13 +53,13 @@ pub struct TuneArgs {
 
 const RECORD: &str = "tune.json";
 
-/// What the result is a function of.
+/// It determines the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct TuneKey {
     recipe: TuneRecipe,
-    /// Where LibTorch computes, its bits depend on them; absent where the native engine does.
+    /// Where LibTorch computes, bits depend on them; else absent.
     threads: Option<u64>,
-    /// SHA-256 of the checkpoint's files, the data, and a chat template of the recipe.
+    /// SHA-256 of checkpoint files, data and chat template.
     inputs: BTreeMap<String, String>,
 }
 
@@ -72,12 +72,10 @@ struct TuneRecord {
     before: TuneEvaluation,
     after: TuneEvaluation,
     updates: Vec<StageUpdate>,
-    /// Every other file of the folder.
+    /// Digests of every other file of the folder.
     sha256: BTreeMap<String, String>,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A recipe, model or solutions that cannot be used, a folder that holds something else, or divergence.
 pub fn run(args: &TuneArgs) -> Result<ExitCode> {
@@ -165,7 +163,7 @@ fn read(args: &TuneArgs) -> Result<(TuneRecipe, tuning::TuneData)> {
     Ok((recipe, data))
 }
 
-/// Whether the folder has the result of this key already.
+/// The result of this key exists.
 fn is_there(out: &Path, key: &TuneKey, shown: &Path) -> Result<bool> {
     if files::kind(out)?.is_none() || files::list(out)?.is_empty() {
         return Ok(false);
@@ -193,7 +191,7 @@ fn is_there(out: &Path, key: &TuneKey, shown: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// The template that the policy of a folder was tuned with; `None` where it was not tuned here.
+/// `None` where the policy was not tuned here.
 ///
 /// # Errors
 /// A record that cannot be read.

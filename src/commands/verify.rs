@@ -79,8 +79,6 @@ pub struct VerifyArgs {
     json: bool,
 }
 
-/// Runs the verb.
-///
 /// # Errors
 /// A folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
@@ -105,8 +103,7 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
         }
     };
     let folder = RunFolder::at(&args.run);
-    // Under `fast` arithmetic the run's own threads, elsewhere those that are here. The
-    // experiment is validated before it is used.
+    // Under `fast` arithmetic the run's threads, else this machine's. The experiment is validated before use.
     let here = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let threads = match folder.experiment() {
         Ok(experiment) if experiment.numerics == Numerics::Fast => experiment.execution.threads,

@@ -1,29 +1,27 @@
-//! What an arm asks of another trainer: that trainer's settings, each with the key of ours that it
-//! comes from, and what the trainer cannot do.
+//! An arm's demands on another trainer: its settings with our keys, and what it cannot do.
 
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
 
-/// One setting of a trainer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setting {
-    /// The trainer's own name of it, such as `actor_rollout_ref.actor.clip_ratio_high`.
+    /// In the trainer, such as `actor_rollout_ref.actor.clip_ratio_high`.
     pub name: String,
     pub value: Value,
-    /// The key of the experiment that asks for it; empty where only the import needs it.
+    /// Our key; empty where only the import needs the setting.
     pub key: String,
-    /// What a reader should know beside the key, or empty.
+    /// May be empty.
     pub remark: String,
 }
 
-/// A key of the experiment that a trainer cannot do as it is asked.
+/// The trainer cannot do what the key asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DemandRefusal {
     pub key: String,
-    /// What the experiment asks, as TOML.
+    /// As TOML.
     pub asked: String,
-    /// What the trainer does instead, and what could be asked of it.
+    /// What the trainer does instead, and possible values.
     pub reason: String,
 }
 
@@ -33,18 +31,15 @@ impl fmt::Display for DemandRefusal {
     }
 }
 
-/// One trap that a configuration is in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trap {
     pub name: &'static str,
-    /// The trainer's key.
     pub key: String,
     pub value: Value,
-    /// What the run does.
+    /// Behaviour of the run.
     pub what: String,
 }
 
-/// Collects what an arm asks of a trainer.
 #[derive(Debug, Default)]
 pub struct Demand {
     settings: Vec<Setting>,
@@ -57,13 +52,13 @@ impl Demand {
         self.set_with(name, value, key, "");
     }
 
-    /// As [`Demand::set`], with a remark for the reader of the trainer's settings.
+    /// The remark is for readers of the trainer's settings.
     pub fn set_with(&mut self, name: &str, value: impl Into<Value>, key: &str, remark: &str) {
         let (name, key) = (name.to_string(), key.to_string());
         self.settings.push(Setting { name, value: value.into(), key, remark: remark.to_string() });
     }
 
-    /// The trainer cannot do what `key` asks, unless `holds`.
+    /// Unless `holds`, the trainer cannot do what `key` asks.
     pub fn need(&mut self, holds: bool, key: &str, asked: &impl Serialize, reason: &str) {
         if holds {
             return;
@@ -80,13 +75,13 @@ impl Demand {
         if self.refusals.is_empty() { Ok(self.settings) } else { Err(self.refusals) }
     }
 
-    /// What the trainer can do of it, and what it cannot.
+    /// Possible settings and refusals.
     pub fn into_parts(self) -> (Vec<Setting>, Vec<DemandRefusal>) {
         (self.settings, self.refusals)
     }
 }
 
-/// A setting and what the installed version makes of it; `None` for those of the script.
+/// The installed version's value; `None` for settings of the script.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effective {
     pub setting: Setting,
@@ -103,12 +98,12 @@ impl Effective {
     }
 }
 
-/// The name of an enum's value in an experiment file.
+/// As in an experiment file.
 pub fn name(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// Settings as flat YAML, each with the key that it comes from as a comment.
+/// Flat; each setting has its key as a comment.
 pub fn yaml(settings: &[Setting]) -> String {
     let line = |setting: &Setting| {
         let Setting { name, value, key, remark } = setting;
@@ -120,7 +115,7 @@ pub fn yaml(settings: &[Setting]) -> String {
     settings.iter().map(line).collect()
 }
 
-/// JSON is YAML but for numbers such as 1e-8, which YAML 1.1 reads as text.
+/// JSON is YAML except numbers such as 1e-8, which YAML 1.1 reads as text.
 fn yaml_value(value: &Value) -> String {
     let text = value.to_string();
     match value {

@@ -1,24 +1,22 @@
-//! Responses that another trainer wrote, as groups that this harness graded.
+//! Another trainer's responses as groups, graded by this harness.
 
 use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
 use crate::task::{prompt, reward};
 use crate::training::{TrainingError, run::inputs::Inputs};
 use std::collections::BTreeMap;
 
-/// One response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DumpedResponse {
-    /// Equal for the responses of one group; groups stand in the order of this number.
+    /// Equal within a group; decides the order of groups.
     pub group: u64,
     /// Index into the training problems.
     pub problem: usize,
     /// With the stop token, if there was one.
     pub tokens: Vec<u32>,
-    /// What the other trainer gave for correctness alone.
+    /// The other trainer's score for correctness alone.
     pub score: f64,
 }
 
-/// What is wrong with a dump.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DumpProblem {
     #[error("group {group} has {found} responses, and rollout.group_size is {wanted}")]
@@ -35,8 +33,7 @@ pub enum DumpProblem {
     Score { problem: String, said: String, found: String, verifier: String },
 }
 
-/// The groups of a rollout step, graded again and shaped. They must be whole, and the other trainer's
-/// scores must be those of the arm's verifier.
+/// Grades and shapes a step's groups again. They must be whole, with the scores of the arm's verifier.
 pub fn groups(
     inputs: &Inputs,
     responses: Vec<DumpedResponse>,

@@ -35,7 +35,7 @@ pub enum EngineError {
         engine.name(), log.display()
     )]
     Ended { engine: Engine, step: u64, reason: String, log: PathBuf },
-    /// A file that another trainer wrote, or lacks.
+    /// A file of another trainer, or a missing one.
     #[error("{}: {reason}", path.display())]
     Output { path: PathBuf, reason: String },
 }

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often growing outputs are looked at.
+/// Interval of looking at growing outputs.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub struct Following {
 }
 
 impl Following {
-    /// Without a process the outputs do not grow; `log` is named where they end.
+    /// Without a process the outputs are complete; `log` is for errors.
     pub fn new(engine: Engine, running: Option<Running>, log: PathBuf) -> Self {
         Self { engine, running: RefCell::new(running), log }
     }
 
-    /// What `complete` gives of a rollout step, once it gives anything.
+    /// Waits until `complete` gives something.
     ///
     /// # Errors
     /// A trainer that ended before.
@@ -32,7 +32,7 @@ impl Following {
         complete: impl Fn() -> Result<Option<T>, EngineError>,
     ) -> Result<T, EngineError> {
         loop {
-            // Asked before the files: what an ended process wrote is then all there.
+            // Before reading: an ended process has written everything.
             let ended = match &mut *self.running.borrow_mut() {
                 Some(running) => {
                     running.ended().map(|reason| (reason, running.output().to_path_buf()))

@@ -1,5 +1,5 @@
-//! A run whose steps another trainer makes: each is read when it is complete, graded again, and recorded
-//! as a step of this harness, as far as the other trainer's outputs tell of it.
+//! A run with another trainer's steps: each complete step is read, graded again, and recorded as
+//! far as the outputs tell of it.
 
 use crate::algorithm::{Group, ScoredRollout, Selection};
 use crate::engines::EngineError;
@@ -11,30 +11,28 @@ use crate::training::{effects, run::inputs::Inputs, step::Step, trainer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What the other trainer says of a rollout step.
 #[derive(Debug, Default)]
 pub struct ReadStep {
     pub groups: Vec<Group<ScoredRollout>>,
-    /// What it measured, under names of this harness where the definition is the same, else under
-    /// `engine/`.
+    /// Under our names where the definition is the same, else under `engine/`.
     pub metrics: Metrics,
     pub updates: u64,
-    /// Phase → wall-clock seconds.
+    /// Wall clock, by phase.
     pub seconds: BTreeMap<String, f64>,
 }
 
-/// The outputs of another trainer, complete or while they grow.
+/// Complete, or growing.
 pub trait Outputs {
-    /// Rollout step `step`, from 1, once all of it is there. The calls are in order.
+    /// Waits for rollout step `step`, from 1. The calls are in order.
     ///
     /// # Errors
     /// Outputs that end before, or that are not what the arm makes.
     fn step(&mut self, step: u64) -> Result<ReadStep, EngineError>;
 
-    /// The folder of the policy after a rollout step, if the trainer wrote one.
+    /// Folder of the policy after the step, if written.
     fn policy(&self, step: u64) -> Option<PathBuf>;
 
-    /// Whether the trainer itself can go on from this rollout step.
+    /// The trainer itself can resume after this step.
     fn resumes_at(&self, step: u64) -> bool;
 }
 
@@ -45,7 +43,7 @@ pub struct Imported<'a> {
 }
 
 impl<'a> Imported<'a> {
-    /// After the step of a checkpoint, or before the first step.
+    /// The run is at a checkpoint, or before the first step.
     pub fn new(
         inputs: &'a Inputs,
         outputs: Box<dyn Outputs + 'a>,

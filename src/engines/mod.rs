@@ -1,6 +1,5 @@
-//! Other trainers and other machines. For another trainer, an arm becomes settings of that trainer
-//! or an error that names the key; what the trainer wrote becomes a run folder. Nothing is computed
-//! here that a trainer computes.
+//! Other trainers and machines. An arm becomes another trainer's settings, or an error with the
+//! key; its outputs become a run folder. Nothing is computed here that a trainer computes.
 
 pub mod demand;
 pub mod error;

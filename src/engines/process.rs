@@ -1,5 +1,4 @@
-//! Python of the user: what is installed there, and a trainer as a child process whose output goes to a
-//! file.
+//! The user's Python: installed versions, and a trainer as a child process with a log file.
 
 use crate::base::files;
 use crate::engines::EngineError;
@@ -12,7 +11,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Bytes of the log in which a reason for an early end is looked for.
+/// The log's end is searched for a reason.
 const LAST_BYTES: usize = 4000;
 
 const VERSIONS: &str = "
@@ -26,7 +25,7 @@ for name in sys.argv[1:]:
 print(json.dumps(found))
 ";
 
-/// Versions of Python and of those of the packages that it has. The first package must be there.
+/// Returns versions of Python and of installed packages. The first package is required.
 pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, String>, EngineError> {
     let output = command(program).args(["-c", VERSIONS]).args(packages).output();
     let output =
@@ -46,11 +45,11 @@ pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, Str
     }
 }
 
-/// Runs a script that reads JSON from standard input and ends its standard output with a line of JSON. It ends with
-/// this process, however that ends; until it calls `trusted()` it has 1 GiB of memory and 8 s.
+/// The script reads JSON from standard input and prints JSON in its last line. It ends with this
+/// process; until it calls `trusted()` it has 1 GiB of memory and 8 s.
 ///
 /// # Errors
-/// A script that ends otherwise, with the last line that it wrote to standard error.
+/// Another end of the script, with its last line of standard error.
 pub fn ask<T: DeserializeOwned>(
     program: &str,
     script: &str,
@@ -62,7 +61,7 @@ pub fn ask<T: DeserializeOwned>(
     command.args(["-c", &script]).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
     if let Some(mut to) = child.stdin.take() {
-        // A process that ends early says why.
+        // The script's own error says more.
         let _gone = to.write_all(input.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(start)?;
@@ -79,12 +78,12 @@ pub fn ask<T: DeserializeOwned>(
     })
 }
 
-/// With what bounds it.
+/// Adds the limits.
 fn script_of_caller(script: &str) -> String {
     format!("CALLER = {}\n{}\n{script}", std::process::id(), include_str!("asked.py"))
 }
 
-/// A program of the user's Python: it must not load the LibTorch of this process.
+/// The user's Python must not load this process's LibTorch.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     if let Some(folders) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -95,7 +94,7 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// A trainer that runs. It is ended with its children when this is dropped.
+/// Ends with its children when dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -103,7 +102,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command in a process group of its own, so that Ctrl-C reaches only this process.
+    /// The command gets its own process group, so that Ctrl-C reaches only this process.
     pub fn start(mut command: Command, log: &Path) -> Result<Self, EngineError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let started = |source| EngineError::Start { program: program.clone(), source };
@@ -113,7 +112,7 @@ impl Running {
         Ok(Self { child, log: log.to_path_buf() })
     }
 
-    /// Why the process ended; `None` while it runs.
+    /// `None` while it runs.
     pub fn ended(&mut self) -> Option<String> {
         let status = match self.child.try_wait() {
             Ok(None) => return None,

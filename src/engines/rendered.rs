@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One line of `prompts.jsonl`.
+/// A line of `prompts.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RenderedPrompt {
     pub problem: String,
@@ -17,7 +17,6 @@ pub struct RenderedPrompt {
 }
 
 impl RenderedPrompt {
-    /// Of a training problem.
     pub fn of(inputs: &Inputs, problem: usize) -> Result<Self, EngineError> {
         let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
         let problem = &inputs.data.train[problem];
@@ -30,7 +29,7 @@ impl RenderedPrompt {
         })
     }
 
-    /// The training problem of each line of a file.
+    /// The training problem of each line.
     pub fn places(inputs: &Inputs, lines: &[Self], path: &Path) -> Result<Vec<usize>, EngineError> {
         let ids = inputs.data.train.iter().enumerate();
         let places: BTreeMap<&str, usize> = ids.map(|(at, it)| (it.id.as_str(), at)).collect();
@@ -48,7 +47,7 @@ impl RenderedPrompt {
     }
 }
 
-/// The training problems that the trainer of this harness would draw first.
+/// Training problems in the order of this harness's trainer.
 pub fn drawn(inputs: &Inputs, count: u64) -> Vec<usize> {
     trainer::drawn(inputs.data.train.len(), inputs.experiment.execution.seed, 0, count)
 }

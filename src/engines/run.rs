@@ -1,5 +1,4 @@
-//! A run of another trainer, from its experiment to its outcome: rendered, started, followed,
-//! imported. Its steps, evaluations and records go the way of a run of this harness.
+//! A run of another trainer, recorded like a run of this harness: rendered, started, followed, imported.
 
 use crate::base::files;
 use crate::engines::trl::{self, outputs::TrlOutputs};
@@ -12,21 +11,20 @@ use crate::training::{RunEnded, Stepper, TrainingError, Unfinished};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What is installed where the trainer ran, in its folder.
+/// Installed versions where the trainer ran.
 const VERSIONS: &str = "versions.json";
 
-/// How another trainer is started.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// The Python that has it.
+    /// It has the trainer's packages.
     pub python: String,
     /// Processes of accelerate, for TRL.
     pub processes: u64,
-    /// For verl.
+    /// Only verl uses them.
     pub cards: Cards,
-    /// `KEY=VALUE` of verl that move no number.
+    /// `KEY=VALUE` of verl that change no number.
     pub free: Vec<String>,
-    /// Outputs that exist: nothing is started.
+    /// Existing outputs: nothing is started.
     pub from: Option<PathBuf>,
 }
 
@@ -38,7 +36,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// What an engine's trainer imports; the trainer first.
+/// The trainer comes first.
 pub fn packages(engine: Engine) -> &'static [&'static str] {
     match engine {
         Engine::Native => &[],
@@ -47,8 +45,6 @@ pub fn packages(engine: Engine) -> &'static [&'static str] {
     }
 }
 
-/// Everything that the engine of an experiment is asked.
-///
 /// # Errors
 /// An arm that the engine cannot run.
 pub fn all_settings(inputs: &Inputs, options: &EngineOptions) -> Result<Vec<Setting>, EngineError> {
@@ -60,7 +56,7 @@ pub fn all_settings(inputs: &Inputs, options: &EngineOptions) -> Result<Vec<Sett
     }
 }
 
-/// Writes the folder that the engine's trainer is started in.
+/// The folder in which the trainer is started.
 ///
 /// # Errors
 /// As [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
@@ -94,7 +90,7 @@ pub fn run(
     if engine.is_native() {
         return run::run(inputs, folder, unfinished, stop, watch);
     }
-    // What cannot run is refused before the folder is made.
+    // Fails before the folder is made.
     all_settings(inputs, options)?;
     if options.from.is_none() {
         process::versions(&options.python, packages(engine))?;
@@ -111,7 +107,6 @@ pub fn run(
     })
 }
 
-/// What the engine's trainer wrote in its folder, or writes there.
 fn outputs<'a>(
     inputs: &'a Inputs,
     folder: &Path,
@@ -124,7 +119,7 @@ fn outputs<'a>(
     })
 }
 
-/// Starts the trainer in its folder; it goes on from its own newest checkpoint.
+/// The trainer resumes its own newest checkpoint.
 fn begin<'a>(
     inputs: &'a Inputs,
     folder: &Path,
@@ -145,7 +140,7 @@ fn begin<'a>(
     outputs(inputs, folder, options, Some(running))
 }
 
-/// Adds to the facts of a run which versions made its steps.
+/// Adds versions to the run's facts.
 fn note_versions(run: &RunFolder, engine: Engine, from: &Path) -> Result<(), EngineError> {
     let path = from.join(VERSIONS);
     if files::kind(&path)?.is_none() {

@@ -1,5 +1,4 @@
-//! How a run ended, as data. Nothing here is a sentence for a reader, except in [`sentence`], which is part
-//! of formats 1 to 3.
+//! How a run ended, as data; the only sentences are in [`sentence`], which is part of formats 1 to 3.
 
 use crate::records::Counters;
 use serde::{Deserialize, Serialize};
@@ -9,9 +8,9 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
     Finished,
-    /// No group of a whole step had a useful gradient: nothing left to learn from.
+    /// No group of a whole step had a useful gradient.
     Saturated,
-    /// As `Saturated`, because every response of the step was wrong.
+    /// As `Saturated`, with every response of the step wrong.
     Stalled,
     Diverged,
 }
@@ -26,29 +25,29 @@ impl Ending {
         }
     }
 
-    /// Of a run in whose last rollout step nothing could be trained on, by its correct responses.
+    /// `correct`: responses of the last step, which could not train.
     pub fn without_gradient(correct: usize) -> Self {
         if correct == 0 { Self::Stalled } else { Self::Saturated }
     }
 }
 
-/// The first value that was not finite. Updates are counted over the run, from 1.
+/// Updates are counted over the run, from 1.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "component", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum NotFinite {
-    /// Logits that a response token was to be drawn from.
+    /// A response token was to be drawn from these logits.
     SamplerLogits { prompt: usize, token: usize },
     /// `value` is `NaN`, `inf` or `-inf`.
     Loss { update: u64, value: String },
-    /// A number of the exact backward pass, before it was rounded into its window.
+    /// Exact arithmetic, before rounding into the window.
     BackwardPass { update: u64 },
     /// The gradient of `tensor` at `element` of `elements`.
     Gradient { update: u64, tensor: String, element: usize, elements: usize },
     /// Gradients are finite, the sum of their squares is not.
     GradientNorm { update: u64 },
-    /// What the update would make: `value` is `weight`, `first moment` or `second moment`.
+    /// An updated `value`: `weight`, `first moment` or `second moment`.
     Updated { update: u64, tensor: String, value: String },
-    /// Products of finite weights that the update would make.
+    /// The updated weights are finite, their products are not.
     Products { update: u64 },
 }
 
@@ -57,19 +56,19 @@ pub enum NotFinite {
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
     pub ending: Ending,
-    /// Of a run that diverged, from format 4 on.
+    /// Diverged runs have it, from format 4 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_finite: Option<NotFinite>,
-    /// Formats 1 to 3: the [`sentence`] that their ledger binds. Empty from format 4 on.
+    /// Formats 1 to 3: a [`sentence`], which the ledger binds; else empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     pub counters: Counters,
-    /// File under the run folder → SHA-256: metrics, evaluations, rollouts, checkpoints.
+    /// File under the run folder → SHA-256.
     pub digests: BTreeMap<String, String>,
 }
 
 impl Outcome {
-    /// Without digests.
+    /// The digests are empty.
     pub fn new(
         format: u64,
         ending: Ending,
@@ -85,32 +84,31 @@ impl Outcome {
         outcome
     }
 
-    /// The rollout step in which the run ended: its last, or the one that could not be made.
+    /// The last step, or the one that could not be made.
     pub fn step(&self) -> u64 {
         self.counters.rollout_steps + u64::from(self.ending != Ending::Finished)
     }
 }
 
-/// `diverged/divergence.json`: the step that was not finite.
+/// `diverged/divergence.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DivergenceRecord {
-    /// Rollout step, from 1.
     pub step: u64,
     /// As in the run's [`Outcome`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_finite: Option<NotFinite>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What had been measured of the step by then; values that are not finite are left out.
+    /// Measured before the failure; finite values only.
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// The last format of records whose ledger binds a [`sentence`].
+/// Ledgers of later formats bind no [`sentence`].
 pub const LAST_WITH_SENTENCES: u64 = 3;
 
-/// How formats 1 to 3 write an ending in `outcome.json` and in what their ledger hashes. It is an encoding:
-/// what a reader sees is worded elsewhere, and this never changes.
+/// The encoding of endings in `outcome.json` and ledgers of formats 1 to 3. It never changes; texts
+/// for readers are made elsewhere.
 pub fn sentence(ending: Ending, step: u64, not_finite: Option<&NotFinite>) -> String {
     match ending {
         Ending::Finished => format!("{step} rollout steps were done"),

@@ -1,4 +1,4 @@
-//! Facts about the machine and the build, for the reader of a run. Outside every comparison.
+//! Facts about machine and build for readers, outside every comparison.
 
 use crate::base::files;
 use crate::records::Environment;
@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The folder that LibTorch was linked from; of a wheel's program, which finds it by its run path, a
-/// name without a place.
+/// The folder of linking; in a wheel, which uses its run path, a name without a place.
 const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
 
-/// The lock file that this binary was compiled with.
+/// The lock file of this binary.
 const CARGO_LOCK: &[u8] = include_bytes!("../../Cargo.lock");
 
-/// Variables that change which kernels this crate, LibTorch, MKL, oneDNN and OpenMP choose, and how
-/// many threads they use.
+/// They decide kernels and threads of this crate, LibTorch, MKL, oneDNN and OpenMP.
 pub const PINS: [&str; 10] = [
     "ATEN_CPU_CAPABILITY",
     "DAPO_INSTRUCTIONS",
@@ -29,8 +27,7 @@ pub const PINS: [&str; 10] = [
     "ONEDNN_MAX_CPU_ISA",
 ];
 
-/// The folder of the LibTorch that this process has loaded: the one of its run path, unless
-/// `LD_LIBRARY_PATH` names another.
+/// The loaded LibTorch is that of the run path, unless `LD_LIBRARY_PATH` names another.
 pub fn libtorch_folder() -> PathBuf {
     let maps = files::kernel_text(Path::new("/proc/self/maps")).unwrap_or_default();
     let loaded = maps.lines().find_map(|line| {
@@ -40,26 +37,23 @@ pub fn libtorch_folder() -> PathBuf {
     loaded.unwrap_or_else(|| PathBuf::from(LIBTORCH_LIB))
 }
 
-/// The present time in milliseconds since 1970-01-01 UTC, for `sessions.jsonl` and
-/// `timings.jsonl` alone: no number of a run may depend on it.
+/// Since 1970-01-01 UTC, only for `sessions.jsonl` and `timings.jsonl`: no number of a run may use it.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     since.as_millis() as u64
 }
 
-/// A recorded time as RFC 3339 in UTC, such as `2026-11-20T08:15:30.250Z`; `None` beyond the
-/// year 9999, which no clock has written.
+/// UTC, such as `2026-11-20T08:15:30.250Z`; `None` beyond the year 9999.
 pub fn rfc3339(milliseconds: u64) -> Option<String> {
     const LAST: u64 = 253_402_300_799_999;
     let time = UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST));
     (milliseconds <= LAST).then(|| humantime::format_rfc3339_millis(time).to_string())
 }
 
-/// Facts that change no bit of fast arithmetic; the others may.
+/// The other facts may change bits of fast arithmetic.
 pub const CHANGES_NO_BIT: [&str; 3] = ["git_dirty", "kernel", "memory"];
 
-/// CPU, memory, kernel, threads, LibTorch, toolchain's target, and the commit of the working
-/// folder's repository. A fact that cannot be found is left out.
+/// CPU, memory, kernel, threads, LibTorch, target, and the working folder's commit, where known.
 pub fn describe(threads: u64) -> Environment {
     let mut facts = BTreeMap::new();
     let mut put = |name: &str, value: Option<String>| {
@@ -89,7 +83,7 @@ pub fn describe(threads: u64) -> Environment {
     Environment { facts }
 }
 
-/// The version that LibTorch's archive states, or the Python package `torch`.
+/// Reads it from LibTorch's archive or the Python package `torch`.
 fn libtorch_version(lib: &Path) -> Option<String> {
     let of_package = || {
         let text = proc_text(&lib.join("../version.py"))?;

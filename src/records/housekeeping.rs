@@ -1,5 +1,5 @@
-//! What lies in a folder of runs, and what of it could be deleted. Looking changes nothing. A folder
-//! that is not recognisably a run is never a candidate, nor is a link or what it points to.
+//! Lists runs and files that could be deleted, and changes nothing. Unrecognised folders, links and
+//! their targets are never candidates.
 
 use crate::base::files::{self, FileKind};
 use crate::records::{Ending, RunFolder, run_folder::DAMAGED_CHECKPOINT};
@@ -7,11 +7,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How deep runs are looked for below the folder: `runs/NAME` and `runs/STUDY/NAME`.
+/// Search depth: `runs/NAME` and `runs/STUDY/NAME`.
 const DEPTH: u32 = 2;
 
-/// An unfinished run keeps at least so many checkpoints: if the last one is damaged, the run
-/// goes on from the one before.
+/// If the last checkpoint is damaged, the run resumes from the one before.
 const KEPT_WHILE_UNFINISHED: usize = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -21,7 +20,7 @@ pub enum HousekeepingState {
     Saturated,
     Stalled,
     Diverged,
-    /// It has no outcome, and no process works on it.
+    /// No outcome, and no process works on it.
     Unfinished,
     Running,
     Damaged,
@@ -41,7 +40,6 @@ impl HousekeepingState {
     }
 }
 
-/// One run of a folder of runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
     pub folder: PathBuf,
@@ -53,7 +51,7 @@ pub struct RunSummary {
     pub steps_done: u64,
     pub steps_planned: Option<u64>,
     pub size_bytes: u64,
-    /// The last evaluation of each set: avg@k in [0, 1].
+    /// Last evaluation of each set: avg@k in [0, 1].
     pub accuracy: BTreeMap<String, f64>,
 }
 
@@ -66,16 +64,16 @@ pub struct Candidate {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HousekeepingRules {
-    /// Newest checkpoints that each run keeps, at least 1.
+    /// Newest checkpoints of each run, at least 1.
     pub keep_last: usize,
     pub unfinished: bool,
 }
 
-/// Run folders below a folder, or the folder itself, sorted. A folder is a run when it holds a
-/// file `manifest.json` and a file `experiment.json`, which every run writes first.
+/// `root` or folders below it, sorted. A run has `manifest.json` and `experiment.json`, which are
+/// written first.
 pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::FileError> {
     let mut found = Vec::new();
-    // The folder that was named may be a link; what is below it may not.
+    // The named folder may be a link; folders below may not.
     files::list(root)?;
     collect(root, DEPTH, &mut found)?;
     Ok(found)
@@ -101,7 +99,6 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), 
     Ok(())
 }
 
-/// What a run folder says about itself. What cannot be read is part of the answer.
 pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
     let mut damage: Vec<String> = Vec::new();
     let mut note = |error: files::FileError| damage.push(error.to_string());
@@ -111,7 +108,7 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
     let outcome = if ended { run.outcome().map_err(&mut note).ok() } else { None };
     let metrics = present(run, "metrics.jsonl", run.metrics(), &mut note);
     let evaluations = present(run, "evaluations.jsonl", run.evaluations(), &mut note);
-    // A lock that is no file is suspicious: nothing of such a run is a candidate.
+    // A lock that is no file is suspicious: the run has no candidates.
     let locked = run.is_locked().map_err(&mut note).ok();
     let state = match outcome.map(|outcome| outcome.ending) {
         _ if locked == Some(true) => HousekeepingState::Running,
@@ -122,11 +119,10 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
         Some(Ending::Saturated) if damage.is_empty() => HousekeepingState::Saturated,
         Some(Ending::Stalled) if damage.is_empty() => HousekeepingState::Stalled,
         Some(Ending::Diverged) if damage.is_empty() => HousekeepingState::Diverged,
-        // A killed run may leave half a line at the end of a record.
+        // A killed run may have half a last line.
         None if !ended => HousekeepingState::Unfinished,
         _ => HousekeepingState::Damaged,
     };
-    // A later evaluation of a set replaces an earlier one.
     let accuracy = evaluations.into_iter().map(|record| (record.set, record.avg_at_k)).collect();
     Ok(RunSummary {
         folder: run.root().to_path_buf(),
@@ -158,11 +154,9 @@ fn present<T>(
     }
 }
 
-/// What could be deleted below a folder of runs, by run, with sizes and reasons.
-///
-/// These are leftovers of killed writes (`.partial…`), refused checkpoints, all but a run's newest
-/// checkpoints, and with [`HousekeepingRules::unfinished`] whole runs without an outcome. Nothing of a run that a
-/// process works on, nothing of a damaged run, no link and nothing behind one is a candidate.
+/// Lists, with sizes and reasons, leftovers of killed writes (`.partial…`), refused checkpoints,
+/// all but the newest checkpoints, and with [`HousekeepingRules::unfinished`] runs without an
+/// outcome. Runs that a process works on, damaged runs and links are never candidates.
 pub fn candidates(
     root: &Path,
     rules: HousekeepingRules,
@@ -189,7 +183,7 @@ fn candidate(path: PathBuf, reason: String) -> Result<Candidate, files::FileErro
     Ok(Candidate { path, size_bytes, reason })
 }
 
-/// Why an entry of a run folder is of no use.
+/// The reason why the entry is of no use.
 fn leftover(name: &str) -> Option<&'static str> {
     match name {
         _ if files::is_partial(name) => Some("left by a write that was killed"),
@@ -250,7 +244,7 @@ fn old_checkpoints(
     Ok(())
 }
 
-/// A size for a reader: `13 kB`, `1.2 GB`.
+/// `13 kB`, `1.2 GB`.
 pub fn readable(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "kB", "MB", "GB"] {

@@ -1,7 +1,5 @@
-//! What is kept: the run folder, its ledger and its tables.
-//!
-//! In: values of a run. Out: files, and the same values read from them again; files of strangers within
-//! limits. Never: a judgement about what is read.
+//! Run folders, ledgers and tables: written from values of a run and read again, files of strangers
+//! within limits. Nothing here judges what is read.
 
 pub mod counters;
 pub mod ending;

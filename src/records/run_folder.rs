@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Everything that a run of this or an earlier version writes directly in its folder.
+/// Names of this and earlier versions.
 pub const LAYOUT: [&str; 22] = [
     "experiment.json",
     "tags.json",
@@ -56,56 +56,53 @@ pub const LAYOUT: [&str; 22] = [
     "statement.json",
 ];
 
-/// Set → problem → what its file calls it. Only problems with tags.
+/// Set → problem → tags; only problems with tags.
 pub type Tags = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
-/// How the name of a checkpoint that was refused begins; its step follows.
+/// The step follows.
 pub const DAMAGED_CHECKPOINT: &str = "damaged-step-";
 
-/// One line of `metrics.jsonl`. Names are `stage/name`; a value that does not exist in a
-/// step (the mean of nothing) is left out.
+/// A line of `metrics.jsonl`; without the mean of nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepMetrics {
-    /// Rollout step, from 1.
     pub step: u64,
     pub counters: Counters,
     /// `stage/name` → value.
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// One line of `timings.jsonl`: a rollout step, or an evaluation or checkpoint after it.
+/// A line of `timings.jsonl`: a rollout step, or an evaluation or checkpoint after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepTimings {
-    /// Rollout step, from 1.
     pub step: u64,
-    /// `phase` → wall-clock seconds.
+    /// Wall clock, by phase.
     pub seconds: BTreeMap<String, f64>,
-    /// When it ended: milliseconds since 1970-01-01 UTC. Older runs did not record it.
+    /// Milliseconds since 1970-01-01 UTC; missing in older runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
 
-/// One line of `evaluations.jsonl`: a set evaluated at a step.
+/// A line of `evaluations.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvaluationRecord {
-    /// The clocks when it was evaluated; all 0 for the base policy.
+    /// All 0 for the base policy.
     pub counters: Counters,
     /// `dev`, `mini-aime`, `mini-aime-plus`, or a file's stem.
     pub set: String,
-    /// n: problems.
+    /// n
     pub problems: u64,
-    /// k: samples for each problem.
+    /// k
     pub samples: u64,
-    /// Mean accuracy over problems and samples, in [0, 1].
+    /// In [0, 1], over problems and samples.
     pub avg_at_k: f64,
-    /// Standard error for "this checkpoint on these problems" (sampling noise only).
+    /// "This checkpoint on these problems": sampling noise only.
     pub standard_error_fixed_problems: f64,
-    /// Standard error for "another draw of problems" (clustered by problem).
+    /// "Another draw of problems": clustered by problem.
     pub standard_error_new_problems: f64,
-    /// Unbiased pass@k for k = 1, 2, 4, … up to `samples`.
+    /// Unbiased, for k = 1, 2, 4, … up to `samples`.
     pub pass_at_k: BTreeMap<u64, f64>,
     /// Share of problems whose most frequent answer is correct.
     pub cons_at_k: f64,
@@ -114,16 +111,16 @@ pub struct EvaluationRecord {
     pub outcomes_sha256: String,
 }
 
-/// The level of f32 in the native engine: the same bits on any machine, with any threads and generation
-/// batch, for one cut of the mini-batches into passes.
+/// f32 in the native engine: the same bits on any machine, with any threads and generation batch,
+/// for one cut of mini-batches into passes.
 pub const EXACT_F32: &str = "exact-f32";
 
-/// Whether repetitions at this level have the same bits on any machine.
+/// Repetitions have the same bits on any machine.
 pub fn is_portable(level: &str) -> bool {
     level == "exact" || level == EXACT_F32
 }
 
-/// `manifest.json`: what this run is. Nothing in it depends on time or place.
+/// `manifest.json`: the run's identity, independent of time and place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -133,39 +130,39 @@ pub struct Manifest {
     pub seed: u64,
     /// SHA-256 over arm, seed, inputs and (under `fast` arithmetic) execution.
     pub run_key: String,
-    /// How exactly a repetition agrees: `exact`; [`EXACT_F32`] for `fast` arithmetic in the native engine;
-    /// `exact-here` where LibTorch computes it on the processor, `approximate` on a card, `imported` where
-    /// another trainer ran.
+    /// Agreement of repetitions: `exact`; [`EXACT_F32`] for `fast` arithmetic in the native engine;
+    /// `exact-here` for LibTorch on the processor, `approximate` on a card, `imported` for another
+    /// trainer.
     pub exactness: String,
     /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
     pub inputs: BTreeMap<String, String>,
 }
 
-/// `environment.json`: facts about the machine, for the reader.
+/// `environment.json`: facts for readers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// `name` → value, such as `cpu`, `threads`, `libtorch`, `git_commit`.
+    /// Such as `cpu`, `threads`, `libtorch`, `git_commit`.
     pub facts: BTreeMap<String, String>,
 }
 
-/// One line of `sessions.jsonl`: a process that began or resumed the run.
+/// A line of `sessions.jsonl`: a process that began or resumed the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Session {
-    /// Rollout step of the checkpoint that it went on from; 0 for the base policy.
+    /// Of the resumed checkpoint; 0 for the base policy.
     pub from_step: u64,
-    /// Facts that differ from `environment.json`: name → the first session's and this one's.
+    /// Differing facts: name → the first session's and this one's.
     pub changed: BTreeMap<String, [String; 2]>,
-    /// When it began: milliseconds since 1970-01-01 UTC. Older runs did not record it.
+    /// Milliseconds since 1970-01-01 UTC; missing in older runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_ms: Option<u64>,
-    /// When it ended; absent when the process was killed.
+    /// Missing when the process was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
 
-/// Methods that read a record file of a run folder.
+/// They read record files.
 macro_rules! records {
     ($($name:ident: $read:ident($file:literal) -> $record:ty;)*) => {
         $(pub fn $name(&self) -> Result<$record, files::FileError> {
@@ -180,7 +177,6 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// A run folder at `root`, which need not exist yet.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -189,13 +185,11 @@ impl RunFolder {
         &self.root
     }
 
-    /// A file or folder by its name in the layout.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// As [`RunFolder::path`], of a name that a record of the folder gave, or of a file to be
-    /// read: a folder may come from somebody else.
+    /// As [`RunFolder::path`], for names from records: the folder may come from somebody else.
     ///
     /// # Errors
     /// A name that leaves the folder, and one that is a link or leads through one.
@@ -203,7 +197,7 @@ impl RunFolder {
         foreign::inside(&self.root, name)
     }
 
-    /// The outcomes of a set that a record names, after a step.
+    /// The names come from a record.
     pub fn recorded_outcomes(&self, set: &str, step: u64) -> Result<PathBuf, files::FileError> {
         self.inside(set)?;
         self.inside(&format!("evaluations/{set}-step-{step:06}.parquet"))
@@ -229,17 +223,16 @@ impl RunFolder {
         self.root.join(format!("evaluations/{set}-step-{step:06}.parquet"))
     }
 
-    /// Takes hold of the run; `None` when another process works on it.
+    /// `None` when another process works on the run.
     pub fn lock(&self) -> Result<Option<files::Lock>, files::FileError> {
         files::lock(&self.path("run.lock"))
     }
 
-    /// Whether another process works on the run.
     pub fn is_locked(&self) -> Result<bool, files::FileError> {
         files::is_locked(&self.path("run.lock"))
     }
 
-    /// Rollout steps of the checkpoints that are there, ascending.
+    /// Ascending.
     pub fn checkpoint_steps(&self) -> Result<Vec<u64>, files::FileError> {
         let path = self.path("checkpoints");
         if !path.is_dir() {
@@ -249,8 +242,8 @@ impl RunFolder {
         Ok(files::list(&path)?.iter().filter_map(step).collect())
     }
 
-    /// SHA-256 of everything that the same run writes with the same bits, by its path under the
-    /// folder: metrics, ledger, evaluations, rollouts and checkpoints.
+    /// SHA-256, by path, of files that the same run writes with the same bits: metrics, ledger,
+    /// evaluations, rollouts and checkpoints.
     pub fn digests(&self) -> Result<BTreeMap<String, String>, files::FileError> {
         let mut names =
             ["metrics.jsonl", "ledger.jsonl", "evaluations.jsonl"].map(String::from).to_vec();

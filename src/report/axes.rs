@@ -1,12 +1,10 @@
-//! What all pictures are made of: lines, paths, texts, markers and axes as inline SVG. Colours come
-//! from the page's style sheet by class, so that light and dark are one picture; nothing refers to
-//! anything outside the file.
+//! Lines, paths, texts, markers and axes as inline SVG. Colours come from the style sheet by class,
+//! so that light and dark are one picture; nothing refers to anything outside the file.
 
 use crate::report::text;
 use std::fmt::{Display, Write};
 
-/// Colours, dashes and markers of the style sheet; 9, 5 and 7 have no common factor, so lines that
-/// share a colour never share the rest.
+/// 9, 5 and 7 have no common factor, so lines that share a colour differ in dashes and marker.
 const COLOURS: usize = 9;
 const DASHES: usize = 5;
 pub const SHAPES: usize = 7;
@@ -16,7 +14,7 @@ pub type PlotPoint = (f64, f64);
 pub struct Svg(String);
 
 impl Svg {
-    /// A picture with a description for readers who cannot see it.
+    /// The description is for readers who cannot see the picture.
     pub fn new(class: &str, (width, height): PlotPoint, description: &str) -> Self {
         let description = escape(description);
         Self(format!(
@@ -24,7 +22,7 @@ impl Svg {
         ))
     }
 
-    /// A picture inside a sentence that says the same.
+    /// Hidden from screen readers: the sentence around it says the same.
     pub fn hidden(class: &str, (width, height): PlotPoint) -> Self {
         Self(format!(
             "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" aria-hidden=\"true\">"
@@ -35,7 +33,6 @@ impl Svg {
         self.path(class, &format!("M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}"));
     }
 
-    /// Nothing where the path is empty.
     pub fn path(&mut self, class: &str, path: &str) {
         if !path.is_empty() {
             let _ = write!(self.0, "<path class=\"{class}\" d=\"{path}\"/>");
@@ -58,7 +55,6 @@ impl Svg {
         let _ = write!(self.0, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
     }
 
-    /// A text whose beginning is a name.
     pub fn named(&mut self, class: &str, (x, y): PlotPoint, name: &str, rest: &str) {
         let (name, rest) = (escape(name), escape(rest));
         let _ = write!(
@@ -67,7 +63,6 @@ impl Svg {
         );
     }
 
-    /// A marker with the style's shape and colour.
     pub fn marker(&mut self, style: usize, (x, y): PlotPoint) {
         let shape = match style % SHAPES {
             0 => "m-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
@@ -98,8 +93,7 @@ pub fn path(points: impl IntoIterator<Item = PlotPoint>) -> String {
     path
 }
 
-/// Round numbers that cover `low` to `high` in about `count` steps of 1, 2, 2.5 or 5 times a power of
-/// ten.
+/// Round numbers over `low` to `high`: about `count` steps of 1, 2, 2.5 or 5 times a power of ten.
 pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let rough = (high - low) / count as f64;
     let power = 10f64.powf(rough.log10().floor());
@@ -113,7 +107,7 @@ pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     (first..=last).map(|index| index as f64 * step).collect()
 }
 
-/// A tick's value: enough digits for a step of 0.0025, without trailing zeros.
+/// Enough digits for a step of 0.0025, without trailing zeros.
 pub fn tick_label(value: f64) -> String {
     let size = value.abs();
     let text = match size {
@@ -125,7 +119,7 @@ pub fn tick_label(value: f64) -> String {
     if value < 0.0 { format!("−{text}") } else { text }
 }
 
-/// Where the y of a curve begins and ends: at 0 where that is near, and never at one number.
+/// Ends of a curve's y axis: at 0 where that is near, and never both at one number.
 pub fn span(low: f64, high: f64) -> (f64, f64) {
     let low = if low >= 0.0 && low < 0.4 * high { 0.0 } else { low };
     if high - low > 1e-12 * high.abs().max(1e-300) {
@@ -135,7 +129,7 @@ pub fn span(low: f64, high: f64) -> (f64, f64) {
     (if high > 0.0 { 0.0 } else { low - room }, high + room)
 }
 
-/// Text inside SVG, which the template does not escape.
+/// The template does not escape text inside SVG.
 pub fn escape(text: &str) -> String {
     let escapes = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&#39;")];
     escapes.into_iter().fold(text.to_owned(), |text, (mark, shown)| text.replace(mark, shown))

@@ -1,4 +1,4 @@
-//! Claims, and what a study says of them, as sections.
+//! Claims and a study's verdicts on them, as sections.
 
 use crate::report::page::{Block, Section, Table, TableCell};
 use crate::report::{text, words};
@@ -26,13 +26,11 @@ pub fn counts(judged: &Judged) -> Vec<(ClaimVerdict, usize)> {
         .into()
 }
 
-/// `3 supported, 1 contradicted, …`: the verdicts that occur.
 pub fn headline(judged: &Judged) -> String {
     let occurring = counts(judged).into_iter().filter(|(_, count)| *count > 0);
     text::joined(occurring.map(|(verdict, count)| format!("{count} {}", verdict.words())), ", ")
 }
 
-/// The claims, and how each would be tested.
 pub fn listed(claims: &Claims) -> Vec<Section> {
     claims.claims.iter().map(asked).collect()
 }
@@ -77,7 +75,6 @@ fn question(test: &Test) -> String {
     }
 }
 
-/// One row a claim.
 pub fn table(judged: &Judged) -> Vec<Section> {
     let cell = |claim: &ClaimResult, part: &PartResult| {
         let evidence = words::evidence(part);
@@ -125,7 +122,6 @@ fn notes(judged: &Judged) -> Block {
     Block::List(judged.remarks.iter().map(|it| text::visible(&words::remark(it))).collect())
 }
 
-/// A verdict and its evidence for each claim, and the remarks that hold for all.
 pub fn judged(judged: &Judged) -> Vec<Section> {
     let mut sections = Vec::new();
     if !judged.claims.is_empty() {

@@ -3,7 +3,7 @@
 use crate::records::{Ending, NotFinite, Outcome};
 use crate::report::text;
 
-/// What happened, in a sentence without its full stop.
+/// Without a full stop.
 pub fn sentence(outcome: &Outcome) -> String {
     let step = outcome.step();
     match outcome.ending {

@@ -1,5 +1,5 @@
-//! The pictures of a page. Every line has dashes and a marker of its own, so that none is told by
-//! colour alone. Labels stand above their rows: the pictures stay readable on a phone.
+//! The pictures of a page. No line is told by colour alone: each has its own dashes and marker.
+//! Labels stand above their rows, so that pictures stay readable on a phone.
 
 use crate::report::axes::{self, PlotPoint, Svg, classes, path, tick_label, ticks};
 use crate::report::page::{
@@ -9,23 +9,20 @@ use crate::report::text;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Width of every picture but outcomes, in its own units.
+/// Every picture but outcomes has it, in its own units.
 pub const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 270.0;
-/// Room for the labels of y.
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 24.0;
-/// Room for the labels of x.
 const BOTTOM: f64 = 38.0;
-/// Room for labels in a low or small panel, whose title names unit and clock.
+/// A low or small panel's title names unit and clock.
 const LOW_BOTTOM: f64 = 20.0;
 const LOW_LEFT: f64 = 34.0;
 
-/// A rectangle of the canvas: left, top, right, bottom.
+/// Left, top, right, bottom.
 type Area = [f64; 4];
 
-/// Size of curves, and where in it they are drawn.
 fn extent(size: PanelSize) -> (PlotPoint, Area) {
     let (wide, tall) = match size {
         PanelSize::Whole => (WIDTH, HEIGHT),
@@ -41,10 +38,8 @@ fn extent(size: PanelSize) -> (PlotPoint, Area) {
 
 const MARKERS: usize = 6;
 const SHADES: usize = 8;
-/// Height of a row of an arm.
 const ROW: f64 = 36.0;
 
-/// A panel as SVG, with a description for readers who cannot see it.
 pub fn panel(panel: &Panel, description: &str) -> String {
     match panel {
         Panel::Curves(curves) => self::curves(curves, description),
@@ -67,7 +62,6 @@ pub fn nothing(height: f64, description: &str, word: &str) -> String {
     svg.end()
 }
 
-/// A sample of a style, for the legend.
 pub fn key(style: &usize) -> String {
     let mut svg = Svg::hidden("key", (40.0, 12.0));
     svg.path(&format!("line {}", classes(*style)), "M1 6H39");
@@ -75,7 +69,6 @@ pub fn key(style: &usize) -> String {
     svg.end()
 }
 
-/// A curve the height of a line of text.
 pub fn spark(points: &[PlotPoint]) -> String {
     let (x_low, x_high) = text::range(points.iter().map(|point| point.0));
     let (y_low, y_high) = text::range(points.iter().map(|point| point.1));
@@ -102,7 +95,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Around everything; `None` where there is nothing, or what is not finite.
+    /// `None` without finite values.
     fn around(curves: &Curves) -> Option<Self> {
         let points = || {
             curves.lines.iter().flat_map(|line| {
@@ -175,7 +168,6 @@ impl Frame {
         }
     }
 
-    /// The band and the runs, below every centre.
     fn around_line(&self, svg: &mut Svg, line: &CurveLine) {
         let classes = classes(line.style);
         if line.band.len() > 1 && !line.ghost {
@@ -183,7 +175,7 @@ impl Frame {
             let lower = line.band.iter().rev().map(|(x, low, _)| self.at((*x, *low)));
             svg.path(&format!("band {classes}"), &(path(upper.chain(lower)) + "z"));
         }
-        // A single run is its own centre.
+        // One run is its own centre.
         for run in line.runs.iter().filter(|_| line.runs.len() > 1) {
             let points = run.points.iter().map(|point| self.at(*point));
             svg.path(&format!("run {classes}"), &path(points));
@@ -201,7 +193,7 @@ impl Frame {
             &path(points.iter().copied()),
         );
         let count = MARKERS.min(points.len());
-        // Lines of several arms carry their markers at different places.
+        // Arms have their markers at different places.
         for index in 0..count {
             let shift =
                 if index + 1 < MARKERS { 0.02 * (line.style % axes::SHAPES) as f64 } else { 0.0 };
@@ -222,7 +214,6 @@ fn curves(curves: &Curves, description: &str) -> String {
     svg.end()
 }
 
-/// A value with its interval and its runs in each row.
 fn intervals(intervals: &Intervals, description: &str) -> String {
     let height = 8.0 + ROW * intervals.rows.len() as f64 + BOTTOM;
     let zero = intervals.around_zero.then_some(0.0);
@@ -276,7 +267,7 @@ fn interval_row(svg: &mut Svg, row: &IntervalRow, top: f64, at: &dyn Fn(f64) -> 
     }
 }
 
-/// At most so many characters: rows have one line.
+/// Rows have one line.
 fn shortened(label: &str, most: usize) -> String {
     if label.chars().count() <= most {
         return label.to_owned();
@@ -284,8 +275,7 @@ fn shortened(label: &str, most: usize) -> String {
     label.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// The shade of a share: 0 is nothing, the last is everything; only exact ends have the ends'
-/// shades.
+/// Only exact 0 and 1 have the shades of the ends.
 fn shade(share: f64) -> usize {
     match share {
         share if share <= 0.0 => 0,
@@ -294,7 +284,6 @@ fn shade(share: f64) -> usize {
     }
 }
 
-/// A row of shades for each arm.
 fn heat(heat: &Heat, description: &str) -> String {
     let height = 8.0 + ROW * heat.rows.len() as f64 + 22.0;
     if heat.rows.is_empty() || heat.order.is_empty() {
@@ -318,8 +307,7 @@ fn heat(heat: &Heat, description: &str) -> String {
     svg.end()
 }
 
-/// Rectangles by class, each at its upper left corner: one path a class, so that a thousand
-/// problems stay a small file.
+/// One path a class, so that a thousand problems stay a small file.
 fn cells(svg: &mut Svg, cells: impl Iterator<Item = (String, PlotPoint)>, (wide, tall): PlotPoint) {
     let mut paths: BTreeMap<String, String> = BTreeMap::new();
     for (class, (x, y)) in cells {
@@ -329,7 +317,6 @@ fn cells(svg: &mut Svg, cells: impl Iterator<Item = (String, PlotPoint)>, (wide,
     paths.iter().for_each(|(class, path)| svg.path(class, path));
 }
 
-/// The shades from nothing to everything, for the legend.
 pub fn shades() -> String {
     let mut svg = Svg::hidden("shades", (16.0 * SHADES as f64, 12.0));
     for shade in 0..SHADES {
@@ -338,7 +325,6 @@ pub fn shades() -> String {
     svg.end()
 }
 
-/// Bars from zero.
 fn changes(changes: &Changes, description: &str) -> String {
     const TALL: f64 = 150.0;
     if changes.differences.is_empty() {
@@ -368,7 +354,6 @@ fn changes(changes: &Changes, description: &str) -> String {
     svg.end()
 }
 
-/// What a mark means, and its class.
 const MARKS: [(char, &str, &str); 4] = [
     ('C', "correct", "correct"),
     ('W', "wrong", "wrong"),
@@ -376,7 +361,6 @@ const MARKS: [(char, &str, &str); 4] = [
     ('N', "no-answer", "no answer found"),
 ];
 
-/// One cell a sample, one row a problem, the policies side by side.
 fn outcomes(outcomes: &PageOutcomes, description: &str) -> String {
     const ALL: f64 = 960.0;
     const NAMES: f64 = 132.0;
@@ -399,7 +383,7 @@ fn outcomes(outcomes: &PageOutcomes, description: &str) -> String {
         let rows: Vec<&str> =
             outcomes.rows.iter().map(|(_, marks)| marks[policy].as_str()).collect();
         let columns = rows.iter().map(|marks| marks.len()).max().unwrap_or(0).max(1) as f64;
-        // At least a hair between cells; cells stay cells with few samples.
+        // A small gap between cells; they stay square with few samples.
         let pitch = ((width - SHARE - 16.0) / columns).min(24.0);
         let class = |mark| MARKS.iter().find(|it| it.0 == mark).map_or("wrong", |it| it.1);
         let drawn = rows.iter().enumerate().flat_map(|(row, marks)| {

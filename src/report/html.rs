@@ -1,5 +1,5 @@
-//! One self-contained HTML file: its style and pictures are inside, it runs no script and loads
-//! nothing. askama escapes every value; only the SVG of `figures` is inserted as it is.
+//! One self-contained HTML file: it runs no script and loads nothing. askama escapes every value
+//! except the SVG of `figures`.
 
 use crate::report::figures;
 use crate::report::page::{Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};

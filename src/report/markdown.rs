@@ -1,19 +1,15 @@
-//! The report as Markdown, for terminals and code review: the same page as the HTML, with each
-//! figure as its caption and its table of numbers. Foreign text is neutralised: no HTML, no
-//! links, no markup.
+//! The HTML's page as Markdown, for terminals and code review; each figure is its caption and
+//! table. Foreign text is neutralised: no HTML, no links, no markup.
 
 use crate::report::page::{Block, Look, Page, Section, Table};
 use std::fmt::{self, Write};
 
-/// The whole page.
 pub fn render(page: &Page) -> String {
     let mut out = String::new();
     let _ = render_page(&mut out, page);
-    // Blocks end with an empty line; a file ends with one line end.
     format!("{}\n", out.trim_end())
 }
 
-/// Some sections of one, without a title above them.
 pub fn sections(sections: &[Section]) -> String {
     let mut out = String::new();
     let _ = sections.iter().try_for_each(|section| render_section(&mut out, section));
@@ -91,15 +87,15 @@ fn table(out: &mut String, grid: &Table) -> fmt::Result {
     writeln!(out)
 }
 
-/// A code block whose fence is longer than any run of backticks inside it.
+/// The fence is longer than any run of backticks inside.
 fn fenced(content: &str) -> String {
     let longest = content.split(|character| character != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence}text\n{content}\n{fence}\n")
 }
 
-/// Text that Markdown shows as it is. What cannot act is left alone, for the source's reader:
-/// underscores inside words, brackets around numbers, backslashes before letters.
+/// Harmless characters stay, for readers of the source: underscores inside words, brackets around
+/// numbers, backslashes before letters.
 fn escape(text: &str) -> String {
     let characters: Vec<char> = text.chars().collect();
     let mut escaped = String::with_capacity(text.len());

@@ -1,7 +1,5 @@
-//! What a reader sees: reports of a run and of a study, exports.
-//!
-//! In: run folders, cells, analyses. Out: HTML, Markdown, JSON, other tools' formats. Never: a number that
-//! no record has, a policy or a trainer.
+//! Reports of runs and studies, and exports, from run folders, cells and analyses. They show no
+//! number that no record has, and use no policy or trainer.
 
 pub mod error;
 pub mod text;

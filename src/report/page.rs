@@ -1,17 +1,15 @@
-//! What a report says, as sections of text, tables and figures. HTML, Markdown and a study's JSON are
-//! renderings of this one structure: every number in it is rounded once, where the structure is
-//! built, and stands beside the value that it was rounded from.
+//! A report as sections of text, tables and figures; HTML, Markdown and a study's JSON are made
+//! from it. Every number is rounded once, here, and keeps the value that it was rounded from.
 
 use crate::report::text;
 use serde::Serialize;
 
-/// A whole report, ready to be rendered.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Page {
     /// `run` or `study`.
     #[serde(skip)]
     pub kind: &'static str,
-    /// Of a study its question.
+    /// A study has its question here.
     pub title: String,
     /// Identity in one line.
     pub subtitle: String,
@@ -22,16 +20,14 @@ pub struct Page {
     /// How a run ended; empty for a study.
     #[serde(skip)]
     pub status: String,
-    /// What a reader must know before anything else: missing runs, failed checks, warnings.
+    /// A reader needs these first: missing runs, failed checks, warnings.
     pub alerts: Vec<String>,
-    /// The few numbers that a reader looks for first.
     pub tiles: Vec<Tile>,
-    /// In the order that a reviewer reads.
+    /// In a reviewer's order.
     pub sections: Vec<Section>,
-    /// Whether more is to come: a browser reads the page again every half minute.
+    /// A browser then loads the page again every half minute.
     #[serde(skip)]
     pub unfinished: bool,
-    /// Another file of the report, and what it holds.
     #[serde(skip)]
     pub beside: Option<(&'static str, &'static str)>,
 }
@@ -40,7 +36,6 @@ pub struct Page {
 pub struct Tile {
     pub label: String,
     pub value: String,
-    /// Its interval or size.
     pub note: String,
 }
 
@@ -56,10 +51,8 @@ impl Tile {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Section {
-    /// Anchor.
     pub id: String,
     pub title: String,
-    /// Its name in the list of chapters.
     #[serde(skip)]
     pub name: String,
     pub blocks: Vec<Block>,
@@ -79,12 +72,11 @@ pub enum Block {
     /// Sentences, one a line.
     List(Vec<String>),
     Table(Table),
-    /// A table that opens on demand, under its caption.
+    /// Opens on demand, under its caption.
     Folded(Table),
     Figure(Figure),
-    /// Lines to copy, or foreign text as it was.
+    /// Lines to copy, or foreign text.
     Code(String),
-    /// Blocks that open on demand, under a summary.
     More(String, Vec<Block>),
 }
 
@@ -100,16 +92,14 @@ impl Block {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
-    /// What it shows, in a sentence.
     pub caption: String,
     pub columns: Vec<Column>,
-    /// Rows of as many cells; the first cell names the row.
+    /// The first cell of a row names it.
     pub rows: Vec<Vec<TableCell>>,
 }
 
 impl Table {
-    /// Columns are named in one line, as in Markdown: `arm | runs #`, where `#` sets numbers to the
-    /// right.
+    /// Columns in one line, as in Markdown: `arm | runs #`; `#` aligns to the right.
     pub fn new(
         caption: impl Into<String>,
         columns: &str,
@@ -125,7 +115,6 @@ impl Table {
     }
 }
 
-/// A column's header, with the unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Column {
     pub name: String,
@@ -134,20 +123,19 @@ pub struct Column {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct TableCell {
-    /// What it says, with foreign text made visible.
+    /// Foreign text is made visible.
     pub text: String,
-    /// The values that the text was rounded from, in their own unit; shares in [0, 1].
+    /// Unrounded values, in their own unit; shares in [0, 1].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<f64>,
     #[serde(skip_serializing_if = "Look::is_plain")]
     pub look: Look,
-    /// A curve in place of the text, where pictures can be shown.
+    /// Replaces the text where pictures can be shown.
     #[serde(skip)]
     pub spark: Vec<(f64, f64)>,
 }
 
 impl TableCell {
-    /// A rounded number with the values that it came from.
     pub fn value(text: impl Into<String>, values: impl Into<Vec<f64>>) -> Self {
         Self { text: text.into(), values: values.into(), ..Self::default() }
     }
@@ -156,17 +144,17 @@ impl TableCell {
         Self::value(text::grouped(count as u64), [count as f64])
     }
 
-    /// A value as `show` writes it; a dash where there is none.
+    /// A dash for `None`.
     pub fn shown(value: Option<f64>, show: impl Fn(f64) -> String) -> Self {
         value.map_or_else(|| Self::missing("–"), |value| Self::value(show(value), [value]))
     }
 
-    /// What stands where there is nothing, and why.
+    /// Why there is no value.
     pub fn missing(why: impl Into<String>) -> Self {
         Self::from(why).looking(Look::Quiet)
     }
 
-    /// `yes` or `no` of what speaks for or against.
+    /// `yes` speaks for a claim, `no` against it.
     pub fn verdict(holds: bool, [yes, no]: [&str; 2]) -> Self {
         let (word, look) = if holds { (yes, Look::Good) } else { (no, Look::Bad) };
         Self::from(word).looking(look)
@@ -190,23 +178,21 @@ macro_rules! row {
 }
 pub(crate) use row;
 
-/// How a cell looks. Nothing is said by the look alone.
+/// Text must say everything that a style says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Look {
     #[default]
     Plain,
-    /// What a reader looks for.
     Strong,
-    /// Less important.
     Quiet,
     /// Digests, keys, files.
     Code,
-    /// A word that speaks for the claim.
+    /// It speaks for the claim.
     Good,
-    /// A word that speaks against it.
+    /// It speaks against the claim.
     Bad,
-    /// A word that leaves it open.
+    /// Undecided.
     Open,
 }
 
@@ -225,7 +211,6 @@ impl Look {
     }
 }
 
-/// A figure: panels with one legend, and the numbers that it shows as a table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
     /// Anchor, unique on the page.
@@ -233,17 +218,16 @@ pub struct Figure {
     pub title: String,
     /// What to see, computed from the values.
     pub caption: String,
-    /// Names of the lines, in the order of their styles; empty where panels name their own lines.
+    /// In the order of styles; empty where panels name their own lines.
     pub legend: Vec<LegendEntry>,
-    /// Side by side.
     pub panels: Vec<Panel>,
-    /// The same numbers to read; Markdown shows this in place of the panels.
+    /// Markdown shows this in place of the panels.
     pub numbers: Table,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LegendEntry {
-    /// Which of the styles (colour, dashes and marker together).
+    /// Colour, dashes and marker together.
     pub style: usize,
     pub label: String,
 }
@@ -270,13 +254,10 @@ impl Panel {
     }
 }
 
-/// Curves over a clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Curves {
     pub title: String,
-    /// Name of x.
     pub x: String,
-    /// Unit of y.
     pub unit: String,
     /// Whether this is the paper's own curve.
     pub published: bool,
@@ -285,7 +266,6 @@ pub struct Curves {
     pub doubling: bool,
     #[serde(skip)]
     pub size: PanelSize,
-    /// In the order of the legend.
     pub lines: Vec<CurveLine>,
 }
 
@@ -293,25 +273,22 @@ pub struct Curves {
 pub enum PanelSize {
     #[default]
     Whole,
-    /// Half as high.
     Low,
-    /// One of many beside each other.
     Small,
 }
 
-/// One arm's, or one published, curve.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct CurveLine {
     pub label: String,
     pub style: usize,
-    /// The mean over the runs, or the published line: (x, y).
+    /// Mean over the runs, or the published line: (x, y).
     pub centre: Vec<(f64, f64)>,
     /// (x, low, high) around the centre; empty where there is none.
     pub band: Vec<(f64, f64, f64)>,
     /// Every run: seed and its points. The cells hold them.
     #[serde(skip)]
     pub runs: Vec<RunLine>,
-    /// For orientation alone: grey and thin.
+    /// Only for orientation: grey and thin.
     #[serde(skip)]
     pub ghost: bool,
 }
@@ -319,70 +296,62 @@ pub struct CurveLine {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunLine {
     pub seed: u64,
-    /// (x, y).
     pub points: Vec<(f64, f64)>,
 }
 
-/// Rows with a value, its interval and the single runs.
+/// Values with intervals and single runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Intervals {
     pub title: String,
-    /// Name of x with its unit.
     pub x: String,
-    /// Whether 0 is drawn as the line of no difference.
+    /// 0 is the line of no difference.
     pub around_zero: bool,
-    /// From top to bottom.
     pub rows: Vec<IntervalRow>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IntervalRow {
     pub label: String,
-    /// What it is compared with, of a difference.
     pub against: Option<String>,
     pub style: usize,
-    /// The mean; `None` where there is no run.
+    /// The mean; `None` without runs.
     pub centre: Option<f64>,
     pub interval: Option<(f64, f64)>,
-    /// The paper's value in its place.
+    /// The paper's value.
     pub published: Option<f64>,
     pub runs: Vec<f64>,
-    /// At the row's end.
     pub note: String,
 }
 
-/// Shares of correct answers: a row for each arm, a column for each problem.
+/// A row for each arm, a column for each problem.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Heat {
-    /// Name of the columns.
     pub columns: String,
-    /// Problems' places in the evaluated set, in the order of the columns.
+    /// Places in the evaluated set, in the order of the columns.
     pub order: Vec<usize>,
-    /// From top to bottom.
     pub rows: Vec<HeatRow>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeatRow {
     pub label: String,
-    /// Share in [0, 1] for each column; `None` where nothing was evaluated.
+    /// In [0, 1]; `None` where nothing was evaluated.
     pub shares: Vec<Option<f64>>,
 }
 
-/// Paired differences by problem, from the largest gain to the largest loss.
+/// From the largest gain to the largest loss.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Changes {
-    /// Which arm against which.
     pub title: String,
     /// Differences of shares, falling.
     pub differences: Vec<f64>,
 }
 
-/// Every sample of every problem, the policies side by side.
+/// Every sample of every problem.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PageOutcomes {
     pub policies: Vec<&'static str>,
-    /// A problem, and one text of marks a policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
+    /// Problem, and marks of each policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
     pub rows: Vec<(String, Vec<String>)>,
 }
 

@@ -1,37 +1,32 @@
-//! The paper's results and the re-runs, beside which ours stand.
+//! The paper's results and re-runs beside ours.
 
 use crate::experiment::PaperRow;
 use crate::report::page::{Block, CurveLine, Curves, Look, Panel, Table, TableCell, row};
 use crate::report::text;
 use crate::study::paper;
 
-/// A re-run of the authors → the row of Table 1 with the same techniques, or the nearest one
-/// (the remark of the re-runs says which is only near).
+/// A re-run of the authors → the nearest row of Table 1 (the remark of the re-runs says which differ).
 const RERUNS: [(&str, &str); 3] = [
     ("DAPO", "+ Dynamic Sampling (DAPO)"),
     ("DAPO without Dynamic Sampling", "+ Token-level Loss"),
     ("DAPO without Token-level Loss and Dynamic Sampling", "+ Soft Overlong Punishment"),
 ];
 
-/// What Table 1 cannot be used for.
 pub const NO_SPREAD: &str = "The size of a step of the paper\u{2019}s Table 1 cannot be tested against it: each row is one \
      run without spread, and the authors\u{2019} own later runs differ from it by as much as a step.";
 
-/// What the embedded benchmark cannot say.
 pub const EMBEDDED: &str = "arithmetic for models of at most about a million parameters, so that no \
                             score stands against one of the paper";
 
-/// A published value that an arm stands beside.
 pub struct Published {
     /// Percent.
     pub value: f64,
-    /// Against the row above, where the row adds a technique to it.
+    /// Against the row above, if it adds one technique.
     pub step: Option<f64>,
-    /// The authors' own re-run, percent.
+    /// The authors' own, percent.
     pub rerun: Option<f64>,
 }
 
-/// What was published for a row; `None` for a row that no table has.
 pub fn beside(paper: &PaperRow) -> Option<Published> {
     let rows = &paper::table_1().rows;
     let place = rows.iter().position(|row| row.label == paper.row)?;
@@ -74,12 +69,11 @@ fn published(table: &paper::PublishedTable) -> Table {
     Table::new(caption, &format!("row | {} # | against the row above #", table.unit), rows)
 }
 
-/// The paper's curves of a figure, in a panel with axes of its own; `None` for a figure that was not
-/// digitised.
+/// `None` for a figure that was not digitised.
 pub fn curves(name: &str) -> Option<Panel> {
     let found = paper::figure(name);
     let first = found.first()?;
-    // Fig. 1 has three statistics of one run; only avg@32 is what we plot.
+    // Fig. 1 has three statistics of one run; we plot avg@32.
     let shown = if name == "1" { 1 } else { found.len() };
     let line = |(style, curve): (usize, &&paper::PublishedCurve)| {
         let scale = if curve.y_unit == "share" { 100.0 } else { 1.0 };
@@ -97,7 +91,7 @@ pub fn curves(name: &str) -> Option<Panel> {
     }))
 }
 
-/// What our scores and the paper's have in common, and what not. For the page, once.
+/// What our scores and the paper's have in common.
 pub fn comparability(embedded: bool) -> &'static str {
     if embedded {
         "No score here can be set against a score of the paper: ours are shares of \

@@ -1,29 +1,29 @@
-//! What is drawn over the course of a training: of a run and of a study, beside the paper.
+//! Quantities that reports draw over training, beside the paper's curves.
 
 use std::sync::LazyLock;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantity {
     pub id: &'static str,
-    /// Whether studies draw it: `*` after the id.
+    /// `*` after the id.
     pub in_studies: bool,
-    /// Which of a run's figures it is in: `paper`, `own`, `effects`; `none`.
+    /// Figure of a run's report: `paper`, `own`, `effects`; `none`.
     pub place: &'static str,
     pub title: &'static str,
     pub unit: &'static str,
-    /// Metrics of `metrics.jsonl`, each with its name in a run's legend.
+    /// Each with its name in a run's legend.
     pub metrics: Vec<(&'static str, &'static str)>,
-    /// The paper's figures of it.
+    /// The paper's figures.
     pub paper: Vec<&'static str>,
-    /// What a reader must know before comparing.
+    /// A reader needs it before comparing.
     pub remark: &'static str,
-    /// The same of a run, which draws every metric.
+    /// The remark of a run, which draws every metric.
     pub run_remark: &'static str,
 }
 
 impl Quantity {
-    /// The metric over all rollouts of a step, which records of format 1 do not have, and the
-    /// batch's; of a quantity that has no such two, its first one.
+    /// The metric of all rollouts of a step (missing in format 1), and that of the batch; a
+    /// quantity without these two has its first metric.
     pub fn scopes(&self) -> (Option<&'static str>, &'static str) {
         match self.metrics[..] {
             [(all, _), (batch, "batch")] => (Some(all), batch),
@@ -76,7 +76,6 @@ static QUANTITIES: LazyLock<Vec<Quantity>> = LazyLock::new(|| {
     TABLE.lines().map(quantity).collect()
 });
 
-/// All of them, in the order of a study's figures.
 pub fn all() -> &'static [Quantity] {
     &QUANTITIES
 }

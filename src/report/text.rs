@@ -1,6 +1,5 @@
-//! Numbers and foreign text as a reader sees them. Rounding: shares to 0.1 percentage
-//! points, standard errors to two digits. Everything that a model, a data set or a machine
-//! wrote passes through [`visible()`] before it enters a report.
+//! Numbers and foreign text for readers. Shares are rounded to 0.1 percentage points, standard
+//! errors to two digits. Text of a model, data set or machine must pass through [`visible()`].
 
 use crate::base::visible;
 use crate::statistics::Uncertainty;
@@ -11,8 +10,7 @@ pub fn visible(text: &str) -> String {
     visible::visible(text)
 }
 
-/// As [`visible()`], over several lines, each line end marked `⏎`, and at most about `limit`
-/// characters: the beginning, and the end, where an answer stands.
+/// Line ends become `⏎`; keeps about `limit` characters of the beginning, and the end, where answers are.
 pub fn excerpt(text: &str, limit: usize) -> String {
     let total = text.chars().count();
     let shown = |part: &str| joined(part.split('\n').map(visible), "⏎\n");
@@ -31,25 +29,25 @@ pub fn excerpt(text: &str, limit: usize) -> String {
     )
 }
 
-/// A share as percent: `71.2 %`.
+/// `71.2 %`.
 pub fn percent(share: f64) -> String {
     format!("{} %", points(share))
 }
 
-/// A share in percentage points without a unit: `71.2`.
+/// `71.2`: percentage points without a unit.
 pub fn points(share: f64) -> String {
     let value = share * 100.0;
     // No "-0.0".
     if value.abs() < 0.05 { "0.0".to_owned() } else { format!("{value:.1}") }
 }
 
-/// A difference of shares: `+58.9`.
+/// `+58.9`, in percentage points.
 pub fn signed_points(share: f64) -> String {
     let text = points(share);
     if share * 100.0 >= 0.05 { format!("+{text}") } else { text.replace('-', "−") }
 }
 
-/// A standard error of a share in percentage points, two digits: `1.3`, `0.84`, `12`.
+/// In percentage points, two digits: `1.3`, `0.84`, `12`.
 pub fn standard_error(share: f64) -> String {
     let value = share * 100.0;
     if value == 0.0 || !value.is_finite() {
@@ -59,12 +57,12 @@ pub fn standard_error(share: f64) -> String {
     format!("{value:.*}", decimals as usize)
 }
 
-/// An interval of shares in percentage points: `[69.0, 73.4]`.
+/// In percentage points: `[69.0, 73.4]`.
 pub fn interval(low: f64, high: f64) -> String {
     format!("[{}, {}]", points(low), points(high)).replace('-', "−")
 }
 
-/// As [`uncertainty()`], for the cell of a table, without the reason.
+/// As [`uncertainty()`], without the reason.
 pub fn interval_or_none(of: &Uncertainty) -> String {
     of.interval.map_or("none".to_owned(), |it| interval(it.low, it.high))
 }
@@ -78,7 +76,7 @@ pub fn uncertainty(of: &Uncertainty) -> String {
     }
 }
 
-/// A quantity of unknown size with about four digits: `0.01250`, `12.50`, `4,700`.
+/// About four digits: `0.01250`, `12.50`, `4,700`.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     let text = if value == 0.0 {
@@ -95,12 +93,12 @@ pub fn number(value: f64) -> String {
     text.replace('-', "−")
 }
 
-/// A number with its sign and a fixed number of decimals: `+1.50`, `−0.5`.
+/// `+1.50`, `−0.5`.
 pub fn signed(value: f64, decimals: usize) -> String {
     format!("{value:+.decimals$}").replace('-', "−")
 }
 
-/// A count with thousands separated: `12,345`.
+/// `12,345`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -127,17 +125,14 @@ pub fn listed(names: &[String]) -> String {
     }
 }
 
-/// The items with `between` between them.
 pub fn joined<T: ToString>(items: impl IntoIterator<Item = T>, between: &str) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(between)
 }
 
-/// With an end.
 pub fn sentence(text: &str) -> String {
     if text.ends_with(['.', '?', '!']) { text.to_owned() } else { format!("{text}.") }
 }
 
-/// A sentence of a fragment.
 pub fn capital(text: &str) -> String {
     let mut characters = text.chars();
     let first = characters.next().into_iter().flat_map(char::to_uppercase);
@@ -145,7 +140,7 @@ pub fn capital(text: &str) -> String {
     if sentence.is_empty() { sentence } else { sentence + "." }
 }
 
-/// Wall-clock time: `8.2 s`, `4 min 05 s`, `2 h 07 min`.
+/// `8.2 s`, `4 min 05 s`, `2 h 07 min`.
 pub fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
         return format!("{seconds:.1} s");
@@ -157,12 +152,11 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// The first twelve digits of a digest.
 pub fn short_digest(digest: &str) -> String {
     visible(&digest.chars().take(12).collect::<String>())
 }
 
-/// A curve in block characters, resampled at `width` evenly spaced x; empty without points.
+/// Block characters at `width` evenly spaced x; empty without points.
 pub fn sparkline(points: &[(f64, f64)], width: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
@@ -184,7 +178,7 @@ pub fn sparkline(points: &[(f64, f64)], width: usize) -> String {
     line
 }
 
-/// The least and the greatest value; (∞, −∞) of nothing.
+/// Minimum and maximum; (∞, −∞) of nothing.
 pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
         (low.min(value), high.max(value))

@@ -1,5 +1,4 @@
-//! Facts of a study in words: remarks, reasons, evidence and what is needed. Every sentence about them is
-//! here, and nothing reads one.
+//! Facts of a study as sentences. Nothing else makes them, and nothing reads them.
 
 use crate::statistics::Interval;
 use crate::study::claims::published::number as measure;
@@ -91,7 +90,6 @@ fn absence(absence: &Absence) -> String {
     }
 }
 
-/// What decided the word of a comparison, or what is missing.
 pub fn why(reason: &Why) -> String {
     match reason {
         Why::Absent { absence: missing } => absence(missing),
@@ -135,7 +133,7 @@ pub fn why(reason: &Why) -> String {
     }
 }
 
-/// The evidence of a claim's part in one phrase; empty where there is none.
+/// One phrase; may be empty.
 pub fn evidence(part: &PartResult) -> String {
     let of_comparison = part.comparison.as_ref().map(comparison);
     let of_level = part.level.as_ref().map(level);
@@ -143,7 +141,6 @@ pub fn evidence(part: &PartResult) -> String {
     of_comparison.or(of_level).or(of_runs).unwrap_or_default()
 }
 
-/// What decided a part's verdict.
 pub fn part_why(part: &PartResult) -> String {
     let bound = part.level.as_ref().map(|it| it.bound);
     let bound = bound.or(part.across_runs.as_ref().map(|it| it.bound)).unwrap_or_default();
@@ -174,7 +171,6 @@ pub fn part_why(part: &PartResult) -> String {
     }
 }
 
-/// What decided a claim's verdict.
 pub fn claim_why(claim: &ClaimResult) -> String {
     if let Some(reason) = &claim.not_testable {
         return reason.clone();

@@ -1,5 +1,4 @@
-//! Everything that a study says, in one value. Reports and `dapo report --claims` print from it and compute
-//! nothing themselves.
+//! Everything that a study says, in one value: reports and `dapo report --claims` only print it.
 
 use crate::experiment::Grid;
 use crate::statistics::between;
@@ -18,7 +17,6 @@ pub struct Analysis {
     pub grids: Vec<GridSummary>,
     pub families: Vec<FamilyResult>,
     pub excluded: Vec<Excluded>,
-    /// `None` without an arm of two scored runs.
     pub spread: Option<Spread>,
     pub remarks: Vec<Remark>,
 }
@@ -26,18 +24,17 @@ pub struct Analysis {
 /// σ between training runs of the primary score, registered and observed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spread {
-    /// The pilot's σ; `None` when none was declared.
+    /// The pilot's σ.
     pub registered: Option<f64>,
     /// Pooled over the arms.
     pub observed: f64,
-    /// The arm and its standard deviation.
+    /// Arm and standard deviation.
     pub smallest: (String, f64),
     pub largest: (String, f64),
-    /// Arms with at least two scored runs, each counted once.
     pub arms: u64,
     pub runs: u64,
-    /// The true difference between two arms of so many runs that a single comparison finds with the
-    /// declared power at α, from the registered σ.
+    /// The true difference that a single comparison of two arms with so many runs finds with the
+    /// declared power at α.
     pub registered_effect: Option<f64>,
     /// The same from the observed σ.
     pub observed_effect: Option<f64>,
@@ -48,9 +45,8 @@ pub struct GridSummary {
     pub name: String,
     pub question: String,
     pub arms: Vec<ArmSummary>,
-    /// Each arm against the one that its row is compared with, on the primary set at the last
-    /// evaluation, in the grid's order. A declared comparison keeps its result; the others are
-    /// adjusted among themselves and exploratory.
+    /// On the primary set at the last evaluation, in the grid's order. Comparisons that were not
+    /// declared are adjusted among themselves and exploratory.
     pub differences: Vec<Comparison>,
     /// Empty without a declared level.
     pub times: Vec<ArmTimes>,
@@ -89,7 +85,6 @@ impl Analysis {
     }
 }
 
-/// An arm that several grids share counts once.
 fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
     let mut seen = BTreeSet::new();
     let all = grids.iter().flat_map(|grid| &grid.arms);

@@ -1,5 +1,4 @@
-//! The results of each arm: every seed's score, their mean with its interval over training runs,
-//! and how the runs ended.
+//! Results of each arm: scores by seed, their mean with an interval over runs, and the runs' endings.
 
 use crate::experiment::{Grid, PaperRow};
 use crate::statistics::{Interval, between, estimators};
@@ -11,14 +10,12 @@ pub struct ArmSummary {
     pub id: String,
     pub label: String,
     pub arm_sha256: String,
-    /// `<grid>/<arm>`.
     pub compared_with: Option<String>,
     pub paper: Option<PaperRow>,
     /// avg@k on the primary set at the last evaluation, by seed.
     pub seeds: Vec<SeedScore>,
     pub score: Option<Mean>,
-    /// On the primary set where the grid's runs evaluated it during training, else on the curve
-    /// set.
+    /// On the primary set where it was evaluated during training, else on the curve set.
     pub at_equal_rollouts: Option<EqualRollouts>,
     /// Mean over the runs: the spread that the score would have if training were deterministic.
     pub decoding_standard_error: Option<f64>,
@@ -26,8 +23,7 @@ pub struct ArmSummary {
     pub problems_standard_error: Option<f64>,
     /// Mean of the base policy's avg@k on the primary set, where the runs evaluated it.
     pub base_score: Option<f64>,
-    /// Seeds of runs that count and never evaluated the primary set, for example because they
-    /// diverged. The score leaves them out, which favours the arm; a report must say so.
+    /// The score leaves out these seeds of runs that count, which favours the arm: a report must say so.
     pub without_score: Vec<u64>,
     pub missing_seeds: Vec<u64>,
     pub saturated: u64,
@@ -47,14 +43,12 @@ pub struct SeedScore {
     pub cons_at_k: f64,
     /// Unbiased pass@k with k the number of samples.
     pub pass_at_k: f64,
-    /// k.
     pub samples: u64,
     pub decoding_standard_error: f64,
     pub problems_standard_error: f64,
     pub response_tokens_mean: f64,
     pub updates: u64,
     pub generated_rollouts: u64,
-    /// Response tokens of these, where they are recorded.
     pub generated_tokens: Option<u64>,
     /// Outside every comparison.
     pub wall_seconds: f64,
@@ -64,9 +58,8 @@ pub struct SeedScore {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
     pub mean: f64,
-    /// Sample standard deviation over runs; `None` for one run.
     pub standard_deviation: Option<f64>,
-    /// t interval over training runs; `None` for fewer than [`between::FEWEST_RUNS`].
+    /// t interval; `None` for fewer than [`between::FEWEST_RUNS`] runs.
     pub interval: Option<Interval>,
     pub runs: u64,
 }
@@ -80,9 +73,8 @@ pub struct EqualRollouts {
     pub score: Option<Mean>,
 }
 
-/// The common reading of a clock of some runs: the smallest total of a run that did all
-/// its rollout steps, or the smallest total where none did. A run that ended earlier keeps its last
-/// score.
+/// The smallest total of a run that did all its rollout steps, or of any run where none did. A run
+/// that ended earlier keeps its last score.
 pub fn common_budget(cells: &[&Cell], clock: Clock) -> Option<u64> {
     let totals = |finished: bool| {
         let counted = cells.iter().filter(|cell| !finished || cell.ending == CellEnding::Finished);
@@ -150,7 +142,7 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
     grid.arms.iter().zip(&ids).map(summary).collect()
 }
 
-/// Reports that were written before runs could be called stalled have no such number.
+/// Older reports have no number of stalled runs.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }

@@ -1,5 +1,4 @@
-//! A study: grids, the cells of their arms, and what was declared beforehand. Reports and claims
-//! about several runs are computed from `grids/` and `cells/` alone.
+//! A study: grids, the cells of their arms, and the declaration. Reports and claims read only these:
 //!
 //! ```text
 //! runs/ablate/
@@ -8,8 +7,7 @@
 //!   study.json          the declaration; optional
 //! ```
 //!
-//! An arm is named `<grid>/<arm>`. A cell belongs to every arm that has its hash, in any grid.
-//! Nothing depends on the order in which files are found.
+//! A cell belongs to every arm (`<grid>/<arm>`) that has its hash. The order of files has no effect.
 
 use crate::base::files;
 use crate::experiment::{Arm, Data, Grid};
@@ -19,7 +17,7 @@ use crate::study::{
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Grids of this project in the order of reports; others follow by name.
+/// In the order of reports; other grids follow by name.
 const ORDER: [&str; 6] =
     ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
 
@@ -29,7 +27,7 @@ pub struct Study {
     pub grids: Vec<Grid>,
     /// By file name.
     pub cells: Vec<Cell>,
-    /// `<grid>/<arm>` → its cells that count, as indices of `cells`, by seed.
+    /// `<grid>/<arm>` → cells that count, as indices of `cells`, by seed.
     members: BTreeMap<String, Vec<usize>>,
     pub excluded: Vec<Excluded>,
 }
@@ -68,13 +66,12 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
     Ok(study)
 }
 
-/// Whether a folder looks like a study.
 pub fn has_grids(folder: &Path) -> bool {
     let names = files::list(&folder.join("grids")).unwrap_or_default();
     names.iter().any(|name| name.ends_with(".json"))
 }
 
-/// The resolved grids of a study folder, by file name; none without a folder `grids`.
+/// By file name; none without a folder `grids`.
 pub fn grids(folder: &Path) -> Result<Vec<Grid>, StudyError> {
     let folder = files::foreign::inside(folder, "grids")?;
     let mut grids = Vec::new();
@@ -93,7 +90,7 @@ pub fn grids(folder: &Path) -> Result<Vec<Grid>, StudyError> {
     Ok(grids)
 }
 
-/// Requires all grids of an undeclared study to name the same sets: a score table has one set.
+/// Grids of an undeclared study must name the same sets: a score table has one set.
 pub fn one_pair_of_sets(grids: &[Grid]) -> Result<(), String> {
     let of = |grid: &Grid| (grid.sets().primary().to_string(), grid.sets().curve().to_string());
     let Some(first) = grids.first() else { return Ok(()) };
@@ -111,8 +108,7 @@ pub fn one_pair_of_sets(grids: &[Grid]) -> Result<(), String> {
 }
 
 impl Study {
-    /// Sorts cells into the arms of grids. Without a declaration the sets are those of the first
-    /// grid; [`load`] refuses grids that name others.
+    /// Without a declaration the sets are those of the first grid; [`load`] refuses other sets.
     pub fn new(
         mut grids: Vec<Grid>,
         mut cells: Vec<Cell>,
@@ -135,7 +131,6 @@ impl Study {
         Self { declaration, grids, cells, members, excluded }
     }
 
-    /// Which of the two remarks on base policies holds.
     pub fn bases(&self) -> Remark {
         let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
         let own = arms.all(|arm| arm.experiment.has_base_of_seed());
@@ -152,7 +147,6 @@ impl Study {
         self.grids.iter().find(|it| it.name == grid)?.arm(arm)
     }
 
-    /// Of an arm, or of the arms of a pool.
     pub fn cells_of(&self, id: &str) -> Vec<&Cell> {
         if let Some(pool) = self.declaration.pool(id) {
             return pool.arms.iter().flat_map(|arm| self.cells_of(arm)).collect();
@@ -169,7 +163,6 @@ impl Study {
         expected.iter().copied().filter(|seed| !found.contains(seed)).collect()
     }
 
-    /// Why an arm has no value: it is not in the study, or none of its cells counts.
     pub fn absence(&self, id: &str) -> Option<Absence> {
         if let Some(pool) = self.declaration.pool(id) {
             return pool.arms.iter().find_map(|arm| self.absence(arm));

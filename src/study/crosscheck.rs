@@ -1,23 +1,21 @@
-//! Checks records against each other. A record may be consistent and still be a copy of another
-//! one, or have scores that the common base policy does not have. What is found here does not
-//! count, and its reason names the broken rule.
+//! Checks records against each other: a consistent record may still be a copy, or have scores that the
+//! common base policy does not have. Such records do not count; the reason names the broken rule.
 //!
 //! - No two runs have the same ledger head: all records that share one are excluded.
-//! - No two runs of different seeds have the same outcomes in all evaluations of trained policies:
-//!   all records that do are excluded, because a copy cannot be told from its original. Problems
-//!   that were solved in all samples or in none carry no information; the others must make the
-//!   coincidence less probable than e^−[`INFORMATION`], with each problem's own accuracy as its
-//!   chance.
-//! - Nor are they copies with some outcomes changed: the agreement of trained policies on a set must be less surprising than 45 nats ([`near_copy`]), and at most half of the gradient
-//!   norms may be equal. An honest pair is excluded with a probability below e^−45.
-//! - Scores at rollout step 0 are of the one base policy, so they differ between seeds only by the
-//!   sampling of responses. [`same_policy`] tests each evaluation against those of the other seeds.
-//!   The most extreme one is excluded while its p lies below [`IMPLAUSIBLE`]; of two seeds both
-//!   are. An honest cell is excluded with a probability below 10⁻⁶ in any study of up to a thousand
-//!   seeds and sets.
-//! - Evaluations at rollout step 0 are equal bit for bit in cells of one seed, base policy and set:
-//!   their draws have the same keys. Under fast arithmetic that holds of cells of the same machine
-//!   and build. Those that differ from a majority are excluded; without a majority all are.
+//! - No two runs of different seeds have the same outcomes in all evaluations of trained policies: all
+//!   such records are excluded, because a copy cannot be told from its original. Problems solved in all
+//!   samples or in none carry no information; the coincidence of the others must be less probable
+//!   than e^−[`INFORMATION`], with each problem's own accuracy as its chance.
+//! - Copies with some outcomes changed are excluded too: the agreement of trained policies on a set must
+//!   be less surprising than 45 nats ([`near_copy`]), which an honest pair exceeds with a probability
+//!   below e^−45, and at most half of the gradient norms may be equal.
+//! - Scores at rollout step 0 are of one base policy, so seeds differ only by the sampling of responses.
+//!   [`same_policy`] tests each evaluation against the other seeds. The most extreme one is excluded
+//!   while its p is below [`IMPLAUSIBLE`]; of two seeds both are. An honest cell is excluded with a
+//!   probability below 10⁻⁶ in any study of up to a thousand seeds and sets.
+//! - Evaluations at rollout step 0 are equal bit for bit in cells of one seed, base policy and set
+//!   (under fast arithmetic: also of one machine and build), because their draws have the same keys.
+//!   Those that differ from a majority are excluded; without a majority all are.
 
 use crate::base::files;
 use crate::numerics::Numerics;
@@ -30,22 +28,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// In nats; equal outcomes of different seeds are an accident with probability 10⁻¹³ at most.
 pub const INFORMATION: f64 = 30.0;
 
-/// Of a set, from the first evaluation of a trained policy on: there are many pairs.
+/// From the first evaluation of a trained policy on. The limit bounds the work: there are many pairs.
 const MOST_OUTCOMES: usize = 4096;
 
-/// In nats: among 50 million pairs of independent runs one has as much agreement with a probability
-/// of 10⁻¹².
+/// In nats: 50 million pairs of independent runs contain such an agreement with probability 10⁻¹².
 const COPY: f64 = 45.0;
 
 pub const IMPLAUSIBLE: f64 = 1e-9;
 
 const GRADIENT_NORM: &str = "optimizer/gradient_norm_mean";
 
-/// Fewer equal norms may be an accident of the digits that records keep.
+/// Fewer equal norms may be an accident of rounding in records.
 const LEAST_NORMS: usize = 5;
 
-/// Index of a cell → why it cannot count. `candidates` are indices of the cells that would count
-/// otherwise.
+/// Index of a cell → why it cannot count. `candidates` are the cells that would count otherwise.
 pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize, String> {
     let mut found = CrosscheckFound { cells, reasons: BTreeMap::new() };
     let all: Vec<usize> = candidates.iter().copied().collect();
@@ -60,7 +56,6 @@ pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize,
     found.reasons
 }
 
-/// Evaluations of one base policy on one set, each with the index of its cell.
 type Bases<'a> = Vec<(usize, &'a CellEvaluation)>;
 
 struct CrosscheckFound<'a> {
@@ -122,7 +117,6 @@ impl<'a> CrosscheckFound<'a> {
         }
     }
 
-    /// Excludes records of different seeds that have the same gradient norm in most steps.
     fn copied_gradients(&mut self, all: &[usize]) {
         let norms = |index: usize| {
             let values = self.cells[index].metric(GRADIENT_NORM).unwrap_or_default();
@@ -148,7 +142,6 @@ impl<'a> CrosscheckFound<'a> {
         self.exclude_pairs(&copies, "most of its gradient norms are also those of");
     }
 
-    /// Excludes records of different seeds whose trained policies agree as only copies do.
     fn nearly_copied_outcomes(&mut self, all: &[usize]) {
         let mut groups: BTreeMap<_, Vec<(usize, Vec<bool>)>> = BTreeMap::new();
         for index in self.left(all) {
@@ -193,8 +186,6 @@ impl<'a> CrosscheckFound<'a> {
         }
     }
 
-    /// The evaluations that are not excluded, by what determines the distribution of their
-    /// outcomes.
     fn base_evaluations(&self, all: &[usize]) -> BTreeMap<String, Bases<'a>> {
         let mut groups: BTreeMap<String, Bases> = BTreeMap::new();
         for index in self.left(all) {
@@ -210,7 +201,6 @@ impl<'a> CrosscheckFound<'a> {
         bases.iter().filter(|(index, _)| !self.reasons.contains_key(index)).copied().collect()
     }
 
-    /// Excludes what sampling noise between seeds cannot explain, the most extreme first.
     fn implausible(&mut self, bases: &Bases<'a>) {
         loop {
             let left = self.remaining(bases);
@@ -258,7 +248,6 @@ impl<'a> CrosscheckFound<'a> {
         scores.iter().sum::<f64>() / scores.len().max(1) as f64
     }
 
-    /// Excludes evaluations that differ among cells of one seed where the same bits must come out.
     fn unequal(&mut self, bases: &Bases<'a>) {
         let mut seeds: BTreeMap<(u64, String), BTreeMap<String, Vec<usize>>> = BTreeMap::new();
         for (index, evaluation) in self.remaining(bases) {
@@ -272,7 +261,7 @@ impl<'a> CrosscheckFound<'a> {
                 }
                 _ => continue,
             };
-            // The table's digest depends on who wrote the table.
+            // Different programs write the same table with different digests.
             let bare = CellEvaluation { outcomes_sha256: String::new(), ..evaluation.clone() };
             let of_seed = seeds.entry((self.seed(index), machine)).or_default();
             of_seed.entry(files::canonical_json_line(&bare)).or_default().push(index);
@@ -302,9 +291,8 @@ impl<'a> CrosscheckFound<'a> {
     }
 }
 
-/// The largest p of an evaluation against the other seeds. The first of a seed's different
-/// evaluations stands for it; with two seeds each of the other's is tried, so that an honest one is
-/// not judged by a forged one.
+/// The largest p against the other seeds. Of a seed's different evaluations the first is used; with two
+/// seeds each one of the other seed is tried, so that a forged one does not exclude an honest one.
 fn least_extreme(
     seed: u64,
     counts: &[u64],
@@ -328,8 +316,7 @@ fn is_trained(evaluation: &CellEvaluation) -> bool {
     evaluation.counters.updates > 0
 }
 
-/// −log of the probability, in nats, that independent samples repeat these outcomes, at each
-/// problem's observed accuracy.
+/// −log probability, in nats, that independent samples repeat these outcomes.
 fn surprise(evaluation: &CellEvaluation) -> f64 {
     let samples = evaluation.samples as f64;
     let of = |count: f64| if count > 0.0 { -count * libm::log(count / samples) } else { 0.0 };

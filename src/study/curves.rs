@@ -4,7 +4,6 @@ use crate::statistics::{Interval, between};
 use crate::study::{Cell, Clock, Statistic, collection::Study};
 use serde::{Deserialize, Serialize};
 
-/// Points of a band over generated rollouts or tokens.
 const BAND_POINTS: usize = 41;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,7 +23,6 @@ pub enum Series {
 pub struct Curve {
     pub arm: String,
     pub clock: Clock,
-    /// A seed without the series is left out.
     pub seeds: Vec<SeedCurve>,
     /// Empty for fewer than 2 seeds.
     pub band: Vec<BandPoint>,
@@ -47,9 +45,8 @@ pub struct BandPoint {
     pub interval: Option<Interval>,
 }
 
-/// The curves of an arm. Over updates a band point takes the seeds that have a value at exactly
-/// that x. Over generated rollouts or tokens, where each seed has its own x values, values are interpolated
-/// linearly, from the largest first x of a seed to the smallest last one.
+/// Over updates a band point takes the seeds with a value at exactly that x. Over generated
+/// rollouts or tokens values are interpolated linearly on the x range that all seeds have.
 pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     let seeds: Vec<SeedCurve> = study
         .cells_of(arm)
@@ -66,7 +63,6 @@ pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     Curve { arm: arm.to_string(), clock, seeds, band }
 }
 
-/// Values that are not finite are left out.
 fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = match series {
         Series::Evaluation { set, statistic } => cell

@@ -1,5 +1,4 @@
-//! `experiments/study.toml`: what was decided before the first run of a study. Whatever it does not
-//! hold is reported as exploratory.
+//! `experiments/study.toml`: decisions before the first run. Everything else is exploratory.
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid};
@@ -12,11 +11,11 @@ use std::path::Path;
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
     pub question: String,
-    /// True if it was written before the first run. Otherwise every verdict is exploratory.
+    /// Written before the first run. Otherwise every verdict is exploratory.
     pub registered: bool,
     /// Empty: the seeds of each grid. Cells of other seeds do not count.
     pub seeds: Vec<u64>,
-    /// The benchmark was tuned on these seeds; their cells never count.
+    /// The benchmark was tuned on these seeds: their cells never count.
     pub tuning_seeds: Vec<u64>,
     pub level: f64,
     /// Error rate of each family (Holm).
@@ -24,49 +23,46 @@ pub struct Declaration {
     /// Power of the minimum detectable effect.
     pub power: f64,
     pub primary_set: String,
-    /// The set that is evaluated during training: curves, scores at equal generated rollouts.
+    /// Evaluated during training: curves, scores at equal generated rollouts.
     pub curve_set: String,
-    /// δ: two arms closer than this count as the same, a share of avg@k.
+    /// δ, a share of avg@k: two arms closer than this count as the same.
     pub margin: f64,
-    /// Runs of one seed are a block: they share what differs between seeds (a base policy, the order of
-    /// problems), and comparisons are of the differences within blocks.
+    /// Runs of one seed are a block: they share the base policy and the order of problems, and
+    /// comparisons use the differences within blocks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paired: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<Pool>,
-    /// `None`: no minimum detectable effect is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot: Option<Pilot>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_level: Option<Level>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out: Option<HeldOut>,
-    /// `<grid>/<arm>` → SHA-256 of the arm, as `dapo ablate --dry-run` prints them: runs of another
-    /// arm with the same name do not count. Empty: the names alone are declared.
+    /// `<grid>/<arm>` → SHA-256 of the arm, as `dapo ablate --dry-run` prints it: runs of another
+    /// arm with this name do not count. Empty: only names are declared.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arms: BTreeMap<String, String>,
     #[serde(default)]
     pub families: Vec<DeclaredFamily>,
 }
 
-/// Arms that a comparison takes together, as `pools/<id>`: of each block the mean over the arms. A main effect
-/// of a factorial design compares the arms with a technique to those without.
+/// A comparison takes these arms together, as `pools/<id>`: of each block the mean over the arms.
+/// Main effects of a factorial design need this.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
     pub id: String,
     pub label: String,
-    /// `<grid>/<arm>` each.
     pub arms: Vec<String>,
 }
 
-/// In place of a grid's name.
 const POOLS: &str = "pools";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pilot {
-    /// Standard deviation over training runs of the primary score, as a share.
+    /// Standard deviation of the primary score over runs, a share.
     pub sigma: f64,
     pub runs: u64,
     pub of: String,
@@ -80,7 +76,6 @@ pub struct Level {
     pub level: f64,
 }
 
-/// A variant that was written down before tuning and is run once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldOut {
@@ -94,8 +89,7 @@ pub struct DeclaredFamily {
     /// `primary`, `signatures`, `ladder`, …
     pub id: String,
     pub question: String,
-    /// Families of which each comparison must be shown before one of this family counts; otherwise its
-    /// comparisons are reported and show nothing.
+    /// These families must be shown entirely before a comparison of this family counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
     pub comparisons: Vec<Declared>,
@@ -110,7 +104,7 @@ pub struct Declared {
     /// `<grid>/<arm>`: the difference is arm − reference.
     pub reference: String,
     pub metric: Metric,
-    /// Which way the claim goes; every test is two-sided.
+    /// Direction of the claim; every test is two-sided.
     pub direction: Direction,
 }
 
@@ -137,7 +131,6 @@ impl Direction {
     }
 }
 
-/// Reads TOML, or the JSON copy in a study folder.
 pub fn load(path: &Path) -> Result<Declaration, StudyError> {
     let invalid = |reason: String| StudyError::Invalid { path: path.to_path_buf(), reason };
     let text = files::read_text_up_to(path, 1 << 20)?;
@@ -154,8 +147,7 @@ pub fn load(path: &Path) -> Result<Declaration, StudyError> {
 }
 
 impl Declaration {
-    /// The analysis without a declaration: each arm against the one that its grid compares it with,
-    /// on one set, with a family for each grid.
+    /// Without a declaration each grid is a family, and one set is used.
     pub fn undeclared(grids: &[Grid], primary_set: &str, curve_set: &str) -> Self {
         let family = |grid: &Grid| {
             let comparisons = rows(grid, primary_set);
@@ -188,18 +180,15 @@ impl Declaration {
         }
     }
 
-    /// SHA-256 of its canonical JSON; a report names it.
     pub fn sha256(&self) -> String {
         files::sha256(files::canonical_json_line(self).as_bytes())
     }
 
-    /// Why the arm of a grid is not the one that was declared.
     pub fn refuses(&self, id: &str, arm_sha256: &str) -> Option<String> {
         let declared = self.arms.get(id).filter(|declared| *declared != arm_sha256)?;
         Some(format!("`{id}` is the arm {arm_sha256}; the declaration names {declared}"))
     }
 
-    /// Every arm that is declared by its identity, compared, or in a pool.
     pub fn declared_arms(&self) -> BTreeSet<&str> {
         let compared = self.families.iter().flat_map(|family| &family.comparisons);
         let compared = compared.flat_map(|it| [&it.arm, &it.reference]);
@@ -208,7 +197,6 @@ impl Declaration {
         all.filter(|id| self.pool(id).is_none()).collect()
     }
 
-    /// The arms of `pools/<id>`; `None` for anything else.
     pub fn pool(&self, id: &str) -> Option<&Pool> {
         let pool = id.strip_prefix(POOLS)?.strip_prefix('/')?;
         self.pools.iter().find(|it| it.id == pool)
@@ -307,8 +295,7 @@ impl Declaration {
     }
 }
 
-/// Each arm of a grid against the one that it is compared with, by avg@k at the last evaluation of
-/// a set.
+/// Each arm against the one that its grid compares it with, by avg@k at the last evaluation.
 pub fn rows(grid: &Grid, set: &str) -> Vec<Declared> {
     let row = |arm: &Arm| {
         let id = |name: &str| format!("{}/{name}", grid.name);

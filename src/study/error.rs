@@ -24,12 +24,11 @@ pub enum StudyError {
     Arm { arm: String, source: Box<dyn Error + Send + Sync> },
     #[error("two grids are named {name}; their results would be one")]
     SameName { name: String },
-    /// Two grids would share a cell although they read different files.
+    /// The grids would share a cell although they read different files.
     #[error(
         "{first} and {second} are the same arm on other inputs; their grids cannot share a study"
     )]
     SharedArm { first: String, second: String },
-    /// The record of this arm and seed was made from other data or another base policy.
     #[error(
         "{}: this cell was made from other inputs ({what}); use another --out, or bring back the inputs", path.display()
     )]
@@ -42,13 +41,7 @@ pub enum StudyError {
         "{} and {} are not about the same problems: {only} only in the first of them; \
          --common-problems compares those that are in all", one.display(), other.display()
     )]
-    OtherProblems {
-        /// Has a problem that the other does not have.
-        one: PathBuf,
-        other: PathBuf,
-        /// The number of such problems, and one of them.
-        only: String,
-    },
+    OtherProblems { one: PathBuf, other: PathBuf, only: String },
 }
 
 impl StudyError {

@@ -1,5 +1,4 @@
-//! When each run reached the declared level, by updates and by generated rollouts. A run that never
-//! did is censored at its last evaluation, not dropped.
+//! When each run reached the level. A run that never did is censored at its last evaluation.
 
 use crate::experiment::Grid;
 use crate::statistics::{TimeToEvent, time_to_level};

@@ -12,11 +12,9 @@ pub struct Excluded {
     pub cell: String,
     /// `<grid>/<arm>`; `None`: it counts for no arm.
     pub arm: Option<String>,
-    /// `None` when the record could not be read.
     pub seed: Option<u64>,
     /// True if the run itself failed, which is an outcome.
     pub failed: bool,
-    /// For a reader; it is no fact of the study.
     #[serde(skip)]
     pub reason: String,
 }
@@ -47,13 +45,12 @@ pub fn expected_seeds<'a>(declaration: &'a Declaration, grid: &'a Grid) -> &'a [
     if declaration.seeds.is_empty() { &grid.seeds } else { &declaration.seeds }
 }
 
-/// What an arm declares to read, and the seed where each seed has a base policy of its own.
+/// What an arm reads, and the seed where each seed has its own base policy.
 type ArmReads = (String, Option<u64>);
 
 /// `<grid>/<arm>` → indices of its cells by seed.
 type Members = BTreeMap<String, Vec<usize>>;
 
-/// Sorts cells into arms. `cells` are in the order of their file names.
 pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Members, Vec<Excluded>) {
     let mut members = Members::new();
     let mut excluded = Vec::new();
@@ -104,7 +101,7 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
     (members, excluded)
 }
 
-/// The cells that would count for some arm if no other cell existed.
+/// Cells that would count if no other cell existed.
 fn candidates(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> BTreeSet<usize> {
     let counts = |cell: &Cell| {
         let mut of_arm = grids
@@ -115,7 +112,6 @@ fn candidates(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> BTre
     (0..cells.len()).filter(|index| counts(&cells[*index])).collect()
 }
 
-/// Why a cell of the right arm does not count by itself.
 fn unfit(declaration: &Declaration, grid: &Grid, cell: &Cell) -> Option<String> {
     if declaration.tuning_seeds.contains(&cell.seed) {
         return Some(format!("seed {} is a tuning seed", cell.seed));
@@ -127,7 +123,6 @@ fn unfit(declaration: &Declaration, grid: &Grid, cell: &Cell) -> Option<String> 
     (cell.ending == CellEnding::Failed).then(|| format!("the run failed: {}", cell.reason))
 }
 
-/// A record is not of the arm that its run's name says.
 fn misnamed(grids: &[Grid], cell: &Cell) -> Option<String> {
     let (grid, arm) = cell.name.split_once('.')?;
     let arm = grids.iter().find(|it| it.name == grid)?.arm(arm)?;
@@ -135,9 +130,8 @@ fn misnamed(grids: &[Grid], cell: &Cell) -> Option<String> {
         .then(|| format!("its run was of `{}`, which is another arm here", cell.name))
 }
 
-/// Why each candidate of a grid cannot stand beside the others. Arms that declare the same inputs
-/// must have read the same files, with the same harness; where each seed has a base policy of its own, those of a
-/// seed.
+/// Arms that declare the same inputs must have read the same files with the same harness; where
+/// each seed has its own base policy, this holds within a seed.
 fn strangers<'a>(
     candidates: &[(&'a Arm, usize)],
     cells: &[Cell],
@@ -171,7 +165,7 @@ fn facts(cell: &Cell) -> BTreeMap<String, String> {
     inputs.chain(problems).chain([harness]).collect()
 }
 
-/// Each fact's most frequent value; the smallest of equally frequent ones.
+/// Each fact's most frequent value; ties take the smallest.
 fn most_common(facts: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
     let mut counts: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for own in facts {
@@ -187,7 +181,7 @@ fn most_common(facts: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
     counts.into_iter().map(|(name, values)| (name.to_string(), most(values))).collect()
 }
 
-/// The first fact in which a cell differs. A set that it did not evaluate is no difference.
+/// A set that the cell did not evaluate is no difference.
 fn difference(common: &BTreeMap<String, String>, own: &BTreeMap<String, String>) -> Option<String> {
     let differing = own.iter().find(|(name, value)| common.get(*name) != Some(*value));
     differing.map(|(name, value)| {

@@ -4,8 +4,7 @@ use crate::statistics::{TimeToEvent, estimators};
 use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce, window};
 use serde::{Deserialize, Serialize};
 
-/// A number of one run. Windows are shares of the rollout steps that the run did, so that a run
-/// that ended early still has a beginning and an end.
+/// Windows are shares of the rollout steps that the run did, so that a short run has them too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Metric {
@@ -14,13 +13,12 @@ pub enum Metric {
         at: At,
         statistic: Statistic,
     },
-    /// Mean over the evaluations of trained policies in a part of what the compared runs have spent equally.
+    /// Mean over evaluations of trained policies up to the common reading of the clock.
     EvaluationMean {
         set: String,
         statistic: Statistic,
         clock: Clock,
-        /// A share of the common reading of the clock, in [0, 1): evaluations above it count, up to the common
-        /// reading.
+        /// In [0, 1): evaluations above this share of the common reading count.
         from_share: f64,
     },
     Metric {
@@ -29,20 +27,17 @@ pub enum Metric {
         window: MetricWindow,
         reduce: Reduce,
     },
-    /// Mean in a late window minus mean in an early one.
     Contrast {
         name: String,
         early: MetricWindow,
         late: MetricWindow,
     },
-    /// Pearson's correlation over the rollout steps of one run.
     Correlation {
         x: String,
         y: String,
         window: MetricWindow,
     },
-    /// The clock at the first evaluation whose avg@k is at least `level`. A run that never gets
-    /// there is censored at its last evaluation.
+    /// Time of the first evaluation with avg@k ≥ `level`; else censored at the last evaluation.
     TimeToLevel {
         set: String,
         /// avg@k in [0, 1].
@@ -54,17 +49,16 @@ pub enum Metric {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum At {
-    /// Wherever the run ended.
     Last,
-    /// The last evaluation at or below a common number of generated rollouts: the smallest total of
-    /// a run that did all its rollout steps. Nothing is interpolated.
+    /// The last evaluation at or below the smallest total of generated rollouts of a run that did
+    /// all its rollout steps. Nothing is interpolated.
     EqualRollouts,
-    /// Likewise of the response tokens that were generated for training.
+    /// The same, counted in generated response tokens.
     EqualTokens,
 }
 
 impl At {
-    /// What runs have spent equally; `None` where each run's end counts.
+    /// The resource that compared runs spend equally; `None` where each run's end counts.
     pub fn clock(self) -> Option<Clock> {
         match self {
             Self::Last => None,
@@ -112,7 +106,6 @@ impl Statistic {
 }
 
 impl Metric {
-    /// A window or level that no run could have, in words.
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Evaluation { set, .. } => set.is_empty().then(|| "`set` is empty".to_string()),
@@ -131,12 +124,10 @@ impl Metric {
         matches!(self.statistic(), Some(AvgAtK | ConsAtK | PassAtK))
     }
 
-    /// δ and the pilot's σ are declared for avg@k only.
     pub fn is_avg_at_k(&self) -> bool {
         self.statistic() == Some(Statistic::AvgAtK)
     }
 
-    /// Of evaluations.
     pub fn statistic(&self) -> Option<Statistic> {
         match self {
             Self::Evaluation { statistic, .. } | Self::EvaluationMean { statistic, .. } => {
@@ -180,7 +171,7 @@ impl Metric {
         }
     }
 
-    /// What runs have spent equally where the metric is read.
+    /// The clock on which compared runs are read at an equal value.
     pub fn equal_clock(&self) -> Option<Clock> {
         match self {
             Self::Evaluation { at, .. } => at.clock(),
@@ -189,9 +180,8 @@ impl Metric {
         }
     }
 
-    /// The metric's value of a run. A metric with an [`Self::equal_clock`] needs `budget`, the common
-    /// reading of that clock. A [`Metric::TimeToLevel`] is the clock's reading, censored or not: see
-    /// [`time_to_level`].
+    /// A metric with an [`Self::equal_clock`] needs `budget`, the common reading of that clock. A
+    /// time to a level may be censored: see [`time_to_level`].
     pub fn value(&self, cell: &Cell, budget: Option<u64>) -> Result<f64, NoValue> {
         let value = match self {
             Self::Evaluation { set, at, statistic } => {
@@ -251,13 +241,12 @@ impl Metric {
     }
 }
 
-/// Metric that is a mean over tokens of a rollout step → metric that counts those tokens.
+/// Mean over tokens of a rollout step → count of those tokens.
 const TOKENS: [(&str, &str); 1] =
     [("loss/up_clipped_probability_mean", "effect/clip_higher_clipped_above_tokens")];
 
 impl Metric {
-    /// The mean over a window's tokens, of a metric whose value weighs rollout steps equally;
-    /// `None` for any other metric, and where the tokens were not counted.
+    /// A window's mean that weighs tokens, not rollout steps, equally; `None` without token counts.
     pub fn token_weighted(&self, cell: &Cell) -> Option<f64> {
         let Self::Metric { name, window, reduce: Reduce::Mean } = self else { return None };
         let (_, count) = TOKENS.iter().find(|(mean, _)| mean == name)?;
@@ -284,15 +273,14 @@ fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, 
     cell.last_evaluation(set).ok_or_else(|| NoValue::NeverEvaluated { set: set.to_string() })
 }
 
-/// The last evaluation of a set at or below a reading of a clock. The base policy's
-/// evaluation does not stand for a trained one: a set that was evaluated only at both ends of a run
-/// has no value in between.
+/// The base policy's evaluation never replaces a trained one's: a set that was evaluated only at
+/// both ends of a run has no value in between.
 pub fn evaluation_within<'a>(
     cell: &'a Cell,
     set: &str,
     (clock, budget): (Clock, u64),
 ) -> Result<&'a CellEvaluation, NoValue> {
-    // What is not recorded would read as nothing spent.
+    // A missing number would count as nothing spent.
     total(cell, clock).ok_or(NoValue::ClockNotRecorded { clock })?;
     let is_within = |it: &&CellEvaluation| it.set == set && clock.at(cell, it) <= budget as f64;
     let set = set.to_string();
@@ -305,20 +293,17 @@ pub fn evaluation_within<'a>(
     Ok(last)
 }
 
-/// All rollouts that a run generated for training.
 pub fn generated_rollouts(cell: &Cell) -> u64 {
     let evaluated = cell.evaluations.iter().map(|evaluation| evaluation.generated_rollouts).max();
     evaluated.unwrap_or(0).max(summed(cell, "rollout/generated_rollouts").unwrap_or(0))
 }
 
-/// Their response tokens, where every step has recorded them.
 pub fn generated_tokens(cell: &Cell) -> Option<u64> {
     const NAME: &str = "rollout/generated_tokens";
     let is_whole = cell.metric(NAME)?.iter().all(Option::is_some);
     summed(cell, NAME).filter(|_| is_whole)
 }
 
-/// What a run has spent on a clock, where it is recorded.
 pub fn total(cell: &Cell, clock: Clock) -> Option<u64> {
     match clock {
         Clock::Updates => cell.counters.last().map(|counters| counters.updates),
@@ -327,7 +312,7 @@ pub fn total(cell: &Cell, clock: Clock) -> Option<u64> {
     }
 }
 
-/// The sum of a metric over all steps. A foreign record may hold any number.
+/// Records of others may hold any number.
 fn summed(cell: &Cell, name: &str) -> Option<u64> {
     let sum: f64 = cell.metric(name)?.iter().flatten().filter(|value| value.is_finite()).sum();
     Some(sum.clamp(0.0, 9e15) as u64)

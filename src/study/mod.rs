@@ -1,5 +1,4 @@
-//! Several runs: executing a grid, records of its cells, comparisons and claims. Only [`ablate`]
-//! and [`cell`] touch a policy or a trainer.
+//! Several runs: grids, records, comparisons, claims. Only [`ablate`] and [`cell`] touch a trainer.
 
 pub mod error;
 pub mod cell;

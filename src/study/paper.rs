@@ -1,5 +1,5 @@
-//! Published numbers as data with provenance: tables and figure curves of the paper, later numbers
-//! of its authors, and measurements of others. `golden/paper/README.md` describes the files.
+//! Published numbers with provenance: the paper's tables and curves, later numbers of its authors,
+//! and measurements of others. `golden/paper/README.md` describes the files.
 
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
@@ -16,7 +16,6 @@ pub struct PublishedTable {
     /// The statistic, such as `avg@32`.
     pub metric: String,
     pub unit: String,
-    /// Unit of [`PublishedRow::x`]; `None`: the rows have none.
     pub x_unit: Option<String>,
     pub uncertainty: String,
     pub remark: String,
@@ -32,7 +31,6 @@ pub struct PublishedRow {
     pub technique: Option<String>,
     /// What the source prints after ±, in the table's unit.
     pub uncertainty: Option<f64>,
-    /// In [`PublishedTable::x_unit`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
 }
@@ -68,7 +66,7 @@ struct PublishedCurves {
     curves: Vec<PublishedCurve>,
 }
 
-// The tests read both files: a mistake in them cannot ship.
+// Tests parse both files, so these never panic.
 static TABLES: LazyLock<Tables> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../golden/paper/tables.json"))
         .expect("golden/paper/tables.json holds the published tables")
@@ -83,7 +81,6 @@ pub fn table_1() -> &'static PublishedTable {
     table("table-1")
 }
 
-/// The authors' later results with the released code.
 pub fn authors_reruns() -> &'static PublishedTable {
     table("authors-reruns")
 }
@@ -117,7 +114,6 @@ pub fn curve(figure: &str, label: &str) -> Option<&'static PublishedCurve> {
     CURVES.curves.iter().find(|curve| curve.figure == figure && curve.label == label)
 }
 
-/// In the legend's order; empty for an unknown figure.
 pub fn figure(name: &str) -> Vec<&'static PublishedCurve> {
     CURVES.curves.iter().filter(|curve| curve.figure == name).collect()
 }

@@ -3,12 +3,11 @@
 use crate::study::{Cell, collection::Study};
 use serde::Serialize;
 
-/// How often each arm solves each problem of a set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Matrix {
     pub set: String,
     pub problems: u64,
-    /// Arms that did not evaluate the set, or evaluated other problems, are left out.
+    /// Only arms that evaluated the same problems.
     pub arms: Vec<ArmProblems>,
     /// By mean accuracy over the arms, then by index.
     pub hardest_first: Vec<usize>,
@@ -22,8 +21,7 @@ pub struct ArmProblems {
     pub accuracies: Vec<f64>,
 }
 
-/// Changes between two arms, problem by problem, averaged over runs. It describes these runs on
-/// these problems and tests nothing.
+/// Averaged over runs. It describes these runs on these problems and tests nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PairedChange {
     pub arm: String,

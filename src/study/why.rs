@@ -1,10 +1,8 @@
-//! Why a run has no value, a comparison its word, a part of a claim its verdict: as data. Reports put it
-//! into words.
+//! Reasons (of missing values, comparisons, verdicts) as data. Reports make the sentences.
 
 use crate::study::{Clock, MetricWindow};
 use serde::Serialize;
 
-/// Why a run has no value of a metric.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum NoValue {
@@ -57,7 +55,6 @@ pub struct WithoutValue {
     pub why: NoValue,
 }
 
-/// Why an arm has no run to look at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Absence {
@@ -65,7 +62,6 @@ pub enum Absence {
     NoRunThatCounts { arm: String },
 }
 
-/// What decided the word of a comparison, or what is missing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Why {
@@ -80,7 +76,7 @@ pub enum Why {
     OtherProblems {
         set: String,
     },
-    /// Leaving out a run that counts would favour its arm.
+    /// A missing run would favour its arm.
     RunWithoutScore {
         run: WithoutValue,
     },
@@ -113,18 +109,16 @@ pub enum Why {
     },
     NotShown {
         adjusted_p: f64,
-        /// Where so few runs cannot show anything among the comparisons of a family: their number, and the
-        /// smallest adjusted p.
+        /// Number of comparisons in the family, and the smallest adjusted p that so few runs can give.
         least: Option<(usize, f64)>,
     },
-    /// It counts only after everything of another family is shown.
+    /// Another family must be shown entirely first.
     Closed {
         after: String,
         otherwise: Box<Why>,
     },
 }
 
-/// What decided the verdict of a claim's part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PartWhy {
@@ -150,7 +144,6 @@ pub enum PartWhy {
     NoCorrelation,
 }
 
-/// An estimate of what an inconclusive part would need.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Needed {
@@ -165,7 +158,6 @@ pub enum Needed {
         count: usize,
         blocks: bool,
     },
-    /// For a difference like the one seen.
     MoreThanForSeen {
         count: usize,
         blocks: bool,
@@ -192,15 +184,12 @@ pub enum Needed {
     },
 }
 
-/// What a reader of a study must know.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Remark {
-    /// All runs start from one base policy.
     SharedBase,
     /// Each seed has a base policy of its own.
     BaseOfSeed,
-    /// What a check of records can show.
     RecordsChecked,
     Unregistered,
     NoPilot,

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The rollout steps whose middle, as a share of all that were done, is at least `from_share` and
-/// below `to_share`.
+/// Rollout steps whose middle, as a share of all steps of the run, is in [`from_share`, `to_share`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MetricWindow {
@@ -25,7 +24,6 @@ pub enum Reduce {
 }
 
 impl MetricWindow {
-    /// Why the window names no step of any run.
     pub fn problem(&self) -> Option<String> {
         let Self { from_share, to_share } = *self;
         let fine = (0.0..1.0).contains(&from_share) && from_share < to_share && to_share <= 1.0;
@@ -36,7 +34,7 @@ impl MetricWindow {
         })
     }
 
-    /// The window's (index, value) pairs of a metric, without the steps that have none.
+    /// (index, value) pairs; steps without a value are left out.
     pub fn values(&self, all: &[Option<f64>]) -> Vec<(f64, f64)> {
         let steps = all.len() as f64;
         let inside = |index: usize| {
@@ -60,7 +58,7 @@ impl MetricWindow {
 }
 
 impl Reduce {
-    /// Of (index, value) pairs; `None` without pairs, or for a slope without spread.
+    /// Reduces (index, value) pairs; `None` without pairs, or for a slope without spread.
     pub fn of(self, values: &[(f64, f64)]) -> Option<f64> {
         let ys = || values.iter().map(|(_, y)| *y);
         let count = values.len() as f64;

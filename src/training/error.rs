@@ -83,7 +83,7 @@ pub enum TrainingError {
          further was written, and --resume goes on when no process works here", folder.display()
     )]
     LockLost { folder: PathBuf },
-    /// What another trainer did, or failed to do.
+    /// From another trainer.
     #[error(transparent)]
     OtherTrainer(Box<dyn std::error::Error + Send + Sync>),
     #[error(
@@ -92,25 +92,24 @@ pub enum TrainingError {
     Saturated,
 }
 
-/// Why an update was not made. The weights are those before it.
+/// The update was not made: the weights are those before it.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum UpdateError {
-    /// The loss is NaN or infinite.
     #[error("the loss is {0}")]
     Loss(f64),
-    /// Exact arithmetic: a number of the backward pass is, before it was rounded into its window.
+    /// Exact arithmetic, before rounding into the window.
     #[error("a number of the backward pass is not finite")]
     Backward,
-    /// A gradient is, or what the update would make of the weights and moments.
+    /// A gradient, or an updated weight or moment, is not finite.
     #[error(transparent)]
     Gradient(#[from] OptimizerError),
-    /// Exact arithmetic cannot serve so many tokens, or memory does not hold one row.
+    /// Too many tokens for exact arithmetic, or memory does not hold one row.
     #[error(transparent)]
     Numerics(#[from] NumericsError),
 }
 
 impl UpdateError {
-    /// What was not finite in the run's `update`, counted from 1; `None` of what else went wrong.
+    /// `update` counts from 1 over the run; `None` for errors of other kinds.
     pub fn not_finite(&self, update: u64) -> Option<NotFinite> {
         let not_finite = match self {
             Self::Loss(value) => NotFinite::Loss { update, value: value.to_string() },

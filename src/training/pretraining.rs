@@ -1,5 +1,5 @@
-//! A base policy: a fresh Qwen2 trained on written solutions by cross-entropy over the response tokens, in
-//! stages that differ in the shares of the ways of writing.
+//! A base policy: a fresh Qwen2 trained by cross-entropy over the response tokens of written
+//! solutions, in stages with different shares of the ways of writing.
 
 use crate::experiment::PromptTemplate;
 use crate::numerics::Numerics;
@@ -15,23 +15,23 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// A generated task, as in `inputs.data.kind`; or `texts`.
+    /// As in `inputs.data.kind`; or `texts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
     /// JSON lines `{"question", "solution"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub texts: Option<PathBuf>,
     pub numerics: Numerics,
-    /// Initial weights, problems and ways of writing derive from it.
+    /// Decides initial weights, problems and ways of writing.
     pub seed: u64,
     pub model: PretrainShape,
-    /// AdamW without its rate, which each stage sets.
+    /// AdamW without its rate, which stages set.
     pub optimizer: AdamSettings,
-    /// Run in order on the same weights, each with fresh moments.
+    /// In order, on the same weights, each with fresh moments.
     pub stages: Vec<Stage>,
 }
 
-/// The policy's shape; the vocabulary is that of the solutions.
+/// The solutions decide the vocabulary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PretrainShape {
@@ -47,10 +47,10 @@ pub struct PretrainShape {
 }
 
 impl Recipe {
-    /// What is to be learned. A relative `texts` starts from `folder`.
+    /// A relative `texts` starts from `folder`.
     ///
     /// # Errors
-    /// [`TaskError`] for a task that is unknown or not stated, and for texts that cannot be used.
+    /// [`TaskError`] for an unknown or missing task, and for texts that cannot be used.
     pub fn solutions(&self, folder: &Path) -> Result<Box<dyn Solutions>, TaskError> {
         match (&self.task, &self.texts) {
             (Some(name), None) => Ok(embedded::named(name)?),
@@ -78,10 +78,10 @@ impl Recipe {
         }
     }
 
-    /// Everything that is wrong with the recipe, one sentence each, starting with the key.
+    /// One sentence for each problem, starting with the key.
     pub fn problems(&self, solutions: &dyn Solutions) -> Vec<String> {
         let mut problems = supervised::problems(self.optimizer, &self.stages, solutions);
-        // The policy's `config.json` obeys the rules of any other.
+        // The rules of every policy's `config.json`.
         let (width, heads) = (self.model.hidden_size, self.model.num_attention_heads);
         if heads < 1 {
             problems
@@ -100,7 +100,7 @@ impl Recipe {
     }
 }
 
-/// Makes the base policy. `progress` sees every update.
+/// `progress` sees every update.
 pub fn pretrain(
     recipe: &Recipe,
     solutions: &dyn Solutions,

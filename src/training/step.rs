@@ -16,16 +16,15 @@ pub enum Phase {
 
 #[derive(Debug, Default)]
 pub struct Step {
-    /// Every generated group, with the carried ones in front.
+    /// Carried groups come first.
     pub groups: Vec<Group<ScoredRollout>>,
-    /// Indices into `groups` of the batch, in batch order, with each rollout's advantage.
+    /// Indices of the batch in `groups`, in batch order, with each rollout's advantage.
     pub trained: Vec<(usize, Vec<f64>)>,
-    /// How many of `groups` were carried over.
+    /// Number of `groups` that were carried over.
     pub carried: usize,
     /// `stage/name` → value.
     pub metrics: Metrics,
-    /// The ledger's components that no record shows: `old_log_probs`, `gradients`, `weights` and
-    /// `moments`.
+    /// The components that no record shows: `old_log_probs`, `gradients`, `weights`, `moments`.
     pub components: Components,
     /// Phase → wall-clock seconds.
     pub seconds: BTreeMap<String, f64>,
@@ -34,28 +33,27 @@ pub struct Step {
 #[derive(Debug)]
 pub enum StepOutcome {
     Trained(Box<Step>),
-    /// No group had a useful gradient, and so many responses were correct. The trainer is in its state
+    /// No group had a useful gradient; the number of correct responses. The trainer is in its state
     /// before the step.
     Saturated {
         correct: usize,
     },
-    /// A logit, loss or gradient was NaN or infinite. The weights are those of the last successful
-    /// update.
+    /// A number was not finite. The weights are those of the last successful update.
     Diverged(Box<Divergence>),
 }
 
 #[derive(Debug)]
 pub struct Divergence {
-    /// As far as it came.
+    /// Up to the failure.
     pub step: Step,
     pub not_finite: NotFinite,
 }
 
-/// State of Algorithm 1 between two rollout steps, beside the policy.
+/// State of Algorithm 1 between two rollout steps, without the policy.
 #[derive(Debug, Clone, Default)]
 pub struct Position {
     pub counters: Counters,
-    /// Position in the endless sequence of shuffled epochs.
+    /// In the endless sequence of shuffled epochs.
     pub prompts_drawn: u64,
     /// Useful groups beyond the last batch, with `surplus = "carry"`.
     pub carried: Vec<Group<ScoredRollout>>,

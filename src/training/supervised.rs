@@ -1,4 +1,4 @@
-//! Stages of cross-entropy over the response tokens of written solutions: what pretraining and tuning share.
+//! Stages of cross-entropy over response tokens of written solutions, for pretraining and tuning.
 
 use crate::algorithm::{Problem, Row};
 use crate::base::rng::{Id, stream};
@@ -12,10 +12,10 @@ use crate::training::TrainingError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Most rows of one update, and most tokens of a row.
+/// Rows of an update, and tokens of a row.
 const MOST: u64 = 1 << 20;
 
-/// AdamW without its rate, which each stage sets.
+/// AdamW; stages set its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdamSettings {
@@ -35,29 +35,27 @@ pub struct Stage {
     pub max_response_tokens: u64,
     pub learning_rate: f64,
     pub warm_up_updates: u64,
-    /// The cosine decay ends at this share of the rate.
+    /// The cosine decay ends at this share.
     pub final_rate_share: f64,
-    /// Of the ways of writing, by the names of the task; none for solutions from a file.
+    /// Shares of the task's ways of writing; empty for solutions from a file.
     #[serde(default)]
     pub shares: Shares,
 }
 
-/// What an update was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageUpdate {
     pub stage: String,
     /// Within the stage, from 1.
     pub update: u64,
-    /// Mean cross-entropy over response tokens, in nats.
+    /// Mean over response tokens, in nats.
     pub loss: f64,
     /// Global L2 norm before clipping.
     pub gradient_norm: f64,
 }
 
-/// What is learned, and how it is written for the policy.
 #[derive(Clone, Copy)]
 pub struct Lessons<'a> {
-    /// Problems and ways of writing derive from it.
+    /// Decides problems and ways of writing.
     pub seed: u64,
     pub solutions: &'a dyn Solutions,
     pub tokenizer: &'a Tokenizer,
@@ -69,7 +67,7 @@ pub struct Lessons<'a> {
 impl AdamSettings {
     fn optimizer(self, stage: &Stage) -> Optimizer {
         let Self { beta1, beta2, epsilon, weight_decay, max_gradient_norm } = self;
-        // Each update is given its rate; the schedule of rollout steps is not used.
+        // Stages set each update's rate, so this schedule is not used.
         let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
         Optimizer {
             learning_rate: stage.learning_rate,
@@ -84,7 +82,7 @@ impl AdamSettings {
     }
 }
 
-/// Everything that is wrong with optimizer and stages, one sentence each, starting with the key.
+/// One sentence for each problem, starting with the key.
 pub fn problems(
     optimizer: AdamSettings,
     stages: &[Stage],
@@ -133,7 +131,7 @@ pub fn problems(
     problems
 }
 
-/// What is wrong with a stage's shares: a name that is missing or unknown, or what the task says.
+/// A missing or unknown name, or what the task refuses.
 fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
     let known = solutions.shares();
     let stated: BTreeSet<&str> = shares.keys().map(String::as_str).collect();
@@ -145,10 +143,10 @@ fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
     solutions.check(shares)
 }
 
-/// Trains a policy through the stages, each with fresh moments. `progress` sees every update.
+/// Each stage has fresh moments. `progress` sees every update.
 ///
 /// # Errors
-/// A text that the tokenizer refuses, a solution that is longer than the policy's positions, and numbers
+/// A text that the tokenizer refuses, a solution longer than the policy's positions, and numbers
 /// that are not finite.
 pub fn train(
     mut model: Qwen2,
@@ -188,7 +186,7 @@ pub fn train(
     Ok(model)
 }
 
-/// The solutions of one update, each a function of (seed, stage, update, row). A token has at most
+/// One update's solutions, each a function of (seed, stage, update, row). A token has at most
 /// `characters`.
 fn sequences(
     lessons: Lessons,
@@ -219,11 +217,10 @@ fn sequences(
     (0..stage.sequences_per_update).map(row).collect()
 }
 
-/// Tokens of one pass, as many as the caches of a core hold of a small policy's activations.
+/// So many that a core's caches hold a small policy's activations.
 const PASS_TOKENS: usize = 1024;
 
-/// Mean cross-entropy over all response tokens of the update, in nats, with its gradients. Prompts are
-/// read and not learned.
+/// Mean over all response tokens of the update, in nats, with gradients. Prompts have no loss.
 pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsError> {
     let tokens = rows.iter().map(Row::loss_tokens).sum::<u64>() as f64;
     let fed = rows.iter().map(|row| row.tokens.len()).sum();
@@ -238,7 +235,7 @@ pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsErr
     let all: Vec<usize> = (0..rows.len()).collect();
     let passes = batch::balanced(rows, &all, PASS_TOKENS, model.side_by_side(), false);
     if !model.is_native() {
-        // As in the trainer's update: one set of sums, and LibTorch's threads share an operation.
+        // One set of sums, as in the trainer; LibTorch's threads share an operation.
         let work = |passes: &[Vec<usize>]| {
             let (mut total, mut gradients) = (0.0, Gradients::default());
             for members in passes {

@@ -1,4 +1,4 @@
-//! Algorithm 1 of the paper: the only place that closes a loop.
+//! Algorithm 1 of the paper.
 
 use crate::algorithm::{
     DynamicSampling, Group, Problem, Prompt, Rollout, Row, ScoredRollout, Selected, Selection,
@@ -20,16 +20,15 @@ use crate::training::{
 };
 use std::collections::BTreeMap;
 
-/// Stands in the ledger for the gradient of an update that was left out.
+/// The ledger's gradient of an update that was left out.
 const SKIPPED: &str = "left out: not finite";
 
-/// The state that Algorithm 1 carries from step to step.
 #[derive(Debug)]
 pub struct Trainer<'a> {
     experiment: &'a Experiment,
     tokenizer: &'a Tokenizer,
     problems: &'a [Problem],
-    /// The policy π_θ.
+    /// π_θ
     policy: Policy,
     /// π_ref of a KL penalty: the frozen base policy.
     reference: Option<Qwen2>,
@@ -37,8 +36,7 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// A trainer at step 0 with a policy. `reference` is needed by a KL penalty and unused
-    /// otherwise.
+    /// Starts at step 0. Only a KL penalty needs `reference`.
     ///
     /// # Panics
     /// When there are no problems.
@@ -54,7 +52,7 @@ impl<'a> Trainer<'a> {
         Self { policy, experiment, tokenizer, problems, reference, position }
     }
 
-    /// Goes on from the position that belongs to the policy.
+    /// `position` belongs to the policy.
     pub fn resume(self, position: Position) -> Self {
         Self { position, ..self }
     }
@@ -67,7 +65,6 @@ impl<'a> Trainer<'a> {
         &self.policy
     }
 
-    /// The three clocks.
     pub fn counters(&self) -> Counters {
         self.position.counters
     }
@@ -76,7 +73,7 @@ impl<'a> Trainer<'a> {
         &self.position
     }
 
-    /// One rollout step: Algorithm 1, lines 2–11.
+    /// Algorithm 1, lines 2–11.
     ///
     /// # Errors
     /// See [`TrainingError`]; a failed step leaves the weights of its last complete update.
@@ -91,7 +88,7 @@ impl<'a> Trainer<'a> {
             Err(TrainingError::Generation {
                 source: PolicyError::Logits { index, token }, ..
             }) => {
-                // No update was made: the trainer stands where it stood, so the step can be replayed.
+                // No update was made, so the step can be replayed.
                 self.position = before;
                 let (groups, carried) = selection.into_groups();
                 let step = Step { groups, carried, seconds: clock.seconds(), ..Step::default() };
@@ -129,8 +126,8 @@ impl<'a> Trainer<'a> {
         Ok(StepOutcome::Trained(Box::new(step)))
     }
 
-    /// Lines 2–8: generation rounds until the batch is full. Returns the sum over the new responses of
-    /// their entropies, where the records have it.
+    /// Lines 2–8: generation rounds until the batch is full. Returns the sum of the new responses'
+    /// entropies, where the records have it.
     fn fill(
         &mut self,
         selection: &mut Selection,
@@ -151,7 +148,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// The prompts of one generation round: the next ones of the shuffled epochs.
+    /// The next ones of the shuffled epochs.
     fn draw_prompts(&mut self) -> Result<Vec<Prompt>, TrainingError> {
         let count = prompts_per_round(self.experiment);
         let seed = self.experiment.execution.seed;
@@ -166,9 +163,8 @@ impl<'a> Trainer<'a> {
         Ok(prompts)
     }
 
-    /// G responses for each prompt from the current policy. `earlier` are the groups that
-    /// this step already sampled: a problem drawn again counts its attempts. `entropy`, where it is
-    /// asked for, grows by that of each response.
+    /// G responses for each prompt. `earlier` are groups that this step already sampled: they count
+    /// as attempts at their problems. `entropy` grows by that of each response.
     fn generate(
         &mut self,
         prompts: &[Prompt],
@@ -233,7 +229,7 @@ impl<'a> Trainer<'a> {
         Ok(groups.collect())
     }
 
-    /// Whether the sampler's log-probs and entropies are those of the training forward, bit by bit.
+    /// The sampler's log-probs and entropies are bit for bit those of the training forward.
     pub fn samples_as_trained(&self) -> bool {
         self.policy.model().is_native() && self.experiment.rollout.says_as_trained()
     }
@@ -250,8 +246,8 @@ impl<'a> Trainer<'a> {
         scored
     }
 
-    /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. What was measured before a
-    /// failure is in `metrics` too. Returns the ledger's components that only this shows.
+    /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. `metrics` has what was measured before
+    /// a failure, too. Returns the ledger's components that only this shows.
     fn improve(
         &mut self,
         selected: &Selected,
@@ -358,7 +354,7 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Prompts of one generation round. Without Dynamic Sampling one round is the whole batch.
+/// Without Dynamic Sampling one round is the whole batch.
 pub fn prompts_per_round(experiment: &Experiment) -> u64 {
     match experiment.dapo.dynamic_sampling {
         DynamicSampling::None {} => experiment.training.prompts_per_step,
@@ -366,8 +362,7 @@ pub fn prompts_per_round(experiment: &Experiment) -> u64 {
     }
 }
 
-/// Which of `problems` problems a run draws, as indices: `count` of them after the first `before`
-/// of the endless sequence of shuffled epochs.
+/// Indices of the `count` problems that follow the first `before` of the shuffled epochs.
 pub fn drawn(problems: usize, seed: u64, before: u64, count: u64) -> Vec<usize> {
     let size = problems as u64;
     let order_of = |epoch: u64| {

@@ -1,5 +1,5 @@
-//! A cold start: a checkpoint tuned on written solutions, so that it knows the form of an answer before
-//! reinforcement learning begins; evaluated before and after by sampled responses.
+//! A cold start: a checkpoint learns the form of an answer from written solutions before
+//! reinforcement learning begins. Sampled responses evaluate it before and after.
 
 use crate::algorithm::{Problem, dynamic_sampling};
 use crate::base::files;
@@ -20,44 +20,41 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TuneRecipe {
-    /// A generated task, as in `inputs.data.kind`; or `solutions`.
+    /// As in `inputs.data.kind`; or `solutions`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
     /// JSON lines `{"question", "solution"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub solutions: Option<PathBuf>,
-    /// What stands around a question, as in `prompt.template`.
+    /// As in `prompt.template`.
     pub template: PromptTemplate,
-    /// A file that becomes the chat template of the tuned policy; absent: the checkpoint's own.
+    /// A file for the tuned policy; absent: the checkpoint's own template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<PathBuf>,
     pub numerics: Numerics,
-    /// Problems, ways of writing and sampled responses derive from it.
+    /// Decides problems, ways of writing and sampled responses.
     pub seed: u64,
     pub optimizer: AdamSettings,
-    /// Run in order, each with fresh moments.
+    /// In order, each with fresh moments.
     pub stages: Vec<Stage>,
     pub evaluation: TuneProtocol,
 }
 
-/// How the policy is evaluated before and after, at temperature 1.
+/// Before and after, at temperature 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TuneProtocol {
-    /// Of the task's development set, or so many questions of the file, which are not learned from.
+    /// From the task's development set, or from the file, whose questions are then not learned.
     pub problems: u64,
-    /// Responses for each problem.
     pub samples: u64,
     pub max_response_tokens: u64,
     pub verifier: Verifier,
-    /// Responses generated at the same time.
+    /// Generated at the same time.
     pub generation_batch_rollouts: u64,
 }
 
-/// What is learned and what is evaluated.
 pub struct TuneData {
     solutions: Box<dyn Solutions>,
-    /// Of a file.
     texts: Option<Texts>,
     problems: Vec<Problem>,
     tags: BTreeMap<String, Vec<String>>,
@@ -65,7 +62,7 @@ pub struct TuneData {
     pub digests: BTreeMap<String, String>,
 }
 
-/// What sampled responses show. Shares are in [0, 1].
+/// Statistics of sampled responses. Shares are in [0, 1].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuneEvaluation {
     pub problems: u64,
@@ -73,32 +70,30 @@ pub struct TuneEvaluation {
     /// Responses with an answer that the verifier reads.
     pub answered_share: f64,
     pub accuracy: f64,
-    /// Problems with right and wrong responses, which alone teach a group-relative method.
+    /// Problems with right and wrong responses: a group-relative method learns from these alone.
     pub useful_groups_share: f64,
     /// Problems with a right response.
     pub pass_at_k: f64,
-    /// Mean over tokens of the entropy of their distribution, in nats.
+    /// Mean over tokens, in nats.
     pub entropy: f64,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
-    /// Accuracy by a tag of the problems.
     pub accuracy_by_tag: BTreeMap<String, f64>,
-    /// The first responses of the first problems: question, answer, response.
+    /// First problems: question, answer, response.
     pub examples: Vec<[String; 3]>,
 }
 
-/// Question and response pairs that a record shows.
 const EXAMPLES: usize = 4;
 
 impl TuneRecipe {
-    /// Makes relative paths start from `folder`.
+    /// Relative paths start from `folder`.
     pub fn start_from(&mut self, folder: &Path) {
         for path in [&mut self.solutions, &mut self.chat_template].into_iter().flatten() {
             *path = folder.join(&path);
         }
     }
 
-    /// For a record, whose digests say what the files hold: without their folders.
+    /// Removes folders from paths, for a record that has the files' digests.
     pub fn by_file_names(&self) -> Self {
         let mut named = self.clone();
         for path in [&mut named.solutions, &mut named.chat_template].into_iter().flatten() {
@@ -107,10 +102,8 @@ impl TuneRecipe {
         named
     }
 
-    /// Problems and solutions.
-    ///
     /// # Errors
-    /// [`TaskError`] for a task that is unknown or not stated, and for solutions that cannot be used.
+    /// [`TaskError`] for an unknown or missing task, and for solutions that cannot be used.
     pub fn data(&self) -> Result<TuneData, TaskError> {
         let wanted = self.evaluation.problems as usize;
         match (&self.task, &self.solutions) {
@@ -135,7 +128,7 @@ impl TuneRecipe {
         }
     }
 
-    /// Everything that is wrong with the recipe, one sentence each, starting with the key.
+    /// One sentence for each problem, starting with the key.
     pub fn problems(&self, data: &TuneData) -> Vec<String> {
         let mut problems = supervised::problems(self.optimizer, &self.stages, &*data.solutions);
         let TuneProtocol { problems: count, samples, max_response_tokens, .. } = self.evaluation;
@@ -166,10 +159,10 @@ impl TuneRecipe {
     }
 }
 
-/// Files that stand beside a policy and that its copies need.
+/// Copies of a policy need these files.
 const TERMS: [&str; 2] = ["LICENSE", "NOTICE"];
 
-/// SHA-256 of what a tuning reads: the checkpoint's files, the data and the chat template.
+/// SHA-256 of checkpoint files, data and chat template.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -192,7 +185,7 @@ pub fn digests(
     Ok(digests)
 }
 
-/// Puts everything but the weights into the folder of the tuned policy.
+/// Everything but the weights.
 ///
 /// # Errors
 /// A file that cannot be read or written.
@@ -220,7 +213,7 @@ pub fn write_companions(
     Ok(())
 }
 
-/// The token that ends a response: in a chat template, the one that ends the assistant's turn.
+/// A chat template ends the assistant's turn with it.
 ///
 /// # Errors
 /// A chat template whose turns end with a token that stops no response.
@@ -244,7 +237,7 @@ pub fn stop_token(
 }
 
 impl TuneData {
-    /// Checks that every solution of a file fits the stages, before anything is computed.
+    /// Checks beforehand that every solution of a file fits the stages.
     ///
     /// # Errors
     /// The record, and its tokens.
@@ -267,7 +260,7 @@ impl TuneData {
     }
 }
 
-/// Tunes the policy. `progress` sees every update.
+/// `progress` sees every update.
 ///
 /// # Errors
 /// As [`supervised::train`].
@@ -284,8 +277,7 @@ pub fn tune(
     supervised::train(model, recipe.optimizer, &recipe.stages, lessons, progress)
 }
 
-/// Samples responses and describes them. The same draws for every policy. `progress` gets responses done
-/// and in all.
+/// Every policy has the same draws. `progress`: responses done, total.
 ///
 /// # Errors
 /// A prompt that the policy's positions do not hold, and logits that are not finite.

@@ -1,5 +1,5 @@
-//! One update: the loss of a mini-batch summed over its micro-batches, its gradient, clipping
-//! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
+//! One update (Algorithm 1, lines 10–11): the loss of a mini-batch summed over micro-batches,
+//! gradient, clipping and AdamW.
 
 use crate::algorithm::objective::{self, Objective, Sums};
 use crate::algorithm::{
@@ -12,57 +12,50 @@ use crate::policy::{Gradients, Policy, Qwen2, UpdateScale, frozen};
 use crate::training::UpdateError;
 use tch::{Kind, Tensor};
 
-/// How every update of a run is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings<'a> {
-    /// The objective.
     pub dapo: &'a Dapo,
-    /// Temperature at which the responses were sampled.
+    /// Temperature of sampling.
     pub temperature: f64,
-    /// How the mini-batch is cut.
     pub cut: Cut,
 }
 
-/// The rows of a rollout step, what frozen policies say about them, and which of them this
-/// update uses.
+/// The rows of a rollout step, their log-probs under frozen policies, and the update's members.
 #[derive(Debug, Clone, Copy)]
 pub struct MiniBatch<'a> {
-    /// All rows of the step.
     pub rows: &'a [Row],
-    /// Indices of this mini-batch's rows.
     pub members: &'a [usize],
-    /// log π_old of each response token: one list for each row of the step.
+    /// log π_old: one list for each row of the step.
     pub old_log_probs: &'a [Vec<f64>],
     /// log π_ref likewise, for a KL penalty.
     pub ref_log_probs: Option<&'a [Vec<f64>]>,
-    /// The log-probs that the responses were sampled with, for a method that asks for them.
+    /// log-probs of sampling, for a method that asks for them.
     pub sampler_log_probs: Option<&'a [Vec<f64>]>,
-    /// Draws of a method that chooses among tokens.
+    /// A method that chooses among tokens draws from it.
     pub choice: &'a Stream,
-    /// Totals of the step, for a normaliser that spans it.
+    /// A normaliser that spans the step needs them.
     pub totals: StepTotals,
 }
 
-/// What an update was.
 #[derive(Debug, Clone)]
 pub struct Updated {
-    /// Sums over the mini-batch's tokens; `loss` is −J of Eq. 8.
+    /// Over the mini-batch's tokens; `loss` is −J of Eq. 8.
     pub sums: Sums,
-    /// Global L2 norm of the gradient, before clipping.
+    /// Global L2 norm before clipping.
     pub gradient_norm: f64,
-    /// SHA-256 of the gradient before clipping, as the ledger has it.
+    /// Before clipping, as in the ledger.
     pub gradients_sha256: String,
-    /// Loss weight that the aggregation moved between responses; `None` when all are masked.
+    /// Loss weight moved between responses by the aggregation; `None` when all are masked.
     pub weight_shift: Option<WeightShift>,
-    /// What rounding into windows changed; `None` under fast arithmetic.
+    /// `None` under fast arithmetic.
     pub rounding: Option<Rounding>,
-    /// How far the native engine's log-probs lie from π_old.
+    /// Distance between the native engine's log-probs and π_old.
     pub distance: Distance,
-    /// Passes that memory did not hold and that were made in halves.
+    /// Passes that were halved because memory did not hold them.
     pub passes_halved: u64,
 }
 
-/// How far log-probs of the same tokens lie apart, in nats.
+/// Distance between log-probs of the same tokens, in nats.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Distance {
     pub sum: f64,
@@ -76,19 +69,14 @@ impl Distance {
     }
 }
 
-/// What rounding into windows changed in an update.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rounding {
-    /// Numbers of the policy's weights.
     pub weights: Tally,
-    /// Numbers of the forward passes.
     pub activations: Tally,
-    /// Numbers of the backward passes.
     pub gradients: Tally,
 }
 
 impl Rounding {
-    /// Adds another update.
     pub fn add(&mut self, other: &Self) {
         self.weights.add(other.weights);
         self.activations.add(other.activations);
@@ -96,11 +84,9 @@ impl Rounding {
     }
 }
 
-/// Improves the policy on one mini-batch.
-///
 /// # Errors
-/// When the loss, a gradient, or what the update would make of the weights and moments is not finite;
-/// weights and moments are then unchanged.
+/// When the loss, a gradient, or an updated weight or moment is not finite; weights and moments are
+/// then unchanged.
 pub fn update(
     policy: &mut Policy,
     batch: &MiniBatch,
@@ -154,9 +140,8 @@ pub fn update(
     })
 }
 
-/// What the method says before the update.
 struct Looked {
-    /// Of each token of the mini-batch, for each row of the step.
+    /// One value for each token, by row of the step.
     marks: Vec<Vec<f64>>,
     passes_halved: u64,
 }
@@ -192,10 +177,9 @@ fn look(
     Ok(Some(Looked { marks, passes_halved: frozen.passes_halved }))
 }
 
-/// A row by its index, and its weight in the loss.
+/// Index of a row, and its weight in the loss.
 type Weighted = (usize, f64);
 
-/// What passes add up to.
 #[derive(Default)]
 struct UpdateMade {
     gradients: Gradients,
@@ -203,7 +187,6 @@ struct UpdateMade {
     distance: Distance,
 }
 
-/// What the passes of an update share.
 #[derive(Clone, Copy)]
 struct Work<'a> {
     batch: &'a MiniBatch<'a>,
@@ -213,8 +196,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// One set of gradients, which memory may end in the middle of a pass. Returns how many passes
-    /// were made in halves, too.
+    /// Accumulates one set of gradients. Memory may end within a pass: returns the halved passes, too.
     fn in_libtorch(
         self,
         model: &Qwen2,
@@ -238,8 +220,8 @@ impl Work<'_> {
         workers::together(|| halving::together(passes, all))
     }
 
-    /// Threads take passes of their own cut. Sums over tokens are those of `passes`, in their order,
-    /// which decides where they are rounded.
+    /// Threads take passes of their own cut. Sums over tokens follow `passes`, whose order decides
+    /// the rounding.
     fn in_the_native_engine(
         self,
         model: &Qwen2,
@@ -248,9 +230,9 @@ impl Work<'_> {
         let Self { batch, settings, scale, .. } = self;
         let mut weights = vec![0.0; batch.rows.len()];
         passes.iter().flatten().for_each(|&(row, weight)| weights[row] = weight);
-        // A prompt's rounded gradient depends on the responses behind it.
+        // A prompt's rounded gradient depends on its responses.
         let shares = model.numerics() == Numerics::Fast;
-        // Without a KL penalty these rows have no gradient: passes of them alone go forward only.
+        // Without a KL penalty these rows have no gradient: passes of them only go forward.
         let is_idle = |row: &usize| batch.rows[*row].advantage == 0.0 || !batch.rows[*row].in_loss;
         let (idle, useful): (Vec<usize>, Vec<usize>) =
             batch.members.iter().partition(|row| shares && is_idle(row));
@@ -291,7 +273,7 @@ impl Work<'_> {
         Ok(made)
     }
 
-    /// The objective of one pass. Its rows are tokens, each with the weight of its response.
+    /// Rows are tokens, each with its response's weight.
     fn objective(
         self,
         pass: &Pass,
@@ -324,14 +306,14 @@ impl Work<'_> {
     }
 }
 
-/// One value for each response token of the rows, `[tokens, 1]`.
+/// One value for each response token, `[tokens, 1]`.
 fn chosen(values: &[Vec<f64>], members: &[usize], kind: Kind) -> Tensor {
     let values: Vec<f64> = members.iter().flat_map(|&row| &values[row]).copied().collect();
     Tensor::from_slice(&values).unsqueeze(-1).to_kind(kind)
 }
 
-/// What every pass of the mini-batch shares, whatever the cut: the largest weight of a log-prob
-/// in the loss at ratio 1, and the number of tokens.
+/// The same for any cut: the largest weight of a log-prob in the loss at ratio 1, and the number of
+/// tokens.
 fn update_scale(
     batch: &MiniBatch,
     micro_batches: &[Vec<usize>],
@@ -350,8 +332,7 @@ fn update_scale(
     UpdateScale { largest_weight, tokens }
 }
 
-/// Weights of each micro-batch's rows. The normaliser spans the mini-batch or more, so it is
-/// computed before the rows are looked at one micro-batch at a time.
+/// One list a micro-batch. The normaliser spans the mini-batch or more, so it is computed first.
 fn row_weights(batch: &MiniBatch, micro_batches: &[Vec<usize>], dapo: &Dapo) -> Vec<Vec<f64>> {
     let mut described = Vec::new();
     for (micro_batch, members) in micro_batches.iter().enumerate() {

@@ -25,7 +25,7 @@ pub enum VerificationError {
     Training(#[from] TrainingError),
     #[error("{} is not a run folder: {reason}", root.display())]
     NotARun { root: PathBuf, reason: String },
-    /// A rule, a run or a blessing that cannot be used; the sentence names it.
+    /// The sentence names the rule, run or blessing.
     #[error("{0}")]
     Refused(String),
     #[error("{point}: {source}")]

@@ -1,5 +1,4 @@
-//! Whether a run is what it says, and whether this program still computes what it did. Nothing is
-//! repaired here.
+//! Checks runs, and whether this program still computes what it did. Nothing is repaired.
 
 pub mod error;
 pub mod diff;

@@ -1,5 +1,5 @@
-//! `${…}` of OmegaConf: other keys, and `oc.select`. What needs another resolver, or a key that is absent, stays as
-//! it is written and counts as unknown.
+//! OmegaConf's `${…}`: other keys, and `oc.select`. Other resolvers and absent keys stay as written
+//! and count as unknown.
 
 use crate::engines::configuration::{refused::Refused, yaml};
 use serde_json::{Map, Value};
@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 const MOST_STEPS: usize = 32;
 const MOST_BYTES: usize = 8 << 20;
 
-/// Whether a value is still to be filled in: nobody knows here what the trainer reads.
+/// The trainer's value is unknown.
 pub fn is_open(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text == "???" || text.contains("${"))
 }
 
-/// A configuration with its interpolations filled in.
+/// Fills in interpolations.
 ///
 /// # Errors
-/// One that grows beyond every configuration.
+/// A configuration that grows beyond all limits.
 pub fn resolved(root: &Value) -> Result<Value, Refused> {
     let mut resolver = Resolver { root, bytes: 0 };
     let found = resolver.tree(root, &mut Vec::new(), 0);
@@ -32,7 +32,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// A value that stands at `path`.
+    /// `value` is at `path`.
     fn tree(&mut self, value: &Value, path: &mut Vec<String>, steps: usize) -> Value {
         match value {
             Value::Object(all) => {
@@ -113,7 +113,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A key and where it stands. A leading dot begins at the table around the interpolation.
+    /// Returns value and path. A leading dot is the table around the interpolation.
     fn place(&self, key: &str, path: &[String]) -> Option<(Value, Vec<String>)> {
         let up = key.len() - key.trim_start_matches('.').len();
         let base = if up == 0 { &[][..] } else { path.get(..path.len().checked_sub(up)?)? };
@@ -134,7 +134,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Bytes before the brace that closes an interpolation.
+/// Length up to the closing brace.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1;
     for (at, mark) in text.char_indices() {

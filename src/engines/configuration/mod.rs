@@ -1,6 +1,6 @@
-//! A configuration of another trainer as its user has it: what `--cfg job` printed, a file of `.hydra/`, W&B's
-//! `config.yaml`, JSON, or the dictionary that the trainer printed, alone or in a log. What it is, its content
-//! says. No shell is read, and nothing of a file is run.
+//! A user's configuration of another trainer: `--cfg job`, `.hydra/`, W&B's `config.yaml`, JSON, or
+//! the dictionary that the trainer printed, alone or in a log. The content decides the format. No
+//! shell is read, and nothing of a file is run.
 
 use crate::base::files::foreign;
 use crate::engines::EngineError;
@@ -15,32 +15,30 @@ pub mod yaml;
 pub mod python;
 pub mod interpolation;
 
-/// A log of days of training; the configuration stands at its beginning.
+/// A log of days of training has its configuration at the beginning.
 const MOST_BYTES: u64 = 32 << 20;
 const MOST_LINES: usize = 1 << 20;
-/// Of YAML, JSON or a dictionary in it.
+/// YAML, JSON or a dictionary.
 const MOST_CONFIGURATION_BYTES: usize = 4 << 20;
-/// Configurations that one log prints, all the same.
+/// Equal configurations in one log.
 const MOST_FOUND: usize = 16;
-/// The key of a composition that was recorded.
+/// Key of a recorded composition.
 pub const RECORDED: &str = "effective";
 const MOST_OVERRIDES: usize = 2_000;
 
-/// What a file has.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Configured {
-    /// Values with their keys as tables, as they were composed. Interpolations are filled in.
+    /// Composed, as tables, with interpolations filled in.
     Values(Value),
     /// Arguments of a Hydra application.
     Overrides(Vec<String>),
-    /// YAML that names others to be composed with.
+    /// YAML that must be composed with others.
     Defaults(String),
-    /// What `torch.save` writes.
+    /// A file of `torch.save`.
     Pickled,
 }
 
-/// Reads a file. `tables` are names at the top of the trainer's configurations: in a log, what begins with one of them
-/// is the configuration.
+/// `tables`: top-level names of the trainer's configurations, which mark a configuration in a log.
 ///
 /// # Errors
 /// Anything else; `instead` then says what to do.
@@ -73,7 +71,7 @@ fn refusal(what: &str, instead: &str) -> Refused {
     Refused { line: None, what: format!("{what}; {instead}") }
 }
 
-/// A line without colours, and the process of Ray's that it is of.
+/// Returns the line without colours, and its Ray process.
 fn plain_line(line: &str) -> (String, String) {
     static COLOUR: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"\x1b\[[0-9;]*[A-Za-z]").ok());
@@ -117,7 +115,7 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
         if found.len() == MOST_FOUND {
             return Err(Refused::at(at + 1, "one more configuration begins; keep one of them"));
         }
-        // YAML may begin above the first table that is known. Lines of other processes stand between.
+        // YAML may begin above the first known table. Lines of other processes may be in between.
         let begin = if is_yaml { start_of_yaml(&lines[free..=at]) + free } else { at };
         let mine = lines.iter().enumerate().skip(begin).filter(|(_, (_, of))| of == process);
         let mine: Vec<(usize, &str)> = mine
@@ -136,7 +134,7 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
         };
         let (value, taken) = if is_yaml {
             let value = match yaml::parsed(&text) {
-                // Log lines such as `note: a: b` stand below it.
+                // Log lines such as `note: a: b` may follow.
                 Err(Refused { line: Some(bad), what }) => match cut(&text, bad, tables) {
                     Some(above) => yaml::parsed(above),
                     None => Err(Refused { line: Some(bad), what }),
@@ -166,7 +164,7 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
     }
 }
 
-/// The first line of the YAML that the last of these lines is in.
+/// The first line of the last line's YAML.
 fn start_of_yaml(lines: &[(String, String)]) -> usize {
     let last = lines.last().map(|(_, process)| process);
     let is_in = |(line, process): &(String, String)| {
@@ -175,7 +173,7 @@ fn start_of_yaml(lines: &[(String, String)]) -> usize {
     lines.iter().rposition(|line| !is_in(line)).map_or(0, |at| at + 1)
 }
 
-/// Whether a line may be one of a YAML of tables: a key of small letters, or what is below one.
+/// A key of small letters, or a line below one.
 fn is_of_yaml(line: &str) -> bool {
     let name = |mark: char| mark.is_ascii_lowercase() || mark.is_ascii_digit() || mark == '_';
     let key = line.split_once(':').filter(|(key, _)| !key.is_empty() && key.chars().all(name));
@@ -183,7 +181,7 @@ fn is_of_yaml(line: &str) -> bool {
     below || key.is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// The lines above a bad one, if that one and those below are lines of a log: at the margin, and none opens a table.
+/// `None` unless the bad line and those below are of a log: at the margin, without a table.
 fn cut<'a>(text: &'a str, bad: usize, tables: &[&str]) -> Option<&'a str> {
     let begin: usize = text.split_inclusive('\n').take(bad.checked_sub(1)?).map(str::len).sum();
     let opens = |line: &str| tables.iter().any(|table| line.split(':').next() == Some(*table));
@@ -191,7 +189,7 @@ fn cut<'a>(text: &'a str, bad: usize, tables: &[&str]) -> Option<&'a str> {
     (begin > 0 && text[begin..].lines().all(is_log)).then_some(&text[..begin])
 }
 
-/// A list of overrides: YAML's, as `.hydra/overrides.yaml` is, or one a line.
+/// YAML, as `.hydra/overrides.yaml`, or one a line.
 fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Configured, Refused> {
     let not =
         || refusal("it is none of the forms that are read, which a shell script is not", instead);
@@ -224,7 +222,7 @@ fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Co
     Ok(Configured::Overrides(all))
 }
 
-/// Without W&B's wrappers and Hydra's own tables.
+/// Removes W&B's wrappers and Hydra's own tables.
 fn unwrapped(value: Value) -> Value {
     let Value::Object(mut all) = value else { return value };
     let is_wrapped = |value: &Value| value.as_object().is_some_and(|it| it.contains_key("value"));

@@ -1,12 +1,12 @@
-//! A Python literal as `pprint` prints it: dictionaries, lists, tuples, texts, numbers, None, True, False.
+//! Python literals as `pprint` prints them: dictionaries, lists, tuples, texts, numbers, None, True, False.
 
 use crate::engines::configuration::{refused::Refused, yaml};
 use serde_json::{Map, Value};
 
-/// The literal at the beginning of a text, and the number of lines that it takes.
+/// Also returns the number of lines.
 ///
 /// # Errors
-/// What is no literal, with its line from 1; more nodes or levels than YAML may have.
+/// No literal, with its line from 1; more nodes or levels than YAML may have.
 pub fn literal(text: &str) -> Result<(Value, usize), Refused> {
     let mut reader = PythonReader { text, at: 0, nodes: 0 };
     let value = reader.value(0).map_err(|what| Refused::at(reader.line(), &what))?;
@@ -67,7 +67,7 @@ impl PythonReader<'_> {
                 all.push(self.value(depth + 1)?);
                 commas += usize::from(self.goes_on(last)?);
             }
-            // Brackets around one value alone, as around a text of several lines.
+            // Brackets around one value, as around a text of several lines.
             return Ok(match (first, commas, all.len()) {
                 ('(', 0, 1) => all.swap_remove(0),
                 _ => Value::Array(all),
@@ -96,7 +96,7 @@ impl PythonReader<'_> {
         }
     }
 
-    /// Whether a comma follows; otherwise the end must.
+    /// A comma; otherwise the end must follow.
     fn goes_on(&mut self, last: char) -> Result<bool, String> {
         if self.takes(',') {
             Ok(true)

@@ -1,9 +1,8 @@
-//! Why a configuration is not read.
+//! Reasons why a configuration is not read.
 
 use crate::engines::EngineError;
 use std::path::Path;
 
-/// Why something is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// From 1.
@@ -16,7 +15,7 @@ impl Refused {
         Self { line: Some(line), what: what.to_string() }
     }
 
-    /// With the file that it is of.
+    /// Adds the file.
     pub fn of(self, path: &Path) -> EngineError {
         let reason = match self.line {
             Some(line) => format!("line {line}: {}", self.what),

@@ -1,5 +1,5 @@
-//! YAML as Hydra and OmegaConf read it (YAML 1.1, with their own pattern of a float), within bounds: a tree has
-//! at most [`MOST_NODES`] nodes, aliases counted as often as they stand for something.
+//! YAML as Hydra and OmegaConf read it (YAML 1.1, with their pattern of a float), with at most
+//! [`MOST_NODES`] nodes, each use of an alias counted.
 
 use crate::engines::configuration::refused::Refused;
 use regex::Regex;
@@ -13,19 +13,17 @@ use std::sync::LazyLock;
 pub const MOST_NODES: usize = 20_000;
 pub const MOST_DEPTH: usize = 64;
 
-/// A mapping or a list that is not closed yet, and its anchor.
+/// An open mapping or list, and its anchor.
 struct Open {
     anchor: usize,
     line: usize,
     value: Value,
-    /// The key whose value comes next.
+    /// Key of the next value.
     key: Option<String>,
 }
 
-/// The one document of a text.
-///
 /// # Errors
-/// What is not YAML, a key that stands twice, a tag, a merge key, more than the bounds; with the line.
+/// No YAML or several documents, a repeated key, a tag, a merge key, too many nodes; with the line.
 pub fn parsed(text: &str) -> Result<Value, Refused> {
     let (mut open, mut anchors) = (Vec::<Open>::new(), BTreeMap::<usize, (Value, usize)>::new());
     let (mut root, mut nodes) = (None, 0);
@@ -131,7 +129,7 @@ fn scalar(
     }
 }
 
-/// What a word without quotes is.
+/// The value of a word without quotes.
 pub fn plain(text: &str) -> Result<Value, String> {
     static FLOAT: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r"^[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+|\.[0-9_]+([eE][-+]?[0-9]+)?)$").ok()

@@ -1,10 +1,10 @@
-//! Cells on other machines: what is called there, what was handed to Slurm or Ray, and what of it waits or
-//! runs. A cell is `dapo cell run`, its record lies in the study's folder, which all machines see.
+//! Cells on other machines: jobs that were submitted to Slurm or Ray, and their states. A job runs
+//! `dapo cell run`; its record is in the study's folder, which all machines see.
 //!
 //! ```text
-//! STUDY/launcher/jobs.jsonl      what was handed over, one line a job
+//! STUDY/launcher/jobs.jsonl      submitted jobs, one a line
 //! STUDY/launcher/slurm-<n>.sh    the script of an array job
-//! STUDY/launcher/*.log           what cells said under Slurm
+//! STUDY/launcher/*.log           output of cells under Slurm
 //! ```
 
 pub mod program;
@@ -37,24 +37,23 @@ pub enum Launcher {
 #[serde(deny_unknown_fields)]
 pub struct LaunchedJob {
     pub launcher: Launcher,
-    /// Slurm's number of the array, or Ray's submission id.
+    /// Slurm's array number, or Ray's submission id.
     pub id: String,
     /// The cell of task 0.
     pub first: u64,
     pub cells: Vec<u64>,
-    /// Of Ray's head.
+    /// Address of Ray's head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
-/// What a launcher says of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LauncherState {
     Queued,
     Running,
 }
 
-/// Cells → what a launcher says of them; a cell that it does not have is absent.
+/// A cell that no launcher has is absent.
 pub type LauncherStates = BTreeMap<u64, LauncherState>;
 
 pub fn folder(study: &AblateStudy) -> PathBuf {
@@ -65,7 +64,6 @@ fn jobs_file(study: &AblateStudy) -> PathBuf {
     folder(study).join("jobs.jsonl")
 }
 
-/// What was handed over in this study.
 pub fn launched(study: &AblateStudy) -> Result<Vec<LaunchedJob>, EngineError> {
     match files::kind(&jobs_file(study))? {
         None => Ok(Vec::new()),
@@ -78,7 +76,7 @@ fn keep(study: &AblateStudy, job: &LaunchedJob) -> Result<(), EngineError> {
     Ok(files::append_line(&jobs_file(study), job)?)
 }
 
-/// Asks the launchers to which something was handed. Errors are of those that could not be asked.
+/// The errors are of launchers that could not be asked.
 pub fn states(study: &AblateStudy) -> Result<(LauncherStates, Vec<EngineError>), EngineError> {
     let jobs = launched(study)?;
     let of = |launcher| jobs.iter().filter(|job| job.launcher == launcher).collect::<Vec<_>>();

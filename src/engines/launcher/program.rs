@@ -1,22 +1,20 @@
-//! The command that runs a cell, and programs that are asked.
+//! The command that runs a cell, and calls of other programs.
 
 use crate::engines::{EngineError, process};
 use std::fmt::Display;
 use std::path::PathBuf;
 
-/// How another machine calls this program.
+/// This program on another machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellProgram {
     pub program: PathBuf,
-    /// The study's folder.
     pub study: PathBuf,
-    /// Where relative paths of inputs start.
+    /// Start of relative paths.
     pub inputs: PathBuf,
     pub retry_failed: bool,
 }
 
 impl CellProgram {
-    /// The words of the command for a cell.
     pub fn words(&self, cell: &impl Display) -> Vec<String> {
         let shown = |path: &PathBuf| path.display().to_string();
         let mut words = vec![shown(&self.program), "cell".into(), "run".into(), cell.to_string()];
@@ -31,7 +29,7 @@ impl CellProgram {
     }
 }
 
-/// Words as a line for a shell.
+/// Quoted for a shell.
 pub fn line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
@@ -45,7 +43,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// What a program prints, if it succeeds.
+/// Fails if the program fails.
 pub fn printed(program: &str, arguments: &[String]) -> Result<String, EngineError> {
     let output = process::command(program).args(arguments).output();
     let output =

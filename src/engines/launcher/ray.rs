@@ -9,7 +9,7 @@ use crate::study::ablate::AblateStudy;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Jobs that Ray lists at most.
+/// Ray lists at most so many.
 const MOST_LISTED: &str = "10000";
 
 #[derive(Deserialize)]
@@ -18,8 +18,8 @@ struct RayJob {
     status: String,
 }
 
-/// The jobs of cells, and the arguments of `ray` that hand each over. A job takes one processor. Its id
-/// has the study's folder, the cell, and how often the cell was handed over before.
+/// Returns jobs and arguments of `ray`. A job takes one processor. Its id has study folder, cell,
+/// and the number of earlier submissions.
 pub fn jobs(
     study: &AblateStudy,
     cells: &[u64],
@@ -48,7 +48,7 @@ pub fn jobs(
     Ok(cells.iter().map(job).collect())
 }
 
-/// Hands a job to Ray and keeps its id.
+/// Keeps the job's id.
 pub fn submit(
     study: &AblateStudy,
     job: &LaunchedJob,
@@ -58,7 +58,6 @@ pub fn submit(
     launcher::keep(study, job)
 }
 
-/// What Ray has of these jobs.
 pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
     let cells: BTreeMap<&str, u64> = jobs.iter().map(|job| (job.id.as_str(), job.first)).collect();
     let addresses: BTreeSet<&str> = jobs.iter().filter_map(|job| job.address.as_deref()).collect();
@@ -67,7 +66,7 @@ pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
         let arguments =
             ["list", "jobs", "--address", address, "--format", "json", "--limit", MOST_LISTED];
         let said = printed("ray", &arguments.map(String::from))?;
-        // Notes stand before the JSON.
+        // Notes may precede the JSON.
         let json = said.lines().find(|line| line.starts_with('[')).unwrap_or_default();
         let listed: Vec<RayJob> = serde_json::from_str(json).map_err(|error| {
             let reason = format!("list jobs: {error}");

@@ -9,18 +9,16 @@ use crate::study::ablate::AblateStudy;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The script of an array job. Words between `@` are filled in.
+/// Words between `@` are filled in.
 const TEMPLATE: &str = include_str!("slurm.sh");
 
 const WORDS: [&str; 3] = ["@ARRAY@", "@COMMAND@", "@LOGS@"];
 
-/// Tasks of an array. Slurm's own limit (`MaxArraySize`) is 1001 where nobody changed it.
+/// Slurm's limit (`MaxArraySize`) is 1001 by default.
 const MOST_TASKS: u64 = 1000;
 
-/// The script of array jobs: the built-in one, or a file's.
-///
 /// # Errors
-/// A file that lacks what is filled in.
+/// A file without a word that must be filled in.
 pub fn template(file: Option<&Path>) -> Result<String, EngineError> {
     let Some(path) = file else { return Ok(TEMPLATE.to_string()) };
     let text = files::read_text(path)?;
@@ -33,7 +31,8 @@ pub fn template(file: Option<&Path>) -> Result<String, EngineError> {
     }
 }
 
-/// The arrays of cells, whose numbers ascend, before they have ids, and their scripts. At most `at_once` tasks of an array run at the same time.
+/// Arrays without ids, and their scripts; `cells` ascend. At most `at_once` tasks of an array run
+/// at the same time.
 ///
 /// # Errors
 /// A folder that a script cannot name.
@@ -46,7 +45,7 @@ pub fn arrays(
 ) -> Result<Vec<(LaunchedJob, String)>, EngineError> {
     let logs = launcher::folder(study);
     let logs = std::path::absolute(&logs).unwrap_or(logs);
-    // Slurm reads `%` as a pattern, and ends the word at a quotation mark.
+    // `%` is a pattern for Slurm, and a quotation mark ends the word.
     if logs.display().to_string().contains(['%', '"', '\\', '\n']) {
         let reason = "Slurm cannot write logs into a folder with such a name".to_string();
         return Err(EngineError::Output { path: logs, reason });
@@ -68,7 +67,7 @@ pub fn arrays(
     Ok(chunks.map(array).collect())
 }
 
-/// Ascending numbers as Slurm writes them: `0-3,7`.
+/// Slurm's form: `0-3,7`.
 fn ranges(numbers: &[u64]) -> String {
     let runs = numbers.chunk_by(|a, b| a + 1 == *b);
     let text = |run: &[u64]| match run {
@@ -78,8 +77,8 @@ fn ranges(numbers: &[u64]) -> String {
     runs.map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Hands an array to Slurm, keeps its number, and returns it. It begins when the array `before` has ended,
-/// so that the limit of tasks at the same time holds for both.
+/// Returns Slurm's number. The array begins after the array `before`, so that the limit of tasks
+/// holds for both.
 pub fn submit(
     study: &AblateStudy,
     mut job: LaunchedJob,
@@ -103,7 +102,6 @@ pub fn submit(
     Ok(job.id)
 }
 
-/// What Slurm has of these jobs.
 pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
     if jobs.is_empty() {
         return Ok(LauncherStates::new());

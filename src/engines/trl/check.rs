@@ -1,11 +1,11 @@
-//! What the installed TRL makes of the settings of an arm.
+//! The installed TRL's values of an arm's settings.
 
 use crate::engines::{Effective, EngineError, Setting, process};
 use serde_json::{Map, Value};
 
 const SCRIPT: &str = include_str!("check.py");
 
-/// Builds the installed `GRPOConfig`, which refuses names that it does not know.
+/// `GRPOConfig` refuses unknown names.
 pub fn effective(python: &str, settings: Vec<Setting>) -> Result<Vec<Effective>, EngineError> {
     let own = |setting: &Setting| setting.name.starts_with("harness.");
     let asked = settings.iter().filter(|setting| !own(setting));
@@ -14,7 +14,7 @@ pub fn effective(python: &str, settings: Vec<Setting>) -> Result<Vec<Effective>,
     let mut found: Map<String, Value> = process::ask(python, SCRIPT, &Value::Object(asked))?;
     let of = |setting: Setting| {
         let mut value = if own(&setting) { None } else { found.remove(&setting.name) };
-        // TRL makes an empty list of "none".
+        // TRL makes "none" an empty list.
         if setting.value == "none" && value == Some(Value::Array(Vec::new())) {
             value = Some(setting.value.clone());
         }

@@ -6,6 +6,6 @@ pub mod check;
 pub mod written;
 pub mod outputs;
 
-/// What the script imports; TRL first.
+/// TRL first.
 pub const PACKAGES: [&str; 6] =
     ["trl", "transformers", "torch", "datasets", "accelerate", "pyyaml"];

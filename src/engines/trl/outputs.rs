@@ -1,4 +1,4 @@
-//! What the script that `render` writes leaves behind: `rollouts/`, `log.jsonl`, `policies/`.
+//! Outputs of the rendered script: `rollouts/`, `log.jsonl`, `policies/`.
 
 use crate::base::files;
 use crate::engines::dump::{self, DumpedResponse, GroupsError};
@@ -14,20 +14,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// One line of `rollouts/step-N-rank-R.jsonl`.
+/// A line of `rollouts/step-N-rank-R.jsonl`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrlResponse {
     /// Index into `prompts.jsonl`.
     prompt: u64,
-    /// Decoded by transformers; this harness decodes `tokens` itself.
+    /// transformers decoded it; this harness decodes `tokens` itself.
     #[serde(rename = "text")]
     _text: String,
     tokens: Vec<u32>,
     score: f64,
 }
 
-/// One line of `log.jsonl`. A value that was not finite is null.
+/// A line of `log.jsonl`; null is not finite.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrlUpdate {
@@ -35,8 +35,8 @@ struct TrlUpdate {
     values: BTreeMap<String, Option<f64>>,
 }
 
-/// TRL's name, ours, and how the updates of a step are put together. Entropy and clipping are
-/// measured by TRL while it updates, per mini-batch, so they keep names of their own.
+/// TRL's name, ours, and how updates are combined. TRL measures entropy and clipping per mini-batch
+/// during updates, so they keep their own names.
 const METRICS: [(&str, &str, TrlReduce); 7] = [
     ("grad_norm", "optimizer/gradient_norm_mean", TrlReduce::Mean),
     ("grad_norm", "optimizer/gradient_norm_max", TrlReduce::Most),
@@ -62,7 +62,7 @@ pub struct TrlOutputs<'a> {
 }
 
 impl<'a> TrlOutputs<'a> {
-    /// Of a folder that [`super::render`] wrote. With a process they may grow as long as it runs.
+    /// A folder of [`super::render`]. With a process the outputs may grow.
     pub fn open(
         inputs: &'a Inputs,
         folder: &Path,
@@ -88,7 +88,7 @@ impl<'a> TrlOutputs<'a> {
         (0..self.processes).map(name).collect()
     }
 
-    /// The lines of the log for a step's updates; fewer while it is made.
+    /// Fewer lines than updates while the step is made.
     fn updates(&self, step: u64) -> Result<Vec<TrlUpdate>, EngineError> {
         let count = self.updates_per_step();
         let mut lines: Vec<TrlUpdate> = files::complete_lines(&self.folder.join("log.jsonl"))?;
@@ -96,7 +96,7 @@ impl<'a> TrlOutputs<'a> {
         Ok(lines)
     }
 
-    /// The log of a step when everything that it writes is there.
+    /// `None` while lines are missing.
     fn complete(&self, step: u64) -> Result<Option<Vec<TrlUpdate>>, EngineError> {
         if !self.rollouts(step).iter().all(|path| path.is_file()) {
             return Ok(None);
@@ -162,7 +162,7 @@ impl Outputs for TrlOutputs<'_> {
     }
 }
 
-/// Every update of a step must have had the rate of the arm's schedule.
+/// The rate of the arm's schedule is required.
 fn same_rate(log: &[TrlUpdate], rate: f64) -> Result<(), String> {
     let other = |line: &&TrlUpdate| {
         let found = line.values.get("learning_rate").copied().flatten();

@@ -1,4 +1,4 @@
-//! The folder that TRL is started in: settings, prompts in the order of training, and the script.
+//! TRL's folder: settings, prompts in the order of training, and the script.
 
 use crate::base::files;
 use crate::engines::rendered::{self, RenderedPrompt};
@@ -9,7 +9,7 @@ use std::path::Path;
 
 pub const SCRIPT: &str = include_str!("train.py");
 
-/// Everything that TRL is asked, those settings included that name this machine's files.
+/// Includes settings that name this machine's files.
 pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, EngineError> {
     let experiment = &inputs.experiment;
     let mut all = settings::settings(experiment, processes).map_err(|refusals| {
@@ -29,8 +29,6 @@ pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, Eng
     Ok(all)
 }
 
-/// Writes the folder.
-///
 /// # Errors
 /// An arm that TRL cannot run, a prompt that cannot be rendered, a folder that cannot be written.
 pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Setting>, EngineError> {
@@ -47,7 +45,7 @@ pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Sett
     Ok(all)
 }
 
-/// The prompts of all rollout steps: those that the trainer of this harness would draw.
+/// All rollout steps, as this harness's trainer draws them.
 fn prompts(inputs: &Inputs) -> Result<Vec<RenderedPrompt>, EngineError> {
     let training = &inputs.experiment.training;
     let drawn = rendered::drawn(inputs, training.rollout_steps * training.prompts_per_step);

@@ -1,4 +1,4 @@
-//! Each key that moves a number, as a setting of TRL, or refused by name. Source: TRL 1.16.0,
+//! Every key that changes a number, as a setting of TRL, or refused by name. Source: TRL 1.16.0,
 //! trl/trainer/grpo_trainer.py and grpo_config.py.
 
 use crate::algorithm::{
@@ -11,11 +11,10 @@ use crate::experiment::{Device, Experiment, MiniBatchOrder, NonFinite};
 use crate::numerics::Numerics;
 use crate::policy::optimizer;
 
-/// TRL adds this to a group's standard deviation, and has no setting for it.
+/// Added to a group's standard deviation; TRL has no setting for it.
 const EPSILON: f64 = 1e-4;
 
-/// The settings of `GRPOConfig` that run an arm, and those of the script under `harness.`. `processes`
-/// of accelerate share each pass.
+/// Settings of `GRPOConfig`, and of the script under `harness.`. `processes` share each pass.
 ///
 /// # Errors
 /// Everything that TRL cannot do as the arm asks.
@@ -26,7 +25,6 @@ pub fn settings(
     demand(experiment, processes).finish()
 }
 
-/// Everything that an arm asks of TRL, and what of it TRL cannot do.
 pub fn demand(experiment: &Experiment, processes: u64) -> Demand {
     let mut demand = Demand::default();
     numbers(&mut demand, experiment);
@@ -160,8 +158,8 @@ fn loss(demand: &mut Demand, experiment: &Experiment, processes: u64) {
     demand.set("beta", beta, "dapo.kl");
 }
 
-/// TRL's name of an aggregation. `bnpo` is a mean over the tokens of a process's share of a pass, so
-/// over those of the mini-batch where one pass of one process holds it.
+/// `bnpo` is a mean over the tokens of a process's share of a pass: of the mini-batch, if one pass
+/// of one process holds it.
 fn loss_type(demand: &mut Demand, experiment: &Experiment, processes: u64) -> Option<&'static str> {
     let (dapo, mini) = (&experiment.dapo, experiment.training.mini_batch_rollouts);
     let whole = processes == 1 && experiment.execution.micro_batch_rollouts >= mini;
@@ -210,7 +208,7 @@ fn optimizer_of(demand: &mut Demand, experiment: &Experiment) {
     demand.set_with("harness.learning_rates", rates, "optimizer.warm_up", remark);
 }
 
-/// What the script does beside `GRPOConfig`.
+/// Settings beside `GRPOConfig`.
 fn script(demand: &mut Demand, experiment: &Experiment) {
     let (evaluation, checkpoints) = (&experiment.evaluation, &experiment.checkpoints);
     let steps = experiment.training.rollout_steps;

@@ -1,5 +1,5 @@
-//! A `GRPOConfig` as its user has it (YAML, JSON, `training_args.bin`), beside what an arm asks. Each trap was read in the
-//! sources of TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
+//! A user's `GRPOConfig` (YAML, JSON, `training_args.bin`) against an arm's demands. Source of the
+//! traps: TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
 
 use crate::algorithm::{Aggregation, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
 use crate::engines::configuration::{self, Configured, refused::Refused};
@@ -12,7 +12,7 @@ use std::path::Path;
 const PICKLE: &str = include_str!("pickle.py");
 const FILLED: &str = include_str!("filled.py");
 
-/// What every whole configuration states, and a file must state something of.
+/// A whole configuration has all of these, any file some.
 const WHOLE: [&str; 13] = [
     "beta",
     "epsilon",
@@ -32,7 +32,7 @@ const WHOLE: [&str; 13] = [
 const INSTEAD: &str = "give the GRPOConfig as YAML or JSON, or write it where it is made: \
     open(\"config.json\", \"w\").write(config.to_json_string()), then: dapo engine check trl config.json";
 
-/// Settings that are not held against a configuration that a user wrote, and why.
+/// Settings that are not compared, and why.
 pub const NOT_HELD: [(&str, &str); 10] = [
     ("bf16", "the type of passes moves numbers by rounding"),
     ("data_seed", "another seed is the same arm"),
@@ -46,16 +46,15 @@ pub const NOT_HELD: [(&str, &str); 10] = [
     ("use_cpu", "where it runs"),
 ];
 
-/// A configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrlConfig {
     pub values: Map<String, Value>,
-    /// Why TRL's own values of what the file does not state are not known.
+    /// Why the file's missing values are unknown.
     pub partial: Option<String>,
 }
 
 impl TrlConfig {
-    /// Of a file. What it does not state, the installed TRL fills in, if `python` has one.
+    /// The installed TRL fills in missing values, if `python` has one.
     ///
     /// # Errors
     /// A file that is no configuration of TRL, with what to do instead.
@@ -82,7 +81,7 @@ impl TrlConfig {
                 Err(error) => config.partial = Some(error.to_string()),
             }
         }
-        // Names of earlier versions, and what a null stands for.
+        // Earlier names, and meanings of null.
         for (said, kind) in [(true, "group"), (false, "none")] {
             if config.values.get("scale_rewards") == Some(&json!(said)) {
                 config.values.insert("scale_rewards".to_string(), kind.into());
@@ -99,7 +98,7 @@ impl TrlConfig {
         self.values.get(name).and_then(Value::as_f64)
     }
 
-    /// What an arm asks beside what the configuration does, and what TRL cannot do. `processes` share each pass.
+    /// Differing demands, and what TRL cannot do. `processes` share each pass.
     pub fn compared(
         &self,
         asked: &Experiment,
@@ -110,7 +109,7 @@ impl TrlConfig {
             asked.execution.micro_batch_rollouts = (rows as u64).saturating_mul(processes);
         }
         let (mut settings, refusals) = settings::demand(&asked, processes).into_parts();
-        // TRL has no name for what it cannot do.
+        // No name: TRL cannot do it.
         settings.retain(|it| it.value != "");
         settings.retain(|it| !NOT_HELD.iter().any(|(name, _)| it.name.starts_with(name)));
         let of = |setting: Setting| {
@@ -123,7 +122,7 @@ impl TrlConfig {
         (settings.into_iter().map(of).collect(), refusals)
     }
 
-    /// The traps that it is in, seen from what an arm asks. What it does not state is in none.
+    /// Seen from an arm's demands. A missing value is no trap.
     pub fn traps(&self, asked: &Experiment) -> Vec<Trap> {
         let mut traps = Vec::new();
         let mut found = |name: &'static str, key: &str, what: String| {

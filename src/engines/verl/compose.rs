@@ -1,4 +1,4 @@
-//! What verl makes of a configuration, ours or a user's: composed by the installed verl, or as a file states it.
+//! A configuration's values in verl, ours or a user's: composed by the installed verl, or stated by a file.
 
 use crate::base::files;
 use crate::engines::configuration::{self, Configured, interpolation, refused::Refused};
@@ -10,15 +10,15 @@ use std::path::Path;
 
 const SCRIPT: &str = include_str!("compose.py");
 
-/// Tables of verl's that a configuration has.
+/// Top-level tables of verl.
 const TABLES: [&str; 5] = ["actor_rollout_ref", "algorithm", "data", "trainer", "model_engine"];
 
-/// What to do about a file that is not read.
+/// Advice for a file that is not read.
 const INSTEAD: &str = "run the command of your training with --cfg job at its end, which prints its \
     configuration and trains nothing (python3 -m verl.trainer.main_ppo … --cfg job > job.yaml), then: \
     dapo engine check verl job.yaml";
 
-/// Keys that every whole configuration of verl 0.4 to 0.9 states.
+/// Whole configurations of verl 0.4 to 0.9 have all of these.
 const WHOLE: [&str; 6] = [
     "actor_rollout_ref.actor.ppo_mini_batch_size",
     "actor_rollout_ref.rollout.temperature",
@@ -28,39 +28,38 @@ const WHOLE: [&str; 6] = [
     "trainer.total_epochs",
 ];
 
-/// A composed configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Composed {
-    /// Of verl; empty where a file does not state it.
+    /// Empty where a file does not state it.
     pub version: String,
-    /// Every key, as the trainer begins with it.
+    /// Values at the start of training.
     pub effective: Value,
-    /// Keys that were added to verl's own; of a file that was composed already, nobody knows.
+    /// Not in verl's own; unknown for composed files.
     pub added: Vec<String>,
-    /// Why verl's own validation refuses it.
+    /// The error of verl's own validation.
     pub validation: Option<String>,
-    /// Why verl's own validation could not be asked.
+    /// Why that validation did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unchecked: Option<String>,
-    /// Whether keys may be stated elsewhere: what is absent is then not known.
+    /// Keys may be stated elsewhere: missing ones are unknown.
     #[serde(default)]
     pub partial: bool,
 }
 
 impl Composed {
-    /// The value of a dotted name; `None` where it is not stated or not known.
+    /// `name` has dots; `None` if missing or unknown.
     pub fn get(&self, name: &str) -> Option<&Value> {
         let found = name.split('.').try_fold(&self.effective, |value, part| value.get(part));
         found.filter(|value| !interpolation::is_open(value))
     }
 
-    /// Whether it is of 0.9.0 or later, by a key that those state.
+    /// A key that 0.9.0 introduced decides.
     pub fn since_0_9(&self) -> bool {
         self.get("trainer.use_v1").is_some()
     }
 
-    /// What it is of, for messages.
+    /// Messages name it so.
     pub fn named(&self) -> String {
         match self.version.as_str() {
             "" if self.partial => "verl, a part of a configuration".to_string(),
@@ -69,7 +68,7 @@ impl Composed {
         }
     }
 
-    /// Settings beside what they became; `None` where the file does not say.
+    /// `None` where the file does not say.
     pub fn beside(&self, settings: Vec<Setting>) -> Vec<Effective> {
         let of = |setting: Setting| {
             let path = setting.name.split('.');
@@ -86,14 +85,13 @@ impl Composed {
     }
 }
 
-/// Of the settings of an arm.
 pub fn of_settings(python: &str, settings: &[Setting]) -> Result<Composed, EngineError> {
     let overrides: Vec<String> = settings.iter().map(overrides::line).collect();
     let reason = |reason| EngineError::Program { program: python.to_string(), reason };
     asked(python, &json!({"overrides": overrides}))?.map_err(reason)
 }
 
-/// What the installed verl composes, or Hydra's reason not to.
+/// Or Hydra's error.
 fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, EngineError> {
     let found: Value = process::ask(python, SCRIPT, input)?;
     match found.get("refused").and_then(Value::as_str) {
@@ -109,8 +107,8 @@ fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, Engine
     }
 }
 
-/// Of a file that a user has, in any form of [`configuration`]; or, in JSON, what `asked.py` gave before. Only lists
-/// (overrides, `defaults`) need a Python with verl.
+/// Any form of [`configuration`], or JSON of `asked.py`. Only lists (overrides, `defaults`) need a
+/// Python with verl.
 ///
 /// # Errors
 /// A file that cannot be read or composed, with what to do instead.
@@ -147,7 +145,7 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
     }
 }
 
-/// The configuration that overrides are of, where `.hydra/hydra.yaml` lies beside them.
+/// Reads `.hydra/hydra.yaml` beside the overrides, if it exists.
 fn primary(path: &Path) -> Result<String, EngineError> {
     let beside = path.with_file_name("hydra.yaml");
     if !beside.is_file() {
@@ -159,8 +157,8 @@ fn primary(path: &Path) -> Result<String, EngineError> {
     Ok(name.unwrap_or("ppo_trainer").to_string())
 }
 
-/// The reward keys of earlier versions, where those read them: `main` of 0.7 and 0.8 moves `reward_model.*` and
-/// `custom_reward_function` to `reward.*` (migrate_legacy_reward_impl), versions before have no `reward`.
+/// Reward keys of earlier versions: `main` of 0.7 and 0.8 moves `reward_model.*` and
+/// `custom_reward_function` to `reward.*` (migrate_legacy_reward_impl); older ones have no `reward`.
 fn migrated(mut effective: Value) -> Value {
     let since_0_9 = effective.pointer("/trainer/use_v1").is_some();
     let legacy = |name: &str| effective.get(name).cloned().filter(|it| !it.is_null());
@@ -181,7 +179,7 @@ fn migrated(mut effective: Value) -> Value {
         if model["reward_kwargs"].is_object() {
             reward.insert("reward_kwargs".to_string(), model["reward_kwargs"].clone());
         }
-        // The DAPO recipe's own name.
+        // Name in the DAPO recipe.
         if model["overlong_buffer"].is_object() {
             table(reward, "reward_kwargs", "overlong_buffer_cfg", &model["overlong_buffer"]);
         }

@@ -7,5 +7,5 @@ pub mod compose;
 pub mod traps;
 pub mod outputs;
 
-/// What verl runs with; verl first.
+/// verl first.
 pub const PACKAGES: [&str; 6] = ["verl", "ray", "vllm", "torch", "transformers", "hydra-core"];

@@ -1,9 +1,8 @@
-//! What verl leaves behind in the folder that `render` wrote: `rollouts/`, `logs/`, `checkpoints/`. Read
-//! in verl 0.9.1, verl/trainer/ppo/v1/trainer_base.py (`_log_rollout_data`) and verl/utils/tracking.py.
+//! verl's outputs in the rendered folder: `rollouts/`, `logs/`, `checkpoints/`. Source: verl 0.9.1,
+//! verl/trainer/ppo/v1/trainer_base.py (`_log_rollout_data`) and verl/utils/tracking.py.
 //!
-//! A dump has texts without special tokens, of the groups that trained: tokens are those that the arm's
-//! tokenizer makes of a text, and a text shorter than L_max is taken to have ended with a stop token.
-//! The number of tokens that verl logged says whether that is so.
+//! A dump has texts of trained groups without special tokens: the arm's tokenizer gives the tokens, and a
+//! text shorter than L_max is taken to have ended with a stop token. verl's token count checks this.
 
 use crate::algorithm::{DynamicSampling, Punishment};
 use crate::base::files;
@@ -21,25 +20,25 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Largest difference of the tokens of a step, ours and verl's, as a share: sampled tokens are not
-/// always those that the tokenizer makes of their text.
+/// Largest relative difference of a step's tokens, ours and verl's: sampled tokens are not always
+/// those that the tokenizer gives.
 const TOKENS_DIFFER: f64 = 0.02;
 
-/// One line of `rollouts/N.jsonl`.
+/// A line of `rollouts/N.jsonl`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VerlResponse {
     input: String,
     output: String,
     gts: String,
-    /// With the length penalty.
+    /// Includes the length penalty.
     score: f64,
     step: u64,
     /// `GROUP_SAMPLE_TURN`.
     uid: String,
 }
 
-/// One line of `logs/K.jsonl`. A value that was not finite is null; validation has texts.
+/// A line of `logs/K.jsonl`; null is not finite, validation has texts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VerlMetrics {
@@ -47,8 +46,8 @@ struct VerlMetrics {
     data: BTreeMap<String, Value>,
 }
 
-/// verl's name and ours. verl reduces the mini-batches of a step to their mean, and measures entropy
-/// under the arm's aggregation: those keep names of their own.
+/// verl's name and ours. verl averages a step's mini-batches, and measures entropy under the arm's
+/// aggregation: those keep their own names.
 const METRICS: [(&str, &str); 15] = [
     ("actor/grad_norm", "optimizer/gradient_norm_mean"),
     ("actor/entropy", "engine/entropy"),
@@ -70,13 +69,13 @@ const METRICS: [(&str, &str); 15] = [
 pub struct VerlOutputs<'a> {
     inputs: &'a Inputs,
     folder: PathBuf,
-    /// Text and answer of a prompt → training problem.
+    /// (text, answer) → training problem.
     problems: BTreeMap<(String, String), usize>,
     following: Following,
 }
 
 impl<'a> VerlOutputs<'a> {
-    /// Of a folder that [`super::render`] wrote. With a process they may grow as long as it runs.
+    /// A folder of [`super::render`]. With a process the outputs may grow.
     pub fn open(
         inputs: &'a Inputs,
         folder: &Path,
@@ -85,7 +84,7 @@ impl<'a> VerlOutputs<'a> {
         let path = folder.join("prompts.jsonl");
         let rendered: Vec<RenderedPrompt> = files::read_data_lines(&path)?;
         let places = RenderedPrompt::places(inputs, &rendered, &path)?;
-        // verl decodes its prompts without special tokens.
+        // verl decodes prompts without special tokens.
         let text = |prompt: &RenderedPrompt| inputs.tokenizer.decode(&prompt.tokens);
         let key = |prompt: &RenderedPrompt| (text(prompt), prompt.answer.clone());
         let problems = rendered.iter().map(key).zip(places).collect();
@@ -136,8 +135,7 @@ impl<'a> VerlOutputs<'a> {
         Ok(responses)
     }
 
-    /// The problems of a step in the order of training; `None` where Dynamic Sampling decides which
-    /// draws train.
+    /// In the order of training; `None` where Dynamic Sampling chooses draws.
     fn draws(&self, step: u64) -> Option<Vec<Option<usize>>> {
         let experiment = &self.inputs.experiment;
         let prompts = experiment.training.prompts_per_step;
@@ -146,7 +144,7 @@ impl<'a> VerlOutputs<'a> {
         experiment.records_every_group().then(of_step)
     }
 
-    /// The tokens of a step must be about as many as verl counted.
+    /// About as many as verl counted.
     fn same_tokens(
         &self,
         step: u64,
@@ -172,7 +170,7 @@ impl<'a> VerlOutputs<'a> {
     }
 }
 
-/// The place of a new group: that of its problem among the draws, or the next.
+/// That of its problem among the draws, or the next.
 fn place(draws: &mut Option<Vec<Option<usize>>>, problem: usize, next: usize) -> Option<u64> {
     let Some(draws) = draws else { return Some(next as u64) };
     let at = draws.iter().position(|drawn| *drawn == Some(problem))?;
@@ -184,7 +182,7 @@ fn dump_of(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("rollouts/{step}.jsonl"))
 }
 
-/// The tokens of a response's text, cut at L_max; with a stop token where there is room for one.
+/// Cut at L_max; with a stop token where there is room.
 fn tokens(inputs: &Inputs, text: &str) -> Result<Vec<u32>, EngineError> {
     let limit = inputs.experiment.rollout.max_response_tokens as usize;
     let mut tokens = inputs.tokenizer.encode(text)?;
@@ -195,7 +193,7 @@ fn tokens(inputs: &Inputs, text: &str) -> Result<Vec<u32>, EngineError> {
     Ok(tokens)
 }
 
-/// ±1 of a score with the length penalty, which is less than 2.
+/// ±1; the length penalty is less than 2.
 fn correctness(score: f64, experiment: &Experiment) -> f64 {
     match experiment.dapo.overlong.punishment {
         Punishment::None {} => score,
@@ -209,7 +207,7 @@ fn correctness(score: f64, experiment: &Experiment) -> f64 {
     }
 }
 
-/// The log of a step when everything that verl writes of it is there. A later process's log counts.
+/// `None` while values are missing. A later process's log counts.
 fn complete(
     folder: &Path,
     experiment: &Experiment,
@@ -231,7 +229,7 @@ fn complete(
     names.sort_by_key(|name| (name.len(), name.clone()));
     for name in names.iter().filter(|name| name.ends_with(".jsonl")) {
         let lines: Vec<VerlMetrics> = files::complete_lines(&folder.join("logs").join(name))?;
-        // Validation has lines of its own: of step 0, and of the step that a process goes on from.
+        // Validation has own lines: of step 0 and of the resumed step.
         let trained = |line: &VerlMetrics| {
             line.data.keys().any(|key| !key.starts_with("val") && key != "timing_s/testing")
         };
@@ -294,10 +292,10 @@ impl Outputs for VerlOutputs<'_> {
     }
 }
 
-/// Weights in the Hugging Face layout: those that verl wrote, or that its `model_merger` made.
+/// Hugging Face layout: from verl, or from its `model_merger`.
 fn policy(folder: &Path, step: u64) -> Option<PathBuf> {
     let checkpoint = folder.join(format!("checkpoints/global_step_{step}"));
-    // verl writes this number when everything of the checkpoint is on the disk.
+    // verl writes this number after the whole checkpoint.
     let newest = folder.join("checkpoints/latest_checkpointed_iteration.txt");
     let newest: u64 = files::read_text(&newest).ok()?.trim().parse().ok()?;
     let places = [checkpoint.join("actor/huggingface"), checkpoint.join("merged")];
@@ -308,7 +306,7 @@ fn policy(folder: &Path, step: u64) -> Option<PathBuf> {
     places.into_iter().find(has_weights).filter(|_| newest >= step)
 }
 
-/// `next` is the rate of the next step, which verl logs with this one.
+/// `next`: rate of the next step, which verl logs with this one.
 fn metrics(log: &VerlMetrics, next: f64) -> Result<Metrics, String> {
     let value = |name: &str| match log.data.get(name) {
         None => Ok(None),

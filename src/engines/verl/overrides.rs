@@ -1,9 +1,9 @@
-//! Settings as overrides of Hydra's: a file of one a line, each below a comment with its key.
+//! Settings as Hydra's overrides, one a line, below a comment with the key.
 
 use crate::engines::Setting;
 use serde_json::Value;
 
-/// Tables that `ppo_trainer.yaml` lacks; Hydra adds a name there where it has a plus.
+/// `ppo_trainer.yaml` lacks these tables; Hydra needs a plus to add names.
 const ADDED: [&str; 2] = ["reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs."];
 
 /// `name=value`.
@@ -12,7 +12,7 @@ pub fn line(setting: &Setting) -> String {
     format!("{plus}{}={}", setting.name, written(&setting.value))
 }
 
-/// The file that the script of the folder reads.
+/// Read by the folder's script.
 pub fn file(settings: &[Setting]) -> String {
     let line = |setting: &Setting| {
         let about = [setting.key.as_str(), setting.remark.as_str()];
@@ -24,7 +24,7 @@ pub fn file(settings: &[Setting]) -> String {
     settings.iter().map(line).collect()
 }
 
-/// Text is quoted: Hydra would read `null`, `1e-6` or a brace in it.
+/// Quoted, or Hydra would read `null`, `1e-6` or a brace in the text.
 fn written(value: &Value) -> String {
     let all = |parts: Vec<String>| parts.join(",");
     match value {

@@ -1,4 +1,4 @@
-//! The folder that verl is started in: overrides, prompts in the order of training, and the scripts.
+//! verl's folder: overrides, prompts in the order of training, and scripts.
 
 use crate::algorithm::{DynamicSampling, Problem};
 use crate::base::files;
@@ -13,11 +13,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// With Dynamic Sampling a step draws more prompts than it trains on. When verl has drawn the last row it
-/// begins at the first again.
+/// With Dynamic Sampling a step draws more prompts than it trains on; after the last row verl begins again.
 const DRAWN_PER_TRAINED: u64 = 3;
 
-/// Keys that a user may set beside an arm: they move no number but by rounding.
+/// A user may set these keys: they change numbers only by rounding.
 const FREE: [&str; 26] = [
     "actor_rollout_ref.actor.entropy_from_logits_with_chunking",
     "actor_rollout_ref.actor.fsdp_config.forward_prefetch",
@@ -47,8 +46,7 @@ const FREE: [&str; 26] = [
     "trainer.save_freq",
 ];
 
-/// Everything that verl is asked, those settings included that name this machine's files. `free` has
-/// `KEY=VALUE` of the user.
+/// Includes settings that name this machine's files; `free`: the user's `KEY=VALUE`.
 ///
 /// # Errors
 /// An arm that verl cannot run; a key that would change what it computes.
@@ -88,8 +86,6 @@ pub fn all_settings(
     Ok(all)
 }
 
-/// Writes the folder.
-///
 /// # Errors
 /// As [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
 pub fn render(
@@ -135,7 +131,7 @@ fn rows(inputs: &Inputs) -> u64 {
     if all { trained } else { trained.saturating_mul(DRAWN_PER_TRAINED) }
 }
 
-/// Rows of `val.parquet`; verl needs some even where it evaluates nothing.
+/// Rows of `val.parquet`; verl needs some even without evaluations.
 fn validation(inputs: &Inputs) -> Vec<(&str, &Problem)> {
     let (_, mut wanted) = settings::validation(&inputs.experiment);
     if wanted.is_empty() {

@@ -1,5 +1,5 @@
-//! Each key that moves a number, as an override of verl's configuration, or refused by name. Source:
-//! verl 0.9.1, verl/trainer/ppo/v1 and verl/trainer/config.
+//! Every key that changes a number, as an override of verl's configuration, or refused by name.
+//! Source: verl 0.9.1, verl/trainer/ppo/v1 and verl/trainer/config.
 
 use crate::algorithm::{
     Aggregation, AtCap, DualClip, DynamicSampling, Kl, KlEstimator, LogRatioClamp, Method,
@@ -12,19 +12,18 @@ use crate::experiment::{
 use crate::numerics::Numerics;
 use serde_json::{Value, json};
 
-/// What verl adds to a group's standard deviation.
+/// Added to a group's standard deviation.
 const EPSILON: f64 = 1e-6;
 
 /// verl's hard bound on the log-ratio.
 pub const LOG_RATIO_BOUND: f64 = 20.0;
 
-/// A dual clip that cannot act: the ratio is at most e^20 < 5e8.
+/// Cannot act: the ratio is at most e^20 < 5e8.
 pub const NO_DUAL_CLIP: f64 = 1e9;
 
-/// A chat template that is the message alone.
+/// The message alone.
 const BARE_TEMPLATE: &str = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
 
-/// The cluster that verl trains on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cards {
     pub nodes: u64,
@@ -37,8 +36,7 @@ impl Cards {
     }
 }
 
-/// Everything that an arm asks of verl, and what of it verl cannot do. Names without a dot in front are
-/// those of `ppo_trainer.yaml`.
+/// Includes what verl cannot do. Names without a dot in front are those of `ppo_trainer.yaml`.
 pub fn demand(experiment: &Experiment, cards: Cards) -> Demand {
     let mut demand = Demand::default();
     numbers(&mut demand, experiment);
@@ -317,8 +315,8 @@ fn optimizer(demand: &mut Demand, experiment: &Experiment) {
     demand.set(&optim("lr_scheduler_type"), "constant", "optimizer.learning_rate");
 }
 
-/// How often verl samples each problem of its validation file, and how often the problem stands
-/// there: as often as it is asked where all sets ask the same, else once a row.
+/// verl's samples of each problem, and rows of it in the validation file: one row if all sets ask
+/// for the same number of samples, else a row a sample.
 pub fn validation(experiment: &Experiment) -> (u64, Vec<(String, u64)>) {
     let own = &experiment.evaluation;
     let samples = |set: &String| own.samples.get(set).copied().unwrap_or(1);
@@ -350,7 +348,7 @@ fn evaluation(demand: &mut Demand, experiment: &Experiment) {
     demand.set("trainer.val_before_train", any, "evaluation.during_training");
 }
 
-/// Weights are needed where the harness evaluates, and where verl shall go on.
+/// The harness needs weights for evaluations, verl for resuming.
 pub fn save_every(experiment: &Experiment) -> u64 {
     let divisor = |a: u64, b: u64| {
         let (mut a, mut b) = (a, b);

@@ -1,5 +1,5 @@
-//! What a configuration of verl makes of a run, where its keys suggest something else. Each trap was
-//! read in the sources of verl 0.7.1 and 0.9.1, and composed with both.
+//! Configurations of verl that do not do what their keys suggest. Source: verl 0.7.1 and 0.9.1;
+//! each trap was composed with both.
 
 use crate::algorithm::{DualClip, DynamicSampling, Punishment};
 use crate::engines::verl::compose::Composed;
@@ -8,7 +8,7 @@ use crate::engines::{DemandRefusal, Effective, Trap};
 use crate::experiment::{Experiment, Verifier, WarmUpStart};
 use serde_json::{Value, json};
 
-/// The configuration, and what is asked of it.
+/// A configuration and the demand.
 struct Suspect<'a> {
     composed: &'a Composed,
     asked: &'a Experiment,
@@ -20,7 +20,7 @@ impl Suspect<'_> {
         self.composed.get(key).cloned().unwrap_or_default()
     }
 
-    /// `None` where the key is not stated.
+    /// `None` if missing.
     fn number(&self, key: &str) -> Option<f64> {
         self.composed.get(key).and_then(Value::as_f64)
     }
@@ -29,13 +29,13 @@ impl Suspect<'_> {
         self.value(key) == true
     }
 
-    /// Whether a key is known to have none of these values. One that is not stated is known in a whole configuration.
+    /// The key is known to have none of these values; a missing key is known in a whole configuration.
     fn is_other(&self, key: &str, values: &[Value]) -> bool {
         let stated = self.composed.get(key);
         stated.map_or(!self.composed.partial, |value| !values.contains(value))
     }
 
-    /// The trainer with a replay buffer.
+    /// This trainer has a replay buffer.
     fn is_v1(&self) -> bool {
         self.on("trainer.use_v1")
     }
@@ -48,7 +48,7 @@ impl Suspect<'_> {
     }
 }
 
-/// Settings that are not held against a configuration that a user wrote, and why.
+/// Settings that are not compared, and why.
 pub const NOT_HELD: [(&str, &str); 24] = [
     ("actor_rollout_ref.actor.checkpoint.save_contents", "what the import reads"),
     ("actor_rollout_ref.actor.data_loader_seed", SEED),
@@ -76,7 +76,7 @@ pub const NOT_HELD: [(&str, &str); 24] = [
     ("trainer.use_v1", "a trap of its own: no-dynamic-sampling"),
 ];
 
-/// Names and places of outputs.
+/// Names and places.
 const OUTPUTS: [&str; 6] = [
     "default_local_dir",
     "experiment_name",
@@ -90,13 +90,12 @@ const SEED: &str = "another seed is the same arm";
 const MEMORY: &str = "moves numbers by rounding alone";
 const FILE: &str = "files are the user's own";
 
-/// Whether a setting of an arm is held against the configuration.
 pub fn is_held(name: &str) -> bool {
     let output = name.strip_prefix("trainer.").is_some_and(|it| OUTPUTS.contains(&it));
     !output && !NOT_HELD.iter().any(|(other, _)| name.starts_with(other))
 }
 
-/// What is asked of a configuration beside what it does, and what no configuration of verl can do.
+/// Differing demands, and what no configuration of verl can do.
 pub fn compared(
     composed: &Composed,
     asked: &Experiment,
@@ -105,14 +104,14 @@ pub fn compared(
     let (mut settings, refusals) = settings::demand(asked, cards).into_parts();
     settings.retain(|setting| is_held(&setting.name));
     let mut all = composed.beside(settings);
-    // PyTorch's own epsilon, where none is stated.
+    // PyTorch's default.
     let unstated =
         |it: &Effective| it.setting.value == json!({"eps": 1e-8}) && it.value == Some(Value::Null);
     all.retain(|it| !unstated(it));
     (all, refusals)
 }
 
-/// The traps that a configuration is in, seen from what an arm asks.
+/// Seen from an arm's demands.
 pub fn traps(composed: &Composed, asked: &Experiment) -> Vec<Trap> {
     let mut suspect = Suspect { composed, asked, traps: Vec::new() };
     rewards(&mut suspect);
@@ -171,7 +170,7 @@ fn rewards(suspect: &mut Suspect) {
     }
 }
 
-/// The names below a table that have a value.
+/// Lists names with a value below a table.
 fn stated(value: &Value, name: &str) -> Vec<String> {
     match value {
         Value::Null => Vec::new(),

@@ -1,14 +1,12 @@
-//! The hash chain of a run: one line for its inputs, one for each rollout step, one for its ending.
-//! Each line has a digest for each component and a head over the head before it. So the last head
-//! binds the whole run: nobody can change, leave out or move a line unseen.
+//! The hash chain of a run: a line for inputs, for each rollout step, and for the ending. A line has a
+//! digest of each component and a head over the head before it, so the last head binds the whole run.
 //!
-//! It has no times and no facts about the machine. Every value has one form in bytes: counts and
-//! lengths are little-endian u64, text and lists are preceded by their length, reals are the
-//! little-endian bits of an f64 (an f32 that stands for a log-prob is widened, which is exact).
-//! Weights, moments and gradients are stored as f32 and hashed as f32.
+//! It has no times and no facts about the machine. Values have one form in bytes: counts and lengths are
+//! little-endian u64, text and lists are preceded by their length, reals are little-endian f64 (an f32
+//! log-prob is widened, which is exact). Weights, moments and gradients are hashed as f32.
 //!
-//! A forger who writes every line anew gets a chain that holds. Only computing a run again checks
-//! what its chain says of the computation.
+//! A forger who writes every line anew gets a chain that holds: only computing a run again checks
+//! its computation.
 
 use crate::base::files;
 use crate::experiment::Experiment;
@@ -17,11 +15,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 
-/// The ledger's name in a run folder.
 pub const FILE: &str = "ledger.jsonl";
 
-/// Components of a rollout step, in the order in which they are computed. The first six are those
-/// that the table of rollouts shows.
+/// In the order of computation. The table of rollouts shows the first six.
 pub const STEP_COMPONENTS: [&str; 11] = [
     "problems",
     "tokens",
@@ -36,7 +32,6 @@ pub const STEP_COMPONENTS: [&str; 11] = [
     "metrics",
 ];
 
-/// Digests by the name of what they are of.
 pub type Components = BTreeMap<String, String>;
 
 pub type Tensors = BTreeMap<String, Vec<f32>>;
@@ -44,10 +39,10 @@ pub type Tensors = BTreeMap<String, Vec<f32>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// What went in. The first line.
+    /// The first line: inputs.
     Genesis,
     RolloutStep,
-    /// The evaluations and the ending. The last line of a finished run.
+    /// The last line of a finished run: evaluations and ending.
     End,
 }
 
@@ -55,15 +50,15 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct LedgerEntry {
     pub kind: Kind,
-    /// Rollout step, from 1; 0 for the genesis, the last step for the end.
+    /// From 1; 0 for the genesis, the last step for the end.
     pub step: u64,
-    /// Component → SHA-256, hexadecimal.
+    /// SHA-256, hexadecimal.
     pub components: Components,
-    /// SHA-256 of the head before and of this line without its head, hexadecimal.
+    /// SHA-256, hexadecimal, of the head before and of this line without its head.
     pub head: String,
 }
 
-/// What a head is over, beside the head before it.
+/// Hashed with the head before.
 #[derive(Serialize)]
 struct LedgerContent<'a> {
     kind: Kind,
@@ -72,21 +67,20 @@ struct LedgerContent<'a> {
 }
 
 impl LedgerEntry {
-    /// The line that follows on `previous`, the head of the line before (empty at the genesis).
+    /// `previous`: the head of the line before, empty at the genesis.
     pub fn after(previous: &str, kind: Kind, step: u64, components: Components) -> Self {
         let content = LedgerContent { kind, step, components: &components };
         let line = previous.to_string() + &files::canonical_json_line(&content);
         Self { kind, step, head: files::sha256(line.as_bytes()), components }
     }
 
-    /// Whether the head is that of this content after `previous`.
+    /// The head fits this content after `previous`.
     pub fn follows(&self, previous: &str) -> bool {
         let again = Self::after(previous, self.kind, self.step, self.components.clone());
         again.head == self.head
     }
 }
 
-/// Where a chain does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     #[error("the ledger is empty")]
@@ -97,8 +91,7 @@ pub enum Broken {
     Place { line: usize, kind: Kind, step: u64 },
 }
 
-/// Checks that the lines are a genesis, the rollout steps 1, 2, 3, … and at most one end, each
-/// chained to the one before. Returns the number of rollout steps.
+/// The chain has a genesis, rollout steps 1, 2, 3, … and at most one end. Returns the number of steps.
 pub fn check_chain(entries: &[LedgerEntry]) -> Result<u64, Broken> {
     let mut previous = "";
     let mut steps = 0;
@@ -121,7 +114,6 @@ pub fn check_chain(entries: &[LedgerEntry]) -> Result<u64, Broken> {
     if entries.is_empty() { Err(Broken::Empty) } else { Ok(steps) }
 }
 
-/// Appends a line to a run's ledger and returns it.
 pub fn append(
     folder: &RunFolder,
     previous: &str,
@@ -133,7 +125,7 @@ pub fn append(
     Ok(entry)
 }
 
-/// The first line of a run: everything that its key binds.
+/// Everything that the run's key binds.
 pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> LedgerEntry {
     let mut components = manifest.inputs.clone();
     components.insert("arm".to_string(), manifest.arm_sha256.clone());
@@ -143,18 +135,17 @@ pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> LedgerEntry {
         digest.finish()
     };
     components.insert("seed".to_string(), number(experiment.execution.seed));
-    // Format 1 came before there was another, and its first line does not say it.
+    // Format 1 came first and does not name itself.
     if experiment.record_format() > 1 {
         components.insert("format".to_string(), number(experiment.record_format()));
     }
-    // Settings that cannot change a bit are attested beside the chain.
+    // Settings that cannot change a bit are outside the chain.
     let execution = files::canonical_json_line(&experiment.bound_execution());
     components.insert("execution".to_string(), files::sha256(execution.as_bytes()));
     LedgerEntry::after("", Kind::Genesis, 0, components)
 }
 
-/// The components that a step's table of rollouts shows: `problems`, `tokens`,
-/// `sampler_log_probs`, `rewards`, `kept_groups` and `advantages`, over all rollouts in the
+/// `problems`, `tokens`, `sampler_log_probs`, `rewards`, `kept_groups` and `advantages`, in the
 /// table's order.
 pub fn rollouts(rows: &[RolloutRow]) -> Components {
     let mut digests: [Digest; 6] = Default::default();
@@ -188,7 +179,7 @@ pub fn rollouts(rows: &[RolloutRow]) -> Components {
     names.into_iter().map(String::from).zip(digests.map(Digest::finish)).collect()
 }
 
-/// `old_log_probs`: the training forward at θ_old, one list for each row of the batch, in nats.
+/// `old_log_probs`: the training forward at θ_old, a list for each row, in nats.
 pub fn log_probs<T: Copy + Into<f64>>(rows: &[Vec<T>]) -> String {
     let mut digest = Digest::default();
     digest.count(rows.len() as u64);
@@ -198,13 +189,12 @@ pub fn log_probs<T: Copy + Into<f64>>(rows: &[Vec<T>]) -> String {
     digest.finish()
 }
 
-/// Tensors in the order of their names: `weights`, or the gradient of one update before
-/// clipping.
+/// Tensors in order of names: `weights`, or an update's gradient before clipping.
 pub fn tensors(tensors: &Tensors) -> String {
     each_tensor(tensors.iter())
 }
 
-/// As [`tensors`], of values that are made one after another: a policy's may be large.
+/// As [`tensors`], one value at a time: a policy may be large.
 pub fn each_tensor<'a, V: AsRef<[f32]>>(
     tensors: impl ExactSizeIterator<Item = (&'a String, V)>,
 ) -> String {
@@ -218,7 +208,7 @@ pub fn moments(updates: u64, first: &Tensors, second: &Tensors) -> String {
     each_moment(updates, [first.iter(), second.iter()])
 }
 
-/// As [`moments`], of values that are made one after another.
+/// As [`moments`], one value at a time.
 pub fn each_moment<'a, V: AsRef<[f32]>>(
     updates: u64,
     moments: [impl ExactSizeIterator<Item = (&'a String, V)>; 2],
@@ -229,7 +219,7 @@ pub fn each_moment<'a, V: AsRef<[f32]>>(
     digest.finish()
 }
 
-/// One digest over several in their order: `gradients`, over the updates of a step.
+/// `gradients`, over the updates of a step.
 pub fn sequence(digests: &[String]) -> String {
     let mut all = Digest::default();
     all.count(digests.len() as u64);
@@ -237,7 +227,7 @@ pub fn sequence(digests: &[String]) -> String {
     all.finish()
 }
 
-/// `metrics`: a step's clocks and metrics.
+/// `metrics`, with the step's clocks.
 pub fn metrics(line: &StepMetrics) -> String {
     let mut digest = Digest::default();
     let clocks = line.counters;
@@ -250,8 +240,7 @@ pub fn metrics(line: &StepMetrics) -> String {
     digest.finish()
 }
 
-/// The components of the last line: `evaluations`, every record in its order, and `ending`: how the
-/// run ended, with which value, and its clocks.
+/// `evaluations`: every record in order; `ending`: with its value and clocks.
 pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
     let mut records = Digest::default();
     records.count(evaluations.len() as u64);
@@ -269,13 +258,13 @@ pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
 }
 
 impl RunFolder {
-    /// `ledger.jsonl`, in order. [`check_chain`] tells whether it holds.
+    /// [`check_chain`] tells whether the chain holds.
     pub fn ledger(&self) -> Result<Vec<LedgerEntry>, files::FileError> {
         files::read_lines(&self.inside(FILE)?)
     }
 }
 
-/// SHA-256 over values that have one way to be written as bytes.
+/// Values have one form in bytes.
 #[derive(Debug, Clone, Default)]
 struct Digest(Sha256);
 
@@ -314,7 +303,7 @@ impl Digest {
         tensors: impl ExactSizeIterator<Item = (&'a String, V)>,
     ) {
         self.count(tensors.len() as u64);
-        // A part at a time, which a core's first cache holds.
+        // Fits into a core's first cache.
         const PART: usize = 2048;
         let mut bytes = [0; 4 * PART];
         for (name, values) in tensors {

@@ -1,4 +1,4 @@
-//! Columns from records, and records from columns: all that the tables need of polars.
+//! Columns ↔ records: all that the tables need of polars.
 
 use crate::base::files::{self, foreign};
 use crate::records::tables::decode::{self, TablePart};
@@ -10,24 +10,23 @@ use polars::prelude::{
 use std::io;
 use std::path::Path;
 
-/// Rows of one parquet row group. Stated here because the bytes depend on it.
+/// Fixed, because the bytes of a file depend on it.
 const ROW_GROUP_ROWS: usize = 1 << 18;
 
-/// A type of which a record can have a field, as one column or more.
+/// The type of a field; it may take several columns.
 pub trait ColumnWritten {
     fn put<'r>(name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
     where
         Self: 'r;
 }
 
-/// A type that can be read from a cell.
 pub trait Read: Sized {
     const EXPECTED: &'static str;
 
     fn read(value: &AnyValue) -> Option<Self>;
 }
 
-/// Implements [`ColumnWritten`]: what one value is in polars.
+/// Implements [`ColumnWritten`].
 macro_rules! written {
     ($($type:ty => |$value:ident| $cell:expr;)*) => {$(
         impl ColumnWritten for $type {
@@ -85,7 +84,7 @@ impl Number for f64 {
     const TYPE: DataType = DataType::Float64;
 }
 
-/// Implements [`Read`]. Null is an error unless the type takes it; an integer may have any width.
+/// Implements [`Read`]. Null is an error unless the type takes it; integers may have any width.
 macro_rules! read {
     ($($type:ty: $expected:literal, |$value:ident| $cell:expr;)*) => {$(
         impl Read for $type {
@@ -124,19 +123,17 @@ fn list<T: Read>(value: &AnyValue) -> Option<Vec<T>> {
     }
 }
 
-/// Records that a table can be made of.
 pub trait ColumnRecord: Sized {
     fn columns(records: &[Self]) -> Vec<Column>;
 }
 
-/// Records that can be made of a table.
 pub trait Stored: Sized {
     const NAMES: &'static [&'static str];
 
     fn from_row(row: &ColumnRow) -> Result<Self, TableError>;
 }
 
-/// States the columns of a record: its fields, in this order and by these names.
+/// A record's fields, in the order and with the names of the columns.
 macro_rules! columns {
     ($record:ty: $($field:ident),*) => {
         impl $crate::records::tables::columns::ColumnRecord for $record {
@@ -153,7 +150,7 @@ macro_rules! columns {
     };
 }
 
-/// As [`columns`], of a record that is read too.
+/// As [`columns`], for a record that is also read.
 macro_rules! table {
     ($record:ty: $($field:ident),*) => {
         columns!($record: $($field),*);
@@ -170,7 +167,7 @@ macro_rules! table {
     };
 }
 
-/// Writes records, one row each, atomically.
+/// One row each, atomically.
 pub fn write_records<R: ColumnRecord>(path: &Path, records: &[R]) -> Result<(), TableError> {
     write(path, records.len(), R::columns(records))
 }
@@ -185,7 +182,7 @@ pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), Table
     Ok(())
 }
 
-/// Reads what [`write_records`] wrote, in order.
+/// In order.
 pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, TableError> {
     let table = ColumnTable::read_exactly(path, R::NAMES)?;
     table.rows().map(|row| R::from_row(&row)).collect()
@@ -206,13 +203,13 @@ impl<'a> ColumnTable<'a> {
         }
     }
 
-    /// Those of the named columns that are there, or all: a column of a type that this build
-    /// cannot read does no harm when nobody asks for it.
+    /// Named columns that exist, or all: a column of an unreadable type does no harm when nobody
+    /// asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
         Self::read_part(path, TablePart { names, rows: true })
     }
 
-    /// The columns without a row: to say in time that one is missing.
+    /// Without rows, to report early that a column is missing.
     pub fn read_head(path: &'a Path) -> Result<Self, TableError> {
         Self::read_part(path, TablePart { names: None, rows: false })
     }
@@ -228,7 +225,7 @@ impl<'a> ColumnTable<'a> {
         (0..self.frame.height()).map(|row| ColumnRow { table: self, row })
     }
 
-    /// A column, or a field of a struct column as `column.field`.
+    /// Or a field of a struct column, as `column.field`.
     pub fn column(&self, name: &str) -> Result<Column, TableError> {
         let (outer, field) = name.split_once('.').map_or((name, None), |(o, f)| (o, Some(f)));
         let find = || -> PolarsResult<Column> {
@@ -285,7 +282,7 @@ impl ColumnRow<'_> {
     }
 }
 
-/// A cell for an error message, cut when it is long.
+/// For error messages; long cells are cut.
 pub fn shown(value: &AnyValue) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
@@ -294,7 +291,7 @@ pub fn shown(value: &AnyValue) -> String {
     }
 }
 
-/// An integer of any width that fits.
+/// Takes any width that fits.
 pub fn integer(value: &AnyValue) -> Option<i64> {
     if value.dtype().is_integer() { value.extract() } else { None }
 }

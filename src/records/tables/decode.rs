@@ -1,6 +1,5 @@
-//! Bytes of a parquet file → a table, when the bytes may be anybody's. The footer's claims are
-//! checked before a page is decoded, and the decoded table's size before a row is taken from it.
-//! polars itself works in a second process ([`apart`]).
+//! Decodes a parquet file of unknown origin. The footer's claims are checked before a page is
+//! decoded, the table's size before a row is read. polars works in a second process ([`apart`]).
 
 use crate::base::{apart, contained};
 use polars::prelude::{
@@ -9,33 +8,32 @@ use polars::prelude::{
 };
 use std::io::Cursor;
 
-/// Rows of a table that is read at most. The largest file of the released data has 1.8 million.
+/// The largest file of the released data has 1.8 million.
 const MOST_ROWS: usize = 1 << 26;
 
-/// Rows that any file may have, and more for each of its bytes: a row of (problem, sample, correct)
+/// Any file may have so many rows, and more for each byte: a row of (problem, sample, correct)
 /// takes most of a byte, equal rows take none.
 const FEWEST_ROWS: usize = 1 << 18;
 const ROWS_OF_A_BYTE: usize = 4;
 
-/// Row groups and columns of a table. The writers that we know make a few.
+/// Row groups and columns; known writers make a few.
 const MOST_PARTS: usize = 1 << 16;
 
-/// About what one cell takes beside its text: the cell in polars and the field of a record.
+/// A cell in polars and the field of a record, without text.
 const CELL_BYTES: u64 = 32;
 
 pub const NOT_PARQUET: &str = "it does not begin and end with PAR1: another format, or cut off";
 
-/// Processor time of any file, and one more for each MiB: one takes a twentieth of a second.
+/// Processor time, and one more for each MiB; a MiB takes a twentieth of a second.
 const SECONDS: u64 = 8;
 
-/// What a file of so many bytes may expand to, in bytes: 256 MiB, and 32 times the file's size
-/// up to 4 GiB. Tables of this harness expand about 10 times; a bomb a million times.
+/// 256 MiB, and 32 times the file's size up to 4 GiB. Tables of this harness expand about 10 times,
+/// a bomb a million times.
 pub fn most_expanded_bytes(file_bytes: u64) -> u64 {
     (256 << 20) + file_bytes.saturating_mul(32).min(4 << 30)
 }
 
-/// Memory for reading a file and writing it again: its pages, the table, the writer's copy and
-/// the answer.
+/// Covers pages, table, the writer's copy and the answer.
 fn limits(file_bytes: u64) -> apart::ApartLimits {
     let expanded = most_expanded_bytes(file_bytes);
     apart::ApartLimits {
@@ -45,15 +43,13 @@ fn limits(file_bytes: u64) -> apart::ApartLimits {
     }
 }
 
-/// Of which columns and rows a table is made: those of the named columns that are there, or all;
-/// every row, or none.
+/// Named columns that exist, or all; every row, or none.
 #[derive(Debug, Clone, Copy)]
 pub struct TablePart<'a> {
     pub names: Option<&'a [&'a str]>,
     pub rows: bool,
 }
 
-/// The table of a file's bytes.
 pub fn frame(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
     if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
         return Err(NOT_PARQUET.into());
@@ -63,12 +59,11 @@ pub fn frame(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
     }
     let limits = limits(bytes.len() as u64);
     let own = apart::ask(&request(&bytes, part), limits)?;
-    // Our own process wrote this table: nothing in it is a foreign claim.
+    // This program wrote the table, so nothing in it is a foreign claim.
     contained::contained(|| ParquetReader::new(Cursor::new(own)).finish())
         .and_then(|frame| frame.map_err(|error| error.to_string()))
 }
 
-/// The part on one line, then the file.
 fn request(bytes: &[u8], part: TablePart) -> Vec<u8> {
     let mut request = serde_json::json!((part.names, part.rows)).to_string().into_bytes();
     request.push(b'\n');
@@ -76,7 +71,7 @@ fn request(bytes: &[u8], part: TablePart) -> Vec<u8> {
     request
 }
 
-/// The answer of the process apart: the table, written again.
+/// Runs in the second process; writes the table again.
 pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
     let end = request.iter().position(|byte| *byte == b'\n').ok_or("a request without names")?;
     let (names, rows): (Option<Vec<&str>>, bool) =
@@ -93,7 +88,6 @@ pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
     Ok(own)
 }
 
-/// Reads the bytes in this process.
 fn decoded(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
     let file_bytes = bytes.len() as u64;
     let most = most_expanded_bytes(file_bytes);
@@ -119,7 +113,7 @@ fn decoded(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
     Ok(frame)
 }
 
-/// Refuses a footer that claims more than a file of this size may expand to.
+/// The footer must not claim more than this file may expand to.
 fn claims(reader: &mut ParquetReader<Cursor<Vec<u8>>>, file_bytes: u64) -> Result<(), String> {
     let most = most_expanded_bytes(file_bytes);
     let metadata = reader.get_metadata().map_err(|error| error.to_string())?;
@@ -155,8 +149,7 @@ fn claims(reader: &mut ParquetReader<Cursor<Vec<u8>>>, file_bytes: u64) -> Resul
     Ok(())
 }
 
-/// What a column takes when each cell has its own copy of its text: in few bytes, a dictionary can
-/// name a long text often.
+/// Counts a copy of the text for each cell, because a dictionary can name a long text often.
 fn series_bytes(series: &Series) -> u64 {
     let cells = series.len() as u64 * CELL_BYTES;
     let sum = |lengths: &mut dyn Iterator<Item = usize>| {

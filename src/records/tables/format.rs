@@ -1,4 +1,4 @@
-//! What a file is, by its first bytes: so that a file of another format is refused by its name.
+//! Recognises formats by the first bytes, so that an error can name them.
 
 use crate::base::files::foreign;
 use crate::records::tables::{Refusal, TableError};
@@ -6,7 +6,6 @@ use serde::de::IgnoredAny;
 use std::io::Read;
 use std::path::Path;
 
-/// Bytes that are looked at.
 const HEAD_BYTES: u64 = 4096;
 
 const KNOWN: [(&[u8], &str); 15] = [
@@ -27,13 +26,13 @@ const KNOWN: [(&[u8], &str); 15] = [
     (b"<", "an HTML or XML page"),
 ];
 
-/// Refuses a file that is neither text in lines nor, where `or_parquet`, parquet. What is no regular
-/// file is not looked at: a pipe can be read only once.
+/// Accepts text in lines, and parquet where `or_parquet`. Skips irregular files: a pipe can be read
+/// only once.
 ///
 /// # Errors
 /// [`Refusal::Format`], which says what the file is.
 pub fn check(path: &Path, expected: &'static str, or_parquet: bool) -> Result<(), TableError> {
-    // Whoever reads it reports an error of reading.
+    // The reader reports the error.
     let Some(head) = head(path) else { return Ok(()) };
     match of(&head) {
         Some("a parquet file") if or_parquet => Ok(()),
@@ -45,7 +44,7 @@ pub fn check(path: &Path, expected: &'static str, or_parquet: bool) -> Result<()
     }
 }
 
-/// Whether a file named `.json` holds JSON lines: a whole object in its first line and another one behind it.
+/// A whole object in the first line and another one behind it: a `.json` that holds JSON lines.
 pub fn has_lines(path: &Path) -> bool {
     let head = head(path).unwrap_or_default();
     let mut lines = head.split(|&byte| byte == b'\n');
@@ -61,7 +60,7 @@ fn head(path: &Path) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// What a file with this beginning is; `None` for text in lines.
+/// `None` for text in lines.
 fn of(head: &[u8]) -> Option<&'static str> {
     if let Some((_, name)) = KNOWN.iter().find(|(mark, _)| head.starts_with(mark)) {
         return Some(name);

@@ -1,5 +1,5 @@
-//! Any table of (problem, sample, correct), in parquet or CSV: outcomes of people who do not have
-//! our run folders. Column names are the caller's or one of the usual ones.
+//! Tables of (problem, sample, correct) in parquet or CSV, from others. Column names are the
+//! caller's or usual ones.
 
 use crate::base::files::{self, foreign};
 use crate::records::tables::columns::{ColumnTable, integer, shown};
@@ -10,13 +10,13 @@ use std::path::Path;
 
 const MOST_CSV_BYTES: u64 = 1 << 28;
 
-/// Rows that are read at most: AIME with 32 samples has 960.
+/// AIME with 32 samples has 960.
 pub const MOST_ROWS: usize = 1 << 22;
 
-/// Bytes of a problem's or a sample's name.
+/// Limit of a problem's or a sample's name.
 pub const MOST_NAME_BYTES: usize = 1024;
 
-/// Names of the problem column that are recognised, best first.
+/// Best first.
 pub const PROBLEM_NAMES: [&str; 6] =
     ["problem", "problem_id", "question_id", "task_id", "doc_id", "id"];
 
@@ -32,28 +32,27 @@ pub struct ColumnNames {
     pub sample: Option<String>,
     /// Instead of [`CORRECT_NAMES`].
     pub correct: Option<String>,
-    /// There is no sample column: rows of a problem are its samples, in order.
+    /// Rows of a problem are its samples, in order.
     pub no_sample: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graded {
     pub problem: String,
-    /// The sample's name; `None` where the table has no such column.
+    /// `None` without such a column.
     pub sample: Option<String>,
     pub is_correct: bool,
 }
 
-/// A table and the columns that were read: problem, sample, correct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GradedTable {
     pub rows: Vec<Graded>,
-    /// The names of the three columns; no sample where there is none.
+    /// Names for problem, sample and correct.
     pub columns: (String, Option<String>, String),
 }
 
-/// Reads a table by what it is: parquet, or CSV with a line of names (tabs in a `.tsv`). Truth
-/// values are booleans, `true` and `false` in any case, or 0 and 1.
+/// Parquet, or CSV with a line of names (tabs in a `.tsv`). Truth values are booleans, `true` and
+/// `false` in any case, or 0 and 1.
 pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {
@@ -63,7 +62,6 @@ pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, Tabl
     }
 }
 
-/// The columns among those that are present.
 pub fn choose(
     path: &Path,
     names: &ColumnNames,
@@ -87,7 +85,7 @@ pub fn choose(
 
 fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     let columns = choose(path, names, &ColumnTable::read_head(path)?.names())?;
-    // Each name once: a caller may name one column twice.
+    // A caller may name a column twice.
     let wanted = [Some(&columns.0), columns.1.as_ref(), Some(&columns.2)].into_iter().flatten();
     let wanted: BTreeSet<&str> = wanted.map(String::as_str).collect();
     let wanted: Vec<&str> = wanted.into_iter().collect();

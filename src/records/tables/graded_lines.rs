@@ -1,5 +1,4 @@
-//! Outcomes as JSON lines: with the usual names, verl's dumps of rollouts, and the samples that
-//! lm-eval logs.
+//! Outcomes as JSON lines: usual names, verl's dumps of rollouts, and lm-eval's samples.
 
 use crate::base::files::{self, FileError, foreign};
 use crate::records::GradedTable;
@@ -11,10 +10,10 @@ use std::path::Path;
 
 type Line = Map<String, Value>;
 
-/// Columns of problem, sample and correctness.
+/// Problem, sample, correctness.
 type GradedColumns = (String, Option<String>, String);
 
-/// Keys of a line of lm-eval that are no metric.
+/// No metrics.
 const LM_EVAL: [&str; 13] = [
     "doc_id",
     "doc",
@@ -31,17 +30,16 @@ const LM_EVAL: [&str; 13] = [
     "task_id",
 ];
 
-/// Who wrote the lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
     Anybody,
-    /// `input`, `output`, `gts`, `score`, `step`: a problem is its prompt and its ground truth.
+    /// `input`, `output`, `gts`, `score`, `step`: prompt and ground truth name a problem.
     Verl,
     /// `doc_id`, `resps`, `filter` and metrics: a document has a line for each filter.
     LmEval,
 }
 
-/// Reads outcomes by what the file is: parquet, CSV, or JSON lines (`.jsonl`, `.json`, `.ndjson`).
+/// Parquet, CSV, or JSON lines (`.jsonl`, `.json`, `.ndjson`).
 ///
 /// # Errors
 /// As [`graded::read_graded`]; a file of another format.
@@ -54,16 +52,13 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
     }
 }
 
-/// Reads the lines.
-///
 /// # Errors
-/// A line that lacks a column or has no truth value there; more than one column, filter or step that
-/// could be meant.
+/// A line without a column or truth value; more than one possible column, filter or step.
 fn read_lines(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     let mut chosen: Option<(Writer, GradedColumns)> = None;
     let mut rows = Vec::new();
     let (mut filters, mut steps) = (BTreeSet::new(), BTreeSet::new());
-    // `exact_match,strict-match`, as lm-eval's own results name it.
+    // Such as `exact_match,strict-match`, from lm-eval's results.
     let named = names.correct.as_deref().and_then(|name| name.split_once(','));
     let mut left_out = 0;
     let file = std::io::BufReader::new(foreign::open(path)?);
@@ -209,7 +204,7 @@ fn columns(
             ColumnNames { problem: text("doc_id"), correct: Some(correct), ..names.clone() }
         }
     };
-    // The rows of a prompt or a document are its samples.
+    // Rows of a prompt or document are its samples.
     let no_sample = names.no_sample || (writer != Writer::Anybody && names.sample.is_none());
     let mut present: Vec<String> = line.keys().cloned().collect();
     for (key, value) in line {
@@ -254,7 +249,7 @@ fn lookup<'a>(line: &'a Line, key: &str) -> Option<&'a Value> {
     })
 }
 
-/// The start of a prompt, with a digest of prompt and ground truth.
+/// It ends with a digest of prompt and ground truth.
 fn prompt_name(line: &Line) -> String {
     let text = |key: &str| line.get(key).map(Value::to_string).unwrap_or_default();
     let (input, truth) = (text("input"), text("gts"));
@@ -268,7 +263,7 @@ fn prompt_name(line: &Line) -> String {
 fn truth(value: &Value, writer: Writer) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),
-        // Eq. 7's score of a wrong response.
+        // A wrong response by Eq. 7.
         Value::Number(number) if writer == Writer::Verl && number.as_f64() == Some(-1.0) => {
             Some(false)
         }

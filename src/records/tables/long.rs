@@ -1,24 +1,21 @@
-//! A study's cells as long-format tables: one row for each value, for readers with their own
-//! tools.
+//! A study's cells as long-format tables, one row for each value.
 
 use crate::records::tables::{TableError, columns::ColumnWritten, columns::write_records};
 use polars::prelude::Column;
 use std::path::Path;
 
-/// What every row says of its cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellKey {
     pub cell: String,
-    /// Every `<grid>/<arm>` that the cell belongs to, separated by spaces.
+    /// `<grid>/<arm>` of all its arms, separated by spaces.
     pub arms: String,
     pub seed: u64,
 }
 
-/// A metric of a rollout step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricRow<'a> {
     pub key: &'a CellKey,
-    /// Rollout step, from 1.
+    /// From 1.
     pub step: u64,
     pub updates: u64,
     /// `stage/name`.
@@ -36,9 +33,8 @@ pub struct EvaluationRow<'a> {
     pub generated_rollouts: u64,
     pub problems: u64,
     pub samples: u64,
-    /// avg@k in [0, 1].
+    /// In [0, 1].
     pub avg_at_k: f64,
-    /// cons@k in [0, 1].
     pub cons_at_k: f64,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
@@ -49,9 +45,9 @@ pub struct OutcomeRow<'a> {
     pub key: &'a CellKey,
     pub set: &'a str,
     pub step: u64,
-    /// The problem's place in the set, from 0.
+    /// Place in the set, from 0.
     pub problem: u64,
-    /// Sample number, from 0.
+    /// From 0.
     pub sample: u64,
     pub correct: bool,
 }

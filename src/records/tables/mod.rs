@@ -1,6 +1,5 @@
-//! Typed records ↔ parquet: evaluation outcomes, training rollouts, problems. Only this module uses
-//! polars, and the `parquet` crate for files that are too large to be held whole. The same records
-//! give the same bytes, so a table's SHA-256 identifies its content.
+//! Typed records ↔ parquet: outcomes, rollouts, problems. Only this module uses polars, and `parquet` for
+//! files too large to be held whole. Equal records give equal bytes, so SHA-256 identifies content.
 
 #[macro_use]
 mod columns;
@@ -17,7 +16,6 @@ use crate::records::tables::columns::{ColumnTable, Stored, read_records, write_r
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A table that could not be written, read or understood.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     #[error(transparent)]
@@ -26,7 +24,6 @@ pub enum TableError {
     Refused { path: PathBuf, refusal: Refusal },
 }
 
-/// What is wrong with a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     #[error("not a readable parquet file: {reason}")]
@@ -39,7 +36,7 @@ pub enum Refusal {
     Ambiguous { what: String, candidates: String },
     #[error("column `{column}` does not belong in this table")]
     ForeignColumn { column: String },
-    /// Rows count from 0, as in dataframes.
+    /// From 0, as in dataframes.
     #[error("column `{column}`, row {row} (from 0): {reason}")]
     Cell { column: String, row: usize, reason: String },
 }
@@ -54,38 +51,35 @@ impl Refusal {
 #[serde(deny_unknown_fields)]
 pub struct OutcomeRecord {
     pub problem: String,
-    /// Sample number, from 0 to k − 1.
+    /// From 0 to k − 1.
     pub sample: u32,
     pub is_correct: bool,
-    /// Length of the response, stop token included.
+    /// Stop token included.
     pub response_tokens: u32,
-    /// The response reached the limit without a stop token.
+    /// At the limit, without a stop token.
     pub truncated: bool,
-    /// What the verifier read as the answer, normalised.
+    /// The answer that the verifier read, normalised.
     pub prediction: Option<String>,
     pub answer: String,
     pub response: String,
 }
 
-/// One training rollout of one rollout step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RolloutRow {
-    /// Number of the group within the rollout step, in sampling order.
+    /// In the rollout step, by order of sampling.
     pub group: u32,
     pub problem: String,
     pub question: String,
     pub answer: String,
-    /// How often the problem had been sampled before in this rollout step.
+    /// Earlier samplings of the problem in this step.
     pub attempt: u32,
-    /// Sample number within the group, from 0 to G − 1.
+    /// From 0 to G − 1.
     pub sample: u32,
-    /// The group was part of the trained batch.
+    /// Part of the trained batch.
     pub trained: bool,
-    /// Eq. 7's equivalence.
     pub is_correct: bool,
-    /// What the verifier read as the answer, normalised.
     pub prediction: Option<String>,
-    /// Shaped reward R_i: the next two fields' sum.
+    /// R_i: the sum of the next two fields.
     pub reward: f64,
     /// Eq. 7.
     pub correctness_reward: f64,
@@ -93,11 +87,11 @@ pub struct RolloutRow {
     pub overlong_penalty: f64,
     /// Â of Eq. 9.
     pub advantage: f64,
-    /// The response reached L_max without a stop token.
+    /// At L_max, without a stop token.
     pub truncated: bool,
-    /// Response token ids, stop token included.
+    /// Stop token included.
     pub tokens: Vec<u32>,
-    /// Log-prob of each token when it was sampled, in nats; as many as `tokens`.
+    /// When sampled, in nats; as many as `tokens`.
     pub rollout_log_probs: Vec<f64>,
     pub response: String,
 }
@@ -113,21 +107,19 @@ pub fn write_outcomes(path: &Path, outcomes: &[OutcomeRecord]) -> Result<(), Tab
     write_records(path, outcomes)
 }
 
-/// Reads what [`write_outcomes`] wrote, in order.
+/// In order.
 pub fn read_outcomes(path: &Path) -> Result<Vec<OutcomeRecord>, TableError> {
     read_records(path)
 }
 
-/// What a verifier reads of a row of [`write_outcomes`] or [`write_rollouts`].
+/// What a verifier reads of outcomes or rollouts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResponse {
     pub response: String,
     pub answer: String,
-    /// The response reached the limit without a stop token.
     pub truncated: bool,
 }
 
-/// Reads the responses of outcomes or rollouts, in order.
 pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
     let head = ColumnTable::read_head(path)?;
     StoredResponse::NAMES.iter().try_for_each(|name| head.column(name).map(drop))?;
@@ -139,7 +131,7 @@ pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), TableE
     write_records(path, rollouts)
 }
 
-/// Reads what [`write_rollouts`] wrote, in order.
+/// In order.
 pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutRow>, TableError> {
     read_records(path)
 }

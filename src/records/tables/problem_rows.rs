@@ -1,6 +1,5 @@
-//! Rows of a problem file in the released schema, one at a time. DAPO-Math-17k has 1.8 million rows
-//! with 1.1 GB of text, so a file is never held whole: a second process decodes it page by page
-//! ([`crate::base::apart::stream`]) and sends one line a row.
+//! Rows of a problem file in the released schema. DAPO-Math-17k has 1.8 million rows with 1.1 GB of text,
+//! so a second process decodes page by page ([`crate::base::apart::stream`]) and sends a line a row.
 
 use crate::base::apart::stream::{self, ApartStream};
 use crate::base::{apart, contained, files::foreign};
@@ -16,24 +15,23 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rows of a file at most. The largest file of the released data has 1.8 million.
+/// The largest file of the released data has 1.8 million.
 const MOST_ROWS: u64 = 1 << 24;
 
-/// Row groups times columns of a file. The writers that we know make a few thousand.
+/// Row groups times columns; known writers make a few thousand.
 const MOST_PARTS: usize = 1 << 16;
 
-/// Bytes of one row's line between the processes.
+/// Limit of one row between the processes.
 const MOST_ROW_BYTES: u64 = 16 << 20;
 
-/// What decoding may use: a page and a dictionary of each column are held at a time, of 1 MB
-/// with the writers that we know.
+/// A page and a dictionary of each column are held, of 1 MB with known writers.
 const LIMITS: apart::ApartLimits = apart::ApartLimits {
     memory_bytes: 512 << 20,
     processor_seconds: 600,
     answer_bytes: MOST_ROW_BYTES,
 };
 
-/// First argument of the hidden verb for a stream of rows.
+/// Flag of the hidden verb for a stream of rows.
 pub const ARGUMENT: &str = "--problem-rows";
 
 impl Refusal {
@@ -42,17 +40,17 @@ impl Refusal {
     }
 }
 
-/// Keys that are read, each a column or `column.field`.
+/// A column, or `column.field`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct WantedKeys {
-    /// One of these must be there.
+    /// One of these is required.
     pub question: Vec<String>,
-    /// One of these too.
+    /// One of these is required.
     pub answer: Vec<String>,
     pub others: Vec<String>,
 }
 
-/// One line of the stream: the number of rows, then each row, then the end or a refusal.
+/// Number of rows, each row, then end or refusal.
 #[derive(Debug, Serialize, Deserialize)]
 enum Sent {
     Rows(u64),
@@ -61,8 +59,7 @@ enum Sent {
     End {},
 }
 
-/// Calls `each` with every row in order and the number of rows of the file. Every column that is not
-/// wanted is ignored.
+/// Calls `each` in order with a row and the file's number of rows. Other columns are ignored.
 pub fn each_problem_row<E: From<TableError>>(
     path: &Path,
     wanted: &WantedKeys,
@@ -108,7 +105,7 @@ pub fn each_problem_row<E: From<TableError>>(
     }
 }
 
-/// Whether a file begins and ends as the format does.
+/// Parquet has marks at the beginning and the end.
 fn has_marks(file: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
     let mut mark = [0; 4];
     let mut is_mark_at = |place: SeekFrom| -> io::Result<bool> {
@@ -119,7 +116,6 @@ fn has_marks(file: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
     Ok(size >= 12 && is_mark_at(SeekFrom::Start(0))? && is_mark_at(SeekFrom::End(-4))?)
 }
 
-/// Takes what a process apart sends.
 fn receive(
     file: OwnedFd,
     file_bytes: u64,
@@ -145,8 +141,8 @@ fn receive(
     Ok(())
 }
 
-/// The other side: decodes the file that is this process's standard input. `arguments` are those
-/// behind [`ARGUMENT`]: bytes, seconds and [`WantedKeys`].
+/// The second process: decodes its standard input. `arguments`, behind [`ARGUMENT`]: bytes,
+/// seconds, [`WantedKeys`].
 pub fn answer(arguments: &[String]) -> io::Result<()> {
     let [memory_bytes, processor_seconds, wanted] = arguments else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -163,7 +159,7 @@ pub fn answer(arguments: &[String]) -> io::Result<()> {
     output.flush()
 }
 
-/// Sends everything about a file, the end included. Fails only as `sent` does.
+/// Fails only as `sent` does.
 fn send(
     file: OwnedFd,
     wanted: &WantedKeys,
@@ -176,7 +172,6 @@ fn send(
     }
 }
 
-/// Sends the number of rows and the rows.
 fn decode<F: ChunkReader + 'static>(
     file: F,
     wanted: &WantedKeys,
@@ -218,7 +213,7 @@ fn decode<F: ChunkReader + 'static>(
     })
 }
 
-/// The number of rows, when the footer's claims are such that reading is worth trying.
+/// Refuses footers whose claims are too large.
 fn claimed_rows(reader: &impl FileReader) -> Result<u64, Refusal> {
     let metadata = reader.metadata();
     let rows = metadata.file_metadata().num_rows();
@@ -234,12 +229,12 @@ fn claimed_rows(reader: &impl FileReader) -> Result<u64, Refusal> {
     Ok(rows)
 }
 
-/// The part of a schema that is read: a column of a type that nobody asks for does no harm.
+/// Unwanted columns of unreadable types do no harm.
 fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
     let find = |fields: &[Arc<Type>], name: &str| {
         fields.iter().find(|field| field.name() == name).cloned()
     };
-    // A key is a column of that name, else a field of a struct.
+    // A column's name, else a struct's field.
     let mut whole: Vec<Arc<Type>> = Vec::new();
     let mut parts: Vec<(Arc<Type>, Vec<Arc<Type>>)> = Vec::new();
     let mut choose = |key: &String| {
@@ -254,7 +249,7 @@ fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
                 Some((_, fields)) => fields.push(part),
                 None => parts.push((column, vec![part])),
             },
-            // It may be an object in a text.
+            // An object may be stored as text.
             None if !column.is_group() => whole.push(column),
             None => return false,
         }
@@ -293,7 +288,7 @@ fn fields_of(group: &Type) -> &[Arc<Type>] {
     if group.is_group() { group.get_fields() } else { &[] }
 }
 
-/// The columns of a file for a message, with the fields of those that are structs.
+/// Names columns and fields of structs for a message.
 fn present(schema: &Type) -> String {
     let describe = |field: &Arc<Type>| {
         let is_list = field.get_basic_info().logical_type_ref().is_some()

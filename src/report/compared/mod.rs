@@ -7,7 +7,6 @@ use crate::study::comparison::{Change, ComparedRuns, RunComparison};
 
 const SHOWN_CHANGES: usize = 10;
 
-/// Files that are named on a side.
 const SHOWN_FILES: usize = 12;
 
 pub fn sections(comparison: &RunComparison) -> Vec<Section> {

@@ -1,5 +1,4 @@
-//! The curves of a run, finished or not, or of a cell: scalars over updates, as the paper's x-axis
-//! has them, with a name and the settings. No times are in them.
+//! Curves of a run or cell: scalars over updates (the paper's x-axis), a name and settings; no times.
 
 use crate::base::files;
 use crate::records::{CellKey, EvaluationRecord, RunFolder, StepMetrics};
@@ -19,7 +18,7 @@ pub struct RunCurves {
     pub ended: bool,
 }
 
-/// Of a cell, under `<grid>.<arm>/seed-<n>`.
+/// The name is `<grid>.<arm>/seed-<n>`.
 pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
     let mut scalars = Vec::new();
     for (tag, values) in &cell.metrics {
@@ -40,7 +39,7 @@ pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
     named_curves(name, group, &cell.experiment, scalars, true)
 }
 
-/// Of a run folder, under the name of its folder or, in a study, as that of its cell.
+/// Named by its folder or, in a study, by its cell.
 ///
 /// # Errors
 /// When its records cannot be read.
@@ -49,7 +48,7 @@ pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, Repor
     let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) = if ended {
         (run.metrics()?, run.evaluations()?)
     } else {
-        // A run that is at work may be in the middle of a line.
+        // A running process may be in the middle of a line.
         let [metrics, evaluations] = ["metrics.jsonl", "evaluations.jsonl"];
         (
             files::complete_lines(&run.inside(metrics)?)?,
@@ -91,7 +90,7 @@ fn named_curves(
     mut scalars: Vec<Scalar>,
     ended: bool,
 ) -> RunCurves {
-    // Trackers draw points in the order in which they come.
+    // Trackers draw points in the order of arrival.
     scalars.sort_by_key(|scalar| scalar.step);
     let config = serde_json::to_value(experiment).unwrap_or_default();
     RunCurves { name, group, config, scalars, ended }
@@ -103,7 +102,7 @@ fn named(key: &CellKey) -> (String, String) {
     (format!("{group}/seed-{}", key.seed), group)
 }
 
-/// A name from a record becomes a path only after what is no plain character has gone.
+/// The name comes from a record and becomes a path.
 fn plain(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_+.".contains(c) { c } else { '.' };
     let name: String = name.chars().take(120).map(plain).collect();

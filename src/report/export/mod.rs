@@ -1,5 +1,4 @@
-//! A run, or a study's cells, in the formats that others read. What stands in them is recorded in the run folder;
-//! nothing is measured, looked up or invented here.
+//! Runs and cells in the formats of other tools. Exports hold only what is recorded.
 
 pub mod study;
 pub mod tensorboard;

@@ -1,5 +1,5 @@
-//! A study's cells as long-format tables, CSV or parquet. Everything comes from the records; times
-//! are not in it, so that the same records give the same bytes.
+//! A study's cells as long-format tables, CSV or parquet. Without times, so that the same records
+//! give the same bytes.
 
 use crate::base::files;
 use crate::records::tables::long;
@@ -17,7 +17,7 @@ struct ExportRows<'a> {
     outcomes: Vec<OutcomeRow<'a>>,
 }
 
-/// Who each cell is; `names` gives every `<grid>/<arm>` of an arm's hash.
+/// `names`: SHA-256 of an arm → every `<grid>/<arm>`.
 pub fn keys(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Vec<CellKey> {
     let key = |cell: &Cell| CellKey {
         cell: cell.file_name().trim_end_matches(".json").to_string(),
@@ -79,7 +79,7 @@ pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathB
     Ok(paths.into())
 }
 
-/// `metrics.csv`, `evaluations.csv` and `outcomes.csv`, as RFC 4180 has it with line feeds alone.
+/// `metrics.csv`, `evaluations.csv` and `outcomes.csv`, by RFC 4180 but with line feeds alone.
 ///
 /// # Errors
 /// When a file cannot be written.
@@ -129,8 +129,8 @@ fn line(key: &CellKey, own: &[&dyn Display]) -> String {
     text::joined(shared.iter().chain(own).map(|field| quoted(&field.to_string())), ",") + "\n"
 }
 
-/// A field of a CSV line. One that a spreadsheet would take for a formula is quoted with an
-/// apostrophe before it; numbers keep their sign.
+/// Quotes a CSV field, with an apostrophe where a spreadsheet would read a formula; numbers keep
+/// their sign.
 fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let field = if formula && field.parse::<f64>().is_err() {

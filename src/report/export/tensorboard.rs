@@ -3,16 +3,14 @@
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scalar {
-    /// The curve; the part before the first `/` groups it.
+    /// The part before the first `/` groups curves.
     pub tag: String,
-    /// Place on the x-axis.
     pub step: u64,
-    /// Stored as f32, which is all that the format has.
+    /// The format stores f32.
     pub value: f64,
 }
 
-/// An event file. In place of the time, which TensorBoard wants and a record does not have, stands
-/// the step.
+/// The step replaces the time, which records do not have.
 pub fn events(scalars: &[Scalar]) -> Vec<u8> {
     let mut bytes = record(&[&double(1, 0.0)[..], &text(3, "brain.Event:2")].concat());
     for scalar in scalars {
@@ -25,14 +23,13 @@ pub fn events(scalars: &[Scalar]) -> Vec<u8> {
     bytes
 }
 
-/// TFRecord: length, its checksum, data, its checksum; all little-endian.
+/// TFRecord: length, checksum, data, checksum; little-endian.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     let [of_length, of_data] = [&length[..], data].map(|bytes| masked(bytes).to_le_bytes());
     [&length[..], &of_length, data, &of_data].concat()
 }
 
-/// The checksum as TFRecord stores it.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -50,7 +47,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Protobuf: a field's number and kind.
+/// Protobuf field number and wire type.
 fn key(field: u64, kind: u64) -> Vec<u8> {
     varint(field << 3 | kind)
 }

@@ -1,5 +1,5 @@
-//! Sends curves to a tracker, once or while the runs go on: TensorBoard's event files, or wandb,
-//! mlflow or trackio through a small Python program over the records.
+//! Sends curves to a tracker: TensorBoard's event files, or wandb, mlflow or trackio through a
+//! small Python program.
 
 use crate::base::files;
 use crate::report::export::{curves::RunCurves, tensorboard};
@@ -31,7 +31,7 @@ impl Tracker {
     }
 }
 
-/// Where curves go; each scalar goes there once.
+/// Each scalar is sent once.
 #[derive(Debug)]
 pub struct CurveSender {
     sink: CurveSink,
@@ -47,8 +47,7 @@ enum CurveSink {
 }
 
 impl CurveSender {
-    /// `out` is for event files; `project` and `python`, the interpreter that has the tracker's
-    /// package, are for the others.
+    /// `out` is for event files; `project` and `python` (with the tracker's package) are for others.
     ///
     /// # Errors
     /// Without that interpreter.
@@ -63,7 +62,7 @@ impl CurveSender {
             _ => {
                 let mut command = Command::new(python);
                 command.args(["-c", BRIDGE, tracker.name(), project]);
-                // What a tracker prints is for people.
+                // Output of trackers is for people.
                 command.stdin(Stdio::piped()).stdout(io::stderr());
                 let child = command.spawn().map_err(|source| bridge(python, &source))?;
                 CurveSink::Python(python.to_path_buf(), child)
@@ -72,7 +71,7 @@ impl CurveSender {
         Ok(Self { sink, sent: BTreeMap::new() })
     }
 
-    /// Sends what is new of a run.
+    /// Sends new scalars only.
     ///
     /// # Errors
     /// A file that cannot be written, or a tracker that has ended.
@@ -115,10 +114,10 @@ impl CurveSender {
         Ok(())
     }
 
-    /// Waits until the tracker has everything. The files that were written.
+    /// Waits for the tracker; returns the written files.
     ///
     /// # Errors
-    /// A tracker that failed; it said why.
+    /// A tracker that failed; it has printed why.
     pub fn end(self) -> Result<Vec<PathBuf>, ReportError> {
         match self.sink {
             CurveSink::Files(out) => Ok(self.sent.keys().map(|run| file_of(&out, run)).collect()),

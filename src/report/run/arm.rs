@@ -1,5 +1,5 @@
-//! What was run: each technique of the paper, on or off, with its settings; every choice that the
-//! paper leaves open or that the released code makes otherwise; all other settings.
+//! Techniques of the paper with their settings; choices that the paper leaves open or that the
+//! released code makes otherwise; all other settings.
 
 use crate::experiment::{Experiment, compare, sources, sources::Key};
 use crate::report::text;
@@ -12,21 +12,19 @@ pub struct Technique {
     pub name: &'static str,
     pub place: &'static str,
     pub on: bool,
-    /// Its settings, as an experiment file has them.
     pub settings: String,
 }
 
-/// A choice that the paper leaves open, or that paper and released code decide differently.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
-    /// What is chosen: a key, or what the code fixes.
+    /// A key, or what the code fixes.
     pub choice: String,
     pub value: String,
     pub paper: String,
     pub released_code: String,
 }
 
-/// Keys that decide the method, and not its scale, data or machine.
+/// They decide the method, not scale, data or machine.
 const CHOICES: [&str; 8] = [
     "dapo.",
     "optimizer.",
@@ -38,7 +36,7 @@ const CHOICES: [&str; 8] = [
     "training.mini_batch_order",
 ];
 
-/// Choices without a key: what is chosen, this program's value, the paper's, the released code's.
+/// Question, this program's value, the paper's, the released code's.
 const FIXED: [[&str; 4]; 5] = [
     ["reward of the advantage", "shaped", "shaped", "shaped"],
     [
@@ -67,7 +65,7 @@ const FIXED: [[&str; 4]; 5] = [
     ],
 ];
 
-/// Where the paper has each technique, and the keys of its settings.
+/// Name, place in the paper, keys.
 const TECHNIQUES: [(&str, &str, &[&str]); 5] = [
     ("Clip-Higher", "§3.1, Eq. 10", &["dapo.clip."]),
     ("Dynamic Sampling", "§3.2, Eq. 11", &["dapo.dynamic_sampling."]),
@@ -77,7 +75,6 @@ const TECHNIQUES: [(&str, &str, &[&str]); 5] = [
 ];
 const L_MAX: &str = "rollout.max_response_tokens";
 
-/// The technique manifest, with the arm's method where it has one.
 pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> {
     let settings = settings(experiment);
     let technique = |&(name, place, keys): &(&'static str, &'static str, &[&str])| {
@@ -97,7 +94,6 @@ pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> 
     techniques
 }
 
-/// Every open decision and its value, those that are fixed in the code included.
 pub fn decisions(experiment: &Experiment) -> Vec<Decision> {
     let differ = |key: &&Key| {
         let (paper, released) = (&key.paper, &key.released_code);
@@ -117,8 +113,7 @@ pub fn decisions(experiment: &Experiment) -> Vec<Decision> {
     of_keys.chain(fixed).collect()
 }
 
-/// Every setting of the arm and its execution as `table.key` → value, in the order of their names.
-/// Inputs have their digests in the report.
+/// `table.key` → value, by name. Inputs have their digests in the report.
 pub fn settings(experiment: &Experiment) -> Vec<(String, String)> {
     let shown = |(key, value): (String, Value)| match value {
         Value::String(choice) => (text::visible(&key), text::visible(&choice)),

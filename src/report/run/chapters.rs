@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 
 const SPARKLINE_COLUMNS: usize = 32;
 
-/// A report, ready to be rendered.
 pub fn page(report: &Report) -> Page {
     let run = &report.run;
     let failed = report.checks.iter().filter(|check| !check.held);
@@ -90,7 +89,6 @@ fn switch(on: bool) -> TableCell {
     if on { Look::Good.of("on") } else { Look::Quiet.of("off") }
 }
 
-/// The technique manifest, the open decisions, the settings.
 fn what_was_run(report: &Report) -> Section {
     let on = report.techniques.iter().filter(|technique| technique.on);
     let on = text::joined(on.map(|technique| technique.name), ", ");
@@ -121,7 +119,6 @@ fn what_was_run(report: &Report) -> Section {
     Section::new("run", "What was run", blocks)
 }
 
-/// What the run shows of each technique, whatever its switch says.
 fn effects(report: &Report) -> Section {
     let row = |finding: &EffectFinding| {
         let look = match finding.verdict {
@@ -151,7 +148,6 @@ fn effects(report: &Report) -> Section {
     Section::new("acting", "Is each technique doing something?", blocks)
 }
 
-/// The table of sets with both intervals, and every sample of the headline set.
 fn evaluation(report: &Report) -> Section {
     let mut blocks = Vec::new();
     if report.evaluations.is_empty() {
@@ -182,7 +178,7 @@ fn evaluation(report: &Report) -> Section {
     Section::new("evaluation", "Evaluation", blocks)
 }
 
-/// Why intervals of [`evaluation_rows`] are `none`, a sentence for each reason.
+/// A sentence for each reason of a withheld interval.
 pub fn withheld(report: &Report) -> Vec<String> {
     let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for result in &report.evaluations {
@@ -204,7 +200,6 @@ pub fn withheld(report: &Report) -> Vec<String> {
     reasons.iter().map(sentence).collect()
 }
 
-/// Each set before training, at the end, and the change.
 pub fn evaluation_rows(report: &Report) -> Vec<Vec<TableCell>> {
     report.evaluations.iter().flat_map(set_rows).collect()
 }
@@ -318,7 +313,7 @@ fn our_panel(figure: &figures::RunFigure, title: &str) -> Panel {
     let cut = |value: f64| if percent { value.clamp(0.0, 100.0) } else { value };
     let line = |(style, line): (usize, &FigureLine)| CurveLine {
         label: line.label.clone(),
-        // Blue and whole first; black is an arm that studies share.
+        // Blue first; black is an arm that studies share.
         style: style + 10,
         centre: line.points.clone(),
         band: line
@@ -339,7 +334,7 @@ fn our_panel(figure: &figures::RunFigure, title: &str) -> Panel {
     })
 }
 
-/// Several quantities as one figure, each in a panel of its own; nothing without a quantity.
+/// One panel for each quantity.
 fn together(id: &str, title: &str, figures: &[figures::RunFigure]) -> Option<Block> {
     let lines = figures.iter().flat_map(|figure| {
         figure.ours.iter().map(|line| (format!("{}, {}", figure.title, figure.unit), line))
@@ -370,7 +365,7 @@ fn courses<'a>(
     Table::new(format!("First to last point, in {unit}."), &columns, lines.map(row))
 }
 
-/// First, course, last, lowest and highest value of a curve.
+/// First, sparkline, last, lowest and highest value.
 fn course(points: &[(f64, f64)]) -> [TableCell; 5] {
     let (low, high) = text::range(points.iter().map(|point| point.1));
     let value = |value: Option<f64>| {
@@ -386,7 +381,6 @@ fn course(points: &[(f64, f64)]) -> [TableCell; 5] {
     ]
 }
 
-/// Curves without a counterpart in the paper, and each metric's course.
 fn dynamics(report: &Report) -> Section {
     let row = |metric: &&ShownMetric| {
         let mut row = row![Look::Code.of(&metric.name)];
@@ -419,7 +413,6 @@ fn dynamics(report: &Report) -> Section {
     Section::new("dynamics", "Dynamics", blocks)
 }
 
-/// Counters and wall-clock time by phase.
 fn cost(report: &Report) -> Section {
     let counts = &report.counts;
     let clocks = &counts.counters;
@@ -506,7 +499,7 @@ fn environment(report: &Report) -> Section {
     Section::new("environment", "Environment and digests", blocks)
 }
 
-/// How often the run was resumed, and whether that was on the machine and build that it began on.
+/// Resumptions, and whether machine and build stayed the same.
 fn sessions(sessions: &[Session]) -> String {
     let [_, resumed @ ..] = sessions else { return String::new() };
     if resumed.is_empty() {

@@ -1,5 +1,5 @@
-//! What this report checked while it was made: digests of the files, and statistics computed
-//! again from single outcomes. A check that fails is shown, never hidden.
+//! Checks of a report: digests of files, and statistics computed again from single outcomes.
+//! Reports show failed checks.
 
 use crate::base::files;
 use crate::records::RunFolder;
@@ -15,11 +15,9 @@ pub struct ReportCheck {
     pub detail: String,
 }
 
-/// Rounding of a sum over problems; statistics of the same outcomes agree to this.
+/// Rounding of a sum over problems.
 const TOLERANCE: f64 = 1e-12;
 
-/// All checks that this run folder allows.
-///
 /// # Errors
 /// When a file with a digest is there but cannot be read.
 pub fn checks(run: &RunFolder, loaded: &RunReportLoaded) -> Result<Vec<ReportCheck>, ReportError> {
@@ -29,7 +27,7 @@ pub fn checks(run: &RunFolder, loaded: &RunReportLoaded) -> Result<Vec<ReportChe
         let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
         checks.push(ReportCheck {
             what: "the clocks at the end are those of the last recorded step".to_owned(),
-            // A step with nothing to train on generates without training.
+            // A step with nothing to train on generates only.
             held: recorded.rollout_steps == outcome.counters.rollout_steps
                 && recorded.updates == outcome.counters.updates,
             detail: format!(
@@ -55,11 +53,11 @@ fn digests(
     let mut wrong = Vec::new();
     let is_checkpoints = |name: &str| name.starts_with("checkpoints/");
     for (name, expected) in digests {
-        // Whole checkpoints may be deleted to save room; what is left of the run is as it was.
+        // Users may delete whole checkpoints to save room.
         if is_checkpoints(name) && is_removed(run, name) {
             continue;
         }
-        // A name that leaves the folder is no file of the run, whatever it points at.
+        // A path outside the folder is no file of the run.
         let Ok(path) = run.inside(name) else {
             wrong.push(format!("{} names nothing inside the folder", text::visible(name)));
             continue;
@@ -81,7 +79,7 @@ fn digests(
     })
 }
 
-/// Whether the checkpoint that a file belongs to is gone as a whole.
+/// The file's whole checkpoint was deleted.
 fn is_removed(run: &RunFolder, name: &str) -> bool {
     let folder = name.rsplit_once('/').and_then(|(folder, _)| run.inside(folder).ok());
     folder.is_some_and(|folder| files::kind(&folder).is_ok_and(|kind| kind.is_none()))
@@ -121,7 +119,6 @@ fn statistics(loaded: &RunReportLoaded) -> ReportCheck {
     }
 }
 
-/// Whether every number of the record follows from the single outcomes.
 fn follows(evaluation: &LoadedEvaluation) -> bool {
     let (record, outcomes) = (&evaluation.record, evaluation.outcomes.iter().flatten());
     let problems: Vec<_> = outcomes.clone().map(|problem| problem.samples.clone()).collect();
@@ -141,7 +138,7 @@ fn follows(evaluation: &LoadedEvaluation) -> bool {
     (again.problems, again.samples) == (record.problems, record.samples)
         && again.pass_at_k.keys().eq(record.pass_at_k.keys())
         && numbers.into_iter().chain(passes).all(close)
-        // Token counts are sums of integers; only their one division rounds.
+        // Token counts are sums of integers; only the division rounds.
         && (tokens - record.response_tokens_mean).abs() <= 1e-9 * tokens.max(1.0)
 }
 

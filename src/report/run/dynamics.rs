@@ -1,5 +1,4 @@
-//! The run over time: each recorded metric from the first to the last rollout step, counters,
-//! and where the wall-clock time went.
+//! The run over time: metrics, counters, and wall-clock time by phase.
 
 use crate::records::{Counters, StepMetrics};
 use crate::report::{RunReportLoaded, text};
@@ -8,32 +7,29 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownMetric {
-    /// Its name in `metrics.jsonl`.
     pub name: String,
-    /// What it is, for the main ones.
     pub meaning: Option<&'static str>,
-    /// (rollout step, value) where it was first recorded.
+    /// (rollout step, value)
     pub first: (u64, f64),
-    /// (rollout step, value) where it was last recorded.
+    /// (rollout step, value)
     pub last: (u64, f64),
     pub low: f64,
     pub high: f64,
-    /// (updates, value), every record.
+    /// (updates, value)
     pub points: Vec<(f64, f64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunCounts {
-    /// The three clocks at the last recorded step.
+    /// At the last recorded step.
     pub counters: Counters,
-    /// Rollouts that were sampled for training, dropped groups included.
+    /// Sampled for training, dropped groups included.
     pub generated_rollouts: Option<f64>,
-    /// Response tokens that were sampled for training.
+    /// Response tokens sampled for training.
     pub generated_tokens: Option<f64>,
     pub trained_rollouts: Option<f64>,
-    /// Wall-clock seconds by phase, summed over steps, largest first; `total` apart.
+    /// Summed over steps, largest first; without `total`.
     pub seconds_by_phase: Vec<(String, f64)>,
-    /// Wall-clock seconds of all steps.
     pub seconds: Option<f64>,
 }
 
@@ -74,7 +70,7 @@ const MEANINGS: [(&str, &str); 34] = [
     ("optimizer/learning_rate", "at the step"),
 ];
 
-/// Every recorded metric: the main ones first and in pipeline order, then the rest by name.
+/// Main metrics in pipeline order, then the rest by name.
 pub fn rows(metrics: &[StepMetrics]) -> Vec<ShownMetric> {
     let rank = |name: &str| MEANINGS.iter().position(|(known, _)| *known == name);
     let names = metrics.iter().flat_map(|step| step.metrics.keys());
@@ -97,7 +93,7 @@ pub fn rows(metrics: &[StepMetrics]) -> Vec<ShownMetric> {
     names.into_iter().filter_map(|(_, name)| row(name)).collect()
 }
 
-/// (updates, value) wherever the metric was recorded.
+/// (updates, value)
 pub fn curve(metrics: &[StepMetrics], name: &str) -> Vec<(f64, f64)> {
     metrics
         .iter()
@@ -105,13 +101,12 @@ pub fn curve(metrics: &[StepMetrics], name: &str) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Sum over the steps that recorded the metric; `None` when none did.
+/// `None` when no step recorded the metric.
 pub fn sum(metrics: &[StepMetrics], name: &str) -> Option<f64> {
     let values: Vec<f64> = curve(metrics, name).into_iter().map(|point| point.1).collect();
     (!values.is_empty()).then(|| values.iter().sum())
 }
 
-/// Sums over the run.
 pub fn counts(loaded: &RunReportLoaded) -> RunCounts {
     let mut phases: BTreeMap<&str, f64> = BTreeMap::new();
     for step in &loaded.timings {

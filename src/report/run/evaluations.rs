@@ -1,5 +1,5 @@
-//! What the policy can do: each set before training and at the end, the paired difference,
-//! the history over updates, and every single outcome of the headline set.
+//! Scores of each set before training and at the end, the paired difference, the history over
+//! updates, and single outcomes of the headline set.
 
 use crate::records::{Counters, Ending};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
@@ -10,8 +10,8 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A value with its two errors. The intervals hold 95 % and are cut at the value's range; the
-/// statistics withhold them where the outcomes do not say enough.
+/// The 95 % intervals are cut at the value's range; statistics withhold them where outcomes do not
+/// say enough.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownEstimate {
     /// In [0, 1], or in [−1, 1] for a difference.
@@ -26,7 +26,6 @@ const LEVEL: f64 = 0.95;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownEvaluation {
-    /// The clocks of the policy.
     pub counters: Counters,
     pub avg_at_k: ShownEstimate,
     /// k → unbiased pass@k.
@@ -35,28 +34,23 @@ pub struct ShownEvaluation {
     pub cons_at_k: f64,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
-    /// SHA-256 of the table of outcomes.
     pub outcomes_sha256: String,
 }
 
-/// One set: the base policy, the final policy, and the change between them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SetResult {
     pub set: String,
-    /// n.
     pub problems: u64,
-    /// k.
     pub samples: u64,
     pub base: Option<ShownEvaluation>,
-    /// The latest after training began.
+    /// `None` before training.
     pub last: Option<ShownEvaluation>,
-    /// last − base on the same problems, when both tables of outcomes are there.
+    /// last − base on the same problems; needs both tables of outcomes.
     pub difference: Option<ShownEstimate>,
-    /// (updates, avg@k, half width of the interval for these problems), all evaluations.
+    /// (updates, avg@k, half width of the interval for these problems)
     pub history: Vec<(u64, f64, f64)>,
 }
 
-/// Every single outcome of one set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Strip {
     pub set: String,
@@ -64,23 +58,19 @@ pub struct Strip {
     pub rows: Vec<StripRow>,
 }
 
-/// One problem. A mark is `C` correct, `W` wrong, `T` truncated (and wrong), `N` no answer
-/// found, in order of the sample number.
+/// Marks by sample: `C` correct, `W` wrong, `T` truncated (and wrong), `N` no answer found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StripRow {
     pub problem: String,
-    /// Marks of the base policy.
     pub base: Option<String>,
-    /// Marks of the final policy.
     pub last: Option<String>,
 }
 
 const HEADLINE_SET: &str = "mini-aime";
 const DEVELOPMENT_SET: &str = "dev";
-/// More rows than this are no longer a picture of single problems.
+/// Larger pictures do not show single problems.
 const STRIP_PROBLEMS: usize = 64;
 
-/// One entry a set: the headline set first, the development set last.
 pub fn results(loaded: &RunReportLoaded) -> Vec<SetResult> {
     let mut sets: Vec<&str> = Vec::new();
     for evaluation in &loaded.evaluations {
@@ -187,7 +177,7 @@ fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownE
     Some(estimate(paired.difference, paired.uncertainties, (-1.0, 1.0)))
 }
 
-/// The single outcomes of the headline set, or of another set that is small enough.
+/// Takes the headline set, or another set that is small enough.
 pub fn strip(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<Strip> {
     let small = |result: &&SetResult| result.problems as usize <= STRIP_PROBLEMS;
     let set = &results.iter().find(small)?.set;
@@ -212,7 +202,6 @@ pub fn strip(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<Strip> {
     (!rows.is_empty()).then_some(Strip { set: set.clone(), rows })
 }
 
-/// One tag of the headline set: problems, and shares correct of the base and the last policy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TagResult {
     pub tag: String,
@@ -221,7 +210,6 @@ pub struct TagResult {
     pub last: Option<f64>,
 }
 
-/// The headline set by the tags of its problems.
 pub fn by_tag(loaded: &RunReportLoaded, results: &[SetResult]) -> Vec<TagResult> {
     let Some(set) = results.first().map(|result| &result.set) else { return Vec::new() };
     let Some((_, tags)) = loaded.tags.iter().find(|(name, _)| text::visible(name) == *set) else {
@@ -265,8 +253,7 @@ fn marks_of(problem: &ProblemOutcomes) -> String {
         .collect()
 }
 
-/// The result in one sentence, with its interval, after what makes it none: a run that learned
-/// nothing.
+/// One sentence with an interval; it begins with what makes the result void.
 pub fn headline(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     match nothing_learned(loaded) {
         Some(warning) => format!("{warning} {}", result_sentence(loaded, results)),
@@ -274,7 +261,7 @@ pub fn headline(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     }
 }
 
-/// A sentence about a run whose updates had no gradient, or that ended because all was wrong.
+/// No update had a gradient, or everything was wrong.
 fn nothing_learned(loaded: &RunReportLoaded) -> Option<String> {
     let outcome = loaded.outcome.as_ref()?;
     let values = |name: &'static str| {

@@ -1,5 +1,5 @@
-//! The curves of the run. Where the paper shows the same quantity, its curve stands beside
-//! ours as a shape reference: in its own panel, with its own axes, never on ours.
+//! Curves of the run. The paper's curve of the same quantity is a shape reference: it has its own
+//! panel and axes.
 
 use crate::records::StepMetrics;
 use crate::report::{SetResult, quantities, quantities::Quantity, run::dynamics, text};
@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunFigure {
-    /// The paper's figure, such as `7a`; `None` where the paper has no counterpart.
+    /// Such as `7a`.
     pub paper_figure: Option<&'static str>,
     pub title: String,
-    /// What x counts: `updates`, or `k` (which doubles from point to point).
+    /// `updates`, or `k` (doubles from point to point).
     pub x: &'static str,
     pub unit: &'static str,
     pub ours: Vec<FigureLine>,
     pub paper: Vec<FigureLine>,
     pub paper_unit: &'static str,
-    /// What a reader must know before comparing the two.
+    /// A reader needs it before comparing the two.
     pub remark: String,
 }
 
@@ -27,7 +27,7 @@ pub struct FigureLine {
     pub label: String,
     /// (updates, value).
     pub points: Vec<(f64, f64)>,
-    /// Half the width of each point's 95 % interval; empty where there is none.
+    /// Half widths of 95 % intervals; may be empty.
     pub half_widths: Vec<f64>,
 }
 
@@ -41,13 +41,12 @@ pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<R
     accuracy(results).into_iter().chain(in_place("paper").map(figure)).collect()
 }
 
-/// What each technique did, where the run recorded it.
 pub fn effects(metrics: &[StepMetrics]) -> Vec<RunFigure> {
     let figures = in_place("effects").map(|quantity| of_quantity(metrics, quantity));
     figures.filter(|figure| !figure.ours.is_empty()).collect()
 }
 
-/// What the paper does not plot but a reader of a run needs; empty quantities are left out.
+/// Not in the paper; quantities without values are left out.
 pub fn own(metrics: &[StepMetrics]) -> Vec<RunFigure> {
     let figures = in_place("own").map(|quantity| of_quantity(metrics, quantity));
     let styles = own_figure("Solution styles", "updates", "%", styles(metrics));
@@ -58,7 +57,7 @@ fn in_place(place: &str) -> impl Iterator<Item = &'static Quantity> {
     quantities::all().iter().filter(move |quantity| quantity.place == place)
 }
 
-/// Unbiased pass@k over k, the base policy beside the final one, for each set.
+/// Base and final policy, for each set.
 pub fn pass_at_k(results: &[SetResult]) -> Vec<RunFigure> {
     let line = |label: &str, passes: &BTreeMap<u64, f64>| {
         line(label, passes.iter().map(|(k, pass)| (*k as f64, 100.0 * pass)))
@@ -72,9 +71,9 @@ pub fn pass_at_k(results: &[SetResult]) -> Vec<RunFigure> {
     results.iter().filter(|result| result.samples > 1).map(figure).collect()
 }
 
-/// Fig. 1: avg@k over updates, of the set that was evaluated most often.
+/// Fig. 1: avg@k over updates of the set with most evaluations.
 fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
-    // The last of the longest histories: the development set is last.
+    // The last of equally long histories is the development set.
     let result = results.iter().max_by_key(|result| result.history.len())?;
     let label = format!("avg@{} with its interval for these problems", result.samples);
     let points = result.history.iter().map(|(x, y, _)| (*x as f64, 100.0 * y));
@@ -107,7 +106,7 @@ fn of_quantity(metrics: &[StepMetrics], quantity: &Quantity) -> RunFigure {
 }
 
 fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> FigureLine {
-    // The rounding of a sum that is zero would fill the axis.
+    // Rounding errors around 0 would fill the axis.
     let shown = |y: f64| if y.abs() < 1e-12 { 0.0 } else { scale * y };
     line(label, dynamics::curve(metrics, name).into_iter().map(|(x, y)| (x, shown(y))))
 }

@@ -1,5 +1,4 @@
-//! Everything that a report is made from: the records of a run folder and its tables. What an
-//! unfinished run has not written yet is empty; what is there but unreadable is an error.
+//! Reads what a report needs. Files that an unfinished run lacks are empty; unreadable ones are errors.
 
 use crate::base::files;
 use crate::experiment::Experiment;
@@ -17,44 +16,38 @@ use std::path::Path;
 pub struct RunReportLoaded {
     pub experiment: Experiment,
     pub manifest: Manifest,
-    /// `tags.json`; empty where no problem has any.
+    /// `tags.json`; may be empty.
     pub tags: Tags,
     pub environment: Option<Environment>,
     pub sessions: Vec<Session>,
     pub metrics: Vec<StepMetrics>,
     pub timings: Vec<StepTimings>,
-    /// `evaluations.jsonl`, each with its outcomes when the table is there.
+    /// `evaluations.jsonl`, with outcomes when the table exists.
     pub evaluations: Vec<LoadedEvaluation>,
     pub outcome: Option<Outcome>,
-    /// (rollout step, its rollouts): the first and the last step with a table.
+    /// (rollout step, rollouts) of the first and last step with a table.
     pub rollouts: Vec<(u64, Vec<RolloutRow>)>,
 }
 
-/// An evaluation with its single outcomes.
 pub struct LoadedEvaluation {
     pub record: EvaluationRecord,
-    /// By problem, in the table's order; `None` when there is no table.
+    /// In the table's order.
     pub outcomes: Option<Vec<ProblemOutcomes>>,
-    /// SHA-256 of the table as it is now.
+    /// Digest of the present table.
     pub outcomes_sha256: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ProblemOutcomes {
     pub problem: String,
-    /// In order of the sample number.
+    /// By sample number, like the two fields below.
     pub samples: Vec<Sample>,
-    /// Of the same samples.
     pub truncated: Vec<bool>,
-    /// Of the same samples.
     pub response_tokens: Vec<u32>,
 }
 
-/// Reads a run folder.
-///
 /// # Errors
-/// When `experiment.json` or `manifest.json` is missing, or a file that is there cannot be
-/// understood. The message names it.
+/// When `experiment.json` or `manifest.json` is missing, or a file cannot be understood.
 pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
     let experiment = run.experiment().map_err(|source| {
         if is_missing(&source) {
@@ -122,7 +115,7 @@ fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)
     chosen.into_iter().map(read).collect()
 }
 
-/// A file that is not there is no error: an unfinished run lacks some.
+/// Unfinished runs lack files, which is no error.
 pub fn optional<T>(result: Result<T, files::FileError>) -> Result<Option<T>, files::FileError> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -1,6 +1,5 @@
-//! The report of one run: one data structure, [`Report`], built from a run folder by reading
-//! records and tables alone, and rendered as HTML, Markdown and JSON. It never loads a model
-//! and never trains.
+//! The report of one run: [`Report`], built from records and tables alone, as HTML, Markdown and
+//! JSON. It never loads a model and never trains.
 
 pub(crate) mod arm;
 pub(crate) mod chapters;
@@ -23,43 +22,36 @@ use crate::study::{Effects, effect_checks};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Everything that a report shows. Foreign text in it is already made visible.
+/// Foreign text is already made visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     pub schema: &'static str,
     pub run: RunFacts,
     pub status: RunStatus,
-    /// The result in one sentence, with its interval.
     pub headline: String,
     pub techniques: Vec<Technique>,
-    /// What the run shows of each technique.
     pub effects: Effects,
     pub decisions: Vec<Decision>,
     pub settings: Vec<(String, String)>,
     pub evaluations: Vec<SetResult>,
-    /// The headline set by the tags of its problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_tag: Vec<evaluations::TagResult>,
-    /// Single outcomes of the headline set.
     pub strip: Option<Strip>,
     pub figures: Vec<RunFigure>,
-    /// What each technique did, over updates.
     pub effect_figures: Vec<RunFigure>,
-    /// Curves that the paper does not have.
+    /// Not in the paper.
     pub own_figures: Vec<RunFigure>,
-    /// pass@k over k, for each set.
+    /// For each set.
     pub pass_at_k: Vec<RunFigure>,
     pub metrics: Vec<ShownMetric>,
     pub counts: RunCounts,
     pub samples: Vec<SampleRollout>,
     pub environment: BTreeMap<String, String>,
-    /// Each time the run was begun or resumed.
     pub sessions: Vec<Session>,
     /// Input → SHA-256.
     pub inputs: BTreeMap<String, String>,
     /// Written file → SHA-256; empty while the run is unfinished.
     pub digests: BTreeMap<String, String>,
-    /// What was checked while this report was made.
     pub checks: Vec<ReportCheck>,
 }
 
@@ -69,9 +61,8 @@ pub struct RunFacts {
     pub seed: u64,
     /// SHA-256 of the arm's canonical JSON.
     pub arm_sha256: String,
-    /// SHA-256 over arm, seed and inputs.
     pub run_key: String,
-    /// How exactly a repetition agrees.
+    /// Agreement that a repetition must reach.
     pub exactness: String,
     pub harness: String,
     pub embedded_benchmark: bool,
@@ -88,8 +79,7 @@ pub struct RunStatus {
     pub sentence: String,
 }
 
-/// Builds the report and writes `report.html`, `report.md` and `report.json` into the run
-/// folder, each atomically.
+/// Writes `report.html`, `report.md` and `report.json`, each atomically.
 ///
 /// # Errors
 /// When the folder holds no run, a record or table is malformed, or a file cannot be written.
@@ -101,8 +91,7 @@ pub fn write(run: &RunFolder) -> Result<Report, ReportError> {
     Ok(report)
 }
 
-/// The report's files and what they hold. `report.json` is the last one: when it speaks of the
-/// present records, so do the others.
+/// `report.json` is written last: when it is of the present records, so are the others.
 pub fn texts(report: &Report) -> [(&'static str, String); 3] {
     let page = chapters::page(report);
     [
@@ -112,8 +101,6 @@ pub fn texts(report: &Report) -> [(&'static str, String); 3] {
     ]
 }
 
-/// Builds the report without writing anything.
-///
 /// # Errors
 /// When the folder holds no run, or a record or table is malformed.
 pub fn build(run: &RunFolder) -> Result<Report, ReportError> {

@@ -1,20 +1,20 @@
-//! Rollouts to read: the first few correct, wrong and truncated ones of the first and the
-//! last rollout step, in the table's order, so that nobody picked them.
+//! The first few correct, wrong and truncated rollouts of the first and the last rollout step, in
+//! the table's order, so that nobody picked them.
 
 use crate::records::RolloutRow;
 use crate::report::{RunReportLoaded, text};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// One rollout with its reward and advantage. All texts are shown by [`text::visible`].
+/// All texts are shown by [`text::visible`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SampleRollout {
     pub step: u64,
     pub kind: SampleKind,
     pub problem: String,
-    /// Sampling attempt of the problem within the step.
+    /// Counts samplings of the problem within the step.
     pub attempt: u32,
-    /// Sample number within the group.
+    /// Within the group.
     pub sample: u32,
     pub trained: bool,
     pub question: String,
@@ -26,9 +26,9 @@ pub struct SampleRollout {
     /// Â.
     pub advantage: f64,
     pub response_tokens: usize,
-    /// Mean log-prob of its tokens under the sampler, in nats.
+    /// The sampler's, in nats.
     pub mean_log_prob: Option<f64>,
-    /// At most about 600 characters of the response.
+    /// At most about 600 characters.
     pub response: String,
 }
 
@@ -36,7 +36,6 @@ pub struct SampleRollout {
 #[serde(rename_all = "kebab-case")]
 pub enum SampleKind {
     Correct,
-    /// Wrong, though it ended by itself.
     Wrong,
     Truncated,
 }
@@ -47,7 +46,7 @@ const RESPONSE_CHARACTERS: usize = 600;
 const QUESTION_CHARACTERS: usize = 400;
 const ANSWER_CHARACTERS: usize = 80;
 
-/// Samples of every step that was loaded, at most one a problem.
+/// At most one sample a problem.
 pub fn samples(loaded: &RunReportLoaded) -> Vec<SampleRollout> {
     let mut samples = Vec::new();
     for (step, rows) in &loaded.rollouts {

@@ -1,6 +1,5 @@
-//! The first screen: the answer with its limits, every declared comparison, the grid and the two arms
-//! that the study asks about, and in a line each what drives the answer, what is not shown, what
-//! limits it and how to check it.
+//! The first screen: the answer with its limits, declared comparisons, the grid and the arms asked
+//! about, and lines about causes, gaps, limits and checks.
 
 use crate::report::page::{
     Block, CurveLine, Curves, Figure, Panel, PanelSize, Section, Table, TableCell, row,
@@ -12,15 +11,14 @@ use crate::study::{
     comparisons::Comparison, curves,
 };
 
-/// Comparisons that a line names one by one.
+/// More are counted.
 const NAMED: usize = 2;
 
-/// The comparison that the study was made for: the first one of the first family.
+/// The first one of the first family.
 fn primary<'a>(context: &Context<'a>) -> Option<&'a Comparison> {
     context.analysis.families.first()?.comparisons.first()
 }
 
-/// The answer to the study's question, in a sentence that carries its limits.
 pub fn headline(context: &Context) -> String {
     match context.analysis.families.first().map(|family| family.comparisons.as_slice()) {
         None | Some([]) => {
@@ -33,7 +31,6 @@ pub fn headline(context: &Context) -> String {
     }
 }
 
-/// Of one comparison, with both means.
 fn answer(context: &Context, comparison: &Comparison) -> String {
     let declared = &comparison.declared;
     let metric = text::visible(&declared.metric.words());
@@ -69,7 +66,7 @@ fn exploratory(comparison: &Comparison) -> Option<String> {
     (!comparison.registered).then(|| "exploratory".to_owned())
 }
 
-/// Of several comparisons: which arms differ from what they are compared with, and which do not.
+/// Arms that differ from their references, and arms that do not.
 fn answers(context: &Context, comparisons: &[Comparison]) -> String {
     let first = &comparisons[0];
     let same = |of: fn(&Comparison) -> &str| comparisons.iter().all(|it| of(it) == of(first));
@@ -103,10 +100,9 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
     format!("{}{status}{metric}.", parts.trim_end_matches('.'))
 }
 
-/// Arms of one verdict that the answer names; more are counted.
+/// More are counted.
 const MOST_NAMED: usize = 6;
 
-/// How many arms, and between what their differences lie.
 fn among(comparisons: &[&Comparison]) -> String {
     let unit = context::unit_of(&comparisons[0].declared.metric);
     let all = comparisons.iter().filter_map(|it| Some(it.result.as_ref()?.difference));
@@ -130,7 +126,6 @@ const WORDS: [Word; 7] = [
     Word::NotCompared,
 ];
 
-/// A verdict on arms in words.
 fn said(word: Word, names: &str, is_one: bool, reference: &str) -> String {
     let (improve, is) = if is_one { ("improves", "is") } else { ("improve", "are") };
     match word {
@@ -161,7 +156,7 @@ fn is_control(context: &Context, primary: &Comparison) -> bool {
     primary.shown().is_some() && compared.any(|other| same(&other.declared))
 }
 
-/// What is shown of the same arms once they have generated the same number of rollouts.
+/// The same arms at equal generated rollouts.
 fn at_equal_rollouts(context: &Context, primary: &Comparison) -> Option<String> {
     let equal = context.comparisons().filter(|it| !std::ptr::eq(*it, primary)).find(|it| {
         let at = &it.declared.metric;
@@ -181,8 +176,7 @@ fn at_equal_rollouts(context: &Context, primary: &Comparison) -> Option<String> 
     Some(format!("{said}{number}"))
 }
 
-/// What a reader must know before any verdict: what is missing. What the study is stands among its
-/// limits, its status and its assumptions.
+/// What is missing. Limits, status and assumptions of the study are not alerts.
 pub fn alerts(context: &Context) -> Vec<String> {
     use Remark::{BaseOfSeed, NoPilot, RecordsChecked, SharedBase, Unregistered};
     let is_elsewhere = |remark: &&Remark| {
@@ -192,7 +186,6 @@ pub fn alerts(context: &Context) -> Vec<String> {
     missing.map(|remark| text::visible(&words::remark(remark))).collect()
 }
 
-/// The first screen below the answer.
 pub fn section(context: &Context) -> Section {
     let mut blocks = declared(context);
     blocks.extend(figure(context).map(Block::Figure));
@@ -200,7 +193,7 @@ pub fn section(context: &Context) -> Section {
     Section::new("answer", "The declared comparisons", blocks)
 }
 
-/// Families that are shown in full: the first two, and those of one comparison; and all others.
+/// Shown in full (the first two families, and those of one comparison), and all others.
 fn families<'a>(context: &Context<'a>) -> (Vec<&'a FamilyResult>, Vec<&'a FamilyResult>) {
     let (first, rest) = context.analysis.families.split_at(context.analysis.families.len().min(2));
     let (single, other): (Vec<_>, Vec<_>) =
@@ -208,7 +201,7 @@ fn families<'a>(context: &Context<'a>) -> (Vec<&'a FamilyResult>, Vec<&'a Family
     (first.iter().chain(single).collect(), other)
 }
 
-/// Some families comparison by comparison, each other one in a few words.
+/// Other families take a few words each.
 fn declared(context: &Context) -> Vec<Block> {
     let (full, other) = families(context);
     if full.is_empty() {
@@ -273,8 +266,8 @@ fn in_words(family: &FamilyResult) -> String {
     format!("{}: {}", text::visible(&family.id), text::joined(counts, ", "))
 }
 
-/// Differences beside the learning curves of the two arms asked about: those of scores that were declared
-/// where some are between pools of arms or of means of evaluations, else the first grid's.
+/// Differences beside the learning curves of the arms asked about: declared scores where some are
+/// of pools or means of evaluations, else the first grid's.
 fn figure(context: &Context) -> Option<Figure> {
     let grid = context.analysis.grids.first()?;
     let is_of_scores = |it: &&Comparison| context::unit_of(&it.declared.metric) == Unit::Share;
@@ -323,7 +316,6 @@ fn figure(context: &Context) -> Option<Figure> {
     })
 }
 
-/// Those of the first family, each once.
 fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a String> {
     let mut arms = Vec::new();
     let comparisons = context.analysis.families.iter().take(1).flat_map(|it| &it.comparisons);
@@ -338,7 +330,7 @@ fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a String> {
     arms
 }
 
-/// Arms whose curves stay apart in one panel.
+/// More curves in a panel cannot be told apart.
 const MOST_CURVES: usize = 4;
 
 /// Mean and interval of the curve set's score.
@@ -376,8 +368,7 @@ fn lines(context: &Context) -> Vec<String> {
     .collect()
 }
 
-/// The largest differences of the primary metric that are shown, declared or not, between arms of one grid, one of which is a
-/// primary arm.
+/// The largest shown differences of the primary metric, declared or not, in grids with a primary arm.
 fn steps(context: &Context) -> String {
     let hash = |id: &String| context.arm(id).map(|arm| arm.arm_sha256.as_str());
     let pair = |declared: &Declared| {
@@ -446,7 +437,6 @@ fn not_shown(context: &Context) -> String {
     }
 }
 
-/// The paper's claims, where the study asks them.
 fn claims(context: &Context) -> Option<String> {
     let counts = claim_text::counts(context.judged);
     let counts = counts.into_iter().filter(|(_, count)| *count > 0);

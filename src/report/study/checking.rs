@@ -1,5 +1,5 @@
-//! How a reader checks the study without trusting it: digests, ledger heads, and the commands
-//! that train one cell again and compare it bit for bit.
+//! How to check the study: digests, ledger heads, and commands that train a cell again and compare
+//! it bit for bit.
 
 use crate::records::run_folder::{EXACT_F32, is_portable};
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
@@ -66,7 +66,7 @@ fn exactness(cells: &[&Cell]) -> String {
     format!("{}: {meaning}.", text::listed(&words.collect::<Vec<_>>()))
 }
 
-/// The finished cell that is cheapest to repeat; the first by name of equally cheap ones.
+/// The cheapest finished cell to repeat; the first by name of equals.
 pub fn example<'a>(cells: &[&'a Cell]) -> Option<&'a Cell> {
     let whole = |cell: &&&Cell| {
         let finished = cell.ending == CellEnding::Finished;
@@ -130,7 +130,6 @@ fn inputs(cells: &[&Cell]) -> Table {
     Table::new(caption, "input | SHA-256 | runs #", rows)
 }
 
-/// How often each pair occurs.
 pub fn counts(pairs: impl Iterator<Item = (String, String)>) -> BTreeMap<(String, String), usize> {
     pairs.fold(BTreeMap::new(), |mut counts, pair| {
         *counts.entry(pair).or_default() += 1;

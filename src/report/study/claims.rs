@@ -1,4 +1,4 @@
-//! The paper's claims: a verdict for each on the first screen, and the evidence of every part.
+//! Verdicts of the paper's claims, and the evidence of every part.
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, claims as claim_text, text, words};
@@ -21,7 +21,6 @@ fn verdicts(context: &Context) -> Table {
     )
 }
 
-/// The evidence, claim by claim.
 pub fn section(context: &Context) -> Section {
     let judged = context.judged;
     let blocks = if judged.claims.is_empty() {

@@ -1,18 +1,17 @@
-//! Every comparison in full, and the scores of every training run.
+//! Every comparison in full, and every run's scores.
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::study::{context, context::Unit};
 use crate::report::{Context, published, study::scores, text, words};
 use crate::study::{GridSummary, TestResult, Word, comparisons::Comparison};
 
-/// A heading, the scores and the comparisons of each grid.
 pub fn section(context: &Context) -> Section {
     let mut blocks = vec![Block::text(published::comparability(embedded(context)))];
     blocks.extend(context.analysis.grids.iter().flat_map(|grid| grid_blocks(context, grid)));
     Section::new("comparison", "Every training run, and every comparison", blocks)
 }
 
-/// Whether every arm trains on the embedded benchmark or another task of small policies.
+/// Every arm trains on a task of small policies.
 pub fn embedded(context: &Context) -> bool {
     let mut arms = context.study.grids.iter().flat_map(|grid| &grid.arms);
     arms.all(|arm| arm.experiment.inputs.data.is_miniature())
@@ -29,15 +28,14 @@ fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
     ]
 }
 
-/// Seeds in which an arm changed nothing, in words; `None` without any.
+/// Seeds in which an arm changed nothing.
 pub fn same_outcomes(comparison: &Comparison) -> Option<String> {
     let Comparison { identical_seeds, common_seeds, .. } = comparison;
     let same = identical_seeds.len();
     (same > 0).then(|| format!("did not act in {same} of {common_seeds} runs"))
 }
 
-/// The true differences that so many runs could have found: from the registered σ and from the
-/// observed one.
+/// Uses the registered σ and the observed one.
 fn detectable(context: &Context, result: &TestResult) -> TableCell {
     let pilot = context.analysis.declaration.pilot.as_ref().map(|pilot| pilot.sigma);
     let pairs = [
@@ -67,7 +65,6 @@ pub fn word(comparison: &Comparison) -> TableCell {
     look.of(comparison.word.words())
 }
 
-/// Comparisons with everything that decided them.
 pub fn comparisons(context: &Context, caption: String, list: &[Comparison]) -> Table {
     let columns = format!(
         "comparison | metric | runs # | means # | difference # | {} # | \

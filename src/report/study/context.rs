@@ -1,5 +1,5 @@
-//! What every chapter needs: the study and its analysis, names as a reader sees them, a style
-//! for each arm that is the same in all figures, and how numbers of a unit are written.
+//! What all chapters need: study, analysis, names, a style for each arm that all figures share,
+//! and how numbers of a unit are written.
 
 use crate::report::{axes, page::TableCell, text};
 use crate::statistics::Interval;
@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub struct Context<'a> {
     pub study: &'a Study,
-    /// Everything that was computed of them.
     pub analysis: &'a Analysis,
     pub judged: &'a Judged,
     /// `<grid>/<arm>` → style.
@@ -20,14 +19,12 @@ pub struct Context<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// A share in data, percentage points in print.
+    /// Printed in percentage points.
     Share,
-    /// As it is.
     Plain,
 }
 
 impl<'a> Context<'a> {
-    /// Names and styles of a study.
     pub fn new(study: &'a Study, analysis: &'a Analysis, judged: &'a Judged) -> Self {
         Self { study, analysis, judged, styles: styles(analysis) }
     }
@@ -40,7 +37,6 @@ impl<'a> Context<'a> {
         self.analysis.families.iter().flat_map(|family| &family.comparisons)
     }
 
-    /// An arm's row, by `<grid>/<arm>`.
     pub fn arm(&self, id: &str) -> Option<&'a ArmSummary> {
         self.arms().find(|arm| arm.id == id)
     }
@@ -50,13 +46,12 @@ impl<'a> Context<'a> {
         format!("{} against {}", self.label(arm), self.label(reference))
     }
 
-    /// An arm's label, foreign text made visible; its name where the study has no such arm.
+    /// Foreign text is made visible; the arm's name if the study has no such arm.
     pub fn label(&self, id: &str) -> String {
         let pool = self.analysis.declaration.pool(id).map(|pool| &pool.label);
         text::visible(self.arm(id).map(|arm| &arm.label).or(pool).map_or(id, String::as_str))
     }
 
-    /// Colour, dashes and marker of an arm.
     pub fn style(&self, id: &str) -> usize {
         self.styles.get(id).copied().unwrap_or_default()
     }
@@ -67,7 +62,7 @@ impl<'a> Context<'a> {
         format!("{} %", axes::tick_label(level))
     }
 
-    /// Name of the headline score, with its k where all runs agree: `avg@8 on mini-aime-plus`.
+    /// `avg@8 on mini-aime-plus`; with k where all runs agree.
     pub fn score_name(&self) -> String {
         let set = text::visible(&self.analysis.declaration.primary_set);
         let mut samples = self.arms().flat_map(|arm| &arm.seeds).map(|seed| seed.samples);
@@ -75,14 +70,14 @@ impl<'a> Context<'a> {
         format!("avg@{} on {set}", k.map_or("k".to_owned(), |k| k.to_string()))
     }
 
-    /// Different base policies that runs start from.
+    /// Number of different ones.
     pub fn base_policies(&self) -> usize {
         let cells = self.counted_cells();
         let digest = |cell: &&Cell| cell.inputs.get("base/model.safetensors").cloned();
         cells.iter().filter_map(digest).collect::<BTreeSet<_>>().len()
     }
 
-    /// Every run that counts, once, though several grids may share it.
+    /// Once, though several grids may share it.
     pub fn counted_cells(&self) -> Vec<&'a Cell> {
         let mut cells = BTreeMap::new();
         for cell in self.arms().flat_map(|arm| self.study.cells_of(&arm.id)) {
@@ -92,8 +87,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Arms of several grids (the baseline, DAPO) have the first styles, the same ones everywhere;
-/// the rest of each grid follows in its order.
+/// Arms of several grids (the baseline, DAPO) have the first styles; the rest follow in each grid's
+/// order.
 fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
     let grids_of = |hash: &str| {
         let has = |grid: &&GridSummary| grid.arms.iter().any(|arm| arm.arm_sha256 == hash);
@@ -105,7 +100,7 @@ fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
             shared.push(&arm.arm_sha256);
         }
     }
-    // The baseline and DAPO; with more, a grid would run out of colours.
+    // With more than these two a grid would run out of colours.
     shared.truncate(2);
     let mut styles = BTreeMap::new();
     for grid in &analysis.grids {
@@ -120,7 +115,6 @@ fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
     styles
 }
 
-/// How a metric's values are written.
 pub fn unit_of(metric: &Metric) -> Unit {
     let share =
         |name: &str| ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word));
@@ -164,7 +158,7 @@ impl Unit {
         format!("[{}, {}]", self.show(interval.low), self.show(interval.high))
     }
 
-    /// Values in the unit of print: percentage points of shares.
+    /// Factor of print: 100 for shares.
     pub fn scale(self) -> f64 {
         match self {
             Self::Share => 100.0,
@@ -190,7 +184,7 @@ pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> 
     }
 }
 
-/// Whether a comparison was written down before the first run.
+/// Written down before the first run.
 pub fn status(registered: bool) -> TableCell {
     TableCell::missing(if registered { "registered" } else { "exploratory" })
 }

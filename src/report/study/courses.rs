@@ -1,5 +1,4 @@
-//! Curves of every arm: each seed, the mean and a band, with the paper's curve of the same
-//! quantity beside them on axes of its own.
+//! Curves of every arm: each seed, mean and band; the paper's curve has axes of its own.
 
 use crate::report::page::{
     Block, CurveLine, Curves, Figure, LegendEntry, Panel, RunLine, Section, Table, TableCell, row,
@@ -9,7 +8,6 @@ use crate::statistics::scaling;
 use crate::study::curves::{self, BandPoint, Curve};
 use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, paper};
 
-/// Columns of a curve drawn in block characters.
 const SPARKLINE_COLUMNS: usize = 24;
 
 struct CurvePlan {
@@ -21,11 +19,11 @@ struct CurvePlan {
     unit: Unit,
     unit_name: &'static str,
     paper: &'static [&'static str],
-    /// What a reader must know before comparing.
+    /// A reader needs it before comparing.
     remark: &'static str,
 }
 
-/// The figures of a grid: where a cell has a quantity over all rollouts, that one and the batch's.
+/// Both of all rollouts and of the batch, where recorded.
 fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
     let anchor = scores::anchor(&grid.name);
     let accuracy = |id: &str, title: &str, clock, paper, remark| CurvePlan {
@@ -78,7 +76,7 @@ fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
     plans
 }
 
-/// All curves: of the first grid openly, of the others on demand.
+/// The first grid openly, others on demand.
 pub fn section(context: &Context) -> Section {
     let intro = Block::Text(format!(
         "Thick lines are means over the training runs of an arm, thin lines the runs, bands the range \
@@ -146,7 +144,7 @@ fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: b
     }
 }
 
-/// ScaleRL's curve of each arm, through the evaluations of all its runs; `None` where none can be fitted.
+/// ScaleRL's curve through all evaluations of an arm; `None` where none can be fitted.
 fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
     let set = &context.analysis.declaration.curve_set;
     let series = Series::Evaluation { set: set.clone(), statistic: Statistic::AvgAtK };
@@ -181,7 +179,7 @@ pub fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
     lines.iter().map(|line| LegendEntry { style: line.style, label: line.label.clone() }).collect()
 }
 
-/// The interval of a mean of shares, which lies between 0 and 1, at each point that has one.
+/// Cut to [0, 1], because it is a mean of shares.
 pub fn interval_band(curve: &Curve, scale: f64) -> Vec<(f64, f64, f64)> {
     let of = |point: &BandPoint| {
         point.interval.map(|it| (point.x, scale * it.low.max(0.0), scale * it.high.min(1.0)))
@@ -189,7 +187,7 @@ pub fn interval_band(curve: &Curve, scale: f64) -> Vec<(f64, f64, f64)> {
     curve.band.iter().filter_map(of).collect()
 }
 
-/// Values in the unit of print.
+/// In the unit of print.
 pub fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
     let scaled = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
         points.iter().map(|(x, y)| (*x, scale * y)).collect()
@@ -199,7 +197,7 @@ pub fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine
         .iter()
         .map(|seed| RunLine { seed: seed.seed, points: scaled(&seed.points) })
         .collect();
-    // One run has no band: it is its own centre.
+    // One run is its own centre.
     let centre = if curve.band.is_empty() {
         runs.first().map(|run| run.points.clone()).unwrap_or_default()
     } else {
@@ -217,10 +215,10 @@ fn ends(line: &CurveLine) -> Option<(f64, f64)> {
     Some((line.centre.first()?.1, line.centre.last()?.1))
 }
 
-/// A value in the unit of print: shares are percent already.
+/// In the unit of print: shares are percent already.
 fn shown(plan: &CurvePlan, value: f64) -> String {
     match plan.unit {
-        // A tenth of a percent of all tokens is a lot of clipping.
+        // Clipping of 0.1 % of all tokens is a lot.
         Unit::Share if value != 0.0 && value.abs() < 1.0 => format!("{} %", text::number(value)),
         Unit::Share => format!("{value:.1} %").replace('-', "−"),
         Unit::Plain => text::number(value),
@@ -266,7 +264,7 @@ fn caption(lines: &[CurveLine], plan: &CurvePlan, absent: &[String], remark: &st
 }
 
 fn numbers(lines: &[CurveLine], plan: &CurvePlan, paper: &[Panel]) -> Table {
-    // Values as they are in data: shares, not percent.
+    // Values as in data: shares, not percent.
     let row = |line: &CurveLine, of: String, scale: f64, show: &dyn Fn(f64) -> String| {
         let (low, high) = text::range(line.centre.iter().map(|point| point.1));
         let cell = |value: Option<f64>| {

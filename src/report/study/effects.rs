@@ -1,4 +1,4 @@
-//! Is each technique doing something? The checks of a run's report, over all runs of an arm.
+//! Checks of each technique, over all runs of an arm.
 
 use crate::base::workers;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
@@ -8,7 +8,7 @@ use crate::study::{ArmSummary, Cell, Effects};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn section(context: &Context) -> Section {
-    // An arm that stands in several grids is checked once.
+    // An arm may be in several grids.
     let mut seen = BTreeSet::new();
     let arms = context.arms().filter(|arm| seen.insert(&arm.arm_sha256));
     let of = |arm: &ArmSummary| -> (String, Vec<Effects>) {
@@ -36,7 +36,7 @@ fn check(cell: &Cell) -> Effects {
     })
 }
 
-/// Each warning with the number of runs that have it.
+/// Each warning has the number of its runs.
 fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for effects in effects {
@@ -68,7 +68,7 @@ fn table(context: &Context, checked: &[(String, Vec<Effects>)]) -> Table {
     let mut with_runs = checked.iter().map(|(_, effects)| of(effects)).filter(|of| !of.is_empty());
     let mut techniques = with_runs.next().unwrap_or_default();
     with_runs.for_each(|others| techniques.retain(|it| others.contains(it)));
-    // What only some arms are checked for is their method, of which each has one.
+    // Checks that only some arms have are of methods; an arm has one method.
     let method = |effects: &[Effects]| of(effects).into_iter().find(|it| !techniques.contains(it));
     let has_methods = checked.iter().any(|(_, effects)| method(effects).is_some());
     let rows = checked.iter().map(|(id, effects)| {
@@ -92,7 +92,7 @@ fn summary(effects: &[Effects], technique: &str) -> TableCell {
         .flat_map(|effects| &effects.findings)
         .filter(|finding| finding.technique == technique)
         .collect();
-    // A method's own check is none of the other arms.
+    // Other arms do not have a method's own check.
     let none = if effects.is_empty() { "no run" } else { "off" };
     let Some(first) = findings.first() else { return TableCell::missing(none) };
     let count = |verdict: EffectVerdict| findings.iter().filter(|it| it.verdict == verdict).count();

@@ -1,5 +1,4 @@
-//! A section for each grid: its arms with score and difference, and each arm's learning curve among
-//! those of the others.
+//! A section for each grid: scores, differences and learning curves of its arms.
 
 use crate::report::page::{
     Block, Column, CurveLine, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell,
@@ -31,7 +30,7 @@ fn difference_of<'a>(grid: &'a GridSummary, arm: &ArmSummary) -> Option<&'a Comp
     })
 }
 
-/// How many runs an arm has, with what is missing of them and where it did not act.
+/// Names missing runs, and seeds where the arm did not act.
 fn runs(arm: &ArmSummary, comparison: Option<&Comparison>) -> String {
     let mut words = arm.seeds.len().to_string();
     for (count, word) in [
@@ -129,7 +128,6 @@ fn paper_cells(arm: &ArmSummary) -> [TableCell; 3] {
     ]
 }
 
-/// A panel for each arm, the other arms grey.
 fn multiples(context: &Context, grid: &GridSummary, anchor: &str) -> Figure {
     let set = &context.analysis.declaration.curve_set;
     let series = Series::Evaluation { set: set.clone(), statistic: Statistic::AvgAtK };
@@ -145,7 +143,7 @@ fn multiples(context: &Context, grid: &GridSummary, anchor: &str) -> Figure {
     let lines: Vec<CurveLine> = lines.filter(|line| !line.centre.is_empty()).collect();
     let panel = |(own, line): (usize, &CurveLine)| {
         let others = lines.iter().enumerate().filter(|(index, _)| *index != own);
-        // Ghosts keep their bands so that all panels have the same axes.
+        // Ghosts keep their bands, so that all panels have the same axes.
         let ghosts = others.map(|(_, line)| CurveLine { ghost: true, ..line.clone() });
         Panel::Curves(Curves {
             title: line.label.clone(),
@@ -170,8 +168,7 @@ fn multiples(context: &Context, grid: &GridSummary, anchor: &str) -> Figure {
     }
 }
 
-/// The primary set's last score of each arm by the tags of its problems, means over the runs; `None`
-/// where no problem has any.
+/// Last score on the primary set by tags, means over the runs; `None` without tags.
 fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
     let set = &context.analysis.declaration.primary_set;
     let cells = |arm: &ArmSummary| context.study.cells_of(&arm.id);

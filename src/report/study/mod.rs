@@ -1,5 +1,5 @@
-//! The report of a study: pages about its facts, as HTML and Markdown. It computes no statistics: `study`
-//! does. It holds no time of day: the same records give the same bytes.
+//! The report of a study as HTML and Markdown. It computes no statistics and holds no time of day:
+//! the same records give the same bytes.
 
 mod answer;
 mod checking;
@@ -25,15 +25,12 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct StudyReport {
-    /// What a reader sees, in order; foreign text is made visible, every number stands beside its
-    /// unrounded value.
+    /// Foreign text is made visible; every number has its unrounded value.
     pub page: Page,
     pub appendix: Page,
     pub facts: StudyFacts,
 }
 
-/// Builds the report from a study folder without writing anything.
-///
 /// # Errors
 /// A folder that is no study, or a grid or declaration that cannot be used.
 pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, ReportError> {
@@ -48,9 +45,8 @@ pub fn report(study: &Study, claims: &Claims) -> StudyReport {
     StudyReport { page, appendix, facts }
 }
 
-/// Builds the report and writes report and appendix as HTML and Markdown, `report.json` and
-/// `answer.svg` (the answer's chart as a picture of its own), each atomically, into `out`, or into
-/// the study's folder.
+/// Writes report and appendix as HTML and Markdown, `report.json` and `answer.svg`, each
+/// atomically, into `out` or the study's folder.
 ///
 /// # Errors
 /// As [`build`], and when a file cannot be written.
@@ -71,11 +67,9 @@ pub fn write(
     Ok((report, texts.map(|(name, _)| out.join(name))))
 }
 
-/// The files of a report.
 pub const FILES: [&str; 6] =
     ["report.html", "appendix.html", "report.md", "appendix.md", facts::FILE, "answer.svg"];
 
-/// The report's files and what they hold.
 pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {
     let texts = [
         html::render(&report.page),
@@ -89,12 +83,12 @@ pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {
     texts.map(|text| (names.next().expect("a name for each text"), text))
 }
 
-/// Facts as one line of canonical JSON, in which nothing moves a terminal.
+/// One line of canonical JSON without terminal control characters.
 pub fn json(facts: &StudyFacts) -> String {
     visible::json(&files::canonical_json_line(facts)) + "\n"
 }
 
-/// What is read: the answer, a section a grid, and whether the techniques acted.
+/// The answer, a section a grid, and whether the techniques acted.
 fn page_of(context: &Context) -> Page {
     let sections = [answer::section(context)].into_iter().chain(grids::sections(context));
     Page {

@@ -1,5 +1,4 @@
-//! What the study does not reproduce: its scale, rows and runs that are missing, and what no
-//! study of this kind could show.
+//! What the study does not reproduce: scale, missing rows and runs, limits of such studies.
 
 use crate::report::{Context, page::Block, page::Section, published, study::comparison, text};
 use crate::study::{ArmSummary, Word, paper};
@@ -57,7 +56,7 @@ fn open_comparisons(context: &Context) -> Vec<String> {
     lines
 }
 
-/// Rows of Table 1 beside which no arm stands.
+/// Rows of Table 1 without an arm.
 fn absent_rows_of_the_paper(context: &Context) -> Option<String> {
     let of = |arm: &ArmSummary, label: &str| arm.paper.as_ref().is_some_and(|it| it.row == label);
     let has = |label: &str| context.arms().any(|arm| of(arm, label));

@@ -1,16 +1,16 @@
-//! The answer's chart of differences as a picture of its own, for a README or a slide: the chart of the
-//! page with the page's colours inside, light and dark.
+//! The answer's chart of differences as a file, for a README or a slide, with the page's colours
+//! inside, light and dark.
 
 use crate::report::page::{Block, Page, Panel};
 use crate::report::{axes::escape, figures, html};
 
-/// Width on a page, in CSS pixels.
+/// CSS pixels.
 const WIDTH: u32 = 720;
 const FONT: &str = "-apple-system, 'Segoe UI', 'DejaVu Sans', Verdana, sans-serif";
-/// Height of the heading, in the chart's units.
+/// In the chart's units.
 const HEADING: f64 = 28.0;
 
-/// The first chart of differences of a report as a whole SVG file; an empty picture when it has none.
+/// An empty picture when the report has no such chart.
 pub fn answer(page: &Page) -> String {
     let blocks = page.sections.iter().flat_map(|section| &section.blocks);
     let mut panels = blocks.flat_map(|block| match block {
@@ -23,8 +23,7 @@ pub fn answer(page: &Page) -> String {
     }
 }
 
-/// An inline picture as a file: with its namespace, a size, a heading, a description, the style
-/// and a ground.
+/// Adds namespace, size, heading, description, style and background.
 fn alone(inline: &str, (heading, description): (&str, &str)) -> String {
     let style = html::STYLE;
     let (head, rest) = inline.split_once('>').unwrap_or((inline, ""));

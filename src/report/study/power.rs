@@ -1,5 +1,4 @@
-//! What the verdicts rest on: what was declared, which tests, what they assume, and what so few
-//! runs could have found.
+//! Declarations, tests, their assumptions, and the differences that so few runs could find.
 
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::{Context, axes, study::comparison, study::context::Unit, text, words};
@@ -87,7 +86,7 @@ fn declared(context: &Context) -> Table {
     Table::new("What was declared.", "what | declared", rows)
 }
 
-/// σ as it was registered and as it was seen, and what either could have found.
+/// Registered and observed, and what either could have found.
 fn spread(context: &Context) -> String {
     let Some(spread) = &context.analysis.spread else {
         return "No arm has two scored runs: nothing is known of the spread between training runs."
@@ -159,13 +158,12 @@ fn assumptions(context: &Context) -> Vec<String> {
     lines
 }
 
-/// Two one-sided tests of every comparison that has them.
 fn equivalence(context: &Context) -> Option<Table> {
     let declaration = &context.analysis.declaration;
     let row = |comparison: &Comparison| {
         let tests = comparison.result.as_ref()?.equivalence?;
         let (n_a, n_b) = (comparison.reference.len(), comparison.arm.len());
-        // The pilot's σ is of runs, and blocks differ by another one.
+        // The pilot's σ is of runs; blocks have another one.
         let power = declaration.pilot.as_ref().filter(|_| !declaration.paired).map(|pilot| {
             equivalence::attainable_power(pilot.sigma, n_a, n_b, declaration.alpha, tests.margin)
         });
@@ -190,7 +188,6 @@ fn equivalence(context: &Context) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }
 
-/// When each arm's runs reached the declared level.
 fn times(context: &Context) -> Vec<Block> {
     let Some(level) = &context.analysis.declaration.time_to_level else { return Vec::new() };
     let timed = context.analysis.grids.iter().filter(|grid| !grid.times.is_empty());

@@ -6,7 +6,7 @@ use crate::report::page::{
 use crate::report::{Context, study::scores, text};
 use crate::study::{GridSummary, Matrix, PairedChange, problems};
 
-/// Heat maps and paired changes: of the first grid openly, of the others on demand.
+/// The first grid openly, others on demand.
 pub fn section(context: &Context) -> Section {
     let mut blocks = vec![Block::text(
         "Each column is a problem, ordered from the hardest to the easiest over the arms shown; the \

@@ -1,5 +1,4 @@
-//! A grid's scores and differences as figures, every run in them, and what else is known of an
-//! arm's last evaluation.
+//! A grid's scores and differences as figures with every run, and details of last evaluations.
 
 use crate::report::page::{Figure, IntervalRow, Intervals, Panel, Table, TableCell, row};
 use crate::report::study::context::{self, Unit};
@@ -7,7 +6,6 @@ use crate::report::{Context, axes, published, text};
 use crate::statistics::aggregates;
 use crate::study::{ArmSummary, GridSummary, SeedScore, comparisons::Comparison};
 
-/// Every seed of every arm with mean and interval.
 pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
     let name = text::visible(&grid.name);
     let row = |arm: &ArmSummary| {
@@ -45,7 +43,7 @@ pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
     }
 }
 
-/// An anchor of a name: letters, digits and dashes.
+/// Letters, digits and dashes.
 pub fn anchor(name: &str) -> String {
     let keep = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
     name.chars().map(keep).collect()
@@ -109,7 +107,6 @@ fn seeds(context: &Context, grid: &GridSummary) -> Table {
     )
 }
 
-/// Each arm against the row that it is compared with.
 pub fn differences<'a>(
     context: &Context,
     comparisons: impl IntoIterator<Item = &'a Comparison>,
@@ -137,7 +134,7 @@ pub fn differences<'a>(
     }
 }
 
-/// The paper's step to the row of an arm, in points.
+/// In points.
 fn published_step(context: &Context, arm: &str) -> Option<f64> {
     published::beside(context.arm(arm)?.paper.as_ref()?)?.step
 }
@@ -161,7 +158,7 @@ fn differences_caption(context: &Context, grid: &GridSummary) -> String {
     )
 }
 
-/// Means over an arm's runs of what else an evaluation tells, and what the runs cost.
+/// Means over an arm's runs: other statistics of an evaluation, and costs.
 pub fn details(context: &Context, grid: &GridSummary) -> Table {
     let equal = grid.arms.iter().find_map(|arm| arm.at_equal_rollouts.as_ref());
     let equal_name = equal.map_or("at equal generated rollouts".to_owned(), |equal| {
@@ -183,7 +180,7 @@ pub fn details(context: &Context, grid: &GridSummary) -> Table {
         context.level()
     );
     let mut table = Table::new(caption, &columns, grid.arms.iter().map(details_row));
-    // Foreign text, which may hold what separates columns.
+    // Foreign text may contain the separator of columns.
     table.columns[9].name = equal_name;
     table
 }

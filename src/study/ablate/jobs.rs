@@ -1,4 +1,4 @@
-//! The list of jobs (each arm with each seed, once) and what exists of each on disk.
+//! Jobs (each arm with each seed, once) and what exists of each on disk.
 
 use crate::base::files::{self, FileKind};
 use crate::base::workers;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 pub struct Job {
     /// `<grid>/<arm>` of every grid that has it.
     pub arms: Vec<String>,
-    /// With its seed and one thread.
+    /// It has the job's seed and one thread.
     pub experiment: Experiment,
     pub manifest: Manifest,
     pub record: PathBuf,
@@ -32,7 +32,7 @@ pub enum JobState {
     Ended,
     Recorded(Box<Cell>),
     Failed(Box<Cell>),
-    /// It is set aside before the run is made again.
+    /// Set aside before the run is repeated.
     Unusable {
         reason: String,
     },
@@ -73,8 +73,7 @@ impl Job {
         self.experiment.training.rollout_steps
     }
 
-    /// Rollout steps that are recorded. A run that has ended takes no further step, whatever it was
-    /// planned for.
+    /// Recorded rollout steps; an ended run takes no further step, whatever was planned.
     pub fn steps_done(&self) -> u64 {
         match self.state {
             JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => self.steps(),
@@ -87,7 +86,6 @@ impl Job {
         self.steps_done() as f64 / self.steps().max(1) as f64
     }
 
-    /// Whether the cell is not on record, or failed and is begun again.
     pub fn is_to_run(&self, retry_failed: bool) -> bool {
         match self.state {
             JobState::Recorded(_) => false,
@@ -96,16 +94,15 @@ impl Job {
         }
     }
 
-    /// The run keeps its last checkpoint alone, whatever its experiment says. Which checkpoints are
-    /// kept is no part of a run's identity and changes no number.
+    /// Which checkpoints are kept is no part of a run's identity and changes no number.
     pub fn keep_last_checkpoint_only(&mut self) {
         self.experiment.checkpoints.keep_last = 1;
         self.experiment.checkpoints.keep_every = 0;
     }
 }
 
-/// The jobs of grids, all arms of the first seed first, so that seeds complete in order. An arm
-/// that stands in several grids is one job.
+/// All arms of the first seed first, so that seeds complete in order. An arm in several grids is
+/// one job.
 pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError> {
     let mut jobs = listed(study, grids, prepared)?;
     let states = workers::on_all_cores(&jobs, state);
@@ -115,8 +112,7 @@ pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError>
     Ok(jobs)
 }
 
-/// As [`jobs`], without a look at what there is of each (all are [`JobState::Missing`]), and without the
-/// check that each arm can be trained.
+/// As [`jobs`], with every state [`JobState::Missing`] and without checks of the arms.
 pub fn unchecked(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError> {
     listed(study, grids, inputs::identified)
 }
@@ -174,7 +170,6 @@ fn listed(
     Ok(jobs)
 }
 
-/// A cell's experiment has its seed, the seed's base policy and one thread, since cells run side by side.
 fn executed(experiment: &Experiment, seed: u64) -> Experiment {
     let mut experiment = experiment.clone();
     experiment.execution.seed = seed;
@@ -202,7 +197,7 @@ fn job(
         let file = cell::file_name(arm_sha256, &run_key, exactness, seed);
         (experiment, run_key, cell::place(&study.cells().join(file)))
     };
-    // A study may be older than the newest format of records; a cell in the earlier format counts.
+    // The study may use an older format of records.
     let newest = of_format(experiment.records);
     let earlier = experiment.records.map(|_| of_format(None));
     let is_there = |(_, run_key, record): &(_, String, PathBuf)| {
@@ -211,7 +206,7 @@ fn job(
     let (mut experiment, run_key, record) = earlier.filter(is_there).unwrap_or(newest);
     manifest.run_key = run_key;
     let end = format!("-seed{seed}-{}", &manifest.run_key[..8]);
-    // Another grid may have begun the run under its own name for the arm.
+    // Another grid may have begun the run under its own name.
     let begun = runs.get(end.as_str()).map(|name| (*name).to_string());
     let name = begun.unwrap_or_else(|| format!("{}{end}", experiment.name));
     experiment.name = name.trim_end_matches(&end).to_string();
@@ -226,7 +221,6 @@ fn job(
     })
 }
 
-/// Reads the state of a job without changing anything.
 pub fn state(job: &Job) -> Result<JobState, StudyError> {
     let ended = has_outcome(&job.folder)?;
     if files::kind(&job.record)?.is_none() {
@@ -268,7 +262,6 @@ pub fn state(job: &Job) -> Result<JobState, StudyError> {
     }
 }
 
-/// The first file of the run folder whose digest is not the record's.
 fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, StudyError> {
     for name in RECORDS {
         let path = job.folder.inside(name)?;
@@ -281,13 +274,12 @@ fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, StudyError> {
     Ok(None)
 }
 
-/// Whether the run has ended.
 pub fn has_outcome(folder: &RunFolder) -> Result<bool, StudyError> {
     Ok(files::kind(&folder.path("outcome.json"))?.is_some())
 }
 
 pub fn steps_done(folder: &RunFolder) -> u64 {
     let lines = files::complete_lines::<StepMetrics>(&folder.path("metrics.jsonl"));
-    // The process that continues the run reports an unreadable file.
+    // The process that resumes the run reports an unreadable file.
     lines.map_or(0, |lines| lines.len() as u64)
 }

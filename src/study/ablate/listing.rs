@@ -1,5 +1,5 @@
-//! `cells.jsonl`: the cells of a study by number, so that another machine can run one. A cell keeps its
-//! number in later calls, because tasks that wait on other machines name it.
+//! `cells.jsonl`: cells by number, for other machines. Tasks on other machines name cells by
+//! number, so a number never changes.
 
 use crate::base::files::{self, foreign};
 use crate::study::{Job, StudyError, ablate::AblateStudy};
@@ -7,16 +7,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A cell. Its paths are relative to the study's folder.
+/// Paths are relative to the study's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListedCell {
     pub index: u64,
     /// An arm that has it, and its seed.
     pub title: String,
-    /// Name of the run folder.
     pub run: String,
-    /// SHA-256 over arm, seed and inputs: a machine that has other inputs does not run the cell.
+    /// SHA-256 over arm, seed and inputs: a machine with other inputs refuses the cell.
     pub run_key: String,
     pub experiment: String,
     pub folder: String,
@@ -50,8 +49,7 @@ fn read(study: &AblateStudy) -> Result<Vec<ListedCell>, StudyError> {
     }
 }
 
-/// The numbers of jobs, in their order: those of `cells.jsonl`, and the next ones for jobs that do not
-/// stand there.
+/// In the order of the jobs; jobs without a line in `cells.jsonl` take the next numbers.
 pub fn numbers(study: &AblateStudy, jobs: &[Job]) -> Result<Vec<u64>, StudyError> {
     Ok(numbered(study, jobs)?.1)
 }
@@ -74,13 +72,13 @@ fn numbered(study: &AblateStudy, jobs: &[Job]) -> Result<(Vec<ListedCell>, Vec<u
     Ok((listed, numbers))
 }
 
-/// Writes the jobs into `cells.jsonl`, and the experiment files of those that are to run.
+/// Writes `cells.jsonl`, and experiment files of the jobs in `to_run`.
 pub fn keep(study: &AblateStudy, jobs: &[Job], to_run: &[usize]) -> Result<(), StudyError> {
     let (listed, _) = numbered(study, jobs)?;
     for job in to_run.iter().map(|place| &jobs[*place]) {
         let path = study.experiment(&job.run_name());
         let text = files::canonical_json(&job.experiment);
-        // Ten thousand files that are there already need not reach the disk again.
+        // Saves time: ten thousand files are usually there already.
         if !files::read_text(&path).is_ok_and(|known| known == text) {
             files::write_atomic(&path, text.as_bytes())?;
         }
@@ -88,7 +86,6 @@ pub fn keep(study: &AblateStudy, jobs: &[Job], to_run: &[usize]) -> Result<(), S
     Ok(files::write_lines(&path(study), &listed)?)
 }
 
-/// The cell with a number.
 pub fn find(study: &AblateStudy, index: u64) -> Result<ListedCell, StudyError> {
     let listed = files::read_lines::<ListedCell>(&path(study))?;
     let count = listed.len();
@@ -97,7 +94,6 @@ pub fn find(study: &AblateStudy, index: u64) -> Result<ListedCell, StudyError> {
     found.ok_or_else(|| StudyError::invalid(path(study), reason()))
 }
 
-/// Where something of a listed cell lies.
 pub fn place(study: &AblateStudy, name: &str) -> Result<PathBuf, StudyError> {
     Ok(foreign::inside(study.root(), name)?)
 }

@@ -55,7 +55,7 @@ impl AblateStudy {
         lock.ok_or_else(|| StudyError::InUse { study: self.root.clone() })
     }
 
-    /// Writes a grid into the study. Seeds that an earlier call ran with the same arms stay in it.
+    /// Seeds that an earlier call ran with the same arms stay in the grid.
     pub fn keep(&self, grid: &Grid) -> Result<(), StudyError> {
         let identity = |grid: &Grid| -> Vec<(String, String)> {
             grid.arms.iter().map(|arm| (arm.name.clone(), arm.arm_sha256.clone())).collect()

@@ -1,5 +1,5 @@
-//! Runs a cell as `dapo train` in a process group of its own, so that Ctrl-C reaches only the
-//! parent, which asks each child once to stop after its present step.
+//! Runs a cell as `dapo train` in its own process group: Ctrl-C reaches only the parent, which asks
+//! each child once to stop after its present step.
 
 use crate::base::files;
 use crate::records::RunFolder;
@@ -35,7 +35,7 @@ pub struct ProcessEnded {
 }
 
 impl ProcessEnded {
-    /// Whether a signal ended the process or asked it to stop; the run itself is then in order.
+    /// A signal ended the process or asked it to stop; the run folder is then in order.
     pub fn by_signal(&self) -> bool {
         let asked = [130, 138, 143, 141].map(Some).contains(&self.status.code());
         self.status.signal().is_some() || asked
@@ -50,7 +50,7 @@ impl ProcessEnded {
     }
 }
 
-/// What `dapo train` gets for a cell: it begins or goes on with the run.
+/// `dapo train` begins or resumes the run.
 pub fn arguments(experiment: &Path, folder: &RunFolder) -> Vec<OsString> {
     let flags = ["--threads", "1", "--no-plan", "--resume", "--out"].map(OsString::from);
     let (experiment, folder) = (experiment.as_os_str(), folder.root().as_os_str());
@@ -89,7 +89,6 @@ impl Process {
         self.child.id()
     }
 
-    /// Asks the process to stop after its present rollout step, if it is still alive.
     pub fn ask_to_stop(&mut self) {
         let alive = matches!(self.child.try_wait(), Ok(None));
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -102,7 +101,7 @@ impl Process {
     pub fn ended(&mut self) -> io::Result<Option<ProcessEnded>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         if let Some(listener) = self.listener.take() {
-            // A listener that panicked leaves the lines that it had.
+            // A listener that panicked has kept its lines.
             drop(listener.join());
         }
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,4 @@
-//! What becomes of a cell whose run has ended: its record. The same for a cell that the queue of this
-//! machine ran and for one that ran elsewhere.
+//! Makes the record of a run that has ended, on this machine or on another one.
 
 use crate::base::files;
 use crate::study::ablate::{AblateStudy, jobs::JobState};
@@ -8,8 +7,7 @@ use crate::study::{Job, StudyError, cell::build};
 /// Attempts at a cell whose process was killed or whose run folder contradicts itself.
 pub const ATTEMPTS: u32 = 2;
 
-/// Records a run that has ended. When its run folder contradicts itself there is no record, and what
-/// is wrong is returned.
+/// Returns what is wrong, and writes no record, where the run folder contradicts itself.
 pub fn record(study: &AblateStudy, job: &mut Job) -> Result<Option<String>, StudyError> {
     let cell = match build::build(&job.folder) {
         Ok(cell) if cell.run_key == job.manifest.run_key => cell,
@@ -17,7 +15,7 @@ pub fn record(study: &AblateStudy, job: &mut Job) -> Result<Option<String>, Stud
         Err(error) => return Ok(Some(error.to_string())),
     };
     match cell.write(&study.cells()) {
-        // A run of very many steps has no record; the other cells continue.
+        // A very long run may have no record; other cells continue.
         Err(error @ StudyError::Invalid { .. }) => fail(study, job, &error.to_string())?,
         Err(error) => return Err(error),
         Ok(_) => job.state = JobState::Recorded(Box::new(cell)),
@@ -32,7 +30,7 @@ pub fn fail(study: &AblateStudy, job: &mut Job, reason: &str) -> Result<(), Stud
     Ok(())
 }
 
-/// Sets aside what there is of a cell, and says why and where it is now.
+/// Returns lines that say why, and where the files are now.
 pub fn set_aside(job: &mut Job, reason: &str) -> Result<Vec<String>, StudyError> {
     let mut notes = vec![format!("{}: {reason}", job.title())];
     for path in [job.record.clone(), job.folder.root().to_path_buf()] {

@@ -1,4 +1,4 @@
-//! The queue of cells: runs up to `at_once` of them at a time and records each when it ends.
+//! The queue of cells: runs up to `at_once` at a time and records each when it ends.
 
 use crate::base::{Pace, files};
 use crate::experiment::sets;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const TURN: Duration = Duration::from_millis(100);
 
-/// How often the records of running cells are read for the progress.
+/// Interval at which progress reads the records of running cells.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,11 +35,11 @@ pub struct ScheduleProgress {
     pub done: usize,
     pub running: Vec<ScheduleStatus>,
     pub waiting: usize,
-    /// Of all cells that are recorded or running.
+    /// Counts all cells that are recorded or running.
     pub steps_done: u64,
     pub steps_planned: u64,
-    /// By the mean time of a step, evaluations included, in this call and in one recorded cell for
-    /// each that runs at once.
+    /// From the mean time of a step, evaluations included: this call's steps, and `at_once`
+    /// recorded cells.
     pub seconds_left: Option<f64>,
 }
 
@@ -52,7 +52,6 @@ pub enum ScheduleEvent<'a> {
     Progress(&'a ScheduleProgress),
 }
 
-/// A job by its index, and its process.
 type ScheduleRunning = (usize, Process);
 
 struct Queue<'a> {
@@ -69,8 +68,7 @@ struct Queue<'a> {
     told: BTreeSet<usize>,
 }
 
-/// Runs cells until all are recorded or until `stop` returns true. Then each process is asked once
-/// and ends after its present rollout step with a checkpoint.
+/// When `stop` returns true, each process ends after its present rollout step with a checkpoint.
 pub fn run(
     study: &AblateStudy,
     jobs: &mut [Job],
@@ -115,8 +113,7 @@ pub fn run(
 }
 
 impl Queue<'_> {
-    /// Starts waiting cells, in order, while there is room. A cell whose folder is locked by a
-    /// process of an earlier call waits for that process.
+    /// A cell waits while a process of an earlier call has its folder locked.
     fn start(&mut self) -> Result<(), StudyError> {
         let mut held = Vec::new();
         while self.running.len() < self.options.at_once {
@@ -148,7 +145,6 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// Handles the cells whose processes have ended.
     fn collect(&mut self) -> Result<(), StudyError> {
         for at in (0..self.running.len()).rev() {
             let (index, process) = &mut self.running[at];
@@ -200,8 +196,7 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// Records a run that has ended. A run folder that contradicts itself is set aside and made
-    /// again, once.
+    /// A run folder that contradicts itself is set aside and the run repeated, once.
     fn record(&mut self, index: usize) -> Result<(), StudyError> {
         let Some(problem) = recording::record(self.study, &mut self.jobs[index])? else {
             self.tell_ended(index);
@@ -252,8 +247,7 @@ impl Queue<'_> {
     }
 }
 
-/// What the recorded cells say: the mean time of a step, with the weight of one cell for each that
-/// runs at once.
+/// Mean time of a step in recorded cells, with the weight of `at_once` cells.
 fn pace(jobs: &[Job], at_once: usize) -> Pace {
     let recorded = jobs.iter().filter_map(|job| match &job.state {
         JobState::Recorded(cell) if cell.wall_seconds > 0.0 => {

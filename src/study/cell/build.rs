@@ -1,6 +1,5 @@
-//! Builds a cell's record from a run folder. A finished run's files must agree with its
-//! `outcome.json` and its ledger, or there is no record; a failed run's record keeps what was
-//! recorded.
+//! Builds a record from a run folder. A finished run's files must agree with `outcome.json` and the
+//! ledger; a failed run's record keeps what there is.
 
 use crate::base::files;
 use crate::experiment::Experiment;
@@ -18,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_REASON: usize = 1000;
 
-/// Significant digits of the metrics, and the prefixes of the metrics that are kept. The first pair
-/// with which the record has at most [`MAX_BYTES`] applies; forty rollout steps take the first.
+/// Significant digits, and the prefixes of metrics that are kept. The first pair that fits into
+/// [`MAX_BYTES`] applies.
 const ROOM: [(usize, &[&str]); 5] = [
     (9, &[""]),
     (6, &[""]),
@@ -37,9 +36,8 @@ const ROOM: [(usize, &[&str]); 5] = [
     ),
 ];
 
-/// The record of a finished run. Each file is hashed again and compared with `outcome.json`;
-/// experiment, manifest, metrics, evaluations and ending are compared with the ledger; every score
-/// is computed again from its outcomes. A checkpoint that is missing as a whole is not an error.
+/// Hashes each file again, compares it with `outcome.json` and the ledger, and computes each score
+/// again from its outcomes. A checkpoint may be missing as a whole.
 pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
     let (experiment, manifest) = (folder.experiment()?, folder.manifest()?);
     let (metrics, records) = (folder.metrics()?, folder.evaluations()?);
@@ -109,12 +107,11 @@ pub fn failed(
     if bytes(&cell) <= MAX_BYTES {
         return cell;
     }
-    // The failure and its reason fit in any case.
+    // These always fit.
     let (metrics, counters, evaluations) = (BTreeMap::new(), Vec::new(), Vec::new());
     Cell { metrics, counters, evaluations, problems: BTreeMap::new(), ..cell }.sealed()
 }
 
-/// A failed cell with identity and metrics alone.
 fn begun(experiment: &Experiment, manifest: &Manifest, metrics: &[StepMetrics]) -> Cell {
     let Manifest { harness, name, arm_sha256, seed, run_key, exactness, inputs } = manifest.clone();
     Cell {
@@ -171,7 +168,6 @@ fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), StudyError
     Ok(())
 }
 
-/// Checks the hash chain and that its lines follow from the records.
 fn check_ledger(
     entries: &[LedgerEntry],
     (experiment, manifest): (&Experiment, &Manifest),
@@ -246,7 +242,7 @@ fn evaluation(
     Ok(evaluation)
 }
 
-/// The problems of a table in which each has the samples 0 to k − 1 in order.
+/// Requires samples 0 to k − 1 in order of each problem.
 fn problem_ids(rows: &[Row], samples: u64) -> Result<Vec<&str>, String> {
     let mut ids = Vec::new();
     for rows in rows.chunk_by(|a, b| a.problem == b.problem) {
@@ -281,7 +277,7 @@ fn last_weights(outcome: &Outcome) -> Option<(String, String)> {
     Some((NAME.to_string(), newest.1))
 }
 
-/// Time of all sessions. A session that was killed ended with its last record.
+/// Sums all sessions. A killed session ends with its last record.
 fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
     let mut milliseconds = 0;
     for (index, session) in sessions.iter().enumerate() {
@@ -295,8 +291,7 @@ fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
     milliseconds as f64 / 1000.0
 }
 
-/// Keeps as many metrics as fit, and seals the record. A record that is still too large is refused
-/// when it is written.
+/// Writing refuses a record that is still too large.
 fn fitted(cell: Cell) -> Cell {
     let fit = |(digits, kept): (usize, &[&str])| {
         let rounded = |values: &[Option<f64>]| {

@@ -1,6 +1,5 @@
-//! Checks that the fields of a record agree with each other and with its experiment. A forger can
-//! recompute every digest, but must keep what a run binds together. Of a failed run only identity
-//! and shape are checked.
+//! Checks that a record's fields agree with each other and with its experiment. A forger can recompute
+//! every digest, but must keep what a run binds together. Failed runs: only identity and shape.
 
 use crate::algorithm::{AtCap, DynamicSampling};
 use crate::experiment::{Experiment, sets, validate};
@@ -58,7 +57,6 @@ fn place(evaluation: &CellEvaluation) -> String {
     format!("the evaluation of `{}` at rollout step {step}", evaluation.set)
 }
 
-/// What names the run fits the experiment.
 pub(super) fn identity(cell: &Cell) -> Result<(), String> {
     let Cell { experiment, inputs: digests, .. } = cell;
     if let Some(problem) = validate::problems(experiment).into_iter().next() {
@@ -75,7 +73,6 @@ pub(super) fn identity(cell: &Cell) -> Result<(), String> {
     ensure(cell.run_key == key, "`run_key` is not that of `experiment` and `inputs`")
 }
 
-/// The record has a digest of everything that its run read.
 fn read_files(cell: &Cell) -> Result<(), String> {
     let has = |name: &String| cell.inputs.contains_key(name);
     let base = |name: &str| format!("base/{name}");
@@ -93,7 +90,6 @@ fn read_files(cell: &Cell) -> Result<(), String> {
     }
 }
 
-/// Every column has a value for each step, every evaluation an outcome for each problem and sample.
 fn shape(cell: &Cell) -> Result<(), String> {
     let steps = cell.counters.len();
     for (name, values) in &cell.metrics {
@@ -124,7 +120,6 @@ fn shape(cell: &Cell) -> Result<(), String> {
     Ok(())
 }
 
-/// A run that ended by itself has a ledger head and digests, each a SHA-256.
 fn digests(cell: &Cell) -> Result<(), String> {
     let head = cell.ledger_head.as_deref().is_some_and(is_digest);
     ensure(head, "`ledger_head` is no SHA-256, and the run did not fail")?;
@@ -164,7 +159,7 @@ fn ending(cell: &Cell) -> Result<(), String> {
     )
 }
 
-/// Rounds after which a step without anything to train on ends the run.
+/// Rounds after which a step with nothing to train on ends the run.
 fn saturates(experiment: &Experiment) -> Option<u64> {
     match experiment.dapo.dynamic_sampling {
         DynamicSampling::Resample { max_rounds, at_cap: AtCap::Train, .. } if max_rounds > 0 => {
@@ -174,7 +169,6 @@ fn saturates(experiment: &Experiment) -> Option<u64> {
     }
 }
 
-/// Every due evaluation stands once, in the order of the rollout steps.
 fn schedule(cell: &Cell) -> Result<(), String> {
     let steps = cell.counters.len() as u64;
     let complete = cell.ending != CellEnding::Diverged;
@@ -207,7 +201,7 @@ fn clocks(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let step = found.rollout_steps;
     let at = |step: u64| cell.counters.get(step.checked_sub(1)? as usize).copied();
     let expected = at(step).unwrap_or_default();
-    // Earlier builds counted the rounds of the step that found nothing.
+    // Earlier builds counted the empty step's rounds.
     let end = cell.ending == CellEnding::Saturated && step == cell.counters.len() as u64;
     let added = if end { saturates(&cell.experiment).unwrap_or(0) } else { 0 };
     let most = expected.generation_rounds.saturating_add(added);

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 /// Fields of time, place and names, which a repetition need not share.
 const OUTSIDE: [&str; 5] = ["name", "environment", "wall_seconds", "record_sha256", "harness"];
 
-/// Parts of the experiment that are no part of an arm's identity and change no number.
+/// No part of an arm's identity; they change no number.
 const OUTSIDE_EXPERIMENT: [&str; 4] = ["name", "inputs", "execution", "checkpoints"];
 
-/// For each field in which two records differ, the first difference as `field: one, other`.
+/// The first difference of each field, as `field: one, other`.
 pub fn differences(one: &Cell, other: &Cell) -> Vec<String> {
     let value = |cell: &Cell| {
         let mut value = serde_json::to_value(cell).unwrap_or_default();

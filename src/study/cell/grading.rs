@@ -1,4 +1,4 @@
-//! Grades a run's stored responses again and compares the outcomes that are stored beside them.
+//! Grades a run's stored responses again and compares the outcomes.
 
 use crate::records::{RunFolder, tables, tables::OutcomeRecord};
 use crate::study::{Cell, StudyError};
@@ -12,7 +12,6 @@ pub struct RegradedResponses {
     pub differences: Vec<String>,
 }
 
-/// Uses the verifier of the record's arm.
 pub fn again(folder: &RunFolder, cell: &Cell) -> Result<RegradedResponses, StudyError> {
     let mut graded = RegradedResponses::default();
     for evaluation in &cell.evaluations {

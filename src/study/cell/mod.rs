@@ -1,5 +1,5 @@
-//! A cell of a grid: the record of one run (an arm with a seed), in one file. A study can be
-//! committed, continued elsewhere and analysed again from its cells alone, without the run folders.
+//! A cell: the record of one run (an arm with a seed), in one file. Cells alone are enough to
+//! commit, continue and analyse a study.
 
 pub mod numbers;
 pub mod check;
@@ -19,7 +19,7 @@ pub const FORMAT: u64 = 1;
 
 pub const MAX_BYTES: u64 = 50_000;
 
-/// What no check of records can show; every verdict from records says it.
+/// Every verdict from records says this.
 pub const ONLY_TRAINING: &str = "only training a cell again (dapo train CELL.json --out RUN, \
 then dapo runs cells CELL.json --run RUN) shows that its record is of a run that took place";
 
@@ -27,9 +27,9 @@ then dapo runs cells CELL.json --run RUN) shows that its record is of a run that
 #[serde(rename_all = "kebab-case")]
 pub enum CellEnding {
     Finished,
-    /// Nothing was left to learn from; the last evaluation counts.
+    /// Nothing was left to learn; the last evaluation counts.
     Saturated,
-    /// As `Saturated`, because every response of the step was wrong.
+    /// As `Saturated`, with every response of the step wrong.
     Stalled,
     /// A loss or gradient was not finite; the last evaluation counts.
     Diverged,
@@ -53,7 +53,7 @@ impl CellEnding {
 #[serde(deny_unknown_fields)]
 pub struct Cell {
     pub format: u64,
-    /// The arm's name when it was run; its identity is the hash.
+    /// When it was run; the hash is the identity.
     pub name: String,
     pub arm_sha256: String,
     pub seed: u64,
@@ -63,34 +63,31 @@ pub struct Cell {
     pub exactness: String,
     pub harness: String,
     pub ending: CellEnding,
-    /// Of a run that diverged, from format 4 of its records on.
+    /// Diverged runs have it, from format 4 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_finite: Option<NotFinite>,
-    /// What a process that failed printed last; of other runs up to format 3 of their records what their
-    /// `outcome.json` has.
+    /// The last output of a failed process; up to format 3 also `outcome.json`'s reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     pub experiment: Experiment,
     /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
     pub inputs: BTreeMap<String, String>,
-    /// The clocks after each rollout step; entry t is step t + 1.
+    /// After each rollout step; entry t is step t + 1.
     pub counters: Vec<Counters>,
-    /// `stage/name` → a value for each rollout step; `None` where the step has none. Rounded to
-    /// nine significant digits; long runs keep fewer digits and metrics (`build::ROOM`).
+    /// `stage/name` → a value for each rollout step, rounded to nine significant digits (fewer in
+    /// long runs: `build::ROOM`).
     pub metrics: BTreeMap<String, Vec<Option<f64>>>,
-    /// Set → ids of its problems, in the order of the outcomes.
     pub problems: BTreeMap<String, ProblemIds>,
     pub evaluations: Vec<CellEvaluation>,
     /// `None` when the run failed.
     pub ledger_head: Option<String>,
-    /// `metrics.jsonl`, `evaluations.jsonl`, `ledger.jsonl` and, under the name
-    /// `model.safetensors`, the last checkpoint's weights → SHA-256.
+    /// `metrics.jsonl`, `evaluations.jsonl`, `ledger.jsonl` and the last checkpoint's weights, as
+    /// `model.safetensors` → SHA-256.
     pub digests: BTreeMap<String, String>,
     pub environment: BTreeMap<String, String>,
-    /// Of all sessions together, outside every comparison.
+    /// Of all sessions, outside every comparison.
     pub wall_seconds: f64,
-    /// SHA-256 of this record's canonical JSON with this field empty. It detects an edited or
-    /// truncated record, not a forged one.
+    /// SHA-256 of the canonical JSON with this field empty. Detects edits, not forgery.
     pub record_sha256: String,
 }
 
@@ -98,8 +95,7 @@ pub struct Cell {
 #[serde(deny_unknown_fields)]
 pub struct ProblemIds {
     pub count: u64,
-    /// SHA-256 over the ids, one a line, in order: cells with the same digest were evaluated on the
-    /// same problems.
+    /// SHA-256 over the ids in order, one a line: equal for the same problems.
     pub sha256: String,
     /// Tag → places of its problems in the set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -107,7 +103,6 @@ pub struct ProblemIds {
 }
 
 impl ProblemIds {
-    /// Of problems in order, with the tags of each by its id.
     pub fn of(ids: &[&str], of_ids: Option<&BTreeMap<String, Vec<String>>>) -> Self {
         let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
         let mut tags = BTreeMap::<String, Vec<usize>>::new();
@@ -127,9 +122,9 @@ pub struct CellEvaluation {
     pub counters: Counters,
     pub generated_rollouts: u64,
     pub samples: u64,
-    /// x_ij: problem after problem in the order of the set's ids, k bits each.
+    /// x_ij in the order of the set's ids, k bits for each problem.
     pub outcomes: Bits,
-    /// cons@k, which needs the predictions and so cannot be computed from `outcomes`.
+    /// Needs the predictions, so `outcomes` do not give it.
     pub cons_at_k: f64,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
@@ -137,12 +132,12 @@ pub struct CellEvaluation {
 }
 
 impl CellEvaluation {
-    /// c_i: correct samples of each problem.
+    /// c_i
     pub fn correct(&self) -> Vec<u64> {
         self.outcomes.counts(self.samples as usize)
     }
 
-    /// p̂_i: share of correct samples of each problem.
+    /// p̂_i
     pub fn accuracies(&self) -> Vec<f64> {
         let samples = self.samples.max(1) as f64;
         self.correct().into_iter().map(|correct| correct as f64 / samples).collect()
@@ -165,7 +160,7 @@ impl Cell {
     }
 
     /// `<arm hash's first 12 digits>-seed<seed>.json`. Under `fast` arithmetic the run key replaces
-    /// the arm hash, because there the execution can change bits.
+    /// the arm hash: there the execution can change bits.
     pub fn file_name(&self) -> String {
         file_name(&self.arm_sha256, &self.run_key, &self.exactness, self.seed)
     }
@@ -215,12 +210,11 @@ impl Cell {
     }
 }
 
-/// The ending and the run key that a file says, without the check of its other fields and of its digest;
-/// `None` where there is no record, or one that does not look like one.
+/// Reads ending and run key without any check; `None` for files that do not look like a record.
 pub fn head(path: &Path) -> Option<(CellEnding, String)> {
     let text = files::read_text_up_to(path, MAX_BYTES).ok()?;
-    // A record is canonical JSON on one line: within a string the quotation marks have a backslash, and
-    // no other field has these names. To parse ten thousand records would take minutes.
+    // In canonical JSON no string contains an unescaped quotation mark, and no other field has
+    // these names. Parsing ten thousand records would take minutes.
     let value = |name: &str| {
         let start = text.find(&format!(",\"{name}\":\""))? + name.len() + 5;
         text[start..].split('"').next()
@@ -236,7 +230,7 @@ pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) ->
     format!("{}-seed{seed}.json", identity.get(..12).unwrap_or(identity))
 }
 
-/// The name of a record that may be compressed, as it would be otherwise.
+/// The name without `.gz`.
 pub fn without_gz(name: &str) -> &str {
     name.strip_suffix(".gz").unwrap_or(name)
 }
@@ -247,7 +241,6 @@ pub fn place(path: &Path) -> PathBuf {
     if !path.exists() && compressed.exists() { compressed } else { path.to_path_buf() }
 }
 
-/// The records of a folder, by file name, and the errors of files that are none.
 pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), files::FileError> {
     let mut names = files::list(folder)?;
     names.retain(|name| without_gz(name).ends_with(".json"));

@@ -9,19 +9,16 @@ use std::fmt::Display;
 
 pub const GENERATED: &str = "rollout/generated_rollouts";
 
-/// Rollouts that a run has generated for training at these clocks: every generation round draws the
-/// same number of prompts.
+/// Every generation round draws the same number of prompts.
 pub fn generated(experiment: &Experiment, counters: Counters) -> u64 {
     let round =
         trainer::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
     counters.generation_rounds.saturating_mul(round)
 }
 
-/// Significant digits to which records round their metrics.
+/// Significant digits of metrics in records.
 pub const DIGITS: [usize; 3] = [9, 6, 4];
 
-/// # Errors
-/// `reason`, unless it holds.
 pub fn ensure(holds: bool, reason: impl Display) -> Result<(), String> {
     if holds { Ok(()) } else { Err(reason.to_string()) }
 }
@@ -53,7 +50,6 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
     Ok(())
 }
 
-/// A record keeps no more digits than it is rounded to.
 fn digits(cell: &Cell) -> Result<(), String> {
     let values = cell.metrics.values().flatten().flatten();
     let most = values.map(|value| needed_digits(*value)).max().unwrap_or(0);
@@ -61,14 +57,13 @@ fn digits(cell: &Cell) -> Result<(), String> {
     ensure(most <= kept, format_args!("its metrics have more than {kept} significant digits"))
 }
 
-/// Significant digits of the shortest decimal number that reads as this value.
+/// Digits of the shortest decimal number that reads as this value.
 fn needed_digits(value: f64) -> usize {
     let text = format!("{value:e}");
     let mantissa = text.split('e').next().unwrap_or_default();
     mantissa.bytes().filter(u8::is_ascii_digit).count()
 }
 
-/// Whether a run of this experiment, in its format of records, has such a metric of its updates.
 fn is_recorded(name: &str, experiment: &Experiment) -> bool {
     let sampled = [effects::ROLLOUT_ENTROPY, effects::ROLLOUT_PROBABILITY].contains(&name);
     match name.split_once('/') {
@@ -79,15 +74,13 @@ fn is_recorded(name: &str, experiment: &Experiment) -> bool {
     }
 }
 
-/// Whether a metric of an experiment's rollout step can have a value.
 pub fn is_possible(name: &str, value: f64, experiment: &Experiment) -> bool {
     let Some((low, high, whole)) = range(name, experiment) else { return value.is_finite() };
     // A count with more digits than are kept is still whole.
     value >= low && value <= high + 1e-9 && (!whole || value.fract() == 0.0)
 }
 
-/// Smallest and largest value of a metric, and whether it is whole; `None` for a metric without
-/// bounds.
+/// Smallest and largest value, and whether it is whole.
 fn range(name: &str, experiment: &Experiment) -> Option<(f64, f64, bool)> {
     let limit = experiment.rollout.max_response_tokens as f64;
     let (stage, short) = name.split_once('/')?;
@@ -113,7 +106,7 @@ fn range(name: &str, experiment: &Experiment) -> Option<(f64, f64, bool)> {
     (norms || distances.contains(&short)).then_some((0.0, f64::MAX, false))
 }
 
-/// The clocks of a rollout step rise as those of one step do.
+/// Clocks rise as in one rollout step.
 fn clocks(cell: &Cell, step: u64, before: Counters, after: Counters) -> Result<(), String> {
     let stated = after.rollout_steps;
     ensure(stated == step, format_args!("its clock says rollout step {stated}"))?;
@@ -128,7 +121,6 @@ fn clocks(cell: &Cell, step: u64, before: Counters, after: Counters) -> Result<(
     ensure(after.updates > before.updates, "its updates do not rise")
 }
 
-/// An evaluation's other numbers must be shares of whole responses that its outcomes allow.
 pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let limit = cell.experiment.rollout.max_response_tokens as f64;
     let correct = evaluation.correct();

@@ -1,4 +1,4 @@
-//! Judges a study against the claims: the evidence for each part, and the verdict that follows.
+//! Judges a study against claims: evidence for each part, and the verdict.
 
 use crate::study::claims::{ClaimPart, Test, intervals, needed};
 use crate::study::{
@@ -23,7 +23,7 @@ struct EvidenceContext<'a> {
     study: &'a Study,
     /// (claim, part) → its comparison.
     comparisons: BTreeMap<(String, String), Comparison>,
-    /// Family → parts of it that are decided by an interval.
+    /// Family → number of its parts that an interval decides.
     interval_parts: BTreeMap<String, usize>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> EvidenceContext<'a> {
             comparison: None,
             level: None,
             across_runs: None,
-            // `claims::load` has refused checks that cannot be computed.
+            // `claims::load` refuses checks that cannot be computed.
             paper: part.paper.as_ref().and_then(|check| check.evidence().ok()),
         };
         let size = self.interval_parts.get(&part.family).copied().unwrap_or(1).max(1);

@@ -1,5 +1,4 @@
-//! Parts that an interval decides: an arm against a fixed value, and a correlation over training
-//! runs.
+//! Parts that an interval decides: an arm against a value, and correlations over runs.
 
 use crate::statistics::{Interval, between};
 use crate::study::claims::needed;
@@ -9,12 +8,12 @@ use crate::study::{
     PartWhy, RunValue, WithoutValue, arms, window,
 };
 
-/// A single run has no other to spend as much as: its own total.
+/// There is no other run to compare with, so its own total.
 fn own_budget(metric: &Metric, cell: &Cell) -> Option<u64> {
     arms::common_budget(&[cell], metric.equal_clock()?)
 }
 
-/// Compares one arm's values with a bound, by a t interval over runs at 1 − `alpha`.
+/// Compares by a t interval over runs at 1 − `alpha`.
 pub fn level(
     study: &Study,
     part: &mut PartResult,
@@ -90,7 +89,7 @@ fn decide(part: &mut PartResult, result: &LevelResult, values: &[f64], alpha: f6
     }
 }
 
-/// Correlates two numbers of each run within arms, by Fisher's interval at 1 − `alpha`.
+/// Correlates within arms, by Fisher's interval at 1 − `alpha`.
 pub fn across_runs(
     study: &Study,
     part: &mut PartResult,
@@ -108,7 +107,7 @@ pub fn across_runs(
             }
         }
     }
-    // The only run of an arm equals its mean and carries no information.
+    // An arm's only run equals its mean and carries no information.
     let arms_used: Vec<&String> =
         ids.iter().filter(|id| runs.iter().filter(|run| run.0 == **id).count() > 1).collect();
     runs.retain(|run| arms_used.contains(&&run.0));

@@ -1,5 +1,5 @@
-//! The paper's empirical claims as data (`experiments/claims.toml`), and a study's verdict on each.
-//! This room knows kinds of tests, not single claims.
+//! The paper's empirical claims (`experiments/claims.toml`), and a study's verdict on each. The
+//! code knows kinds of tests, not single claims.
 
 pub mod published;
 pub mod needed;
@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// In a study's folder.
 pub const FILE: &str = "claims.toml";
 
 const SHIPPED: &str = include_str!("../../../experiments/claims.toml");
@@ -30,13 +29,12 @@ pub struct Claim {
     pub id: String,
     pub claim: String,
     pub source: ClaimSource,
-    /// What the embedded benchmark was made or tuned to show, so that its truth here is no news.
+    /// What the benchmark was made or tuned to show; its truth here is no news.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positive_control: Option<String>,
-    /// Why nothing at this scale can test it. Such a claim has no parts.
+    /// Why no part can test it at this scale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_testable: Option<String>,
-    /// The claim is supported if all parts hold.
     #[serde(default)]
     pub parts: Vec<ClaimPart>,
 }
@@ -56,8 +54,8 @@ pub struct ClaimSource {
 pub struct ClaimPart {
     pub id: String,
     pub says: String,
-    /// Parts of one family share the error rate α. A part that the study's declaration holds in a
-    /// family of this name takes its result from there.
+    /// Parts of a family share the error rate α. A part that a declared family of this name holds
+    /// takes its result from there.
     pub family: String,
     pub test: Test,
     pub rule: ClaimRule,
@@ -80,8 +78,7 @@ pub enum Test {
         bound: f64,
         direction: Direction,
     },
-    /// Correlation of two numbers over training runs, within arms: each run's deviation from its
-    /// arm's mean, all arms together.
+    /// Over runs: each run's deviation from its arm's mean, all arms together.
     AcrossRuns {
         arms: Vec<String>,
         x: Metric,
@@ -94,14 +91,14 @@ pub enum Test {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimRule {
-    /// Supported: Holm-adjusted permutation p at most α, and Welch's interval on the claimed side
-    /// of 0. Contradicted: the same on the other side, or equivalent within δ.
+    /// Supported: Holm-adjusted permutation p ≤ α, and Welch's interval on the claimed side of 0.
+    /// Contradicted: the same on the other side, or equivalent within δ.
     HolmAndInterval,
-    /// Supported: the t interval over runs, at 1 − α divided by the family's size, lies on the
-    /// claimed side of the bound. Contradicted: it lies on the other side.
+    /// Supported: the t interval at 1 − α / (family size) lies on the claimed side of the bound.
+    /// Contradicted: it lies on the other side.
     IntervalBeyondBound,
-    /// Supported: the interval of the correlation (Fisher's z, at 1 − α divided by the family's
-    /// size) lies within ± the bound. Contradicted: it lies wholly outside.
+    /// Supported: Fisher's interval at 1 − α / (family size) lies within ± the bound. Contradicted:
+    /// it lies wholly outside.
     IntervalWithinBound,
 }
 
@@ -150,11 +147,7 @@ pub fn shipped() -> Claims {
     parse(SHIPPED).expect("experiments/claims.toml holds the claims")
 }
 
-/// What a study is judged by: the `claims.toml` of its folder, else the paper's claims, which are about the
-/// sets of mini-AIME, else nothing.
-///
-/// # Errors
-/// As [`load`].
+/// The folder's `claims.toml`, else the paper's claims for a study of mini-AIME, else nothing.
 pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
     let own = files::foreign::inside(folder, FILE)?;
     if own.exists() {

@@ -1,5 +1,4 @@
-//! Estimates of what an inconclusive part would need, from the values that were seen. For reading,
-//! never a decision.
+//! Estimates of what an inconclusive part would need. They decide nothing.
 
 use crate::statistics::{between, distributions, estimators};
 use crate::study::comparisons::{self, Comparison};
@@ -14,7 +13,7 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
         return Needed::AtLeast { count: between::FEWEST_RUNS, blocks: false, of };
     };
     let declaration = &study.declaration;
-    // Holm's first step is the strictest level that this comparison can meet.
+    // Holm's first step is the strictest.
     let family = study.declaration.families.iter().find(|it| it.id == comparison.family);
     let size = family.map_or(1, |family| family.comparisons.len()).max(1);
     let alpha = declaration.alpha / size as f64;
@@ -43,14 +42,14 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
         error * error * values.len() as f64
     };
     let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
-    // Of a block's difference, or of the difference of two runs.
+    // The variance of a block's difference, or of the difference of two runs.
     let spread = if paired {
         variance(&differences)
     } else {
         variance(&values(&comparison.arm)) + variance(&values(&comparison.reference))
     };
-    // Normal differences with that spread need n = (z of 1 − α/2 + z_power)² spread/d², and a part of z² more
-    // because the spread is estimated. A permutation test needs about as many.
+    // n = (z of 1 − α/2 + z_power)² spread/d², and a part of z² more because the spread is
+    // estimated. A permutation test needs about as many.
     let z = normal_quantile(1.0 - alpha / 2.0);
     let sizes = (z + normal_quantile(declaration.power.max(0.5))) / result.difference;
     let runs = (sizes * sizes * spread + z * z / if paired { 2.0 } else { 4.0 }).ceil();
@@ -61,7 +60,7 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
     Needed::AboutForSeen { count, blocks, power }
 }
 
-/// Runs with which an interval would leave the bound, if mean and spread stayed the same.
+/// If mean and spread stayed the same.
 pub fn for_level(values: &[f64], bound: f64, alpha: f64) -> Needed {
     let deviation = arms::mean(values, 0.95).and_then(|it| it.standard_deviation).unwrap_or(0.0);
     let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -75,13 +74,13 @@ pub fn for_level(values: &[f64], bound: f64, alpha: f64) -> Needed {
     }
 }
 
-/// Runs with which a correlation of 0 would be shown to be small.
+/// If the true correlation were 0.
 pub fn for_correlation(bound: f64, alpha: f64, arms: usize) -> Needed {
     let z = normal_quantile(1.0 - alpha / 2.0) / libm::atanh(bound);
     Needed::AtLeastInAll { count: (z * z).ceil() as usize + arms + 2 }
 }
 
-/// z with P(Z < z) = p for a standard normal Z and 0.5 <= `p` < 1, by bisection.
+/// z with P(Z < z) = p for a standard normal Z, 0.5 ≤ `p` < 1, by bisection.
 pub fn normal_quantile(p: f64) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
     loop {

@@ -1,13 +1,11 @@
-//! Checks a claim against the paper's own numbers with the same kinds of windows. One run stands
-//! behind each of the paper's curves and rows: the result says what the figure shows, not how
-//! certain it is.
+//! Checks claims against the paper's own numbers. Each curve and row is of one run, so a result
+//! says what the figure shows, not how certain it is.
 
 use crate::study::paper::{self, PublishedCurve, PublishedRow};
 use crate::study::{Direction, MetricWindow, Reduce, curves, window};
 use serde::{Deserialize, Serialize};
 
-/// A check of the paper's numbers. Windows are shares of the x-axis that all curves of the check
-/// have.
+/// Windows are shares of the x-axis that all curves of the check have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PaperCheck {
@@ -16,7 +14,6 @@ pub enum PaperCheck {
         arm: String,
         reference: String,
         window: MetricWindow,
-        /// `mean`, `minimum` or `maximum`.
         reduce: Reduce,
         direction: Direction,
     },
@@ -32,7 +29,7 @@ pub enum PaperCheck {
         label: String,
         window: MetricWindow,
         reduce: Reduce,
-        /// The value, in the curve's unit.
+        /// In the curve's unit.
         bound: f64,
         direction: Direction,
     },
@@ -43,20 +40,18 @@ pub enum PaperCheck {
         arm: String,
         reference: String,
         direction: Direction,
-        /// The same comparison as run again by others; shown beside, decides nothing.
+        /// A repetition by others; it decides nothing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         again: Option<Again>,
     },
-    /// Correlation of two curves of one run over a window, at the vertices of the first.
     Correlation {
         x_figure: String,
         x_label: String,
         y_figure: String,
         y_label: String,
         window: MetricWindow,
-        /// The claim is that r is below this (`lower`), above it (`higher`), …
+        /// The claim: r is below this (`lower`) or above it (`higher`); without a direction |r| is below.
         bound: f64,
-        /// … or, without a direction, that |r| is below it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         direction: Option<Direction>,
     },
@@ -72,14 +67,13 @@ pub struct Again {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PaperEvidence {
-    /// For a reader.
     #[serde(skip)]
     pub words: String,
     /// The number that decides, in `unit`.
     pub value: f64,
     pub unit: String,
     pub agrees: bool,
-    /// What a reader must know: one run, its grid, its definition.
+    /// One run, its grid, its definition.
     #[serde(skip)]
     pub remark: String,
 }
@@ -145,7 +139,6 @@ fn published(table: &str, row: &str) -> Result<&'static PublishedRow, String> {
     found.ok_or_else(|| format!("table `{table}` has no published row `{row}`"))
 }
 
-/// The part of the curves' common x range that a window names.
 fn common_range(curves: &[&PublishedCurve], window: MetricWindow) -> Result<(f64, f64), String> {
     if let Some(reason) = window.problem() {
         return Err(reason);
@@ -161,12 +154,12 @@ fn common_range(curves: &[&PublishedCurve], window: MetricWindow) -> Result<(f64
     Ok((at(window.from_share), at(window.to_share)))
 }
 
-/// A curve's value over a part of the x-axis, on the straight lines between vertices. The mean is
-/// the area under them: vertices on a straight line were dropped when the figure was made.
+/// On the straight lines between vertices. The mean is the area under them, because vertices on a
+/// straight line were dropped from the file.
 fn reduced(curve: &PublishedCurve, (from, to): (f64, f64), reduce: Reduce) -> Result<f64, String> {
     let inner = curve.points.iter().copied().filter(|(x, _)| *x > from && *x < to);
     let end = |x: f64| {
-        // An end computed as a share may lie a rounding error outside.
+        // A computed end may be outside by a rounding error.
         let inside = x.clamp(curve.points[0].0, curve.points[curve.points.len() - 1].0);
         curves::interpolated(&curve.points, inside).map(|y| (x, y))
     };
@@ -282,7 +275,7 @@ fn first_reaches(
         None => format!("never in {:.0} updates with “{}”", end(curve), curve.label),
     };
     let words = format!("Fig. {figure}, level {}: {}, {}", number(level), said(one), said(other));
-    // If the other curve never arrives, its last update bounds the ratio from below.
+    // The last update bounds the ratio from below if the other curve never arrives.
     let (arm_x, reference_x) = (first(one), first(other).unwrap_or_else(|| end(other)));
     let value = arm_x.map_or(f64::INFINITY, |x| x - reference_x);
     if !value.is_finite() {
@@ -325,7 +318,6 @@ fn reduce_words(reduce: Reduce) -> &'static str {
     }
 }
 
-/// `in the last 25 % of the updates` or `at 30 to 60 % of the updates`.
 fn window_words(window: MetricWindow) -> String {
     let words =
         window.words().replace("the steps", "the updates").replace("rollout steps", "updates");

@@ -1,4 +1,4 @@
-//! What is said of the claims: a verdict for each, and the evidence of each part.
+//! Verdicts of claims, and the evidence of each part.
 
 use crate::statistics::Interval;
 use crate::study::claims::ClaimSource;
@@ -56,7 +56,7 @@ pub struct PartResult {
     pub says: String,
     pub family: String,
     pub rule: ClaimRule,
-    /// Whether a registered declaration holds this very comparison.
+    /// A registered declaration has this comparison.
     pub registered: bool,
     pub verdict: ClaimVerdict,
     pub why: PartWhy,
@@ -75,12 +75,11 @@ pub struct LevelResult {
     pub runs: Vec<RunValue>,
     pub without_value: Vec<WithoutValue>,
     pub mean: f64,
-    /// At 1 − α divided by the family's size; `None` for fewer than
+    /// At 1 − α / (family size); `None` for fewer than
     /// [`between::FEWEST_RUNS`](crate::statistics::between::FEWEST_RUNS) runs.
     pub interval: Option<Interval>,
     pub bound: f64,
-    /// The registered value of a mean over tokens weighs rollout steps equally; this one weighs
-    /// tokens equally. It decides nothing.
+    /// Weighs tokens equally, where the registered value weighs rollout steps. It decides nothing.
     pub token_weighted: Option<Mean>,
 }
 
@@ -90,10 +89,9 @@ pub struct AcrossRunsResult {
     pub y: Metric,
     /// Arm, seed, x, y.
     pub runs: Vec<(String, u64, f64, f64)>,
-    /// Of the deviations from each arm's mean; `None` without spread.
+    /// It is of the deviations from each arm's mean; `None` without spread.
     pub correlation: Option<f64>,
-    /// Fisher's z at 1 − α divided by the family's size.
+    /// Fisher's z at 1 − α / (family size).
     pub interval: Option<Interval>,
-    /// |r| below this counts as little.
     pub bound: f64,
 }

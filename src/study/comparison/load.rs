@@ -1,5 +1,4 @@
-//! Reads one side's runs from what a user names: a table, a cell record, a run folder, or a folder
-//! of these.
+//! Reads a side's runs from a table, a cell record, a run folder, or a folder of these.
 
 use crate::base::files::{self, FileKind, foreign};
 use crate::records::{
@@ -14,13 +13,12 @@ use std::path::Path;
 #[derive(Debug, Clone, Default)]
 pub struct ComparisonOptions {
     pub columns: ColumnNames,
-    /// The evaluation set of cells and run folders; `None` if there is only one.
+    /// Cells and run folders need it where they have several.
     pub set: Option<String>,
-    /// Problems may have different numbers of samples.
     pub unequal_samples: bool,
 }
 
-/// Each path is a run, or a folder with one run an entry.
+/// Each path is a run, or a folder whose entries are runs.
 pub fn side<P: AsRef<Path>>(
     paths: &[P],
     options: &ComparisonOptions,
@@ -84,8 +82,7 @@ fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, 
     Ok(run)
 }
 
-/// The last evaluation of the set. A cell knows its problems by a digest; each problem is named by
-/// that digest and its place, which only another cell of the same set shares.
+/// A cell has only a digest of its problems: each problem's name is that digest and its place.
 fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyError> {
     let cell = Cell::read(path)?;
     let sets = cell.evaluations.iter().map(|evaluation| evaluation.set.as_str());

@@ -1,6 +1,5 @@
-//! Compares two sides, each one or several training runs on the same problems, from outcomes alone:
-//! (problem, sample, correct). With one run a side the unit is the problem, and the result says
-//! nothing about another training run; with several a side the unit is the run.
+//! Compares two sides of one or more runs from outcomes: (problem, sample, correct). The unit is
+//! the run; with one run a side it is the problem, and nothing is said about other runs.
 
 pub mod load;
 
@@ -37,26 +36,24 @@ pub struct ComparedRuns {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
     pub problem: String,
-    /// Share of correct samples of a.
     pub a: f64,
     pub b: f64,
     /// b − a.
     pub difference: f64,
 }
 
-/// The smallest true difference that such a comparison finds with probability 0.8 at a two-sided 5
-/// %, from the spread seen here: for reading, never a decision rule.
+/// The smallest true difference that such a comparison finds with probability 0.8 at a two-sided
+/// 5 %, from the spread seen here. It decides nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Detectable {
     pub question: Question,
-    /// A share; `None` where no difference could be found, or the spread is unknown.
+    /// A share; `None` where the spread is unknown.
     pub difference: Option<f64>,
 }
 
-/// Between methods, where both sides have at least two runs.
+/// Needs two runs on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BetweenRuns {
-    /// Difference of the means over runs.
     pub welch: WelchDifference,
     pub permutation: PermutationTest,
     pub verdict: Verdict,
@@ -67,17 +64,15 @@ pub struct RunComparison {
     pub format: u64,
     pub a: ComparedRuns,
     pub b: ComparedRuns,
-    /// The difference b − a, problem by problem, about these checkpoints.
     pub paired: Paired,
-    /// The largest change comes first.
+    /// Largest first.
     pub changes: Vec<Change>,
-    /// `None` with a single run on a side.
+    /// `None` with one run on a side.
     pub between_runs: Option<BetweenRuns>,
     pub detectable: Vec<Detectable>,
     pub remarks: Vec<String>,
 }
 
-/// Compares b with a at confidence `level`.
 pub fn compare(
     a: &[EvaluatedRun],
     b: &[EvaluatedRun],
@@ -174,7 +169,7 @@ fn changes(names: &[&str], a: &[Vec<Counts>], b: &[Vec<Counts>]) -> Vec<Change> 
         Change { problem: name.to_string(), a, b, difference: b - a }
     };
     let mut changes: Vec<Change> = names.iter().enumerate().map(change).collect();
-    // Stable: problems with the same change stay in the order of their names.
+    // Stable sort: equal changes stay in the order of names.
     changes.sort_by(|one, other| other.difference.abs().total_cmp(&one.difference.abs()));
     changes
 }
@@ -201,7 +196,6 @@ fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>,
     Ok(Some(BetweenRuns { welch, permutation, verdict }))
 }
 
-/// From the pooled standard deviation of the runs at hand.
 fn run_effect(a: &[f64], b: &[f64]) -> f64 {
     match between::pooled_deviation(a, b) {
         Some(sigma) if a.len().min(b.len()) >= between::FEWEST_RUNS => {

@@ -1,9 +1,9 @@
-//! The word of a comparison and what decided it, from `statistics::verdict`.
+//! The verdict of a comparison and what decided it.
 
 use crate::statistics::verdict;
 use crate::study::{TestResult, Why, Word, collection::Study, comparisons::Comparison};
 
-/// To be called after the p is adjusted.
+/// Call it after Holm.
 pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
     let Some(result) = &comparison.result else { return };
     let alpha = study.declaration.alpha;
@@ -50,7 +50,6 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
     comparison.why = open(result, alpha, size);
 }
 
-/// A comparison of a family that does not count, because the family before it did not show everything.
 pub fn close(comparison: &mut Comparison, before: &str) {
     if comparison.word == Word::NotCompared {
         return;

@@ -1,6 +1,5 @@
-//! Comparisons between arms; the unit is the training run, or the block of runs of one seed. Each has a
-//! permutation test, an interval (Welch's, or t of the blocks' differences), and a p that Holm adjusts within its
-//! family.
+//! Comparisons between arms; the unit is the run, or the block of runs of one seed. Each has a
+//! permutation test, an interval, and a p that Holm adjusts within its family.
 
 mod judgement;
 
@@ -27,23 +26,21 @@ pub struct FamilyResult {
 pub struct Comparison {
     pub family: String,
     pub declared: Declared,
-    /// Whether a declaration that was registered before the first run holds it.
+    /// A registered declaration has it.
     pub registered: bool,
     /// By seed.
     pub arm: Vec<RunValue>,
     /// By seed.
     pub reference: Vec<RunValue>,
     pub without_value: Vec<WithoutValue>,
-    /// Seeds whose runs of both arms have the same outcomes in every evaluation.
+    /// Both arms' runs have the same outcomes in every evaluation.
     pub identical_seeds: Vec<u64>,
     pub common_seeds: u64,
-    /// The common reading of the metric's [`Metric::equal_clock`].
     pub budget: Option<u64>,
-    /// `None` when nothing could be tested.
     pub result: Option<TestResult>,
     pub word: Word,
     pub why: Why,
-    /// A family that must be shown before this one counts was not.
+    /// A family that must be shown first was not.
     #[serde(skip)]
     pub is_closed: bool,
 }
@@ -53,39 +50,38 @@ pub struct RunValue {
     pub seed: u64,
     /// In the unit of the metric; shares in [0, 1].
     pub value: f64,
-    /// True only for a time to a level that was not reached.
+    /// A time to a level that was not reached.
     pub censored: bool,
 }
 
 /// Differences are arm − reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TestResult {
-    /// Of the means (over blocks, in a paired comparison); for times to a level observed minus expected arrivals of the arm (positive if
-    /// it arrives earlier).
+    /// Difference of means (paired: over blocks); for times to a level observed minus expected
+    /// arrivals of the arm (positive if it arrives earlier).
     pub difference: f64,
-    /// Welch's interval, of blocks t's; `None` for times to a level, which may be censored.
+    /// Welch's, or t over blocks; `None` for times to a level, which may be censored.
     pub interval: Option<Interval>,
-    /// Two-sided permutation p: of the difference of means, or of the log-rank scores.
+    /// Two-sided permutation p of the difference of means, or of log-rank scores.
     pub p: f64,
-    /// Share of pairs of runs (of blocks, in a paired comparison) in which the arm's value is higher than the reference's, ties
-    /// counting ½; `None` for times to a level. It decides nothing.
+    /// Share of pairs of runs (paired: of blocks) in which the arm is higher; ties count ½. `None`
+    /// for times to a level. It decides nothing.
     pub probability_higher: Option<f64>,
-    /// p after Holm in the family.
+    /// By Holm, within the family.
     pub adjusted_p: f64,
     pub smallest_p: f64,
     pub splits: u64,
     pub exact: bool,
-    /// The true difference that would have been found with the declared power at α divided by the
-    /// family's size, from the pilot's σ. For reading, never a decision; avg@k only.
+    /// The true difference that the declared power finds at α / (family size) with the pilot's σ.
+    /// avg@k only; it decides nothing.
     pub minimum_detectable_effect: Option<f64>,
-    /// Pooled over the two sides, avg@k only; of paired comparisons that of the blocks' differences.
+    /// Pooled over both sides, or of the blocks' differences. avg@k only.
     pub observed_sigma: Option<f64>,
-    /// As `minimum_detectable_effect`, from the observed σ.
+    /// From the observed σ.
     pub observed_detectable_effect: Option<f64>,
     /// Two one-sided tests against δ. avg@k only.
     pub equivalence: Option<Equivalence>,
-    /// Medians of the time to the level (Kaplan–Meier): arm, reference; `None` inside where more
-    /// than half never reached it. Times only.
+    /// Kaplan–Meier medians of arm and reference; inner `None` where more than half never reached it.
     pub medians: Option<(Option<f64>, Option<f64>)>,
 }
 
@@ -94,9 +90,9 @@ pub struct TestResult {
 pub enum Word {
     Improves,
     Hurts,
-    /// Of a metric that is no score.
+    /// The metric is no score.
     Higher,
-    /// Of a metric that is no score.
+    /// The metric is no score.
     Lower,
     Equivalent,
     /// No effect is shown, and none is excluded.
@@ -119,10 +115,9 @@ impl Word {
 }
 
 impl Comparison {
-    /// The direction of a shown difference, in the metric's own unit.
     pub fn shown(&self) -> Option<Direction> {
         let sign = self.result.as_ref()?.difference;
-        // A time's statistic is positive where the arm arrives earlier, so its time is lower.
+        // The statistic is positive where the arm is earlier, that is, where its time is lower.
         let higher = (sign > 0.0) != self.declared.metric.is_time();
         let shown = matches!(self.word, Word::Improves | Word::Hurts | Word::Higher | Word::Lower);
         shown.then_some(if higher { Direction::Higher } else { Direction::Lower })
@@ -154,8 +149,8 @@ pub fn families(study: &Study) -> Vec<FamilyResult> {
     made
 }
 
-/// Tests a family's comparisons and adjusts them together. One that cannot be tested counts with p
-/// = 1, so that leaving an arm out never makes the others easier.
+/// A comparison that cannot be tested counts with p = 1, so that leaving an arm out never makes the
+/// others easier.
 pub fn family(study: &Study, family: &DeclaredFamily, registered: bool) -> FamilyResult {
     let size = family.comparisons.len();
     let mut comparisons: Vec<Comparison> = workers::on_all_cores(&family.comparisons, |declared| {
@@ -191,7 +186,7 @@ fn tested(
         budget: None,
         result: None,
         word: Word::NotCompared,
-        // Replaced by the judgement where there is a result.
+        // The judgement replaces this where there is a result.
         why: Why::TooFewRuns { arm: 0, reference: 0, without_value: None },
         is_closed: false,
     };
@@ -237,7 +232,7 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), W
     comparison.arm = values(&arm, &cells);
     comparison.reference = values(&reference, &others);
     comparison.without_value = without;
-    // A run that diverged before its test sets were evaluated is the worst of its arm.
+    // A run that diverged before its test sets is the worst of its arm.
     let without_value = comparison.without_value.first().cloned();
     if let Some(run) = without_value.clone().filter(|_| metric.is_score()) {
         return Err(Why::RunWithoutScore { run });
@@ -266,8 +261,7 @@ fn run_value(cell: &Cell, metric: &Metric, budget: Option<u64>) -> Result<RunVal
     Ok(RunValue { seed: cell.seed, value: metric.value(cell, budget)?, censored })
 }
 
-/// Scores are compared only on the same problems with the same number of samples, and never across
-/// harness versions.
+/// Needs the same problems, number of samples and harness version.
 fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(), Why> {
     let all = || reference.iter().chain(arm);
     let Some(first) = all().next() else { return Ok(()) };
@@ -331,7 +325,7 @@ fn means(
     })
 }
 
-/// The mean of each block's runs, of the blocks in which every arm of the side has a run.
+/// Only blocks in which every arm of the side has a run.
 fn by_block(runs: &[RunValue]) -> BTreeMap<u64, f64> {
     let mut blocks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for run in runs {
@@ -342,13 +336,12 @@ fn by_block(runs: &[RunValue]) -> BTreeMap<u64, f64> {
     blocks.into_iter().map(|(seed, values)| (seed, estimators::mean(&values))).collect()
 }
 
-/// The arm's and the reference's value of each block that has both.
 pub fn blocks_of(comparison: &Comparison) -> Vec<(f64, f64)> {
     let (arm, reference) = (by_block(&comparison.arm), by_block(&comparison.reference));
     arm.iter().filter_map(|(seed, value)| Some((*value, *reference.get(seed)?))).collect()
 }
 
-/// Differences within blocks: the sign-flip test, t's interval and t's test of equivalence.
+/// Sign-flip test, t interval and t test of equivalence.
 fn blocks(study: &Study, comparison: &Comparison) -> Result<TestResult, String> {
     let declaration = &study.declaration;
     let both = blocks_of(comparison);

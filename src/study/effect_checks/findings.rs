@@ -1,18 +1,17 @@
-//! One finding for each technique. The verdict follows from what the run recorded; the switch only
-//! says whether that was intended.
+//! One finding for each technique: records decide it, the switch only says what was intended.
 
 use crate::algorithm::{Aggregation, DynamicSampling, Over, Punishment, TokenMeanUnit};
 use crate::experiment::Experiment;
 use crate::study::effect_checks::{EffectFinding, EffectVerdict, Recorded};
 
-/// Rounding moves sums of f64 weights by much less than this.
+/// Rounding of f64 sums is much smaller.
 const ROUNDING: f64 = 1e-9;
 
 pub fn resamples(experiment: &Experiment) -> bool {
     matches!(experiment.dapo.dynamic_sampling, DynamicSampling::Resample { .. })
 }
 
-/// `seen` is `None` if nothing was recorded, else whether the technique acted, with the numbers.
+/// `seen`: `None` if nothing was recorded, else whether the technique acted, with the numbers.
 fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>) -> EffectFinding {
     let (verdict, evidence) = match seen {
         None => (EffectVerdict::NotRecorded, "no recorded rollout step says".to_string()),
@@ -29,7 +28,6 @@ fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>)
     EffectFinding { technique, enabled, verdict, evidence: grouped(&evidence) }
 }
 
-/// Separates the thousands of counts of five digits and more, not of decimals.
 fn grouped(sentence: &str) -> String {
     let mut shown = String::with_capacity(sentence.len());
     let mut rest = sentence;
@@ -51,8 +49,7 @@ fn grouped(sentence: &str) -> String {
     shown + rest
 }
 
-/// Counts tokens between the two upper bounds. Above both the gradient is 0 with and without the
-/// technique, so only these tokens train differently.
+/// Tokens between the two upper bounds. Above both the gradient is 0 with and without the technique.
 pub fn clip_higher(recorded: &Recorded) -> EffectFinding {
     let experiment = recorded.experiment;
     let dapo = &experiment.dapo;
@@ -89,7 +86,7 @@ pub fn clip_higher(recorded: &Recorded) -> EffectFinding {
     finding("Clip-Higher", dapo.clip.high > dapo.clip.low, seen())
 }
 
-/// Counts groups that were generated and dropped for being all correct or all wrong.
+/// Groups that were dropped for being all correct or all wrong.
 pub fn dynamic_sampling(recorded: &Recorded) -> EffectFinding {
     let experiment = recorded.experiment;
     let seen = || {
@@ -130,7 +127,7 @@ pub fn dynamic_sampling(recorded: &Recorded) -> EffectFinding {
     finding("Dynamic Sampling", resamples(experiment), seen())
 }
 
-/// Measures loss weight on other tokens than under GRPO's response mean.
+/// Loss weight on other tokens than under GRPO's response mean.
 pub fn token_level_loss(recorded: &Recorded) -> EffectFinding {
     let dapo = &recorded.experiment.dapo;
     let seen = || {
@@ -172,7 +169,6 @@ pub fn token_level_loss(recorded: &Recorded) -> EffectFinding {
     finding
 }
 
-/// Counts rollouts of the batch that were kept out of the loss.
 pub fn overlong_filtering(recorded: &Recorded) -> EffectFinding {
     let seen = || {
         let masked = recorded.sum("effect/overlong_filtering_masked_rollouts")?;
@@ -188,9 +184,8 @@ pub fn overlong_filtering(recorded: &Recorded) -> EffectFinding {
     finding("Overlong Filtering", recorded.experiment.dapo.overlong.filter, seen())
 }
 
-/// Counts responses with a length penalty and the trained advantages that it moved. A penalty that
-/// reaches no advantage (the group was dropped, or its responses have the same penalty) trains
-/// nothing.
+/// A penalty that reaches no advantage (the group was dropped, or its responses have the same
+/// penalty) trains nothing.
 pub fn soft_punishment(recorded: &Recorded) -> EffectFinding {
     let experiment = recorded.experiment;
     let punishment = experiment.dapo.overlong.punishment;
@@ -217,7 +212,7 @@ pub fn soft_punishment(recorded: &Recorded) -> EffectFinding {
             }
         }
         evidence += &format!("; {moved} of {trained} trained advantages moved");
-        // With the switch off, any penalty counts; with it on, the penalty must reach the training.
+        // Off: any penalty counts. On: the penalty must reach the training.
         let acted = if enabled { punished > 0.0 && moved > 0.0 } else { punished + moved > 0.0 };
         Some((acted, evidence))
     };
@@ -236,7 +231,7 @@ pub fn method(recorded: &Recorded) -> Option<EffectFinding> {
     Some(finding(rules.about().name, true, seen))
 }
 
-/// A technique that acts rarely must not read as 0.00 %.
+/// A rare effect must not print as 0.00 %.
 fn percent(part: f64, of: f64) -> String {
     let share = if of == 0.0 { 0.0 } else { 100.0 * part / of };
     if share == 0.0 || share >= 0.01 {

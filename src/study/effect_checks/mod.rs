@@ -1,7 +1,6 @@
-//! Whether each technique acts: a function of a run's experiment and its recorded metrics,
-//! independent of the switches. It also names settings whose effect is easily overlooked.
+//! Whether each technique acts, from a run's experiment and metrics, independent of the switches.
 //!
-//! Frameworks have printed a technique as enabled and trained without it. An enabled technique that
+//! Frameworks have printed a technique as enabled and trained without it: an enabled technique that
 //! did nothing in the whole run is a warning, and so is a disabled one that acted.
 
 mod findings;
@@ -16,14 +15,12 @@ use serde::Serialize;
 pub enum EffectVerdict {
     /// Enabled, and it changed the training.
     Acted,
-    /// Enabled, and the run would have been the same without it; a warning.
+    /// The run would have been the same without it; a warning.
     EnabledButDidNothing,
     DisabledButActed,
-    /// Disabled, but another setting of the arm, named in the evidence, has the same effect.
+    /// Another setting of the arm, named in the evidence, has the same effect.
     Explained,
-    /// Disabled, and no effect was recorded.
     Off,
-    /// No step recorded the metrics that would tell.
     NotRecorded,
 }
 
@@ -88,7 +85,6 @@ impl Effects {
     }
 }
 
-/// Of a run's metrics by step.
 pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
     let steps: Vec<u64> = metrics.iter().map(|step| step.step).collect();
     check_series(experiment, &steps, &|name| {
@@ -96,7 +92,7 @@ pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
     })
 }
 
-/// Of the values of each metric, one for each of the steps.
+/// Each metric has one value for each step.
 pub fn check_series(
     experiment: &Experiment,
     steps: &[u64],
@@ -121,8 +117,7 @@ pub fn check_series(
     Effects { steps: steps.len(), findings, named_warnings: named_warnings(&recorded) }
 }
 
-/// A larger share of cut-off numbers is a warning. Runs of the embedded benchmark stay below a
-/// thousandth of it.
+/// A larger share of cut-off numbers is a warning. The embedded benchmark has under a thousandth of it.
 const MOST_SATURATED_SHARE: f64 = 1e-3;
 
 fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
@@ -210,7 +205,7 @@ impl Recorded<'_> {
         (self.series)(name).into_iter().flatten()
     }
 
-    /// `None` when no step recorded it.
+    /// `None` without a recorded value.
     fn sum(&self, name: &str) -> Option<f64> {
         self.values(name).reduce(|sum, value| sum + value)
     }

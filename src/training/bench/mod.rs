@@ -1,5 +1,5 @@
-//! The benchmark: one whole rollout step of the trainer, timed by phase, with the floating-point
-//! operations of each phase and this machine's rate of matrix products.
+//! Times one rollout step by phase, and compares it with the floating-point operations and this
+//! machine's rate of matrix products.
 
 pub mod throughput;
 
@@ -25,12 +25,11 @@ pub struct BenchRecord {
     /// See [`environment::describe`].
     pub environment: BTreeMap<String, String>,
     pub workload: BenchWorkload,
-    /// GFLOP/s of matrix products in the policy's arithmetic (f32, under exact arithmetic f64) on 1, 2, …
-    /// threads: LibTorch's or the native engine's, whichever is faster; best of five.
+    /// Rate of matrix products in the policy's arithmetic (exact: f64, else f32) on 1, 2, …
+    /// threads; the faster of LibTorch and the native engine, best of five.
     pub gemm_gflops: Vec<f64>,
-    /// In the order of a step.
     pub phases: Vec<BenchPhase>,
-    /// Peak resident memory of the process.
+    /// Peak resident memory.
     pub peak_memory_bytes: u64,
 }
 
@@ -39,7 +38,7 @@ pub struct BenchWorkload {
     pub experiment: String,
     pub parameters: u64,
     pub threads: u64,
-    /// Timed repetitions, after an untimed one.
+    /// They follow an untimed one.
     pub repetitions: u64,
     pub rollouts: u64,
     pub prompt_tokens: u64,
@@ -51,15 +50,15 @@ pub struct BenchWorkload {
 #[derive(Debug, Clone, Serialize)]
 pub struct BenchPhase {
     pub name: String,
-    /// Wall-clock seconds; of an even number the median is the higher of the two in the middle.
+    /// Wall clock; for an even number the median is the higher middle value.
     pub seconds: BenchSpread,
     /// Share of the median of `rollout_step`.
     pub share: f64,
-    /// Tokens that the phase produces or reads.
+    /// Produced or read.
     pub tokens: Option<u64>,
-    /// Floating-point operations of its matrix products.
+    /// Counts matrix products.
     pub flops: Option<f64>,
-    /// Seconds of those operations at the machine's rate: a lower bound.
+    /// `flops` at the machine's rate: a lower bound.
     pub limit_seconds: Option<f64>,
 }
 
@@ -70,12 +69,12 @@ pub struct BenchSpread {
     pub most: f64,
 }
 
-/// The head's weight for the stop token's constant direction, found by trial: the workload's
-/// responses then have 50 tokens on average, cut at 160.
+/// The head's weight for the stop token's constant direction. By trial: responses have 50 tokens on
+/// average, cut at 160.
 const STOP_WEIGHT: f32 = -0.12;
 
-/// Writes a policy of 0.79 M parameters with random weights and the embedded benchmark's tokenizer:
-/// hidden 128, 4 layers, 4 query and 2 key-value heads, feed-forward 384.
+/// A policy of 0.79 M parameters with random weights and the embedded benchmark's tokenizer: hidden
+/// 128, 4 layers, 4 query and 2 key-value heads, feed-forward 384.
 ///
 /// Fresh weights would stop with probability 1/26. The first column of the embedding is therefore a
 /// constant from which the head takes an offset for the stop token's logit, so that a response ends
@@ -113,8 +112,7 @@ pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError
     Ok(())
 }
 
-/// Runs the experiment's first rollout step `repetitions` times from the same weights, after an
-/// untimed repetition.
+/// The first rollout step, `repetitions` times from the same weights, after an untimed repetition.
 pub fn measure(
     experiment: Experiment,
     repetitions: u64,
@@ -153,7 +151,7 @@ pub fn measure(
     })
 }
 
-/// Phases with their content, in the order of the table.
+/// In the order of the table.
 pub const PHASES: [(&str, &str); 6] = [
     ("generation", "sampling of all responses, prefill included"),
     ("grading", "verifier, overlong shaping"),
@@ -202,7 +200,6 @@ fn spread(values: &[f64]) -> BenchSpread {
     }
 }
 
-/// The workload, and operations by phase.
 type BenchDone = (BenchWorkload, BTreeMap<&'static str, f64>);
 type Seconds = Vec<(&'static str, f64)>;
 
@@ -245,11 +242,11 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     Ok((seconds, (workload, step_flops(&config, &lengths, fed))))
 }
 
-/// A group as work: lengths of its prompt and responses.
+/// Lengths of prompt and responses.
 struct BenchGroup {
     prompt: u64,
     responses: Vec<u64>,
-    /// Of a group that is trained on, whether one of its responses has an advantage.
+    /// A response of a trained group has an advantage.
     learns: Option<bool>,
 }
 
@@ -265,19 +262,16 @@ fn sequence_lengths(step: &Step) -> Vec<BenchGroup> {
     groups.collect()
 }
 
-/// What the trainer feeds to the policy.
 #[derive(Clone, Copy)]
 struct Fed {
-    /// Whether a pass reads π_old.
+    /// A pass reads π_old.
     reads_old: bool,
-    /// Whether responses of a group have their prompt once in an update, and go forward only where they
-    /// have no advantage.
+    /// An update has a group's prompt once, and passes without advantage only go forward.
     shares_prompts: bool,
 }
 
-/// Operations of the step's matrix products; a multiplication and an addition count as two. As the
-/// trainer feeds it, a prompt counts once for its group in generation. Padding does not count; backward
-/// is twice forward.
+/// Counts matrix products; a multiply-add is two. Generation has a group's prompt once; padding
+/// does not count; backward is twice forward.
 fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'static str, f64> {
     let (mut generation, mut old, mut update) = (0.0, 0.0, 0.0);
     for BenchGroup { prompt, responses, learns } in lengths {
@@ -303,8 +297,8 @@ fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'s
     [("generation", generation), ("rollout_step", all)].into_iter().chain(training).collect()
 }
 
-/// Operations of feeding the positions `from..to` of one sequence, with logits for `predicted` of
-/// them. Each position attends to itself and all before it.
+/// Feeds positions `from..to` of a sequence, with logits for `predicted` of them. A position
+/// attends to itself and all before it.
 fn sequence_flops(config: &Config, from: u64, to: u64, predicted: u64) -> f64 {
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     let queries = heads * config.head_dim;
@@ -333,7 +327,7 @@ fn gemm_gflops<A: Arithmetic>(threads: u64, kind: Kind) -> f64 {
     libtorch.max(best_rate(SIZE, || drop(workers::map(&parts, || (), part))))
 }
 
-/// GFLOP/s of a product of square matrices; best of five.
+/// Product of square matrices, best of five.
 fn best_rate(size: usize, product: impl Fn()) -> f64 {
     let timed = || {
         let started = Instant::now();

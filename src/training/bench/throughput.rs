@@ -1,5 +1,5 @@
-//! Speed of generation and training of a checkpoint's policy at given batches, beside the limit of
-//! the memory's bandwidth; for policies of real size, on any device.
+//! Speed of generation and training of a checkpoint's policy, beside the limit of memory bandwidth;
+//! for policies of real size, on any device.
 
 use crate::algorithm::{Dapo, Kl, Row, StepTotals};
 use crate::base::{Purpose, rng::Id, rng::stream, workers};
@@ -13,7 +13,7 @@ use tch::{Device, Kind, Tensor};
 
 #[derive(Debug, Clone)]
 pub struct ThroughputWorkload {
-    /// Rows that generate at the same time, one measurement each.
+    /// Rows that generate at the same time; one measurement each.
     pub batches: Vec<usize>,
     pub prompt_tokens: usize,
     pub new_tokens: usize,
@@ -36,11 +36,11 @@ pub struct Throughput {
     /// `f32` or `bf16`.
     pub weights: String,
     pub parameters: u64,
-    /// In bytes a second, of a matrix-vector product.
+    /// Bytes a second of a matrix-vector product.
     pub bandwidth: f64,
     pub generation: Vec<ThroughputGeneration>,
     pub training: Option<ThroughputTraining>,
-    /// Peak resident memory of the process (not of a card).
+    /// Resident memory of the process, not of a card.
     pub peak_memory_bytes: Option<u64>,
 }
 
@@ -48,22 +48,22 @@ pub struct Throughput {
 pub struct ThroughputGeneration {
     pub batch: usize,
     pub first_token_seconds: f64,
-    /// Of all rows, after the first; `None` if the rest took no measurable time.
+    /// All rows together, after the first token; `None` if it took no measurable time.
     pub tokens_per_second: Option<f64>,
-    /// Tokens a second if every step only read the weights and the keys and values once.
+    /// Tokens a second if a step only read weights, keys and values once.
     pub bandwidth_limit: f64,
 }
 
-/// One update: forward and backward pass, gradient norm, AdamW.
+/// Forward and backward pass, gradient norm, AdamW.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ThroughputTraining {
     pub rows: usize,
-    /// Of all rows, prompts included.
+    /// Prompts included.
     pub tokens: usize,
     pub tokens_per_second: f64,
-    /// Floating-point operations a second: six for each parameter and token, and attention's.
+    /// A second: six for each parameter and token, and attention's.
     pub flops: f64,
-    /// Of the forward pass alone, as for π_old.
+    /// As for π_old.
     pub forward_tokens_per_second: f64,
 }
 
@@ -108,7 +108,7 @@ pub fn parameters(model: &Qwen2) -> u64 {
     model.parameters().values().map(|tensor| tensor.numel() as u64).sum()
 }
 
-/// Bytes a second of a product of 1 GiB with a vector, which reads as a decode step does and faster
+/// Bytes a second of a product of 1 GiB with a vector, which reads like a decode step and faster
 /// than a sum (31 and 27 GB/s on two cores).
 fn bandwidth(device: Device) -> f64 {
     const WIDTH: i64 = 1 << 14;
@@ -222,8 +222,8 @@ fn update(
     })
 }
 
-/// Reads the rows as π_old does and makes one update with them; seconds of either. The learning rate is
-/// 0, which costs the same and leaves the weights as they are.
+/// Seconds of the pass for π_old, and of one update. The learning rate is 0, which costs the same
+/// and keeps the weights.
 fn time(
     policy: &mut Policy,
     rows: &[Row],

@@ -1,5 +1,5 @@
-//! Metrics of a rollout step, before and after filtering: the numbers behind the paper's figures,
-//! and the effect of each technique.
+//! Metrics of a rollout step before and after filtering: the paper's figures, and the effect of
+//! each technique.
 
 pub mod techniques;
 
@@ -12,19 +12,16 @@ use crate::task::data::embedded;
 use crate::training::{Rounding, Updated};
 use std::collections::BTreeMap;
 
-/// `stage/name` → value. A value that does not exist (the mean of nothing) is left out.
+/// `stage/name` → value; without the mean of nothing.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// Mean entropy of the sampler's distribution over all generated tokens of a step; records of
-/// format 2 have it.
+/// Mean over all generated tokens of a step, of the sampler's distribution; from format 2 on.
 pub const ROLLOUT_ENTROPY: &str = "policy/rollout_entropy";
 
-/// Mean probability of all generated tokens of a step, by the sampler's log-probs; records of
-/// format 2 have it.
+/// Mean over all generated tokens of a step, by the sampler's log-probs; from format 2 on.
 pub const ROLLOUT_PROBABILITY: &str = "policy/rollout_token_probability_mean";
 
-/// [`ROLLOUT_PROBABILITY`], and [`ROLLOUT_ENTROPY`] if the sum of the entropies is given. Sums over
-/// a response's tokens in order, then over the responses in order.
+/// Sums over a response's tokens in order, then over the responses. `entropy`: the sum, if known.
 fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
     let (mut probability, mut tokens) = (0.0, 0.0);
     for scored in groups.iter().flat_map(|group| &group.rollouts) {
@@ -37,8 +34,7 @@ fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
     means.filter(|_| tokens > 0.0).collect()
 }
 
-/// Every metric of a step that is a function of its rollouts. `entropy` is the sum over the new
-/// responses, where it is known.
+/// Functions of the rollouts. `entropy`: the sum over the new responses, if known.
 pub fn of_rollouts(step: &Selected, experiment: &Experiment, entropy: Option<f64>) -> Metrics {
     let new: Vec<&Group<ScoredRollout>> = step.generated().iter().collect();
     let task = embedded::of(&experiment.inputs.data);
@@ -58,7 +54,7 @@ pub fn of_rollouts(step: &Selected, experiment: &Experiment, entropy: Option<f64
     metrics
 }
 
-/// Metrics of all groups that a step generated; those of verl's Dynamic Sampling are not on record.
+/// verl's Dynamic Sampling does not record all groups.
 fn is_of_every_group(name: &str) -> bool {
     const OF_TRAINED: [&str; 4] = [
         "effect/dynamic_sampling_batch_filled_share",
@@ -70,8 +66,7 @@ fn is_of_every_group(name: &str) -> bool {
     all.iter().any(|start| name.starts_with(start)) && !OF_TRAINED.contains(&name)
 }
 
-/// Metrics of everything that a step generated, before Dynamic Sampling. A generated `task`
-/// adds how the responses were written.
+/// Metrics before Dynamic Sampling. A generated `task` adds how responses were written.
 fn generated(
     groups: &[&Group<ScoredRollout>],
     rounds: u64,
@@ -112,15 +107,15 @@ fn generated(
     metrics
 }
 
-/// Spread of the rewards and of the lengths of everything that a step generated, and the mean length of
-/// correct and of wrong responses; records of format 3 have them.
+/// Spread of rewards and lengths before Dynamic Sampling, and the mean length of correct and of
+/// wrong responses; from format 3 on.
 fn spread(groups: &[&Group<ScoredRollout>]) -> Metrics {
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
     let rewards: Vec<f64> = rollouts.iter().map(|rollout| rollout.reward()).collect();
     let length = |rollout: &&ScoredRollout| rollout.rollout.tokens.len() as f64;
     let mut lengths: Vec<f64> = rollouts.iter().map(length).collect();
     lengths.sort_by(f64::total_cmp);
-    // The smallest length that at least this share of the responses does not exceed.
+    // The smallest length that this share of responses does not exceed.
     let quantile = |share: f64| {
         let rank = (share * lengths.len() as f64).ceil() as usize;
         lengths.get(rank.saturating_sub(1)).copied()
@@ -147,8 +142,7 @@ fn spread(groups: &[&Group<ScoredRollout>]) -> Metrics {
     values.filter_map(|(name, value)| Some((format!("rollout/{name}"), value?))).collect()
 }
 
-/// Metrics of the batch, after Dynamic Sampling. `masked` rollouts are in the batch but not in the
-/// loss (Overlong Filtering).
+/// Metrics after Dynamic Sampling. `masked` rollouts are in the batch but not in the loss.
 fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     let mut metrics = described("train", groups);
     let rollouts: usize = groups.iter().map(|group| group.rollouts.len()).sum();
@@ -158,10 +152,10 @@ fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     metrics
 }
 
-/// How the names of another trainer's own measurements begin.
+/// Prefix of another trainer's own measurements.
 pub const OF_ENGINE: &str = "engine/";
 
-/// Metrics that only forward passes and updates determine, and no table of rollouts.
+/// Only forward passes and updates determine them, not the table of rollouts.
 const OF_UPDATES: [&str; 40] = [
     "effect/clip_higher_clipped_above_tokens",
     "effect/clip_higher_let_through_share",
@@ -205,8 +199,7 @@ const OF_UPDATES: [&str; 40] = [
     "policy/token_probability_mean",
 ];
 
-/// Whether `name` is a metric that only forward passes and updates determine, and that a run of this
-/// experiment can have.
+/// Also requires that a run of this experiment can have the metric.
 pub fn is_of_updates(name: &str, experiment: &Experiment) -> bool {
     let is_recorded = if name.contains("_quarter_") && name.starts_with("loss/") {
         experiment.record_format() > 2
@@ -229,7 +222,7 @@ fn measured(names: &[&str], metric: &str) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct Updates {
     sums: Sums,
-    /// Of each update.
+    /// One entry for each update.
     clipped: Vec<ClippedTokens>,
     norms: Vec<f64>,
     weight_shifts: Vec<WeightShift>,
@@ -256,7 +249,7 @@ impl Updates {
         }
     }
 
-    /// Counts an update that was left out because a number was not finite.
+    /// An update was left out because a number was not finite.
     pub fn skip(&mut self) {
         self.skipped += 1;
     }
@@ -265,7 +258,7 @@ impl Updates {
         self.skipped
     }
 
-    /// `loss/name`, `optimizer/name`, and `effect/name` of the techniques that act in the loss.
+    /// `loss/…`, `optimizer/…`, and `effect/…` of techniques that act in the loss.
     pub fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
         let updates = self.norms.len() as f64;
         if self.norms.is_empty() {
@@ -300,8 +293,8 @@ impl Updates {
         metrics
     }
 
-    /// Clipped tokens by quarter of the step's updates, the first of which are the nearest to π_old;
-    /// records of format 3 have them. A quarter without tokens in the loss is left out.
+    /// Splits the step's updates into quarters, the first nearest to π_old; from format 3 on. A
+    /// quarter without tokens in the loss is left out.
     pub fn clipped_by_quarter(&self) -> Metrics {
         let mut quarters = [ClippedTokens::default(); 4];
         for (index, update) in self.clipped.iter().enumerate() {
@@ -349,7 +342,7 @@ impl Updates {
     }
 }
 
-/// Shares of the rounded numbers that rounding into windows saturated or flushed.
+/// Shares of rounded numbers that were saturated or flushed.
 fn rounding_metrics(rounding: &Rounding) -> Metrics {
     let mut metrics = Metrics::new();
     for (name, tally) in [
@@ -364,7 +357,6 @@ fn rounding_metrics(rounding: &Rounding) -> Metrics {
     metrics
 }
 
-/// Reward, accuracy and length of rollouts, under `stage/`.
 fn described(stage: &str, groups: &[&Group<ScoredRollout>]) -> Metrics {
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
     let mut metrics = Metrics::new();

@@ -1,5 +1,4 @@
-//! Evaluation on frozen weights: k responses for each problem, every outcome kept, grouped by
-//! problem and never by answer.
+//! Evaluation on frozen weights: k responses for each problem; every outcome is kept by problem.
 
 pub mod resumable;
 
@@ -49,7 +48,6 @@ impl Protocol {
         }
     }
 
-    /// With the sampling of training.
     pub fn of_rollouts(experiment: &Experiment) -> Self {
         Self { sampling: experiment.rollout.sampling, ..Self::of(experiment) }
     }
@@ -65,9 +63,8 @@ impl Protocol {
     }
 }
 
-/// Samples k responses for each problem and grades them: outcomes in the order (problem,
-/// sample). Draws are keyed by (seed, set, problem, sample), not by the checkpoint, so that
-/// checkpoints and arms are compared under common random numbers.
+/// Outcomes in the order (problem, sample). Draws are keyed by (seed, set, problem, sample), not by
+/// the checkpoint, so that checkpoints and arms are compared under common random numbers.
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
@@ -79,8 +76,7 @@ pub fn outcomes(
     Ok(sampled.into_iter().map(|(outcome, _)| outcome).collect())
 }
 
-/// As [`outcomes`], each with the entropy of every token's distribution where `entropy` asks for it
-/// ([`Response::entropy`]).
+/// As [`outcomes`], with token entropies where `entropy` asks for them ([`Response::entropy`]).
 pub fn sampled(
     model: &Qwen2,
     tokenizer: &Tokenizer,
@@ -112,7 +108,7 @@ pub fn sampled(
         .collect())
 }
 
-/// The line of `evaluations.jsonl` for outcomes in the order of [`outcomes`].
+/// `outcomes` have the order of [`outcomes`].
 pub fn record(
     set: Set,
     counters: Counters,
@@ -147,7 +143,7 @@ pub fn record(
     })
 }
 
-/// A sentence where half of the responses or more state no answer that the verifier reads.
+/// `None` unless half of the responses or more state no answer that the verifier reads.
 pub fn unanswered(protocol: &Protocol, set: Set, outcomes: &[OutcomeRecord]) -> Option<String> {
     let none = outcomes.iter().filter(|row| row.prediction.is_none()).count();
     let told = reward::unanswered(none, outcomes.len(), protocol.verifier)?;

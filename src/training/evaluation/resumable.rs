@@ -1,6 +1,5 @@
-//! An evaluation in parts. Each part's outcomes are kept as JSON lines, so that an interrupted
-//! evaluation continues: draws are keyed by problem and sample and do not depend on what is
-//! generated beside them.
+//! An interrupted evaluation continues: each part's outcomes are kept as JSON lines, and draws
+//! depend on problem and sample only.
 
 use crate::base::files::{self, foreign};
 use crate::policy::Qwen2;
@@ -11,22 +10,21 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
-/// In batches of the sampler: the last responses of a part leave most rows empty, and should be a
-/// small share.
+/// Larger parts waste less: the last responses of a part leave most of the sampler's rows empty.
 const BATCHES_OF_A_PART: u64 = 4;
 
 #[derive(Debug, Serialize, Deserialize)]
 enum ResumableLine {
-    /// SHA-256 of what is evaluated, how and with what; the first line.
+    /// The first line: SHA-256 of what is evaluated and how.
     Key(String),
     Outcome(OutcomeRecord),
     /// Ends a part.
     PartEnds {},
 }
 
-/// As [`evaluation::outcomes`], but appends the outcomes of each part to `kept`. Outcomes that it
-/// already holds under the same `key` are used; a file with another key is begun again. Returns
-/// `None` once `is_stopped`, which is asked before each part, returns true.
+/// As [`evaluation::outcomes`], but appends each part's outcomes to `kept` and uses those that it
+/// holds under the same `key`; another key starts anew. `None` once `is_stopped`, asked before each
+/// part, returns true.
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
@@ -37,7 +35,7 @@ pub fn outcomes(
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Option<Vec<OutcomeRecord>>, TrainingError> {
     let mut outcomes = begun(kept, key)?;
-    // Drops whatever follows the last whole part.
+    // Drops everything after the last whole part.
     let first = std::iter::once(ResumableLine::Key(key.to_string()));
     files::write_lines(kept, &first.chain(part_of(&outcomes)).collect::<Vec<_>>())?;
     let total = set.problems.len() * set.samples as usize;
@@ -64,7 +62,7 @@ fn part_of(outcomes: &[OutcomeRecord]) -> Vec<ResumableLine> {
     lines.chain([ResumableLine::PartEnds {}]).collect()
 }
 
-/// The outcomes of the whole parts under this key. A killed session may have left part of a line.
+/// Whole parts under this key. A killed session may have left part of a line.
 fn begun(kept: &Path, key: &str) -> Result<Vec<OutcomeRecord>, files::FileError> {
     if !kept.exists() {
         return Ok(Vec::new());

@@ -1,23 +1,21 @@
-//! What the machine has and what this process uses. No number of a run depends on it.
+//! Resources of the machine and of this process. No number of a run depends on them.
 
 use crate::base::files;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Bytes of a field of `/proc/self/status`, such as `VmHWM` (peak) or `VmRSS` (now).
+/// A field of `/proc/self/status`, such as `VmHWM` (peak) or `VmRSS` (now).
 pub fn process_bytes(field: &str) -> Option<u64> {
     kilobytes("/proc/self/status", field)
 }
 
-/// Memory that this process can still get: what the system has available, or what its
-/// control group leaves, whichever is less.
+/// The system's available memory or the rest of the control group, whichever is less.
 pub fn available_memory_bytes() -> Option<u64> {
     let system = kilobytes("/proc/meminfo", "MemAvailable");
     system.into_iter().chain(control_group_bytes()).min()
 }
 
-/// Memory of a graphics card that is free now, as the driver's own tool says; `None` where there is
-/// no such tool or no such card.
+/// Free memory by the driver's tool; `None` without tool or card.
 pub fn card_memory_bytes(card: u32) -> Option<u64> {
     let asked = [
         "--query-gpu=memory.free".to_string(),
@@ -35,7 +33,7 @@ fn kilobytes(path: &str, field: &str) -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()?.saturating_mul(1024))
 }
 
-/// What the control groups (version 2 or 1) leave to this process.
+/// Version 2 or 1.
 fn control_group_bytes() -> Option<u64> {
     let own = files::kernel_text(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let mut groups = vec![
@@ -59,7 +57,7 @@ fn control_group_bytes() -> Option<u64> {
 
 const LEGACY: [&str; 2] = ["memory.limit_in_bytes", "memory.usage_in_bytes"];
 
-/// Limit less usage; pages of files that can be dropped do not count as used.
+/// Limit less usage; file pages that can be dropped do not count as used.
 fn left_in(folder: &Path, [limit, usage]: &[&str; 2]) -> Option<u64> {
     let number =
         |name: &str| files::kernel_text(&folder.join(name)).ok()?.trim().parse::<u64>().ok();

@@ -1,5 +1,4 @@
-//! Before a run: what it will do and how much it needs. How long it takes, its own progress says from
-//! the first rollout step on.
+//! What a run will do and how much it needs. The run's own progress tells its time.
 //!
 //! ```text
 //! work ── counts: data → generation rounds → rollout steps → updates
@@ -26,15 +25,13 @@ use crate::training::{
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Everything that is known before a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunPlan {
     pub name: String,
-    /// The run's key: a plan belongs to one run.
+    /// A plan belongs to one run.
     pub run_key: String,
     pub seed: u64,
-    /// Threads of LibTorch.
     pub threads: u64,
     pub prompts: PlanPrompts,
     pub work: PlanWork,
@@ -44,29 +41,27 @@ pub struct RunPlan {
     pub warnings: Vec<Warning>,
 }
 
-/// Token lengths of the training prompts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanPrompts {
     pub mean_tokens: f64,
     pub longest_tokens: u64,
-    /// The token with which the chat template ends a turn, where it does not stop a response.
+    /// Ends a turn in the chat template but stops no response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unstopped_end_of_turn: Option<String>,
 }
 
 impl RunPlan {
-    /// No finding forbids the run.
     pub fn can_start(&self) -> bool {
         self.warnings.iter().all(|warning| warning.severity == Severity::Warning)
     }
 }
 
-/// Plans a run that writes to `folder`, which need not exist. With `sample`, which is told what is done,
-/// responses are sampled; not when the counts alone forbid the run.
+/// `folder` need not exist. `sample` is told the progress of the probe, which needs it and is left
+/// out when the counts already forbid the run.
 ///
 /// # Errors
-/// What would also stop the run: a prompt that cannot be tokenized, the model.
+/// Errors that would also stop the run: a prompt that cannot be tokenized, the model.
 pub fn make(
     inputs: &Inputs,
     folder: &Path,
@@ -83,7 +78,7 @@ pub fn make(
 }
 
 fn prompts(inputs: &Inputs) -> Result<PlanPrompts, TrainingError> {
-    /// More problems than this are not tokenized before a run.
+    /// Limit of problems that are tokenized before a run.
     const MOST: usize = 200_000;
     let template = inputs.experiment.prompt.template;
     let (mut sum, mut longest) = (0u64, 0);
@@ -130,7 +125,7 @@ fn assemble(
     plan
 }
 
-/// Dynamic Sampling needs as many times the rounds as groups of the probe to one useful group.
+/// Dynamic Sampling multiplies rounds by the probe's groups per useful group.
 fn rounds_per_step(experiment: &Experiment, probe: Option<&TrialProbe>) -> Range {
     let bounds = work::rounds_without_probe(experiment);
     let (Some(probe), None) = (probe, bounds.expected) else { return bounds };

@@ -1,7 +1,5 @@
-//! Memory of a policy whose weights lie as they are stored, phase by phase, counted from shapes.
-//!
-//! What is counted is what the phase holds when it holds most. Parts that a phase shares with all
-//! others (weights, moments) stand in each of them, so that a phase's parts add up to its peak.
+//! Memory by phase of a policy whose weights are held as stored, counted from shapes at the phase's
+//! peak. Shared parts (weights, moments) are in each phase, so that its parts add up to its peak.
 
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment, Place, WeightKind};
@@ -13,29 +11,28 @@ use std::collections::BTreeMap;
 /// Part → bytes.
 pub type Parts = BTreeMap<String, f64>;
 
-/// Bytes of f32 and f64 numbers, and of token ids.
+/// Bytes.
 const F32: f64 = 4.0;
 const F64: f64 = 8.0;
 
-/// What LibTorch and this program take before a tensor is made, on the processor.
+/// LibTorch and this program before the first tensor, in the processor's memory.
 const PROCESS: f64 = 0.35e9;
-/// What a CUDA context and its libraries take on the card.
+/// CUDA context and libraries, on the card.
 const CUDA_CONTEXT: f64 = 0.6e9;
 
-/// Whether LibTorch computes the run's policy, as [`crate::policy::Qwen2::is_native`] says.
+/// LibTorch computes the policy: see [`crate::policy::Qwen2::is_native`].
 pub fn are_stored(experiment: &Experiment, config: &Config) -> bool {
     let Place { device, weights, memory } = experiment.execution.place();
     let narrow = device != Device::Cpu || weights == WeightKind::Bf16 || memory.is_some();
     experiment.numerics == Numerics::Fast && (narrow || !native::computes(config))
 }
 
-/// Values of a model of this shape.
 pub fn parameters(config: &Config) -> f64 {
     let count = |shape: &Vec<i64>| shape.iter().map(|&size| size as f64).product::<f64>();
     config.tensor_shapes().iter().map(|(_, shape)| count(shape)).sum()
 }
 
-/// Bytes of one checkpoint by its tensors: weights and two moments.
+/// Weights and two moments.
 pub fn checkpoint_bytes(config: &Config) -> f64 {
     3.0 * F32 * parameters(config)
 }
@@ -61,17 +58,16 @@ pub fn of(
     phases.map(named).into()
 }
 
-/// The sizes that everything is counted from.
 struct PlanSizes<'a> {
     experiment: &'a Experiment,
     config: &'a Config,
     place: Place,
-    /// Values of the policy.
+    /// Number of values.
     parameters: f64,
-    /// Bytes of a number of the policy.
+    /// Bytes of a value.
     width: f64,
     prompts: &'a PlanPrompts,
-    /// Tokens of a response, at most.
+    /// At most.
     response: f64,
     vocabulary: f64,
     hidden: f64,
@@ -105,7 +101,7 @@ impl<'a> PlanSizes<'a> {
         }
     }
 
-    /// Held from the first update on, in every phase.
+    /// Every phase holds these from the first update on.
     fn always(&self) -> Vec<(&'static str, f64)> {
         let weights = self.width * self.parameters;
         let process = match self.place.device {
@@ -130,10 +126,10 @@ impl<'a> PlanSizes<'a> {
         let rollout = &self.experiment.rollout;
         let round = rollout.prompts_per_round.saturating_mul(rollout.group_size);
         let rows = round.min(self.experiment.execution.generation_batch_rollouts) as f64;
-        // As much more than a row as is spare, and the block that a row may run beyond its end.
+        // Spare share above a row, and the block that a row may run beyond its end.
         let slots = (self.prompts.longest_tokens as f64 + self.response + 16.0) * 1.125;
         let cache = rows * slots * 2.0 * self.layers * self.keys * self.width;
-        // Logits, their distribution, its exponential, and that padded to whole blocks.
+        // Logits, distribution, exponential, and that padded to whole blocks.
         let mut draw = self.width + 3.0 * F32;
         let evaluated = &self.experiment.evaluation.sampling;
         if evaluated.top_p < 1.0 || rollout.sampling.top_p < 1.0 {
@@ -143,7 +139,7 @@ impl<'a> PlanSizes<'a> {
         vec![("kv_cache", cache), ("drawing", rows * self.vocabulary * draw)]
     }
 
-    /// Tokens of the longest pass, padding included.
+    /// Padding included.
     fn pass_tokens(&self) -> f64 {
         let execution = &self.experiment.execution;
         let row = self.prompts.longest_tokens as f64 + self.response;
@@ -151,7 +147,7 @@ impl<'a> PlanSizes<'a> {
         (execution.tokens_of_a_pass() as f64).min(micro_batch).max(row)
     }
 
-    /// Targets whose logits are held at once: at most the responses of a pass.
+    /// Targets with logits at the same time: at most the responses of a pass.
     fn chunk(&self) -> f64 {
         let share = self.response / (self.prompts.mean_tokens + self.response);
         let targets = (share * self.pass_tokens()).max(self.response);
@@ -161,13 +157,13 @@ impl<'a> PlanSizes<'a> {
         }
     }
 
-    /// What a token holds in one layer while the layer computes, without a graph.
+    /// Bytes of a token in one layer, without a graph.
     fn working(&self) -> f64 {
         self.width * (3.0 * self.hidden + 2.0 * (self.queries + 2.0 * self.keys) + 3.0 * self.inner)
     }
 
-    /// What a token holds of one layer for its backward pass: inputs of norms in the type of the
-    /// weights and in f32, of products, queries and keys before and after the rotation, gates.
+    /// Bytes of a token in one layer for backward: inputs of norms (in the weights' type and f32)
+    /// and of products, queries and keys before and after rotation, gates.
     fn graph(&self) -> f64 {
         let norms = 2.0 * self.hidden * (2.0 * self.width + 2.0 * F32);
         let attention = self.width * (5.0 * (self.queries + self.keys) + 2.0 * self.keys);
@@ -194,8 +190,7 @@ impl<'a> PlanSizes<'a> {
             let most = self.width * layer.max(self.table()) + self.widened();
             (residuals + graph, most, logits)
         } else {
-            // The graph shrinks as gradients are made: one of the ends of the backward pass holds
-            // most.
+            // The graph shrinks as gradients grow: one end of the backward pass holds most.
             let graph = tokens * (self.layers * self.graph() + self.working());
             let table = self.width * self.table();
             let all = self.width * self.parameters + self.widened();
@@ -220,8 +215,7 @@ impl<'a> PlanSizes<'a> {
         vec![("gradients", F32 * self.parameters), ("updates", part.max(digest))]
     }
 
-    /// The largest gradient in f32 while it is added to the sums: the processor's addition of two
-    /// types makes a copy.
+    /// The largest gradient in f32: the processor copies it to add two types.
     fn widened(&self) -> f64 {
         match (self.place.device, self.place.weights) {
             (Device::Cpu, WeightKind::Bf16) => F32 * self.table(),
@@ -229,7 +223,7 @@ impl<'a> PlanSizes<'a> {
         }
     }
 
-    /// Values of the largest tensor, the embedding's table.
+    /// The embedding's table is the largest tensor.
     fn table(&self) -> f64 {
         self.vocabulary * self.hidden
     }

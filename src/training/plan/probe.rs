@@ -1,6 +1,5 @@
-//! A sample of the base policy's responses with the run's own prompts and sampling: how long they are,
-//! how many are correct. Its draws have a purpose of their own: the run's numbers are the same with
-//! and without it.
+//! Samples responses of the base policy with the run's prompts: their lengths, and shares of
+//! correct ones. The draws have their own purpose, so that the run's numbers do not change.
 
 use crate::algorithm::{Group, Prompt, Rollout, ScoredRollout};
 use crate::base::{Purpose, rng::Id, rng::stream};
@@ -16,31 +15,30 @@ use std::time::Instant;
 /// Tokens from which the time of a batch is projected.
 const PILOT_TOKENS: usize = 8;
 
-/// Seconds that generation may take, by projection; loading the policy comes on top.
+/// Limit of projected generation time; loading the policy comes on top.
 const SECONDS: f64 = 10.0;
 
-/// What the sample shows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialProbe {
-    /// Groups sampled with the training's sampling: a generation batch.
+    /// A generation batch.
     pub groups: u64,
     pub response_tokens_mean: f64,
-    /// Share of responses without a stop token.
+    /// Without a stop token.
     pub truncated_share: f64,
     pub accuracy: f64,
-    /// Responses that state no answer which the verifier reads, of so many.
+    /// Responses without an answer that the verifier reads, and all.
     pub unanswered: (usize, usize),
-    /// Share of groups that are neither all correct nor all wrong.
+    /// Groups that are neither all correct nor all wrong.
     pub useful_share: f64,
-    /// Responses were cut here, below L_max, to keep the probe short.
+    /// Below L_max, to keep the probe short.
     pub cut_at_tokens: Option<u64>,
 }
 
-/// Samples, and tells `watch` what it does.
+/// `watch` is told the progress.
 ///
 /// # Errors
-/// What would also stop the run: a prompt, the model.
+/// Errors that would also stop the run: a prompt, the model.
 pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProbe, TrainingError> {
     let experiment = &inputs.experiment;
     watch("probe: loading the base policy");
@@ -52,7 +50,7 @@ pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProb
     let mut order: Vec<usize> = (0..inputs.data.train.len()).collect();
     stream(experiment.execution.seed, Purpose::Plan, &[]).shuffle(&mut order);
     let prompt = |&index: &usize| {
-        // A prompt beyond the limit is a warning of the plan; here it is as good as any.
+        // The plan warns of prompts beyond the limit; here they are as good as any.
         let problem = &inputs.data.train[index];
         prompt::prompt(problem, experiment.prompt.template, &inputs.tokenizer, u64::MAX)
     };
@@ -63,13 +61,12 @@ pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProb
     let at_most = |tokens: usize| Limits { max_response_tokens: tokens, ..limits.clone() };
     let mut seconds = 0.0;
     watch("probe: generating");
-    // The first call also pays for what is set up once. So many groups take at most so many times
-    // as long as one.
+    // The first call also pays for setup. n groups take at most n times as long as one.
     for _ in 0..2 {
         let pilot = at_most(PILOT_TOKENS.min(most));
         (_, seconds) = generate(&model, experiment, &prompts[..1], &pilot)?;
     }
-    // Fewer groups that are whole say more than many that were cut.
+    // A few whole groups say more than many cut ones.
     let group_seconds = seconds / PILOT_TOKENS.min(most).max(1) as f64;
     let whole = ((SECONDS / (group_seconds * most as f64)) as usize).clamp(1, groups);
     let limit = (SECONDS / (group_seconds * whole as f64)) as usize;

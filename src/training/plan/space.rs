@@ -1,4 +1,4 @@
-//! Bytes: memory that a run needs at its peak, and disk that it fills.
+//! Peak memory and disk of a run, in bytes.
 
 use crate::algorithm::Kl;
 use crate::base::files;
@@ -11,27 +11,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Bytes of an f32.
 const FLOAT: f64 = 4.0;
 
-/// Peak memory of the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanMemory {
-    /// Estimate of the run's peak: the sum of `parts`.
+    /// Sum of `parts`.
     pub needed_bytes: f64,
-    /// Part → bytes, counted from shapes; activations by a rough formula. Of a policy that is held
-    /// as its checkpoint stores it, the parts of the phase that needs most.
+    /// Counted from shapes; activations by a rough formula. Of a policy held as stored, the parts
+    /// of the largest phase.
     pub parts: BTreeMap<String, f64>,
-    /// Of such a policy: phase → bytes.
+    /// Only for a policy held as stored.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub phases: BTreeMap<String, f64>,
-    /// What the process can still get, what it holds now included; `None` where the system
-    /// does not say.
+    /// Memory still available, and what the process holds now; `None` where unknown.
     pub available_bytes: Option<f64>,
 }
 
-/// Estimates the peak from shapes.
 pub fn memory(experiment: &Experiment, config: &Config, prompts: &PlanPrompts) -> PlanMemory {
     if phases::are_stored(experiment, config) {
         return by_phase(experiment, config, prompts);
@@ -53,7 +49,7 @@ fn by_phase(experiment: &Experiment, config: &Config, prompts: &PlanPrompts) -> 
     PlanMemory { needed_bytes, parts, phases, available_bytes }
 }
 
-/// What the process can still get where it computes, what it holds now included.
+/// Still available, and what the process holds now.
 fn available(device: Device) -> Option<f64> {
     match device {
         Device::Cpu => {
@@ -64,8 +60,7 @@ fn available(device: Device) -> Option<f64> {
     }
 }
 
-/// Of a policy that the native engine computes: the larger one of the passes of an update and of the
-/// optimizer's work.
+/// The native engine needs the larger of an update's passes and the optimizer's work.
 fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<String, f64> {
     let count = parameters(config);
     let weights = FLOAT * count;
@@ -81,8 +76,8 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
     let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
     let rows = round.min(experiment.execution.generation_batch_rollouts) as f64;
     let cache = width * 2.0 * layers * rows * keys * (prompt + response);
-    // Threads of a small policy pass a sequence each, under fast arithmetic a group with its prompt
-    // once; those of a large one share a pass.
+    // Small policy: each thread has its own sequence (fast arithmetic: a group with its prompt
+    // once). Large policy: threads share a pass.
     let of_a_pass = if count < native::LARGE as f64 {
         experiment.execution.threads as f64 * (prompt + rows_of_a_prompt * response)
     } else {
@@ -116,21 +111,19 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
     .into()
 }
 
-/// What a run writes and keeps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// With responses as long as the probe's; without a probe the checkpoints alone.
+    /// With the probe's lengths; without a probe only checkpoints.
     pub needed_bytes: f64,
-    /// When every response runs to L_max and every step to its cap.
+    /// With every response at L_max and every step at its cap.
     pub most_bytes: f64,
-    /// Bytes of one checkpoint: weights and two moments.
+    /// Weights and two moments.
     pub checkpoint_bytes: f64,
-    /// Free for this user where the run will write; `None` where the system does not say.
+    /// This user's free space at the run's place; `None` where unknown.
     pub free_bytes: Option<f64>,
 }
 
-/// What the run writes into `folder`.
 pub fn disk(
     experiment: &Experiment,
     config: &Config,
@@ -157,7 +150,7 @@ pub fn disk(
     }
 }
 
-/// Bytes of a response token in a table of rollouts: 7 to 12 on the embedded benchmark.
+/// A response token takes 7 to 12 in rollouts of the embedded benchmark.
 const ROLLOUT_TOKEN_BYTES: f64 = 12.0;
-/// Bytes of a response token in a table of outcomes: 1 to 3 on the embedded benchmark.
+/// A response token takes 1 to 3 in outcomes of the embedded benchmark.
 const OUTCOME_TOKEN_BYTES: f64 = 3.0;

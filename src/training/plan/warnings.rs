@@ -1,9 +1,5 @@
-//! What is wrong with a plan, under stable names.
-//!
-//! Disagreements between settings (a mini-batch larger than the batch, L_cache ≥ L_max, a
-//! warm-up longer than the run) are errors of the experiment file and stand in
-//! [`crate::experiment::validate`]; prompts that are too long or do not fit the model's positions are
-//! refused by [`crate::training::run::inputs`].
+//! Warnings and errors of a plan, under stable names. Contradictions between settings are errors of
+//! [`crate::experiment::validate`]; [`crate::training::run::inputs`] refuses prompts that are too long.
 
 use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
@@ -12,17 +8,16 @@ use crate::training::plan::work::PlanWork;
 use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, trainer};
 use serde::{Deserialize, Serialize};
 
-/// Whether a run may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// It may, and the reader should know.
+    /// The run may start.
     Warning,
-    /// It cannot be finished as planned.
+    /// The run cannot be finished as planned.
     Error,
 }
 
-/// The names. They do not change once published.
+/// Published names do not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
@@ -53,7 +48,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Every name with its meaning, for help texts.
+    /// Help texts show names and meanings.
     pub const ALL: [(Name, &'static str); 12] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
@@ -72,7 +67,6 @@ impl Name {
         (Name::ProbeCut, "the probe shortened responses to stay short"),
     ];
 
-    /// The name in kebab case.
     pub fn text(self) -> String {
         let value = serde_json::to_value(self).unwrap_or_default();
         value.as_str().unwrap_or_default().to_string()
@@ -83,7 +77,6 @@ impl Name {
 #[serde(deny_unknown_fields)]
 pub struct Warning {
     pub name: Name,
-    /// Whether the run may start.
     pub severity: Severity,
     /// One sentence with the numbers.
     pub message: String,
@@ -99,7 +92,7 @@ impl std::fmt::Display for Warning {
     }
 }
 
-/// Everything that is wrong with a plan, its own `warnings` aside.
+/// The plan's own `warnings` are not included.
 pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
     let responses = plan.probe.iter().flat_map(|probe| responses(probe, experiment));
     let findings = settings(plan, experiment).into_iter().chain(responses);
@@ -112,7 +105,6 @@ pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
     warnings.chain(memory(&plan.memory)).chain(disk(&plan.disk)).collect()
 }
 
-/// A warning, and whether there is reason for it.
 type PlanFinding = (bool, Name, String);
 
 fn settings(plan: &RunPlan, experiment: &Experiment) -> [PlanFinding; 4] {
@@ -179,7 +171,7 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 5] {
     ]
 }
 
-/// An update reads a response forward and backward, about three times what its generation computes.
+/// An update costs about three times a response's generation: it reads forward and backward.
 fn evaluations(work: &PlanWork) -> PlanFinding {
     let evaluated = work.dev_responses.saturating_add(work.test_responses);
     let (rollouts, trained) = (work.rollouts.best(), work.trained_rollouts as f64);

@@ -1,5 +1,5 @@
-//! Pure arithmetic: data → generation rounds → rollout steps → updates. No number here is
-//! measured; counts that a user may have written too large saturate instead of overflowing.
+//! Arithmetic: data → generation rounds → rollout steps → updates. Large counts saturate instead of
+//! overflowing.
 
 use crate::algorithm::{DynamicSampling, Surplus};
 use crate::experiment::{Experiment, sets};
@@ -7,25 +7,22 @@ use crate::task::DataSets;
 use crate::training::trainer;
 use serde::{Deserialize, Serialize};
 
-/// A count that training decides: what it cannot be below, what is expected, and what it
-/// cannot be above.
+/// A count that training decides.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
     pub least: f64,
-    /// From the base policy; `None` without a probe, or when no expectation exists.
+    /// From the base policy; `None` without a probe or an expectation.
     pub expected: Option<f64>,
-    /// The most that is possible; `None` when nothing bounds it.
+    /// `None` without a bound.
     pub most: Option<f64>,
 }
 
 impl Range {
-    /// A count that is known.
     pub fn exactly(value: f64) -> Self {
         Self { least: value, expected: Some(value), most: Some(value) }
     }
 
-    /// Every bound multiplied by `factor`.
     pub fn times(self, factor: f64) -> Self {
         Self {
             least: self.least * factor,
@@ -34,20 +31,17 @@ impl Range {
         }
     }
 
-    /// The expectation, or the least when there is none.
+    /// The expectation, else the least.
     pub fn best(self) -> f64 {
         self.expected.unwrap_or(self.least)
     }
 }
 
-/// How many problems a run has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkSizes {
     pub train: u64,
-    /// Development problems.
     pub dev: u64,
-    /// Test sets: name and problems.
     pub tests: Vec<(String, u64)>,
 }
 
@@ -59,48 +53,42 @@ impl WorkSizes {
     }
 }
 
-/// Everything that a run will do, counted. The three clocks of a run are `generation_rounds`,
-/// `rollout_steps` and `updates`; the paper's x-axis counts updates.
+/// Clocks: `generation_rounds`, `rollout_steps` and `updates` (the paper's x-axis).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanWork {
     pub problems: u64,
-    /// Clock 2: times the policy is trained on a full batch.
+    /// Clock 2: full batches trained on.
     pub rollout_steps: u64,
-    /// Clock 3: optimiser steps. At most, when a step may train on fewer groups.
+    /// Clock 3: optimiser steps; at most, when a step may train on fewer groups.
     pub updates: u64,
-    /// Optimiser steps of one rollout step.
     pub updates_per_step: u64,
-    /// Clock 1: batches of prompts that are sampled, refill rounds included.
+    /// Clock 1: sampled batches of prompts, refill rounds included.
     pub generation_rounds: Range,
-    /// Generation rounds of one rollout step.
     pub rounds_per_step: Range,
-    /// Prompts drawn from the shuffled epochs.
+    /// From the shuffled epochs.
     pub prompts_drawn: Range,
-    /// How often the training data are used: prompts drawn over problems.
     pub epochs_over_data: Range,
-    /// Responses sampled for training.
+    /// Sampled for training.
     pub rollouts: Range,
-    /// Responses that enter updates, each once per epoch of a step.
+    /// Once for each epoch of a step.
     pub trained_rollouts: u64,
-    /// Evaluations of a set, all sets together.
     pub evaluations: u64,
-    /// Responses of all evaluations of the development set.
+    /// Sum over all evaluations.
     pub dev_responses: u64,
-    /// Responses of all evaluations of the test sets.
+    /// Sum over all evaluations and test sets.
     pub test_responses: u64,
     pub checkpoints: u64,
-    /// Those that stand at the end.
+    /// At the end of the run.
     pub kept_checkpoints: u64,
 }
 
-/// Checkpoints that a run of `rollout_steps` writes: every so many steps, and at the end.
+/// A run writes one at every interval, and at the end.
 pub fn checkpoints(experiment: &Experiment) -> u64 {
     between(experiment.training.rollout_steps, experiment.checkpoints.every_steps) + 1
 }
 
-/// Checkpoints that stand at the end, counted from above: the newest, and those of every so many
-/// steps.
+/// An upper bound at the end: the newest ones, and those of `keep_every`.
 pub fn kept_checkpoints(experiment: &Experiment) -> u64 {
     let kept = experiment.checkpoints;
     let by_number = between(experiment.training.rollout_steps, kept.keep_every);
@@ -112,8 +100,7 @@ fn between(steps: u64, every: u64) -> u64 {
     steps.saturating_sub(1).checked_div(every).unwrap_or(0)
 }
 
-/// Evaluations of one set: before training, every so many steps if it is among those, and at the
-/// end.
+/// A set is evaluated before training, at its interval, and at the end.
 pub fn evaluations_of(experiment: &Experiment, set: &str) -> u64 {
     let Experiment { evaluation, training, .. } = experiment;
     let is_on_the_way = evaluation.during_training.iter().any(|it| it == set);
@@ -121,8 +108,7 @@ pub fn evaluations_of(experiment: &Experiment, set: &str) -> u64 {
     between(training.rollout_steps, every).saturating_add(2)
 }
 
-/// Generation rounds of one rollout step when nothing is known of the policy: the least is
-/// that of a policy whose every group is useful.
+/// The least is that of a policy with useful groups only.
 pub fn rounds_without_probe(experiment: &Experiment) -> Range {
     let DynamicSampling::Resample { max_rounds, surplus, .. } = experiment.dapo.dynamic_sampling
     else {
@@ -139,8 +125,7 @@ pub fn rounds_without_probe(experiment: &Experiment) -> Range {
 }
 
 impl PlanWork {
-    /// Counts an experiment's work. `rounds_per_step` is [`rounds_without_probe`], with the
-    /// expectation from a probe when there is one.
+    /// `rounds_per_step`: [`rounds_without_probe`], with the expectation from a probe if there is one.
     pub fn new(experiment: &Experiment, sizes: &WorkSizes, rounds_per_step: Range) -> Self {
         let Experiment { training, rollout, evaluation, .. } = experiment;
         let steps = training.rollout_steps;

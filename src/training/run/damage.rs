@@ -1,4 +1,4 @@
-//! Finds which of a run's records are as they were written; a session continues only from these.
+//! Finds the undamaged records of a run; a session continues only from these.
 
 use crate::base::{files, workers};
 use crate::records::ledger::{self, LedgerEntry};
@@ -13,8 +13,8 @@ pub(super) fn genesis(inputs: &Inputs) -> LedgerEntry {
     ledger::genesis(&inputs.manifest, &inputs.experiment)
 }
 
-/// The number of rollout steps, up to `last`, whose records are those of the ledger, and what is
-/// wrong with the next step.
+/// The number of rollout steps up to `last` whose records agree with the ledger, and what is wrong
+/// with the next one.
 pub(super) fn sound(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -27,7 +27,7 @@ pub(super) fn sound(
         Ok(_) if chain[0] != genesis(inputs) => {
             (0, Some(format!("{}: its first line is not that of this run", path.display())))
         }
-        // A ledger that ends early is not damaged; the steps after its end count as not recorded.
+        // A ledger that ends early is not damaged; later steps count as not recorded.
         Ok(steps) => (steps, None),
         Err(broken) => {
             let line = match broken {
@@ -53,7 +53,7 @@ pub(super) fn sound(
     Ok((sound, (sound < last).then_some(again)))
 }
 
-/// What is wrong with the records of the rollout step of this line of the ledger.
+/// What is wrong with the records of this line's rollout step.
 fn damaged(
     tokenizer: &Tokenizer,
     folder: &RunFolder,
@@ -82,12 +82,12 @@ fn damaged(
     if let Some((name, _)) = components.iter().find(|(name, digest)| !agrees(name, digest)) {
         return differs(&path, name);
     }
-    // The ledger has a digest of the tokens; the text follows from them.
+    // The ledger has a digest of the tokens, which determine the text.
     let is_text = |row: &RolloutRow| tokenizer.decode(&row.tokens) == row.response;
     if rows.iter().all(is_text) { None } else { differs(&path, "response") }
 }
 
-/// The evaluations before the first one whose outcomes are not those that were recorded.
+/// Evaluations before the first one whose outcomes are not as recorded.
 pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, TrainingError> {
     let stands = |record: &EvaluationRecord| {
         let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
@@ -101,7 +101,7 @@ pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, Trai
     Ok(evaluated)
 }
 
-/// The first evaluation that was due before rollout step `step` and is not recorded.
+/// Due before rollout step `step`.
 pub(super) fn missing<'a>(
     inputs: &'a Inputs,
     evaluated: &[EvaluationRecord],

@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 impl RunInProgress<'_> {
-    /// Evaluates every set that is due and not recorded; false when the session was asked to stop
-    /// before one of them.
+    /// Returns false when the session was asked to stop before a set.
     pub(super) fn evaluate(
         &mut self,
         is_end: bool,
@@ -40,8 +39,8 @@ impl RunInProgress<'_> {
     }
 }
 
-/// Set and rollout step of every evaluation of a run with `steps` rollout steps. `inputs` are the
-/// manifest's; `complete`: the run ended by itself, so that every set was due at its end.
+/// Set and rollout step, for `steps` rollout steps. `inputs` are the manifest's; `complete`: the
+/// run ended by itself, so that every set was due at its end.
 pub fn due(
     experiment: &Experiment,
     inputs: &BTreeMap<String, String>,
@@ -57,8 +56,7 @@ pub fn due(
     names.filter(|set| *set != sets::TRAIN).flat_map(of_set).collect()
 }
 
-/// Evaluates a policy on a set, writes every outcome, and appends the record. `folder` is called
-/// when there is something to write.
+/// Writes every outcome, then the record. `folder` is called before something is written.
 pub fn evaluate_into<'f>(
     inputs: &Inputs,
     folder: impl FnOnce() -> Result<&'f RunFolder, TrainingError>,

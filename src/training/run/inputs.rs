@@ -1,4 +1,4 @@
-//! Everything that a run reads, loaded and checked together, and the run's identity.
+//! Loads and checks everything that a run reads, and computes its identity.
 
 use crate::algorithm::Problem;
 use crate::base::files;
@@ -21,7 +21,7 @@ pub struct Inputs {
     pub data: DataSets,
     pub manifest: Manifest,
     pub config: Config,
-    /// The base policy that was loaded for the check, for its first user.
+    /// Loaded for the check; its first user takes it.
     base: RefCell<Option<Qwen2>>,
 }
 
@@ -32,15 +32,15 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, TrainingError> {
     })
 }
 
-/// As [`prepare`], but reads only the headers of the base policy's weights.
+/// Reads only the headers of the base policy's weights.
 pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, TrainingError> {
     assemble(experiment, |folder| Ok((checkpoint::open_model(folder)?.0, None)))
 }
 
-/// What a run of the experiment would be, without a look at whether it can be trained.
+/// The run's identity, without checks that it can be trained.
 pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
     let experiment = experiment.clone().of_its_seed();
-    // Another engine's policy may be one that is not read here.
+    // Other engines may have policies that are not read here.
     let config = checkpoint::open_model(&experiment.inputs.model).ok().map(|(config, _)| config);
     manifest(&experiment, config.as_ref(), &data::load(&experiment.inputs.data)?)
 }
@@ -79,7 +79,7 @@ fn assemble(
     Ok(inputs)
 }
 
-/// Checks before the run, from sizes alone, that every sum is exact under exact arithmetic.
+/// Sizes alone decide whether every sum is exact under exact arithmetic.
 fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), TrainingError> {
     if experiment.numerics == Numerics::Fast {
         return Ok(());
@@ -90,7 +90,7 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Train
     Ok(())
 }
 
-/// Checks before the run that every problem can be tokenized and answered.
+/// Every problem can be tokenized and answered.
 fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
     let Experiment { prompt: PromptSettings { template }, rollout, .. } = &inputs.experiment;
     for (set, problems) in named_sets(&inputs.data) {
@@ -132,12 +132,11 @@ impl Inputs {
         self.executed(model)
     }
 
-    /// Frees the memory of the base policy that was loaded for the check.
     pub fn forget_base_policy(&self) {
         self.base.take();
     }
 
-    /// Places a policy on the experiment's device and under its arithmetic.
+    /// Applies the experiment's device and arithmetic.
     pub fn executed(&self, model: Qwen2) -> Result<Qwen2, TrainingError> {
         let model = model.placed(self.experiment.execution.place())?;
         Ok(model.with_numerics(self.experiment.numerics)?)
@@ -180,7 +179,7 @@ fn manifest(
     })
 }
 
-/// The first name in a manifest's inputs that no run has, or whose digest is no SHA-256.
+/// The first input that no run has, or whose digest is no SHA-256.
 pub fn impossible<'a>(
     inputs: &'a BTreeMap<String, String>,
     experiment: &Experiment,
@@ -202,7 +201,7 @@ pub fn impossible<'a>(
     inputs.iter().find(wrong).map(|(name, _)| name.as_str())
 }
 
-/// How exactly repetitions of an experiment may agree; which of two it is, the policy's shape decides.
+/// The policy's shape decides between two possible levels.
 pub fn levels(experiment: &Experiment) -> &'static [&'static str] {
     if !experiment.engine.is_native() {
         return &["imported"];
@@ -214,12 +213,11 @@ pub fn levels(experiment: &Experiment) -> &'static [&'static str] {
             &[run_folder::EXACT_F32, "exact-here"]
         }
         (Numerics::Fast, Device::Cpu) => &["exact-here"],
-        // The backward passes of its attention add in no fixed order.
+        // Backward passes of attention have no fixed order of sums.
         (Numerics::Fast, Device::Cuda(_)) => &["approximate"],
     }
 }
 
-/// The level of a run with a policy of this shape.
 fn exactness(experiment: &Experiment, config: Option<&Config>) -> &'static str {
     match levels(experiment) {
         [native, other] => {
@@ -233,8 +231,7 @@ fn exactness(experiment: &Experiment, config: Option<&Config>) -> &'static str {
     }
 }
 
-/// SHA-256 over arm, execution, the digests of the inputs, and the format of the records if it is
-/// not 1.
+/// SHA-256 over arm, execution, digests of inputs, and the format of records if it is not 1.
 pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> String {
     let mut key = json!({
         "arm_sha256": experiment.arm_sha256(),
@@ -247,7 +244,7 @@ pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> St
     files::sha256(files::canonical_json_line(&key).as_bytes())
 }
 
-/// The training set comes first, then the development set.
+/// Training set, development set, then test sets.
 pub fn named_sets(sets: &DataSets) -> Vec<(&str, &[Problem])> {
     std::iter::once((sets::TRAIN, &sets.train[..])).chain(sets.evaluated()).collect()
 }

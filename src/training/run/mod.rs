@@ -1,5 +1,4 @@
-//! One run from its experiment to its outcome: steps, evaluations, checkpoints, and the records
-//! that everything else reads.
+//! One run from experiment to outcome: steps, evaluations, checkpoints, records.
 
 pub mod damage;
 pub mod evaluations;
@@ -26,13 +25,13 @@ use std::time::Instant;
 
 #[derive(Debug)]
 pub enum RunEvent<'a> {
-    /// Step from 1, steps of the run, phase.
+    /// Step from 1, number of steps, phase.
     Phase(u64, u64, Phase),
     Step(&'a StepMetrics, &'a StepTimings),
     /// Set, responses done, total.
     Evaluating(&'a str, usize, usize),
     Evaluated(&'a EvaluationRecord),
-    /// The run continues after this rollout step; 0 is the base policy.
+    /// After this rollout step; 0 is the base policy.
     Resumed(u64),
     /// After this rollout step.
     Saved(u64),
@@ -42,13 +41,12 @@ pub enum RunEvent<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEnded {
     Finished(Outcome),
-    /// The run was asked to stop; it can be resumed after this rollout step.
+    /// The run can be resumed after this rollout step.
     Stopped(u64),
 }
 
-/// Trains, evaluates and records. A finished run of the same key is returned as it is. `stop` is
-/// asked between rollout steps and between evaluation sets; once it returns true, a checkpoint is
-/// written and the session ends.
+/// Returns a finished run of the same key as it is. `stop` is asked between rollout steps and
+/// between evaluation sets; once it returns true, the session writes a checkpoint and ends.
 pub fn run(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -61,11 +59,11 @@ pub fn run(
     })
 }
 
-/// Makes the stepper of a session that goes on from a checkpoint, or begins.
+/// The session resumes a checkpoint, or begins.
 pub type MakeStepper<'a> =
     dyn Fn(Option<Loaded>) -> Result<Box<dyn Stepper + 'a>, TrainingError> + 'a;
 
-/// As [`run`], with the steps of another trainer. It is made when the folder is ready.
+/// As [`run`], with another trainer's steps. `make` is called when the folder is ready.
 pub fn run_with(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -124,7 +122,7 @@ struct RunInProgress<'a> {
     inputs: &'a Inputs,
     folder: &'a RunFolder,
     stepper: Box<dyn Stepper + 'a>,
-    /// Set and rollout step of each line of `evaluations.jsonl`.
+    /// Set and rollout step, as in `evaluations.jsonl`.
     evaluated: Vec<(String, u64)>,
     head: String,
     stop: &'a dyn Fn() -> bool,
@@ -146,8 +144,7 @@ impl<'a> RunInProgress<'a> {
         Ok(Self { inputs, folder, stepper, evaluated, head, stop, lock })
     }
 
-    /// The folder, if this process still holds its lock. To be called before anything is written or
-    /// deleted.
+    /// `Err` if this process lost its lock. Call it before anything is written or deleted.
     fn held(&self) -> Result<&'a RunFolder, TrainingError> {
         if self.lock.is_held()? {
             Ok(self.folder)
@@ -156,8 +153,8 @@ impl<'a> RunInProgress<'a> {
         }
     }
 
-    /// Makes the remaining rollout steps; `None` when the session was asked to stop. What is due
-    /// after a step depends only on its number, so that a resumed run does the same.
+    /// `None` when asked to stop. What is due after a step depends only on its number, so that a
+    /// resumed run does the same.
     fn train(
         &mut self,
         watch: &mut dyn FnMut(RunEvent),
@@ -201,8 +198,7 @@ impl<'a> RunInProgress<'a> {
         }
     }
 
-    /// Keeps what is needed to examine a divergence: the step's rollouts and metrics, and the
-    /// policy before the failed update.
+    /// Keeps the step's rollouts and metrics, and the policy before the failed update.
     fn record_divergence(&self, number: u64, found: Divergence) -> Result<(), TrainingError> {
         let folder = self.held()?.path("diverged");
         files::remove_folder(&folder)?;
@@ -240,7 +236,7 @@ impl<'a> RunInProgress<'a> {
         watch(RunEvent::Step(&metrics, &timings));
         let none = rows.iter().filter(|row| row.prediction.is_none()).count();
         let verifier = self.inputs.experiment.reward.verifier;
-        // Of a run's first rollouts: later ones are in its records.
+        // Only for the first step: records have the others.
         let told = (number == 1).then(|| reward::unanswered(none, rows.len(), verifier)).flatten();
         if let Some(told) = told {
             watch(RunEvent::Warning(&format!("rollout step 1: {told}")));
@@ -248,7 +244,7 @@ impl<'a> RunInProgress<'a> {
         Ok(())
     }
 
-    /// Closes the ledger. It has no digests of files, because its own is among them.
+    /// The ledger has no digests of files, because its own is among them.
     fn record_end(&self, outcome: &Outcome) -> Result<(), TrainingError> {
         let components = ledger::end(&self.folder.evaluations()?, outcome);
         let place = (Kind::End, self.stepper.counters().rollout_steps);
@@ -256,7 +252,7 @@ impl<'a> RunInProgress<'a> {
         Ok(())
     }
 
-    /// Appends the time of a phase outside the rollout steps.
+    /// Phases outside rollout steps have lines of their own.
     fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), TrainingError> {
         let taken = started.elapsed().as_secs_f64();
         let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();
@@ -265,14 +261,12 @@ impl<'a> RunInProgress<'a> {
         Ok(files::append_line(&self.held()?.path("timings.jsonl"), &timings)?)
     }
 
-    /// Whether the schedule has a checkpoint after this step.
     fn is_scheduled(&self, step: u64) -> bool {
         let every = self.inputs.experiment.checkpoints.every_steps;
         every > 0 && step.is_multiple_of(every)
     }
 
-    /// Writes the checkpoint of the present step, unless it exists (with the same bits), and
-    /// removes those that need not be kept.
+    /// An existing checkpoint has the same bits. Also removes old ones.
     fn save_checkpoint(&mut self, watch: &mut dyn FnMut(RunEvent)) -> Result<(), TrainingError> {
         let step = self.stepper.counters().rollout_steps;
         if !self.folder.checkpoint(step).exists() {
@@ -287,8 +281,8 @@ impl<'a> RunInProgress<'a> {
         self.remove_old_checkpoints(step)
     }
 
-    /// Keeps the newest scheduled checkpoints, those of every `keep_every` steps, and the present
-    /// one. The result does not depend on where the run was stopped.
+    /// Keeps the newest scheduled ones, those of `keep_every`, and the present one. The result does
+    /// not depend on where the run was stopped.
     fn remove_old_checkpoints(&self, step: u64) -> Result<(), TrainingError> {
         let kept = self.inputs.experiment.checkpoints;
         let all = self.folder.checkpoint_steps()?;

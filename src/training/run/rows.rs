@@ -14,7 +14,7 @@ pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
     rows(&step.groups, &advantages)
 }
 
-/// The ledger's components of a rollout step; `unrecorded` are those that only the trainer knows.
+/// `unrecorded`: components that only the trainer knows.
 pub fn step_components(
     rows: &[RolloutRow],
     metrics: &StepMetrics,

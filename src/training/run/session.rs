@@ -1,6 +1,5 @@
-//! Begins a session: in an empty folder, on an interrupted run, or on a finished one. A killed
-//! process may have left anything half done. A session continues from the newest checkpoint whose
-//! every byte is as written; everything after it is removed first.
+//! Begins a session. A killed process may have left anything half done: the session continues from
+//! the newest checkpoint whose every byte is as written, and removes everything after it.
 
 use crate::base::{Lock, files, files::foreign};
 use crate::experiment::compare::{ComparedSide, differences, differing_keys};
@@ -19,20 +18,20 @@ pub enum Unfinished {
     /// Report it; a run without a recorded step begins again.
     Refuse,
     Resume,
-    /// Delete what was written, also of a finished run, and begin again.
+    /// Delete also a finished run, and begin again.
     Restart,
 }
 
 #[derive(Debug)]
 pub enum Opened {
     Finished(Outcome),
-    /// The session continues from here, and holds the folder as long as this lives.
+    /// The session holds the folder as long as this lives.
     Ready(Box<Start>),
 }
 
 #[derive(Debug)]
 pub struct Start {
-    /// `None` is the base policy before its first step.
+    /// `None`: the base policy.
     pub checkpoint: Option<Loaded>,
     pub evaluated: Vec<EvaluationRecord>,
     pub head: String,
@@ -52,12 +51,12 @@ pub fn open(
     }
     refuse_strangers(folder)?;
     files::create_folder(folder.root())?;
-    // A session deletes and appends; a link would redirect that.
+    // Sessions delete and append; a link would redirect that.
     foreign::refuse_links(folder.root())?;
     let root = || folder.root().to_path_buf();
     let lock = folder.lock()?.ok_or_else(|| TrainingError::InUse { folder: root() })?;
     let begun = folder.path("manifest.json").exists();
-    // Another process may have finished the run before this one had the lock.
+    // Another process may have finished the run meanwhile.
     if let Some(outcome) = finished(inputs, folder)?
         && unfinished != Unfinished::Restart
     {
@@ -85,7 +84,7 @@ pub fn open(
     Ok(Opened::Ready(Box::new(Start { checkpoint, evaluated, head, lock })))
 }
 
-/// The outcome, if the folder holds a finished run of the same key.
+/// Only of a finished run of the same key.
 fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, TrainingError> {
     if !folder.path("manifest.json").exists() {
         return Ok(None);
@@ -98,12 +97,12 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Trai
     if folder.path("outcome.json").exists() { Ok(Some(folder.outcome()?)) } else { Ok(None) }
 }
 
-/// The keys and inputs in which the run of a folder is another one, each with both values.
+/// Differing keys and inputs, each with both values.
 fn differing(inputs: &Inputs, folder: &RunFolder) -> Result<String, TrainingError> {
     const SHOWN: usize = 8;
     let there = folder.experiment()?;
     let side = ComparedSide::experiment;
-    // Of paths the digests count, and what a run keeps makes it no other.
+    // Digests identify inputs, not their paths; these keys do not make another run.
     let counts = |key: &str| {
         !["name", "inputs.model", "inputs.data.train", "inputs.data.dev"].contains(&key)
             && !["inputs.data.test", "checkpoints", "records"].iter().any(|it| key.starts_with(it))
@@ -126,9 +125,8 @@ fn differing(inputs: &Inputs, folder: &RunFolder) -> Result<String, TrainingErro
     })
 }
 
-/// Refuses a folder with foreign files, because beginning a run deletes what has the layout's
-/// names. Without a manifest only the rest of a killed first session is allowed, whose lock comes
-/// first.
+/// Foreign files must not be deleted. Without a manifest only the rest of a killed first session is
+/// allowed, whose lock comes first.
 fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
     if !folder.root().exists() || folder.path("manifest.json").exists() {
         return Ok(());
@@ -142,8 +140,7 @@ fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
     }
 }
 
-/// Empties the folder for a run from the base policy. The manifest is deleted first and written
-/// last: where it exists, the rest belongs to it.
+/// Deletes the manifest first and writes it last: where it exists, the rest belongs to it.
 fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), TrainingError> {
     files::remove_file(&folder.path("manifest.json"))?;
     files::remove_partial(folder.root())?;
@@ -169,8 +166,7 @@ fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), TrainingError> 
 
 type Resumed = (Option<Loaded>, Vec<EvaluationRecord>);
 
-/// Finds the newest usable checkpoint and restores the folder to its state at that step. Without
-/// one the run begins again from the base policy.
+/// Restores the newest usable checkpoint and the folder at its step; without one the run begins again.
 fn resume(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -184,8 +180,7 @@ fn resume(
     let (sound, damage) = sound(inputs, folder, steps.iter().max().copied().unwrap_or(0))?;
     let mut checkpoint = None;
     for step in steps.into_iter().rev() {
-        // Records before a checkpoint are never made again: a session evaluates only what is due
-        // from its checkpoint on.
+        // Only evaluations due from the checkpoint on can be made: earlier records cannot be repeated.
         let passed_over = match missing(inputs, &evaluated, step) {
             _ if step > sound => damage.clone(),
             Some((set, missing)) => Some(format!(
@@ -219,12 +214,12 @@ fn resume(
     }
     let step = checkpoint.as_ref().map_or(0, |it| it.progress.counters.rollout_steps);
     let evaluated = rewind(inputs, folder, evaluated, step)?;
-    // The schedule of checkpoints may differ from the first session's.
+    // Sessions may have different schedules of checkpoints.
     files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
     Ok((checkpoint, evaluated))
 }
 
-/// Loads a checkpoint if all its bytes are as written.
+/// All bytes must be as written.
 fn usable(folder: &RunFolder, step: u64) -> Result<Loaded, String> {
     let found = checkpoint::load(&folder.checkpoint(step)).map_err(|error| error.to_string())?;
     match found.progress.counters.rollout_steps {
@@ -233,8 +228,7 @@ fn usable(folder: &RunFolder, step: u64) -> Result<Loaded, String> {
     }
 }
 
-/// Removes everything that was written after rollout step `step`. Returns the evaluations up to the
-/// first one of a later step.
+/// Removes everything after rollout step `step`. Returns the evaluations before the first later one.
 fn rewind(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -284,8 +278,7 @@ fn remove_unless(
     Ok(())
 }
 
-/// Records that a session began, and warns if machine or build differ from the first session's:
-/// under `fast` arithmetic the run may then end with other bits.
+/// Warns if machine or build changed: under `fast` arithmetic the run may then end with other bits.
 fn record_session(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -293,7 +286,7 @@ fn record_session(
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<(), TrainingError> {
     let mut first = folder.environment()?.facts;
-    // Which other trainer ran is no fact about this machine.
+    // The other trainer is no fact of this machine.
     first.remove("engine");
     let here = environment::describe(inputs.experiment.execution.threads).facts;
     let value = |facts: &BTreeMap<String, String>, name: &str| {

@@ -1,4 +1,4 @@
-//! What a run needs of the trainer that makes its steps.
+//! The interface of a run to its trainer.
 
 use crate::policy::{Qwen2, checkpoint};
 use crate::records::Counters;
@@ -6,17 +6,17 @@ use crate::training::run::rows::progress;
 use crate::training::{Phase, StepOutcome, Trainer, TrainingError};
 use std::path::Path;
 
-/// Makes the rollout steps of a run: [`Trainer`], or another trainer whose outputs are read.
+/// [`Trainer`], or another trainer whose outputs are read.
 pub trait Stepper {
-    /// Makes the next rollout step. Where it fails, the records of the steps before it stand.
+    /// After an error the records of earlier steps stay valid.
     fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, TrainingError>;
 
     fn counters(&self) -> Counters;
 
-    /// The policy after the present step, where an evaluation is due.
+    /// The policy after the present step.
     fn model(&self) -> Result<Qwen2, TrainingError>;
 
-    /// Writes a checkpoint of the present step; `false` where the other trainer has none.
+    /// `false` where the other trainer has no checkpoint of this step.
     fn save(&self, folder: &Path) -> Result<bool, TrainingError>;
 }
 

@@ -3,7 +3,7 @@
 use crate::verification::diff::ulps::Value;
 use serde::{Serialize, Serializer};
 
-/// Place of a value in a file, from the outside in: problem, sample, token, …
+/// From the outside in: problem, sample, token, …
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiffPlace(pub Vec<(&'static str, String)>);
 
@@ -32,20 +32,18 @@ pub struct Pair {
     pub at: DiffPlace,
     pub a: Value,
     pub b: Value,
-    /// `None` for values that are not floats of one type.
+    /// Only of two floats of one type.
     pub ulps: Option<u64>,
 }
 
-/// Differences in a component, or why they are unknown.
+/// Or why differences are unknown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DiffFinding {
-    /// Name in the ledger: `tokens`, `weights`, `metrics`, …
+    /// As in the ledger: `tokens`, `weights`, `metrics`, …
     pub component: String,
-    /// Path in a run folder.
     pub file: Option<String>,
-    /// In the order of the file.
     pub first: Option<Pair>,
-    /// The pair with the largest |a − b|; for floats only.
+    /// Has the largest |a − b|; only for floats.
     pub largest: Option<Pair>,
     pub differing: u64,
     pub compared: u64,
@@ -69,7 +67,6 @@ pub struct DiffTally {
 }
 
 impl DiffTally {
-    /// `unit` is the plural name of a value.
     pub fn new(component: &str, file: Option<&str>, unit: &'static str) -> Self {
         let finding = DiffFinding {
             component: component.to_string(),
@@ -84,7 +81,7 @@ impl DiffTally {
         Self { finding, largest_gap: -1.0 }
     }
 
-    /// Compares one value by its bits; `at` is called only for a pair that is kept.
+    /// Compares bits; calls `at` only for a pair that is kept.
     pub fn compare(&mut self, a: Value, b: Value, at: impl FnOnce() -> DiffPlace) {
         self.finding.compared += 1;
         if a.same(&b) {
@@ -107,7 +104,6 @@ impl DiffTally {
         }
     }
 
-    /// `None` if nothing differed.
     pub fn finish(self) -> Option<DiffFinding> {
         (self.finding.differing > 0).then_some(self.finding)
     }

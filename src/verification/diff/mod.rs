@@ -1,9 +1,8 @@
 //! Finds where two runs first differ, and in what.
 //!
-//! The ledgers give rollout step and component; the stored records give problem, sample, token,
-//! tensor or metric, in units in the last place. Both are compared, so that a file that contradicts
-//! its ledger is found too. Differences in configuration, inputs and machine are listed. Whether a
-//! run is genuine is for `verify`.
+//! Ledgers give rollout step and component; stored records give problem, sample, token, tensor or metric,
+//! in units in the last place. Both are compared, so that a file that contradicts its ledger is found too.
+//! Configuration, inputs and machine are listed. Whether a run is genuine is for `verify`.
 
 pub mod finding;
 pub mod records;
@@ -24,36 +23,34 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiffVerdict {
-    /// Every recorded number agrees, and arm, seed and inputs are the same.
+    /// Numbers, arm, seed and inputs agree.
     Identical,
-    /// Identical as far as both go; one goes further.
+    /// One run goes further.
     Prefix,
     Different,
-    /// Nothing differs in what both have, but one lacks records.
+    /// One run lacks records.
     Inconclusive,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// The ledgers and the stored records.
     Ledgers,
-    /// The stored records alone: a run has no ledger.
+    /// A run has no ledger.
     Files,
 }
 
-/// The first rollout step that differs; where none does, the first evaluation, or the ending.
+/// A rollout step; else an evaluation, or the ending.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FirstDifference {
-    /// From 1; 0 where only an evaluation of the base policy differs.
+    /// From 1; 0 for an evaluation of the base policy.
     pub step: u64,
-    /// The first component, in the order of [`STEP_COMPONENTS`]; `evaluations` or `ending` where no
-    /// rollout step differs.
+    /// By [`STEP_COMPONENTS`]; `evaluations` or `ending` where no rollout step differs.
     pub component: String,
     pub differing: Vec<String>,
-    /// Of those that could be compared.
+    /// Counts only components that could be compared.
     pub agreeing: Vec<String>,
-    /// Whether the ledgers differ; otherwise only the stored records do.
+    /// Otherwise only stored records differ.
     pub by_ledger: bool,
     pub evaluation_step: Option<u64>,
 }
@@ -73,16 +70,15 @@ pub struct RunDiff {
     pub b: DiffSummary,
     pub verdict: DiffVerdict,
     pub basis: Basis,
-    /// Rollout steps from the first on that agree.
+    /// Counted from the first on.
     pub agreeing_steps: u64,
-    /// `None` when no recorded number differs.
     pub first: Option<FirstDifference>,
     pub findings: Vec<DiffFinding>,
-    /// Arm, seed, exactness and inputs that differ.
+    /// Differing arm, seed, exactness and inputs.
     pub identity: Vec<Named>,
     pub config: Vec<compare::Difference>,
     pub environment: Vec<Named>,
-    /// What could not be compared, and contradictions.
+    /// Gaps of the comparison, and contradictions.
     pub notes: Vec<String>,
 }
 

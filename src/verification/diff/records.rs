@@ -1,4 +1,4 @@
-//! Compares the stored records of one rollout step or evaluation in both runs.
+//! Compares stored records of one rollout step or evaluation.
 
 use crate::records::{EvaluationRecord, RolloutRow, StepMetrics, tables::OutcomeRecord};
 use crate::verification::diff::finding::DiffFinding;
@@ -6,7 +6,7 @@ use crate::verification::diff::ulps::Value;
 use crate::verification::{DiffPlace, DiffTally};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The value of a row that only one run has.
+/// Value of a row that only one run has.
 const NO_ROW: &str = "no such rollout";
 
 fn text(value: impl ToString) -> Value {
@@ -17,7 +17,7 @@ fn optional(value: &Option<String>) -> Value {
     value.as_ref().map_or(Value::Absent, text)
 }
 
-/// One finding for each component of the ledger in which two tables of rollouts differ, row by row.
+/// Row by row; one finding for each component of the ledger.
 pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<DiffFinding> {
     let tally = |component, unit| DiffTally::new(component, Some(file), unit);
     let mut problems = tally("problems", "values");

@@ -1,4 +1,4 @@
-//! Searches for the first difference in ledgers and stored records, step by step.
+//! Searches ledgers and stored records for the first difference, step by step.
 
 use crate::experiment::compare::differing_keys;
 use crate::records::ledger::{self, Kind, STEP_COMPONENTS};
@@ -14,7 +14,6 @@ pub type DiffFound = (FirstDifference, Vec<DiffFinding>);
 pub struct Search<'a> {
     a: &'a DiffSide,
     b: &'a DiffSide,
-    /// What could not be compared, and contradictions.
     pub notes: Vec<String>,
     pub lacking: bool,
 }
@@ -28,7 +27,7 @@ impl<'a> Search<'a> {
         [("a", self.a), ("b", self.b)]
     }
 
-    /// Notes which run has no ledger, or a broken chain.
+    /// A run without ledger, or with a broken chain.
     pub fn note_ledgers(&mut self) {
         for (name, side) in self.sides() {
             match &side.ledger {
@@ -44,8 +43,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The first differing rollout step and the first differing evaluation; without a differing
-    /// step, the ending.
+    /// The first differing step and evaluation; without a differing step, the ending.
     pub fn first(&mut self) -> Result<Option<DiffFound>, VerificationError> {
         let steps = self.a.steps().min(self.b.steps());
         let mut found = None;
@@ -89,7 +87,6 @@ impl<'a> Search<'a> {
         Ok(differs.then(|| (first_in(step, differing, agreeing, by_ledger), findings)))
     }
 
-    /// Compares rollouts, checkpoint and metrics of a step.
     fn stored(
         &mut self,
         step: u64,
@@ -120,7 +117,6 @@ impl<'a> Search<'a> {
         Ok(findings)
     }
 
-    /// Whether both runs have a record; notes one that only one run has.
     fn both(&mut self, record: &str, [a, b]: [bool; 2]) -> bool {
         if a != b {
             let side = if a { "b" } else { "a" };
@@ -130,7 +126,7 @@ impl<'a> Search<'a> {
         a && b
     }
 
-    /// Notes records that differ although the ledgers agree: at least one contradicts its ledger.
+    /// Records that differ although the ledgers agree: at least one contradicts its ledger.
     fn note_contradictions(
         &mut self,
         step: u64,
@@ -150,7 +146,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The runs whose table of rollouts contradicts their ledger.
+    /// Runs whose table of rollouts contradicts their ledger.
     fn liars(&self, step: u64) -> String {
         let mut changed = Vec::new();
         for (name, side) in self.sides() {
@@ -170,7 +166,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The first set, in the order of the first run, whose evaluation after a step differs.
     fn evaluations(&mut self, step: u64) -> Result<Option<DiffFinding>, VerificationError> {
         for one in self.a.evaluations.iter().filter(|it| it.counters.rollout_steps == step) {
             let same_set =
@@ -195,7 +190,7 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Compares the last lines of two finished runs of the same length.
+    /// Compares endings of two finished runs of the same length.
     fn end(&self) -> Option<DiffFound> {
         let steps = self.a.steps();
         let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
@@ -210,7 +205,7 @@ impl<'a> Search<'a> {
         Some((first_in(steps, differing, agreeing, true), findings))
     }
 
-    /// Adds findings for components that the step's own records do not show.
+    /// Adds components that the step's own records do not show.
     pub fn add_unseen(
         &self,
         first: &FirstDifference,
@@ -228,7 +223,7 @@ impl<'a> Search<'a> {
         } else {
             self.later_tensors(first.step)?
         };
-        // Without ledgers it is unknown when the weights began to differ.
+        // Otherwise it is unknown when the weights began to differ.
         let ledgers = self.a.ledger.is_some() && self.b.ledger.is_some();
         later.retain(|it| !ledgers || first.differing.contains(&it.component));
         for name in first.differing.iter().filter(|name| !shown.contains(*name)) {
@@ -254,7 +249,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Compares the nearest checkpoint that both runs have, at the step or after it.
+    /// The nearest checkpoint of both runs at the step or after it.
     fn later_tensors(&self, from: u64) -> Result<Vec<DiffFinding>, VerificationError> {
         let (a, b) = (self.a.folder.checkpoint_steps()?, self.b.folder.checkpoint_steps()?);
         let common = a.into_iter().filter(|step| b.contains(step)).find(|step| *step >= from);
@@ -271,7 +266,6 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A first difference in at least one component.
 fn first_in(
     step: u64,
     differing: Vec<String>,
@@ -282,7 +276,6 @@ fn first_in(
     FirstDifference { step, component, differing, agreeing, by_ledger, evaluation_step: None }
 }
 
-/// Component names in the order of [`STEP_COMPONENTS`], others behind.
 fn in_order(names: &BTreeSet<String>) -> Vec<String> {
     let known =
         STEP_COMPONENTS.iter().filter(|name| names.contains(**name)).map(|it| it.to_string());

@@ -1,4 +1,4 @@
-//! One run of a comparison, with those of its records that exist.
+//! One run of a comparison, with the records that exist.
 
 use crate::base::files;
 use crate::experiment::Experiment;
@@ -16,11 +16,10 @@ pub struct DiffSide {
     pub folder: RunFolder,
     pub experiment: Experiment,
     pub manifest: Manifest,
-    /// Empty if not recorded.
     pub environment: BTreeMap<String, String>,
     pub metrics: Vec<StepMetrics>,
     pub evaluations: Vec<EvaluationRecord>,
-    /// `None`: the run is older than ledgers, or the file is missing.
+    /// `None`: missing, or the run is older than ledgers.
     pub ledger: Option<Vec<LedgerEntry>>,
     /// `None`: not finished.
     pub outcome: Option<Outcome>,
@@ -51,7 +50,7 @@ impl DiffSide {
             }
         })?;
         let outcome = optional(folder.outcome())?;
-        // The last line of an unfinished run may be half written.
+        // An unfinished run may have half a last line.
         let finished = outcome.is_some();
         Ok(Self {
             experiment: folder.experiment()?,
@@ -77,7 +76,7 @@ impl DiffSide {
         }
     }
 
-    /// By the ledger if there is one.
+    /// The ledger decides if it exists.
     pub fn steps(&self) -> u64 {
         match &self.ledger {
             Some(entries) => {
@@ -97,7 +96,7 @@ impl DiffSide {
         self.metrics.iter().find(|line| line.step == step)
     }
 
-    /// Arm, seed, exactness and inputs, from the manifest and the ledger's first line.
+    /// Reads the manifest and the ledger's first line.
     pub fn identity(&self) -> BTreeMap<String, String> {
         let manifest = &self.manifest;
         let mut identity = self.components(Kind::Genesis, 0).cloned().unwrap_or_default();
@@ -121,7 +120,7 @@ fn lines<T: DeserializeOwned>(
     Ok(Some(if finished { files::read_lines(&path)? } else { files::complete_lines(&path)? }))
 }
 
-/// Reads a file of both runs, unless the digests of its bytes are equal.
+/// Does not read files with equal digests.
 pub fn if_differing<T, E: Into<VerificationError>>(
     paths: &[PathBuf; 2],
     read: impl Fn(&Path) -> Result<T, E>,

@@ -5,10 +5,10 @@ use crate::verification::diff::{DiffVerdict, finding::DiffFinding, side::DiffSum
 use crate::verification::{Basis, FirstDifference, Named, Pair, RunDiff};
 use serde_json::Value;
 
-/// In characters; longer values are shortened.
+/// Characters before a value is shortened.
 const VALUE_CHARACTERS: usize = 80;
 
-/// The whole comparison, without control characters.
+/// Without control characters.
 pub fn text(diff: &RunDiff) -> String {
     let mut text = format!("a: {}\nb: {}\n", side(&diff.a), side(&diff.b));
     text += &format!("{}\n", verdict(diff));
@@ -157,7 +157,6 @@ fn named(named: &Named) -> String {
     format!("{}: {} → {}", visible::visible(&named.name), value(&named.a), value(&named.b))
 }
 
-/// Shortens a value to one line, a digest to its beginning.
 fn short(value: &str) -> String {
     let is_digest = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     let shown = if is_digest { format!("{}…", &value[..12]) } else { visible::visible(value) };

@@ -3,18 +3,16 @@
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-/// A value of a run, with its exact bits if it is a float.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     F64(f64),
     F32(f32),
     Text(String),
-    /// Only the other run has a value here.
     Absent,
 }
 
 impl Value {
-    /// The shortest decimal that reads back as the same float; of a NaN also the bits.
+    /// Shortest decimal that reads as the same float; for NaN also the bits.
     pub fn text(&self) -> String {
         match self {
             Self::F64(value) if value.is_nan() => format!("NaN ({:#018x})", value.to_bits()),
@@ -35,7 +33,7 @@ impl Value {
         }
     }
 
-    /// See [`f64_distance`]; `None` if one is no float or the types differ.
+    /// `None` unless both are floats of one type.
     pub fn ulps(&self, other: &Self) -> Option<u64> {
         match (self, other) {
             (Self::F64(a), Self::F64(b)) => f64_distance(*a, *b),
@@ -44,7 +42,7 @@ impl Value {
         }
     }
 
-    /// a − b| in f64: infinite if one is NaN or exactly one is infinite; `None` if they are not both floats.
+    /// |a − b| in f64: infinite for a NaN or one infinity; `None` if they are not both floats.
     pub fn gap(&self, other: &Self) -> Option<f64> {
         let (a, b) = match (self, other) {
             (Self::F64(a), Self::F64(b)) => (*a, *b),
@@ -59,8 +57,7 @@ impl Value {
     }
 }
 
-/// JSON: a float as `{"value", "bits"}` (`value` null where JSON has no such number), text as a
-/// string, an absent value as null.
+/// A float is `{"value", "bits"}` (`value` null where JSON has no such number), an absent value null.
 impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let value = match self {
@@ -77,13 +74,13 @@ impl Serialize for Value {
     }
 }
 
-/// Steps from one f64 to the other along all f64 in order of size: 1 for neighbours, 0 for the same
-/// number, −0 and +0 included. Infinity follows the largest finite number. `None` if one is NaN.
+/// Steps along all f64 in order of size: 0 for the same number, −0 and +0 included. Infinity
+/// follows the largest finite number. `None` for a NaN.
 pub fn f64_distance(a: f64, b: f64) -> Option<u64> {
     if a.is_nan() || b.is_nan() {
         return None;
     }
-    // The bits of positive floats are in order of size; negative ones count down from 0.
+    // Bits of positive floats are in order of size; negative ones count down from 0.
     let place = |value: f64| {
         let size = i128::from(value.to_bits() & (u64::MAX >> 1));
         if value.is_sign_negative() { -size } else { size }
@@ -91,7 +88,7 @@ pub fn f64_distance(a: f64, b: f64) -> Option<u64> {
     u64::try_from((place(a) - place(b)).unsigned_abs()).ok()
 }
 
-/// As [`f64_distance`], among all f32.
+/// Among all f32.
 pub fn f32_distance(a: f32, b: f32) -> Option<u64> {
     if a.is_nan() || b.is_nan() {
         return None;

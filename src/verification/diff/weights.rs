@@ -6,12 +6,11 @@ use crate::verification::diff::{finding::DiffFinding, side, ulps::Value};
 use crate::verification::{DiffPlace, DiffTally, VerificationError};
 use std::collections::BTreeSet;
 
-/// The ledger's component and its file in a checkpoint.
+/// Component and file.
 const FILES: [(&str, &str); 2] =
     [("weights", "model.safetensors"), ("moments", "optimizer.safetensors")];
 
-/// Differences of the two checkpoints after a step, element by element in the order of tensor
-/// names. Files with equal digests are not read further.
+/// Compares elements in the order of tensor names. Files with equal digests are not read.
 pub fn findings(
     a: &RunFolder,
     b: &RunFolder,

@@ -1,5 +1,4 @@
-//! The self-test of exact arithmetic: a forward and a backward pass of a small policy, whose
-//! bits are pinned.
+//! Self-test of exact arithmetic: pinned bits of a forward and a backward pass of a small policy.
 
 use crate::numerics::{Numerics, NumericsError};
 use crate::policy::{Config, Family, Gradients, Qwen2, Sequences, UpdateScale};
@@ -8,12 +7,10 @@ use crate::verification::SelfCheck;
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
-/// SHA-256 of the log-probs, as the ledger has them.
+/// SHA-256 as in the ledger.
 const LOG_PROBS: &str = "d20b3ef191bf6511463cdf5ab52fbee8922a435efbc3061ca065faed8f1bc86c";
-/// SHA-256 of the gradients, as the ledger has them.
 const GRADIENTS: &str = "e281b49354b4e8423b5760c125ee1a277d860a3cdaa9a7534eccedc47e917320";
 
-/// Log-probs and gradients that have the same bits on every machine.
 pub fn exact_arithmetic() -> SelfCheck {
     let wrong = match compute() {
         Err(error) => vec![error.to_string()],
@@ -47,7 +44,7 @@ fn compute() -> Result<[String; 2], NumericsError> {
         rms_norm_eps: 1e-6,
         tie_word_embeddings: false,
     };
-    // Weights ten times as large as fresh ones: the context then decides about the next token.
+    // Ten times fresh weights: the context then decides about the next token.
     let fresh = Qwen2::initialise(config.clone(), 3);
     let larger = |(name, tensor): (&String, &Tensor)| {
         let grown = if name.ends_with("norm.weight") { tensor * 1.25 } else { tensor * 10.0 };

@@ -1,4 +1,4 @@
-//! Examines this machine: facts, and checks of the arithmetic that must hold on any machine.
+//! Facts about this machine, and checks of arithmetic that must hold on any machine.
 
 pub mod exact_test;
 pub mod self_checks;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Examination {
     pub schema: &'static str,
-    /// As a run records them, with the variables of [`environment::PINS`] that are set.
+    /// As in a run's records, with the set variables of [`environment::PINS`].
     pub facts: BTreeMap<String, String>,
     pub checks: Vec<SelfCheck>,
 }
@@ -19,7 +19,7 @@ pub struct Examination {
 pub fn examine() -> Examination {
     Examination {
         schema: "dapo-doctor/2",
-        // Threads are a setting of a run; each operation runs on one.
+        // Threads are a run's setting; each operation uses one.
         facts: environment::describe(1).facts,
         checks: self_checks::self_checks(),
     }

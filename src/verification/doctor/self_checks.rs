@@ -1,4 +1,4 @@
-//! Checks that must hold on any machine; if one fails, the machine's numbers cannot be relied on.
+//! Checks of arithmetic; after a failure the machine's numbers cannot be relied on.
 
 use crate::base::{Purpose, files, rng::stream};
 use crate::verification::doctor::exact_test;
@@ -20,7 +20,7 @@ impl SelfCheck {
     }
 }
 
-/// In the order in which they are shown.
+/// In the order of display.
 pub fn self_checks() -> Vec<SelfCheck> {
     vec![
         denormals(),
@@ -32,8 +32,7 @@ pub fn self_checks() -> Vec<SelfCheck> {
     ]
 }
 
-/// Small gradients and moments may be denormal. The processor's mode and LibTorch's kernels must
-/// keep them.
+/// Small gradients and moments may be denormal; processor and LibTorch must keep them.
 fn denormals() -> SelfCheck {
     let mut wrong = Vec::new();
     let mut expect = |what: &str, kept: bool| {
@@ -51,7 +50,7 @@ fn denormals() -> SelfCheck {
         expect(&format!("{kind:?} results of LibTorch"), all_positive(&(&tiny * 0.25)));
         let denormal = &tiny * 0.25;
         expect(&format!("{kind:?} operands of LibTorch"), all_positive(&(&denormal * 4.0)));
-        // Few and many rows take different kernels.
+        // Kernels depend on the number of rows.
         for rows in [1, 4, 64] {
             let x = Tensor::full([rows, 64], smallest, options);
             let weight = Tensor::full([48, 64], 1.0 / 1024.0, options);
@@ -67,11 +66,11 @@ fn all_positive(x: &Tensor) -> bool {
     Vec::<f64>::try_from(&flat).is_ok_and(|values| values.iter().all(|value| *value > 0.0))
 }
 
-/// Round to nearest, ties to even, in Rust and LibTorch, for both widths.
+/// Checks rounding to nearest, ties to even, in Rust and LibTorch, f32 and f64.
 fn rounding() -> SelfCheck {
     let mut wrong = Vec::new();
     let half = f64::EPSILON / 2.0;
-    // (a, b, a + b): ties go to the even neighbour, anything beyond a tie away from it.
+    // (a, b, a + b): ties go to even, larger values away from the tie.
     let cases = [
         (1.0, half, 1.0),
         (1.0 + f64::EPSILON, half, 1.0 + 2.0 * f64::EPSILON),
@@ -87,7 +86,7 @@ fn rounding() -> SelfCheck {
             wrong.push(format!("{a:e} + {b:e} is not {sum:e} in LibTorch"));
         }
     }
-    // A cast from f64 to f32 rounds the same way: 1 + 2⁻²⁴ is a tie.
+    // 1 + 2⁻²⁴ is a tie of the cast to f32.
     let tie = 1.0 + f64::from(f32::EPSILON) / 2.0;
     let cast = Tensor::from_slice(&[tie; 9]).to_kind(Kind::Float);
     if Vec::<f32>::try_from(&cast).ok() != Some(vec![1.0; 9]) || black_box(tie) as f32 != 1.0 {
@@ -96,10 +95,9 @@ fn rounding() -> SelfCheck {
     SelfCheck::of("rounding is to nearest, ties to even", wrong)
 }
 
-/// Division and Rust's square root are correctly rounded, as IEEE 754 demands.
-///
-/// LibTorch's square root is not checked: on longer vectors it is MKL's. Of a million f64 roots 0.8
-/// % were one unit in the last place off on one processor, 1.3 % with `MKL_CBWR=AVX2`.
+/// Division and Rust's square root are correctly rounded (IEEE 754). LibTorch's square root is
+/// MKL's on longer vectors: of a million f64 roots 0.8 % were one unit off on one processor, 1.3 %
+/// with `MKL_CBWR=AVX2`.
 fn known_values() -> SelfCheck {
     const THIRD: u64 = 0x3fd5_5555_5555_5555;
     const ROOT: u64 = 0x3ff6_a09e_667f_3bcd;
@@ -121,7 +119,6 @@ fn known_values() -> SelfCheck {
 /// SHA-256 of exp, log and sin of the `libm` crate at 3,000 points.
 const PORTABLE_FUNCTIONS: &str = "197613ddd964a4c61b19fa77bbf2cf0abf00832bd663fdebcf1c6146c7062628";
 
-/// The portable functions that exact arithmetic uses.
 fn portable_functions() -> SelfCheck {
     let mut draws = stream(1, Purpose::Fingerprint, &[]);
     let mut bytes = Vec::new();
@@ -137,7 +134,6 @@ fn portable_functions() -> SelfCheck {
 /// SHA-256 of 1,000 uniforms.
 const RANDOM_STREAMS: &str = "cfd53ec6556860b2bf6f633978e0cf785239828a228a6003689aaa476caab651";
 
-/// A draw is a function of its key on any machine.
 fn random_streams() -> SelfCheck {
     let mut draws = stream(2, Purpose::Fingerprint, &[]);
     let bytes: Vec<u8> = (0..1000).flat_map(|_| draws.uniform().to_le_bytes()).collect();

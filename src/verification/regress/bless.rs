@@ -1,5 +1,4 @@
-//! Accepts the present program's results as golden: only from a clean commit, and with a recorded
-//! reason.
+//! Accepts results as golden: only from a clean commit, and with a recorded reason.
 
 use crate::base::files;
 use crate::records::environment;
@@ -11,7 +10,6 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leave {
     pub commit: String,
-    /// On one line.
     pub reason: String,
 }
 
@@ -19,12 +17,12 @@ pub struct Leave {
 pub struct Blessed {
     /// `exact` or `fast`.
     pub part: &'static str,
-    /// The ledger's head, or the digest of the curves' file; `None` without an earlier one.
+    /// Ledger head, or digest of the curves' file.
     pub before: Option<String>,
     pub now: String,
 }
 
-/// Refuses to bless without a reason or with uncommitted changes, untracked files included.
+/// Untracked files count as uncommitted changes.
 pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, VerificationError> {
     let reason: Vec<&str> = reason.split_whitespace().collect();
     if !reason.iter().any(|word| word.chars().any(char::is_alphanumeric)) {
@@ -70,7 +68,7 @@ Written by `dapo regress --bless --reason …`. *exact*: last head of the ledger
 |---|---|---|---|---|
 ";
 
-/// Appends a line for each part to `LOG.md`. `now` is the time since 1970, UTC.
+/// `now`: since 1970, UTC.
 pub fn record(
     golden: &Golden,
     leave: &Leave,
@@ -81,7 +79,7 @@ pub fn record(
     let mut text = if path.exists() { files::read_text(&path)? } else { HEADER.to_string() };
     let time = u64::try_from(now.as_millis()).ok().and_then(environment::rfc3339);
     let date = time.as_deref().and_then(|time| time.split('T').next()).unwrap_or("unknown");
-    // A bar would end a cell of the Markdown table.
+    // A bar would end a table's cell.
     let reason = leave.reason.replace('|', "\\|");
     for Blessed { part, before, now: after } in parts {
         let before = before.as_deref().unwrap_or("none");

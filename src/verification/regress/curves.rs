@@ -1,4 +1,4 @@
-//! Runs whose curves must lie within declared margins of the golden ones.
+//! Runs whose curves must be within margins of the golden ones.
 
 use crate::base::files;
 use crate::records::{Ending, RunFolder};
@@ -12,7 +12,7 @@ use std::path::Path;
 
 const SCHEMA: &str = "dapo-curves/1";
 
-/// Besides avg@k of every evaluated set.
+/// Curves also have avg@k of evaluated sets.
 const METRICS: [&str; 4] =
     ["rollout/accuracy", "rollout/reward_mean", "rollout/response_tokens_mean", "policy/entropy"];
 
@@ -25,9 +25,8 @@ pub struct RegressCurves {
     pub arm_sha256: String,
     /// Digests of data, tokenizer and base policy.
     pub inputs: BTreeMap<String, String>,
-    /// In the order of the values.
     pub seeds: Vec<u64>,
-    /// Metric, or `evaluation/` and a set → rollout step → one value for each seed.
+    /// Metric, or `evaluation/<set>` → rollout step → a value for each seed.
     pub values: BTreeMap<String, BTreeMap<u64, Vec<f64>>>,
 }
 
@@ -40,8 +39,7 @@ pub struct RegressJudged {
     pub equivalence: Equivalence,
 }
 
-/// Runs every seed of the rule below `folder` and collects its curves. `watch` is called with each
-/// finished seed.
+/// Runs every seed below `folder`. `watch` gets each finished seed.
 pub fn run(
     golden: &Golden,
     rule: &Fast,
@@ -98,7 +96,7 @@ fn collect(
 }
 
 impl RegressCurves {
-    /// For each seed the mean over the point's steps.
+    /// The mean over the point's steps, by seed.
     pub fn values_of(&self, point: &RegressPoint) -> Result<Vec<f64>, VerificationError> {
         let [first, last] = point.steps;
         let missing = |seed: u64| {
@@ -168,7 +166,7 @@ pub fn compare(
     rule.points.iter().map(judge).collect()
 }
 
-/// Reproduced if every point is, not reproduced if one is not.
+/// Every point must be reproduced.
 pub fn verdict(judged: &[RegressJudged]) -> EquivalenceVerdict {
     let is = |verdict| judged.iter().any(|it| it.equivalence.verdict == verdict);
     if is(EquivalenceVerdict::NotReproduced) {

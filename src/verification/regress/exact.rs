@@ -4,7 +4,7 @@ use crate::base::files;
 use crate::records::{RunFolder, ledger, ledger::LedgerEntry};
 use crate::verification::{Golden, RunDiff, VerificationError, diff};
 
-/// The golden run's files: without large files and times.
+/// Large files and times are left out.
 const RECORDS: [&str; 7] = [
     "experiment.json",
     "manifest.json",
@@ -35,12 +35,12 @@ pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, Verificatio
     Ok(Compared { golden: head(&old), head: head(&new), diff })
 }
 
-/// The last head; `none` of an empty ledger.
+/// `none` for an empty ledger.
 pub fn head(entries: &[LedgerEntry]) -> String {
     entries.last().map_or("none".to_string(), |entry| entry.head.clone())
 }
 
-/// Replaces the golden records by a finished run's. Returns the golden head before and after.
+/// Returns the golden head before and after.
 pub fn replace(
     golden: &Golden,
     run: &RunFolder,

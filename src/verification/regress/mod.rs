@@ -1,9 +1,8 @@
 //! Golden runs: whether this program still computes what it did when they were blessed.
 //!
-//! *exact* is a short run whose ledger must equal the golden one, bit for bit. *curves* are several
-//! seeds of a short run with `fast` arithmetic, whose mean curves must lie within declared margins
-//! of the golden ones (two one-sided tests). `rule.toml` beside the golden files holds the rule for
-//! both, fixed before anything is compared.
+//! *exact* is a short run whose ledger must equal the golden one, bit for bit. *curves* are runs
+//! with `fast` arithmetic whose mean curves must be within margins of the golden ones (two
+//! one-sided tests). `rule.toml` has the rule for both, fixed before anything is compared.
 
 pub mod bless;
 pub mod curves;
@@ -17,7 +16,7 @@ use crate::training::{RunEnded, Unfinished};
 use crate::verification::VerificationError;
 use std::path::{Path, PathBuf};
 
-/// Runs an experiment in an empty folder to its end.
+/// The folder must be empty.
 pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, VerificationError> {
     let never = || false;
     match run::run(inputs, folder, Unfinished::Restart, &never, &mut |_: RunEvent| ())? {
@@ -45,7 +44,6 @@ impl Golden {
         &self.root
     }
 
-    /// The rule of both parts.
     pub fn rule(&self) -> PathBuf {
         self.root.join("rule.toml")
     }

@@ -24,22 +24,21 @@ pub struct Exact {
 pub struct Fast {
     /// Relative to the rule.
     pub experiment: PathBuf,
-    /// Of the golden curves and of those compared with them.
+    /// Golden and compared curves have the same seeds.
     pub seeds: Vec<u64>,
-    /// α of each of the two one-sided tests.
+    /// Error rate of each one-sided test.
     pub alpha: f64,
-    /// All points must be reproduced.
     pub points: Vec<RegressPoint>,
 }
 
-/// The mean of a metric over some rollout steps of a run.
+/// Mean of a metric over some rollout steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegressPoint {
-    /// A metric such as `rollout/accuracy`, or `evaluation/` and a set for its avg@k.
+    /// Such as `rollout/accuracy`, or `evaluation/<set>` for avg@k.
     pub value: String,
     pub steps: [u64; 2],
-    /// δ, in the unit of the metric.
+    /// δ, in the metric's unit.
     pub margin: f64,
 }
 
@@ -56,8 +55,7 @@ impl RegressPoint {
 }
 
 impl Fast {
-    /// SHA-256 of the rule. Golden curves carry it, so that a margin cannot change without blessing
-    /// again.
+    /// Golden curves carry it: a margin cannot change without a new blessing.
     pub fn sha256(&self) -> String {
         files::sha256(files::canonical_json_line(self).as_bytes())
     }

@@ -1,5 +1,5 @@
-//! Checks checkpoints: every byte by the digests of `trainer.json`, and weights, moments, clocks
-//! and carried groups by the ledger and the tables of the step.
+//! Checks checkpoints: files by the digests of `trainer.json`; weights, moments, clocks and carried
+//! groups by the ledger and the tables.
 
 use crate::base::files;
 use crate::policy::{CheckpointProgress, Loaded, checkpoint};
@@ -12,7 +12,7 @@ use crate::verification::{VerifiedRecords, Waiting};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Returns the steps of the checkpoints that agree with everything.
+/// Returns the steps of correct checkpoints.
 pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>) {
     let VerifySubject { records, found, .. } = subject;
     let mut check = Check::new("checkpoints");
@@ -34,7 +34,7 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
     }
     let last = records.steps();
     let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
-    // A diverged run keeps the policy before the failed update in `diverged/`.
+    // `diverged/` has a diverged run's policy before the failed update.
     let is_kept = ending.is_some_and(|ending| ending != Ending::Diverged);
     if is_kept && !steps.contains(&last) {
         check.inconclusive(
@@ -47,8 +47,7 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
     (check.compared(compared), kept)
 }
 
-/// Whether one checkpoint agrees with everything. `before` are the weights of the one before, or of
-/// the base policy.
+/// `before`: the weights of the checkpoint before, or of the base policy.
 fn one(
     check: &mut Check,
     subject: VerifySubject,
@@ -95,11 +94,10 @@ fn one(
     findings == check.all_findings()
 }
 
-/// Loads a checkpoint whose files have the digests of `trainer.json`, and the base policy's files
-/// those of the manifest.
+/// Requires the digests of `trainer.json`; base policy files have the manifest's.
 pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<Loaded> {
     let VerifySubject { folder, records, found, .. } = subject;
-    // Names are checked first, because loading joins a digest's name to the folder.
+    // Loading joins these names to the folder, so they are checked first.
     if !named_files(check, folder, found, name) {
         return None;
     }
@@ -161,7 +159,7 @@ fn clocks(
     check.equal(place("prompts_drawn"), progress.prompts_drawn, drawn);
 }
 
-/// Updates that AdamW made up to a step: those that were not left out.
+/// Updates of AdamW: those that were not left out.
 fn expected_updates(records: &VerifiedRecords, step: u64) -> u64 {
     let lines = records.metrics.iter().filter(|line| line.step <= step);
     let skipped = |line: &StepMetrics| line.metrics.get("optimizer/skipped_updates").copied();

@@ -1,9 +1,8 @@
 //! The probability that executing some rollout steps again catches altered ones.
 //!
-//! A step is *altered* if its line in the ledger is not what executing it from the state before
-//! gives. The state before is a checkpoint or the step before, so a run that continues honestly
-//! after an altered step has one altered step. Every executed altered step is caught (under `fast`
-//! arithmetic on another kind of machine it can only be suspected).
+//! A step is *altered* if its line in the ledger is not what executing it from the state before (a
+//! checkpoint or the step before) gives. So a run that continues honestly after an altered step has
+//! one. Executed altered steps are always caught, or under `fast` arithmetic elsewhere suspected.
 
 use serde::Serialize;
 
@@ -12,10 +11,10 @@ use serde::Serialize;
 pub struct Detection {
     /// k.
     pub altered_steps: u64,
-    /// A lower bound over the seeds for any k steps that were altered before the challenge's seed
-    /// was known. It counts only the picked steps, not those passed on the way.
+    /// A lower bound over the seeds, for steps that were altered before the challenge's seed was
+    /// known. It counts picked steps, not those on the way.
     pub at_least: f64,
-    /// For the executed steps, when all sets of k altered steps are equally likely.
+    /// Holds for the executed steps, if all sets of k steps are equally likely.
     pub uniform: f64,
 }
 
@@ -34,15 +33,14 @@ pub fn detections(steps: u64, picked: u64, covered: u64) -> Vec<Detection> {
 /// The probability of catching altered outcomes in one evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AlteredProblems {
-    /// k problems of one evaluation whose outcomes were altered before the challenge's seed was
-    /// known.
+    /// k, altered before the challenge's seed was known.
     pub altered_problems: u64,
-    /// A lower bound over the seeds for any evaluation and problems.
+    /// A lower bound over the seeds.
     pub at_least: f64,
 }
 
-/// For k = 1, 5, 20 and 100, when `share` of the evaluations were executed. `evaluations` holds the
-/// problems of each, and how many of them were sampled again.
+/// For k = 1, 5, 20 and 100. `share`: executed evaluations; `evaluations`: problems of each, and
+/// how many of them were sampled again.
 pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredProblems> {
     let largest = evaluations.iter().map(|(problems, _)| *problems).max().unwrap_or(0);
     let caught = |altered: u64| {
@@ -57,8 +55,7 @@ pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredPr
         .collect()
 }
 
-/// C(T − n, k) / C(T, k): the probability that n of T steps drawn without replacement contain none
-/// of k marked ones.
+/// C(T − n, k) / C(T, k): probability that n of T steps, drawn without replacement, miss k marked ones.
 fn missed(steps: u64, drawn: u64, altered: u64) -> f64 {
     let left = steps.saturating_sub(drawn);
     (0..altered).map(|i| left.saturating_sub(i) as f64 / (steps - i) as f64).product()

@@ -1,5 +1,5 @@
-//! Checks `diverged/` against the rollout step in which a run was not finite; no other run has such
-//! a folder. [`crate::verification::verify::replay`] executes the step.
+//! Checks `diverged/`, which only a diverged run has. [`crate::verification::verify::replay`]
+//! executes the step.
 
 use crate::base::files;
 use crate::policy::checkpoint;
@@ -38,7 +38,7 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> Check {
     check.compared("diverged/: record, rollouts and policy of the step that was not finite")
 }
 
-/// Record and rollouts must agree with the outcome, with each other and with the seed.
+/// Record and rollouts must agree with outcome, seed and each other.
 fn record(check: &mut Check, subject: VerifySubject, outcome: &Outcome, waiting: &Waiting) {
     let VerifySubject { folder, records, .. } = subject;
     let step = records.steps() + 1;
@@ -51,14 +51,14 @@ fn record(check: &mut Check, subject: VerifySubject, outcome: &Outcome, waiting:
     }
     let table = StepTable { name: ROLLOUTS, rows: &rows, step };
     let Some((groups, carried)) = table.groups(check, subject, waiting) else { return };
-    // A failure in sampling ends a round early: nothing was trained or measured.
+    // A failure in sampling ends a round early, before training.
     let is_sampling = rows.iter().all(|row| !row.trained) && record.metrics.is_empty();
     if !is_sampling && let Some(made) = table.made(check, &groups, carried, records) {
         steps::compare(check, RECORD, &record.metrics, &made.metrics, &records.experiment);
     }
 }
 
-/// The policy before the failed update. If that is the step's first, the ledger binds it.
+/// Checks the policy before the failed update: the ledger binds it before a step's first update.
 fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     let records = subject.records;
     let Some(loaded) = checkpoints::opened(check, subject, CHECKPOINT) else { return };

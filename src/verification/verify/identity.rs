@@ -1,4 +1,4 @@
-//! Checks the run's identity: experiment, manifest, run key, and the chain of the ledger.
+//! Checks the run's identity: experiment, manifest, run key, and the ledger's chain.
 
 use crate::base::files;
 use crate::experiment::{Experiment, compare::differing_keys, validate};
@@ -13,14 +13,13 @@ use std::collections::BTreeSet;
 
 #[derive(Debug)]
 pub struct VerifiedRecords {
-    /// It can run.
+    /// Already validated.
     pub experiment: Experiment,
     pub manifest: Manifest,
     pub metrics: Vec<StepMetrics>,
     pub ledger: Vec<LedgerEntry>,
-    /// The names of sets are plain.
+    /// Names of sets are plain.
     pub evaluations: Vec<EvaluationRecord>,
-    /// Of a finished run.
     pub outcome: Option<Outcome>,
 }
 
@@ -29,7 +28,7 @@ impl VerifiedRecords {
         self.metrics.len() as u64
     }
 
-    /// A process was stopped or killed, or still works on the run.
+    /// Stopped, killed, or still at work.
     pub fn is_unfinished(&self) -> bool {
         self.outcome.is_none()
     }
@@ -50,7 +49,7 @@ impl VerifiedRecords {
         self.metrics.iter().find(|line| line.step == step)
     }
 
-    /// The clocks after a rollout step; all 0 before the first. `None` if it is not recorded.
+    /// All 0 for step 0; `None` if not recorded.
     pub fn counters(&self, step: u64) -> Option<Counters> {
         match step {
             0 => Some(Counters::default()),
@@ -58,12 +57,11 @@ impl VerifiedRecords {
         }
     }
 
-    /// The ledger's last head.
+    /// The last one.
     pub fn head(&self) -> &str {
         self.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default()
     }
 
-    /// From step 1 on.
     pub fn step(&self, step: u64) -> Option<&LedgerEntry> {
         self.ledger.get(step as usize).filter(|entry| entry.kind == Kind::RolloutStep)
     }
@@ -73,7 +71,7 @@ impl VerifiedRecords {
     }
 }
 
-/// Reads the records; without all of them nothing can be checked.
+/// `None` where nothing can be checked.
 pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
     let mut check = Check::new("records");
     let experiment = check.read("experiment.json", folder.experiment());
@@ -124,7 +122,7 @@ pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
     (check, records)
 }
 
-/// The lines of a record file; of a run that has not ended, those before the first that is not whole.
+/// An unfinished run has the lines before the first incomplete one.
 fn lines<T: DeserializeOwned>(check: &mut Check, folder: &RunFolder, name: &str) -> Option<Vec<T>> {
     let is_ended = folder.path("outcome.json").exists();
     let read = folder.inside(name).and_then(|path| {
@@ -133,9 +131,8 @@ fn lines<T: DeserializeOwned>(check: &mut Check, folder: &RunFolder, name: &str)
     check.read(name, read)
 }
 
-/// Of a run that has not ended, only the rollout steps count whose table, metrics and line of the
-/// ledger are all there: a process that was killed leaves the last one half written, and a session
-/// takes back what follows the checkpoint that it resumes from.
+/// In an unfinished run only rollout steps with table, metrics and ledger line count: a killed
+/// process leaves the last one half written, and a resumed session rewinds to its checkpoint.
 fn keep_whole_steps(
     check: &mut Check,
     folder: &RunFolder,
@@ -158,7 +155,6 @@ fn keep_whole_steps(
     );
 }
 
-/// Experiment, manifest and run key must agree.
 pub fn identity(records: &VerifiedRecords) -> Check {
     let mut check = Check::new("identity");
     let VerifiedRecords { experiment, manifest, .. } = records;
@@ -186,7 +182,6 @@ pub fn identity(records: &VerifiedRecords) -> Check {
     check.compared("arm hash, name, seed and run key computed again from experiment.json")
 }
 
-/// The chain must hold, begin with the inputs and end with the outcome.
 pub fn ledger(records: &VerifiedRecords) -> Check {
     let mut check = Check::new("ledger");
     let at = |line: usize| format!("{}, line {line}", ledger::FILE);
@@ -199,7 +194,7 @@ pub fn ledger(records: &VerifiedRecords) -> Check {
     let first = entries.first().map(|entry| &entry.components);
     different(&mut check, &at(1), first, &genesis.components);
     let expected: BTreeSet<&str> = ledger::STEP_COMPONENTS.into();
-    // Of another trainer's step there is what the tables and metrics show, and weights where it wrote them.
+    // Another trainer's steps have tables and metrics, and weights where it wrote them.
     let absent = |name: &str| {
         let shown = ["old_log_probs", "gradients", "weights", "moments"];
         !records.experiment.engine.is_native() && shown.contains(&name)
@@ -251,7 +246,7 @@ fn different(
     }
 }
 
-/// The outcome must have the clocks of the last step, and the fields of its ending and of the format.
+/// Clocks of the last step, and fields of the ending and the format.
 fn ending(check: &mut Check, records: &VerifiedRecords, outcome: &Outcome) {
     let last = records.metrics.last().map(|line| line.counters).unwrap_or_default();
     let place = |name: &str| format!("outcome.json, counters.{name}");
@@ -264,7 +259,7 @@ fn ending(check: &mut Check, records: &VerifiedRecords, outcome: &Outcome) {
     } else if clocks.rollout_steps >= planned {
         check.mismatch("outcome.json, ending", "all rollout steps were done");
     }
-    // A step that was not finite generates, and may update, without a record.
+    // A step that was not finite uses clocks without a record.
     if outcome.ending != Ending::Diverged {
         check.equal(place("updates"), clocks.updates, last.updates);
         let (rounds, last) = (clocks.generation_rounds, last.generation_rounds);
@@ -272,7 +267,7 @@ fn ending(check: &mut Check, records: &VerifiedRecords, outcome: &Outcome) {
     }
 }
 
-/// Which value was not finite: executing the step of `diverged/` shows it.
+/// Executing the step of `diverged/` checks the value.
 fn ending_fields(check: &mut Check, outcome: &Outcome, format: u64) {
     let diverged = outcome.ending == Ending::Diverged;
     let (not_finite, reason) = ("outcome.json, not_finite", "outcome.json, reason");

@@ -1,9 +1,8 @@
-//! The inputs of the run that exist here: problems, tokenizer, base policy. Each is used only if it
-//! has the digest of the manifest.
+//! Inputs of the run that exist here: problems, tokenizer, base policy, each with the manifest's digest.
 //!
 //! Paths in `experiment.json` are never opened, because the sender would choose what is read. The
-//! base policy is the one that this program holds, or lies where the reviewer says; the working
-//! folder may be the sender's. Problem files lie below the reviewer's folder.
+//! base policy is this program's, or in the reviewer's folder; the working folder may be the
+//! sender's. Problem files are below the reviewer's folder.
 
 use crate::base::files;
 use crate::experiment::{Data, compare::differing_keys, starter};
@@ -19,19 +18,18 @@ use std::path::{Component, Path, PathBuf};
 pub struct Local {
     pub data: Option<DataSets>,
     pub source: Option<Data>,
-    /// From the base policy's folder, else from a checkpoint.
+    /// The base policy's, else a checkpoint's.
     pub tokenizer: Option<Tokenizer>,
     pub base: Option<PathBuf>,
-    /// Which base policy it is, and where it came from.
+    /// Which base policy, and from where.
     pub origin: String,
-    /// Holds the program's own base policy as files for as long as they are needed.
+    /// Keeps the program's base policy as files.
     _program: Option<tempfile::TempDir>,
 }
 
-/// Where the base policy comes from.
 #[derive(Debug, Clone, Copy)]
 enum BaseFrom<'a> {
-    /// The embedded benchmark's, whose bytes this program holds.
+    /// The embedded benchmark's, which this program holds.
     Program,
     Folder(&'a Path),
 }
@@ -43,8 +41,7 @@ impl BaseFrom<'_> {
                 let file = starter::MODEL.iter().find(|(own, _)| *own == name);
                 file.map(|(_, bytes)| files::sha256(bytes))
             }
-            // The reviewer's folder may hold links, as a cache does. A name that the manifest gives
-            // must stay in it.
+            // Links are allowed in the reviewer's folder (caches have them); manifest names must stay inside.
             Self::Folder(folder) => {
                 let path = (!name.contains('/')).then(|| folder.join(name))?;
                 path.is_file().then(|| files::sha256_file(&path).ok())?
@@ -59,7 +56,6 @@ impl BaseFrom<'_> {
         }
     }
 
-    /// For a verdict: what this base policy is.
     fn origin(self, weights: &str) -> String {
         let is_embedded =
             |(name, _): &(&str, &[u8])| self.sha256(name) == Self::Program.sha256(name);
@@ -129,7 +125,6 @@ pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) ->
 
 const TAGS: &str = "tags.json";
 
-/// The program's own base policy as files.
 fn written() -> Result<tempfile::TempDir, files::FileError> {
     let folder = files::scratch_folder(&std::env::temp_dir())?;
     for (name, bytes) in starter::MODEL {
@@ -138,7 +133,6 @@ fn written() -> Result<tempfile::TempDir, files::FileError> {
     Ok(folder)
 }
 
-/// The problems' source, with files below the reviewer's folder.
 fn source(check: &mut Check, records: &VerifiedRecords, folder: Option<&Path>) -> Option<Data> {
     let Data::Files { train, dev, test } = &records.experiment.inputs.data else {
         return Some(records.experiment.inputs.data.clone());
@@ -164,8 +158,7 @@ fn source(check: &mut Check, records: &VerifiedRecords, folder: Option<&Path>) -
     Some(Data::Files { train: train?, dev: dev?, test: test.into_iter().collect::<Option<_>>()? })
 }
 
-/// The file below a folder whose path shares the longest end with a recorded path. The reviewer's
-/// folder may hold links.
+/// The file whose path shares the longest end with a recorded path. Links are allowed here.
 fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
     let plain = |part: &Component| matches!(part, Component::Normal(_));
     let parts: Vec<Component> = recorded.components().collect();
@@ -193,7 +186,7 @@ fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<D
     }
     for name in differing_keys(&here, &written) {
         let place = format!("manifest.json, inputs.{name}");
-        // The embedded benchmark is a function of the version; a file here may be another one.
+        // The version determines the embedded benchmark; a file here may differ.
         match source {
             data if data.is_generated()
                 && records.manifest.harness == env!("CARGO_PKG_VERSION") =>
@@ -206,10 +199,10 @@ fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<D
     None
 }
 
-/// Whether the base policy has exactly the files that the manifest binds.
+/// Requires exactly the files that the manifest binds.
 fn is_base(check: &mut Check, records: &VerifiedRecords, from: BaseFrom) -> bool {
     let mut all = true;
-    // The files that the manifest binds, and those that would be read in their place.
+    // Bound files, and those that would be read in their place.
     let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
     let names: BTreeSet<&str> = checkpoint::COMPANIONS.into_iter().chain(bound).collect();
     for name in names.into_iter().chain([weights::SINGLE, weights::INDEX]) {
@@ -231,7 +224,7 @@ fn is_base(check: &mut Check, records: &VerifiedRecords, from: BaseFrom) -> bool
     all
 }
 
-/// From the base policy; a checkpoint has the same files.
+/// A checkpoint has the same files.
 fn tokenizer(
     check: &mut Check,
     folder: &RunFolder,

@@ -1,9 +1,6 @@
-//! Verifies a run folder from an untrusted sender: every file is hashed again, everything derived
-//! is computed again, and rollout steps that a challenge picks are executed again and compared bit
-//! for bit. Nothing in the folder is changed, and no network is used.
-//!
-//! What is compared with nothing: `timings.jsonl`, `environment.json` and `sessions.jsonl` tell of time
-//! and machine. Only whoever ran it vouches for them.
+//! Verifies a run folder from an untrusted sender: hashes every file, computes derived values again, and
+//! executes challenged rollout steps again, bit for bit. It changes nothing and uses no network.
+//! `timings.jsonl`, `environment.json` and `sessions.jsonl` (time and machine) cannot be checked.
 
 pub mod checkpoints;
 pub mod coverage;
@@ -27,13 +24,13 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
 
-/// The worst verdict of all checks is that of the whole.
+/// The whole has the worst verdict of all checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerifyVerdict {
-    /// Everything that belongs to the check was compared and agrees.
+    /// Everything was compared and agrees.
     Verified,
-    /// Something is missing, or cannot be compared here.
+    /// Something is missing or cannot be compared here.
     Inconclusive,
     Mismatch,
 }
@@ -48,7 +45,7 @@ impl VerifyVerdict {
     }
 }
 
-/// A disagreement, or something that could not be compared. Foreign text is made visible.
+/// Foreign text is made visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// Never [`VerifyVerdict::Verified`].
@@ -62,7 +59,6 @@ pub struct Finding {
 pub struct Check {
     pub name: &'static str,
     pub verdict: VerifyVerdict,
-    /// With counts.
     pub compared: String,
     pub findings: Vec<Finding>,
     pub further_findings: u64,
@@ -95,13 +91,13 @@ impl Check {
             self.further_findings += 1;
             return;
         }
-        // A name with line ends must not print a verdict of its own.
+        // Line ends in a name must not print a verdict of their own.
         let line = |text: &str| visible::message(&text.replace('\n', "\\n"));
         let (place, what) = (line(&place), line(&what));
         self.findings.push(Finding { verdict, place, what });
     }
 
-    /// What an ended run cannot have, and one that was killed may.
+    /// An error in an ended run; a killed one may have it.
     fn half_done(&mut self, records: &VerifiedRecords, place: impl Display, what: impl Display) {
         if records.is_unfinished() {
             self.inconclusive(place, format!("{what}; the run is unfinished"))
@@ -122,7 +118,7 @@ impl Check {
         }
     }
 
-    /// What was read; a mismatch if it cannot be read.
+    /// A mismatch if it cannot be read.
     fn read<T>(&mut self, place: impl Display, read: Result<T, impl Display>) -> Option<T> {
         read.map_err(|error| self.mismatch(place, error)).ok()
     }
@@ -132,7 +128,7 @@ impl Check {
         self
     }
 
-    /// Those that are not kept included.
+    /// Counts findings that are not kept, too.
     fn all_findings(&self) -> u64 {
         self.findings.len() as u64 + self.further_findings
     }
@@ -144,30 +140,27 @@ impl Check {
 
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Folder of the base policy; without it the embedded benchmark's, which this program holds.
+    /// Folder; without it the embedded benchmark's base policy.
     pub base: Option<PathBuf>,
-    /// The folder of the problem files.
     pub data: Option<PathBuf>,
     pub replay: Option<replay::ReplayRequest>,
 }
 
-/// How much there is to verify, and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Extent {
     pub steps: u64,
     pub evaluations: u64,
-    /// Saturated, stalled or diverged before its last step.
+    /// Saturated, stalled or diverged.
     pub ends_early: bool,
-    /// Another trainer made the rollout steps.
+    /// Another trainer made the steps.
     pub imported: bool,
     pub unfinished: bool,
-    /// Which base policy the run was held against, and where it came from.
+    /// Which base policy, and from where.
     pub base: String,
-    /// Damaged checkpoints that a session put aside.
+    /// Damaged checkpoints.
     pub put_aside: Vec<String>,
 }
 
-/// The folder under verification, its records and files, and the inputs that are here.
 #[derive(Debug, Clone, Copy)]
 pub struct VerifySubject<'a> {
     folder: &'a RunFolder,
@@ -180,7 +173,6 @@ pub struct VerifySubject<'a> {
 pub struct Verification {
     pub schema: &'static str,
     pub verdict: VerifyVerdict,
-    /// One line: the verdict and what it rests on.
     pub summary: String,
     pub extent: Extent,
     pub checks: Vec<Check>,
@@ -188,7 +180,7 @@ pub struct Verification {
     pub not_checked: Vec<String>,
 }
 
-/// `watch` is told what is being done.
+/// `watch` gets the progress.
 pub fn verify(
     folder: &RunFolder,
     options: &Options,
@@ -243,7 +235,7 @@ fn summary(verdict: VerifyVerdict, extent: &Extent, replay: Option<&Replay>) -> 
     summary + "; " + &extent.base
 }
 
-/// Makes all checks, up to the first one without which the others make no sense.
+/// Stops where further checks make no sense.
 fn examine(
     folder: &RunFolder,
     options: &Options,
@@ -254,7 +246,7 @@ fn examine(
     watch("walking the folder");
     let (check, found) = walk::walk(folder)?;
     checks.push(check);
-    // A link may lead to files that the sender wants to be read.
+    // Links may lead to files that the sender wants read.
     if found.links > 0 {
         return Ok(None);
     }
@@ -355,7 +347,7 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
     notes
 }
 
-/// Whether a relative path has only plain, printable names, none of them `..`.
+/// Only plain, printable names, none of them `..`.
 fn stays_inside(name: &str) -> bool {
     let plain =
         |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\\');

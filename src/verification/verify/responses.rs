@@ -1,4 +1,4 @@
-//! Checks one stored rollout: its place in the table, its reward, its text and its ending.
+//! Checks a stored rollout: place, reward, text and ending.
 
 use crate::algorithm::{Group, ScoredRollout};
 use crate::experiment::Experiment;
@@ -6,7 +6,7 @@ use crate::records::RolloutRow;
 use crate::task::reward;
 use crate::verification::verify::{Check, VerifySubject};
 
-/// Whether the groups are whole and in order, so that later steps can index them.
+/// Groups must be whole and in order: later steps index them.
 pub fn well_formed(
     check: &mut Check,
     name: &str,
@@ -46,7 +46,6 @@ pub fn well_formed(
     true
 }
 
-/// Grades and shapes the group again from its texts.
 pub fn graded(group: &Group<ScoredRollout>, experiment: &Experiment) -> Group<ScoredRollout> {
     let again = |scored: &ScoredRollout| scored.rollout.clone();
     let sampled = Group {
@@ -60,7 +59,7 @@ pub fn graded(group: &Group<ScoredRollout>, experiment: &Experiment) -> Group<Sc
     group
 }
 
-/// Compares a row with its rollout graded again (Eq. 7 and the shaping).
+/// Eq. 7 and the shaping.
 pub fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &ScoredRollout) {
     let at = |column: &str| format!("{place}, {column}");
     check.equal(at("is_correct"), row.is_correct, again.is_correct);
@@ -70,7 +69,6 @@ pub fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &Scor
     same_prediction(check, place, &row.prediction, &again.prediction);
 }
 
-/// A stored prediction must be the one of its response.
 pub fn same_prediction(
     check: &mut Check,
     place: &str,
@@ -83,7 +81,7 @@ pub fn same_prediction(
     }
 }
 
-/// A response is at most L_max long, and a truncated one is exactly so long.
+/// Requires at most L_max tokens, and exactly L_max if truncated.
 pub fn length(check: &mut Check, place: &str, length: u64, truncated: bool, limit: u64) {
     if length > limit || (truncated && length < limit) {
         let what = format!("is {truncated}, with {length} of at most {limit} tokens");
@@ -91,7 +89,6 @@ pub fn length(check: &mut Check, place: &str, length: u64, truncated: bool, limi
     }
 }
 
-/// Tokens, text and ending of a response must agree.
 pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, subject: VerifySubject) {
     let VerifySubject { records, local, .. } = subject;
     let limit = records.experiment.rollout.max_response_tokens;

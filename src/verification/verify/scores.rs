@@ -1,4 +1,4 @@
-//! Computes evaluations again from the stored responses, and the report from the folder.
+//! Computes evaluations and the report again.
 
 use crate::algorithm::Problem;
 use crate::base::files;
@@ -12,7 +12,7 @@ use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::L
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Every evaluation of the experiment must exist once and follow from its outcomes.
+/// Each must exist once and follow from its outcomes.
 pub fn evaluations(subject: VerifySubject) -> Check {
     let VerifySubject { folder, records, local, found } = subject;
     let mut check = Check::new("evaluations");
@@ -71,7 +71,6 @@ pub fn evaluations(subject: VerifySubject) -> Check {
     ))
 }
 
-/// Set and step of every evaluation of a run with this ending.
 fn expected(records: &VerifiedRecords, ending: Ending) -> BTreeSet<(String, u64)> {
     let complete = ending != Ending::Diverged;
     let (experiment, inputs) = (&records.experiment, &records.manifest.inputs);
@@ -85,7 +84,7 @@ pub fn name(set: &str, step: u64) -> String {
 struct Text<'a> {
     tokenizer: &'a Tokenizer,
     most_characters: usize,
-    /// What a stop token adds to a response: nothing if it is special, else its own text.
+    /// Text of stop tokens: empty if special.
     stops: Vec<String>,
 }
 
@@ -96,8 +95,7 @@ impl<'a> Text<'a> {
         Self { tokenizer, most_characters, stops: stops.collect() }
     }
 
-    /// Characters of a response before its stop token; the fewest where several tokens could be
-    /// the last one.
+    /// Counts up to the stop token; the fewest where several tokens could be the last one.
     fn characters(&self, row: &OutcomeRecord) -> usize {
         let all = row.response.chars().count();
         let last = |stop: &String| row.response.ends_with(stop).then(|| stop.chars().count());
@@ -105,13 +103,13 @@ impl<'a> Text<'a> {
         all - stops.filter_map(last).max().unwrap_or(0)
     }
 
-    /// The response must be a text of the vocabulary with at least as many tokens as its text
-    /// needs. It may have more: special tokens have no text, and words can be cut in several ways.
+    /// Needs a text of the vocabulary with enough tokens. There may be more: special tokens have no
+    /// text, and words can be cut in several ways.
     fn written(&self, check: &mut Check, place: &str, row: &OutcomeRecord) {
         let tokens = match self.tokenizer.encode(&row.response) {
             Ok(tokens) => tokens,
             Err(error) => {
-                // Some decoders write what their tokenizer cannot read, such as spaces between tokens.
+                // Decoders may write what their tokenizer cannot read, such as spaces.
                 let known = self.tokenizer.alphabet();
                 let verdict = if row.response.chars().all(|it| known.contains(&it)) {
                     VerifyVerdict::Inconclusive
@@ -137,13 +135,12 @@ impl<'a> Text<'a> {
     }
 }
 
-/// The problems of a set, if they are here.
 pub fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {
     let sets = inputs::named_sets(local.data.as_ref()?);
     sets.into_iter().skip(1).find(|(set, _)| *set == name).map(|(_, problems)| problems)
 }
 
-/// The problems must be the set's, in its order, with its answers.
+/// The set's problems, in order, with answers.
 fn same_problems(check: &mut Check, name: &str, rows: &[OutcomeRecord], problems: &[Problem]) {
     let asked: Vec<(&str, &str)> = rows
         .chunk_by(|a, b| a.problem == b.problem)
@@ -200,7 +197,7 @@ fn one(
     }
 }
 
-/// Builds the report again from the folder and compares every number.
+/// Compares every number.
 pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
     if records.is_unfinished() {
@@ -238,14 +235,13 @@ pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Ch
     check.compared("every number of report.json computed again from the folder")
 }
 
-/// As [`different`], of a document whose texts are for readers: they are not compared.
+/// Ignores texts, which are for readers.
 fn numbers_differ(check: &mut Check, place: &str, found: &Value, expected: &Value) {
     different_leaves(check, place, (found, expected), &|found, expected| {
         found == expected || (found.is_string() && expected.is_string())
     });
 }
 
-/// Reports every leaf in which two JSON values differ, by its path.
 pub fn different(check: &mut Check, place: &str, found: &Value, expected: &Value) {
     different_leaves(check, place, (found, expected), &|found, expected| found == expected);
 }

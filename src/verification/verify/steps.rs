@@ -1,5 +1,5 @@
-//! Computes the records of each rollout step again from its stored responses: rewards, trained
-//! groups, advantages, metrics, and the ledger's components.
+//! Computes records of rollout steps again from stored responses: rewards, trained groups,
+//! advantages, metrics, ledger components.
 
 use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
@@ -11,7 +11,7 @@ use crate::verification::verify::responses::{decoded, graded, same_grade, well_f
 use crate::verification::{VerifiedRecords, verify::Check, verify::VerifySubject};
 use std::collections::BTreeMap;
 
-/// Step → groups that wait for the next step.
+/// Step → groups that wait for the next one.
 pub type Waiting = BTreeMap<u64, Vec<Group<ScoredRollout>>>;
 
 #[derive(Debug, Clone, Copy)]
@@ -25,13 +25,13 @@ pub struct StepTable<'a> {
 #[derive(Debug)]
 pub struct StepMade {
     selected: Selected,
-    /// Every metric that is a function of the rollouts.
+    /// Functions of the rollouts.
     pub metrics: Metrics,
 }
 
 impl StepTable<'_> {
-    /// The groups, and how many were carried over. Every response is graded again and compared with
-    /// its tokens, every problem with the seed. `None` when the rows are no groups.
+    /// Also returns the number of carried ones. Compares grades, tokens and problems. `None` when
+    /// the rows are no groups.
     pub fn groups(
         self,
         check: &mut Check,
@@ -59,8 +59,7 @@ impl StepTable<'_> {
         Some((groups, carried))
     }
 
-    /// Which groups train, their advantages and metrics. `None` when the rounds are not those of
-    /// Dynamic Sampling.
+    /// `None` when the rounds are not those of Dynamic Sampling.
     pub fn made(
         self,
         check: &mut Check,
@@ -75,7 +74,6 @@ impl StepTable<'_> {
     }
 }
 
-/// Checks every step's table against its inputs, the metrics and the ledger.
 pub fn check(subject: VerifySubject) -> (Check, Waiting) {
     let VerifySubject { folder, records, found, .. } = subject;
     let mut check = Check::new("rollout steps");
@@ -113,7 +111,6 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
     (check.compared(compared), waiting)
 }
 
-/// The ledger's components that the table shows.
 fn components(check: &mut Check, records: &VerifiedRecords, step: u64, rows: &[RolloutRow]) {
     for (name, digest) in ledger::rollouts(rows) {
         if records.component(step, &name) != Some(&digest) {
@@ -125,7 +122,7 @@ fn components(check: &mut Check, records: &VerifiedRecords, step: u64, rows: &[R
     }
 }
 
-/// The groups of a well-formed table, without the tokens of their prompts.
+/// The prompts have no tokens.
 pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
     let group = |members: &[RolloutRow]| {
         let first = &members[0];
@@ -141,8 +138,8 @@ pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
     rows.chunk_by(|a, b| a.group == b.group).map(group).collect()
 }
 
-/// A step's problems must be those that the run's seed draws, in order, with the number of earlier
-/// draws in the step. Where not every drawn group is on record, they must be training problems.
+/// Problems must be those of the seed, in order, with earlier draws counted. Where not every drawn
+/// group is recorded, they must be training problems.
 fn drawn(
     check: &mut Check,
     StepTable { name, step, .. }: StepTable,
@@ -180,7 +177,7 @@ fn drawn(
     }
 }
 
-/// How many groups were carried over; they must be those that waited after the step before.
+/// Carried groups must be those that waited after the step before.
 fn carried(
     check: &mut Check,
     name: &str,
@@ -202,8 +199,7 @@ fn carried(
     before.len()
 }
 
-/// The step that Algorithm 1 makes of these groups. `None` when its rounds are not those of Dynamic
-/// Sampling.
+/// `None` when the rounds are not those of Dynamic Sampling.
 fn selected(
     check: &mut Check,
     name: &str,
@@ -240,7 +236,7 @@ fn selected(
     Some(selection.select())
 }
 
-/// Checks which groups trained, and the advantages of the batch; 0 elsewhere.
+/// Advantages are 0 outside the batch.
 fn trained(check: &mut Check, name: &str, rows: &[RolloutRow], selected: &Selected) {
     let advantages: BTreeMap<usize, &Vec<f64>> =
         selected.batch.iter().copied().zip(&selected.advantages).collect();
@@ -256,8 +252,7 @@ fn trained(check: &mut Check, name: &str, rows: &[RolloutRow], selected: &Select
     }
 }
 
-/// Recorded metrics must equal those that were computed again; any other must be a metric of the
-/// updates.
+/// Other metrics must be of updates.
 pub fn compare(
     check: &mut Check,
     place: &str,
@@ -273,7 +268,7 @@ pub fn compare(
             None => check.mismatch(place(name), format!("is missing, should be {value}")),
         }
     }
-    // No table has the distributions; a step of format 2 must only have the metric.
+    // No table has the distributions: only the metric's presence can be checked.
     let native = experiment.engine.is_native();
     let sampled = native && experiment.record_format() > 1;
     let entropy = sampled.then_some(effects::ROLLOUT_ENTROPY);

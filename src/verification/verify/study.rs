@@ -1,5 +1,4 @@
-//! Verifies a study folder from its records: each against its digest and its own fields, all against
-//! each other, and the report against what the records give. No run is trained again.
+//! Verifies a study's records: digests, fields, each other, and the report. It trains nothing.
 
 use crate::algorithm::Problem;
 use crate::base::{files, visible};
@@ -30,7 +29,7 @@ pub struct StudyVerification {
 
 const SCHEMA: &str = "dapo-study-verification/1";
 
-/// `reviewed` is the reviewer's own copy of the declaration.
+/// `reviewed`: the reviewer's own copy of the declaration.
 pub fn verify(
     folder: &Path,
     reviewed: Option<&Path>,
@@ -45,7 +44,7 @@ pub fn verify(
     };
     let records = records(&study);
     let report = if records.failed() {
-        // What is left out changes every number.
+        // A missing record changes every number.
         let mut check = Check::new("report");
         check.inconclusive("report", "not built again: records do not count");
         check.compared("nothing")
@@ -67,7 +66,7 @@ pub fn verify(
     Ok(StudyVerification { schema, verdict, summary, checks, not_checked })
 }
 
-/// For a verdict: which base policies the records name. Nobody has read them.
+/// Records name these policies; nobody has read them.
 fn bases(study: &Study) -> String {
     let weights = |cell: &Cell| {
         let bound = cell.inputs.iter().filter(|(name, _)| name.ends_with(".safetensors"));
@@ -85,7 +84,7 @@ fn bases(study: &Study) -> String {
     }
 }
 
-/// Of a folder whose grids or declaration contradict themselves.
+/// Grids or declaration contradict themselves.
 fn refused(reason: &str) -> StudyVerification {
     let mut check = Check::new("grids and declaration");
     check.mismatch("study", reason);
@@ -98,7 +97,7 @@ fn refused(reason: &str) -> StudyVerification {
     }
 }
 
-/// The declaration in the folder against the reviewer's copy, and the arms against the declaration.
+/// Against the reviewer's copy; arms against the declaration.
 fn declared(
     folder: &Path,
     study: &Study,
@@ -135,7 +134,7 @@ fn declared(
     Ok(check.compared(compared))
 }
 
-/// Records that do not count are mismatches, but for runs that failed.
+/// Records that do not count are mismatches, except failed runs.
 fn records(study: &Study) -> Check {
     let mut check = Check::new("records");
     for excluded in study.excluded.iter().filter(|excluded| !excluded.failed) {
@@ -165,10 +164,10 @@ fn complete(study: &Study) -> Check {
     check.compared(format!("{there} records that count for {arms} arms, with the seeds declared"))
 }
 
-/// What a record has of a generated set: its problems with their tags, and their digest.
+/// Problems with tags, and their digest.
 type GeneratedSet = (Option<ProblemIds>, String);
 
-/// Problems of generated sets are a function of the experiment.
+/// The experiment determines generated sets.
 fn problems(study: &Study) -> Check {
     let mut check = Check::new("problems");
     let mut known: BTreeMap<String, BTreeMap<String, GeneratedSet>> = BTreeMap::new();
@@ -190,7 +189,7 @@ fn problems(study: &Study) -> Check {
         for (set, (ids, digest)) in sets {
             compared += 1;
             let input = cell.inputs.get(&format!("data/{set}"));
-            // A run that diverged may have evaluated no set.
+            // Diverged runs may have no evaluation.
             let found = cell.problems.get(set).or(ids.as_ref());
             if found != ids.as_ref() || input != Some(digest) {
                 let what = format!("the problems of {set}, or their tags, are not the task's");
@@ -201,7 +200,7 @@ fn problems(study: &Study) -> Check {
     check.compared(format!("{compared} sets of generated problems, with their tags, made again"))
 }
 
-/// Entries of the folder that no harness wrote, for a reader to know: nothing looks at them.
+/// Entries of other programs: only listed.
 fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
     let known =
         ["grids", "cells", "runs", "experiments", "study.json", claims::FILE, "ablate.lock"];
@@ -247,7 +246,7 @@ fn reported(folder: &Path, study: &Study) -> Check {
     check.compared(format!("every fact of {name} computed again from the records"))
 }
 
-/// What only training or somebody else shows, and what that costs.
+/// What only training or others can show, and its cost.
 fn not_checked(
     folder: &Path,
     study: &Study,
@@ -307,7 +306,7 @@ fn not_checked(
     lines
 }
 
-/// The command that makes a base policy which is in no repository. It is for the study's folder.
+/// Makes a base policy that is in no repository; runs in the study's folder.
 fn base_of_seed(folder: &Path, cell: &Cell) -> Option<String> {
     let model = &cell.experiment.inputs.model;
     let base = bases::of_seed(model, cell.seed)?;

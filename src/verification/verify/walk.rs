@@ -1,5 +1,4 @@
-//! Checks the entries of the folder: each has a place in the layout, is a plain file or folder, and
-//! has the digest that the run noted at its end.
+//! Checks the folder's entries: place in the layout, kind, and digest.
 
 use crate::base::files;
 use crate::policy::checkpoint;
@@ -9,38 +8,36 @@ use crate::records::{RunFolder, ledger};
 use crate::verification::verify::{Check, stays_inside};
 use std::collections::BTreeSet;
 
-/// A run folder has no more entries.
+/// Limit against hostile folders.
 const MOST_ENTRIES: usize = 200_000;
 
 const FOLDERS: [&str; 4] = ["evaluations", "rollouts", "checkpoints", "diverged"];
 
-/// Files of a checkpoint beside the base policy's companions.
+/// A checkpoint also has the base policy's companions.
 const CHECKPOINT: [&str; 4] =
     ["model.safetensors", "optimizer.safetensors", "trainer.json", "carried.parquet"];
 
-/// Plain files and folders of a run folder.
 #[derive(Debug, Default)]
 pub struct FolderFound {
-    /// With `/` between their parts.
     pub files: BTreeSet<String>,
     pub folders: BTreeSet<String>,
-    /// The folder of another trainer is there. It is not looked into.
+    /// Another trainer's folder; not looked into.
     pub has_engine: bool,
-    /// Symbolic links, devices and the like.
+    /// Includes devices and the like.
     pub links: u64,
-    /// Damaged checkpoints that a session put aside. They are not looked into: no result is theirs.
+    /// Damaged checkpoints; not looked into, because no result is theirs.
     pub put_aside: Vec<String>,
 }
 
 impl FolderFound {
-    /// Steps of the files `<prefix>NNNNNN<suffix>`.
+    /// Numbers of files `<prefix>NNNNNN<suffix>`.
     pub fn steps(&self, prefix: &str, suffix: &str) -> BTreeSet<u64> {
         let step = |name: &String| name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok();
         self.files.iter().filter_map(step).collect()
     }
 }
 
-/// Lists everything without following a link, and reports what has no place in a run folder.
+/// Does not follow links; reports unknown entries.
 pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError> {
     let mut check = Check::new("folder");
     let mut found = FolderFound::default();
@@ -66,7 +63,7 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError
                 }
                 (Some(files::FileKind::Folder), FolderPlace::Engine) => found.has_engine = true,
                 (Some(files::FileKind::Folder), FolderPlace::Aside) => found.put_aside.push(path),
-                // What a killed process left; the next session removes it.
+                // Left by a killed process; the next session removes it.
                 (Some(_), _) if files::is_partial(path.rsplit('/').next().unwrap_or_default()) => {
                     check.inconclusive(&path, "was left half written; a resumed run removes it");
                 }
@@ -97,9 +94,8 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError
 enum FolderPlace {
     File,
     Folder,
-    /// What another trainer read and wrote.
+    /// Another trainer's files.
     Engine,
-    /// A damaged checkpoint that a session put aside.
     Aside,
     None,
 }
@@ -124,14 +120,14 @@ fn place(path: &str) -> FolderPlace {
     }
 }
 
-/// `step-NNNNNN<suffix>`, with exactly one spelling of a number.
+/// `step-NNNNNN<suffix>`, with one spelling of a number.
 fn numbered(name: &str, suffix: &str) -> bool {
     let digits = name.strip_prefix("step-").and_then(|rest| rest.strip_suffix(suffix));
     let number = digits.and_then(|digits| digits.parse::<u64>().ok());
     number.is_some_and(|number| digits == Some(&format!("{number:06}")))
 }
 
-/// Hashes every file that `outcome.json` has a digest of, and reports files without one.
+/// Also reports files without a digest.
 pub fn digests(folder: &RunFolder, found: &FolderFound, outcome: Option<&Outcome>) -> Check {
     let mut check = Check::new("digests");
     let Some(outcome) = outcome else {
@@ -174,7 +170,7 @@ pub fn digests(folder: &RunFolder, found: &FolderFound, outcome: Option<&Outcome
     check.compared(format!("{} files hashed again", outcome.digests.len()))
 }
 
-/// A whole checkpoint may have been deleted to save room (`dapo runs gc` lists them); any other file may not.
+/// Whole checkpoints may be deleted to save room (`dapo runs gc`); other files may not.
 fn missing(check: &mut Check, found: &FolderFound, name: &str) {
     let of_checkpoint = name.strip_prefix("checkpoints/").and_then(|rest| rest.split_once('/'));
     let whole = of_checkpoint.is_some_and(|(step, _)| {

@@ -1,12 +1,12 @@
-//! Whether AdamW can have made a checkpoint's weights of the weights before it. Nothing is executed:
-//! an update moves each weight by a few learning rates at most, and moves some at all.
+//! Whether AdamW can have made a checkpoint's weights from earlier ones, without execution: an
+//! update moves each weight by a few learning rates at most, and moves some at all.
 
 use crate::policy::{Qwen2, checkpoint, optimizer};
 use crate::records::StepMetrics;
 use crate::verification::VerifiedRecords;
 use crate::verification::verify::{Check, inputs::Local};
 
-/// The weights after a rollout step; of the base policy after step 0.
+/// Step 0 has the base policy's.
 #[derive(Debug)]
 pub struct EarlierWeights {
     step: u64,
@@ -15,7 +15,6 @@ pub struct EarlierWeights {
 }
 
 impl EarlierWeights {
-    /// Of the base policy, if it is here.
     pub fn base(check: &mut Check, local: &Local) -> Option<Self> {
         let model = check.read("base policy", checkpoint::load_model(local.base.as_ref()?))?;
         Some(Self { step: 0, updates: 0, values: checkpoint::values(&model) })
@@ -32,8 +31,7 @@ impl EarlierWeights {
         }
     }
 
-    /// Holds later weights against these. Only where this harness computed in f32 are the bounds
-    /// known.
+    /// Bounds are known only for this harness's f32 arithmetic.
     pub fn reach(&self, check: &mut Check, later: &Self, place: &str, records: &VerifiedRecords) {
         let experiment = &records.experiment;
         let between: Vec<&StepMetrics> = records
@@ -61,11 +59,11 @@ impl EarlierWeights {
         let mut rates = Vec::new();
         for line in &between {
             let made = line.counters.updates.saturating_sub(updates_before) as usize;
-            // An impossible count of updates is found elsewhere.
+            // Other checks find an impossible count.
             rates.extend(std::iter::repeat_n(rate(line), made.min(MOST_UPDATES - rates.len())));
             updates_before = line.counters.updates;
         }
-        // A step that was not finite made some of its updates, and has no line.
+        // A step that was not finite has updates, but no line.
         let more = later.updates.saturating_sub(updates_before) as usize;
         let next = optimizer::learning_rate(&experiment.optimizer, later.step);
         rates.extend(std::iter::repeat_n(next, more.min(MOST_UPDATES - rates.len())));
@@ -103,9 +101,9 @@ impl EarlierWeights {
     }
 }
 
-/// Between two checkpoints.
+/// Limit between two checkpoints.
 const MOST_UPDATES: usize = 10_000_000;
 
-/// Smaller updates could be lost to the rounding of every weight.
+/// Rounding could hide smaller updates.
 const LEAST_RATE: f64 = 1e-7;
 const LEAST_NORM: f64 = 1e-3;

@@ -1,5 +1,4 @@
-//! Problems in the schema of the released data (DAPO-Math-17k and AIME 2024),
-//! which verl reads too.
+//! Problems in the schema of the released data (DAPO-Math-17k, AIME 2024), which verl reads too.
 
 use crate::algorithm::Problem;
 use crate::records::tables::{TableError, columns};
@@ -13,43 +12,41 @@ use std::path::Path;
 /// verl picks the verifier of Eq. 7 by this name (verl/utils/reward_score/__init__.py:59).
 const DATA_SOURCE: &str = "math_dapo";
 
-/// `reward_model.style` of the released files.
+/// The released files have this style.
 const STYLE: &str = "rule-lighteval/MATH_v2";
 
-/// What identifies a row in `extra_info.index`.
+/// `extra_info.index`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Index {
     /// AIME 2024 counts its problems.
     Number(i64),
-    /// DAPO-Math-17k has UUIDs; files written here have the problem's id.
+    /// DAPO-Math-17k has UUIDs, our files the problem's id.
     Name(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub role: String,
-    /// In the released files, the question inside its template.
+    /// Released files: the question inside its template.
     pub content: String,
 }
 
-/// One row in the released schema.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProblemRow {
-    /// By which verl picks its verifier.
+    /// Decides verl's verifier.
     pub data_source: Option<String>,
     pub prompt: Vec<Message>,
     pub ground_truth: String,
     pub style: Option<String>,
     pub index: Option<Index>,
-    /// `extra_info.raw_problem`: the question without a template.
+    /// `extra_info.raw_problem`: without a template.
     pub raw_problem: Option<String>,
-    /// Of a line of our own form, or of the column that a prepared file has beyond the released ones.
+    /// In our lines and prepared files, not in released ones.
     pub tags: Vec<String>,
 }
 
-/// Writes problems in the released schema, one row each, atomically; with a column `tags` when any
-/// problem has one.
+/// One row each, atomically; with a column `tags` when any problem has one.
 pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableError> {
     let text = |name: &str, values: Vec<&str>| Column::new(name.into(), values);
     let all = |value: &'static str| vec![value; rows.len()];
@@ -79,17 +76,17 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedProblem<'a> {
     pub data_source: &'a str,
-    /// Goes into `extra_info.index`.
+    /// For `extra_info.index`.
     pub id: &'a str,
     pub prompt: &'a str,
-    /// Goes into `reward_model.ground_truth`.
+    /// For `reward_model.ground_truth`.
     pub ground_truth: &'a str,
     pub raw_problem: &'a str,
     pub tags: &'a [String],
 }
 
 impl<'a> NamedProblem<'a> {
-    /// A problem whose prompt was rendered as `prompt`.
+    /// `prompt` is the rendered prompt.
     pub fn new(problem: &'a Problem, prompt: &'a str, tags: &'a [String]) -> Self {
         Self {
             data_source: DATA_SOURCE,

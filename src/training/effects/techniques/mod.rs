@@ -1,5 +1,4 @@
-//! The effect of each technique in a rollout step, from the rollouts, the batch and the advantages,
-//! independent of the technique's switch.
+//! Effects of techniques in a rollout step, from rollouts, batch and advantages, not from switches.
 
 use crate::algorithm::methods::{ADVANTAGE_DISTANCE, Grpo};
 use crate::algorithm::step::rewarded;
@@ -7,11 +6,10 @@ use crate::algorithm::{Group, Punishment, Rewarded, Row, Rules, ScoredRollout, S
 use crate::experiment::Experiment;
 use crate::training::Metrics;
 
-/// An advantage has moved if it differs by more than the rounding of a group's mean.
+/// Larger than the rounding of a group's mean.
 const ROUNDING: f64 = 1e-9;
 
-/// `effect/technique_what` → value, for the techniques that act before the loss. The mean of
-/// nothing is left out.
+/// `effect/technique_what` → value, for techniques that act before the loss.
 pub fn metrics(step: &Selected, experiment: &Experiment) -> Metrics {
     let mut metrics = soft_punishment(step, experiment);
     metrics.extend(dynamic_sampling(step, experiment));
@@ -20,7 +18,7 @@ pub fn metrics(step: &Selected, experiment: &Experiment) -> Metrics {
     metrics
 }
 
-/// How far a method's advantages lie from GRPO's, as a mean over the responses.
+/// Mean distance of a method's advantages from GRPO's.
 fn method(step: &Selected, experiment: &Experiment) -> Option<(String, f64)> {
     let dapo = &experiment.dapo;
     dapo.method?;
@@ -33,8 +31,7 @@ fn method(step: &Selected, experiment: &Experiment) -> Option<(String, f64)> {
     Some((ADVANTAGE_DISTANCE.to_string(), mean))
 }
 
-/// Soft Overlong Punishment, Eq. 13: the punished responses of this step, and the trained
-/// advantages that differ from those of correctness alone.
+/// Eq. 13: punished responses, and trained advantages that differ from those of correctness alone.
 fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
     let generated: Vec<&ScoredRollout> =
         step.generated().iter().flat_map(|group| &group.rollouts).collect();
@@ -87,8 +84,7 @@ fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
     metrics
 }
 
-/// Dynamic Sampling, Eq. 11: generated groups that neither train nor wait, and how the batch was
-/// filled.
+/// Eq. 11: generated groups that neither train nor wait, and how the batch was filled.
 fn dynamic_sampling(step: &Selected, experiment: &Experiment) -> Metrics {
     let size = |group: &Group<ScoredRollout>| group.rollouts.len();
     let useful = |group: &Group<ScoredRollout>| experiment.dapo.rules().is_useful(group);
@@ -118,7 +114,7 @@ fn dynamic_sampling(step: &Selected, experiment: &Experiment) -> Metrics {
     metrics
 }
 
-/// Overlong Filtering: rollouts of the batch that are not in the loss, and truncated ones.
+/// Rollouts of the batch that are not in the loss, and truncated ones.
 fn overlong_filtering(step: &Selected) -> Metrics {
     let rollouts = step.trained().into_iter().flat_map(|group| &group.rollouts);
     let truncated = rollouts.filter(|rollout| rollout.rollout.truncated()).count() as f64;

@@ -1,4 +1,4 @@
-//! The rollout step in which a run ended early, executed again.
+//! Executes the rollout step in which a run ended early.
 
 use crate::base::files;
 use crate::policy::checkpoint;
@@ -9,7 +9,7 @@ use crate::verification::verify::ending::{CHECKPOINT, RECORD, ROLLOUTS};
 use crate::verification::verify::{Check, replay::Replayed};
 
 impl Replayed<'_> {
-    /// Executes the step after the last recorded one, which must end the run as the outcome says.
+    /// The step after the last recorded one must end the run as recorded.
     pub(super) fn ending(&self, trainer: &mut Trainer, check: &mut Check) {
         let Some(outcome) = &self.records.outcome else { return };
         let step = self.records.steps() + 1;
@@ -46,7 +46,7 @@ impl Replayed<'_> {
         }
     }
 
-    /// A run of an earlier build is called saturated where this one says stalled.
+    /// Earlier builds say saturated for stalled.
     fn without_gradient(&self, correct: usize) -> Ending {
         match self.records.outcome.as_ref().map(|outcome| outcome.ending) {
             Some(Ending::Saturated) => Ending::Saturated,
@@ -54,7 +54,7 @@ impl Replayed<'_> {
         }
     }
 
-    /// `diverged/` must hold what the step gives.
+    /// `diverged/` must have the step's results.
     fn divergence(&self, trainer: &Trainer, found: Divergence, check: &mut Check) {
         let mut differs = |name: &str| {
             self.differs(check, name.to_string(), "is not what the step gives here".to_string());

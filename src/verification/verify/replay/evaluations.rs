@@ -1,5 +1,4 @@
-//! Evaluations that a challenge picks: some of their problems are sampled again from the policy of
-//! their rollout step, and every response is compared.
+//! Samples some problems of challenged evaluations again and compares every response.
 
 use crate::algorithm::Problem;
 use crate::base::{rng::Id, visible};
@@ -19,7 +18,7 @@ use std::collections::BTreeSet;
 pub struct Picked {
     pub set: String,
     pub step: u64,
-    /// Those that are sampled again, in the order of the set.
+    /// In the order of the set.
     pub problems: Vec<Problem>,
 }
 
@@ -35,12 +34,11 @@ pub struct Executed {
     pub executed: Vec<String>,
     pub all_problems: u64,
     pub executed_problems: u64,
-    /// The probability of catching altered outcomes.
     pub detection: Vec<AlteredProblems>,
 }
 
-/// Picks as many evaluations as steps, and the requested number of problems of each. Where the native engine
-/// does not compute, all problems are picked: a response there has the run's bits only in the same batch.
+/// Picks as many evaluations as steps. Without the native engine it picks all problems, because the
+/// bits of a response depend on its batch.
 pub fn pick(records: &VerifiedRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
     let head = records.head();
     let mut chosen: Vec<usize> = (0..records.evaluations.len()).collect();
@@ -88,7 +86,6 @@ pub fn executed(records: &VerifiedRecords, done: Vec<Picked>) -> Executed {
 }
 
 impl Replayed<'_> {
-    /// Samples the problems again, and compares every response.
     pub(super) fn evaluation(&self, model: &Qwen2, picked: &Picked, check: &mut Check) {
         let name = picked.name();
         let protocol = Protocol::of(&self.inputs.experiment);

@@ -1,6 +1,5 @@
-//! Executes rollout steps and evaluations that a challenge picks, from the nearest earlier
-//! checkpoint. Every step on the way is compared with the ledger bit for bit, evaluations response
-//! by response. The step in which a run ended early is executed too.
+//! Executes challenged rollout steps and evaluations from the nearest earlier checkpoint. Every
+//! step on the way is compared with the ledger bit for bit. An early ending is executed too.
 
 mod ending;
 pub mod evaluations;
@@ -24,24 +23,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Challenge {
-    /// The reviewer's seed, which the sender did not know.
+    /// Unknown to the sender.
     Seed(u64),
-    /// The ledger's last head. Weaker: a forger can retry until it picks other steps.
+    /// The last head. Weaker: a forger can retry until it picks other steps.
     Ledger,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayRequest {
-    /// Rollout steps, and evaluations, to pick; at most as many as there are.
+    /// Steps, and evaluations, to pick.
     pub steps: u64,
-    /// Problems of each picked evaluation; at most as many as it has.
+    /// Number in each picked evaluation.
     pub problems: u64,
     pub challenge: Challenge,
 }
 
 impl ReplayRequest {
-    /// The challenge's draws for one purpose. A run's last head is part of them, so that nobody can
-    /// prepare the steps that a known seed picks of every run.
+    /// Includes the run's last head: a known seed picks other steps of every run.
     fn draws<'a>(&self, head: &'a str, purpose: &[Id<'a>]) -> Stream {
         let seed = match self.challenge {
             Challenge::Seed(seed) => seed,
@@ -55,32 +53,29 @@ impl ReplayRequest {
 pub struct Replay {
     pub steps: u64,
     pub challenge: String,
-    /// Ascending.
     pub picked: Vec<u64>,
     /// Executed and compared, ascending.
     pub covered: Vec<u64>,
     pub covered_share: f64,
-    /// The probability of catching altered steps.
     pub detection: Vec<Detection>,
     pub evaluations: Executed,
-    /// Whether the early ending was executed; `None` if the run did not end early.
+    /// Executed; `None` without an early ending.
     pub ending: Option<bool>,
 }
 
-/// The policy states to reach, and what to do in each.
+/// Policy states to reach.
 #[derive(Debug, Default)]
 struct ReplayWork {
-    /// Checkpoint to start from (0 is the base policy) → last step.
+    /// Checkpoint (0: base policy) → last step.
     segments: BTreeMap<u64, u64>,
     unreachable: Vec<String>,
-    /// By rollout step.
     evaluations: BTreeMap<u64, Vec<Picked>>,
-    /// Last recorded rollout step of a run that ended early.
+    /// The last recorded step before an early ending.
     ending: Option<u64>,
 }
 
 impl ReplayWork {
-    /// The least work that reaches every picked step, every evaluation and an early ending.
+    /// The least work.
     fn plan(
         picked: &[u64],
         evaluations: Vec<Picked>,
@@ -116,13 +111,13 @@ impl ReplayWork {
         work
     }
 
-    /// Plans to reach the policy after rollout step `state`; whether that is possible.
+    /// Returns false if rollout step `state` cannot be reached.
     fn reach(&mut self, state: u64, checkpoint: impl Fn(u64) -> Option<u64>) -> bool {
         if self.segments.iter().any(|(start, end)| (start..=end).contains(&&state)) {
             return true;
         }
         let start = checkpoint(state);
-        // A segment with this start ends earlier, or the state would be reached already.
+        // This segment ends earlier.
         start.is_some_and(|start| {
             self.segments.insert(start, state);
             true
@@ -183,7 +178,7 @@ pub fn replay(
     (check.compared(compared), replay)
 }
 
-/// Distinct steps, ascending: the first ones of a permutation drawn from the challenge.
+/// Ascending; the first ones of a permutation from the challenge.
 fn pick(records: &VerifiedRecords, request: &ReplayRequest) -> Vec<u64> {
     let mut steps: Vec<u64> = (1..=records.steps()).collect();
     request.draws(records.head(), &[]).shuffle(&mut steps);
@@ -192,8 +187,8 @@ fn pick(records: &VerifiedRecords, request: &ReplayRequest) -> Vec<u64> {
     steps
 }
 
-/// The trainer's inputs. Without the base policy a checkpoint supplies tokenizer and configuration,
-/// which are the same files; a KL penalty needs the base policy itself.
+/// Without the base policy a checkpoint has tokenizer and configuration; a KL penalty needs the
+/// base policy itself.
 fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, String> {
     let VerifySubject { folder, records, local, .. } = subject;
     let Some(source) = local.source.clone().filter(|_| local.data.is_some()) else {
@@ -209,8 +204,8 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
     inputs::prepare(experiment).map_err(|error| error.to_string())
 }
 
-/// Where the native engine does not compute, bits depend on machine and build. The differences from the run's machine
-/// that its records show; `None` if the bits must agree.
+/// Differences from the run's machine, on which bits depend outside the native engine; `None` if
+/// bits must agree.
 fn other_machine(folder: &RunFolder, records: &VerifiedRecords) -> Option<String> {
     if is_portable(&records.manifest.exactness) {
         return None;
@@ -242,14 +237,13 @@ struct Replayed<'a> {
     folder: &'a RunFolder,
     records: &'a VerifiedRecords,
     inputs: &'a Inputs,
-    /// Differences of this machine that may matter.
+    /// Differences that may matter.
     machine: Option<&'a str>,
     work: ReplayWork,
 }
 
 impl Replayed<'_> {
-    /// Executes a segment until its end or its first difference, after which the start would
-    /// differ.
+    /// Stops at the first difference, after which the start would differ.
     fn segment(
         &self,
         (start, end): (u64, u64),
@@ -277,7 +271,7 @@ impl Replayed<'_> {
                 }
             }
             for picked in self.work.evaluations.get(&state).into_iter().flatten() {
-                // The end of one segment may be the start of another.
+                // Segments may share a state.
                 if !done.evaluations.contains(picked) {
                     watch(&format!("executing {} again", picked.name()));
                     self.evaluation(trainer.policy().model(), picked, check);
@@ -332,7 +326,7 @@ impl Replayed<'_> {
         false
     }
 
-    /// A difference proves a forgery only where the same bits must come out.
+    /// A forgery only where the bits must agree.
     fn differs(&self, check: &mut Check, place: String, what: String) {
         let (verdict, what) = match self.machine {
             None => (VerifyVerdict::Mismatch, what),
