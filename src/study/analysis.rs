@@ -4,8 +4,8 @@ use crate::experiment::Grid;
 use crate::statistics::between;
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
-    ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, Judged,
-    Remark, arms, collection::Study, declaration, levels,
+    ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, Remark,
+    arms, collection::Study, declaration, levels,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
