@@ -62,6 +62,25 @@ fn a_stop_token_may_be_ordinary_and_a_text_may_be_unreadable() {
 }
 
 #[test]
+fn other_words_in_the_report_of_a_run_change_no_verdict_and_verify_says_that_it_reads_none() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    made(experiment(), &folder);
+    let mut report: Value = files::read_json(&folder.path("report.json")).unwrap();
+    report["headline"] = json!("in other words");
+    files::write_json(&folder.path("report.json"), &report).unwrap();
+    files::write_atomic(&folder.path("report.html"), b"in other words").unwrap();
+    let verification = verified(&folder);
+    assert_eq!(verification.verdict, VerifyVerdict::Verified, "{:#?}", verification.checks);
+    let says =
+        verification.not_checked.iter().any(|line| line.starts_with("the words and pictures"));
+    assert!(says, "{:?}", verification.not_checked);
+    report["counts"]["counters"]["updates"] = json!(99);
+    files::write_json(&folder.path("report.json"), &report).unwrap();
+    assert_eq!(verified(&folder).verdict, VerifyVerdict::Mismatch);
+}
+
+#[test]
 fn a_report_in_the_format_of_another_version_is_not_held_against_the_run() {
     let (_scratch, folder) = trained(experiment());
     let mut report: Value = files::read_json(&folder.path("report.json")).unwrap();

@@ -298,6 +298,9 @@ fn examine(
 
 fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> Vec<String> {
     let mut notes = vec![
+        "the words and pictures of the report, and report.html and report.md as a whole: dapo report RUN \
+         writes them again from the records"
+            .to_string(),
         "timings.jsonl, environment.json and sessions.jsonl, and the seconds, machine facts and \
          sessions that the report takes from them: only whoever ran it vouches for them"
             .to_string(),
