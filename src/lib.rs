@@ -1,7 +1,7 @@
 //! The reference harness for DAPO (arXiv 2503.14476): the full trainer under pinned seeds, every
 //! technique a switch, with records that a stranger can verify.
 //!
-//! The rooms are in three crates, so that a change compiles little: `core.rs` and `trainer.rs`, which
+//! The rooms are in three crates, so that a change compiles little: `core/` and `trainer/`, which
 //! compute and are optimised, and this one. In order: base, statistics, numerics, algorithm |
 //! experiment, records, task, policy, training | study, report, verification, engines, commands.
 //!

@@ -1,4 +1,4 @@
-"""Expected values of src/statistics: scipy, statsmodels and rliable on shared examples.
+"""Expected values of src/core/statistics: scipy, statsmodels and rliable on shared examples.
 
     python -m venv venv && venv/bin/pip install -r golden/stats/requirements.txt
     venv/bin/python golden/stats/generate.py

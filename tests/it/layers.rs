@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 /// The roots of the crates, from the lowest.
-const ROOTS: [&str; 3] = ["src/core.rs", "src/trainer.rs", "src/lib.rs"];
+const ROOTS: [&str; 3] = ["src/core/lib.rs", "src/trainer/lib.rs", "src/lib.rs"];
 
 /// What no line may have, the modules that may, and the complaint.
 const RULES: [(&str, &str, &str); 7] = [
@@ -64,8 +64,9 @@ impl House {
         assert!(rooms.len() > 2, "the roots declare {rooms:?}");
         let mut house = Self { rooms, entries: BTreeMap::new(), items: BTreeMap::new() };
         for room in &house.rooms {
-            let path = format!("src/{room}/mod.rs");
-            let Some(source) = sources.iter().find(|source| source.path == path) else { continue };
+            let Some(source) = sources.iter().find(|it| is_root_of(&it.path, room)) else {
+                continue;
+            };
             let code = code(&source.text);
             house.entries.insert(room.clone(), declared_modules(&code));
             for (_, path) in paths(&code) {
@@ -126,8 +127,8 @@ fn violations(sources: &[Source]) -> Vec<String> {
 
 fn is_stray_reexport(path: &str, statement: &str) -> bool {
     let top = module_of(path).split('/').next().unwrap_or_default();
-    let of_room = path == format!("src/{top}/mod.rs")
-        && statement.starts_with(&format!("pub use crate::{top}::"));
+    let of_room =
+        is_root_of(path, top) && statement.starts_with(&format!("pub use crate::{top}::"));
     let lower_crate = ROOTS.contains(&path) && statement.starts_with("pub use dapo_");
     statement.starts_with("pub use ") && !of_room && !lower_crate
 }
@@ -141,10 +142,14 @@ fn declared_modules(code: &str) -> Vec<String> {
     names.collect()
 }
 
-/// The module of a file, as a path without `mod`: `src/task/data/mod.rs` is `task/data`.
+/// The module of a file, as a path without its crate and `mod`: `src/trainer/task/data/mod.rs` is `task/data`.
 fn module_of(path: &str) -> &str {
-    let module = path.trim_start_matches("src/").trim_end_matches(".rs");
-    module.trim_end_matches("/mod")
+    let module = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    ["core/", "trainer/"].iter().find_map(|lower| module.strip_prefix(lower)).unwrap_or(module)
+}
+
+fn is_root_of(path: &str, room: &str) -> bool {
+    path.ends_with("/mod.rs") && module_of(path) == room
 }
 
 /// Is the module one of these, or in a folder of theirs?
@@ -307,15 +312,15 @@ fn tree_with(path: &str, text: &str) -> Vec<Source> {
         ),
         Source::planted("src/main.rs", "use dapo::commands;\nfn main() { println!(\"\"); }\n"),
         Source::planted(
-            "src/experiment/mod.rs",
+            "src/trainer/experiment/mod.rs",
             "pub mod dapo;\npub mod config;\npub use crate::experiment::config::{Experiment, Place};\n",
         ),
         Source::planted(
-            "src/experiment/config.rs",
+            "src/trainer/experiment/config.rs",
             "use crate::base::{self, files};\nuse crate::experiment::dapo::{Clip, Kl as Penalty, Std};\n",
         ),
         Source::planted(
-            "src/training/update.rs",
+            "src/trainer/training/update.rs",
             "use crate::experiment::{Experiment, dapo};\nuse tch::Tensor;\n",
         ),
         Source::planted(
@@ -331,42 +336,74 @@ fn tree_with(path: &str, text: &str) -> Vec<Source> {
 #[test]
 fn a_tree_that_keeps_the_rules_has_no_violation() {
     let text = "use crate::experiment::{Experiment, dapo::{Clip, Std}};\nuse tch::Tensor;\n";
-    assert_eq!(violations(&tree_with("src/algorithm/clip.rs", text)), Vec::<String>::new());
+    assert_eq!(violations(&tree_with("src/core/algorithm/clip.rs", text)), Vec::<String>::new());
 }
 
 #[test]
 fn planted_violations_are_caught() {
     let cases = [
-        ("src/base/files.rs", "use crate::training::run;", "base uses training, which is declared"),
-        ("src/algorithm/clip.rs", "fn f() -> crate::training::X {}", "algorithm uses training"),
         (
-            "src/base/files.rs",
+            "src/core/base/files.rs",
+            "use crate::training::run;",
+            "base uses training, which is declared",
+        ),
+        (
+            "src/core/algorithm/clip.rs",
+            "fn f() -> crate::training::X {}",
+            "algorithm uses training",
+        ),
+        (
+            "src/core/base/files.rs",
             "use crate::{base::visible, training};",
             "base uses training, which is declared below it",
         ),
         (
-            "src/base/files.rs",
+            "src/core/base/files.rs",
             "use crate::{\n    base::{visible as shown, rng::{Id, Stream}},\n    training,\n};",
             "base uses training, which is declared below it",
         ),
-        ("src/experiment/dapo.rs", "use crate::experiment::config::X;", "which stands below it"),
-        ("src/experiment/dapo.rs", "use crate::experiment::Place;", "which stands below it"),
-        ("src/experiment/dapo.rs", "type X = crate::experiment::Place;", "which stands below it"),
-        ("src/experiment/config.rs", "use crate::base::*;", "imports everything"),
-        ("src/experiment/config.rs", "pub use crate::experiment::dapo::Clip;", "re-exports"),
-        ("src/experiment/mod.rs", "pub use crate::base::files;", "re-exports"),
-        ("src/experiment/config.rs", "use super::training;", "names a parent by `super`"),
-        ("src/experiment/config.rs", "use crate::nowhere::X;", "`crate::nowhere` is not a room"),
+        (
+            "src/trainer/experiment/dapo.rs",
+            "use crate::experiment::config::X;",
+            "which stands below it",
+        ),
+        (
+            "src/trainer/experiment/dapo.rs",
+            "use crate::experiment::Place;",
+            "which stands below it",
+        ),
+        (
+            "src/trainer/experiment/dapo.rs",
+            "type X = crate::experiment::Place;",
+            "which stands below it",
+        ),
+        ("src/trainer/experiment/config.rs", "use crate::base::*;", "imports everything"),
+        (
+            "src/trainer/experiment/config.rs",
+            "pub use crate::experiment::dapo::Clip;",
+            "re-exports",
+        ),
+        ("src/trainer/experiment/mod.rs", "pub use crate::base::files;", "re-exports"),
+        ("src/trainer/experiment/config.rs", "use super::training;", "names a parent by `super`"),
+        (
+            "src/trainer/experiment/config.rs",
+            "use crate::nowhere::X;",
+            "`crate::nowhere` is not a room",
+        ),
         ("src/report/mod.rs", "use crate::training::Run;", "may not use training"),
         ("src/report/mod.rs", "let x = tch::Kind::Float;", "uses tch"),
-        ("src/algorithm/advantage.rs", "use tch::Tensor;", "uses tch"),
-        ("src/algorithm/clipping.rs", "use tch::Tensor;", "uses tch"),
-        ("src/training/update.rs", "fn f() { println!(\"{x}\"); }", "prints to stdout"),
-        ("src/training/update.rs", "use anyhow::Result;", "uses anyhow"),
-        ("src/training/update.rs", "use polars::prelude::DataFrame;", "uses polars or parquet"),
-        ("src/training/update.rs", "#[allow(dead_code)]", "allows a lint"),
-        ("src/training.rs", "", "has a folder too"),
-        ("src/algorithm/utils.rs", "", "`utils` says nothing"),
+        ("src/core/algorithm/advantage.rs", "use tch::Tensor;", "uses tch"),
+        ("src/core/algorithm/clipping.rs", "use tch::Tensor;", "uses tch"),
+        ("src/trainer/training/update.rs", "fn f() { println!(\"{x}\"); }", "prints to stdout"),
+        ("src/trainer/training/update.rs", "use anyhow::Result;", "uses anyhow"),
+        (
+            "src/trainer/training/update.rs",
+            "use polars::prelude::DataFrame;",
+            "uses polars or parquet",
+        ),
+        ("src/trainer/training/update.rs", "#[allow(dead_code)]", "allows a lint"),
+        ("src/trainer/training.rs", "", "has a folder too"),
+        ("src/core/algorithm/utils.rs", "", "`utils` says nothing"),
         ("src/common/mod.rs", "", "`common` says nothing"),
         ("src/stray.rs", "fn f() {}", "no crate declares stray"),
     ];
@@ -388,7 +425,7 @@ fn comments_and_strings_are_not_code() {
 //! println!
 fn f<'a>(x: &'a str) { eprintln!("crate::training {}", '"'); let y = r#"tch::"x""#; }
 "##;
-    assert_eq!(violations(&tree_with("src/base/files.rs", text)), Vec::<String>::new());
+    assert_eq!(violations(&tree_with("src/core/base/files.rs", text)), Vec::<String>::new());
     let text = "fn f<'a>(x: &'a str, y: char) { y == '\\''; crate::training::run() }";
-    assert_eq!(violations(&tree_with("src/base/files.rs", text)).len(), 1);
+    assert_eq!(violations(&tree_with("src/core/base/files.rs", text)).len(), 1);
 }

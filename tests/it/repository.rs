@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A file with its path relative to the repository's root, with `/` between its parts.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Such as `src/experiment/mod.rs`.
+    /// Such as `src/trainer/experiment/mod.rs`.
     pub path: String,
     /// The whole text.
     pub text: String,
@@ -70,11 +70,14 @@ fn read(path: &str) -> Option<Source> {
     Some(Source { path: path.to_string(), text })
 }
 
-/// Files below a folder, relative to it, sorted.
+/// Files below a folder, relative to it, sorted; links are left out.
 fn paths(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for name in files::list(folder).expect("a folder of the repository can be listed") {
         let path = folder.join(&name);
+        if path.is_symlink() {
+            continue;
+        }
         if path.is_dir() {
             found.extend(paths(&path).into_iter().map(|inner| format!("{name}/{inner}")));
         } else {

@@ -25,7 +25,8 @@ fn the_objective_asks_its_tensors_for_elementwise_operations_only() {
     let sources = repository::sources();
     let uses_tensors = |source: &&Source| {
         let (code, path) = (layers::code(&source.text), &source.path);
-        let own = path.starts_with("src/algorithm/") || path == "src/numerics/operations.rs";
+        let own =
+            path.starts_with("src/core/algorithm/") || path == "src/core/numerics/operations.rs";
         own && !path.ends_with("tests.rs") && code.contains("use tch::")
     };
     let checked: Vec<&Source> = sources.iter().filter(uses_tensors).collect();

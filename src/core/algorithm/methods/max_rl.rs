@@ -1,0 +1,47 @@
+//! MaxRL, maximum likelihood reinforcement learning (Tajwar et al. 2026, arXiv 2602.02710): the centred
+//! reward is divided by the group's mean, which weighs hard problems by 1 / their success rate.
+//!
+//! ```text
+//! Â_i = (r_i − μ) / μ,   0 where μ ≤ 0      r = (R + 1) / 2
+//! ```
+//!
+//! The paper's r is 1 for a correct response and 0 otherwise; R is +1 or −1 plus a length penalty, so
+//! that r is the paper's without one. Source: the paper; no released framework that we ran has it.
+
+use crate::algorithm::methods::{About, moved_advantages};
+use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};
+use serde::{Deserialize, Serialize};
+
+pub const KEYS: &str = "";
+pub const MEASURES: &[&str] = &[];
+pub const ARM: &str = include_str!("../../experiments/methods/max-rl.toml");
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaxRl {}
+
+impl Rules for MaxRl {
+    fn about(&self) -> About {
+        About {
+            name: "MaxRL",
+            source: "arXiv 2602.02710",
+            differs: "Â = (r − μ) / μ with r = (R + 1) / 2 and μ its group's mean; 0 where μ ≤ 0",
+            does_itself: &[],
+        }
+    }
+
+    fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
+        let of_group = |group: &Vec<Rewarded>| {
+            let shares: Vec<f64> =
+                group.iter().map(|response| (response.reward + 1.0) / 2.0).collect();
+            let mean = advantage::mean(&shares);
+            let centred = advantage::centred(&shares).into_iter();
+            centred.map(|c| if mean <= 0.0 { 0.0 } else { c / mean }).collect()
+        };
+        groups.iter().map(of_group).collect()
+    }
+
+    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
+        moved_advantages(recorded)
+    }
+}

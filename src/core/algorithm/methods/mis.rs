@@ -1,0 +1,92 @@
+//! MIS, masked importance sampling (IcePop, Ling Team 2025, arXiv 2510.18855; "When Speed Kills
+//! Stability", richardli.xyz/rl-collapse): as TIS, but a weight outside its bounds takes the token, or
+//! the response, out of the loss.
+//!
+//! ```text
+//! w = π_old / π_sampler      ℓ = w · GRPO's loss where at_least ≤ w ≤ at_most, else 0
+//! ```
+//!
+//! of each token, with the product of a response's tokens, or with their geometric mean. The
+//! denominators of the loss count what was taken out. Source: `compute_rollout_correction_weights` with
+//! two bounds and `compute_rollout_rejection_mask` with `seq_mean_k1` of verl 0.9.1
+//! (verl/trainer/ppo/rollout_corr_helper.py), `"token_mask"` and `"sequence_mask"` of TRL 1.16.0.
+
+use crate::algorithm::methods::About;
+use crate::algorithm::methods::tis::{WeightLevel, quotient, weighted};
+use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens};
+use serde::{Deserialize, Serialize};
+use tch::Tensor;
+
+pub const KEYS: &str = r#"
+[[key]]
+path = "dapo.method.at_least"
+meaning = "MIS: the smallest weight π_old / π_sampler that stays in the loss"
+range = { above = 0 }
+released_code = { remark = "0.5", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop" }
+
+[[key]]
+path = "dapo.method.at_most"
+meaning = "MIS: the largest weight π_old / π_sampler that stays in the loss"
+range = { above = 0 }
+released_code = { remark = "5.0", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop" }
+"#;
+pub const MEASURES: &[&str] = &["mis_weight_distance", "mis_left_share"];
+pub const ARM: &str = include_str!("../../experiments/methods/mis.toml");
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mis {
+    pub level: WeightLevel,
+    pub at_least: f64,
+    pub at_most: f64,
+}
+
+impl Mis {
+    /// The weight of each token, and where it stays in the loss.
+    fn weights(&self, tokens: &Tokens, clamp: &LogRatioClamp) -> (Tensor, Tensor) {
+        let weights = quotient(tokens, self.level, clamp);
+        let stays = weights.ge(self.at_least).logical_and(&weights.le(self.at_most));
+        (weights, stays)
+    }
+}
+
+impl Rules for Mis {
+    fn about(&self) -> About {
+        About {
+            name: "MIS",
+            source: "arXiv 2510.18855; verl 0.9.1, rollout_corr_helper.py; TRL 1.16.0, token_mask",
+            differs: "GRPO's loss times π_old / π_sampler where that is inside its bounds, else 0",
+            does_itself: &[],
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let Self { at_least, at_most, .. } = self;
+        let is_empty = at_least > at_most;
+        is_empty.then(|| {
+            format!("dapo.method.at_least must be at most dapo.method.at_most ({at_most}), got {at_least}")
+        })
+    }
+
+    fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
+        let (weights, stays) = self.weights(tokens, &dapo.log_ratio_clamp);
+        weighted(tokens, dapo, &weights.where_self(&stays, &weights.zeros_like()))
+    }
+
+    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+        let (weights, stays) = self.weights(tokens, &LogRatioClamp::None {});
+        let distance = (&weights - 1.0).abs().where_self(&stays, &weights.zeros_like());
+        vec![(MEASURES[0], distance), (MEASURES[1], stays.logical_not().to_kind(weights.kind()))]
+    }
+
+    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
+        let distance = recorded(Over::Mean, "effect/mis_weight_distance")?;
+        let left = recorded(Over::Mean, "effect/mis_left_share")?;
+        let evidence = format!(
+            "the weight π_old / π_sampler of a token that stayed lay {distance:.2e} from 1 (mean over \
+             loss tokens and steps); {:.3} % of them left the loss",
+            100.0 * left
+        );
+        Some((distance > 0.0 || left > 0.0, evidence))
+    }
+}

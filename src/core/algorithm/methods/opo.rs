@@ -1,0 +1,55 @@
+//! OPO, on-policy RL with optimal reward baseline (Hao et al. 2025, arXiv 2505.23585): the
+//! baseline is the mean of the group's rewards weighted by length, which makes the gradient's variance
+//! least when the gradient's norm grows with the length.
+//!
+//! ```text
+//! Â_i = R_i − Σ_j |o_j| R_j / Σ_j |o_j|
+//! ```
+//!
+//! Source: `compute_opo_outcome_advantage` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). The paper
+//! trains on-policy without a clip; here `dapo.clip` and the mini-batches say so.
+//!
+//! Deviation: a group of one response, or without tokens in the loss, has advantage 0; verl gives the
+//! one its own reward and divides by 0 in the other.
+
+use crate::algorithm::methods::{About, moved_advantages};
+use crate::algorithm::{Dapo, Over, Rewarded, Rules};
+use serde::{Deserialize, Serialize};
+
+pub const KEYS: &str = "";
+pub const MEASURES: &[&str] = &[];
+pub const ARM: &str = include_str!("../../experiments/methods/opo.toml");
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Opo {}
+
+impl Rules for Opo {
+    fn about(&self) -> About {
+        About {
+            name: "OPO",
+            source: "arXiv 2505.23585; verl 0.9.1, compute_opo_outcome_advantage",
+            differs: "Â_i = R_i − Σ |o_j| R_j / Σ |o_j| over the group, not divided by a standard \
+                      deviation",
+            does_itself: &[],
+        }
+    }
+
+    fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
+        let of_group = |group: &Vec<Rewarded>| {
+            let tokens: f64 = group.iter().map(|response| response.tokens as f64).sum();
+            let equal = group.iter().all(|response| response.reward == group[0].reward);
+            if tokens == 0.0 || equal {
+                return vec![0.0; group.len()];
+            }
+            let weighted = group.iter().map(|response| response.tokens as f64 * response.reward);
+            let baseline = weighted.sum::<f64>() / tokens;
+            group.iter().map(|response| response.reward - baseline).collect()
+        };
+        groups.iter().map(of_group).collect()
+    }
+
+    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
+        moved_advantages(recorded)
+    }
+}

@@ -1,0 +1,63 @@
+//! Base policies that are in no repository: `experiments/bases.toml` has the recipe of each.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const TABLE: &str = include_str!("../experiments/bases.toml");
+
+/// How the base policies of one name are made: each from a seed of its own, or one for all seeds.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BaseRecipe {
+    /// From the root of the repository.
+    pub recipe: String,
+    /// What one thread took.
+    pub minutes: u64,
+    /// The recipe of the justfile that fetches a model and tunes it, for all seeds the same.
+    #[serde(default)]
+    pub just: Option<String>,
+}
+
+impl BaseRecipe {
+    /// The command that makes the base policy `model` of a seed; `up` leads to the root of the repository.
+    pub fn command(&self, up: &str, model: &Path, seed: u64) -> String {
+        match &self.just {
+            Some(name) => format!("{}justw {name}", if up.is_empty() { "./" } else { up }),
+            None => {
+                let (recipe, out) = (&self.recipe, model.display());
+                format!("dapo model pretrain {up}{recipe} --seed {seed} --out {out}")
+            }
+        }
+    }
+}
+
+/// By the folder's name, without its seed where each has its own.
+pub fn all() -> BTreeMap<String, BaseRecipe> {
+    toml::from_str(TABLE).expect("a test reads experiments/bases.toml")
+}
+
+/// Of a folder whose name ends with the seed, as `runs/bases/signed-sums-101`, or that is for all seeds.
+pub fn of_seed(model: &Path, seed: u64) -> Option<BaseRecipe> {
+    let name = model.file_name()?.to_str()?;
+    let of_all_seeds = all().remove(name).filter(|base| base.just.is_some());
+    of_all_seeds.or_else(|| all().remove(name.strip_suffix(&format!("-{seed}"))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_policy_is_known_by_its_name_and_seed() {
+        let of = |path: &str, seed| of_seed(Path::new(path), seed).map(|base| base.recipe);
+        let sums = Some("experiments/sums/recipe.toml".to_string());
+        assert_eq!(of("runs/bases/signed-sums-106", 106), sums);
+        assert_eq!(of("runs/bases/signed-sums-106", 6), None);
+        assert_eq!(of("golden/mini-aime/base", 1), None);
+        let tuned = Path::new("models/SmolLM2-135M-word-problems");
+        let command = |up| of_seed(tuned, 3).map(|base| base.command(up, tuned, 3));
+        assert_eq!(command(""), Some("./justw smollm2".to_string()));
+        assert_eq!(command("../"), Some("../justw smollm2".to_string()));
+    }
+}

@@ -1,0 +1,330 @@
+//! A study to begin with: the texts of a base experiment, a grid and a README, made from the
+//! experiments of this repository, which are part of the program.
+
+use crate::algorithm::methods;
+use crate::base::visible;
+use crate::experiment::{Experiment, ExperimentError, extends};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// Naive GRPO on the embedded benchmark, with every key.
+const BASE: &str = include_str!("../experiments/base.toml");
+
+const GRPO: &str = "grpo";
+
+/// Arms by name, each as the file that says what differs from [`BASE`]. Those of methods with a file
+/// of their own stand there.
+const ARMS: [(&str, &str); 8] = [
+    ("dapo", include_str!("../experiments/dapo.toml")),
+    ("clip-higher", include_str!("../experiments/arms/clip-higher.toml")),
+    ("dynamic-sampling", include_str!("../experiments/arms/dynamic-sampling.toml")),
+    ("token-level-loss", include_str!("../experiments/arms/token-level-loss.toml")),
+    ("overlong-filtering", include_str!("../experiments/arms/overlong-filtering.toml")),
+    ("soft-overlong-punishment", include_str!("../experiments/arms/soft-overlong-punishment.toml")),
+    ("2-grpo", include_str!("../experiments/methods/2-grpo.toml")),
+    ("luspo", include_str!("../experiments/methods/luspo.toml")),
+];
+
+/// Each arm beside GRPO and its text: the techniques, then the methods.
+fn arms() -> impl Iterator<Item = (String, &'static str)> {
+    let methods = methods::FILES.iter().map(|file| file.replace('_', "-"));
+    let techniques = ARMS.iter().map(|(name, text)| (name.to_string(), *text));
+    techniques.chain(methods.zip(methods::ARMS.iter().copied()))
+}
+
+/// The paper's DAPO on Qwen2.5-32B, as `experiments/qwen2.5/paper-32b.toml` states it.
+pub fn paper() -> Result<Experiment, ExperimentError> {
+    let name = "experiments/qwen2.5/paper-32b.toml";
+    let texts = [
+        (name, include_str!("../experiments/qwen2.5/paper-32b.toml")),
+        ("experiments/base.toml", BASE),
+    ];
+    let table = |(path, text): (&str, &str)| {
+        let mut table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        table.remove("extends");
+        Ok((PathBuf::from(path), table))
+    };
+    extends::resolve(texts.into_iter().map(table).collect::<Result<_, String>>()?)
+}
+
+/// The embedded benchmark's base policy: file name → content.
+pub const MODEL: [(&str, &[u8]); 5] = [
+    ("config.json", include_bytes!("../golden/mini-aime/base/config.json")),
+    ("generation_config.json", include_bytes!("../golden/mini-aime/base/generation_config.json")),
+    ("model.safetensors", include_bytes!("../golden/mini-aime/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../golden/mini-aime/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../golden/mini-aime/base/tokenizer_config.json")),
+];
+
+#[derive(Debug, Clone)]
+pub struct Starter {
+    pub name: String,
+    pub question: String,
+    /// In order; the first one is what the others are compared with.
+    pub arms: Vec<String>,
+    pub seeds: Vec<u64>,
+    /// Folder of the policy, as the base experiment names it.
+    pub model: PathBuf,
+    /// `None`: the embedded benchmark.
+    pub files: Option<StarterFiles>,
+}
+
+/// Problems from files, and what was found out about them.
+#[derive(Debug, Clone)]
+pub struct StarterFiles {
+    pub train: PathBuf,
+    pub dev: PathBuf,
+    pub test: Vec<PathBuf>,
+    /// Values that take the place of the embedded benchmark's: section, key, value.
+    pub settings: Vec<(&'static str, &'static str, Value)>,
+    /// What a reader of the study should know of the choices, one sentence each.
+    pub notes: Vec<String>,
+}
+
+pub fn arm_names() -> Vec<String> {
+    std::iter::once(GRPO.to_string()).chain(arms().map(|(name, _)| name)).collect()
+}
+
+/// Each arm's experiment on the embedded benchmark, GRPO first.
+pub fn experiments() -> Vec<(String, Table)> {
+    let base: Table = BASE.parse().expect("an experiment of the repository is TOML");
+    let mut all = vec![(GRPO.to_string(), base.clone())];
+    all.extend(arms().map(|(name, text)| {
+        let mut patch: Table = text.parse().expect("an experiment of the repository is TOML");
+        patch.remove("extends");
+        let mut merged = base.clone();
+        extends::merge(&mut merged, &patch);
+        (name, merged)
+    }));
+    all
+}
+
+impl Starter {
+    pub fn texts(&self) -> Result<BTreeMap<&'static str, String>, ExperimentError> {
+        let base = self.base();
+        Ok([("grid.toml", self.grid(&base)?), ("README.md", self.readme()), ("base.toml", base)]
+            .into())
+    }
+
+    fn base(&self) -> String {
+        let mut text = BASE.split_once("name = ").map_or(BASE, |(_, rest)| rest).to_string();
+        let notes = self.notes().map(|note| format!("# {}\n", visible::visible(note)));
+        let notes: String = notes.collect();
+        text = format!(
+            "# GRPO: every key with its unit and source. An arm of grid.toml says what differs.\n\
+             # Paths are relative to this file.\n{notes}name = {text}"
+        );
+        let mut put = |section: &str, key: &str, value: &Value| {
+            text = with_value(&text, section, key, value);
+        };
+        put("", "name", &Value::from(self.name.as_str()));
+        put("inputs", "model", &path_value(&self.model));
+        if let Some(files) = &self.files {
+            for (section, key, value) in &files.settings {
+                put(section, key, value);
+            }
+            put("inputs.data", "kind", &Value::from("files"));
+            text = text.replace(
+                "# or \"files\" with train, dev, test",
+                "# \"mini-aime\": the embedded benchmark",
+            );
+            let tests: Vec<Value> = files.test.iter().map(|path| path_value(path)).collect();
+            let (train, dev) = (path_value(&files.train), path_value(&files.dev));
+            let lines = format!("train = {train}\ndev = {dev}\ntest = {}\n", Value::Array(tests));
+            text = text.replace(
+                "variant = \"standard\"                     # \"more-products\": six operations of ten multiply\n",
+                &lines,
+            );
+        }
+        text
+    }
+
+    /// The arms as patches on the base, without what the base says already.
+    fn grid(&self, base: &str) -> Result<String, ExperimentError> {
+        let base: Table = base.parse().map_err(|error| format!("base.toml: {error}"))?;
+        let mut text = format!(
+            "# Arms are patches on base.toml. `dapo ablate FOLDER --dry-run` prints what each changes.\n\
+             name = {}\nquestion = {}\nbase = \"base.toml\"\nseeds = {:?}\n",
+            Value::from(self.name.as_str()),
+            Value::from(self.question.as_str()),
+            self.seeds
+        );
+        for (index, name) in self.arms.iter().enumerate() {
+            let _ = write!(text, "\n[[arms]]\nname = {}\n", Value::from(name.as_str()));
+            if index > 0 {
+                let _ = writeln!(text, "compared_with = {}", Value::from(self.arms[0].as_str()));
+            }
+            let patch = self.patch(name, &base)?;
+            if !patch.is_empty() {
+                let set = Table::from_iter([("set".to_string(), Value::Table(patch))]);
+                let set = Table::from_iter([("arms".to_string(), Value::Table(set))]);
+                text += &toml::to_string(&set).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(text)
+    }
+
+    fn patch(&self, name: &str, base: &Table) -> Result<Table, ExperimentError> {
+        if name == GRPO {
+            return Ok(Table::new());
+        }
+        let Some((_, text)) = arms().find(|(arm, _)| arm == name) else {
+            let known = arm_names().join(", ");
+            return Err(format!("there is no arm {name:?}; there are {known}").into());
+        };
+        let mut patch: Table = text.parse().expect("an experiment of the repository is TOML");
+        for key in ["name", "extends"] {
+            patch.remove(key);
+        }
+        let limit = ["rollout", "max_response_tokens"]
+            .iter()
+            .try_fold(&Value::Table(base.clone()), |value, key| value.get(*key))
+            .and_then(Value::as_integer);
+        let soft = patch.get_mut("dapo").and_then(|dapo| dapo.get_mut("overlong"));
+        if let (Some(punishment), Some(limit)) = (
+            soft.and_then(|overlong| overlong.get_mut("punishment")).and_then(Value::as_table_mut),
+            limit,
+        ) {
+            // The paper's fifth of L_max.
+            punishment.insert("cache_tokens".to_string(), Value::from(limit / 5));
+        }
+        Ok(pruned(patch, base))
+    }
+
+    fn notes(&self) -> impl Iterator<Item = &String> {
+        self.files.iter().flat_map(|files| &files.notes)
+    }
+
+    fn readme(&self) -> String {
+        let files = match &self.files {
+            None => "the embedded benchmark",
+            Some(_) => "your problems",
+        };
+        let notes: String = self.notes().map(|note| format!("{note}.\n\n")).collect();
+        format!(
+            "# {}\n\n{}\n\n`base.toml` is GRPO on {files}: edit it first (model, lengths, batch sizes, rollout \
+             steps). `grid.toml` has the arms and the seeds.\n\n{notes}\
+             ```sh\ndapo ablate . --dry-run     # cells, what they cost, what each arm changes\n\
+             dapo ablate .               # runs, resumes after a stop, ends with the report\n\
+             dapo report .\n```\n",
+            self.name, self.question
+        )
+    }
+}
+
+fn path_value(path: &Path) -> Value {
+    Value::from(path.display().to_string())
+}
+
+/// `text` with another value of a key that stands on one line of a section; its comment stays.
+fn with_value(text: &str, section: &str, key: &str, value: &Value) -> String {
+    let mut inside = String::new();
+    let mut lines = String::with_capacity(text.len());
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            inside = name.to_string();
+        }
+        let is_key =
+            inside == section && line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" ="));
+        match line.split_once(" #").filter(|_| is_key) {
+            Some((_, comment)) => {
+                let _ = writeln!(lines, "{:<40} #{comment}", format!("{key} = {value}"));
+            }
+            None if is_key => {
+                let _ = writeln!(lines, "{key} = {value}");
+            }
+            None => {
+                lines += line;
+                lines.push('\n');
+            }
+        }
+    }
+    lines
+}
+
+/// Without what the base states with the same value. A table with a `kind` is replaced whole.
+fn pruned(patch: Table, base: &Table) -> Table {
+    let left = patch.into_iter().filter_map(|(key, value)| match (value, base.get(&key)) {
+        (Value::Table(inner), Some(Value::Table(below))) if !inner.contains_key("kind") => {
+            let inner = pruned(inner, below);
+            (!inner.is_empty()).then_some((key, Value::Table(inner)))
+        }
+        (value, below) => (below != Some(&value)).then_some((key, value)),
+    });
+    left.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files;
+    use crate::experiment::grid::file;
+
+    fn starter(arms: &[&str]) -> Starter {
+        Starter {
+            name: "mine".to_string(),
+            question: "Does it \"help\"?".to_string(),
+            arms: arms.iter().map(ToString::to_string).collect(),
+            seeds: vec![1, 2],
+            model: PathBuf::from("model"),
+            files: None,
+        }
+    }
+
+    #[test]
+    fn every_arm_is_a_grid_that_loads_and_differs_from_grpo_as_its_file_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = arm_names();
+        let starter = starter(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        for (name, text) in starter.texts().unwrap() {
+            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        }
+        let source = file::load(&folder.path().join("grid.toml")).unwrap();
+        assert_eq!(source.grid.arms.len(), arm_names().len());
+        assert_eq!(source.base.inputs.model, folder.path().join("model"));
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let shipped =
+            crate::experiment::extends::load(&root.join("experiments/dapo.toml")).unwrap();
+        let dapo = source.grid.arm("dapo").unwrap();
+        assert_eq!(dapo.experiment.arm_sha256(), shipped.arm_sha256());
+        assert_eq!(dapo.compared_with.as_deref(), Some("grpo"));
+    }
+
+    #[test]
+    fn problems_from_files_have_their_sets_and_their_limits() {
+        let folder = tempfile::tempdir().unwrap();
+        let sets = toml::from_str::<Table>("dev = 4\nhard = 8\n").unwrap();
+        let settings = vec![
+            ("rollout", "max_response_tokens", Value::from(500)),
+            ("evaluation", "samples", Value::Table(sets)),
+            ("evaluation", "during_training", Value::from(vec!["dev"])),
+        ];
+        let files = StarterFiles {
+            train: "train.jsonl".into(),
+            dev: "dev.jsonl".into(),
+            test: vec!["hard.jsonl".into()],
+            settings,
+            notes: Vec::new(),
+        };
+        let starter = Starter { files: Some(files), ..starter(&["grpo", "dapo"]) };
+        for (name, text) in starter.texts().unwrap() {
+            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        }
+        let source = file::load(&folder.path().join("grid.toml")).unwrap();
+        assert_eq!(source.grid.primary_set.as_deref(), Some("hard"));
+        let crate::algorithm::Punishment::Soft { cache_tokens, .. } =
+            source.grid.arms[1].experiment.dapo.overlong.punishment
+        else {
+            panic!("DAPO has no soft punishment");
+        };
+        assert_eq!(cache_tokens, 100);
+    }
+
+    #[test]
+    fn an_unknown_arm_is_refused_with_the_names_of_all() {
+        let refused = starter(&["grpo", "dpo"]).texts().unwrap_err().to_string();
+        assert!(refused.contains("no arm \"dpo\"") && refused.contains("dr-grpo"), "{refused}");
+    }
+}
