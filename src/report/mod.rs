@@ -14,7 +14,6 @@ pub mod terminal;
 pub mod claims;
 pub mod compared;
 mod published;
-mod quantities;
 pub mod export;
 pub mod run;
 pub mod study;

@@ -1,7 +1,6 @@
 //! Facts of a study as sentences. Nothing else makes them, and nothing reads them.
 
 use crate::statistics::Interval;
-use crate::study::claims::published::number as measure;
 use crate::study::{
     Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, LevelResult, Needed, NoValue, PartResult,
     PartWhy, Remark, Why, WithoutValue, cell, comparisons::Comparison,
@@ -292,4 +291,15 @@ pub fn across_runs(result: &AcrossRunsResult) -> String {
         format!(" ({:.1} % {:.2} to {:.2})", 100.0 * it.level, it.low, it.high)
     });
     format!("r = {r:.2}{interval}; {} runs of {arms} arms, within arms", result.runs.len())
+}
+
+/// Three significant digits, for a quantity of any unit.
+fn measure(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
 }

@@ -86,32 +86,12 @@ pub fn authors_reruns() -> &'static PublishedTable {
 }
 
 fn table(id: &str) -> &'static PublishedTable {
-    find_table(id).unwrap_or_else(|| panic!("golden/paper/tables.json has no table `{id}`"))
+    let table = tables().iter().find(|table| table.id == id);
+    table.unwrap_or_else(|| panic!("golden/paper/tables.json has no table `{id}`"))
 }
 
 pub fn tables() -> &'static [PublishedTable] {
     &TABLES.tables
-}
-
-pub fn find_table(id: &str) -> Option<&'static PublishedTable> {
-    TABLES.tables.iter().find(|table| table.id == id)
-}
-
-impl PublishedTable {
-    pub fn row(&self, label: &str) -> Option<&PublishedRow> {
-        self.rows.iter().find(|row| row.label == label)
-    }
-}
-
-impl PublishedRow {
-    /// As a share, for a table in percent.
-    pub fn share(&self) -> f64 {
-        self.value / 100.0
-    }
-}
-
-pub fn curve(figure: &str, label: &str) -> Option<&'static PublishedCurve> {
-    CURVES.curves.iter().find(|curve| curve.figure == figure && curve.label == label)
 }
 
 pub fn figure(name: &str) -> Vec<&'static PublishedCurve> {
@@ -155,7 +135,7 @@ mod tests {
     #[test]
     fn every_published_number_has_its_source_unit_and_uncertainty() {
         let value = |id: &str, label: &str| {
-            let row = find_table(id).unwrap().row(label).unwrap();
+            let row = table(id).rows.iter().find(|row| row.label == label).unwrap();
             (row.value, row.uncertainty)
         };
         assert_eq!(value("readme", "DAPO"), (50.0, None));
@@ -163,9 +143,9 @@ mod tests {
         assert_eq!(value("readme", early), (44.0, None));
         assert_eq!(value("table-1", "DeepSeek-R1-Zero-Qwen-32B"), (47.0, None));
         assert_eq!(value("independent-evaluation", "AIME 2024"), (43.0, Some(4.0)));
-        let marker = &find_table("figure-1-marker").unwrap().rows[0];
+        let marker = &table("figure-1-marker").rows[0];
         assert_eq!((marker.value, marker.x), (47.0, Some(10_000.0)));
-        assert!((table("figure-6-line").rows[0].share() - 0.429).abs() < 1e-12);
+        assert!((table("figure-6-line").rows[0].value - 42.9).abs() < 1e-12);
         for table in tables() {
             for text in [&table.source, &table.unit, &table.uncertainty, &table.remark] {
                 assert!(!text.is_empty(), "{}", table.id);

@@ -389,7 +389,7 @@ fn dynamics(report: &Report) -> Section {
         row
     };
     let (main, other): (Vec<&ShownMetric>, Vec<&ShownMetric>) =
-        report.metrics.iter().partition(|metric| metric.meaning.is_some());
+        report.metrics.iter().partition(|metric| metric.is_main);
     let mut blocks = Vec::new();
     if report.metrics.is_empty() {
         blocks.push(Block::text("No rollout step is recorded yet."));

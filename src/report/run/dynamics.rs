@@ -1,6 +1,6 @@
 //! The run over time: metrics, counters, and wall-clock time by phase.
 
-use crate::records::{Counters, StepMetrics};
+use crate::records::{Counters, StepMetrics, metrics as registry};
 use crate::report::{RunReportLoaded, text};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownMetric {
     pub name: String,
+    pub is_main: bool,
+    /// `None` of a metric that is not in the registry, such as another trainer's own.
     pub meaning: Option<&'static str>,
     /// (rollout step, value)
     pub first: (u64, f64),
@@ -33,56 +35,21 @@ pub struct RunCounts {
     pub seconds: Option<f64>,
 }
 
-const MEANINGS: [(&str, &str); 34] = [
-    ("rollout/reward_mean", "shaped reward, all generated rollouts"),
-    ("train/reward_mean", "shaped reward, the batch after filtering"),
-    ("rollout/accuracy", "share correct, all generated rollouts"),
-    ("train/accuracy", "share correct, the batch after filtering"),
-    ("rollout/response_tokens_mean", "mean response length, all generated"),
-    ("train/response_tokens_mean", "mean response length after filtering"),
-    ("rollout/truncated_share", "responses cut at L_max"),
-    ("rollout/groups_useful_share", "groups neither all correct nor all wrong"),
-    ("rollout/groups_all_correct_share", "groups with accuracy 1"),
-    ("rollout/groups_all_wrong_share", "groups with accuracy 0"),
-    ("rollout/rounds", "generation rounds of one step"),
-    ("rollout/overlong_penalty_mean", "mean penalty of Eq. 13"),
-    ("effect/soft_punishment_punished_rollouts", "responses with a length penalty"),
-    ("effect/soft_punishment_moved_advantages", "trained advantages that the penalty moved"),
-    ("effect/overlong_filtering_masked_rollouts", "rollouts of the batch outside the loss"),
-    ("effect/dynamic_sampling_dropped_all_correct_groups", "groups dropped as solved"),
-    ("effect/dynamic_sampling_dropped_all_wrong_groups", "groups dropped as failed"),
-    ("effect/dynamic_sampling_batch_filled_share", "groups of the batch over prompts_per_step"),
-    ("effect/token_level_loss_moved_share_mean", "loss weight moved from the response mean"),
-    ("effect/token_level_loss_longest_quarter_weight", "longest quarter, over response mean"),
-    ("effect/token_level_loss_shortest_quarter_weight", "shortest quarter, over response mean"),
-    ("policy/rollout_entropy", "nats a token, all rollouts"),
-    ("policy/entropy", "nats a token, batch"),
-    ("policy/rollout_token_probability_mean", "probability of the sampled token, all rollouts"),
-    ("policy/token_probability_mean", "probability of the sampled token, batch"),
-    ("policy/mismatch_max", "largest |sampler − trainer| log-prob"),
-    ("loss/clip_fraction_low", "tokens clipped from below"),
-    ("loss/clip_fraction_high", "tokens clipped from above"),
-    ("effect/clip_higher_let_through_share", "tokens between the two upper bounds"),
-    ("loss/up_clipped_probability_mean", "mean probability of up-clipped tokens"),
-    ("loss/approx_kl", "approximate KL to π_old"),
-    ("optimizer/gradient_norm_mean", "before clipping"),
-    ("optimizer/clipped_updates_share", "updates with a clipped gradient"),
-    ("optimizer/learning_rate", "at the step"),
-];
-
-/// Main metrics in pipeline order, then the rest by name.
+/// Main metrics in the order of the registry, then the rest by name.
 pub fn rows(metrics: &[StepMetrics]) -> Vec<ShownMetric> {
-    let rank = |name: &str| MEANINGS.iter().position(|(known, _)| *known == name);
+    let main =
+        |name: &str| registry::all().iter().position(|metric| metric.main && metric.name == *name);
     let names = metrics.iter().flat_map(|step| step.metrics.keys());
     let names: BTreeSet<(usize, &String)> =
-        names.map(|name| (rank(name).unwrap_or(usize::MAX), name)).collect();
+        names.map(|name| (main(name).unwrap_or(usize::MAX), name)).collect();
     let row = |name: &str| {
         let recorded: Vec<(u64, f64)> =
             metrics.iter().filter_map(|step| Some((step.step, *step.metrics.get(name)?))).collect();
         let (low, high) = text::range(recorded.iter().map(|(_, value)| *value));
         Some(ShownMetric {
             name: text::visible(name),
-            meaning: rank(name).map(|index| MEANINGS[index].1),
+            is_main: main(name).is_some(),
+            meaning: registry::of(name).map(|metric| metric.meaning.as_str()),
             first: *recorded.first()?,
             last: *recorded.last()?,
             low,

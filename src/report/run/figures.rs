@@ -2,7 +2,8 @@
 //! panel and axes.
 
 use crate::records::StepMetrics;
-use crate::report::{SetResult, quantities, quantities::Quantity, run::dynamics, text};
+use crate::records::metrics::{self as registry, Quantity, RunPlace};
+use crate::report::{SetResult, run::dynamics, text};
 use crate::study::paper;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,28 +34,28 @@ pub struct FigureLine {
 
 /// The development score and the paper's Figs 7 and 3.
 pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<RunFigure> {
-    let figure = |quantity: &Quantity| {
+    let figure = |quantity: &'static Quantity| {
         let name = quantity.paper.iter().find(|name| name.starts_with(['3', '7']));
         of_quantity(metrics, quantity)
-            .beside(name.copied().unwrap_or_default(), quantity.run_remark)
+            .beside(name.map_or("", String::as_str), quantity.run_remark())
     };
-    accuracy(results).into_iter().chain(in_place("paper").map(figure)).collect()
+    accuracy(results).into_iter().chain(in_place(RunPlace::Paper).map(figure)).collect()
 }
 
 pub fn effects(metrics: &[StepMetrics]) -> Vec<RunFigure> {
-    let figures = in_place("effects").map(|quantity| of_quantity(metrics, quantity));
+    let figures = in_place(RunPlace::Effects).map(|quantity| of_quantity(metrics, quantity));
     figures.filter(|figure| !figure.ours.is_empty()).collect()
 }
 
 /// Not in the paper; quantities without values are left out.
 pub fn own(metrics: &[StepMetrics]) -> Vec<RunFigure> {
-    let figures = in_place("own").map(|quantity| of_quantity(metrics, quantity));
+    let figures = in_place(RunPlace::Own).map(|quantity| of_quantity(metrics, quantity));
     let styles = own_figure("Solution styles", "updates", "%", styles(metrics));
     figures.chain([styles]).filter(|figure| !figure.ours.is_empty()).collect()
 }
 
-fn in_place(place: &str) -> impl Iterator<Item = &'static Quantity> {
-    quantities::all().iter().filter(move |quantity| quantity.place == place)
+fn in_place(place: RunPlace) -> impl Iterator<Item = &'static Quantity> {
+    registry::quantities().iter().filter(move |quantity| quantity.run == Some(place))
 }
 
 /// Base and final policy, for each set.
@@ -98,11 +99,12 @@ impl RunFigure {
     }
 }
 
-fn of_quantity(metrics: &[StepMetrics], quantity: &Quantity) -> RunFigure {
+fn of_quantity(metrics: &[StepMetrics], quantity: &'static Quantity) -> RunFigure {
     let scale = if quantity.unit == "%" { 100.0 } else { 1.0 };
-    let lines = quantity.metrics.iter().map(|(name, label)| course(metrics, name, label, scale));
+    let lines = quantity.metrics.iter();
+    let lines = lines.map(|drawn| course(metrics, &drawn.name, &drawn.legend, scale));
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
-    own_figure(quantity.title, "updates", quantity.unit, lines)
+    own_figure(&quantity.title, "updates", &quantity.unit, lines)
 }
 
 fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> FigureLine {

@@ -1,9 +1,10 @@
 //! Curves of every arm: each seed, mean and band; the paper's curve has axes of its own.
 
+use crate::records::metrics;
 use crate::report::page::{
     Block, CurveLine, Curves, Figure, LegendEntry, Panel, RunLine, Section, Table, TableCell, row,
 };
-use crate::report::{Context, published, quantities, study::context::Unit, study::scores, text};
+use crate::report::{Context, published, study::context::Unit, study::scores, text};
 use crate::statistics::scaling;
 use crate::study::curves::{self, BandPoint, Curve};
 use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, paper};
@@ -18,7 +19,7 @@ struct CurvePlan {
     clock: Clock,
     unit: Unit,
     unit_name: &'static str,
-    paper: &'static [&'static str],
+    paper: Vec<&'static str>,
     /// A reader needs it before comparing.
     remark: &'static str,
 }
@@ -26,14 +27,14 @@ struct CurvePlan {
 /// Both of all rollouts and of the batch, where recorded.
 fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
     let anchor = scores::anchor(&grid.name);
-    let accuracy = |id: &str, title: &str, clock, paper, remark| CurvePlan {
+    let accuracy = |id: &str, title: &str, clock, paper: &[&'static str], remark| CurvePlan {
         id: format!("{id}-{anchor}"),
         title: title.to_owned(),
         metric: None,
         clock,
         unit: Unit::Share,
         unit_name: "%",
-        paper,
+        paper: paper.to_vec(),
         remark,
     };
     let mut plans = vec![
@@ -48,18 +49,19 @@ fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
         ),
     ];
     let cells = || grid.arms.iter().flat_map(|arm| context.study.cells_of(&arm.id));
-    for quantity in quantities::all().iter().filter(|quantity| quantity.in_studies) {
+    for quantity in metrics::quantities().iter().filter(|quantity| quantity.in_studies) {
         let plan = |scope: &str, title: String, metric, paper, remark| CurvePlan {
             id: format!("{}{scope}-{anchor}", quantity.id),
             title,
             metric: Some(metric),
             clock: Clock::Updates,
             unit: if quantity.unit == "%" { Unit::Share } else { Unit::Plain },
-            unit_name: quantity.unit,
+            unit_name: &quantity.unit,
             paper,
             remark,
         };
-        let (title, paper, remark) = (quantity.title, &quantity.paper[..], quantity.remark);
+        let paper = quantity.paper.iter().map(String::as_str).collect();
+        let (title, remark) = (&quantity.title, quantity.remark.as_str());
         let (all, batch) = quantity.scopes();
         let recorded = |name: &&str| cells().any(|cell| cell.metric(name).is_some());
         match all.filter(recorded) {
@@ -69,7 +71,7 @@ fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
             None => {}
             Some(all) => plans.extend([
                 plan("-all-rollouts", format!("{title}, all rollouts"), all, paper, remark),
-                plan("", format!("{title}, batch"), batch, &[], ""),
+                plan("", format!("{title}, batch"), batch, Vec::new(), ""),
             ]),
         }
     }

@@ -90,8 +90,8 @@ impl<'a> EvidenceContext<'a> {
             comparison: None,
             level: None,
             across_runs: None,
-            // `claims::load` refuses checks that cannot be computed.
-            paper: part.paper.as_ref().and_then(|check| check.evidence().ok()),
+            // `claims::load` refuses checks without evidence.
+            paper: part.paper.as_ref().and_then(|check| check.evidence().cloned()),
         };
         let size = self.interval_parts.get(&part.family).copied().unwrap_or(1).max(1);
         let alpha = self.study.declaration.alpha / size as f64;

@@ -3,6 +3,7 @@
 
 pub mod counters;
 pub mod ending;
+pub mod metrics;
 pub mod run_folder;
 pub mod tables;
 pub mod environment;
@@ -13,6 +14,7 @@ pub use crate::records::counters::Counters;
 pub use crate::records::ending::{DivergenceRecord, Ending, NotFinite, Outcome};
 pub use crate::records::housekeeping::{Candidate, HousekeepingRules, RunSummary};
 pub use crate::records::ledger::{Broken, Components, Tensors};
+pub use crate::records::metrics::{Quantity, RecordedMetric};
 pub use crate::records::run_folder::{
     Environment, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings, Tags,
 };

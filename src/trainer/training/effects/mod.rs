@@ -4,9 +4,9 @@
 pub mod techniques;
 
 use crate::algorithm::objective::Sums;
-use crate::algorithm::{Group, ScoredRollout, Selected, WeightShift, dynamic_sampling, methods};
+use crate::algorithm::{Group, ScoredRollout, Selected, WeightShift, dynamic_sampling};
 use crate::experiment::Experiment;
-use crate::numerics::Numerics;
+use crate::records::metrics::{self, DeterminedBy};
 use crate::task::Embedded;
 use crate::task::data::embedded;
 use crate::training::{Rounding, Updated};
@@ -48,22 +48,15 @@ pub fn of_rollouts(step: &Selected, experiment: &Experiment, entropy: Option<f64
     metrics.extend(techniques::metrics(step, experiment));
     let masked = step.rows.iter().filter(|row| !row.in_loss).count() as u64;
     metrics.extend(trained(&step.trained(), masked));
+    // verl's Dynamic Sampling does not record all groups.
     if !experiment.records_every_group() {
         metrics.retain(|name, _| !is_of_every_group(name));
     }
     metrics
 }
 
-/// verl's Dynamic Sampling does not record all groups.
 fn is_of_every_group(name: &str) -> bool {
-    const OF_TRAINED: [&str; 4] = [
-        "effect/dynamic_sampling_batch_filled_share",
-        "effect/dynamic_sampling_trained_useless_groups",
-        "effect/soft_punishment_moved_advantage_mean",
-        "effect/soft_punishment_moved_advantages",
-    ];
-    let all = ["rollout/", "effect/dynamic_sampling_", "effect/soft_punishment_"];
-    all.iter().any(|start| name.starts_with(start)) && !OF_TRAINED.contains(&name)
+    metrics::of(name).is_some_and(|metric| metric.of == DeterminedBy::Generated)
 }
 
 /// Metrics before Dynamic Sampling. A generated `task` adds how responses were written.
@@ -155,68 +148,11 @@ fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
 /// Prefix of another trainer's own measurements.
 pub const OF_ENGINE: &str = "engine/";
 
-/// Only forward passes and updates determine them, not the table of rollouts.
-const OF_UPDATES: [&str; 40] = [
-    "effect/clip_higher_clipped_above_tokens",
-    "effect/clip_higher_let_through_share",
-    "effect/clip_higher_let_through_tokens",
-    "effect/loss_tokens",
-    "effect/token_level_loss_longest_quarter_weight",
-    "effect/token_level_loss_moved_share_max",
-    "effect/token_level_loss_moved_share_mean",
-    "effect/token_level_loss_shortest_quarter_weight",
-    "exact/activations_flushed_share",
-    "exact/activations_saturated_share",
-    "exact/gradients_flushed_share",
-    "exact/gradients_saturated_share",
-    "exact/weights_flushed_share",
-    "exact/weights_saturated_share",
-    "loss/approx_kl",
-    "loss/clip_fraction_dual",
-    "loss/clip_fraction_high",
-    "loss/clip_fraction_high_quarter_1",
-    "loss/clip_fraction_high_quarter_2",
-    "loss/clip_fraction_high_quarter_3",
-    "loss/clip_fraction_high_quarter_4",
-    "loss/clip_fraction_low",
-    "loss/clip_fraction_low_quarter_1",
-    "loss/clip_fraction_low_quarter_2",
-    "loss/clip_fraction_low_quarter_3",
-    "loss/clip_fraction_low_quarter_4",
-    "loss/kl_penalty",
-    "loss/ratio_max",
-    "loss/up_clipped_probability_mean",
-    "loss/value",
-    "memory/passes_halved",
-    "optimizer/clipped_updates_share",
-    "optimizer/gradient_norm_max",
-    "optimizer/gradient_norm_mean",
-    "optimizer/learning_rate",
-    "optimizer/skipped_updates",
-    "policy/entropy",
-    "policy/mismatch_max",
-    "policy/mismatch_mean",
-    "policy/token_probability_mean",
-];
-
-/// Also requires that a run of this experiment can have the metric.
+/// Forward passes and updates alone determine it, and a run of this experiment can have it.
 pub fn is_of_updates(name: &str, experiment: &Experiment) -> bool {
-    let is_recorded = if name.contains("_quarter_") && name.starts_with("loss/") {
-        experiment.record_format() > 2
-    } else if name.starts_with("exact/") {
-        experiment.numerics == Numerics::Exact
-    } else if name.starts_with("memory/") {
-        experiment.numerics == Numerics::Fast
-    } else {
-        name != "optimizer/skipped_updates" || experiment.optimizer.non_finite.is_some()
-    };
-    let is_measured = || methods::MEASURES.iter().any(|names| measured(names, name));
-    is_recorded
-        && (OF_UPDATES.contains(&name) || (experiment.dapo.method.is_some() && is_measured()))
-}
-
-fn measured(names: &[&str], metric: &str) -> bool {
-    metric.strip_prefix("effect/").is_some_and(|name| names.contains(&name))
+    metrics::of(name).is_some_and(|metric| {
+        metric.of == DeterminedBy::Updates && metric.is_recorded_by(experiment)
+    })
 }
 
 #[derive(Debug, Clone, Default)]
@@ -485,7 +421,8 @@ mod tests {
         // Updates 6 and 7 of 0 to 7.
         assert_eq!(metrics["loss/clip_fraction_high_quarter_4"], 13.0 / 20.0);
         assert_eq!(metrics["loss/clip_fraction_low_quarter_1"], 2.0 / 20.0);
-        assert!(metrics.keys().all(|name| OF_UPDATES.contains(&name.as_str())), "{metrics:?}");
+        let kind = |name: &String| metrics::of(name).map(|metric| metric.of);
+        assert!(metrics.keys().all(|name| kind(name) == Some(DeterminedBy::Updates)), "{metrics:?}");
         assert_eq!(metrics.len(), 8);
         let two = of(vec![update(1, 4), update(0, 0)]);
         assert_eq!(two.keys().len(), 2, "{two:?}");
