@@ -277,6 +277,8 @@ pub enum Verifier {
     AnswerLine,
     /// The last `\boxed{…}`, compared raw.
     StrictBox,
+    /// The last number, as lm-eval's `flexible-extract`.
+    LastNumber,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

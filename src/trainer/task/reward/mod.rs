@@ -1,5 +1,5 @@
 //! The rule-based reward of Eq. 7: the released verifier's rules, exactly
-//! (verl/utils/reward_score/math_dapo.py), and why it decided as it did.
+//! (verl/utils/reward_score/math_dapo.py), and lm-eval's last number, and why each decided as it did.
 //!
 //! The rules work on code points and on Python's idea of white space, digits and regular
 //! expressions; [`python_text`] holds those.
@@ -7,6 +7,7 @@
 pub mod python_text;
 pub mod answer;
 pub mod strict_box;
+pub mod last_number;
 
 use crate::algorithm::{Group, Rollout, ScoredRollout};
 use crate::experiment::Verifier;
@@ -38,15 +39,15 @@ impl Grade {
     pub fn released_prediction(&self, verifier: Verifier) -> Option<&str> {
         match verifier {
             Verifier::AnswerLine => Some(self.prediction.as_deref().unwrap_or(INVALID)),
-            Verifier::StrictBox => self.prediction.as_deref(),
+            Verifier::StrictBox | Verifier::LastNumber => self.prediction.as_deref(),
         }
     }
 }
 
 /// Grades one response against one ground truth (math_dapo.py:220-272).
 ///
-/// With [`Verifier::AnswerLine`] both sides are normalised; with [`Verifier::StrictBox`] the
-/// strings are compared as they are.
+/// With [`Verifier::AnswerLine`] and [`Verifier::LastNumber`] both sides are normalised; with
+/// [`Verifier::StrictBox`] the strings are compared as they are.
 ///
 /// Deviation: none, odd cases included: `1,2` equals `12`, `540.0` does not equal `540`, and a
 /// response without answer line is "correct" when the ground truth is `[INVALID]`.
@@ -62,14 +63,20 @@ pub fn grade(response: &str, ground_truth: &str, verifier: Verifier) -> Grade {
             let prediction = strict_box::last_box(window).map(str::to_owned);
             Grade { is_correct: prediction.as_deref() == Some(ground_truth), prediction }
         }
+        Verifier::LastNumber => {
+            let prediction = last_number::last_number(response).map(last_number::normalise);
+            let compared = prediction.as_deref().unwrap_or(last_number::INVALID);
+            Grade { is_correct: compared == last_number::normalise(ground_truth), prediction }
+        }
     }
 }
 
 /// How a template asks for an answer: what stands before it and behind it, and who reads it.
-pub const FORMS: [(&str, &str, Verifier); 3] = [
+pub const FORMS: [(&str, &str, Verifier); 4] = [
     ("Answer: ", "", Verifier::AnswerLine),
     ("Answer: $", "$", Verifier::AnswerLine),
     ("\\boxed{", "}", Verifier::StrictBox),
+    ("The answer is ", ".", Verifier::LastNumber),
 ];
 
 /// Whether a response that states the ground truth in this form is graded right, and not for saying nothing.
@@ -77,6 +84,7 @@ pub fn is_earned(ground_truth: &str, (before, after, verifier): (&str, &str, Ver
     let says_something = match verifier {
         Verifier::AnswerLine => !answer::normalise(ground_truth).is_empty(),
         Verifier::StrictBox => !ground_truth.is_empty(),
+        Verifier::LastNumber => !last_number::normalise(ground_truth).is_empty(),
     };
     let stated = format!("{before}{ground_truth}{after}");
     says_something
@@ -112,6 +120,8 @@ pub enum Reason {
     BoxBeforeWindow,
     #[error("the last `\\boxed{{` has no matching brace")]
     UnclosedBox,
+    #[error("there is no number")]
+    NoNumber,
     /// The strings differ in notation only.
     #[error(
         "the same but for stars, a final full stop, a minus sign or the form of a number; strings are compared"
@@ -127,6 +137,7 @@ pub fn unanswered(none: usize, all: usize, verifier: Verifier) -> Option<String>
     let what = match verifier {
         Verifier::AnswerLine => "no answer line (`Answer: …`)",
         Verifier::StrictBox => "no answer in a box (`\\boxed{…}`)",
+        Verifier::LastNumber => "no number",
     };
     (none > 0 && none >= all - none).then(|| {
         format!(
@@ -143,6 +154,9 @@ pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explan
     let (matched, compared_ground_truth) = match verifier {
         Verifier::AnswerLine => (answer::last_answer_line(window), answer::normalise(ground_truth)),
         Verifier::StrictBox => (strict_box::last_box(window), ground_truth.to_owned()),
+        Verifier::LastNumber => {
+            (last_number::last_number(response), last_number::normalise(ground_truth))
+        }
     };
     let reason = match (&grade.prediction, verifier) {
         _ if grade.is_correct => Reason::Equal,
@@ -162,6 +176,7 @@ pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explan
             Reason::BoxBeforeWindow
         }
         (None, Verifier::StrictBox) => Reason::NoBox,
+        (None, Verifier::LastNumber) => Reason::NoNumber,
     };
     Explanation { matched: matched.map(str::to_owned), compared_ground_truth, reason, grade }
 }
@@ -197,6 +212,9 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::algorithm::{Finish, Problem, Prompt};
+    use crate::base::files;
+    use serde_json::Value;
+    use std::path::Path;
 
     fn reason(response: &str, ground_truth: &str, verifier: Verifier) -> Reason {
         explain(response, ground_truth, verifier).reason
@@ -242,7 +260,7 @@ mod tests {
 
     #[test]
     fn every_rejection_has_its_reason() {
-        use Verifier::{AnswerLine, StrictBox};
+        use Verifier::{AnswerLine, LastNumber, StrictBox};
         let far = format!("Answer: 7\n{}", "x".repeat(400));
         let far_box = format!("\\boxed{{7}}{}", "x".repeat(400));
         for (response, verifier, expected) in [
@@ -259,6 +277,10 @@ mod tests {
             (far_box.as_str(), StrictBox, Reason::BoxBeforeWindow),
             ("\\boxed{7", StrictBox, Reason::UnclosedBox),
             ("\\boxed{7.0}", StrictBox, Reason::DifferentNotation),
+            ("It is $7.", LastNumber, Reason::Equal),
+            ("seven", LastNumber, Reason::NoNumber),
+            ("7.0", LastNumber, Reason::DifferentNotation),
+            ("7 or 8", LastNumber, Reason::Different),
         ] {
             assert_eq!(reason(response, "7", verifier), expected, "{response}");
         }
@@ -266,6 +288,22 @@ mod tests {
         assert_eq!(explanation.matched.as_deref(), Some("x = 1,024 units"));
         assert_eq!(explanation.grade.prediction.as_deref(), Some("1024"));
         assert_eq!(explanation.compared_ground_truth, "1024");
+    }
+
+    #[test]
+    fn the_last_number_is_that_of_lm_eval() {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/verifier/last_number_cases.jsonl");
+        let text = files::read_text(Path::new(path)).unwrap();
+        for line in text.lines() {
+            let case: Value = serde_json::from_str(line).unwrap();
+            let text = |name: &str| case[name].as_str().unwrap();
+            let explained = explain(text("response"), text("ground_truth"), Verifier::LastNumber);
+            assert_eq!(explained.grade.is_correct, case["expected"]["acc"], "{line}");
+            let extracted = explained.matched.as_deref().unwrap_or(last_number::INVALID);
+            assert_eq!(extracted, case["expected"]["extracted"], "{line}");
+        }
+        assert_eq!(text.lines().count(), 300);
     }
 
     #[test]
