@@ -1,6 +1,7 @@
 //! The user's Python: installed versions, and a trainer as a child process with a log file.
 
 use crate::base::files;
+use crate::base::python::command;
 use crate::engines::EngineError;
 use rustix::process::{Pid, Signal};
 use serde::de::DeserializeOwned;
@@ -81,17 +82,6 @@ pub fn ask<T: DeserializeOwned>(
 /// Adds the limits.
 fn script_of_caller(script: &str) -> String {
     format!("CALLER = {}\n{}\n{script}", std::process::id(), include_str!("asked.py"))
-}
-
-/// The user's Python must not load this process's LibTorch.
-pub fn command(program: &str) -> Command {
-    let mut command = Command::new(program);
-    if let Some(folders) = std::env::var_os("LD_LIBRARY_PATH") {
-        let other = |folder: &PathBuf| !folder.join("libtorch_cpu.so").exists();
-        let folders = std::env::split_paths(&folders).filter(other);
-        command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap_or_default());
-    }
-    command
 }
 
 /// Ends with its children when dropped.

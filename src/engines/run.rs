@@ -1,6 +1,6 @@
 //! A run of another trainer, recorded like a run of this harness: rendered, started, followed, imported.
 
-use crate::base::files;
+use crate::base::{files, python};
 use crate::engines::trl::{self, outputs::TrlOutputs};
 use crate::engines::verl::{self, outputs::VerlOutputs, settings::Cards};
 use crate::engines::{EngineError, Imported, Outputs, Running, Setting, process};
@@ -129,7 +129,7 @@ fn begin<'a>(
     render(inputs, folder, options)?;
     let versions = process::versions(&options.python, packages(engine))?;
     files::write_json(&folder.join(VERSIONS), &versions)?;
-    let mut command = process::command(&options.python);
+    let mut command = python::command(&options.python);
     if engine == Engine::Trl && options.processes > 1 {
         command.args(["-m", "accelerate.commands.launch", "--num_processes"]);
         command.arg(options.processes.to_string());

@@ -10,6 +10,7 @@ pub mod files;
 pub mod rng;
 pub mod pace;
 pub mod workers;
+pub mod python;
 pub mod apart;
 
 pub use crate::base::apart::ApartLimits;

@@ -1,6 +1,7 @@
 //! The command that runs a cell, and calls of other programs.
 
-use crate::engines::{EngineError, process};
+use crate::base::python;
+use crate::engines::EngineError;
 use std::fmt::Display;
 use std::path::PathBuf;
 
@@ -45,7 +46,7 @@ fn quoted(word: &str) -> String {
 
 /// Fails if the program fails.
 pub fn printed(program: &str, arguments: &[String]) -> Result<String, EngineError> {
-    let output = process::command(program).args(arguments).output();
+    let output = python::command(program).args(arguments).output();
     let output =
         output.map_err(|source| EngineError::Start { program: program.to_string(), source })?;
     if output.status.success() {

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub enum TaskError {
     #[error(transparent)]
     File(#[from] files::FileError),
+    #[error("{}: {reason}", path.display())]
+    Program { path: PathBuf, reason: String },
     #[error("{}: chat_template must be a text, or a list of {{name, template}} with the name `default`", path.display())]
     Form { path: PathBuf },
     #[error("{}: chat template: {reason}", path.display())]

@@ -8,6 +8,7 @@ pub mod python_text;
 pub mod answer;
 pub mod strict_box;
 pub mod last_number;
+pub mod program;
 
 use crate::algorithm::{Group, Rollout, ScoredRollout};
 use crate::experiment::Verifier;

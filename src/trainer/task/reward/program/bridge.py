@@ -1,0 +1,178 @@
+"""Grades responses with a function of the user's: requests and answers are lines of JSON.
+
+The first line states the function; each further line has responses. What the function prints goes to standard
+error, and a child that it forks never answers. The caller bounds time, and restarts this process when it ends.
+"""
+
+import importlib.util
+import inspect
+import json
+import math
+import os
+import platform
+import resource
+import sys
+import threading
+import time
+import traceback
+
+# Answers go where only this module writes; requests come from where the function cannot read.
+answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
+os.dup2(2, 1)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+OWN = os.getpid()
+
+
+def answer(value):
+    if os.getpid() != OWN:
+        os._exit(0)
+    answers.write(json.dumps(value) + "\n")
+    answers.flush()
+
+
+def end_with_caller():
+    # PR_SET_PDEATHSIG would end it with the thread that started it.
+    while os.getppid() in (SETTINGS["caller"], 0):
+        time.sleep(1)
+    os._exit(0)
+
+
+def load(path):
+    folder = os.path.dirname(os.path.abspath(path))
+    sys.path.insert(0, folder)
+    specification = importlib.util.spec_from_file_location("reward_program", path)
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["reward_program"] = module
+    specification.loader.exec_module(module)
+    return module, folder
+
+
+def choose(module, name):
+    own = {
+        each: value
+        for each, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not each.startswith("_")
+    }
+    if name:
+        if not callable(getattr(module, name, None)):
+            raise LookupError(f"it has no function `{name}`; its functions: {', '.join(own) or 'none'}")
+        return getattr(module, name), name
+    for usual in ("compute_score", "grade"):
+        if usual in own:
+            return own[usual], usual
+    if len(own) != 1:
+        raise LookupError(f"name one of its functions: {', '.join(own) or 'it has none'}")
+    return next((value, each) for each, value in own.items())
+
+
+def form(function):
+    """How the function is called: by its parameters, as verl and TRL name them."""
+    parameters = inspect.signature(function).parameters
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    if "solution_str" in parameters:
+        return "verl", parameters, takes_all
+    if "completions" in parameters:
+        return "trl", parameters, takes_all
+    needed = [each for each in parameters.values() if each.default is each.empty and each.kind <= each.POSITIONAL_OR_KEYWORD]
+    if len(needed) == 2 or len(needed) < 2 <= len(parameters):
+        return "plain", parameters, takes_all
+    raise TypeError(
+        f"it takes ({', '.join(parameters)}); expected solution_str and ground_truth (verl), completions (TRL), "
+        "or a response and an answer"
+    )
+
+
+def columns(items):
+    """The columns of a data set, as TRL passes them; the ground truth under the names that data sets give it."""
+    names = {name for item in items for name in item["extra"]}
+    table = {name: [item["extra"].get(name) for item in items] for name in names}
+    for name in ("ground_truth", "answer", "solution"):
+        table.setdefault(name, [item["ground_truth"] for item in items])
+    table["prompts"] = [item["prompt"] for item in items]
+    table["completions"] = [item["response"] for item in items]
+    table["completion_ids"] = [[] for _ in items]
+    return table
+
+
+def kept(arguments, parameters, takes_all):
+    return arguments if takes_all else {name: value for name, value in arguments.items() if name in parameters}
+
+
+def plain(value):
+    """A number, a truth value or a dictionary of them as JSON can hold it; others are told by their type."""
+    if hasattr(value, "item") and not isinstance(value, (bool, int, float, str, dict)):
+        try:
+            value = value.item()  # numpy, torch
+        except Exception:
+            return {"other": type(value).__name__}
+    if isinstance(value, bool):
+        return {"flag": value}
+    if isinstance(value, (int, float)):
+        return {"number": float(value)} if math.isfinite(value) else {"other": repr(float(value))}
+    return {"other": type(value).__name__ if value is not None else "None"}
+
+
+def result(value):
+    if not isinstance(value, dict):
+        return plain(value)
+    fields = {str(name): {"text": each} if isinstance(each, str) else plain(each) for name, each in value.items()}
+    return {"fields": fields}
+
+
+def failed(error):
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((f"line {each.lineno}" for each in reversed(frames) if each.filename == SETTINGS["file"]), "")
+    text = f"{type(error).__name__}: {error}".strip().rstrip(":")
+    answer({"failed": f"{text}" + (f" ({place})" if place else "")})
+
+
+def main():
+    global SETTINGS
+    SETTINGS = json.loads(requests.readline())
+    threading.Thread(target=end_with_caller, daemon=True).start()
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    memory = SETTINGS["memory_bytes"]
+    resource.setrlimit(resource.RLIMIT_AS, (memory if most < 0 else min(memory, most), most))
+    try:
+        module, folder = load(SETTINGS["file"])
+        function, name = choose(module, SETTINGS["function"])
+        kind, parameters, takes_all = form(function)
+    except BaseException as error:  # the user's file may even exit
+        failed(error)
+        return
+    sources = {getattr(each, "__file__", None) for each in list(sys.modules.values())}
+    inside = sorted(os.path.relpath(each, folder) for each in sources if each and os.path.abspath(each).startswith(folder + os.sep))
+    answer({"ready": {"function": name, "form": kind, "python": platform.python_version(), "files": inside}})
+    for line in requests:
+        items = json.loads(line)
+        if kind == "trl":
+            try:
+                values = list(function(**kept(columns(items), parameters, takes_all)))
+            except Exception as error:
+                failed(error)
+                continue
+            answer({"length": len(values)})
+            if len(values) == len(items):
+                for value in values:
+                    answer(result(value))
+            continue
+        for item in items:
+            try:
+                if kind == "verl":
+                    arguments = {
+                        "data_source": item["data_source"],
+                        "solution_str": item["response"],
+                        "ground_truth": item["ground_truth"],
+                        "extra_info": item["extra"],
+                    }
+                    value = function(**kept(arguments, parameters, takes_all))
+                else:
+                    value = function(item["response"], item["ground_truth"])
+            except Exception as error:
+                failed(error)
+                continue
+            answer(result(value))
+
+
+main()

@@ -1,0 +1,188 @@
+use super::*;
+use std::path::Path;
+
+/// Graders of a file with this text, with little time.
+fn graders(folder: &Path, text: &str) -> Result<Graders, TaskError> {
+    let file = folder.join("reward.py");
+    files::write_atomic(&file, text.as_bytes()).unwrap();
+    Graders::start(RewardProgram {
+        file,
+        function: None,
+        python: "python3".to_string(),
+        threshold: 0.5,
+        seconds: 2.0,
+        memory_bytes: 1 << 30,
+    })
+}
+
+fn asked(responses: &[&str]) -> Vec<Asked> {
+    let asked = |response: &&str| Asked {
+        response: response.to_string(),
+        ground_truth: "7".to_string(),
+        prompt: "3 + 4?".to_string(),
+        ..Asked::default()
+    };
+    responses.iter().map(asked).collect()
+}
+
+/// What a file says of the responses: rewards, or why there is none.
+fn said(text: &str, responses: &[&str]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let graders = graders(folder.path(), text).unwrap();
+    let graded = graders.grade(&asked(responses));
+    let shown = |graded: Result<ProgramGrade, Ungraded>| match graded {
+        Ok(grade) => format!("{} {}", grade.reward, grade.is_correct),
+        Err(error) => error.to_string(),
+    };
+    graded.into_iter().map(shown).collect()
+}
+
+#[test]
+fn functions_are_called_as_verl_trl_and_anybody_would() {
+    for (text, expected) in [
+        (
+            "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n return 1.0 if solution_str == ground_truth else 0.0",
+            ["1 true", "0 false"],
+        ),
+        (
+            "def compute_score(solution_str, ground_truth, **kwargs):\n right = solution_str == ground_truth\n return {'score': 1 if right else -1, 'acc': right, 'pred': solution_str, 'length': len(solution_str)}",
+            ["1 true", "-1 false"],
+        ),
+        (
+            "def reward(completions, answer, **kwargs):\n return [float(c == a) for c, a in zip(completions, answer)]",
+            ["1 true", "0 false"],
+        ),
+        (
+            "def length(prompts, completions):\n return [-len(c) for c in completions]",
+            ["-1 false", "-2 false"],
+        ),
+        ("def grade(response, answer):\n return response == answer", ["1 true", "-1 false"]),
+        ("import helper\ndef helped(a, b): return helper.right(a, b)\n", ["1 true", "-1 false"]),
+        (
+            "import numpy_like\ndef grade(a, b): return numpy_like.Scalar(0.75)\n",
+            ["0.75 true", "0.75 true"],
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let helper = |name: &str, text: &str| {
+            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        };
+        helper("helper.py", "def right(a, b): return a == b\n");
+        helper(
+            "numpy_like.py",
+            "class Scalar:\n def __init__(self, x): self.x = x\n def item(self): return self.x\n",
+        );
+        let graders = graders(folder.path(), text).unwrap();
+        let graded = graders.grade_twice(&asked(&["7", "12"]));
+        let shown: Vec<String> = graded
+            .iter()
+            .map(|graded| {
+                graded.as_ref().map_or_else(ToString::to_string, |it| {
+                    format!("{} {}", it.reward, it.is_correct)
+                })
+            })
+            .collect();
+        assert_eq!(shown, expected, "{text}");
+        let imports: &[&str] = match text.split_whitespace().nth(1) {
+            Some("helper") => &["helper.py", "reward.py"],
+            Some("numpy_like") => &["numpy_like.py", "reward.py"],
+            _ => &["reward.py"],
+        };
+        assert_eq!(graders.ready().files, imports);
+    }
+}
+
+#[test]
+fn what_a_function_does_wrong_is_told_of_the_response_and_loses_no_other() {
+    let wrong = |what: &str| {
+        format!(
+            "import os, signal, sys, time\ndef grade(response, answer):\n if response == 'bad':\n  {what}\n return 1.0\n"
+        )
+    };
+    for (what, expected) in [
+        ("time.sleep(60)", "took longer than 2 s for 1 responses"),
+        ("os._exit(3)", "ended its process: exit status 3"),
+        (
+            "sys.stderr.write('out of luck\\n'); os.kill(os.getpid(), signal.SIGSEGV)",
+            "signal 11, after \"out of luck\"",
+        ),
+        ("sys.exit(4)", "exit status 4"),
+        ("raise ValueError('no such number')", "raised ValueError: no such number (line 4)"),
+        ("return float('nan')", "returned nan, expected a finite number"),
+        ("return None", "returned None, expected"),
+        ("return 'seven'", "returned str, expected"),
+        ("return {'reward': 1}", "returned a dictionary without `score`"),
+        ("return {'score': float('inf')}", "returned inf, expected"),
+        ("return [1.0]", "returned list, expected"),
+        ("bytearray(4 << 30)", "raised MemoryError"),
+        ("os.closerange(3, 99); time.sleep(60)", "ended its process"),
+    ] {
+        let graded = said(&wrong(what), &["good", "bad", "good", "good"]);
+        let [first, bad, rest @ ..] = &graded[..] else { panic!("{graded:?}") };
+        assert!(bad.contains(expected), "{what}: {bad}");
+        assert!(first == "1 true" && rest.iter().all(|it| it == "1 true"), "{what}: {graded:?}");
+    }
+    for harmless in
+        ["print('hello')", "os.write(1, b'hello')", "sys.stdin.read()", "os.fork() or None"]
+    {
+        let graded = said(&wrong(harmless), &["bad", "bad", "good"]);
+        assert_eq!(graded, ["1 true"; 3], "{harmless}");
+    }
+}
+
+#[test]
+fn a_function_of_a_batch_returns_one_reward_for_each_response() {
+    let short = "def reward(completions, **kwargs):\n return [1.0] * (len(completions) - 1)";
+    assert_eq!(said(short, &["a", "b"]), ["the function returned 1 rewards for 2 responses"; 2]);
+    let raises = "def reward(completions, **kwargs):\n raise KeyError('x')";
+    assert!(said(raises, &["a", "b"])[1].contains("raised KeyError"));
+}
+
+#[test]
+fn a_function_that_disagrees_with_itself_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let text =
+        "import itertools\ncount = itertools.count()\ndef grade(a, b): return float(next(count))";
+    let graded = graders(folder.path(), text).unwrap().grade_twice(&asked(&["a"]));
+    assert_eq!(graded, [Err(Ungraded::Disagrees { first: 0.0, second: 1.0 })]);
+}
+
+#[test]
+fn a_function_that_always_ends_its_process_is_given_up() {
+    let text = "import os\ndef grade(a, b): os._exit(1)";
+    let graded = said(text, &["a"; 40]);
+    assert!(graded[39].contains("was not called again"), "{graded:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_says_why() {
+    for (text, expected) in [
+        ("def grade(:\n", "SyntaxError"),
+        (
+            "import no_such_package\n",
+            "ModuleNotFoundError: No module named 'no_such_package' (line 1)",
+        ),
+        ("x = 1\n", "it has none"),
+        ("def a(x, y): pass\ndef b(x, y): pass\n", "name one of its functions: a, b"),
+        ("def grade(x): pass\n", "expected solution_str and ground_truth (verl)"),
+        ("import os; os._exit(9)\n", "exit status 9"),
+        ("raise SystemExit(2)\n", "SystemExit: 2"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let error = graders(folder.path(), text).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("reward.py: ") && error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn many_long_responses_take_little_more_than_their_transport() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "def grade(response, answer):\n return response.endswith(answer)";
+    let graders = graders(folder.path(), text).unwrap();
+    let long = "word ".repeat(1600) + "7";
+    let responses = vec![long.as_str(); 8192];
+    let graded = graders.grade(&asked(&responses));
+    assert!(
+        graded.len() == 8192 && graded.iter().all(|it| it.as_ref().is_ok_and(|it| it.is_correct))
+    );
+}
