@@ -1,7 +1,7 @@
 //! `dapo bench`: time a rollout step by phase; `dapo bench throughput`.
 
 use crate::base::files;
-use crate::commands::{bounds, output, place::OverrideArgs, progress::Progress, throughput};
+use crate::commands::{OverrideArgs, Progress, bounds, output, throughput};
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
 use crate::training::bench::{self, BenchRecord, BenchSpread};
@@ -100,8 +100,6 @@ fn print(record: &BenchRecord) {
     let rates: Vec<String> = record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")).collect();
     println!("matrix product on 1, 2, … threads: {} GFLOP/s", rates.join(", "));
     println!("peak memory: {}\n", readable(record.peak_memory_bytes));
-    let header =
-        ["phase", "median s", "least", "most", "share", "tokens/s", "GFLOP", "limit s", "of limit"];
     let or_blank = |value: Option<String>| value.unwrap_or_default();
     let rows = record.phases.iter().map(|phase| {
         let BenchSpread { median, least, most } = phase.seconds;
@@ -118,7 +116,8 @@ fn print(record: &BenchRecord) {
             or_blank(limit.map(|limit| percent(limit / median))),
         ]
     });
-    println!("{}\n", output::table(header, 1..9, rows));
+    let columns = "phase | median s # | least # | most # | share # | tokens/s # | GFLOP # | limit s # | of limit #";
+    println!("{}", output::table(columns, rows));
     for (name, what) in bench::PHASES {
         println!("{name}: {what}");
     }

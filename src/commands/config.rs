@@ -1,10 +1,11 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
-use crate::commands::{exit, output, output::literal, place::OverrideArgs};
+use crate::commands::{OverrideArgs, exit, output};
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
 use crate::experiment::{Experiment, KeyUsage, Publication, named, usage};
 use crate::records::RunFolder;
+use crate::report::text::literal;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::commands::{data_audit, data_audit::AuditArgs, exit, output};
+use crate::commands::{audit, audit::AuditArgs, exit, output};
 use crate::experiment::sets;
 use crate::task::data::{self, embedded, leaks, problem_file};
 use crate::task::{DataSets, RowKeys, TaskError};
@@ -136,7 +136,7 @@ struct AlikeListed {
 /// code 3.
 pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
     match &args.verb {
-        DataVerb::Audit(args) => data_audit::run(args),
+        DataVerb::Audit(args) => audit::run(args),
         DataVerb::Prepare(args) => prepare(args),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::base::{files, visible};
 use crate::commands::train::{self, EngineArgs, TrainArgs};
-use crate::commands::{exit, output, place::OverrideArgs};
+use crate::commands::{OverrideArgs, exit, output};
 use crate::engines::{Effective, Trap, process, run as engines, trl, verl};
 use crate::experiment::{Engine, starter};
 use crate::training::run::inputs::{self, Inputs};
@@ -280,5 +280,6 @@ fn print(engine: Engine, effective: &[Effective], absent: &str) {
             word.to_string(),
         ]
     });
-    println!("{}", output::table(["setting", "asked", engine.name(), "key", ""], [], rows));
+    let columns = format!("setting | asked | {} | key | ", engine.name());
+    print!("{}", output::table(&columns, rows));
 }

@@ -3,9 +3,9 @@
 
 use crate::algorithm::Problem;
 use crate::base::{files, visible, workers};
-use crate::commands::interrupt::Interrupt;
-use crate::commands::place::{OverrideArgs, PlaceArgs};
-use crate::commands::{bounds, exit::Invalid, exit::Usage, output, progress::Progress};
+use crate::commands::{
+    Interrupt, OverrideArgs, PlaceArgs, Progress, bounds, exit::Invalid, exit::Usage, output,
+};
 use crate::experiment::{PromptTemplate, Verifier, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
@@ -350,17 +350,6 @@ fn print(records: &[EvaluationRecord], json: bool) {
         }
         return;
     }
-    let header = [
-        "set",
-        "n × k",
-        "avg@k %",
-        "± these problems",
-        "± new problems (SE)",
-        "pass@k %",
-        "cons@k %",
-        "truncated %",
-        "tokens",
-    ];
     let rows = records.iter().map(|record| {
         let pass = record.pass_at_k.get(&record.samples).copied().unwrap_or(f64::NAN);
         [
@@ -375,5 +364,7 @@ fn print(records: &[EvaluationRecord], json: bool) {
             format!("{:.0}", record.response_tokens_mean),
         ]
     });
-    println!("{}", output::table(header, 2..9, rows));
+    let columns = "set | n × k | avg@k % # | ± these problems # | ± new problems (SE) # | pass@k % # \
+                   | cons@k % # | truncated % # | tokens #";
+    print!("{}", output::table(columns, rows));
 }

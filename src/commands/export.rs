@@ -1,13 +1,13 @@
 //! `dapo export`: a study's cells, or a run's curves, for other tools.
 
 use crate::base::{files, visible};
-use crate::commands::interrupt::Interrupt;
-use crate::commands::{cells, exit, exit::Usage, output, tracking::TrackerArgs};
+use crate::commands::flags::tracking::TrackerArgs;
+use crate::commands::{Interrupt, cells, exit, exit::bail_usage, output};
 use crate::records::{CellKey, RunFolder};
 use crate::report::export::{curves, study};
 use crate::report::{CurveSender, RunCurves, Tracker};
 use crate::study::{ablate::AblateStudy, cell};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -66,10 +66,10 @@ pub struct ExportArgs {
 pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     let to = args.to.or(args.tensorboard.then_some(Tracker::Tensorboard));
     if !(args.csv || args.parquet || to.is_some()) {
-        bail!(Usage("choose --csv, --parquet, --tensorboard or --to, or several".to_string()));
+        bail_usage!("choose --csv, --parquet, --tensorboard or --to, or several");
     }
     if args.follow && to.is_none() {
-        bail!(Usage("--follow needs --to or --tensorboard: curves can be followed".to_string()));
+        bail_usage!("--follow needs --to or --tensorboard: only curves can be followed");
     }
     if files::kind(&args.folder.join("manifest.json"))?.is_some() {
         return run_folder(args, to);
@@ -146,10 +146,10 @@ fn follow(
 fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<ExitCode> {
     let shown = visible::visible(&args.folder.display().to_string());
     if args.csv || args.parquet {
-        bail!(Usage(format!(
+        bail_usage!(
             "{shown} is a run: --tensorboard exports its curves; --csv and --parquet are for a study, \
              and a run's tables are parquet already, in rollouts/ and evaluations/"
-        )));
+        );
     }
     let run = RunFolder::at(&args.folder);
     let Some(tracker) = to else { return Ok(ExitCode::SUCCESS) };

@@ -240,7 +240,7 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.summary {
-        writeln!(out, "{}", summary.table())?;
+        write!(out, "{}", summary.table())?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
@@ -313,7 +313,6 @@ impl GradeSummary {
                 counted.example.clone(),
             ]
         });
-        let header = ["verdict", "why", "responses", "share", "truncated", "first example"];
-        output::table(header, 2..5, rows).to_string()
+        output::table("verdict | why | responses # | share # | truncated # | first example", rows)
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::commands::{ablate::Seeds, ablate::seeds, ablate_table, bounds, exit, output, tune};
+use crate::commands::flags::seeds::{Seeds, seeds};
+use crate::commands::{bounds, exit, output, tune};
 use crate::experiment::{Data, PromptTemplate, Starter, StarterFiles, grid::file, sets, starter};
 use crate::policy::checkpoint;
+use crate::report::cells;
 use crate::task::data::problem_file::{self, Readings};
 use crate::task::data::source;
 use crate::task::{RowKeys, TaskError, Tokenizer, data, prompt, reward};
@@ -114,7 +116,7 @@ pub fn run(args: &InitArgs) -> Result<ExitCode> {
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
     }
-    println!("\n{}", ablate_table::evidence(args.seeds.0.len()));
+    println!("\n{}", cells::evidence(args.seeds.0.len()));
     let shown = args.folder.display();
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(ExitCode::SUCCESS)

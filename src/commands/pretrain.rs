@@ -1,7 +1,7 @@
 //! `dapo model pretrain`: make a base policy.
 
 use crate::base::{files, workers};
-use crate::commands::{bounds, exit::Invalid, progress::Progress};
+use crate::commands::{Progress, bounds, exit::Invalid};
 use crate::experiment::diagnose;
 use crate::policy::checkpoint;
 use crate::task::data::embedded::characters;

@@ -179,7 +179,7 @@ fn result_text(
             words(curves::verdict(judged)),
             rule.fast.seeds.len()
         );
-        text += &format!("{}\n", judged_table(judged));
+        text += &judged_table(judged);
     }
     text
 }
@@ -195,8 +195,7 @@ fn judged_table(judged: &[RegressJudged]) -> String {
             words(equivalence.verdict).to_string(),
         ]
     });
-    let header = ["point", "golden", "new", "difference", "margin", "verdict"];
-    output::table(header, 1..5, rows).to_string()
+    output::table("point | golden # | new # | difference # | margin # | verdict", rows)
 }
 
 fn words(verdict: EquivalenceVerdict) -> &'static str {

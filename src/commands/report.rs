@@ -87,7 +87,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     println!("{}: {}", report.run.name, report.headline);
     println!("{}", report.status.sentence);
     if !report.evaluations.is_empty() {
-        println!("\n{}", summary(&report));
+        print!("\n{}", summary(&report));
     }
     for check in report.checks.iter().filter(|check| !check.held) {
         println!("\nnot so: {} ({})", check.what, check.detail);
@@ -133,13 +133,13 @@ pub fn study(
 }
 
 fn summary(report: &Report) -> String {
-    let header =
-        ["set", "n × k × runs", "policy", "avg@k %", "95 %, these", "95 %, others", "cons@k %"];
+    let columns =
+        "set | n × k × runs | policy | avg@k % # | 95 %, these # | 95 %, others # | cons@k % #";
     let shown = [0, 1, 2, 3, 5, 7, 9];
     let rows = chapters::evaluation_rows(report);
     let rows = rows.iter().map(|row| shown.map(|column| row[column].text.as_str()));
-    let table = output::table(header, 3..7, rows).to_string();
-    [vec![table], chapters::withheld(report)].concat().join("\n")
+    let withheld = chapters::withheld(report).into_iter().map(|sentence| sentence + "\n");
+    output::table(columns, rows) + &withheld.collect::<String>()
 }
 
 /// All claims are computed, so that what is adjusted together stays together.

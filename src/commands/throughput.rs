@@ -1,13 +1,13 @@
 //! `dapo bench throughput`: how fast a checkpoint's policy generates and trains.
 
 use crate::base::workers;
-use crate::commands::{bounds, exit::Usage, output, progress::Progress};
-use crate::commands::{place::OverrideArgs, place::PlaceArgs};
+use crate::commands::exit::bail_usage;
+use crate::commands::{OverrideArgs, PlaceArgs, Progress, bounds, output};
 use crate::numerics::Numerics;
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
 use crate::training::{Throughput, ThroughputUpdate, ThroughputWorkload, bench::throughput};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -63,7 +63,7 @@ pub struct ThroughputArgs {
 /// A model or a device that cannot be used, or a batch that the policy cannot serve.
 pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {
     if args.train_rows == 0 && !args.overrides.is_empty() {
-        bail!(Usage("--set is for the experiment of an update; give --train-rows".to_string()));
+        bail_usage!("--set is for the experiment of an update; give --train-rows, too");
     }
     let experiment =
         (args.train_rows > 0).then(|| args.overrides.load(&args.experiment, &[])).transpose()?;
@@ -72,7 +72,9 @@ pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {
     let (positions, longest) =
         (model.config().max_position_embeddings, args.prompt_tokens + args.new_tokens);
     if longest > positions as u64 {
-        bail!(Usage(format!("the model has {positions} positions, {longest} were asked for")));
+        bail_usage!(
+            "--prompt-tokens and --new-tokens are {longest} together; the model has {positions} positions"
+        );
     }
     let workload = ThroughputWorkload {
         batches: args.batch.iter().map(|&batch| batch as usize).collect(),
@@ -116,8 +118,8 @@ fn text(found: &Throughput) -> String {
         let first = format!("{:.3}", one.first_token_seconds);
         [one.batch.to_string(), first, rate, format!("{limit:.1}"), share]
     });
-    let header = ["rows", "first token s", "tokens/s", "limit of bandwidth", "of limit"];
-    text += &format!("{}\n", output::table(header, 0..5, rows));
+    let columns = "rows # | first token s # | tokens/s # | limit of bandwidth # | of limit #";
+    text += &output::table(columns, rows);
     if let Some(one) = found.training {
         text += &format!(
             "an update of {} rows: {:.0} tokens/s, {:.2} TFLOP/s; forward alone {:.0} tokens/s\n",

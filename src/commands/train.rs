@@ -1,11 +1,10 @@
 //! `dapo train`: train, evaluate, report.
 
-use crate::commands::interrupt::Interrupt;
-use crate::commands::progress::Progress;
-use crate::commands::tracking::{LiveCurves, TrackerArgs};
+use crate::commands::flags::tracking::{LiveCurves, TrackerArgs};
+use crate::commands::terminal::effects;
 use crate::commands::{
-    effects, eval, exit, exit::Invalid, exit::Usage, output, place::ExecutionArgs,
-    place::OverrideArgs, plan,
+    ExecutionArgs, Interrupt, OverrideArgs, Progress, eval, exit, exit::Invalid, exit::Usage,
+    output, plan,
 };
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::verl::settings::Cards;

@@ -1,14 +1,13 @@
 //! `dapo model tune`: a cold start from written solutions.
 
 use crate::base::{files, visible, workers};
-use crate::commands::{bounds, exit::Invalid, output, pretrain, progress::Progress};
+use crate::commands::{Progress, bounds, exit::Invalid, output, pretrain};
 use crate::experiment::PromptTemplate;
 use crate::policy::{Qwen2, checkpoint};
 use crate::report::text::points;
 use crate::task::Tokenizer;
 use crate::training::{StageUpdate, TuneEvaluation, TuneRecipe, tuning};
 use anyhow::{Result, bail};
-use comfy_table::Table;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -136,7 +135,7 @@ fn tune_in(
         let digest = files::sha256_file(&partial.join(&name))?;
         sha256.insert(name, digest);
     }
-    println!("{}", table(&before, &after));
+    print!("{}", table(&before, &after));
     for [question, answer, response] in &after.examples {
         let example = json!({"question": question, "answer": answer, "response": response});
         println!("{}", visible::json(&example.to_string()));
@@ -204,7 +203,7 @@ pub fn template_of(folder: &Path) -> Result<Option<PromptTemplate>> {
     Ok(Some(record.key.recipe.template))
 }
 
-fn table(before: &TuneEvaluation, after: &TuneEvaluation) -> Table {
+fn table(before: &TuneEvaluation, after: &TuneEvaluation) -> String {
     let mut rows: Vec<[String; 3]> = Vec::new();
     let mut put = |name: &str, shown: &dyn Fn(&TuneEvaluation) -> String| {
         rows.push([name.to_string(), shown(before), shown(after)]);
@@ -220,5 +219,5 @@ fn table(before: &TuneEvaluation, after: &TuneEvaluation) -> Table {
         let of = |it: &TuneEvaluation| it.accuracy_by_tag.get(tag).copied().unwrap_or(f64::NAN);
         put(&format!("right %, {tag}"), &|it| points(of(it)));
     }
-    output::table(["", "before", "after"], 1..3, rows)
+    output::table(" | before # | after #", rows)
 }

@@ -12,6 +12,7 @@ pub mod html;
 pub mod markdown;
 pub mod terminal;
 pub mod claims;
+pub mod cells;
 pub mod compared;
 mod published;
 mod quantities;

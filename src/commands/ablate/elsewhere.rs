@@ -1,13 +1,14 @@
 //! `dapo ablate --launcher` and `--status`: cells handed to other machines, and what became of them.
 
-use crate::commands::exit::Usage;
-use crate::commands::{ablate_table, output::tell};
+use crate::commands::exit::bail_usage;
+use crate::commands::{output, output::tell};
 use crate::engines::launcher::{self, program::line, ray, slurm};
 use crate::engines::{CellProgram, Launcher, LauncherState};
 use crate::experiment::Grid;
+use crate::report::{cells, text};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing};
 use crate::study::{CellEnding, Job, cell};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,24 +45,29 @@ pub struct HandOver {
 }
 
 impl LauncherArgs {
-    /// Refuses unused flags and unusable values.
-    ///
     /// # Errors
-    /// Names the flag, or the file.
+    /// A flag that the launcher does not read, or a template that cannot be used.
     pub fn check(&self, at_once: Option<u64>) -> Result<()> {
-        let is = |launcher| self.launcher == launcher;
-        let (local, slurm, ray) = (is(Launcher::Local), is(Launcher::Slurm), is(Launcher::Ray));
-        let flags = [
-            ("--template is for --launcher slurm", self.template.is_some() && !slurm),
-            ("--address is for --launcher ray", self.address.is_some() && !ray),
-            ("--program is for another --launcher than local", self.program.is_some() && local),
-            ("--jobs is for --launcher local and slurm", at_once.is_some() && !local && !slurm),
+        let launcher = self.launcher;
+        let flags: [(&str, bool, &[Launcher]); 4] = [
+            ("--template", self.template.is_some(), &[Launcher::Slurm]),
+            ("--address", self.address.is_some(), &[Launcher::Ray]),
+            (
+                "--program",
+                self.program.is_some(),
+                &[Launcher::Command, Launcher::Slurm, Launcher::Ray],
+            ),
+            ("--jobs", at_once.is_some(), &[Launcher::Local, Launcher::Slurm]),
         ];
-        if let Some((said, _)) = flags.into_iter().find(|(_, wrong)| *wrong) {
-            bail!(Usage(said.to_string()));
+        for (flag, is_given, readers) in flags {
+            if is_given && !readers.contains(&launcher) {
+                let readers: Vec<String> = readers.iter().map(|it| it.name().to_string()).collect();
+                let (own, readers) = (launcher.name(), text::listed(&readers));
+                bail_usage!("{flag} is for --launcher {readers}, and the launcher is {own}");
+            }
         }
         // Fails before anything is written.
-        if ray && !self.status {
+        if launcher == Launcher::Ray && !self.status {
             self.address()?;
         }
         slurm::template(self.template.as_deref())?;
@@ -78,10 +84,10 @@ impl LauncherArgs {
     }
 
     fn address(&self) -> Result<String> {
-        let said = self.address.clone().or_else(|| std::env::var("RAY_ADDRESS").ok());
-        said.ok_or_else(|| {
-            Usage("--launcher ray needs --address or RAY_ADDRESS".to_string()).into()
-        })
+        match self.address.clone().or_else(|| std::env::var("RAY_ADDRESS").ok()) {
+            Some(address) => Ok(address),
+            None => bail_usage!("--launcher ray needs --address or RAY_ADDRESS"),
+        }
     }
 }
 
@@ -103,9 +109,9 @@ pub fn hand_over(
         }
         Launcher::Slurm => {
             let template = slurm::template(args.template.as_deref())?;
+            let arrays = slurm::arrays(study, &cells, &program, options.at_once, &template)?;
             let mut before = None;
-            for (job, script) in slurm::arrays(study, &cells, &program, options.at_once, &template)?
-            {
+            for (job, script) in arrays {
                 if options.dry_run {
                     print!("{script}");
                     continue;
@@ -169,7 +175,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid]) -> Result<ExitCode> {
     let numbers = listing::numbers(study, &jobs)?;
     let (states, silent) = launcher::states(study)?;
     for error in silent {
-        tell(format!("{error}; states are those of records and run folders alone"));
+        tell(format!("{error}; the states below are those of records and run folders alone"));
     }
     let mut names = Vec::with_capacity(jobs.len());
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -179,7 +185,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid]) -> Result<ExitCode> {
         names.push(name);
     }
     for grid in grids {
-        println!("{}\n", ablate_table::states(grid, &jobs, &names));
+        println!("{}", output::page_table(&cells::states(grid, &jobs, &names)));
     }
     let count = |class: &&str| format!("{} {class}", counts.get(*class).unwrap_or(&0));
     let counts: Vec<String> = CLASSES.iter().map(count).collect();

@@ -1,8 +1,7 @@
 //! `dapo data audit`: what a file of problems holds.
 
 use crate::base::visible;
-use crate::commands::output;
-use crate::commands::progress::Progress;
+use crate::commands::{Progress, output};
 use crate::task::audit::{
     self, Answers, AuditContent, AuditFinding, AuditOptions, AuditPrompts, Copies, Indices, Lengths,
 };
