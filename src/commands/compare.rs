@@ -1,15 +1,13 @@
 //! `dapo compare`: two sides from outcomes alone.
 
-use crate::base::visible;
+use crate::commands::exit::bail_usage;
 use crate::commands::{exit, output};
 use crate::records::ColumnNames;
-use crate::report::{compared, markdown, terminal, words};
-use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS};
+use crate::report::{compared, words};
+use crate::statistics::accuracy::FEWEST_PROBLEMS;
+use crate::study::collection;
 use crate::study::comparison::{self, load};
-use crate::study::{
-    At, Declared, DeclaredFamily, Direction, Metric, Statistic, Word, analysis, collection,
-    comparisons, comparisons::Comparison,
-};
+use crate::study::gate::{self, Gate, GateVerdict, Undecided};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -97,9 +95,6 @@ pub struct CompareArgs {
     markdown: bool,
 }
 
-/// Gates on tables use it, because tables declare none.
-const ALPHA: f64 = 0.05;
-
 /// What a gate refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum FailIf {
@@ -111,20 +106,17 @@ enum FailIf {
 /// Tables that cannot be read or compared.
 pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     if args.margin.is_some_and(|points| !(points > 0.0 && points < 100.0)) {
-        return Err(exit::Usage("--margin is not between 0 and 100 points".to_string()).into());
+        bail_usage!("--margin must be between 0 and 100 points");
     }
     if let (Some(arm), Some(against)) = (&args.arm, &args.against) {
-        return match args.sides.as_slice() {
-            [study] => arms(args, study, [arm, against]),
-            _ => Err(exit::Usage("--arm needs one folder, of a study".to_string()).into()),
-        };
+        let [study] = &args.sides[..] else { bail_usage!("--arm needs one folder, of a study") };
+        return arms(args, study, [arm, against]);
     }
     if args.sides.len() == 1 {
-        let message = "one side is not enough: name two, or the --arm and --against of a study";
-        return Err(exit::Usage(message.to_string()).into());
+        bail_usage!("one side is not enough: name two, or the --arm and --against of a study");
     }
     if !(args.level > 0.5 && args.level < 1.0) {
-        return Err(exit::Usage(format!("--level {} is not between 0.5 and 1", args.level)).into());
+        bail_usage!("--level must be between 0.5 and 1, got {}", args.level);
     }
     let options = load::ComparisonOptions {
         columns: ColumnNames {
@@ -141,158 +133,48 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
         _ => (load::side(&args.a, &options)?, load::side(&args.b, &options)?),
     };
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
-    output::document(args.json, &comparison, || {
-        let sections = compared::sections(&comparison);
-        if args.markdown { markdown::sections(&sections) } else { terminal::render(&sections) }
-    });
-    // Several runs: the run is the unit. One run: problems are another draw.
-    let shown = match &comparison.between_runs {
-        Some(runs) => {
-            let test = &runs.permutation;
-            ShownDifference::of_runs(runs.welch.interval, test.p, test.smallest_p, ALPHA)
-        }
-        None => {
-            let (paired, few) = (&comparison.paired, FEWEST_PROBLEMS);
-            let problems = comparison.changes.len();
-            let powerless = (problems < few)
-                .then(|| format!("{problems} problems show nothing of others; it takes {few}"));
-            let interval = paired.uncertainties[1].interval;
-            ShownDifference { interval, p: paired.sign_flip.p, alpha: ALPHA, powerless }
-        }
-    };
-    Ok(gate(args, &shown))
+    let format = (args.json, args.markdown);
+    output::sections(format, &comparison, || compared::sections(&comparison));
+    Ok(exit_code(args, |gate| gate.of_sides(&comparison)))
 }
 
-/// B − A, or arm − reference, as a share.
-struct ShownDifference {
-    interval: Option<Interval>,
-    p: f64,
-    alpha: f64,
-    /// Why no difference could have been shown.
-    powerless: Option<String>,
-}
-
-impl ShownDifference {
-    /// Over training runs.
-    fn of_runs(interval: Option<Interval>, p: f64, smallest_p: f64, alpha: f64) -> Self {
-        let powerless = (interval.is_none() || smallest_p > alpha).then(|| {
-            format!(
-                "so few runs (the smallest possible p is {smallest_p:.4}) can show no difference"
-            )
-        });
-        Self { interval, p, alpha, powerless }
-    }
+fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<ExitCode> {
+    let study = collection::load(folder, None)?;
+    let compared = gate::arms(&study, folder, [arm, against])?;
+    let comparison = &compared.comparison;
+    output::sections((args.json, args.markdown), comparison, || compared::arms(&compared));
+    Ok(exit_code(args, |gate| gate.of_arms(&study, comparison)))
 }
 
 /// Applies `--fail-if` and `--margin`; prints a sentence where nothing could be shown.
-fn gate(args: &CompareArgs, shown: &ShownDifference) -> ExitCode {
+fn exit_code(args: &CompareArgs, verdict: impl FnOnce(Gate) -> GateVerdict) -> ExitCode {
     let Some(fail_if) = args.fail_if else { return ExitCode::SUCCESS };
-    let open = |reason: &str| {
-        output::tell(format!("--fail-if: nothing can be decided: {reason}"));
-        ExitCode::from(exit::INCONCLUSIVE)
-    };
-    if let Some(reason) = &shown.powerless {
-        return open(reason);
-    }
-    let Some(Interval { low, high, .. }) = shown.interval else {
-        return match args.margin {
-            Some(_) => open("too little changed for an interval"),
-            None => ExitCode::SUCCESS,
-        };
-    };
-    let (either, margin) = (fail_if == FailIf::Different, args.margin.unwrap_or(0.0) / 100.0);
-    let beyond = high < -margin || either && low > margin;
-    let within = low > -margin && (!either || high < margin);
-    match args.margin {
-        _ if beyond && shown.p <= shown.alpha => ExitCode::from(exit::MISMATCH),
-        Some(points) if !within => open(&format!(
-            "the interval {:+.1} to {:+.1} points neither excludes {points} points nor lies beyond",
-            100.0 * low,
-            100.0 * high
-        )),
-        _ => ExitCode::SUCCESS,
+    let margin = args.margin.map(|points| points / 100.0);
+    match verdict(Gate { either_way: fail_if == FailIf::Different, margin }) {
+        GateVerdict::Passed => ExitCode::SUCCESS,
+        GateVerdict::Refused => ExitCode::from(exit::MISMATCH),
+        GateVerdict::Undecided(why) => {
+            let reason = reason(&why, args.margin.unwrap_or(0.0));
+            output::tell(format!("--fail-if: nothing can be decided: {reason}"));
+            ExitCode::from(exit::INCONCLUSIVE)
+        }
     }
 }
 
-/// Uses the declared metric, else the primary set where the runs ended.
-fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCode> {
-    let study = collection::load(folder, None)?;
-    let all = study.grids.iter().flat_map(|grid| {
-        grid.arms.iter().map(move |arm| (format!("{}/{}", grid.name, arm.name), &arm.name))
-    });
-    let all: Vec<(String, &String)> = all.collect();
-    let id = |name: &String| -> Result<String> {
-        let found = all.iter().find(|(id, own)| id == name || *own == name);
-        let known = || all.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(", ");
-        let refused = || exit::Invalid(format!("there is no arm {name:?}; there are {}", known()));
-        Ok(found.ok_or_else(refused)?.0.clone())
-    };
-    let (arm, reference) = (id(names[0])?, id(names[1])?);
-    let last = Metric::Evaluation {
-        set: study.declaration.primary_set.clone(),
-        at: At::Last,
-        statistic: Statistic::AvgAtK,
-    };
-    let families = comparisons::families(&study);
-    let all = || families.iter().flat_map(|family| &family.comparisons).map(|it| &it.declared);
-    let own = all().find(|it| it.metric.is_score() && it.arm == arm && it.reference == reference);
-    let endpoint =
-        own.or_else(|| all().find(|it| it.metric.is_score())).map(|it| it.metric.clone());
-    let metric = endpoint.filter(|_| study.declaration.registered).unwrap_or_else(|| last.clone());
-    let beside = (metric != last).then(|| last.clone());
-    let direction = Direction::Higher;
-    let declared = Declared { id: "compare".to_string(), arm, reference, metric, direction };
-    let registered = analysis::find(&families, &declared).cloned();
-    let family = DeclaredFamily {
-        id: "compare".to_string(),
-        question: study.declaration.question.clone(),
-        after: Vec::new(),
-        comparisons: vec![declared],
-    };
-    let of =
-        |family: &DeclaredFamily| comparisons::family(&study, family, false).comparisons.remove(0);
-    let comparison = registered.unwrap_or_else(|| of(&family));
-    let beside = beside.map(|metric| {
-        let mut family = family.clone();
-        family.comparisons[0].metric = metric;
-        of(&family)
-    });
-    output::document(args.json, &comparison, || {
-        let Comparison { declared, word, why, .. } = &comparison;
-        let text = format!(
-            "{} against {}, {}: {}\n  {}\n  {}",
-            declared.arm,
-            declared.reference,
-            declared.metric.words(),
-            word.words(),
-            words::comparison(&comparison),
-            words::why(why)
-        );
-        let beside = beside.as_ref().map_or(String::new(), |it| {
-            let metric = it.declared.metric.words();
-            format!("\nnot the declared endpoint: {metric}\n  {}", words::comparison(it))
-        });
-        visible::message(&(text + &beside)) + "\n"
-    });
-    if args.fail_if.is_none() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    match &comparison.result {
-        Some(result) if comparison.word != Word::NotCompared && !comparison.is_closed => Ok(gate(
-            args,
-            &ShownDifference::of_runs(
-                result.interval,
-                result.adjusted_p,
-                result.smallest_p,
-                study.declaration.alpha,
-            ),
-        )),
-        _ => {
-            output::tell(format!(
-                "--fail-if: nothing can be decided: {}",
-                words::why(&comparison.why)
-            ));
-            Ok(ExitCode::from(exit::INCONCLUSIVE))
-        }
+fn reason(undecided: &Undecided, margin: f64) -> String {
+    match undecided {
+        Undecided::FewProblems { problems } => format!(
+            "{problems} problems show nothing of others; at least {FEWEST_PROBLEMS} are needed"
+        ),
+        Undecided::FewRuns { smallest_p } => format!(
+            "so few runs (the smallest possible p is {smallest_p:.4}) can show no difference"
+        ),
+        Undecided::NoInterval => "too little changed for an interval".to_string(),
+        Undecided::Wide { low, high } => format!(
+            "the interval {:+.1} to {:+.1} points neither excludes {margin} points nor lies beyond",
+            100.0 * low,
+            100.0 * high
+        ),
+        Undecided::NotCompared(why) => words::why(why),
     }
 }

@@ -1,14 +1,14 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
-use crate::base::visible;
-use crate::commands::{exit::Invalid, exit::Usage, output};
+use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::output;
 use crate::records::RunFolder;
+use crate::report::claims as claim_pages;
 use crate::report::run::{self, Report, chapters};
 use crate::report::study;
-use crate::report::{claims as claim_pages, markdown, terminal};
 use crate::study::claims::{self, evidence};
 use crate::study::{analysis, collection};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -70,13 +70,15 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     if let Some(file) = &args.claims {
         return judge(args, file.as_deref());
     }
-    let Some(path) = &args.run else { bail!(Usage("which run or study?".to_string())) };
+    let Some(path) = &args.run else { bail_usage!("RUN|STUDY is missing: name a folder") };
     if is_study(path) {
         return study(path, args.declaration.as_deref(), args.out.as_deref(), args.json);
     }
     if args.declaration.is_some() || args.out.is_some() {
-        let message = "--declaration and --out are for a study, a folder with `grids`";
-        bail!(Invalid(format!("{}: {message}", path.display())));
+        bail_invalid!(
+            "{}: --declaration and --out are for a study, a folder with `grids`",
+            path.display()
+        );
     }
     let folder = RunFolder::at(path);
     let report = run::write(&folder)?;
@@ -152,28 +154,23 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
         (None, None) => claims::shipped(),
     };
     if let Some(id) = args.only.iter().find(|id| all.claims.iter().all(|it| it.id != **id)) {
-        bail!(Usage(format!("--only {id}: there is no such claim")));
+        bail_usage!("--only {id}: there is no such claim; `dapo report --claims` lists them");
     }
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
     let Some(study) = study else {
         all.claims.retain(|it| wanted(&it.id));
-        output::document(args.json, &all, || terminal::render(&claim_pages::listed(&all)));
+        output::sections((args.json, false), &all, || claim_pages::listed(&all));
         return Ok(ExitCode::SUCCESS);
     };
     let mut judged = evidence::judge(&study, &analysis::analyse(&study), &all);
     judged.claims.retain(|claim| wanted(&claim.id));
     let document = json!({ "schema": "dapo-claims/1", "judged": judged });
-    output::document(args.json, &document, || {
-        if args.markdown {
-            markdown::sections(&claim_pages::table(&judged))
-        } else {
-            terminal::render(&claim_pages::judged(&judged))
-        }
+    output::sections((args.json, args.markdown), &document, || {
+        if args.markdown { claim_pages::table(&judged) } else { claim_pages::judged(&judged) }
     });
     for excluded in &study.excluded {
         let arm = excluded.arm.as_deref().unwrap_or("no arm");
-        let line = format!("{} does not count for {arm}: {}", excluded.cell, excluded.reason);
-        eprintln!("{}", visible::visible(&line));
+        output::tell(format!("{} does not count for {arm}: {}", excluded.cell, excluded.reason));
     }
     Ok(ExitCode::SUCCESS)
 }

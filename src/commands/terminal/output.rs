@@ -2,8 +2,8 @@
 
 use crate::base::{files, visible};
 use crate::commands::exit;
-use crate::report::page::{Table, TableCell};
-use crate::report::terminal;
+use crate::report::page::{Section, Table, TableCell};
+use crate::report::{markdown, terminal};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,17 @@ pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> Strin
     } else {
         print!("{}", text())
     }
+}
+
+/// As [`document`], with the sections of a page as text or Markdown.
+pub fn sections(
+    (json, markdown): (bool, bool),
+    value: &impl Serialize,
+    sections: impl FnOnce() -> Vec<Section>,
+) {
+    document(json, value, || {
+        if markdown { markdown::sections(&sections()) } else { terminal::render(&sections()) }
+    });
 }
 
 pub fn json_line(value: &impl Serialize) {
