@@ -1,13 +1,9 @@
 //! `dapo data audit`: what a file of problems holds.
 
-use crate::base::visible;
 use crate::commands::{Progress, output};
-use crate::task::audit::{
-    self, Answers, AuditContent, AuditFinding, AuditOptions, AuditPrompts, Copies, Indices, Lengths,
-};
-use crate::task::data::source::Format;
-use crate::task::{Audit, FindingKind, RowKeys, SourceRow, TaskError, TokenCount, Tokenizer};
-use std::collections::BTreeMap;
+use crate::report::audit as report;
+use crate::task::audit::{self, AuditFinding, AuditOptions};
+use crate::task::{FindingKind, RowKeys, SourceRow, TaskError, TokenCount, Tokenizer};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -90,7 +86,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         output::json_line(&audit)
     } else {
-        println!("{}", visible::message(&text(&audit)))
+        output::say(report::text(&audit))
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -102,114 +98,4 @@ fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, TaskErro
         None => row.row.prompt.iter().map(|message| message.content.as_str()).collect(),
     };
     Ok(tokenizer.encode(&text)?.len() as u64)
-}
-
-/// Names and values, then findings.
-fn text(audit: &Audit) -> String {
-    let format = match audit.format {
-        Format::Parquet => "parquet",
-        Format::JsonLines => "JSON lines",
-    };
-    let mut lines = vec![format!("{}: {format}, {} bytes", audit.file, audit.bytes)];
-    lines.extend(audit.known_as.as_ref().map(|name| format!("This is {name}.")));
-    lines.push(String::new());
-    let row = |(name, value): (&str, String)| format!("  {name:<18} {value}");
-    lines.extend(rows(audit).into_iter().map(row));
-    lines.push(String::new());
-    if audit.findings.is_empty() {
-        lines.push("Nothing to note.".to_string());
-    }
-    for finding in &audit.findings {
-        let kind = match finding.kind {
-            FindingKind::Note => "note",
-            FindingKind::Warning => "warning",
-        };
-        lines.push(format!("{kind}: {}", finding.text));
-    }
-    for conflict in &audit.conflicts.listed {
-        let answer = |(answer, rows): &(String, u64)| format!("`{answer}` in {rows} rows");
-        let answers: Vec<String> = conflict.answers.iter().map(answer).collect();
-        lines.push(format!("  {:?} has {}", conflict.question, answers.join(" and ")));
-    }
-    lines.join("\n")
-}
-
-fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
-    let Copies { fewest, most, mean } = audit.copies;
-    let copies = if fewest == most {
-        format!("{most} of each")
-    } else {
-        format!("{fewest} to {most}, {mean:.1} on average")
-    };
-    let Answers { distinct, integers, negative, above_999, padded, other, blank, .. } =
-        audit.answers;
-    let read_otherwise = !audit.readings.is_empty();
-    let verifier = match audit.answers.unverifiable {
-        0 if read_otherwise => {
-            "accepts every answer as it is read; not all stand so in the file".to_string()
-        }
-        0 => "accepts every answer when a response states it".to_string(),
-        count => format!("rejects {count} answers even when a response states them"),
-    };
-    let AuditPrompts { released_template, other_template, not_one_user_message, .. } =
-        audit.prompts;
-    let Lengths { shortest, longest, median, percentile_95, ref unit, .. } = audit.prompts.lengths;
-    let Indices { integers: numbers, texts, missing, distinct: indices, .. } = audit.indices;
-    let AuditContent { rows_sha256, problems_sha256 } = &audit.content;
-    vec![
-        ("rows", audit.rows.to_string()),
-        ("problems", audit.problems.to_string()),
-        ("copies", copies),
-        ("conflicting", format!("{} questions with several answers", audit.conflicts.problems)),
-        (
-            "answers",
-            format!(
-                "{distinct} different; {integers} integers ({negative} negative, {above_999} above \
-                 999, {padded} padded), {other} others, {blank} empty"
-            ),
-        ),
-        ("keys", counts(&audit.keys)),
-        ("shared answers", shared(&audit.answers)),
-        ("verifier", verifier),
-        (
-            "prompts",
-            format!(
-                "{released_template} in the released template, {other_template} in another, \
-                 {not_one_user_message} not one user message"
-            ),
-        ),
-        (
-            "prompt length",
-            format!(
-                "{shortest} to {longest}, median {median}, 95 % up to {percentile_95} ({unit})"
-            ),
-        ),
-        (
-            "index",
-            format!("{numbers} integers, {texts} texts, {missing} missing; {indices} different"),
-        ),
-        ("data_source", counts(&audit.data_sources)),
-        ("style", counts(&audit.styles)),
-        ("sha256 of file", audit.file_sha256.clone()),
-        ("… of rows", format!("{rows_sha256}, in any order")),
-        ("… of problems", format!("{problems_sha256}, in any order and number")),
-    ]
-}
-
-fn shared(answers: &Answers) -> String {
-    let one = |(answer, problems): &(String, u64)| format!("{answer} ({problems} problems)");
-    let listed: Vec<String> = answers.shared_listed.iter().take(3).map(one).collect();
-    match (answers.shared, listed.join(", ")) {
-        (0, _) => "none".to_string(),
-        (1..=3, listed) => listed,
-        (count, listed) => format!("{count}: {listed}, …"),
-    }
-}
-
-fn counts(names: &BTreeMap<String, u64>) -> String {
-    let one = |(name, rows): (&String, &u64)| match name.as_str() {
-        "" => format!("none {rows}"),
-        name => format!("{name} {rows}"),
-    };
-    names.iter().map(one).collect::<Vec<_>>().join(", ")
 }

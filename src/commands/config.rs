@@ -1,12 +1,13 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
+use crate::commands::exit::bail_usage;
 use crate::commands::{OverrideArgs, exit, output};
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
-use crate::experiment::{Experiment, KeyUsage, Publication, named, usage};
+use crate::experiment::{Experiment, KeyUsage, Publication, diagnose, named, usage};
 use crate::records::RunFolder;
 use crate::report::text::literal;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -144,10 +145,7 @@ fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experime
 
 fn diff(args: &DiffArgs) -> Result<ExitCode> {
     if matches!(args.b.as_str(), "paper" | "released-code") && !args.overrides.is_empty() {
-        let b = &args.b;
-        bail!(exit::Usage(format!(
-            "--set is for B, and {b} states values of its own; swap A and B"
-        )));
+        bail_usage!("--set is for B, and {} states values of its own; swap A and B", args.b);
     }
     let a = Operand::of(&args.a, &OverrideArgs::default())?;
     let b = Operand::of(&args.b, &args.overrides)?;
@@ -295,8 +293,10 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode> {
         .filter(|key| asked.is_empty() || key.matches(asked) || key.path.starts_with(&below))
         .collect();
     if chosen.is_empty() {
-        let hint = "`dapo config explain` without a key lists all";
-        return Err(exit::Usage(format!("there is no key {asked}; {hint}")).into());
+        let known: Vec<String> = sources::all().map(|key| key.path.clone()).collect();
+        let nearest = diagnose::nearest(asked, &known);
+        let nearest = nearest.map_or(String::new(), |key| format!("did you mean {key}? "));
+        bail_usage!("there is no key {asked}; {nearest}`dapo config explain` lists all keys");
     }
     let entry = |key: &&Key| {
         let mut entry = json!({ "key": key.path, "in_arm": compare::in_arm(&key.path) });

@@ -11,6 +11,7 @@ mod figures;
 pub mod html;
 pub mod markdown;
 pub mod terminal;
+pub mod audit;
 pub mod claims;
 pub mod cells;
 pub mod compared;
