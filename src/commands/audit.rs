@@ -3,11 +3,12 @@
 use crate::commands::{Progress, output};
 use crate::report::audit as report;
 use crate::task::audit::{self, AuditFinding, AuditOptions};
+use crate::task::prompt;
 use crate::task::{FindingKind, RowKeys, SourceRow, TaskError, TokenCount, Tokenizer};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Say what a file of problems holds before it is trained on or evaluated with
+/// Describe a file of problems before you train on it or evaluate with it
 ///
 /// Counts rows and problems (the same question, however it is spaced), copies, contradictions,
 /// answers by kind, prompts by template, indices; grades each ground truth as its own answer, in
@@ -31,13 +32,13 @@ pub struct AuditArgs {
     /// tokens instead of characters
     #[arg(long, value_name = "DIR")]
     tokenizer: Option<PathBuf>,
-    /// Longest prompt that is no finding, in tokens
+    /// Report prompts that are longer than this many tokens
     #[arg(long, value_name = "TOKENS", default_value_t = 2048)]
     max_prompt_tokens: u64,
-    /// Prompts of a rollout step, for the length of an epoch
+    /// Prompts of a rollout step, from which the length of an epoch follows
     #[arg(long, value_name = "PROMPTS", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..))]
     prompts_per_step: u64,
-    /// Print one JSON object with every count
+    /// Print one JSON document with every count instead of text
     #[arg(long)]
     json: bool,
 }
@@ -73,14 +74,8 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
         bar.clear();
     }
     let mut audit = audited?;
-    if let Some((id, token)) =
-        tokenizer.as_ref().map_or(Ok(None), Tokenizer::unstopped_end_of_turn)?
-    {
-        let text = format!(
-            "The chat template ends a turn with {token} ({id}), which stops no response: a policy \
-             that ends its answers so goes on to the limit. eos_token_id of generation_config.json \
-             may be a list of both."
-        );
+    if let Some(token) = tokenizer.as_ref().map_or(Ok(None), Tokenizer::unstopped_end_of_turn)? {
+        let text = prompt::unstopped(&token);
         audit.findings.push(AuditFinding { kind: FindingKind::Warning, text });
     }
     if args.json {

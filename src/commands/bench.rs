@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Time one rollout step by phase, with the limit that this machine's matrix product sets.
+/// Time one rollout step by phase, and compare it with the rate of this machine's matrix products.
 ///
 /// Without --model the policy has 0.79 M random weights, whose responses have about 50 tokens.
 #[derive(Debug, clap::Args)]
@@ -25,16 +25,16 @@ pub struct BenchArgs {
     experiment: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// Policy, instead of the random one.
+    /// Folder of a policy to use instead of the random one.
     #[arg(long)]
     model: Option<PathBuf>,
     /// Threads, instead of the file's.
     #[arg(long, value_parser = bounds::threads())]
     threads: Option<u64>,
-    /// Timed repetitions, after one that is not timed.
+    /// Timed repetitions; an untimed one comes first.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     repetitions: u64,
-    /// Write the figures with machine and commit to this file, as JSON.
+    /// Write the figures, the machine and the commit to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

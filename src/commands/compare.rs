@@ -16,9 +16,10 @@ use std::process::ExitCode;
 /// correct).
 ///
 /// A side is a parquet or CSV table or JSON lines with a row for each sampled response (verl's dumps and
-/// the samples that lm-eval logs among them), a run folder, or a cell record; a folder of these, or several files, is several training runs of one method. With one
-/// run a side the comparison is about these checkpoints; with several the unit is the training
-/// run. Every number comes with the question that it answers.
+/// the samples that lm-eval logs among them), a run folder, or a cell record. A folder of these, or
+/// several files, is several training runs of one method. With one run a side the comparison is about
+/// these checkpoints; with several the unit is the training run. Every number comes with the question
+/// that it answers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo compare grpo.csv dapo.csv
@@ -35,26 +36,26 @@ A dump of verl: the prompt and `gts` are the problem, `acc` or `score` is correc
 `doc_id` is the problem; of several metrics or filters, --correct-column exact_match,strict-match says which.
 
 Exit codes:
-  0  compared, whatever the result, or not as --fail-if says
+  0  the sides were compared, and --fail-if, if given, did not fail
   3  a table cannot be read or used; the message names the file, and the line or row and column
-  4  as --fail-if says
+  4  --fail-if failed: the arm, or B, is worse or differs
   6  with --fail-if: nothing could be shown, or the sides cannot be compared")]
 pub struct CompareArgs {
-    /// The side to compare with, and the side that is compared.
+    /// The side to compare with, then the side to compare.
     #[arg(num_args = 1..=2, value_names = ["A", "B"], conflicts_with_all = ["a", "b"], required_unless_present = "a")]
     sides: Vec<PathBuf>,
-    /// An arm of a study, whose folder stands in the place of A; the unit is the training run.
+    /// Compare this arm of a study; name the study's folder as A. The unit is the training run.
     #[arg(long, value_name = "NAME", requires = "against", conflicts_with_all = ["a", "b"])]
     arm: Option<String>,
-    /// The arm that it is compared with.
+    /// The arm to compare it with.
     #[arg(long, value_name = "NAME", requires = "arm")]
     against: Option<String>,
-    /// Exit with 4 when the arm, or B, is shown to be worse, or to differ; with 6 when so few runs,
-    /// samples or problems could not have shown it.
+    /// Exit with 4 when the arm, or B, is shown to be worse, or to differ; exit with 6 when there are too
+    /// few runs, samples or problems to show it.
     #[arg(long, value_enum)]
     fail_if: Option<FailIf>,
-    /// With --fail-if: percent points that count as no difference. Exit with 0 only when a larger one
-    /// is excluded by the interval, with 4 when it is shown, else with 6.
+    /// With --fail-if: a difference of at most so many percent points does not count. Exit with 0 when the
+    /// interval excludes a larger one, with 4 when a larger one is shown, else with 6.
     #[arg(long, value_name = "POINTS", requires = "fail_if")]
     margin: Option<f64>,
     /// Training runs of A.
@@ -69,7 +70,7 @@ pub struct CompareArgs {
     /// Column of the sample's number.
     #[arg(long, value_name = "NAME")]
     sample_column: Option<String>,
-    /// There is no sample column: the rows of a problem are its samples.
+    /// Take each row of a problem as a sample; there is no sample column.
     #[arg(long, conflicts_with = "sample_column")]
     no_sample_column: bool,
     /// Column of correctness.
@@ -78,7 +79,7 @@ pub struct CompareArgs {
     /// Evaluation set of run folders and cell records.
     #[arg(long, value_name = "NAME")]
     evaluation_set: Option<String>,
-    /// Compare the problems that all files have, instead of refusing others.
+    /// Compare only the problems that all files have. Without this, other problems are an error.
     #[arg(long)]
     common_problems: bool,
     /// Allow problems with different numbers of samples.

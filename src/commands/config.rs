@@ -31,8 +31,8 @@ enum Action {
 
 /// Name every key in which two experiments differ, with its source in paper and released code.
 ///
-/// `paper` and `released-code` stand for the values that the paper and the released 32B script
-/// state; keys on which they are silent are listed by name and are no difference.
+/// `paper` and `released-code` are the values that the paper and the released 32B script state. Keys
+/// that they do not state are listed by name and do not count as differences.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo config diff grpo dapo
@@ -42,17 +42,17 @@ enum Action {
   dapo config diff runs/a runs/b --json
 
 Exit codes:
-  0  compared, whether or not they differ
+  0  the two were compared, whether or not they differ
   3  an experiment cannot be found or read
   4  with --exit-code: they are not the same arm (name, paths, seed and execution do not count)")]
 struct DiffArgs {
     /// Experiment file, arm, run folder, `paper` or `released-code`.
     a: String,
-    /// The same, to compare with.
+    /// The second one, of the same kinds.
     b: String,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// One JSON document instead of text.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
     /// End with exit code 4 when the two are not the same arm.
@@ -68,7 +68,7 @@ struct ShowArgs {
     experiment: String,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// One JSON document instead of TOML.
+    /// Print one JSON document instead of TOML.
     #[arg(long)]
     json: bool,
 }
@@ -79,9 +79,9 @@ struct ShowArgs {
     after_help = "Examples:\n  dapo config explain dapo.clip.high\n  dapo config explain optimizer"
 )]
 struct ExplainArgs {
-    /// A key, or the beginning of several; every key without it.
+    /// A key, or the table of several keys. Default: every key.
     key: Option<String>,
-    /// One JSON document instead of text.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -237,8 +237,8 @@ fn diff_text(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
         let remark = |name: &&str| {
             let key = sources::of(path)?;
             let stated = if *name == "paper" { &key.paper } else { &key.released_code };
-            let said = stated.value.is_none() && !stated.remark.is_empty();
-            said.then(|| format!("; {name}: {}", stated.sentence()))
+            let is_remark = stated.value.is_none() && !stated.remark.is_empty();
+            is_remark.then(|| format!("; {name}: {}", stated.sentence()))
         };
         text += &format!("  {path}{}\n", names.iter().filter_map(remark).collect::<String>());
     }

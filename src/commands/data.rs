@@ -12,7 +12,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Look at files of problems, and prepare them: deduplicated, with digests
+/// Describe files of problems, or prepare them: without repeated problems, with digests
 #[derive(Debug, Args)]
 pub struct DataArgs {
     #[command(subcommand)]
@@ -26,8 +26,8 @@ enum DataVerb {
     ///
     /// Rows with the same question, however it is spaced, and the same answer become one problem,
     /// every problem gets an id, and the content's SHA-256 goes into DIR/digests.json. A question
-    /// that stands in the file with several answers is left out with all its rows: nothing in
-    /// the file says which answer is right. What was left out, and why, is listed in
+    /// with several answers is left out with all its rows, because nothing in the file says which
+    /// answer is right. What was left out, and why, is listed in
     /// DIR/NAME.left-out.jsonl. The files are in the schema of the released data, and an
     /// experiment reads them with `inputs.data.kind = "files"`.
     #[command(after_long_help = "\
@@ -67,20 +67,20 @@ struct PrepareArgs {
     /// Refuse a file in which a question has several answers, instead of leaving the question out
     #[arg(long)]
     refuse_conflicting: bool,
-    /// Leave out the problems whose question stands in this file too, in any case, spacing and punctuation:
-    /// what is evaluated must not be trained on. Those that look alike are kept and listed in
-    /// DIR/NAME.alike.jsonl. May be repeated.
+    /// Leave out the problems whose question this file has too, whatever the case, spacing and
+    /// punctuation: what is evaluated must not be trained on. Problems that look alike are kept and listed
+    /// in DIR/NAME.alike.jsonl. May be repeated.
     #[arg(long, value_name = "FILE")]
     without: Vec<PathBuf>,
-    /// Leave out those that look alike too: half of the shorter question's sequences of eight words stand
-    /// in the other one.
+    /// Leave out problems that look alike, too: the other question has half of the shorter question's
+    /// sequences of eight words.
     #[arg(long, requires = "without")]
     without_alike: bool,
-    /// Put so many problems into a set of their own, NAME-dev, instead: those whose question has the
-    /// smallest digest, so that neither order nor number of the rows decides.
+    /// Put so many problems into a set of their own, NAME-dev: those whose question has the smallest
+    /// digest, so that neither the order nor the number of the rows decides.
     #[arg(long, value_name = "COUNT")]
     hold_out: Option<usize>,
-    /// Print one JSON object instead of lines: the content of digests.json.
+    /// Print one JSON document instead of text: the content of digests.json.
     #[arg(long)]
     json: bool,
 }

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 
 /// Run an experiment on another trainer, and import what came out
 ///
-/// An experiment with `engine = "trl"` or `"verl"` runs so with `dapo train` and in a grid of `dapo ablate`. What
-/// an arm asks and the trainer cannot do is an error that names the key. The harness grades every
-/// response again and evaluates the policies that the trainer wrote.
+/// `dapo train` and `dapo ablate` run an experiment with `engine = "trl"` or `"verl"` in the same way. If
+/// the trainer cannot do what an arm asks, an error names the key. The harness grades every response
+/// again and evaluates the policies that the trainer wrote.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = "Examples:
   dapo engine check trl experiments/engines/grpo.toml
@@ -41,7 +41,7 @@ pub enum EngineVerb {
 #[derive(Debug, clap::Args)]
 pub struct RenderArgs {
     engine: Engine,
-    /// Experiment file, or the name of an arm here.
+    /// Experiment file, or the name of an arm.
     experiment: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -55,13 +55,14 @@ pub struct RenderArgs {
 #[derive(Debug, clap::Args)]
 pub struct EngineCheckArgs {
     engine: Engine,
-    /// Experiment file (*.toml, or a record in JSON) or the name of an arm here; or a configuration of the trainer, as --config.
+    /// Experiment file (*.toml, or a record in JSON), the name of an arm, or a configuration of the trainer,
+    /// as with --config.
     #[arg(required_unless_present = "config", conflicts_with = "config")]
     file: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// A configuration that you have. Its values stand beside what is asked, and every trap is named. What it does not
-    /// state is shown as not stated, never as a default.
+    /// A configuration of the trainer. Its values are shown beside what the experiment asks, and every trap is
+    /// named. What it does not state is shown as not stated, never as a default.
     ///
     /// verl: what your command prints with `--cfg job` at its end (also in a log, with Ray's prefixes),
     /// `.hydra/config.yaml`, W&B's `config.yaml`, the dictionary that verl prints, and, where --python has verl,
@@ -70,12 +71,12 @@ pub struct EngineCheckArgs {
     /// trl: a GRPOConfig as YAML or JSON, W&B's `config.yaml`, or `training_args.bin`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The experiment that a configuration is held against. Default: the paper's DAPO on Qwen2.5-32B.
+    /// The experiment to compare a configuration with. Default: the paper's DAPO on Qwen2.5-32B.
     #[arg(long, value_name = "EXPERIMENT")]
     against: Option<PathBuf>,
     #[command(flatten)]
     args: EngineArgs,
-    /// Print one JSON value.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
 }

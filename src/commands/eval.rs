@@ -11,8 +11,8 @@ use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecord};
 use crate::report::text::{self, percent, points};
 use crate::statistics::{Accuracy, Counts, accuracy};
-use crate::task::RowKeys;
 use crate::task::data::problem_file;
+use crate::task::{RowKeys, prompt};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
 use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
@@ -25,10 +25,10 @@ const LEVEL: f64 = 0.95;
 
 /// Evaluate a checkpoint: avg@k, pass@k, cons@k, every outcome kept as parquet.
 ///
-/// Either on the evaluation sets of an experiment, by its settings, or with --data on files of
-/// problems by the paper's protocol: 32 samples of each problem at temperature 1 and top-p 0.7,
-/// at most 20,480 tokens, the released instruction in the model's chat template. Repeated rows of
-/// a file are one problem. With --out an interrupted evaluation of files goes on where it was.
+/// It uses the evaluation sets and settings of an experiment, or, with --data, files of problems and the
+/// paper's protocol: 32 samples of each problem at temperature 1 and top-p 0.7, at most 20,480 tokens,
+/// the released instruction in the model's chat template. Repeated rows of a file are one problem. With
+/// --out the same command goes on with an interrupted evaluation of files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo eval experiments/dapo.toml
@@ -57,10 +57,10 @@ pub struct EvalArgs {
     /// Run seed, instead of the file's or 1.
     #[arg(long)]
     seed: Option<u64>,
-    /// Folder for the outcomes. Default: none are kept.
+    /// Folder for the outcomes. Default: they are not kept.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print one JSON record a line instead of a table.
+    /// Print one JSON record a line instead of text.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -199,15 +199,12 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
         let problems = problems.len() as u64;
         bounds::held("--samples", samples, problems, protocol.max_response_tokens)?;
     }
-    if let Some((id, token)) = tokenizer.unstopped_end_of_turn()? {
-        output::tell(format!(
-            "warning: the chat template ends a turn with {token} ({id}), which stops no response; \
-             eos_token_id of generation_config.json may be a list of both"
-        ));
+    if let Some(token) = tokenizer.unstopped_end_of_turn()? {
+        output::tell(format!("warning: {}", prompt::unstopped(&token)));
     }
     let identity = json!({
         "numerics": how.numerics,
-        "place": how.place.told(),
+        "place": how.place.text(),
         "weights": weights_sha256(folder)?,
         "tokenizer": tokenizer.sha256(),
     });

@@ -38,25 +38,25 @@ pub struct ExportArgs {
     /// Folder of a study, or of a run.
     #[arg(value_name = "STUDY|RUN")]
     folder: PathBuf,
-    /// metrics.csv, evaluations.csv, outcomes.csv.
+    /// Write metrics.csv, evaluations.csv and outcomes.csv.
     #[arg(long)]
     csv: bool,
-    /// metrics.parquet, evaluations.parquet, outcomes.parquet.
+    /// Write metrics.parquet, evaluations.parquet and outcomes.parquet.
     #[arg(long)]
     parquet: bool,
-    /// As --to tensorboard: tensorboard/ARM/seed-N/events.out.tfevents…; of a run
+    /// The same as --to tensorboard. It writes tensorboard/ARM/seed-N/events.out.tfevents…, for a run
     /// tensorboard/RUN/events.out.tfevents…
     #[arg(long)]
     tensorboard: bool,
     /// Send the curves to this tracker.
     #[arg(long, value_name = "TRACKER", conflicts_with = "tensorboard")]
     to: Option<Tracker>,
-    /// Go on until the run, or every run of the study, has ended.
+    /// Send what is added until the run, or every run of the study, has ended.
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
     tracker: TrackerArgs,
-    /// Folder to write to. Default: STUDY/export; of a run the folder `export` beside it.
+    /// Folder to write to. Default: STUDY/export; for a run the folder `export` beside it.
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -15,9 +15,8 @@ use std::process::ExitCode;
 
 /// Sample responses for prompts, with per-token log-probs.
 ///
-/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`; or the prompts are
-/// the questions of a file of problems. Each line of
-/// the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
+/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`; with --problems the
+/// prompts are the questions of a file. Each line of the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
 /// ("stop" or "length") and log_probs (nats, at the sampling temperature, before top-p).
 #[derive(Debug, clap::Args)]
 #[command(
@@ -29,12 +28,12 @@ pub struct GenerateArgs {
     /// Prompts, one JSON object a line.
     #[arg(long, required_unless_present = "problems")]
     prompts: Option<PathBuf>,
-    /// Problems (.jsonl or .parquet) in place of prompts, each in --template.
+    /// Problems (.jsonl or .parquet) instead of prompts, each in --template.
     #[arg(long, conflicts_with = "prompts")]
     problems: Option<PathBuf>,
     #[command(flatten)]
     keys: RowKeys,
-    /// What stands around the question of a problem.
+    /// Text around the question of a problem.
     #[arg(long, value_enum, requires = "problems", default_value_t = PromptTemplate::Question)]
     template: PromptTemplate,
     /// Responses for each prompt.
@@ -49,7 +48,7 @@ pub struct GenerateArgs {
     /// Keeps this many most probable tokens; 0 keeps all.
     #[arg(long, default_value_t = 0)]
     top_k: u64,
-    /// Longest response.
+    /// Longest response in tokens.
     #[arg(long, default_value_t = 160)]
     max_tokens: u32,
     /// The same seed gives the same responses.
@@ -58,8 +57,8 @@ pub struct GenerateArgs {
     /// Responses generated at the same time.
     #[arg(long, default_value_t = 256, value_parser = bounds::count())]
     batch: u64,
-    /// Threads, each with a part of the responses. The part decides with which others a response
-    /// is generated, so rounding depends on it.
+    /// Threads, each with a part of the responses. Which responses are generated together depends on
+    /// the parts, and rounding depends on that.
     #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
 }

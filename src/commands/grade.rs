@@ -18,11 +18,12 @@ use std::process::ExitCode;
 
 /// Grade responses by the released verifier's rules (Eq. 7).
 ///
-/// A file is JSON lines of {"response", "ground_truth", "strict_box_verify"?}, other keys
-/// ignored; verl's dumps of rollouts ({"output", "gts"}); samples that lm-eval logs ({"target", "resps"},
-/// the target read after `####` or in the last box where it is a worked solution); or a table of rollouts or of evaluation outcomes from a run folder (*.parquet). Each
-/// line of the output is {"score": ±1.0, "acc": bool, "pred": string or null}, in the same order.
-/// With --summary it is one table: how many responses were rejected for which reason.
+/// A file has JSON lines of {"response", "ground_truth", "strict_box_verify"?} (other keys are ignored),
+/// verl's dumps of rollouts ({"output", "gts"}), samples that lm-eval logs ({"target", "resps"}; of a
+/// worked solution the target is what follows `####` or is in the last box), or a table of rollouts or
+/// evaluation outcomes of a run folder (*.parquet). Each line of the output is
+/// {"score": ±1.0, "acc": bool, "pred": string or null}, in the same order. With --summary one table says
+/// how many responses were rejected for which reason.
 ///
 /// Exit codes: 0 all lines graded (right or wrong), 2 usage, 3 a file or line that cannot be
 /// read; then nothing is printed but the error, which names the line.
@@ -42,10 +43,10 @@ pub struct GradeArgs {
     /// Print one table of reasons, with their shares and an example each, instead of the lines.
     #[arg(long, conflicts_with = "explain")]
     pub summary: bool,
-    /// Answer each line as soon as it is there, for a program that asks one at a time; FILE is /dev/stdin then.
+    /// Answer each line as soon as it arrives, for a program that asks one at a time. FILE is /dev/stdin.
     #[arg(long, conflicts_with_all = ["summary", "explain"])]
     pub follow: bool,
-    /// Which rules, where a line does not say it.
+    /// Rules for lines that do not state them.
     #[arg(long, value_enum, default_value = "answer-line")]
     pub verifier: Verifier,
 }

@@ -16,10 +16,10 @@ use toml::Value;
 
 /// Write the folder of a study: base experiment, arms, grid and a README.
 ///
-/// With a model and files of problems the study is about these: lengths, template and arithmetic
-/// are chosen from them, and what cannot work is refused before anything is written. Without them it
-/// is about the embedded benchmark, whose base policy is written into the folder. Every choice
-/// stands in base.toml with a comment. `dapo ablate FOLDER` runs the study.
+/// With a model and files of problems the study is about these: lengths, template and arithmetic are
+/// chosen from them, and nothing is written if no run could work. Without them the study is about the
+/// embedded benchmark, whose base policy is written into the folder. base.toml has every choice with a
+/// comment. `dapo ablate FOLDER` runs the study.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo init my-study
@@ -30,7 +30,7 @@ Exit codes:
   0  the folder is there
   3  an arm, the model or a file of problems cannot be used, or the folder holds something")]
 pub struct InitArgs {
-    /// The folder, which must not exist or be empty.
+    /// The folder. It must be new or empty.
     folder: PathBuf,
     /// Folder of the base policy, in the Hugging Face layout.
     #[arg(long, value_name = "FOLDER", requires_all = ["train", "dev", "test"])]
@@ -38,24 +38,22 @@ pub struct InitArgs {
     /// Training problems (.jsonl or .parquet).
     #[arg(long, value_name = "FILE", requires = "model")]
     train: Option<PathBuf>,
-    /// Problems that are evaluated during training.
+    /// Problems to evaluate during training.
     #[arg(long, value_name = "FILE", requires = "model")]
     dev: Option<PathBuf>,
-    /// Problems that are evaluated at the end; the first file is what arms are compared on.
+    /// Problems to evaluate at the end. The arms are compared on the first file.
     #[arg(long, value_name = "FILE", requires = "model")]
     test: Vec<PathBuf>,
-    /// Arms; the others are compared with the first. Known: grpo, dapo, each technique of the paper,
-    /// and each method.
+    /// Arms: grpo, dapo, techniques of the paper, and methods. The others are compared with the first.
     #[arg(long, value_delimiter = ',', default_value = "grpo,dapo")]
     arms: Vec<String>,
-    /// A list, with ranges that include their end.
+    /// Seeds: a list, in which ranges include their end.
     #[arg(long, value_parser = seeds, default_value = "1..5")]
     seeds: Seeds,
-    /// What the study asks; the title of its report.
+    /// The question of the study, which is the title of its report.
     #[arg(long, value_name = "TEXT")]
     question: Option<String>,
-    /// Where a response is cut. Default: 140 on the embedded benchmark, else 1024 or what the model's
-    /// positions leave.
+    /// Longest response. Default: 1024, or what the model's positions leave; 140 on the embedded benchmark.
     #[arg(long, value_name = "TOKENS", value_parser = bounds::count(), requires = "model")]
     max_response_tokens: Option<u64>,
 }

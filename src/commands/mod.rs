@@ -69,7 +69,7 @@ Environment:
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
-    /// Tables with all columns, on a narrow terminal too.
+    /// Show all columns of tables, even if the terminal is too narrow for them.
     #[arg(long, global = true)]
     wide: bool,
 }

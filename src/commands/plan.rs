@@ -14,10 +14,9 @@ use std::time::Instant;
 
 /// Plan a run: updates, rollouts, memory and disk.
 ///
-/// Counts by arithmetic, and samples some groups of the base policy, which takes 10 seconds at most:
-/// how many of its responses are correct, truncated or without an answer. How long the run takes,
-/// `dapo train` says from its first rollout step on.
-/// Nothing is written.
+/// It counts, and samples some groups of the base policy for at most 10 seconds: how many responses are
+/// correct, truncated or without an answer. `dapo train` says how long the run takes, from its first
+/// rollout step on. Nothing is written.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub struct PlanArgs {
@@ -27,13 +26,13 @@ pub struct PlanArgs {
     overrides: OverrideArgs,
     #[command(flatten)]
     execution: ExecutionArgs,
-    /// Count only: sample nothing.
+    /// Only count; do not sample the base policy.
     #[arg(long)]
     no_probe: bool,
-    /// Every count and estimate, as tables.
+    /// Add every count, and memory by phase.
     #[arg(long, short)]
     verbose: bool,
-    /// Print one JSON value instead of text.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
 }

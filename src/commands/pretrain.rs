@@ -26,7 +26,7 @@ pub struct PretrainArgs {
     /// Folder for the checkpoint, in the Hugging Face layout.
     #[arg(long)]
     out: PathBuf,
-    /// Another base policy by the same recipe: replaces the recipe's seed.
+    /// Seed instead of the recipe's: another base policy of the same kind.
     #[arg(long)]
     seed: Option<u64>,
     /// Threads of LibTorch. The committed base policy was made with 1; other counts may give

@@ -14,13 +14,13 @@ use std::time::SystemTime;
 
 /// Compare this program with the golden runs.
 ///
-/// exact: a short run whose ledger must be the golden one bit for bit; otherwise the first
-/// rollout step and component that differ are named. fast: several seeds of a short run, whose
-/// mean curves must lie within declared margins (two one-sided tests). Both are declared in
-/// rule.toml beside the golden files.
+/// The part `exact` trains a short run, whose ledger must equal the golden one bit for bit; if not, the
+/// first rollout step and component that differ are named. The part `fast` trains a short run with several
+/// seeds, whose mean curves must lie within margins (two one-sided tests). rule.toml, beside the golden
+/// files, declares both.
 ///
-/// With --bless the present results become the golden ones. That needs a clean git tree and a
-/// reason, which goes into LOG.md with the old and the new digest.
+/// With --bless the present results become the golden ones. This needs a clean git tree and a reason,
+/// which LOG.md keeps with the old and the new digest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo regress
@@ -41,7 +41,7 @@ pub struct RegressArgs {
     /// Make the present results the golden ones.
     #[arg(long, requires = "reason")]
     bless: bool,
-    /// Why they changed; for LOG.md.
+    /// Why the results changed, for LOG.md.
     #[arg(long, requires = "bless")]
     reason: Option<String>,
 }

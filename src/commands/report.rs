@@ -18,14 +18,14 @@ use std::process::ExitCode;
 ///
 /// Reads the records and tables of a run folder, finished or not, and writes report.html
 /// (self-contained), report.md and report.json into it. A folder with `grids` is a study: its
-/// report is made from `grids`, `cells` and `study.json` alone. What few readers ask for is in
-/// appendix.html and appendix.md; `answer.svg` is the answer's chart. No model is loaded.
+/// report is made from `grids`, `cells` and `study.json` alone. Details are in appendix.html and
+/// appendix.md; `answer.svg` is the answer's chart. No model is loaded.
 ///
 /// With --claims it lists the paper's claims, or judges them by a study: a claim is supported,
 /// contradicted, inconclusive (with what would be needed), not testable at this scale (with the
 /// reason), or a positive control: shown, but the benchmark was made to show it. Evidence is
-/// computed from the study's grids and cell records alone, over training runs; the paper's own
-/// curves and tables stand beside it.
+/// computed from the study's grids and cell records alone, over training runs, and is shown beside the
+/// paper's own curves and tables.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c\n  \
 dapo report runs/ablate\n  \
@@ -40,24 +40,24 @@ pub struct ReportArgs {
     /// A run folder, or a study.
     #[arg(value_name = "RUN|STUDY", required_unless_present = "claims")]
     pub run: Option<PathBuf>,
-    /// Of a study: what was declared beforehand, in place of the study's own study.json.
+    /// For a study: the declaration to use instead of the study's own study.json.
     #[arg(long, value_name = "FILE", requires = "run")]
     pub declaration: Option<PathBuf>,
-    /// Of a study: the folder that the report is written into, in place of the study's.
+    /// For a study: the folder to write the report into, instead of the study's.
     #[arg(long, value_name = "FOLDER", conflicts_with = "claims")]
     pub out: Option<PathBuf>,
-    /// List the paper's claims, or judge them by the study; write no report. FILE has other claims
-    /// than the shipped ones.
+    /// List the paper's claims, or judge them by the study, instead of writing a report. FILE has claims to
+    /// use instead of the shipped ones.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub claims: Option<Option<PathBuf>>,
-    /// Only this claim; may be given several times. All are computed, so that what is adjusted
-    /// together stays together.
+    /// Show only this claim; may be repeated. All claims are computed, because some are adjusted
+    /// together.
     #[arg(long, value_name = "ID", requires = "claims")]
     pub only: Vec<String>,
-    /// Claims as a Markdown table instead of text.
+    /// Print the claims as a Markdown table instead of text.
     #[arg(long, requires_all = ["claims", "run"], conflicts_with = "json")]
     pub markdown: bool,
-    /// Print the report as one line of JSON instead of a summary; claims as one JSON document.
+    /// Print the report as one line of JSON, or the claims as one JSON document, instead of text.
     #[arg(long)]
     pub json: bool,
 }

@@ -27,7 +27,7 @@ pub struct ScoreArgs {
     /// Divides the logits; greater than 0.
     #[arg(long, default_value_t = 1.0)]
     temperature: f64,
-    /// Threads. Each takes whole lines, so the number decides nothing but the time.
+    /// Threads. Each takes whole lines, so that their number changes only the time.
     #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
 }

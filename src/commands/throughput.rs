@@ -13,10 +13,10 @@ use std::process::ExitCode;
 
 /// Measure how fast a checkpoint's policy generates and trains, on any device.
 ///
-/// Generation is timed for each batch with responses of one length, without the reading of prompts;
-/// an update has its forward and backward passes, its gradient norm and AdamW. Beside each batch
-/// stands what the memory's bandwidth would allow if every step read the weights and the keys and
-/// values once and did nothing else.
+/// Generation is timed for each batch, with responses of one length and without the reading of prompts.
+/// An update has its forward and backward passes, its gradient norm and AdamW. The limit of a batch is the
+/// rate that the memory's bandwidth allows if every step reads the weights and the keys and values once
+/// and does nothing else.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  dapo bench throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2\n  dapo bench throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024"
@@ -37,7 +37,7 @@ pub struct ThroughputArgs {
     /// Tokens of every response.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     new_tokens: u64,
-    /// Rows of an update; 0 measures none.
+    /// Rows of an update; 0 measures no update.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=65536))]
     train_rows: u64,
     /// Tokens of one forward and backward pass.
@@ -46,15 +46,15 @@ pub struct ThroughputArgs {
     /// Threads.
     #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
-    /// Repetitions, of which the fastest counts.
+    /// Repetitions. The fastest counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     repetitions: u64,
-    /// Experiment whose objective and optimiser an update has, where one is measured.
+    /// Experiment that has the objective and the optimiser of the update.
     #[arg(long, default_value = "experiments/dapo.toml")]
     experiment: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// Print one JSON value instead of tables.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
 }

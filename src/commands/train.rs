@@ -27,12 +27,12 @@ use std::process::ExitCode;
     after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume\n  dapo train received/cells/e5b675fea759-seed103.json --inputs . --out runs/mine"
 )]
 pub struct TrainArgs {
-    /// Experiment file (TOML), the name of an arm here, a resolved one (experiment.json of a run), or a cell's record, whose
-    /// seed it then has.
+    /// Experiment file (TOML), the name of an arm, a resolved experiment (experiment.json of a run), or a
+    /// cell's record, whose seed is then used.
     experiment: PathBuf,
-    /// Folder from which the relative paths of a JSON experiment or a record start. Without it those
-    /// of a record are looked for in the working folder and in the folders around the record; the
-    /// embedded benchmark's base policy is in the program.
+    /// Folder from which the relative paths of a JSON experiment or a record start. Default for a record:
+    /// the working folder or a folder around the record, whichever has the files. The program has the
+    /// embedded benchmark's base policy.
     #[arg(long, value_name = "FOLDER")]
     inputs: Option<PathBuf>,
     #[command(flatten)]
@@ -42,16 +42,16 @@ pub struct TrainArgs {
     /// Run folder. Default: `runs/<name>-seed<seed>-<key>`.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Go on with an unfinished run from its newest good checkpoint; without one, begin.
+    /// Go on with an unfinished run from its newest good checkpoint, or begin if there is none.
     #[arg(long, conflicts_with = "restart")]
     resume: bool,
     /// Delete what this run wrote before, finished or not, and begin again.
     #[arg(long)]
     restart: bool,
-    /// Sample nothing before the run, and start even when the plan cannot be met.
+    /// Do not sample the base policy before the run, and start even if the plan cannot be met.
     #[arg(long)]
     no_plan: bool,
-    /// The whole plan, and the evidence of what each technique did.
+    /// Show the whole plan, and the evidence of what each technique did.
     #[arg(long, short)]
     verbose: bool,
     /// Send the curves to a tracker while the run goes on; event files of TensorBoard go into the
@@ -68,7 +68,7 @@ pub struct TrainArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Another trainer")]
 pub struct EngineArgs {
-    /// The Python that has it. Default: DAPO_PYTHON, else python3.
+    /// Python that has the other trainer. Default: DAPO_PYTHON, else python3.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<String>,
     /// Processes of accelerate that share each pass.
@@ -77,10 +77,10 @@ pub struct EngineArgs {
     /// Machines that verl trains on.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
     nodes: u64,
-    /// Cards of each of them.
+    /// Cards of each machine.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
     gpus_per_node: u64,
-    /// A key of verl that moves no number, such as
+    /// A key of verl that changes no number, such as
     /// actor_rollout_ref.rollout.tensor_model_parallel_size=4; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     engine_set: Vec<String>,

@@ -17,8 +17,8 @@ use std::process::ExitCode;
 /// Responses at temperature 1 are sampled before and after, of problems that are not learned from.
 ///
 /// DIR is a Hugging Face folder like MODEL, with the record tune.json: recipe, digests of all that was read
-/// and written, every update's loss, both evaluations. It appears when all of it is there: after an
-/// interruption the same command begins again, and where DIR has the result already, nothing is computed.
+/// and written, every update's loss, both evaluations. It appears when it is complete: after an interruption
+/// the same command begins again. If DIR has the result already, nothing is computed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo model tune MODEL --recipe experiments/smollm2/recipe.toml --out DIR
@@ -31,13 +31,14 @@ pub struct TuneArgs {
     /// Recipe: template, stages and evaluation, as TOML.
     #[arg(long, value_name = "FILE")]
     recipe: PathBuf,
-    /// Written solutions, instead of the recipe's task or file; shares of forms do not apply to them.
+    /// Written solutions, instead of the recipe's task or file. The recipe's shares of forms do not apply to
+    /// them.
     #[arg(long, value_name = "FILE")]
     solutions: Option<PathBuf>,
     /// Folder for the tuned policy.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Replaces the recipe's seed.
+    /// Seed instead of the recipe's.
     #[arg(long)]
     seed: Option<u64>,
     /// Threads. Where LibTorch computes, other counts may give other bits.

@@ -4,7 +4,7 @@ pub mod elsewhere;
 pub mod progress;
 
 use crate::base::files;
-use crate::commands::ablate::elsewhere::{HandOver, LauncherArgs};
+use crate::commands::ablate::elsewhere::LauncherArgs;
 use crate::commands::ablate::progress::GridProgress;
 use crate::commands::exit::{Invalid, bail_invalid};
 use crate::commands::flags::seeds::{Seeds, seeds};
@@ -24,15 +24,15 @@ use std::time::Instant;
 
 /// Run a grid: every arm with every seed, each as a process with one thread.
 ///
-/// A grid is the name of one in experiments/grids (ladder, add-one, leave-one-out, fidelity,
-/// held-out, learning-rate, methods, mismatch) or a TOML file; several share one study, and an arm
-/// that stands in several is run once. A cell that is on record is not run again; an unfinished one
-/// goes on. A record that was edited, or that does not fit its run folder, is renamed and the cell is
-/// run again. A cell that fails stays on record with its reason while the others go on. Ctrl-C stops
-/// after the present rollout steps.
+/// A grid is a TOML file or the name of one in experiments/grids (ladder, add-one, leave-one-out,
+/// fidelity, held-out, learning-rate, methods, mismatch). Several grids share one study, and an arm that
+/// several of them have is run once. A cell that is on record is not run again; an unfinished one goes on.
+/// A record that was edited, or that does not fit its run folder, is renamed, and the cell is run again. A
+/// cell that fails stays on record with its reason while the others go on. Ctrl-C stops after the present
+/// rollout steps.
 ///
-/// Reports, statistics and resuming read STUDY/grids and STUDY/cells alone: run folders may be
-/// deleted afterwards.
+/// Reports, statistics and resuming read only STUDY/grids and STUDY/cells: you may delete the run folders
+/// afterwards.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo ablate my-study
@@ -54,27 +54,27 @@ pub struct AblateArgs {
     /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
     /// Default: ladder; with --status, the grids that the study keeps.
     grids: Vec<String>,
-    /// Seeds in place of the grids' own: a list, with ranges that include their end.
+    /// Seeds instead of the grids' own: a list, in which ranges include their end.
     #[arg(long, value_parser = seeds)]
     seeds: Option<Seeds>,
-    /// What was decided beforehand, such as experiments/study.toml: kept as STUDY/study.json, which
-    /// reports read. Its seeds are run when --seeds gives none.
+    /// Declaration of what was decided beforehand, such as experiments/study.toml. STUDY/study.json keeps
+    /// it, and reports read it there. Without --seeds its seeds are run.
     #[arg(long, value_name = "FILE")]
     declaration: Option<PathBuf>,
     /// Folder of the study. Default: the folder that `dapo init` wrote, else runs/ablate.
     #[arg(long, visible_alias = "study", value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Cells at the same time. Default: as many as there are cores, or as Slurm finds room for.
+    /// Cells at the same time. Default: one for each core; with Slurm, as many as it has room for.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     jobs: Option<u64>,
-    /// Print cells, cost, what is there, and how the arms differ; run and write nothing.
+    /// Only print the cells, what is there, the cost, and how the arms differ.
     #[arg(long)]
     dry_run: bool,
     /// Begin failed cells again.
     #[arg(long)]
     retry_failed: bool,
-    /// Runs keep their last checkpoint alone, whatever the experiment says (about 3 MB instead of 10
-    /// on the embedded benchmark). It changes no number, and `dapo verify` misses nothing.
+    /// Keep only the last checkpoint of each run, whatever the experiment says (about 3 MB instead of 10
+    /// on the embedded benchmark). It changes no number, and `dapo verify` needs no other.
     #[arg(long)]
     last_checkpoint_only: bool,
     #[command(flatten)]
@@ -99,7 +99,8 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
         return elsewhere::status(&study, &grids);
     }
     let declaration = args.declaration.as_deref().map(declaration::load).transpose()?;
-    let declared = declaration.as_ref().map(|it| &it.seeds).filter(|seeds| !seeds.is_empty());
+    let declared = declaration.as_ref().map(|declaration| &declaration.seeds);
+    let declared = declared.filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
     let mut sources = Vec::new();
     for name in args.grids() {
@@ -117,31 +118,32 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     if args.launcher.status {
         return elsewhere::status(&study, &grids);
     }
-    let hand_over =
-        HandOver { at_once: args.jobs, retry_failed: args.retry_failed, dry_run: args.dry_run };
-    let is_elsewhere = args.launcher.launcher != Launcher::Local;
     if args.dry_run {
-        let jobs = jobs::jobs(&study, &grids)?;
-        return if is_elsewhere {
-            elsewhere::hand_over(&args.launcher, &study, &jobs, hand_over)
-        } else {
-            dry_run(args, &study, &sources, &jobs)
-        };
+        return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
     }
+    run_cells(args, &study, &grids, declaration.as_ref())
+}
+
+fn run_cells(
+    args: &AblateArgs,
+    study: &AblateStudy,
+    grids: &[Grid],
+    declaration: Option<&Declaration>,
+) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let _lock = study.lock()?;
-    let mut jobs = jobs::jobs(&study, &grids)?;
+    let mut jobs = jobs::jobs(study, grids)?;
     if args.last_checkpoint_only {
         jobs.iter_mut().for_each(Job::keep_last_checkpoint_only);
     }
-    if let Some(declaration) = &declaration {
-        declare(&study, declaration)?;
+    if let Some(declaration) = declaration {
+        declare(study, declaration)?;
     }
-    for grid in &grids {
+    for grid in grids {
         study.keep(grid)?;
     }
-    if is_elsewhere && jobs.iter().any(|job| job.is_to_run(args.retry_failed)) {
-        return elsewhere::hand_over(&args.launcher, &study, &jobs, hand_over);
+    if args.is_elsewhere() && jobs.iter().any(|job| job.is_to_run(args.retry_failed)) {
+        return elsewhere::hand_over(args, study, &jobs);
     }
     let options = ScheduleOptions {
         program: std::env::current_exe()?,
@@ -152,7 +154,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     tell(format!("{count} cells in {}, {} at a time", study.root().display(), options.at_once));
     let mut progress = GridProgress::new(count);
     let mut live = LiveReport::default();
-    schedule::run(&study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
+    schedule::run(study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
         if interrupt.news() {
             progress.note("stopping after the present rollout steps; once more stops at once");
         }
@@ -163,10 +165,10 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     })?;
     progress.finish();
     let recorded: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
-    for grid in &grids {
+    for grid in grids {
         println!("{}", output::page_table(&cells::summary(grid, &recorded)));
     }
-    let code = ending(args, &study, &jobs, &interrupt);
+    let code = ending(args, study, &jobs, &interrupt);
     if jobs.iter().all(|job| job.state.cell().is_some()) {
         report::study(study.root(), None, None, false)?;
     }
@@ -193,6 +195,10 @@ impl LiveReport {
 }
 
 impl AblateArgs {
+    fn is_elsewhere(&self) -> bool {
+        self.launcher.launcher != Launcher::Local
+    }
+
     fn grids(&self) -> Vec<String> {
         if self.grids.is_empty() { vec!["ladder".to_string()] } else { self.grids.clone() }
     }
@@ -314,6 +320,9 @@ fn dry_run(
     sources: &[BaseSource],
     jobs: &[Job],
 ) -> Result<ExitCode> {
+    if args.is_elsewhere() {
+        return elsewhere::hand_over(args, study, jobs);
+    }
     let names: Vec<String> = jobs.iter().map(|job| job.state.name()).collect();
     for source in sources {
         println!("{}", terminal::render(&[cells::arms(source)]));

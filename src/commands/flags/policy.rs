@@ -66,7 +66,7 @@ impl PlaceArgs {
     }
 
     /// Keys of resumable work contain it: another device or form rounds differently.
-    pub fn told(self) -> String {
+    pub fn text(self) -> String {
         format!("{} on {}", self.weights, self.device)
     }
 

@@ -23,7 +23,7 @@ pub use crate::training::plan::phases::Parts;
 pub use crate::training::plan::probe::TrialProbe;
 pub use crate::training::plan::space::{Disk, PlanMemory};
 pub use crate::training::plan::warnings::{Name, Severity, Warning};
-pub use crate::training::plan::work::{Range, WorkSizes};
+pub use crate::training::plan::work::Range;
 pub use crate::training::plan::{PlanPrompts, RunPlan};
 pub use crate::training::pretraining::Recipe;
 pub use crate::training::run::RunEnded;

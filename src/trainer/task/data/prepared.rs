@@ -4,7 +4,6 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::{Data, sets};
-use crate::records::Tags;
 use crate::task::data::{self, leaks, problem_file};
 use crate::task::{RowKeys, TaskError};
 use serde::Serialize;
@@ -89,7 +88,7 @@ struct AlikeListed {
 /// As [`data::load`].
 pub fn of_task(task: &Data) -> Result<Prepared, TaskError> {
     let sets = data::load(task)?;
-    let tags = Tags::into_values(sets.tags).flatten().collect();
+    let tags = sets.tags.into_values().flatten().collect();
     let trained = [(sets::TRAIN.to_string(), sets.train), (sets::DEV.to_string(), sets.dev)];
     let sets = trained.into_iter().chain(sets.tests).collect();
     Ok(Prepared { sets, tags, ..Prepared::default() })
