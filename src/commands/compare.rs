@@ -2,11 +2,10 @@
 
 use crate::commands::exit::bail_usage;
 use crate::commands::{exit, output};
-use crate::records::ColumnNames;
 use crate::report::{compared, words};
 use crate::statistics::accuracy::FEWEST_PROBLEMS;
 use crate::study::collection;
-use crate::study::comparison::{self, load};
+use crate::study::comparison::{self, load, load::ComparisonOptions};
 use crate::study::gate::{self, Gate, GateVerdict, Undecided};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
@@ -64,27 +63,11 @@ pub struct CompareArgs {
     /// Training runs of B.
     #[arg(long, num_args = 1.., value_name = "FILE", requires = "a")]
     b: Vec<PathBuf>,
-    /// Column of the problem's id.
-    #[arg(long, value_name = "NAME")]
-    problem_column: Option<String>,
-    /// Column of the sample's number.
-    #[arg(long, value_name = "NAME")]
-    sample_column: Option<String>,
-    /// Take each row of a problem as a sample; there is no sample column.
-    #[arg(long, conflicts_with = "sample_column")]
-    no_sample_column: bool,
-    /// Column of correctness.
-    #[arg(long, value_name = "NAME")]
-    correct_column: Option<String>,
-    /// Evaluation set of run folders and cell records.
-    #[arg(long, value_name = "NAME")]
-    evaluation_set: Option<String>,
+    #[command(flatten)]
+    options: ComparisonOptions,
     /// Compare only the problems that all files have. Without this, other problems are an error.
     #[arg(long)]
     common_problems: bool,
-    /// Allow problems with different numbers of samples.
-    #[arg(long)]
-    unequal_samples: bool,
     /// Confidence level of the intervals.
     #[arg(long, default_value_t = 0.95)]
     level: f64,
@@ -119,19 +102,9 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     if !(args.level > 0.5 && args.level < 1.0) {
         bail_usage!("--level must be between 0.5 and 1, got {}", args.level);
     }
-    let options = load::ComparisonOptions {
-        columns: ColumnNames {
-            problem: args.problem_column.clone(),
-            sample: args.sample_column.clone(),
-            correct: args.correct_column.clone(),
-            no_sample: args.no_sample_column,
-        },
-        set: args.evaluation_set.clone(),
-        unequal_samples: args.unequal_samples,
-    };
     let (a, b) = match args.sides.as_slice() {
-        [a, b] => (load::side(&[a], &options)?, load::side(&[b], &options)?),
-        _ => (load::side(&args.a, &options)?, load::side(&args.b, &options)?),
+        [a, b] => (load::side(&[a], &args.options)?, load::side(&[b], &args.options)?),
+        _ => (load::side(&args.a, &args.options)?, load::side(&args.b, &args.options)?),
     };
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
     let format = (args.json, args.markdown);

@@ -3,7 +3,6 @@
 use crate::commands::exit::bail_usage;
 use crate::commands::{audit, audit::AuditArgs, exit, output};
 use crate::experiment::{Data, sets};
-use crate::task::RowKeys;
 use crate::task::data::prepared::{self, Preparation};
 use crate::task::data::{self, embedded};
 use anyhow::Result;
@@ -56,30 +55,14 @@ struct PrepareArgs {
     /// `mini-aime`, `checked-chains`, `signed-sums`, `word-problems`, or a file: parquet or JSON lines, in the
     /// released schema or with {"id"?, "question", "answer", "tags"?} and the like
     source: PathBuf,
-    #[command(flatten)]
-    keys: RowKeys,
     /// Folder to write to; files of the same name are replaced
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Which problems of a generated task, as in `inputs.data.variant`
     #[arg(long)]
     variant: Option<String>,
-    /// Refuse a file in which a question has several answers, instead of leaving the question out
-    #[arg(long)]
-    refuse_conflicting: bool,
-    /// Leave out the problems whose question this file has too, whatever the case, spacing and
-    /// punctuation: what is evaluated must not be trained on. Problems that look alike are kept and listed
-    /// in DIR/NAME.alike.jsonl. May be repeated.
-    #[arg(long, value_name = "FILE")]
-    without: Vec<PathBuf>,
-    /// Leave out problems that look alike, too: the other question has half of the shorter question's
-    /// sequences of eight words.
-    #[arg(long, requires = "without")]
-    without_alike: bool,
-    /// Put so many problems into a set of their own, NAME-dev: those whose question has the smallest
-    /// digest, so that neither the order nor the number of the rows decides.
-    #[arg(long, value_name = "COUNT")]
-    hold_out: Option<usize>,
+    #[command(flatten)]
+    preparation: Preparation,
     /// Print one JSON document instead of text: the content of digests.json.
     #[arg(long)]
     json: bool,
@@ -103,7 +86,7 @@ fn prepare(args: &PrepareArgs) -> Result<ExitCode> {
     }
     let prepared = match generated(args)? {
         Some(task) => prepared::of_task(&task)?,
-        None => prepared::of_file(&args.source, &args.preparation())?,
+        None => prepared::of_file(&args.source, &args.preparation)?,
     };
     prepared.notes.iter().for_each(output::tell);
     let digests = prepared.write(&args.out)?;
@@ -120,18 +103,6 @@ fn prepare(args: &PrepareArgs) -> Result<ExitCode> {
         ));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-impl PrepareArgs {
-    fn preparation(&self) -> Preparation {
-        Preparation {
-            keys: self.keys.clone(),
-            refuse_conflicting: self.refuse_conflicting,
-            without: self.without.clone(),
-            without_alike: self.without_alike,
-            hold_out: self.hold_out.unwrap_or(0),
-        }
-    }
 }
 
 /// `None` for a file.

@@ -8,6 +8,7 @@ use crate::report::export::{curves, study};
 use crate::report::{CurveSender, RunCurves, Tracker};
 use crate::study::{ablate::AblateStudy, cell};
 use anyhow::Result;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -106,12 +107,12 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
 /// Returns whether all have ended, too.
 fn of_study(
     study: &AblateStudy,
-    names: &std::collections::BTreeMap<String, Vec<String>>,
+    names: &BTreeMap<String, Vec<String>>,
 ) -> Result<(Vec<RunCurves>, bool)> {
     let is_at_work = files::is_locked(&study.root().join("ablate.lock"))?;
-    let mut found = Vec::new();
+    let mut curves_of_runs = Vec::new();
     if files::kind(&study.runs())?.is_none() {
-        return Ok((found, !is_at_work));
+        return Ok((curves_of_runs, !is_at_work));
     }
     for name in files::list(&study.runs())? {
         let run = RunFolder::at(study.runs().join(&name));
@@ -120,9 +121,9 @@ fn of_study(
         let arms = names.get(&manifest.arm_sha256);
         let arms = arms.map_or_else(|| manifest.name.clone(), |it| it.join(" "));
         let key = CellKey { cell: name, arms, seed: manifest.seed };
-        found.push(curves::of_run(&run, Some(&key))?);
+        curves_of_runs.push(curves::of_run(&run, Some(&key))?);
     }
-    Ok((found, !is_at_work))
+    Ok((curves_of_runs, !is_at_work))
 }
 
 /// Until the runs have ended or Ctrl-C.

@@ -15,7 +15,7 @@ pub mod plan;
 pub mod starting;
 pub mod bench;
 
-pub use crate::training::bench::throughput::{Throughput, ThroughputUpdate, ThroughputWorkload};
+pub use crate::training::bench::throughput::{Throughput, ThroughputWorkload};
 pub use crate::training::effects::{Metrics, Updates};
 pub use crate::training::error::{TrainingError, UpdateError};
 pub use crate::training::evaluation::Protocol;

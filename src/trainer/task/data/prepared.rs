@@ -15,16 +15,25 @@ use std::path::{Path, PathBuf};
 const LISTED: usize = 10;
 
 /// What a preparation of a file leaves out or puts apart.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct Preparation {
+    #[command(flatten)]
     pub keys: RowKeys,
-    /// A question with several answers is an error.
+    /// Refuse a file in which a question has several answers, instead of leaving the question out
+    #[arg(long)]
     pub refuse_conflicting: bool,
-    /// Evaluation sets, whose problems are left out.
+    /// Leave out the problems whose question this file has too, whatever the case, spacing and
+    /// punctuation: what is evaluated must not be trained on. Problems that look alike are kept and listed
+    /// in DIR/NAME.alike.jsonl. May be repeated.
+    #[arg(long, value_name = "FILE")]
     pub without: Vec<PathBuf>,
-    /// Leave out what looks like a problem of them, too.
+    /// Leave out problems that look alike, too: the other question has half of the shorter question's
+    /// sequences of eight words.
+    #[arg(long, requires = "without")]
     pub without_alike: bool,
-    /// Problems of a set of their own.
+    /// Put so many problems into a set of their own, NAME-dev: those whose question has the smallest
+    /// digest, so that neither the order nor the number of the rows decides.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
     pub hold_out: usize,
 }
 
