@@ -1,7 +1,7 @@
 //! `dapo bench`: time a rollout step by phase; `dapo bench throughput`.
 
 use crate::base::files;
-use crate::commands::{bounds, output, place::OverrideArgs, progress::Progress, throughput};
+use crate::commands::{OverrideArgs, Progress, bounds, output, throughput};
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
 use crate::training::bench::{self, BenchRecord, BenchSpread};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Time one rollout step by phase, with the limit that this machine's matrix product sets.
+/// Time one rollout step by phase, and compare it with the rate of this machine's matrix products.
 ///
 /// Without --model the policy has 0.79 M random weights, whose responses have about 50 tokens.
 #[derive(Debug, clap::Args)]
@@ -25,16 +25,16 @@ pub struct BenchArgs {
     experiment: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// Policy, instead of the random one.
+    /// Folder of a policy to use instead of the random one.
     #[arg(long)]
     model: Option<PathBuf>,
     /// Threads, instead of the file's.
     #[arg(long, value_parser = bounds::threads())]
     threads: Option<u64>,
-    /// Timed repetitions, after one that is not timed.
+    /// Timed repetitions; an untimed one comes first.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     repetitions: u64,
-    /// Write the figures with machine and commit to this file, as JSON.
+    /// Write the figures, the machine and the commit to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -100,8 +100,6 @@ fn print(record: &BenchRecord) {
     let rates: Vec<String> = record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")).collect();
     println!("matrix product on 1, 2, … threads: {} GFLOP/s", rates.join(", "));
     println!("peak memory: {}\n", readable(record.peak_memory_bytes));
-    let header =
-        ["phase", "median s", "least", "most", "share", "tokens/s", "GFLOP", "limit s", "of limit"];
     let or_blank = |value: Option<String>| value.unwrap_or_default();
     let rows = record.phases.iter().map(|phase| {
         let BenchSpread { median, least, most } = phase.seconds;
@@ -118,7 +116,8 @@ fn print(record: &BenchRecord) {
             or_blank(limit.map(|limit| percent(limit / median))),
         ]
     });
-    println!("{}\n", output::table(header, 1..9, rows));
+    let columns = "phase | median s # | least # | most # | share # | tokens/s # | GFLOP # | limit s # | of limit #";
+    println!("{}", output::table(columns, rows));
     for (name, what) in bench::PHASES {
         println!("{name}: {what}");
     }

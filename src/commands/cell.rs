@@ -1,8 +1,9 @@
 //! `dapo cell run`: one cell of a study, on whatever machine this is.
 
 use crate::commands::output::{self, tell};
-use crate::commands::{ablate_table, exit, exit::Invalid, place::OverrideArgs, train};
+use crate::commands::{OverrideArgs, exit, exit::Invalid, train};
 use crate::records::RunFolder;
+use crate::report::cells;
 use crate::study::ablate::recording::{self, ATTEMPTS};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing, process};
 use crate::study::{CellEnding, Job};
@@ -147,7 +148,7 @@ fn ending(job: &Job) -> ExitCode {
     let Some(cell) = job.state.cell() else { return ExitCode::SUCCESS };
     let said = match cell.ending {
         CellEnding::Failed => cell.reason.clone(),
-        _ => ablate_table::scores(cell),
+        _ => cells::scores(cell),
     };
     tell(format!("{} {}: {said}", job.title(), cell.ending.name()));
     output::path(&job.record);

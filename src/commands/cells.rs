@@ -1,9 +1,10 @@
 //! `dapo runs cells`: the records of a study, and whether a run is the one of a record.
 
 use crate::base::{files, visible};
-use crate::commands::{ablate_table, exit, output};
+use crate::commands::{exit, output};
 use crate::experiment::Grid;
 use crate::records::{RunFolder, run_folder::is_portable};
+use crate::report::cells as tables;
 use crate::study::cell::{self, build, grading};
 use crate::study::{Cell, ablate::AblateStudy};
 use anyhow::Result;
@@ -53,7 +54,7 @@ fn list(args: &CellsArgs) -> Result<ExitCode> {
     let (cells, refused) = cell::read_folder(&study.cells())?;
     refused.iter().for_each(output::tell);
     let names = if args.json { BTreeMap::new() } else { names(&study)? };
-    output::document(args.json, &cells, || ablate_table::cells(&cells, &names) + "\n");
+    output::document(args.json, &cells, || output::page_table(&tables::listed(&cells, &names)));
     Ok(exit::agreed(refused.is_empty()))
 }
 

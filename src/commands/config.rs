@@ -1,11 +1,13 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
-use crate::commands::{exit, output, output::literal, place::OverrideArgs};
+use crate::commands::exit::bail_usage;
+use crate::commands::{OverrideArgs, exit, output};
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
-use crate::experiment::{Experiment, KeyUsage, Publication, named, usage};
+use crate::experiment::{Experiment, KeyUsage, Publication, diagnose, named, usage};
 use crate::records::RunFolder;
-use anyhow::{Result, bail};
+use crate::report::text::literal;
+use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,8 +31,8 @@ enum Action {
 
 /// Name every key in which two experiments differ, with its source in paper and released code.
 ///
-/// `paper` and `released-code` stand for the values that the paper and the released 32B script
-/// state; keys on which they are silent are listed by name and are no difference.
+/// `paper` and `released-code` are the values that the paper and the released 32B script state. Keys
+/// that they do not state are listed by name and do not count as differences.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo config diff grpo dapo
@@ -40,17 +42,17 @@ enum Action {
   dapo config diff runs/a runs/b --json
 
 Exit codes:
-  0  compared, whether or not they differ
+  0  the two were compared, whether or not they differ
   3  an experiment cannot be found or read
   4  with --exit-code: they are not the same arm (name, paths, seed and execution do not count)")]
 struct DiffArgs {
     /// Experiment file, arm, run folder, `paper` or `released-code`.
     a: String,
-    /// The same, to compare with.
+    /// The second one, of the same kinds.
     b: String,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// One JSON document instead of text.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
     /// End with exit code 4 when the two are not the same arm.
@@ -66,7 +68,7 @@ struct ShowArgs {
     experiment: String,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// One JSON document instead of TOML.
+    /// Print one JSON document instead of TOML.
     #[arg(long)]
     json: bool,
 }
@@ -77,9 +79,9 @@ struct ShowArgs {
     after_help = "Examples:\n  dapo config explain dapo.clip.high\n  dapo config explain optimizer"
 )]
 struct ExplainArgs {
-    /// A key, or the beginning of several; every key without it.
+    /// A key, or the table of several keys. Default: every key.
     key: Option<String>,
-    /// One JSON document instead of text.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -143,10 +145,7 @@ fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experime
 
 fn diff(args: &DiffArgs) -> Result<ExitCode> {
     if matches!(args.b.as_str(), "paper" | "released-code") && !args.overrides.is_empty() {
-        let b = &args.b;
-        bail!(exit::Usage(format!(
-            "--set is for B, and {b} states values of its own; swap A and B"
-        )));
+        bail_usage!("--set is for B, and {} states values of its own; swap A and B", args.b);
     }
     let a = Operand::of(&args.a, &OverrideArgs::default())?;
     let b = Operand::of(&args.b, &args.overrides)?;
@@ -238,8 +237,8 @@ fn diff_text(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
         let remark = |name: &&str| {
             let key = sources::of(path)?;
             let stated = if *name == "paper" { &key.paper } else { &key.released_code };
-            let said = stated.value.is_none() && !stated.remark.is_empty();
-            said.then(|| format!("; {name}: {}", stated.sentence()))
+            let is_remark = stated.value.is_none() && !stated.remark.is_empty();
+            is_remark.then(|| format!("; {name}: {}", stated.sentence()))
         };
         text += &format!("  {path}{}\n", names.iter().filter_map(remark).collect::<String>());
     }
@@ -294,8 +293,10 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode> {
         .filter(|key| asked.is_empty() || key.matches(asked) || key.path.starts_with(&below))
         .collect();
     if chosen.is_empty() {
-        let hint = "`dapo config explain` without a key lists all";
-        return Err(exit::Usage(format!("there is no key {asked}; {hint}")).into());
+        let known: Vec<String> = sources::all().map(|key| key.path.clone()).collect();
+        let nearest = diagnose::nearest(asked, &known);
+        let nearest = nearest.map_or(String::new(), |key| format!("did you mean {key}? "));
+        bail_usage!("there is no key {asked}; {nearest}`dapo config explain` lists all keys");
     }
     let entry = |key: &&Key| {
         let mut entry = json!({ "key": key.path, "in_arm": compare::in_arm(&key.path) });

@@ -33,11 +33,11 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
 
 fn text(here: &Examination) -> String {
     let facts = here.facts.iter().map(|(name, value)| [name.as_str(), value.as_str()]);
-    let facts = table(["fact", "value"], [], facts);
+    let facts = table("fact | value", facts);
     let checks = here.checks.iter().map(|check| {
         let word = if check.held { "holds" } else { "FAILS" };
         [check.name.as_str(), word, &check.detail]
     });
-    let checks = table(["check", "", "seen"], [], checks);
-    format!("{facts}\n\n{checks}\n")
+    let checks = table("check | | seen", checks);
+    format!("{facts}\n{checks}")
 }

@@ -1,21 +1,23 @@
 //! `dapo engine`: an experiment on another trainer.
 
-use crate::base::{files, visible};
+use crate::base::files;
+use crate::commands::exit::bail_usage;
 use crate::commands::train::{self, EngineArgs, TrainArgs};
-use crate::commands::{exit, output, place::OverrideArgs};
-use crate::engines::{Effective, Trap, process, run as engines, trl, verl};
+use crate::commands::{OverrideArgs, exit, output};
+use crate::engines::{Effective, Setting, Trap, check, run as engines};
 use crate::experiment::{Engine, starter};
+use crate::report::text;
 use crate::training::run::inputs::{self, Inputs};
-use anyhow::{Result, bail};
-use serde_json::json;
+use anyhow::Result;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Run an experiment on another trainer, and import what came out
 ///
-/// An experiment with `engine = "trl"` or `"verl"` runs so with `dapo train` and in a grid of `dapo ablate`. What
-/// an arm asks and the trainer cannot do is an error that names the key. The harness grades every
-/// response again and evaluates the policies that the trainer wrote.
+/// `dapo train` and `dapo ablate` run an experiment with `engine = "trl"` or `"verl"` in the same way. If
+/// the trainer cannot do what an arm asks, an error names the key. The harness grades every response
+/// again and evaluates the policies that the trainer wrote.
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = "Examples:
   dapo engine check trl experiments/engines/grpo.toml
@@ -39,7 +41,7 @@ pub enum EngineVerb {
 #[derive(Debug, clap::Args)]
 pub struct RenderArgs {
     engine: Engine,
-    /// Experiment file, or the name of an arm here.
+    /// Experiment file, or the name of an arm.
     experiment: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -53,13 +55,14 @@ pub struct RenderArgs {
 #[derive(Debug, clap::Args)]
 pub struct EngineCheckArgs {
     engine: Engine,
-    /// Experiment file (*.toml, or a record in JSON) or the name of an arm here; or a configuration of the trainer, as --config.
+    /// Experiment file (*.toml, or a record in JSON), the name of an arm, or a configuration of the trainer,
+    /// as with --config.
     #[arg(required_unless_present = "config", conflicts_with = "config")]
     file: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// A configuration that you have. Its values stand beside what is asked, and every trap is named. What it does not
-    /// state is shown as not stated, never as a default.
+    /// A configuration of the trainer. Its values are shown beside what the experiment asks, and every trap is
+    /// named. What it does not state is shown as not stated, never as a default.
     ///
     /// verl: what your command prints with `--cfg job` at its end (also in a log, with Ray's prefixes),
     /// `.hydra/config.yaml`, W&B's `config.yaml`, the dictionary that verl prints, and, where --python has verl,
@@ -68,12 +71,12 @@ pub struct EngineCheckArgs {
     /// trl: a GRPOConfig as YAML or JSON, W&B's `config.yaml`, or `training_args.bin`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The experiment that a configuration is held against. Default: the paper's DAPO on Qwen2.5-32B.
+    /// The experiment to compare a configuration with. Default: the paper's DAPO on Qwen2.5-32B.
     #[arg(long, value_name = "EXPERIMENT")]
     against: Option<PathBuf>,
     #[command(flatten)]
     args: EngineArgs,
-    /// Print one JSON value.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -116,7 +119,7 @@ fn inputs(
     args: &EngineArgs,
 ) -> Result<Inputs> {
     if engine.is_native() {
-        bail!(exit::Usage("the native engine is this harness: dapo train".to_string()));
+        bail_usage!("the native engine is this harness; `dapo train` runs it");
     }
     args.check(engine)?;
     overrides.check(&[("engine", true)])?;
@@ -134,42 +137,31 @@ fn render(args: &RenderArgs) -> Result<ExitCode> {
 }
 
 fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
-    let Some(experiment) = args.config.as_ref().or(args.file.as_ref()) else {
-        bail!(exit::Usage("FILE is missing".to_string()));
+    let Some(file) = args.config.as_ref().or(args.file.as_ref()) else {
+        bail_usage!("FILE is missing: name an experiment or a configuration");
     };
-    if args.config.is_some() || is_configuration(experiment) {
-        return check_config(args, experiment);
+    if args.config.is_some() || is_configuration(file) {
+        return check_configuration(args, file);
     }
     if args.against.is_some() {
-        let path = experiment.display();
-        bail!(exit::Usage(format!("--against is for a configuration; {path} is an experiment")));
+        bail_usage!("--against is for a configuration; {} is an experiment", file.display());
     }
-    let inputs = inputs(args.engine, experiment, &args.overrides, &args.args)?;
-    let options = args.args.options(None);
-    let versions = process::versions(&options.python, engines::packages(args.engine))?;
-    let settings = engines::all_settings(&inputs, &options)?;
-    let (effective, problem) = match args.engine {
-        Engine::Verl => {
-            let composed = verl::compose::of_settings(&options.python, &settings)?;
-            let unchecked = composed.unchecked.as_ref();
-            let unchecked = unchecked.map(|why| format!("it is not asked: {why}"));
-            (composed.beside(settings), composed.validation.or(unchecked))
-        }
-        _ => (trl::check::effective(&options.python, settings)?, None),
-    };
-    let agrees = effective.iter().all(Effective::agrees) && problem.is_none();
+    let inputs = inputs(args.engine, file, &args.overrides, &args.args)?;
+    let check = check::arm(&inputs, &args.args.options(None))?;
     if args.json {
-        let rows = as_json(&effective);
-        println!("{}", json!({"versions": versions, "settings": rows, "validation": problem}));
-        return Ok(exit::agreed(agrees));
+        let settings = as_json(&check.effective);
+        output::json_line(&json!({
+            "versions": check.versions, "settings": settings, "validation": check.problem
+        }));
+        return Ok(exit::agreed(check.agrees()));
     }
-    print(args.engine, &effective, "—");
-    if let Some(problem) = problem {
+    print(args.engine, &check.effective, "—");
+    if let Some(problem) = &check.problem {
         output::tell(format!("verl's own validation: {problem}"));
     }
-    let all = versions.iter().map(|(name, version)| format!("{name} {version}"));
-    eprintln!("{}", all.collect::<Vec<_>>().join(", "));
-    Ok(exit::agreed(agrees))
+    let versions = check.versions.iter().map(|(name, version)| format!("{name} {version}"));
+    output::tell(text::joined(versions, ", "));
+    Ok(exit::agreed(check.agrees()))
 }
 
 /// A trainer's configuration, not an experiment.
@@ -178,107 +170,75 @@ fn is_configuration(path: &Path) -> bool {
     if path.is_dir() || !path.exists() || kind == Some("toml") {
         return false;
     }
-    let is_ours = |value: serde_json::Value| {
-        ["dapo", "experiment"].iter().any(|key| value.get(key).is_some())
-    };
+    let is_ours = |value: Value| ["dapo", "experiment"].iter().any(|key| value.get(key).is_some());
     kind != Some("json") || !files::read_json(path).is_ok_and(is_ours)
 }
 
-/// The configuration is from outside this harness.
-fn check_config(args: &EngineCheckArgs, config: &Path) -> Result<ExitCode> {
+fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<ExitCode> {
     args.args.check(args.engine)?;
+    if args.engine.is_native() {
+        bail_usage!("the native engine has no configuration of its own");
+    }
     let asked = match &args.against {
         Some(experiment) => train::load(experiment, None, &args.overrides)?.0,
         None => args.overrides.apply(starter::paper()?, Path::new("the paper's settings"))?,
     };
-    let options = args.args.options(None);
-    let (python, processes) = (&options.python, options.processes);
-    let (named, (effective, refusals), traps, note) = match args.engine {
-        Engine::Native => bail!(exit::Usage("the native engine has no configuration".to_string())),
-        Engine::Verl => {
-            let composed = verl::compose::of_file(python, config)?;
-            let compared = verl::traps::compared(&composed, &asked, options.cards);
-            let unchecked = composed.unchecked.as_ref();
-            let unchecked =
-                unchecked.map(|why| format!("not checked: verl's own validation: {why}"));
-            let note = match composed.version.as_str() {
-                "" => Some(
-                    "not checked: keys that were added to verl's own, and verl's own validation; both need \
-                     .hydra/overrides.yaml and a Python with that verl"
-                        .to_string(),
-                ),
-                _ => unchecked,
-            };
-            let traps = verl::traps::traps(&composed, &asked);
-            (composed.named(), compared, traps, note)
-        }
-        Engine::Trl => {
-            let config = trl::written::TrlConfig::of_file(python, config)?;
-            let compared = config.compared(&asked, processes);
-            let note = config.partial.as_ref().map(|reason| {
-                format!("TRL's own values of what is not stated are not known: {reason}")
-            });
-            ("TRL".to_string(), compared, config.traps(&asked), note)
-        }
-    };
-    let stated = |it: &&Effective| it.value.is_none();
-    let unknown: Vec<&str> =
-        effective.iter().filter(stated).map(|it| it.setting.name.as_str()).collect();
-    let agrees = traps.is_empty() && effective.iter().all(Effective::agrees);
-    let code = if agrees && !unknown.is_empty() {
+    let check = check::configuration(args.engine, file, &asked, &args.args.options(None))?;
+    let not_stated = check.not_stated();
+    let code = if check.agrees() && !not_stated.is_empty() {
         ExitCode::from(exit::INCONCLUSIVE)
     } else {
-        exit::agreed(agrees)
+        exit::agreed(check.agrees())
     };
     if args.json {
-        let rows = as_json(&effective);
-        let all = json!({"of": named, "settings": rows, "traps": traps, "refusals": refusals,
-            "not_stated": unknown, "note": note});
-        output::json_line(&all);
+        let settings = as_json(&check.effective);
+        output::json_line(&json!({
+            "of": check.of, "settings": settings, "traps": check.traps, "refusals": check.refusals,
+            "not_stated": not_stated, "note": check.note
+        }));
         return Ok(code);
     }
-    print(args.engine, &effective, "not stated");
-    for trap in &traps {
-        let Trap { name, key, value, what } = trap;
-        println!("{}", visible::message(&format!("{name}: {key} = {value}: {what}")));
+    print(args.engine, &check.effective, "not stated");
+    for Trap { name, key, value, what } in &check.traps {
+        output::say(format!("{name}: {key} = {value}: {what}"));
     }
-    for refusal in &refusals {
+    for refusal in &check.refusals {
         let name = args.engine.name();
         output::tell(format!("{name} cannot do what {} asks: {refusal}", asked.name));
     }
-    let (all, differs) = (effective.len(), effective.iter().filter(|it| !it.agrees()).count());
-    if let Some(note) = note {
-        output::tell(note);
-    }
-    let beside = format!("{named} beside {}: {differs} of {all} keys differ", asked.name);
-    output::tell(format!("{beside}, {} not stated; traps: {}", unknown.len(), traps.len()));
+    check.note.iter().for_each(output::tell);
+    let differing = check.effective.iter().filter(|setting| !setting.agrees()).count();
+    output::tell(format!(
+        "{} beside {}: {differing} of {} keys differ, {} not stated; traps: {}",
+        check.of,
+        asked.name,
+        check.effective.len(),
+        not_stated.len(),
+        check.traps.len()
+    ));
     Ok(code)
 }
 
-fn as_json(effective: &[Effective]) -> Vec<serde_json::Value> {
-    let row = |it: &Effective| json!({"setting": it.setting, "effective": it.value, "agrees": it.value.as_ref().map(|_| it.agrees())});
+fn as_json(effective: &[Effective]) -> Vec<Value> {
+    let row = |row: &Effective| {
+        let agrees = row.value.as_ref().map(|_| row.agrees());
+        json!({"setting": row.setting, "effective": row.value, "agrees": agrees})
+    };
     effective.iter().map(row).collect()
 }
 
 fn print(engine: Engine, effective: &[Effective], absent: &str) {
-    let short = |value: &serde_json::Value| {
-        let text = value.to_string();
-        if text.len() > 30 {
-            format!("{}…", text.chars().take(29).collect::<String>())
-        } else {
-            text
-        }
-    };
-    let rows = effective.iter().map(|it| {
-        let found = it.value.as_ref().map_or(absent.to_string(), &short);
-        let word = if it.agrees() { "" } else { "differs" };
-        [
-            it.setting.name.clone(),
-            short(&it.setting.value),
-            found,
-            it.setting.key.clone(),
-            word.to_string(),
-        ]
+    let rows = effective.iter().map(|row| {
+        let own = row.value.as_ref().map_or(absent.to_string(), short);
+        let word = if row.agrees() { "" } else { "differs" };
+        let Setting { name, value, key, .. } = &row.setting;
+        [name.clone(), short(value), own, key.clone(), word.to_string()]
     });
-    println!("{}", output::table(["setting", "asked", engine.name(), "key", ""], [], rows));
+    let columns = format!("setting | asked | {} | key | ", engine.name());
+    print!("{}", output::table(&columns, rows));
+}
+
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    if text.len() <= 30 { text } else { text.chars().take(29).chain(['…']).collect() }
 }

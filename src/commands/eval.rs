@@ -2,22 +2,21 @@
 //! paper's protocol.
 
 use crate::algorithm::Problem;
-use crate::base::{files, visible, workers};
-use crate::commands::interrupt::Interrupt;
-use crate::commands::place::{OverrideArgs, PlaceArgs};
-use crate::commands::{bounds, exit::Invalid, exit::Usage, output, progress::Progress};
+use crate::base::{files, workers};
+use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::{Interrupt, OverrideArgs, PlaceArgs, Progress, bounds, output};
 use crate::experiment::{PromptTemplate, Verifier, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
-use crate::records::{Counters, EvaluationRecord, RunFolder, tables, tables::OutcomeRecord};
+use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecord};
 use crate::report::text::{self, percent, points};
 use crate::statistics::{Accuracy, Counts, accuracy};
-use crate::task::RowKeys;
-use crate::task::data::{self, problem_file};
+use crate::task::data::problem_file;
+use crate::task::{RowKeys, prompt};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
 use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,10 +25,10 @@ const LEVEL: f64 = 0.95;
 
 /// Evaluate a checkpoint: avg@k, pass@k, cons@k, every outcome kept as parquet.
 ///
-/// Either on the evaluation sets of an experiment, by its settings, or with --data on files of
-/// problems by the paper's protocol: 32 samples of each problem at temperature 1 and top-p 0.7,
-/// at most 20,480 tokens, the released instruction in the model's chat template. Repeated rows of
-/// a file are one problem. With --out an interrupted evaluation of files goes on where it was.
+/// It uses the evaluation sets and settings of an experiment, or, with --data, files of problems and the
+/// paper's protocol: 32 samples of each problem at temperature 1 and top-p 0.7, at most 20,480 tokens,
+/// the released instruction in the model's chat template. Repeated rows of a file are one problem. With
+/// --out the same command goes on with an interrupted evaluation of files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo eval experiments/dapo.toml
@@ -58,10 +57,10 @@ pub struct EvalArgs {
     /// Run seed, instead of the file's or 1.
     #[arg(long)]
     seed: Option<u64>,
-    /// Folder for the outcomes. Default: none are kept.
+    /// Folder for the outcomes. Default: they are not kept.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print one JSON record a line instead of a table.
+    /// Print one JSON record a line instead of text.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -112,12 +111,12 @@ struct ProtocolArgs {
 pub fn run(args: &EvalArgs) -> Result<ExitCode> {
     if let Some(model) = args.model.as_deref().filter(|_| !args.data.is_empty()) {
         if !args.overrides.is_empty() {
-            bail!(Usage("--set is for the keys of an experiment, not for --data".to_string()));
+            bail_usage!("--set is for the keys of an experiment, and --data has none");
         }
         return of_files(args, model);
     }
     let Some(experiment) = &args.experiment else {
-        bail!(Usage("an experiment file is needed, or --model and --data".to_string()));
+        bail_usage!("an experiment file is needed, or --model and --data");
     };
     let flags = [("execution.seed", args.seed.is_some()), ("inputs.model", args.model.is_some())];
     args.overrides.check(&[("evaluation.samples", args.samples.is_some())])?;
@@ -132,10 +131,10 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
     if let Some(out) = &args.out
         && out.join("manifest.json").exists()
     {
-        let out = out.display();
-        bail!(Invalid(format!(
-            "{out} holds a run, whose evaluations these would replace; choose another --out"
-        )));
+        bail_invalid!(
+            "{} holds a run, whose evaluations these would replace; choose another --out",
+            out.display()
+        );
     }
     let inputs = inputs::prepare(experiment)?;
     let model = inputs.base_policy()?;
@@ -173,8 +172,8 @@ fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     let mut sets = Vec::new();
     for name in wanted {
         let Some((name, problems)) = known.iter().find(|(known, _)| *known == name) else {
-            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-            bail!(Usage(format!("no evaluation set {name:?}; there are {}", names.join(", "))));
+            let names = text::joined(known.iter().map(|(name, _)| name), ", ");
+            bail_usage!("there is no evaluation set {name:?}; there are {names}");
         };
         let samples = match args.samples {
             Some(samples) => samples,
@@ -200,63 +199,50 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
         let problems = problems.len() as u64;
         bounds::held("--samples", samples, problems, protocol.max_response_tokens)?;
     }
-    if let Some((id, token)) = tokenizer.unstopped_end_of_turn()? {
-        output::tell(format!(
-            "warning: the chat template ends a turn with {token} ({id}), which stops no response; \
-             eos_token_id of generation_config.json may be a list of both"
-        ));
+    if let Some(token) = tokenizer.unstopped_end_of_turn()? {
+        output::tell(format!("warning: {}", prompt::unstopped(&token)));
     }
-    let weights = weights_sha256(folder)?;
+    let identity = json!({
+        "numerics": how.numerics,
+        "place": how.place.text(),
+        "weights": weights_sha256(folder)?,
+        "tokenizer": tokenizer.sha256(),
+    });
     let scratch = tempfile::tempdir()?;
-    let out = args.out.as_deref();
-    let folder = out.unwrap_or(scratch.path());
+    let folder = args.out.as_deref().unwrap_or(scratch.path());
     files::create_folder(folder)?;
     let interrupt = Interrupt::listen()?;
-    let mut records = Vec::new();
+    let (mut records, mut accuracies) = (Vec::new(), Vec::new());
     for (name, problems) in &sets {
-        let set = Set { name, problems, samples };
-        let key = json!({
-            "protocol": protocol,
-            "numerics": how.numerics,
-            "place": how.place.told(),
-            "weights": weights,
-            "tokenizer": tokenizer.sha256(),
-            "problems": data::digest(problems),
-            "samples": samples,
-        });
-        let key = files::sha256(files::canonical_json_line(&key).as_bytes());
-        let kept = folder.join(format!("{name}.partial.jsonl"));
         let mut bar = Progress::new(name, problems.len() as u64 * samples);
-        let stop = || interrupt.asked();
-        let progress = |done: usize, _| bar.set(done as u64, "responses");
-        let kept_as = (kept.as_path(), key.as_str());
-        let outcomes =
-            resumable::outcomes(&model, &tokenizer, &protocol, set, kept_as, &stop, progress)?;
+        let evaluated = resumable::evaluate_into(
+            folder,
+            &identity,
+            (&model, &tokenizer, &protocol),
+            Set { name, problems, samples },
+            &|| interrupt.asked(),
+            |done, _| bar.set(done as u64, "responses"),
+        )?;
         bar.finish();
-        let Some(outcomes) = outcomes else {
-            let next = match out {
+        let Some((record, outcomes)) = evaluated else {
+            let next = match args.out {
                 Some(_) => "the same command goes on",
-                None => "nothing was kept (no --out)",
+                None => "nothing was kept, as there is no --out",
             };
             eprintln!("stopped; {next}");
             return Ok(interrupt.exit_code());
         };
-        if let Some(told) = evaluation::unanswered(&protocol, set, &outcomes) {
-            output::tell(format!("warning: {told}"));
+        let set = Set { name, problems, samples };
+        if let Some(sentence) = evaluation::unanswered(&protocol, set, &outcomes) {
+            output::tell(format!("warning: {sentence}"));
         }
-        let path = folder.join(format!("{name}.parquet"));
-        tables::write_outcomes(&path, &outcomes)?;
-        let sha256 = files::sha256_file(&path)?;
-        let record = evaluation::record(set, Counters::default(), &outcomes, sha256)?;
-        files::write_json(&folder.join(format!("{name}.json")), &record)?;
-        files::remove_file(&kept)?;
-        records.push((record, accuracy(&outcomes)?));
+        accuracies.push(accuracy(&outcomes)?);
+        records.push(record);
     }
-    let (records, accuracies): (Vec<_>, Vec<_>) = records.into_iter().unzip();
     print(&records, args.json);
     if !args.json {
         for (record, accuracy) in records.iter().zip(&accuracies) {
-            println!("{}", visible::message(&intervals(&record.set, accuracy)));
+            output::say(intervals(&record.set, accuracy));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -267,11 +253,11 @@ fn problem_sets(args: &EvalArgs) -> Result<Vec<(String, Vec<Problem>)>> {
     for path in &args.data {
         let name = sets::set_name(path);
         if sets.iter().any(|(known, _)| *known == name) {
-            bail!(Usage(format!("two files of --data are named {name:?}")));
+            bail_usage!("two files of --data are named {name:?}; rename one");
         }
         let file = problem_file::read_with(path, &args.keys)?.consistent(path)?;
-        for told in problem_file::told(&file.readings) {
-            output::tell(format!("{}: {told}", path.display()));
+        for sentence in problem_file::told(&file.readings) {
+            output::tell(format!("{}: {sentence}", path.display()));
         }
         sets.push((name, file.problems));
     }
@@ -295,10 +281,10 @@ fn fits(model: &Qwen2, protocol: &Protocol) -> Result<()> {
     let Protocol { max_prompt_tokens, max_response_tokens, .. } = *protocol;
     let positions = model.config().max_position_embeddings;
     if max_prompt_tokens + max_response_tokens > positions as u64 {
-        bail!(Invalid(format!(
+        bail_invalid!(
             "{max_prompt_tokens} prompt tokens and {max_response_tokens} response tokens are more \
              than the model's {positions} positions; --max-response-tokens shortens responses"
-        )));
+        );
     }
     Ok(())
 }
@@ -350,17 +336,6 @@ fn print(records: &[EvaluationRecord], json: bool) {
         }
         return;
     }
-    let header = [
-        "set",
-        "n × k",
-        "avg@k %",
-        "± these problems",
-        "± new problems (SE)",
-        "pass@k %",
-        "cons@k %",
-        "truncated %",
-        "tokens",
-    ];
     let rows = records.iter().map(|record| {
         let pass = record.pass_at_k.get(&record.samples).copied().unwrap_or(f64::NAN);
         [
@@ -375,5 +350,7 @@ fn print(records: &[EvaluationRecord], json: bool) {
             format!("{:.0}", record.response_tokens_mean),
         ]
     });
-    println!("{}", output::table(header, 2..9, rows));
+    let columns = "set | n × k | avg@k % # | ± these problems # | ± new problems (SE) # | pass@k % # \
+                   | cons@k % # | truncated % # | tokens #";
+    print!("{}", output::table(columns, rows));
 }

@@ -1,13 +1,14 @@
 //! `dapo export`: a study's cells, or a run's curves, for other tools.
 
 use crate::base::{files, visible};
-use crate::commands::interrupt::Interrupt;
-use crate::commands::{cells, exit, exit::Usage, output, tracking::TrackerArgs};
+use crate::commands::flags::tracking::TrackerArgs;
+use crate::commands::{Interrupt, cells, exit, exit::bail_usage, output};
 use crate::records::{CellKey, RunFolder};
 use crate::report::export::{curves, study};
 use crate::report::{CurveSender, RunCurves, Tracker};
 use crate::study::{ablate::AblateStudy, cell};
-use anyhow::{Result, bail};
+use anyhow::Result;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,25 +39,25 @@ pub struct ExportArgs {
     /// Folder of a study, or of a run.
     #[arg(value_name = "STUDY|RUN")]
     folder: PathBuf,
-    /// metrics.csv, evaluations.csv, outcomes.csv.
+    /// Write metrics.csv, evaluations.csv and outcomes.csv.
     #[arg(long)]
     csv: bool,
-    /// metrics.parquet, evaluations.parquet, outcomes.parquet.
+    /// Write metrics.parquet, evaluations.parquet and outcomes.parquet.
     #[arg(long)]
     parquet: bool,
-    /// As --to tensorboard: tensorboard/ARM/seed-N/events.out.tfevents…; of a run
+    /// The same as --to tensorboard. It writes tensorboard/ARM/seed-N/events.out.tfevents…, for a run
     /// tensorboard/RUN/events.out.tfevents…
     #[arg(long)]
     tensorboard: bool,
     /// Send the curves to this tracker.
     #[arg(long, value_name = "TRACKER", conflicts_with = "tensorboard")]
     to: Option<Tracker>,
-    /// Go on until the run, or every run of the study, has ended.
+    /// Send what is added until the run, or every run of the study, has ended.
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
     tracker: TrackerArgs,
-    /// Folder to write to. Default: STUDY/export; of a run the folder `export` beside it.
+    /// Folder to write to. Default: STUDY/export; for a run the folder `export` beside it.
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -66,10 +67,10 @@ pub struct ExportArgs {
 pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     let to = args.to.or(args.tensorboard.then_some(Tracker::Tensorboard));
     if !(args.csv || args.parquet || to.is_some()) {
-        bail!(Usage("choose --csv, --parquet, --tensorboard or --to, or several".to_string()));
+        bail_usage!("choose --csv, --parquet, --tensorboard or --to, or several");
     }
     if args.follow && to.is_none() {
-        bail!(Usage("--follow needs --to or --tensorboard: curves can be followed".to_string()));
+        bail_usage!("--follow needs --to or --tensorboard: only curves can be followed");
     }
     if files::kind(&args.folder.join("manifest.json"))?.is_some() {
         return run_folder(args, to);
@@ -106,12 +107,12 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
 /// Returns whether all have ended, too.
 fn of_study(
     study: &AblateStudy,
-    names: &std::collections::BTreeMap<String, Vec<String>>,
+    names: &BTreeMap<String, Vec<String>>,
 ) -> Result<(Vec<RunCurves>, bool)> {
     let is_at_work = files::is_locked(&study.root().join("ablate.lock"))?;
-    let mut found = Vec::new();
+    let mut curves_of_runs = Vec::new();
     if files::kind(&study.runs())?.is_none() {
-        return Ok((found, !is_at_work));
+        return Ok((curves_of_runs, !is_at_work));
     }
     for name in files::list(&study.runs())? {
         let run = RunFolder::at(study.runs().join(&name));
@@ -120,9 +121,9 @@ fn of_study(
         let arms = names.get(&manifest.arm_sha256);
         let arms = arms.map_or_else(|| manifest.name.clone(), |it| it.join(" "));
         let key = CellKey { cell: name, arms, seed: manifest.seed };
-        found.push(curves::of_run(&run, Some(&key))?);
+        curves_of_runs.push(curves::of_run(&run, Some(&key))?);
     }
-    Ok((found, !is_at_work))
+    Ok((curves_of_runs, !is_at_work))
 }
 
 /// Until the runs have ended or Ctrl-C.
@@ -146,10 +147,10 @@ fn follow(
 fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<ExitCode> {
     let shown = visible::visible(&args.folder.display().to_string());
     if args.csv || args.parquet {
-        bail!(Usage(format!(
+        bail_usage!(
             "{shown} is a run: --tensorboard exports its curves; --csv and --parquet are for a study, \
              and a run's tables are parquet already, in rollouts/ and evaluations/"
-        )));
+        );
     }
     let run = RunFolder::at(&args.folder);
     let Some(tracker) = to else { return Ok(ExitCode::SUCCESS) };

@@ -2,40 +2,38 @@
 
 use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
-use crate::commands::{bounds, exit::Invalid, place::PlaceArgs, progress::Progress};
+use crate::commands::exit::bail_invalid;
+use crate::commands::{PolicyArgs, Progress, bounds};
 use crate::experiment::PromptTemplate;
-use crate::numerics::Numerics;
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};
 use crate::task::{RowKeys, Tokenizer, data::problem_file, prompt};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Sample responses for prompts, with per-token log-probs.
 ///
-/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`; or the prompts are
-/// the questions of a file of problems. Each line of
-/// the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
+/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`; with --problems the
+/// prompts are the questions of a file. Each line of the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
 /// ("stop" or "length") and log_probs (nats, at the sampling temperature, before top-p).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4\n  dapo model generate --model golden/mini-aime/base --problems experiments/own-task/dev.jsonl"
 )]
 pub struct GenerateArgs {
-    /// Checkpoint folder in the Hugging Face layout.
-    #[arg(long)]
-    model: PathBuf,
+    #[command(flatten)]
+    policy: PolicyArgs,
     /// Prompts, one JSON object a line.
     #[arg(long, required_unless_present = "problems")]
     prompts: Option<PathBuf>,
-    /// Problems (.jsonl or .parquet) in place of prompts, each in --template.
+    /// Problems (.jsonl or .parquet) instead of prompts, each in --template.
     #[arg(long, conflicts_with = "prompts")]
     problems: Option<PathBuf>,
     #[command(flatten)]
     keys: RowKeys,
-    /// What stands around the question of a problem.
+    /// Text around the question of a problem.
     #[arg(long, value_enum, requires = "problems", default_value_t = PromptTemplate::Question)]
     template: PromptTemplate,
     /// Responses for each prompt.
@@ -50,7 +48,7 @@ pub struct GenerateArgs {
     /// Keeps this many most probable tokens; 0 keeps all.
     #[arg(long, default_value_t = 0)]
     top_k: u64,
-    /// Longest response.
+    /// Longest response in tokens.
     #[arg(long, default_value_t = 160)]
     max_tokens: u32,
     /// The same seed gives the same responses.
@@ -59,13 +57,8 @@ pub struct GenerateArgs {
     /// Responses generated at the same time.
     #[arg(long, default_value_t = 256, value_parser = bounds::count())]
     batch: u64,
-    /// How numbers are computed: the same bits on any machine, or f32.
-    #[arg(long, value_enum, default_value_t = Numerics::Fast)]
-    numerics: Numerics,
-    #[command(flatten)]
-    place: PlaceArgs,
-    /// Threads, each with a part of the responses. The part decides with which others a response
-    /// is generated, so rounding depends on it.
+    /// Threads, each with a part of the responses. Which responses are generated together depends on
+    /// the parts, and rounding depends on that.
     #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
 }
@@ -93,7 +86,7 @@ struct Output<'a> {
 pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let sampling = bounds::sampling(args.temperature, args.top_p, args.top_k)?;
     workers::set_count(args.threads);
-    let (model, tokenizer) = args.place.load_both(&args.model, args.numerics)?;
+    let (model, tokenizer) = args.policy.load_both()?;
     let prompts = prompts(args, &tokenizer)?;
     // The model's positions limit longer responses below.
     let longest = u64::from(args.max_tokens).min(model.config().max_position_embeddings as u64);
@@ -148,15 +141,13 @@ fn prompts(args: &GenerateArgs, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> 
     let path = args.prompts.as_deref().unwrap_or_else(|| Path::new(""));
     let lines: Vec<GenerateLine> = files::read_data_lines(path)?;
     if lines.is_empty() {
-        bail!(Invalid(format!("{} holds no prompts", path.display())));
+        bail_invalid!("{} holds no prompts", path.display());
     }
     let path = path.display();
     let ids = |(line, number): (GenerateLine, u64)| match (line.prompt, line.prompt_ids) {
         (Some(text), None) => Ok(tokenizer.encode(&text)?),
         (None, Some(ids)) => Ok(ids),
-        _ => bail!(Invalid(format!(
-            "{path}: record {number} needs either \"prompt\" or \"prompt_ids\""
-        ))),
+        _ => bail_invalid!("{path}: record {number} needs either \"prompt\" or \"prompt_ids\""),
     };
     lines.into_iter().zip(1..).map(ids).collect()
 }

@@ -1,21 +1,9 @@
-//! One file for each verb: arguments, work, exit code. Nothing else prints.
+//! One file for each verb: flags, one call, what is printed. [`terminal`] and [`flags`] have what verbs share.
 
-// what verbs share
-pub mod exit;
-pub mod output;
-pub mod interrupt;
-pub mod tracking;
-pub mod logs;
-pub mod plan_table;
-pub mod ablate_table;
-pub mod table_reader;
-pub mod bounds;
-pub mod place;
-pub mod progress;
-pub mod ablate_progress;
-pub mod launcher;
-pub mod data_audit;
+pub mod terminal;
+pub mod flags;
 // verbs below a verb
+pub mod audit;
 pub mod cells;
 pub mod gc;
 pub mod generate;
@@ -23,7 +11,7 @@ pub mod pretrain;
 pub mod score;
 pub mod throughput;
 pub mod tune;
-// verbs
+// verbs; one uses those above it
 pub mod report;
 pub mod ablate;
 pub mod bench;
@@ -33,7 +21,6 @@ pub mod config;
 pub mod data;
 pub mod diff;
 pub mod doctor;
-pub mod effects;
 pub mod eval;
 pub mod export;
 pub mod grade;
@@ -45,6 +32,15 @@ pub mod train;
 pub mod cell;
 pub mod engine;
 pub mod verify;
+// hidden
+pub mod table_reader;
+
+pub use crate::commands::flags::bounds;
+pub use crate::commands::flags::experiment::{ExecutionArgs, OverrideArgs};
+pub use crate::commands::flags::policy::{PlaceArgs, PolicyArgs};
+pub use crate::commands::terminal::interrupt::Interrupt;
+pub use crate::commands::terminal::progress::Progress;
+pub use crate::commands::terminal::{exit, output};
 
 use crate::numerics::vectorised;
 use std::process::ExitCode;
@@ -73,7 +69,7 @@ Environment:
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
-    /// Tables with all columns, on a narrow terminal too.
+    /// Show all columns of tables, even if the terminal is too narrow for them.
     #[arg(long, global = true)]
     wide: bool,
 }
@@ -122,7 +118,7 @@ enum ModelVerb {
 /// # Errors
 /// The verb's error, with its file or run.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    logs::start();
+    terminal::logs::start();
     output::WIDE.store(cli.wide, std::sync::atomic::Ordering::Relaxed);
     table_reader::register();
     vectorised::check()?;

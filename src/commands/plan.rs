@@ -1,21 +1,22 @@
 //! `dapo plan`: what a run will do and need, before it starts.
 
-use crate::commands::{exit::Invalid, output, plan_table};
-use crate::commands::{place::ExecutionArgs, place::OverrideArgs};
-use crate::records::RunFolder;
+use crate::commands::exit::bail_invalid;
+use crate::commands::{ExecutionArgs, OverrideArgs, output};
+use crate::records::{RunFolder, housekeeping::readable};
+use crate::report::text::{joined, number, percent};
 use crate::training::run::inputs::{self, Inputs};
-use crate::training::{Name, RunPlan, plan};
-use anyhow::{Result, bail};
+use crate::training::{Name, Range, RunPlan, plan};
+use anyhow::Result;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// Plan a run: updates, rollouts, memory and disk.
 ///
-/// Counts by arithmetic, and samples some groups of the base policy, which takes 10 seconds at most:
-/// how many of its responses are correct, truncated or without an answer. How long the run takes,
-/// `dapo train` says from its first rollout step on.
-/// Nothing is written.
+/// It counts, and samples some groups of the base policy for at most 10 seconds: how many responses are
+/// correct, truncated or without an answer. `dapo train` says how long the run takes, from its first
+/// rollout step on. Nothing is written.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub struct PlanArgs {
@@ -25,13 +26,13 @@ pub struct PlanArgs {
     overrides: OverrideArgs,
     #[command(flatten)]
     execution: ExecutionArgs,
-    /// Count only: sample nothing.
+    /// Only count; do not sample the base policy.
     #[arg(long)]
     no_probe: bool,
-    /// Every count and estimate, as tables.
+    /// Add every count, and memory by phase.
     #[arg(long, short)]
     verbose: bool,
-    /// Print one JSON value instead of text.
+    /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -55,35 +56,9 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         inputs::prepare(experiment)?
     };
     let plan = plan(&inputs, Path::new("runs"), !args.no_probe)?;
-    output::document(args.json, &plan, || shown(&plan, args.verbose) + "\n");
-    findings(&plan, true)?;
+    output::document(args.json, &plan, || text(&plan, args.verbose));
+    warn(&plan, true)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// With `sample`, prints the progress when it takes long.
-fn plan(inputs: &Inputs, folder: &Path, sample: bool) -> Result<RunPlan> {
-    let began = Instant::now();
-    let mut watch = |what: &str| {
-        if began.elapsed().as_secs_f64() > 1.0 {
-            output::tell(what);
-        }
-    };
-    let watch: Option<&mut dyn FnMut(&str)> = if sample { Some(&mut watch) } else { None };
-    Ok(plan::make(inputs, folder, watch)?)
-}
-
-fn shown(plan: &RunPlan, verbose: bool) -> String {
-    if verbose { plan_table::plan(plan) } else { plan_table::brief(plan) }
-}
-
-fn findings(plan: &RunPlan, forbid: bool) -> Result<()> {
-    for warning in &plan.warnings {
-        eprintln!("{warning}");
-    }
-    if forbid && !plan.can_start() {
-        bail!(Invalid("this plan cannot be met: see the errors above".into()));
-    }
-    Ok(())
 }
 
 /// Without `sample` (`--no-plan`) only prints warnings, which then do not forbid.
@@ -102,7 +77,113 @@ pub fn before_training(
     }
     let plan = plan(inputs, folder.root(), sample)?;
     if sample {
-        eprintln!("{}", shown(&plan, verbose));
+        eprint!("{}", text(&plan, verbose));
     }
-    findings(&plan, sample)
+    warn(&plan, sample)
+}
+
+/// With `sample`, prints the progress when it takes long.
+fn plan(inputs: &Inputs, folder: &Path, sample: bool) -> Result<RunPlan> {
+    let began = Instant::now();
+    let mut watch = |what: &str| {
+        if began.elapsed().as_secs_f64() > 1.0 {
+            output::tell(what);
+        }
+    };
+    let watch: Option<&mut dyn FnMut(&str)> = if sample { Some(&mut watch) } else { None };
+    Ok(plan::make(inputs, folder, watch)?)
+}
+
+fn warn(plan: &RunPlan, forbid: bool) -> Result<()> {
+    for warning in &plan.warnings {
+        eprintln!("{warning}");
+    }
+    if forbid && !plan.can_start() {
+        bail_invalid!("this plan cannot be met: the errors above say why");
+    }
+    Ok(())
+}
+
+/// A few lines of at most 80 columns; `verbose` adds every count, and memory by phase.
+fn text(plan: &RunPlan, verbose: bool) -> String {
+    let (work, memory, disk) = (&plan.work, &plan.memory, &plan.disk);
+    let rollouts = match (work.rollouts.expected, work.rollouts.most) {
+        (Some(expected), Some(most)) => format!("{} expected, {most} at most", number(expected)),
+        (Some(expected), None) => format!("{} expected, no bound", number(expected)),
+        (None, Some(most)) => format!("from {}, {most} at most", work.rollouts.least),
+        (None, None) => format!("from {}, no bound", work.rollouts.least),
+    };
+    let available = memory.available_bytes.map_or("unknown".to_string(), size);
+    let free = disk.free_bytes.map_or("unknown".to_string(), size);
+    let mut text = format!("plan of {}, seed {}, {} threads\n", plan.name, plan.seed, plan.threads);
+    text += &format!("  steps    {} rollout steps, {} updates\n", work.rollout_steps, work.updates);
+    text += &format!("  rollouts {rollouts}\n");
+    text += &probe(plan, verbose);
+    text += &format!("  memory   {} of {available}\n", size(memory.needed_bytes));
+    if verbose && !memory.phases.is_empty() {
+        text += &format!("           by phase: {}\n", sizes(&memory.phases));
+        text += &format!("           the largest: {}\n", sizes(&memory.parts));
+    }
+    let [expected, most, one] =
+        [disk.needed_bytes, disk.most_bytes, disk.checkpoint_bytes].map(size);
+    let expected = if verbose { format!("about {expected}, ") } else { String::new() };
+    text += &format!("  disk     {expected}{most} at most, {one} a checkpoint, {free} free\n");
+    if verbose { text + "\n" + &counts(plan) } else { text }
+}
+
+/// Nothing without a probe; shares are unknown where responses were cut.
+fn probe(plan: &RunPlan, verbose: bool) -> String {
+    let Some(probe) = &plan.probe else { return String::new() };
+    let share = |share| match probe.cut_at_tokens {
+        Some(_) => "?".to_string(),
+        None => percent(share),
+    };
+    let [correct, truncated, useful] =
+        [probe.accuracy, probe.truncated_share, probe.useful_share].map(share);
+    let mut text =
+        format!("  probe    {correct} correct, {truncated} truncated, {useful} of groups useful\n");
+    if verbose {
+        let (groups, mean) = (probe.groups, probe.response_tokens_mean);
+        text += &format!(
+            "           {groups} groups of the base policy, {mean:.0} tokens a response\n"
+        );
+    }
+    text
+}
+
+/// The largest first.
+fn sizes(parts: &BTreeMap<String, f64>) -> String {
+    let mut parts: Vec<(&String, &f64)> = parts.iter().collect();
+    parts.sort_by(|a, b| b.1.total_cmp(a.1));
+    joined(parts.iter().map(|(name, bytes)| format!("{name} {}", size(**bytes))), ", ")
+}
+
+fn size(bytes: f64) -> String {
+    readable(bytes as u64)
+}
+
+fn counts(plan: &RunPlan) -> String {
+    let work = &plan.work;
+    let exact = |count: u64| [String::new(), number(count as f64), String::new()];
+    let range = |range: Range| {
+        let expected = range.expected.map_or("unknown".into(), number);
+        [number(range.least), expected, range.most.map_or("no bound".into(), number)]
+    };
+    let rows = [
+        ("training problems", exact(work.problems)),
+        ("clock 1: generation rounds", range(work.generation_rounds)),
+        ("clock 2: rollout steps", exact(work.rollout_steps)),
+        ("clock 3: updates (the paper's x-axis)", exact(work.updates)),
+        ("prompts drawn", range(work.prompts_drawn)),
+        ("epochs over the data", range(work.epochs_over_data)),
+        ("rollouts to generate", range(work.rollouts)),
+        ("rollouts trained on", exact(work.trained_rollouts)),
+        ("evaluation responses, dev", exact(work.dev_responses)),
+        ("evaluation responses, test sets", exact(work.test_responses)),
+        ("checkpoints written", exact(work.checkpoints)),
+        ("checkpoints kept", exact(work.kept_checkpoints)),
+    ];
+    let rows =
+        rows.map(|(name, [least, expected, most])| [name.to_string(), least, expected, most]);
+    output::table("count | least # | expected # | most #", rows)
 }

@@ -1,13 +1,15 @@
 //! `dapo model pretrain`: make a base policy.
 
 use crate::base::{files, workers};
-use crate::commands::{bounds, exit::Invalid, progress::Progress};
+use crate::commands::exit::{Invalid, bail_invalid};
+use crate::commands::{Progress, bounds};
 use crate::experiment::diagnose;
 use crate::policy::checkpoint;
+use crate::report::text::joined;
 use crate::task::data::embedded::characters;
 use crate::task::{Solutions, Tokenizer};
 use crate::training::{Recipe, pretraining};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -24,7 +26,7 @@ pub struct PretrainArgs {
     /// Folder for the checkpoint, in the Hugging Face layout.
     #[arg(long)]
     out: PathBuf,
-    /// Another base policy by the same recipe: replaces the recipe's seed.
+    /// Seed instead of the recipe's: another base policy of the same kind.
     #[arg(long)]
     seed: Option<u64>,
     /// Threads of LibTorch. The committed base policy was made with 1; other counts may give
@@ -105,16 +107,14 @@ pub fn refuse(path: &Path, problems: &[String]) -> Result<()> {
         return Ok(());
     }
     let line = |problem: &String| format!("{}: {problem}", path.display());
-    bail!(Invalid(problems.iter().map(line).collect::<Vec<_>>().join("\n")))
+    bail_invalid!("{}", joined(problems.iter().map(line), "\n"))
 }
 
 /// Only an empty folder, or an earlier result of this verb.
 fn check_out(out: &Path) -> Result<()> {
     if out.exists() && !out.join("pretrain.jsonl").exists() && !files::list(out)?.is_empty() {
         let out = out.display();
-        bail!(Invalid(format!(
-            "{out} is not empty and holds no pretrain.jsonl; choose another --out"
-        )));
+        bail_invalid!("{out} is not empty and holds no pretrain.jsonl; choose another --out");
     }
     Ok(())
 }

@@ -1,27 +1,26 @@
 //! `dapo regress`: does this program still compute what it did when the golden runs were blessed?
 
-use crate::base::{files, workers};
+use crate::base::files;
 use crate::commands::{exit, output};
 use crate::records::RunFolder;
 use crate::statistics::equivalence::EquivalenceVerdict;
-use crate::training::run::inputs;
 use crate::verification::diff::text;
-use crate::verification::regress::{self, bless, curves, exact, rule};
-use crate::verification::{Blessed, Compared, Golden, RegressCurves, RegressJudged, RegressRule};
+use crate::verification::regress::{bless, curves, exact, rule};
+use crate::verification::{Blessed, Compared, Golden, RegressJudged, RegressRule};
 use anyhow::Result;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 /// Compare this program with the golden runs.
 ///
-/// exact: a short run whose ledger must be the golden one bit for bit; otherwise the first
-/// rollout step and component that differ are named. fast: several seeds of a short run, whose
-/// mean curves must lie within declared margins (two one-sided tests). Both are declared in
-/// rule.toml beside the golden files.
+/// The part `exact` trains a short run, whose ledger must equal the golden one bit for bit; if not, the
+/// first rollout step and component that differ are named. The part `fast` trains a short run with several
+/// seeds, whose mean curves must lie within margins (two one-sided tests). rule.toml, beside the golden
+/// files, declares both.
 ///
-/// With --bless the present results become the golden ones. That needs a clean git tree and a
-/// reason, which goes into LOG.md with the old and the new digest.
+/// With --bless the present results become the golden ones. This needs a clean git tree and a reason,
+/// which LOG.md keeps with the old and the new digest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo regress
@@ -42,7 +41,7 @@ pub struct RegressArgs {
     /// Make the present results the golden ones.
     #[arg(long, requires = "reason")]
     bless: bool,
-    /// Why they changed; for LOG.md.
+    /// Why the results changed, for LOG.md.
     #[arg(long, requires = "bless")]
     reason: Option<String>,
 }
@@ -61,101 +60,52 @@ enum RegressPart {
 pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let golden = Golden::at(&args.golden);
     let rule = rule::load(&golden.rule())?;
-    // Fails before anything is computed.
+    let is_wanted = |part| args.part.is_none_or(|only| only == part);
+    // These two fail before anything is computed.
     let reason = args.reason.as_deref().filter(|_| args.bless);
     let leave = reason.map(|reason| bless::leave(&golden, reason)).transpose()?;
+    let compares_curves = is_wanted(RegressPart::Fast) && leave.is_none();
+    let old = compares_curves.then(|| curves::load(&golden, &rule.fast)).transpose()?;
     let scratch = files::scratch_folder(&std::env::temp_dir())?;
-    let runs = scratch.path();
-    let asked = |part| args.part.is_none_or(|only| only == part);
-    let (wants_exact, wants_fast) = (asked(RegressPart::Exact), asked(RegressPart::Fast));
-    let regression = Regression { golden, rule, runs };
-    let Regression { golden, rule, .. } = &regression;
-    // Fails before anything is computed, too.
-    let compares = wants_fast && leave.is_none();
-    let old = compares.then(|| curves::load(golden, &rule.fast)).transpose()?;
-    let exact = wants_exact.then(|| regression.exact_run()).transpose()?;
-    let new = wants_fast.then(|| regression.fast_runs()).transpose()?;
-    if let Some(leave) = leave {
-        let parts = regression.accept(exact.as_ref(), new.as_ref())?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-        bless::record(golden, &leave, &parts, now)?;
-        output::path(&golden.log());
-        return Ok(ExitCode::SUCCESS);
+    let mut exact = None;
+    if is_wanted(RegressPart::Exact) {
+        let folder = RunFolder::at(scratch.path().join("exact"));
+        let watch = &mut |steps| eprintln!("exact: {steps} rollout steps");
+        exact::run(&golden, &rule.exact, &folder, watch)?;
+        exact = Some(folder);
     }
-    let compared = exact.as_ref().map(|run| exact::compare(golden, run)).transpose()?;
-    let judge = |(old, new)| curves::compare(golden, &rule.fast, old, new);
-    let judged = old.as_ref().zip(new.as_ref()).map(judge).transpose()?;
-    print!("{}", result_text(rule, compared.as_ref(), judged.as_deref()));
-    let same = compared.as_ref().is_none_or(|compared| compared.diff.is_none());
-    let verdict = judged.as_deref().map(curves::verdict);
-    let reproduced = verdict.is_none_or(|it| it == EquivalenceVerdict::Reproduced);
-    Ok(exit::agreed(same && reproduced))
-}
-
-struct Regression<'a> {
-    golden: Golden,
-    rule: RegressRule,
-    runs: &'a Path,
-}
-
-impl Regression<'_> {
-    /// Trains to the end.
-    fn exact_run(&self) -> Result<RunFolder> {
-        let declared = &self.rule.exact.experiment;
-        let experiment = regress::experiment(&self.golden.rule(), declared)?;
-        workers::set_count(experiment.execution.threads);
-        let folder = RunFolder::at(self.runs.join("exact"));
-        eprintln!("exact: {} rollout steps", experiment.training.rollout_steps);
-        regress::complete(&inputs::prepare(experiment)?, &folder)?;
-        Ok(folder)
-    }
-
-    fn fast_runs(&self) -> Result<RegressCurves> {
-        let fast = &self.rule.fast;
-        let experiment = regress::experiment(&self.golden.rule(), &fast.experiment)?;
-        workers::set_count(experiment.execution.threads);
-        let (count, mut done) = (fast.seeds.len(), 0);
+    let mut fast = None;
+    if is_wanted(RegressPart::Fast) {
+        let (count, mut done) = (rule.fast.seeds.len(), 0);
         let watch = &mut |seed| {
             done += 1;
             eprintln!("fast: seed {seed} done, {done} of {count}");
         };
-        Ok(curves::run(&self.golden, fast, &self.runs.join("fast"), watch)?)
+        fast = Some(curves::run(&golden, &rule.fast, &scratch.path().join("fast"), watch)?);
     }
-
-    fn accept(
-        &self,
-        exact: Option<&RunFolder>,
-        fast: Option<&RegressCurves>,
-    ) -> Result<Vec<Blessed>> {
+    if let Some(leave) = leave {
         let mut parts = Vec::new();
-        if let Some(run) = exact {
-            let (before, now) = exact::replace(&self.golden, run)?;
+        if let Some(run) = &exact {
+            let (before, now) = exact::replace(&golden, run)?;
             parts.push(Blessed { part: "exact", before, now });
         }
-        if let Some(curves) = fast {
-            // Repeated golden values have to pass: otherwise the margins are too narrow for so many seeds.
-            let judged = curves::compare(&self.golden, &self.rule.fast, curves, curves)?;
-            let passes =
-                |it: &&RegressJudged| it.equivalence.verdict == EquivalenceVerdict::Reproduced;
-            if let Some(RegressJudged { point, equivalence, .. }) =
-                judged.iter().find(|it| !passes(it))
-            {
-                let reason = format!(
-                    "{}: the half width {} of its own noise is not below the margin {}: more seeds \
-                     or a wider margin",
-                    point.name(),
-                    equivalence.half_width,
-                    equivalence.margin
-                );
-                return Err(exit::Invalid(reason).into());
-            }
-            let path = self.golden.curves();
-            let before = path.exists().then(|| files::sha256_file(&path)).transpose()?;
-            files::write_json(&path, curves)?;
-            parts.push(Blessed { part: "fast", before, now: files::sha256_file(&path)? });
+        if let Some(curves) = &fast {
+            let (before, now) = curves::replace(&golden, &rule.fast, curves)?;
+            parts.push(Blessed { part: "fast", before, now });
         }
-        Ok(parts)
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+        bless::record(&golden, &leave, &parts, now)?;
+        output::path(&golden.log());
+        return Ok(ExitCode::SUCCESS);
     }
+    let compared = exact.as_ref().map(|run| exact::compare(&golden, run)).transpose()?;
+    let judge = |(old, new)| curves::compare(&golden, &rule.fast, old, new);
+    let judged = old.as_ref().zip(fast.as_ref()).map(judge).transpose()?;
+    print!("{}", result_text(&rule, compared.as_ref(), judged.as_deref()));
+    let is_same = compared.is_none_or(|compared| compared.diff.is_none());
+    let verdict = judged.as_deref().map(curves::verdict);
+    let is_reproduced = verdict.is_none_or(|it| it == EquivalenceVerdict::Reproduced);
+    Ok(exit::agreed(is_same && is_reproduced))
 }
 
 fn result_text(
@@ -179,7 +129,7 @@ fn result_text(
             words(curves::verdict(judged)),
             rule.fast.seeds.len()
         );
-        text += &format!("{}\n", judged_table(judged));
+        text += &judged_table(judged);
     }
     text
 }
@@ -195,8 +145,7 @@ fn judged_table(judged: &[RegressJudged]) -> String {
             words(equivalence.verdict).to_string(),
         ]
     });
-    let header = ["point", "golden", "new", "difference", "margin", "verdict"];
-    output::table(header, 1..5, rows).to_string()
+    output::table("point | golden # | new # | difference # | margin # | verdict", rows)
 }
 
 fn words(verdict: EquivalenceVerdict) -> &'static str {

@@ -1,14 +1,14 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
-use crate::base::visible;
-use crate::commands::{exit::Invalid, exit::Usage, output};
+use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::output;
 use crate::records::RunFolder;
+use crate::report::claims as claim_pages;
 use crate::report::run::{self, Report, chapters};
 use crate::report::study;
-use crate::report::{claims as claim_pages, markdown, terminal};
 use crate::study::claims::{self, evidence};
 use crate::study::{analysis, collection};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use std::process::ExitCode;
 ///
 /// Reads the records and tables of a run folder, finished or not, and writes report.html
 /// (self-contained), report.md and report.json into it. A folder with `grids` is a study: its
-/// report is made from `grids`, `cells` and `study.json` alone. What few readers ask for is in
-/// appendix.html and appendix.md; `answer.svg` is the answer's chart. No model is loaded.
+/// report is made from `grids`, `cells` and `study.json` alone. Details are in appendix.html and
+/// appendix.md; `answer.svg` is the answer's chart. No model is loaded.
 ///
 /// With --claims it lists the paper's claims, or judges them by a study: a claim is supported,
 /// contradicted, inconclusive (with what would be needed), not testable at this scale (with the
 /// reason), or a positive control: shown, but the benchmark was made to show it. Evidence is
-/// computed from the study's grids and cell records alone, over training runs; the paper's own
-/// curves and tables stand beside it.
+/// computed from the study's grids and cell records alone, over training runs, and is shown beside the
+/// paper's own curves and tables.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c\n  \
 dapo report runs/ablate\n  \
@@ -40,24 +40,24 @@ pub struct ReportArgs {
     /// A run folder, or a study.
     #[arg(value_name = "RUN|STUDY", required_unless_present = "claims")]
     pub run: Option<PathBuf>,
-    /// Of a study: what was declared beforehand, in place of the study's own study.json.
+    /// For a study: the declaration to use instead of the study's own study.json.
     #[arg(long, value_name = "FILE", requires = "run")]
     pub declaration: Option<PathBuf>,
-    /// Of a study: the folder that the report is written into, in place of the study's.
+    /// For a study: the folder to write the report into, instead of the study's.
     #[arg(long, value_name = "FOLDER", conflicts_with = "claims")]
     pub out: Option<PathBuf>,
-    /// List the paper's claims, or judge them by the study; write no report. FILE has other claims
-    /// than the shipped ones.
+    /// List the paper's claims, or judge them by the study, instead of writing a report. FILE has claims to
+    /// use instead of the shipped ones.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub claims: Option<Option<PathBuf>>,
-    /// Only this claim; may be given several times. All are computed, so that what is adjusted
-    /// together stays together.
+    /// Show only this claim; may be repeated. All claims are computed, because some are adjusted
+    /// together.
     #[arg(long, value_name = "ID", requires = "claims")]
     pub only: Vec<String>,
-    /// Claims as a Markdown table instead of text.
+    /// Print the claims as a Markdown table instead of text.
     #[arg(long, requires_all = ["claims", "run"], conflicts_with = "json")]
     pub markdown: bool,
-    /// Print the report as one line of JSON instead of a summary; claims as one JSON document.
+    /// Print the report as one line of JSON, or the claims as one JSON document, instead of text.
     #[arg(long)]
     pub json: bool,
 }
@@ -70,13 +70,15 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     if let Some(file) = &args.claims {
         return judge(args, file.as_deref());
     }
-    let Some(path) = &args.run else { bail!(Usage("which run or study?".to_string())) };
+    let Some(path) = &args.run else { bail_usage!("RUN|STUDY is missing: name a folder") };
     if is_study(path) {
         return study(path, args.declaration.as_deref(), args.out.as_deref(), args.json);
     }
     if args.declaration.is_some() || args.out.is_some() {
-        let message = "--declaration and --out are for a study, a folder with `grids`";
-        bail!(Invalid(format!("{}: {message}", path.display())));
+        bail_invalid!(
+            "{}: --declaration and --out are for a study, a folder with `grids`",
+            path.display()
+        );
     }
     let folder = RunFolder::at(path);
     let report = run::write(&folder)?;
@@ -87,7 +89,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     println!("{}: {}", report.run.name, report.headline);
     println!("{}", report.status.sentence);
     if !report.evaluations.is_empty() {
-        println!("\n{}", summary(&report));
+        print!("\n{}", summary(&report));
     }
     for check in report.checks.iter().filter(|check| !check.held) {
         println!("\nnot so: {} ({})", check.what, check.detail);
@@ -133,13 +135,13 @@ pub fn study(
 }
 
 fn summary(report: &Report) -> String {
-    let header =
-        ["set", "n × k × runs", "policy", "avg@k %", "95 %, these", "95 %, others", "cons@k %"];
+    let columns =
+        "set | n × k × runs | policy | avg@k % # | 95 %, these # | 95 %, others # | cons@k % #";
     let shown = [0, 1, 2, 3, 5, 7, 9];
     let rows = chapters::evaluation_rows(report);
     let rows = rows.iter().map(|row| shown.map(|column| row[column].text.as_str()));
-    let table = output::table(header, 3..7, rows).to_string();
-    [vec![table], chapters::withheld(report)].concat().join("\n")
+    let withheld = chapters::withheld(report).into_iter().map(|sentence| sentence + "\n");
+    output::table(columns, rows) + &withheld.collect::<String>()
 }
 
 /// All claims are computed, so that what is adjusted together stays together.
@@ -152,28 +154,23 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
         (None, None) => claims::shipped(),
     };
     if let Some(id) = args.only.iter().find(|id| all.claims.iter().all(|it| it.id != **id)) {
-        bail!(Usage(format!("--only {id}: there is no such claim")));
+        bail_usage!("--only {id}: there is no such claim; `dapo report --claims` lists them");
     }
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
     let Some(study) = study else {
         all.claims.retain(|it| wanted(&it.id));
-        output::document(args.json, &all, || terminal::render(&claim_pages::listed(&all)));
+        output::sections((args.json, false), &all, || claim_pages::listed(&all));
         return Ok(ExitCode::SUCCESS);
     };
     let mut judged = evidence::judge(&study, &analysis::analyse(&study), &all);
     judged.claims.retain(|claim| wanted(&claim.id));
     let document = json!({ "schema": "dapo-claims/1", "judged": judged });
-    output::document(args.json, &document, || {
-        if args.markdown {
-            markdown::sections(&claim_pages::table(&judged))
-        } else {
-            terminal::render(&claim_pages::judged(&judged))
-        }
+    output::sections((args.json, args.markdown), &document, || {
+        if args.markdown { claim_pages::table(&judged) } else { claim_pages::judged(&judged) }
     });
     for excluded in &study.excluded {
         let arm = excluded.arm.as_deref().unwrap_or("no arm");
-        let line = format!("{} does not count for {arm}: {}", excluded.cell, excluded.reason);
-        eprintln!("{}", visible::visible(&line));
+        output::tell(format!("{} does not count for {arm}: {}", excluded.cell, excluded.reason));
     }
     Ok(ExitCode::SUCCESS)
 }

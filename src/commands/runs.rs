@@ -57,13 +57,12 @@ pub fn run(args: &RunsArgs) -> Result<ExitCode> {
     } else if summaries.is_empty() {
         output::tell(format!("{}: no runs", args.dir.display()));
     } else {
-        println!("{}", table(&summaries));
+        print!("{}", table(&summaries));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn table(summaries: &[RunSummary]) -> String {
-    let header = ["run", "arm", "seed", "arm hash", "state", "steps", "size", "accuracy %"];
     let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_string());
     let rows = summaries.iter().map(|summary| {
         let planned = or_unknown(summary.steps_planned.map(|steps| steps.to_string()));
@@ -80,5 +79,5 @@ fn table(summaries: &[RunSummary]) -> String {
             summary.accuracy.iter().map(score).collect::<Vec<_>>().join(", "),
         ]
     });
-    output::table(header, [2, 5, 6], rows).to_string()
+    output::table("run | arm | seed # | arm hash | state | steps # | size # | accuracy %", rows)
 }

@@ -2,14 +2,14 @@
 
 use crate::algorithm::Row;
 use crate::base::{files, workers};
-use crate::commands::{bounds, exit::Invalid, exit::Usage, place::PlaceArgs};
-use crate::numerics::Numerics;
+use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::{PolicyArgs, bounds, output};
 use crate::policy::{Qwen2, batch::Pass};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::json;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use tch::Kind;
 
@@ -22,18 +22,12 @@ use tch::Kind;
     after_help = "Example:\n  echo '{\"prompt_ids\": [5], \"response_ids\": [7]}' | dapo model score --model golden/mini-aime/base"
 )]
 pub struct ScoreArgs {
-    /// Checkpoint folder in the Hugging Face layout.
-    #[arg(long)]
-    model: PathBuf,
+    #[command(flatten)]
+    policy: PolicyArgs,
     /// Divides the logits; greater than 0.
     #[arg(long, default_value_t = 1.0)]
     temperature: f64,
-    /// How numbers are computed: the same bits on any machine, or f32.
-    #[arg(long, value_enum, default_value_t = Numerics::Fast)]
-    numerics: Numerics,
-    #[command(flatten)]
-    place: PlaceArgs,
-    /// Threads. Each takes whole lines, so the number decides nothing but the time.
+    /// Threads. Each takes whole lines, so that their number changes only the time.
     #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
 }
@@ -49,10 +43,10 @@ struct ScoreLine {
 /// A model that cannot be loaded, or lines that it cannot score, by number.
 pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
     if !(args.temperature > 0.0 && args.temperature.is_finite()) {
-        bail!(Usage(format!("--temperature must be greater than 0, got {}", args.temperature)));
+        bail_usage!("--temperature must be greater than 0, got {}", args.temperature);
     }
     workers::set_count(args.threads);
-    let model = args.place.load(&args.model, args.numerics)?;
+    let model = args.policy.load()?;
     let mut input = Vec::new();
     std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
     let lines: Vec<ScoreLine> = files::parse_lines(Path::new("standard input"), &input)?;
@@ -66,7 +60,7 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
         workers::together(|| lines.iter().map(|line| score(&model, line)).collect())
     };
     for (log_probs, entropy) in scores {
-        println!("{}", json!({"log_probs": log_probs, "entropy": entropy}));
+        output::json_line(&json!({"log_probs": log_probs, "entropy": entropy}));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -74,16 +68,16 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
 fn check(model: &Qwen2, line: &ScoreLine) -> Result<()> {
     let config = model.config();
     if line.prompt_ids.is_empty() {
-        bail!(Invalid("prompt_ids is empty: the first response token follows nothing".into()));
+        bail_invalid!("prompt_ids is empty: the first response token follows nothing");
     }
     let length = (line.prompt_ids.len() + line.response_ids.len()) as i64;
     if length > config.max_position_embeddings {
         let positions = config.max_position_embeddings;
-        bail!(Invalid(format!("{length} tokens exceed the model's {positions} positions")));
+        bail_invalid!("{length} tokens exceed the model's {positions} positions");
     }
     let ids = line.prompt_ids.iter().chain(&line.response_ids);
     if let Some(id) = ids.into_iter().find(|&&id| i64::from(id) >= config.vocab_size) {
-        bail!(Invalid(format!("token {id} is not in the vocabulary of {}", config.vocab_size)));
+        bail_invalid!("token {id} is not in the vocabulary of {}", config.vocab_size);
     }
     Ok(())
 }

@@ -1,23 +1,19 @@
 //! `dapo train`: train, evaluate, report.
 
-use crate::commands::interrupt::Interrupt;
-use crate::commands::progress::Progress;
-use crate::commands::tracking::{LiveCurves, TrackerArgs};
-use crate::commands::{
-    effects, eval, exit, exit::Invalid, exit::Usage, output, place::ExecutionArgs,
-    place::OverrideArgs, plan,
-};
+use crate::commands::exit::bail_usage;
+use crate::commands::flags::tracking::{LiveCurves, TrackerArgs};
+use crate::commands::terminal::effects;
+use crate::commands::{ExecutionArgs, Interrupt, OverrideArgs, Progress, eval, exit, output, plan};
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::verl::settings::Cards;
-use crate::experiment::compare::differing_keys;
-use crate::experiment::{Engine, Experiment, ExperimentError, starter, validate};
-use crate::report::{self, Tracker, endings};
+use crate::experiment::{Engine, Experiment};
+use crate::records::{Ending, RunFolder};
+use crate::report::{self, Tracker, endings, text};
+use crate::study::cell::stored;
 use crate::training::run::{RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
-use crate::{base::files, records::Ending, records::RunFolder, study::Cell};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args as _, FromArgMatches as _};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,12 +27,12 @@ use std::process::ExitCode;
     after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume\n  dapo train received/cells/e5b675fea759-seed103.json --inputs . --out runs/mine"
 )]
 pub struct TrainArgs {
-    /// Experiment file (TOML), the name of an arm here, a resolved one (experiment.json of a run), or a cell's record, whose
-    /// seed it then has.
+    /// Experiment file (TOML), the name of an arm, a resolved experiment (experiment.json of a run), or a
+    /// cell's record, whose seed is then used.
     experiment: PathBuf,
-    /// Folder from which the relative paths of a JSON experiment or a record start. Without it those
-    /// of a record are looked for in the working folder and in the folders around the record; the
-    /// embedded benchmark's base policy is in the program.
+    /// Folder from which the relative paths of a JSON experiment or a record start. Default for a record:
+    /// the working folder or a folder around the record, whichever has the files. The program has the
+    /// embedded benchmark's base policy.
     #[arg(long, value_name = "FOLDER")]
     inputs: Option<PathBuf>,
     #[command(flatten)]
@@ -46,16 +42,16 @@ pub struct TrainArgs {
     /// Run folder. Default: `runs/<name>-seed<seed>-<key>`.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Go on with an unfinished run from its newest good checkpoint; without one, begin.
+    /// Go on with an unfinished run from its newest good checkpoint, or begin if there is none.
     #[arg(long, conflicts_with = "restart")]
     resume: bool,
     /// Delete what this run wrote before, finished or not, and begin again.
     #[arg(long)]
     restart: bool,
-    /// Sample nothing before the run, and start even when the plan cannot be met.
+    /// Do not sample the base policy before the run, and start even if the plan cannot be met.
     #[arg(long)]
     no_plan: bool,
-    /// The whole plan, and the evidence of what each technique did.
+    /// Show the whole plan, and the evidence of what each technique did.
     #[arg(long, short)]
     verbose: bool,
     /// Send the curves to a tracker while the run goes on; event files of TensorBoard go into the
@@ -72,7 +68,7 @@ pub struct TrainArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Another trainer")]
 pub struct EngineArgs {
-    /// The Python that has it. Default: DAPO_PYTHON, else python3.
+    /// Python that has the other trainer. Default: DAPO_PYTHON, else python3.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<String>,
     /// Processes of accelerate that share each pass.
@@ -81,10 +77,10 @@ pub struct EngineArgs {
     /// Machines that verl trains on.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
     nodes: u64,
-    /// Cards of each of them.
+    /// Cards of each machine.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
     gpus_per_node: u64,
-    /// A key of verl that moves no number, such as
+    /// A key of verl that changes no number, such as
     /// actor_rollout_ref.rollout.tensor_model_parallel_size=4; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     engine_set: Vec<String>,
@@ -97,20 +93,21 @@ impl EngineArgs {
     /// The flag, with the trainer that would read it.
     pub fn check(&self, engine: Engine) -> Result<()> {
         let cards = self.nodes != 1 || self.gpus_per_node != 8;
-        let flags = [
-            ("--engine-set", !self.engine_set.is_empty(), &[Engine::Verl][..]),
+        let flags: [(&str, bool, &[Engine]); 4] = [
+            ("--engine-set", !self.engine_set.is_empty(), &[Engine::Verl]),
             ("--nodes and --gpus-per-node", cards, &[Engine::Verl]),
             ("--processes", self.processes != 1, &[Engine::Trl]),
             ("--python", self.python.is_some(), &[Engine::Trl, Engine::Verl]),
         ];
-        let unread = flags.into_iter().find(|(_, given, of)| *given && !of.contains(&engine));
-        if let Some((flag, _, of)) = unread {
-            let of: Vec<&str> = of.iter().map(|engine| engine.name()).collect();
-            let (of, own) = (of.join(" and "), engine.name());
-            bail!(Usage(format!(
-                "{flag} is for {of}, and the experiment's engine is {own}; --set KEY=VALUE overrides a \
-                 key of the experiment"
-            )));
+        for (flag, is_given, readers) in flags {
+            if is_given && !readers.contains(&engine) {
+                let readers = text::joined(readers.iter().map(|engine| engine.name()), " and ");
+                let own = engine.name();
+                bail_usage!(
+                    "{flag} is for {readers}, and the experiment's engine is {own}; --set KEY=VALUE \
+                     overrides a key of the experiment"
+                );
+            }
         }
         Ok(())
     }
@@ -151,7 +148,9 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     args.execution.overrule(&mut experiment.execution);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
-    recorded.iter().try_for_each(|recorded| same_inputs(&manifest.inputs, recorded))?;
+    if let Some(recorded) = &recorded {
+        stored::check_inputs(&args.experiment, &manifest.inputs, recorded)?;
+    }
     let folder = RunFolder::at(args.out.clone().unwrap_or_else(|| {
         let key = &manifest.run_key[..8];
         PathBuf::from(format!("runs/{}-seed{}-{key}", manifest.name, manifest.seed))
@@ -215,94 +214,27 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     })
 }
 
-/// TOML, or resolved JSON, alone or in a cell's record, whose relative paths start from `inputs`. A
-/// record has digests of its inputs.
+/// TOML, an arm's name, or stored JSON, whose relative paths start from `inputs`; a cell's record has
+/// digests of its inputs.
+///
+/// # Errors
+/// An experiment that cannot be used, or `inputs` for a TOML file.
 pub fn load(
     path: &Path,
     inputs: Option<&Path>,
     overrides: &OverrideArgs,
-) -> Result<(Experiment, Option<Digests>)> {
-    let name = path.to_string_lossy();
-    if !name.ends_with(".json") && !name.ends_with(".json.gz") {
-        if inputs.is_some() {
-            let path = path.display();
-            bail!(Usage(format!(
-                "--inputs is for JSON experiments and records; the paths of {path} are relative to it"
-            )));
-        }
-        return Ok((overrides.load(path, &[])?, None));
+) -> Result<(Experiment, Option<stored::Digests>)> {
+    if stored::is_stored(path) {
+        let (experiment, digests) = stored::read(path, inputs)?;
+        return Ok((overrides.apply(experiment, path)?, digests));
     }
-    let (mut experiment, digests) = resolved(path)?;
-    match (inputs, &digests) {
-        (Some(folder), _) => experiment.inputs.start_from(folder),
-        (None, Some(digests)) => find_inputs(&mut experiment, path, digests)?,
-        (None, None) => {}
+    if inputs.is_some() {
+        bail_usage!(
+            "--inputs is for JSON experiments and records; the paths of {} are relative to it",
+            path.display()
+        );
     }
-    Ok((overrides.apply(experiment, path)?, digests))
-}
-
-/// Looks in the working folder, the folders around the record, and this program.
-fn find_inputs(experiment: &mut Experiment, record: &Path, digests: &Digests) -> Result<()> {
-    let absolute = std::path::absolute(record)?;
-    let around = absolute.ancestors().skip(1).take(RECORD_DEPTH).map(Path::to_path_buf);
-    for folder in [PathBuf::new()].into_iter().chain(around) {
-        let mut there = experiment.inputs.clone();
-        there.start_from(&folder);
-        if there.paths().iter().all(|path| path.exists()) {
-            experiment.inputs = there;
-            return Ok(());
-        }
-    }
-    let is_embedded = |(name, bytes): &(&str, &[u8])| {
-        digests.get(&format!("base/{name}")) == Some(&files::sha256(bytes))
-    };
-    let is_generated = experiment.inputs.data.is_generated();
-    if is_generated && starter::MODEL.iter().all(is_embedded) {
-        let digest = &digests["base/model.safetensors"][..12];
-        let folder = std::env::temp_dir().join(format!("dapo-base-{digest}"));
-        for (name, bytes) in &starter::MODEL {
-            files::write_atomic(&folder.join(name), bytes)?;
-        }
-        experiment.inputs.model = folder;
-    }
-    Ok(())
-}
-
-/// STUDY/cells, STUDY, and two folders more.
-const RECORD_DEPTH: usize = 4;
-
-/// Input → SHA-256.
-type Digests = BTreeMap<String, String>;
-
-/// A comparison with the record needs the same inputs.
-fn same_inputs(found: &Digests, recorded: &Digests) -> Result<()> {
-    let other = differing_keys(found, recorded);
-    let other: Vec<&str> = other.into_iter().map(String::as_str).collect();
-    if other.is_empty() {
-        Ok(())
-    } else {
-        bail!(Invalid(format!(
-            "not the inputs of the record: {}; --inputs FOLDER says where they are",
-            other.join(", ")
-        )))
-    }
-}
-
-fn resolved(path: &Path) -> Result<(Experiment, Option<Digests>)> {
-    let value: serde_json::Value = files::read_json(path)?;
-    if value.get("record_sha256").is_some() {
-        let cell = Cell::read(path)?;
-        return Ok((cell.experiment, Some(cell.inputs)));
-    }
-    let experiment: Experiment = files::read_json(path)?;
-    let problems = validate::problems(&experiment).into_iter();
-    let problems: Vec<String> =
-        problems.map(|problem| format!("{}: {problem}", path.display())).collect();
-    if problems.is_empty() {
-        Ok((experiment, None))
-    } else {
-        Err(ExperimentError::Invalid { problems }.into())
-    }
+    Ok((overrides.load(path, &[])?, None))
 }
 
 fn show(bar: &mut Progress, event: RunEvent) {

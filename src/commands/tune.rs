@@ -1,17 +1,11 @@
 //! `dapo model tune`: a cold start from written solutions.
 
-use crate::base::{files, visible, workers};
-use crate::commands::{bounds, exit::Invalid, output, pretrain, progress::Progress};
-use crate::experiment::PromptTemplate;
-use crate::policy::{Qwen2, checkpoint};
+use crate::base::workers;
+use crate::commands::{Progress, bounds, exit::Invalid, output, pretrain};
 use crate::report::text::points;
-use crate::task::Tokenizer;
-use crate::training::{StageUpdate, TuneEvaluation, TuneRecipe, tuning};
-use anyhow::{Result, bail};
-use comfy_table::Table;
-use serde::{Deserialize, Serialize};
+use crate::training::{TuneEvaluation, TuneEvent, TuneRecipe, TuneRecord, tuned, tuning};
+use anyhow::Result;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -23,8 +17,8 @@ use std::process::ExitCode;
 /// Responses at temperature 1 are sampled before and after, of problems that are not learned from.
 ///
 /// DIR is a Hugging Face folder like MODEL, with the record tune.json: recipe, digests of all that was read
-/// and written, every update's loss, both evaluations. It appears when all of it is there: after an
-/// interruption the same command begins again, and where DIR has the result already, nothing is computed.
+/// and written, every update's loss, both evaluations. It appears when it is complete: after an interruption
+/// the same command begins again. If DIR has the result already, nothing is computed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo model tune MODEL --recipe experiments/smollm2/recipe.toml --out DIR
@@ -37,13 +31,14 @@ pub struct TuneArgs {
     /// Recipe: template, stages and evaluation, as TOML.
     #[arg(long, value_name = "FILE")]
     recipe: PathBuf,
-    /// Written solutions, instead of the recipe's task or file; shares of forms do not apply to them.
+    /// Written solutions, instead of the recipe's task or file. The recipe's shares of forms do not apply to
+    /// them.
     #[arg(long, value_name = "FILE")]
     solutions: Option<PathBuf>,
     /// Folder for the tuned policy.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Replaces the recipe's seed.
+    /// Seed instead of the recipe's.
     #[arg(long)]
     seed: Option<u64>,
     /// Threads. Where LibTorch computes, other counts may give other bits.
@@ -51,101 +46,45 @@ pub struct TuneArgs {
     threads: u64,
 }
 
-const RECORD: &str = "tune.json";
-
-/// It determines the result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct TuneKey {
-    recipe: TuneRecipe,
-    /// Where LibTorch computes, bits depend on them; else absent.
-    threads: Option<u64>,
-    /// SHA-256 of checkpoint files, data and chat template.
-    inputs: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct TuneRecord {
-    harness: String,
-    key: TuneKey,
-    /// Ends a response.
-    stop_token: u32,
-    before: TuneEvaluation,
-    after: TuneEvaluation,
-    updates: Vec<StageUpdate>,
-    /// Digests of every other file of the folder.
-    sha256: BTreeMap<String, String>,
-}
-
 /// # Errors
 /// A recipe, model or solutions that cannot be used, a folder that holds something else, or divergence.
 pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     workers::set_count(args.threads);
     let (recipe, data) = read(args)?;
-    let inputs = tuning::digests(&recipe, &data, &args.model)?;
-    let model = checkpoint::load_model(&args.model)?.with_numerics(recipe.numerics)?;
-    let threads = (!model.is_native()).then_some(args.threads);
-    let key = TuneKey { recipe: recipe.by_file_names(), threads, inputs };
-    let recipe = &recipe;
     let out = std::path::absolute(&args.out)?;
-    if is_there(&out, &key, &args.out)? {
+    let updates = recipe.stages.iter().map(|stage| stage.updates).sum();
+    let responses = recipe.evaluation.problems * recipe.evaluation.samples;
+    let mut updated = 0;
+    let mut bar: Option<(&str, Progress)> = None;
+    let watch = &mut |event: TuneEvent| {
+        let (name, total, done, message) = match event {
+            TuneEvent::Evaluating(name, done) => (name, responses, done as u64, String::new()),
+            TuneEvent::Updated(update) => {
+                updated += 1;
+                let message = format!("{} loss {:.3}", update.stage, update.loss);
+                ("tune", updates, updated, message)
+            }
+        };
+        if bar.as_ref().is_none_or(|(shown, _)| *shown != name)
+            && let Some((_, before)) = bar.replace((name, Progress::new(name, total)))
+        {
+            before.finish();
+        }
+        bar.iter_mut().for_each(|(_, bar)| bar.set(done, &message));
+    };
+    let (record, was_there) = tuned::make(&recipe, &data, &args.model, &out, args.threads, watch)?;
+    bar.into_iter().for_each(|(_, bar)| bar.finish());
+    let (digest, shown) = (&record.sha256["model.safetensors"], args.out.display());
+    if was_there {
+        println!("{digest}  {shown} (there already)");
         return Ok(ExitCode::SUCCESS);
     }
-    let partial = files::partial_folder(&out);
-    files::remove_folder(&partial)?;
-    let tuned = tune_in(&partial, args, (recipe, &data), model, key);
-    if tuned.is_err() {
-        files::remove_folder(&partial)?;
+    print!("{}", table(&record));
+    for [question, answer, response] in &record.after.examples {
+        output::json_line(&json!({"question": question, "answer": answer, "response": response}));
     }
-    tuned?;
-    files::replace_folder(&partial, &out)?;
+    println!("{digest}  {shown}");
     Ok(ExitCode::SUCCESS)
-}
-
-/// Tunes a model, and writes everything of the result into a folder.
-fn tune_in(
-    partial: &Path,
-    args: &TuneArgs,
-    (recipe, data): (&TuneRecipe, &tuning::TuneData),
-    model: Qwen2,
-    key: TuneKey,
-) -> Result<()> {
-    tuning::write_companions(recipe, &args.model, partial)?;
-    let tokenizer = Tokenizer::load(partial)?;
-    let stop_token = tuning::stop_token(&tokenizer, recipe.template, &args.model)?;
-    data.fit(recipe, &tokenizer)?;
-    tokenizer.fits(&args.model, model.config().vocab_size)?;
-    let evaluated = |model: &Qwen2, label: &str| {
-        let mut bar = Progress::new(label, recipe.evaluation.problems * recipe.evaluation.samples);
-        let progress = |done: usize, _| bar.set(done as u64, "responses");
-        let evaluation = tuning::evaluate(model, recipe, data, &tokenizer, progress)?;
-        bar.finish();
-        Ok::<_, anyhow::Error>(evaluation)
-    };
-    let before = evaluated(&model, "evaluate before")?;
-    let mut bar = Progress::new("tune", recipe.stages.iter().map(|stage| stage.updates).sum());
-    let mut updates = Vec::new();
-    let model = tuning::tune(model, recipe, data, &tokenizer, stop_token, |update| {
-        updates.push(update.clone());
-        bar.set(updates.len() as u64, &format!("{} loss {:.3}", update.stage, update.loss));
-    })?;
-    bar.finish();
-    let after = evaluated(&model, "evaluate after")?;
-    checkpoint::save_model(partial, model.parameters(), partial)?;
-    let mut sha256 = BTreeMap::new();
-    for name in files::list(partial)? {
-        let digest = files::sha256_file(&partial.join(&name))?;
-        sha256.insert(name, digest);
-    }
-    println!("{}", table(&before, &after));
-    for [question, answer, response] in &after.examples {
-        let example = json!({"question": question, "answer": answer, "response": response});
-        println!("{}", visible::json(&example.to_string()));
-    }
-    println!("{}  {}", sha256["model.safetensors"], args.out.display());
-    let harness = env!("CARGO_PKG_VERSION").to_string();
-    let record = TuneRecord { harness, key, stop_token, before, after, updates, sha256 };
-    files::write_json(&partial.join(RECORD), &record)?;
-    Ok(())
 }
 
 fn read(args: &TuneArgs) -> Result<(TuneRecipe, tuning::TuneData)> {
@@ -163,62 +102,23 @@ fn read(args: &TuneArgs) -> Result<(TuneRecipe, tuning::TuneData)> {
     Ok((recipe, data))
 }
 
-/// The result of this key exists.
-fn is_there(out: &Path, key: &TuneKey, shown: &Path) -> Result<bool> {
-    if files::kind(out)?.is_none() || files::list(out)?.is_empty() {
-        return Ok(false);
-    }
-    let shown = shown.display();
-    if !out.join(RECORD).exists() {
-        bail!(Invalid(format!("{shown} is not empty and holds no {RECORD}; choose another --out")));
-    }
-    let record: TuneRecord = files::read_json(&out.join(RECORD))?;
-    if record.key != *key {
-        bail!(Invalid(format!(
-            "{shown} holds a policy that was tuned otherwise (recipe, threads or inputs differ; see its \
-             {RECORD}); choose another --out or delete it"
-        )));
-    }
-    for (name, written) in &record.sha256 {
-        let path = files::foreign::inside(out, name)?;
-        if files::sha256_file(&path)? != *written {
-            bail!(Invalid(format!(
-                "{shown}: {name} is not what its {RECORD} says; delete the folder and tune again"
-            )));
-        }
-    }
-    println!("{}  {shown} (there already)", record.sha256["model.safetensors"]);
-    Ok(true)
-}
-
-/// `None` where the policy was not tuned here.
-///
-/// # Errors
-/// A record that cannot be read.
-pub fn template_of(folder: &Path) -> Result<Option<PromptTemplate>> {
-    let path = folder.join(RECORD);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let record: TuneRecord = files::read_json(&path)?;
-    Ok(Some(record.key.recipe.template))
-}
-
-fn table(before: &TuneEvaluation, after: &TuneEvaluation) -> Table {
-    let mut rows: Vec<[String; 3]> = Vec::new();
-    let mut put = |name: &str, shown: &dyn Fn(&TuneEvaluation) -> String| {
-        rows.push([name.to_string(), shown(before), shown(after)]);
+fn table(record: &TuneRecord) -> String {
+    let (before, after) = (&record.before, &record.after);
+    let row = |name: &str, shown: &dyn Fn(&TuneEvaluation) -> String| {
+        [name.to_string(), shown(before), shown(after)]
     };
-    put("answered %", &|it| points(it.answered_share));
-    put("right %", &|it| points(it.accuracy));
-    put("useful groups %", &|it| points(it.useful_groups_share));
-    put(&format!("pass@{} %", after.samples), &|it| points(it.pass_at_k));
-    put("entropy, nats", &|it| format!("{:.2}", it.entropy));
-    put("truncated %", &|it| points(it.truncated_share));
-    put("tokens", &|it| format!("{:.1}", it.response_tokens_mean));
-    for tag in after.accuracy_by_tag.keys() {
-        let of = |it: &TuneEvaluation| it.accuracy_by_tag.get(tag).copied().unwrap_or(f64::NAN);
-        put(&format!("right %, {tag}"), &|it| points(of(it)));
-    }
-    output::table(["", "before", "after"], 1..3, rows)
+    let mut rows = vec![
+        row("answered %", &|of| points(of.answered_share)),
+        row("right %", &|of| points(of.accuracy)),
+        row("useful groups %", &|of| points(of.useful_groups_share)),
+        row(&format!("pass@{} %", after.samples), &|of| points(of.pass_at_k)),
+        row("entropy, nats", &|of| format!("{:.2}", of.entropy)),
+        row("truncated %", &|of| points(of.truncated_share)),
+        row("tokens", &|of| format!("{:.1}", of.response_tokens_mean)),
+    ];
+    rows.extend(after.accuracy_by_tag.keys().map(|tag| {
+        let share = |of: &TuneEvaluation| of.accuracy_by_tag.get(tag).copied();
+        row(&format!("right %, {tag}"), &|of| points(share(of).unwrap_or(f64::NAN)))
+    }));
+    output::table(" | before # | after #", rows)
 }

@@ -1,7 +1,7 @@
 //! `dapo verify`: whether the folder of a run or of a study from somebody else is what it says.
 
 use crate::base::workers;
-use crate::commands::{exit, output, output::table, report};
+use crate::commands::{exit, output, report};
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
 use crate::report::text::percent;
@@ -164,7 +164,7 @@ fn print(found: &Verification) {
 fn print_checks(checks: &[Check]) {
     let rows = checks.iter();
     let rows = rows.map(|check| [check.name, check.verdict.name(), check.compared.as_str()]);
-    println!("{}", table(["check", "verdict", "compared"], [], rows));
+    print!("{}", output::table("check | verdict | compared", rows));
     for check in checks {
         for finding in &check.findings {
             println!("\n{}: {}: {}", finding.verdict.name(), finding.place, finding.what);

@@ -13,6 +13,7 @@ pub mod rendered;
 pub mod trl;
 pub mod verl;
 pub mod run;
+pub mod check;
 
 pub use crate::engines::demand::{Demand, DemandRefusal, Effective, Setting, Trap};
 pub use crate::engines::dump::{DumpProblem, DumpedResponse};

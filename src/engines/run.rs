@@ -149,7 +149,7 @@ fn note_versions(run: &RunFolder, engine: Engine, from: &Path) -> Result<(), Eng
     let versions: BTreeMap<String, String> = files::read_json(&path)?;
     let mut environment = run.environment()?;
     let all = versions.iter().map(|(name, version)| format!("{name} {version}"));
-    let said = format!("{}: {}", engine.name(), all.collect::<Vec<_>>().join(", "));
-    environment.facts.insert("engine".to_string(), said);
+    let fact = format!("{}: {}", engine.name(), all.collect::<Vec<_>>().join(", "));
+    environment.facts.insert("engine".to_string(), fact);
     Ok(files::write_json(&run.path("environment.json"), &environment)?)
 }

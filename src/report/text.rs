@@ -3,6 +3,7 @@
 
 use crate::base::visible;
 use crate::statistics::Uncertainty;
+use serde_json::Value;
 use std::fmt::Write;
 
 /// Foreign text on one line; see [`visible::visible`].
@@ -150,6 +151,11 @@ pub fn duration(seconds: f64) -> String {
         0..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
         _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
     }
+}
+
+/// As in an experiment file, or `absent`.
+pub fn literal(value: Option<&Value>) -> String {
+    value.map_or("absent".to_owned(), |value| visible(&value.to_string()))
 }
 
 pub fn short_digest(digest: &str) -> String {

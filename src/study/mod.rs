@@ -20,6 +20,7 @@ pub mod levels;
 pub mod problems;
 pub mod comparisons;
 pub mod analysis;
+pub mod gate;
 pub mod claims;
 pub mod facts;
 

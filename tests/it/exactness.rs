@@ -3,10 +3,9 @@
 //! are loaded.
 
 use assert_cmd::Command as Assertable;
-use comfy_table::Table;
 use dapo::algorithm::Problem;
 use dapo::base::{files, workers};
-use dapo::commands::pretrain;
+use dapo::commands::{output, pretrain};
 use dapo::experiment::extends;
 use dapo::numerics::native::orders;
 use dapo::numerics::{Instructions, vectorised};
@@ -421,18 +420,16 @@ impl Matrix {
     }
 
     fn print(&self) {
-        let mut table = Table::new();
-        table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-        table.set_header(["setting", "pretraining", "ledger", "seconds", "note"]);
-        for row in &self.rows {
+        let rows = self.rows.iter().map(|row| {
             let head = |digests: &Digests| digests.ledger.last().unwrap().head[..12].to_string();
             let pretrained = row.digests.as_ref().map(|it| it.pretrained[..12].to_string());
             let digests =
                 [pretrained, row.digests.as_ref().map(head)].map(Option::unwrap_or_default);
             let [pretrained, head] = digests;
             let seconds = format!("{:.1}", row.seconds);
-            table.add_row([row.setting.clone(), pretrained, head, seconds, row.note.clone()]);
-        }
+            [row.setting.clone(), pretrained, head, seconds, row.note.clone()]
+        });
+        let table = output::table("setting | pretraining | ledger | seconds # | note", rows);
         println!("\n{}\n\n{table}", self.name);
     }
 }

@@ -140,7 +140,7 @@ fn dumps_of_verl_and_samples_of_lm_eval_are_graded() {
     failed(
         grade(&choices.to_string(), &[]),
         3,
-        "responses.jsonl:1: resps has -1.5, which is no text",
+        "responses.jsonl:1: resps has -1.5, which is not a text",
     );
     let mut none = dump.clone();
     none["gts"] = Value::Null;

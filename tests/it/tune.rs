@@ -112,7 +112,7 @@ fn a_result_that_is_there_is_not_computed_again_and_another_folder_is_kept() {
     assert!(talk.contains("a holds a policy that was tuned otherwise"), "{talk}");
     files::write_atomic(&folder.path().join("a/config.json"), b"{}").unwrap();
     let talk = refused(folder.path(), &["a"]);
-    assert!(talk.contains("a: config.json is not what its tune.json says"), "{talk}");
+    assert!(talk.contains("a is damaged: config.json is not what its tune.json says"), "{talk}");
     files::write_atomic(&folder.path().join("other/file"), b"").unwrap();
     let talk = refused(folder.path(), &["other"]);
     assert!(talk.contains("other is not empty and holds no tune.json"), "{talk}");

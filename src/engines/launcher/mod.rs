@@ -32,6 +32,17 @@ pub enum Launcher {
     Ray,
 }
 
+impl Launcher {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Command => "command",
+            Self::Slurm => "slurm",
+            Self::Ray => "ray",
+        }
+    }
+}
+
 /// A line of `jobs.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

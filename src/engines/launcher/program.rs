@@ -52,8 +52,8 @@ pub fn printed(program: &str, arguments: &[String]) -> Result<String, EngineErro
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().rev().find(|line| !line.trim().is_empty());
     let reason = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_string());
     Err(EngineError::Program { program: program.to_string(), reason })
 }

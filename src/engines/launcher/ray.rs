@@ -65,9 +65,9 @@ pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
     for address in addresses {
         let arguments =
             ["list", "jobs", "--address", address, "--format", "json", "--limit", MOST_LISTED];
-        let said = printed("ray", &arguments.map(String::from))?;
+        let answer = printed("ray", &arguments.map(String::from))?;
         // Notes may precede the JSON.
-        let json = said.lines().find(|line| line.starts_with('[')).unwrap_or_default();
+        let json = answer.lines().find(|line| line.starts_with('[')).unwrap_or_default();
         let listed: Vec<RayJob> = serde_json::from_str(json).map_err(|error| {
             let reason = format!("list jobs: {error}");
             EngineError::Program { program: "ray".to_string(), reason }

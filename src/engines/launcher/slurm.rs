@@ -91,11 +91,11 @@ pub fn submit(
     let mut arguments = vec!["--parsable".to_string()];
     arguments.extend(before.map(|id| format!("--dependency=afterany:{id}")));
     arguments.push(path.display().to_string());
-    let said = printed("sbatch", &arguments)?;
+    let answer = printed("sbatch", &arguments)?;
     // `<number>`, or `<number>;<cluster>`.
-    job.id = said.trim().split(';').next().unwrap_or_default().to_string();
+    job.id = answer.trim().split(';').next().unwrap_or_default().to_string();
     if job.id.parse::<u64>().is_err() {
-        let reason = format!("{said:?} is no number of a job");
+        let reason = format!("{answer:?} is not the number of a job");
         return Err(EngineError::Program { program: "sbatch".to_string(), reason });
     }
     launcher::keep(study, &job)?;
@@ -107,7 +107,7 @@ pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
         return Ok(LauncherStates::new());
     }
     let arguments = ["--me", "--noheader", "--array", "--format=%F %K %T"].map(String::from);
-    let said = printed("squeue", &arguments)?;
+    let answer = printed("squeue", &arguments)?;
     let firsts: BTreeMap<&str, u64> = jobs.iter().map(|job| (job.id.as_str(), job.first)).collect();
     let state = |line: &str| {
         let mut words = line.split_whitespace();
@@ -119,7 +119,7 @@ pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
         };
         Some((first + task, state))
     };
-    Ok(said.lines().filter_map(state).collect())
+    Ok(answer.lines().filter_map(state).collect())
 }
 
 #[cfg(test)]

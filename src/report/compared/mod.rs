@@ -1,9 +1,11 @@
 //! A comparison of two sides as sections.
 
 use crate::report::page::{Block, Section, Table, TableCell};
-use crate::report::text;
+use crate::report::{text, words};
 use crate::statistics::{Question, Uncertainty, between, verdict::Verdict};
 use crate::study::comparison::{Change, ComparedRuns, RunComparison};
+use crate::study::comparisons::Comparison;
+use crate::study::gate::ArmsCompared;
 
 const SHOWN_CHANGES: usize = 10;
 
@@ -19,6 +21,24 @@ pub fn sections(comparison: &RunComparison) -> Vec<Section> {
         detectable(comparison),
         changes(&comparison.changes),
     ]
+}
+
+/// Two arms of a study, one section a measure.
+pub fn arms(compared: &ArmsCompared) -> Vec<Section> {
+    let Comparison { declared, word, why, .. } = &compared.comparison;
+    let [arm, reference] = [&declared.arm, &declared.reference].map(|id| text::visible(id));
+    let title = format!("{arm} against {reference}, {}", text::visible(&declared.metric.words()));
+    let lines = [word.words().to_owned(), words::comparison(&compared.comparison), words::why(why)];
+    let blocks =
+        lines.iter().filter(|line| !line.is_empty()).map(|line| Block::text(text::visible(line)));
+    let mut sections = vec![Section::new("arms", &title, blocks.collect())];
+    sections.extend(compared.beside.iter().map(|beside| {
+        let metric = text::visible(&beside.declared.metric.words());
+        let line = text::visible(&words::comparison(beside));
+        let title = format!("not the declared endpoint: {metric}");
+        Section::new("beside", &title, vec![Block::text(line)])
+    }));
+    sections
 }
 
 fn each(comparison: &RunComparison) -> [(&'static str, &ComparedRuns); 2] {

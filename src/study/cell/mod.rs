@@ -6,6 +6,7 @@ pub mod check;
 pub mod build;
 pub mod compare;
 pub mod grading;
+pub mod stored;
 
 use crate::base::{Bits, files, workers};
 use crate::experiment::Experiment;

@@ -10,11 +10,15 @@ use crate::study::{Cell, StudyError, cell, comparison::EvaluatedRun};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct ComparisonOptions {
+    #[command(flatten)]
     pub columns: ColumnNames,
-    /// Cells and run folders need it where they have several.
+    /// Evaluation set of run folders and cell records that have several.
+    #[arg(long = "evaluation-set", value_name = "NAME")]
     pub set: Option<String>,
+    /// Allow problems with different numbers of samples.
+    #[arg(long)]
     pub unequal_samples: bool,
 }
 

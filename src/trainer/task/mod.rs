@@ -9,6 +9,7 @@ pub mod reward;
 pub mod data;
 pub mod audit;
 pub mod prompt;
+pub mod responses;
 
 pub use crate::task::audit::{
     Answers, Audit, AuditContent, AuditPrompts, ConflictListed, Conflicts, Copies, FindingKind,

@@ -60,6 +60,8 @@ pub enum TrainingError {
         "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
     )]
     SolutionTooLong { stage: String, tokens: usize, positions: i64 },
+    #[error("{} {reason}", folder.display())]
+    Folder { folder: PathBuf, reason: String },
     /// Updates count from 1.
     #[error("stage {stage}, update {update}: {source}")]
     StageDiverged { stage: String, update: u64, source: OptimizerError },

@@ -229,8 +229,8 @@ pub fn stop_token(
     let Some(chat) = tokenizer.chat_template()? else {
         return Err(TaskError::NoChatTemplate { folder });
     };
-    if let Some((id, token)) = tokenizer.unstopped_end_of_turn()? {
-        return Err(TaskError::Unstopped { folder, token: format!("{token} ({id})") });
+    if let Some(token) = tokenizer.unstopped_end_of_turn()? {
+        return Err(TaskError::Unstopped { folder, token });
     }
     let first = tokenizer.encode(&chat.end_of_turn())?.first().copied();
     first.ok_or_else(|| TaskError::Unstopped { folder, token: "nothing".to_string() })

@@ -177,3 +177,28 @@ pub fn verdict(judged: &[RegressJudged]) -> EquivalenceVerdict {
         EquivalenceVerdict::Reproduced
     }
 }
+
+/// Returns the digest before and after. Repeated golden values have to pass: otherwise the margins are
+/// too narrow for so many seeds.
+pub fn replace(
+    golden: &Golden,
+    rule: &Fast,
+    new: &RegressCurves,
+) -> Result<(Option<String>, String), VerificationError> {
+    for judged in compare(golden, rule, new, new)? {
+        let equivalence = judged.equivalence;
+        if equivalence.verdict != EquivalenceVerdict::Reproduced {
+            return Err(VerificationError::Refused(format!(
+                "{}: the half width {} of its own noise is not below the margin {}: more seeds or a \
+                 wider margin",
+                judged.point.name(),
+                equivalence.half_width,
+                equivalence.margin
+            )));
+        }
+    }
+    let path = golden.curves();
+    let before = path.exists().then(|| files::sha256_file(&path)).transpose()?;
+    files::write_json(&path, new)?;
+    Ok((before, files::sha256_file(&path)?))
+}

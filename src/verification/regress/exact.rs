@@ -1,7 +1,9 @@
 //! The run whose ledger must equal the golden one, bit for bit.
 
-use crate::base::files;
+use crate::base::{files, workers};
 use crate::records::{RunFolder, ledger, ledger::LedgerEntry};
+use crate::training::run::inputs;
+use crate::verification::regress::{self, rule::Exact};
 use crate::verification::{Golden, RunDiff, VerificationError, diff};
 
 /// Large files and times are left out.
@@ -21,6 +23,20 @@ pub struct Compared {
     pub head: String,
     /// `None` if the ledgers are equal.
     pub diff: Option<RunDiff>,
+}
+
+/// Trains the run to its end, into an empty folder.
+pub fn run(
+    golden: &Golden,
+    rule: &Exact,
+    folder: &RunFolder,
+    watch: &mut dyn FnMut(u64),
+) -> Result<(), VerificationError> {
+    let experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
+    workers::set_count(experiment.execution.threads);
+    watch(experiment.training.rollout_steps);
+    regress::complete(&inputs::prepare(experiment)?, folder)?;
+    Ok(())
 }
 
 pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, VerificationError> {

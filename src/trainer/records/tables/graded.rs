@@ -24,16 +24,21 @@ pub const SAMPLE_NAMES: [&str; 5] = ["sample", "sample_id", "sample_index", "rep
 
 pub const CORRECT_NAMES: [&str; 4] = ["is_correct", "correct", "score", "acc"];
 
-#[derive(Debug, Clone, Default)]
+/// Columns of other names than [`PROBLEM_NAMES`], [`SAMPLE_NAMES`] and [`CORRECT_NAMES`].
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct ColumnNames {
-    /// Instead of [`PROBLEM_NAMES`].
+    /// Column of the problem's id.
+    #[arg(long = "problem-column", value_name = "NAME")]
     pub problem: Option<String>,
-    /// Instead of [`SAMPLE_NAMES`].
+    /// Column of the sample's number.
+    #[arg(long = "sample-column", value_name = "NAME")]
     pub sample: Option<String>,
-    /// Instead of [`CORRECT_NAMES`].
-    pub correct: Option<String>,
-    /// Rows of a problem are its samples, in order.
+    /// Take each row of a problem as a sample, in their order; there is no sample column.
+    #[arg(long = "no-sample-column", conflicts_with = "sample")]
     pub no_sample: bool,
+    /// Column of correctness.
+    #[arg(long = "correct-column", value_name = "NAME")]
+    pub correct: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

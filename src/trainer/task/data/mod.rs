@@ -7,6 +7,7 @@ pub mod schema;
 pub mod leaks;
 pub mod texts;
 pub mod template;
+pub mod prepared;
 
 use crate::algorithm::Problem;
 use crate::base::files;

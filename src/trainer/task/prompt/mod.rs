@@ -136,16 +136,26 @@ impl Tokenizer {
     /// The token with which the chat template ends an assistant's turn, when it does not stop a
     /// response: a policy that ends its answers so would go on to the limit. Qwen2.5's base
     /// models stop at `<|endoftext|>`, their template ends a turn with `<|im_end|>`.
-    pub fn unstopped_end_of_turn(&self) -> Result<Option<(u32, String)>, TaskError> {
+    /// As `token (id)`.
+    pub fn unstopped_end_of_turn(&self) -> Result<Option<String>, TaskError> {
         let Some(template) = self.chat_template()? else { return Ok(None) };
         let end = self.encode(&template.end_of_turn()).unwrap_or_default();
         let first = end.first().filter(|token| !self.stop_tokens.contains(token));
-        Ok(first.map(|token| (*token, self.inner.id_to_token(*token).unwrap_or_default())))
+        let name = |id: &u32| self.inner.id_to_token(*id).unwrap_or_default();
+        Ok(first.map(|id| format!("{} ({id})", name(id))))
     }
 
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
+}
+
+/// What [`Tokenizer::unstopped_end_of_turn`] means.
+pub fn unstopped(token: &str) -> String {
+    format!(
+        "the chat template ends a turn with {token}, which stops no response: a policy that ends its \
+         answers so goes on to the limit; eos_token_id of generation_config.json may be a list of both"
+    )
 }
 
 /// Of a text that is encoded at once: prompts of a context of a million tokens have half of it, and what the

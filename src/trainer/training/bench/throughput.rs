@@ -1,32 +1,43 @@
 //! Speed of generation and training of a checkpoint's policy, beside the limit of memory bandwidth;
 //! for policies of real size, on any device.
 
-use crate::algorithm::{Dapo, Kl, Row, StepTotals};
+use crate::algorithm::{Kl, Row, StepTotals};
 use crate::base::{Purpose, rng::Id, rng::stream, workers};
-use crate::experiment::{Optimizer, Sampling};
+use crate::experiment::{Experiment, Sampling};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Config, Limits, Policy, Qwen2, batch::Cut, frozen};
 use crate::training::{TrainingError, UpdateError, plan::machine, update};
+use clap::builder::RangedU64ValueParser;
 use serde::Serialize;
 use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 
-#[derive(Debug, Clone)]
+const MOST_ROWS: u64 = 1 << 16;
+
+#[derive(Debug, Clone, clap::Args)]
 pub struct ThroughputWorkload {
-    /// Rows that generate at the same time; one measurement each.
+    /// Rows that generate at the same time, one measurement each.
+    #[arg(long = "batch", value_delimiter = ',', default_value = "1,8,32", value_parser = within(1, MOST_ROWS))]
     pub batches: Vec<usize>,
+    /// Tokens of every prompt.
+    #[arg(long, default_value_t = 64, value_parser = within(1, 1_000_000))]
     pub prompt_tokens: usize,
+    /// Tokens of every response.
+    #[arg(long, default_value_t = 64, value_parser = within(2, 1_000_000))]
     pub new_tokens: usize,
-    /// The fastest repetition counts.
+    /// Repetitions. The fastest counts.
+    #[arg(long, default_value_t = 3, value_parser = within(1, 1000))]
     pub repetitions: usize,
+    /// Rows of an update; 0 measures no update.
+    #[arg(long, default_value_t = 0, value_parser = within(0, MOST_ROWS))]
+    pub train_rows: usize,
+    /// Tokens of one forward and backward pass.
+    #[arg(long, default_value_t = 16384, value_parser = within(1, 1 << 24))]
+    pub pass_tokens: usize,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct ThroughputUpdate<'a> {
-    pub rows: usize,
-    pub pass_tokens: usize,
-    pub dapo: &'a Dapo,
-    pub optimizer: &'a Optimizer,
+fn within(least: u64, most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(least..=most)
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -67,10 +78,11 @@ pub struct ThroughputTraining {
     pub forward_tokens_per_second: f64,
 }
 
+/// With an experiment an update is measured too, with its objective and optimiser.
 pub fn measure(
     model: Qwen2,
     workload: &ThroughputWorkload,
-    train: Option<&ThroughputUpdate>,
+    experiment: Option<&Experiment>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Throughput, TrainingError> {
     let bandwidth = workers::together(|| bandwidth(model.device()));
@@ -89,9 +101,9 @@ pub fn measure(
         _ => "f32".to_string(),
     };
     let mut training = None;
-    if let Some(train) = train {
-        progress(&format!("an update of {} rows", train.rows));
-        training = Some(update(model, workload, train)?);
+    if let Some(experiment) = experiment {
+        progress(&format!("an update of {} rows", workload.train_rows));
+        training = Some(update(model, workload, experiment)?);
     }
     Ok(Throughput {
         device,
@@ -184,11 +196,11 @@ fn generate(
 fn update(
     model: Qwen2,
     workload: &ThroughputWorkload,
-    train: &ThroughputUpdate,
+    experiment: &Experiment,
 ) -> Result<ThroughputTraining, TrainingError> {
     let length = workload.prompt_tokens + workload.new_tokens;
     let config = model.config().clone();
-    let rows: Vec<Row> = prompts(&config, train.rows, length)
+    let rows: Vec<Row> = prompts(&config, workload.train_rows, length)
         .into_iter()
         .enumerate()
         .map(|(index, tokens)| Row {
@@ -199,10 +211,10 @@ fn update(
             in_loss: true,
         })
         .collect();
-    let cut = Cut { micro_batch_rollouts: rows.len(), pass_tokens: train.pass_tokens };
-    let settings = update::Settings { dapo: train.dapo, temperature: 1.0, cut };
+    let cut = Cut { micro_batch_rollouts: rows.len(), pass_tokens: workload.pass_tokens };
+    let settings = update::Settings { dapo: &experiment.dapo, temperature: 1.0, cut };
     let parameters = parameters(&model) as f64;
-    let mut policy = Policy::new(model, train.optimizer);
+    let mut policy = Policy::new(model, &experiment.optimizer);
     let tokens = rows.len() * length;
     let (mut forward, mut whole) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..workload.repetitions.max(1) {

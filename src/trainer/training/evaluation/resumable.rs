@@ -3,10 +3,11 @@
 
 use crate::base::files::{self, foreign};
 use crate::policy::Qwen2;
-use crate::records::tables::OutcomeRecord;
-use crate::task::Tokenizer;
+use crate::records::{Counters, EvaluationRecord, tables, tables::OutcomeRecord};
+use crate::task::{Tokenizer, data};
 use crate::training::{Protocol, TrainingError, evaluation, evaluation::Set};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::io;
 use std::path::Path;
 
@@ -55,6 +56,37 @@ pub fn outcomes(
         outcomes.extend(made);
     }
     Ok(Some(outcomes))
+}
+
+/// Evaluates a set into `folder`: NAME.parquet and NAME.json, and NAME.partial.jsonl until then. What
+/// is begun there goes on under the same `identity` (an object: policy and tokenizer), protocol and problems.
+///
+/// # Errors
+/// A prompt or a policy that cannot be used, and a file that cannot be written.
+pub fn evaluate_into(
+    folder: &Path,
+    identity: &Value,
+    (model, tokenizer, protocol): (&Qwen2, &Tokenizer, &Protocol),
+    set: Set,
+    is_stopped: &dyn Fn() -> bool,
+    progress: impl FnMut(usize, usize),
+) -> Result<Option<(EvaluationRecord, Vec<OutcomeRecord>)>, TrainingError> {
+    let mut key = identity.clone();
+    key["protocol"] = json!(protocol);
+    key["problems"] = json!(data::digest(set.problems));
+    key["samples"] = json!(set.samples);
+    let key = files::sha256(files::canonical_json_line(&key).as_bytes());
+    let kept = folder.join(format!("{}.partial.jsonl", set.name));
+    let begun = (kept.as_path(), key.as_str());
+    let outcomes = outcomes(model, tokenizer, protocol, set, begun, is_stopped, progress)?;
+    let Some(outcomes) = outcomes else { return Ok(None) };
+    let path = folder.join(format!("{}.parquet", set.name));
+    tables::write_outcomes(&path, &outcomes)?;
+    let sha256 = files::sha256_file(&path)?;
+    let record = evaluation::record(set, Counters::default(), &outcomes, sha256)?;
+    files::write_json(&folder.join(format!("{}.json", set.name)), &record)?;
+    files::remove_file(&kept)?;
+    Ok(Some((record, outcomes)))
 }
 
 fn part_of(outcomes: &[OutcomeRecord]) -> Vec<ResumableLine> {

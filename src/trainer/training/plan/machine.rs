@@ -22,9 +22,9 @@ pub fn card_memory_bytes(card: u32) -> Option<u64> {
         "--format=csv,noheader,nounits".to_string(),
         format!("--id={card}"),
     ];
-    let said = Command::new("nvidia-smi").args(asked).output().ok()?;
-    let mebibytes = String::from_utf8(said.stdout).ok()?.trim().parse::<u64>().ok()?;
-    said.status.success().then(|| mebibytes.saturating_mul(1 << 20))
+    let answer = Command::new("nvidia-smi").args(asked).output().ok()?;
+    let mebibytes = String::from_utf8(answer.stdout).ok()?.trim().parse::<u64>().ok()?;
+    answer.status.success().then(|| mebibytes.saturating_mul(1 << 20))
 }
 
 fn kilobytes(path: &str, field: &str) -> Option<u64> {

@@ -19,9 +19,7 @@ use crate::experiment::{Experiment, PromptTemplate};
 use crate::task::prompt;
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::Inputs;
-use crate::training::{
-    Disk, PlanMemory, Range, Severity, TrainingError, TrialProbe, Warning, WorkSizes,
-};
+use crate::training::{Disk, PlanMemory, Range, Severity, TrainingError, TrialProbe, Warning};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -67,9 +65,8 @@ pub fn make(
     folder: &Path,
     sample: Option<&mut dyn FnMut(&str)>,
 ) -> Result<RunPlan, TrainingError> {
-    let sizes = WorkSizes::of(&inputs.data);
     let prompts = prompts(inputs)?;
-    let assembled = |probe: Option<TrialProbe>| assemble(inputs, &sizes, &prompts, probe, folder);
+    let assembled = |probe: Option<TrialProbe>| assemble(inputs, &prompts, probe, folder);
     let counted = assembled(None);
     match sample.filter(|_| counted.can_start()) {
         Some(watch) => Ok(assembled(Some(probe::measure(inputs, watch)?))),
@@ -84,31 +81,29 @@ fn prompts(inputs: &Inputs) -> Result<PlanPrompts, TrainingError> {
     let (mut sum, mut longest) = (0u64, 0);
     let checked = inputs.data.train.len().min(MOST);
     for problem in &inputs.data.train[..checked] {
-        let made = prompt::prompt(problem, template, &inputs.tokenizer, u64::MAX)?;
-        let tokens = made.tokens.len() as u64;
+        let prompt = prompt::prompt(problem, template, &inputs.tokenizer, u64::MAX)?;
+        let tokens = prompt.tokens.len() as u64;
         sum += tokens;
         longest = longest.max(tokens);
     }
     let mean_tokens = sum as f64 / checked.max(1) as f64;
-    let unstopped = match template {
+    let unstopped_end_of_turn = match template {
         PromptTemplate::Question | PromptTemplate::Dapo => None,
         PromptTemplate::Chat | PromptTemplate::DapoChat => {
             inputs.tokenizer.unstopped_end_of_turn()?
         }
     };
-    let unstopped_end_of_turn = unstopped.map(|(id, token)| format!("{token} ({id})"));
     Ok(PlanPrompts { mean_tokens, longest_tokens: longest, unstopped_end_of_turn })
 }
 
 fn assemble(
     inputs: &Inputs,
-    sizes: &WorkSizes,
     prompts: &PlanPrompts,
     probe: Option<TrialProbe>,
     folder: &Path,
 ) -> RunPlan {
     let (experiment, config) = (&inputs.experiment, &inputs.config);
-    let work = PlanWork::new(experiment, sizes, rounds_per_step(experiment, probe.as_ref()));
+    let work = PlanWork::new(experiment, &inputs.data, rounds_per_step(experiment, probe.as_ref()));
     let mut plan = RunPlan {
         name: experiment.name.clone(),
         run_key: inputs.manifest.run_key.clone(),

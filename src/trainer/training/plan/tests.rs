@@ -1,7 +1,8 @@
 use super::*;
 use crate::algorithm::DynamicSampling;
-use crate::experiment::extends;
+use crate::experiment::{MiniAimeVariant, extends};
 use crate::policy::{Config, Family};
+use crate::task::{DataSets, data::embedded::mini_aime};
 use crate::training::{Name, run::inputs};
 use std::path::PathBuf;
 
@@ -10,13 +11,13 @@ fn experiment(name: &str) -> Experiment {
     extends::load(&folder.join(name)).unwrap()
 }
 
-fn sizes() -> WorkSizes {
-    let tests = vec![("mini-aime".to_string(), 30), ("mini-aime-plus".to_string(), 256)];
-    WorkSizes { train: 17_000, dev: 64, tests }
+/// 17,000 problems to train on, 64 of dev, 30 of mini-aime, 256 of mini-aime-plus.
+fn data() -> DataSets {
+    mini_aime::generate(MiniAimeVariant::Standard)
 }
 
 fn counted(experiment: &Experiment) -> PlanWork {
-    PlanWork::new(experiment, &sizes(), work::rounds_without_probe(experiment))
+    PlanWork::new(experiment, &data(), work::rounds_without_probe(experiment))
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn numbers_beyond_all_measure_saturate() {
     assert!(work.rollouts.least.is_finite());
     let mut nothing = experiment("base.toml");
     nothing.training.mini_batch_rollouts = 0;
-    let none = WorkSizes { train: 0, dev: 0, tests: Vec::new() };
+    let none = DataSets::default();
     let work = PlanWork::new(&nothing, &none, work::rounds_without_probe(&nothing));
     assert!(work.epochs_over_data.least.is_finite() && work.test_responses == 0);
 }

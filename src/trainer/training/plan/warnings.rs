@@ -3,7 +3,8 @@
 
 use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
-use crate::task::reward;
+use crate::records::housekeeping::readable;
+use crate::task::{prompt, reward};
 use crate::training::plan::work::PlanWork;
 use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, trainer};
 use serde::{Deserialize, Serialize};
@@ -94,100 +95,103 @@ impl std::fmt::Display for Warning {
 
 /// The plan's own `warnings` are not included.
 pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
-    let responses = plan.probe.iter().flat_map(|probe| responses(probe, experiment));
-    let findings = settings(plan, experiment).into_iter().chain(responses);
-    let findings = findings.chain([evaluations(&plan.work)]);
-    let warnings = findings.filter(|(holds, ..)| *holds).map(|(_, name, message)| Warning {
-        name,
-        severity: Severity::Warning,
-        message,
-    });
-    warnings.chain(memory(&plan.memory)).chain(disk(&plan.disk)).collect()
+    let mut named = settings(plan, experiment);
+    named.extend(plan.probe.iter().flat_map(|probe| responses(probe, experiment)));
+    named.extend(evaluations(&plan.work));
+    let severity = Severity::Warning;
+    let warning = |(name, message)| Warning { name, severity, message };
+    let mut warnings: Vec<Warning> = named.into_iter().map(warning).collect();
+    warnings.extend(memory(&plan.memory));
+    warnings.extend(disk(&plan.disk));
+    warnings
 }
 
-type PlanFinding = (bool, Name, String);
-
-fn settings(plan: &RunPlan, experiment: &Experiment) -> [PlanFinding; 4] {
-    let work = &plan.work;
-    let used = work.epochs_over_data.best();
-    let basis = match work.epochs_over_data.expected {
-        Some(_) => "",
-        None => " at least, without refill rounds",
-    };
-    let repeats = format!(
-        "the data are used {used:.2} times: {:.0} prompts will be drawn from {} problems{basis}",
-        work.prompts_drawn.best(),
-        work.problems
-    );
+fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
+    let mut warnings = Vec::new();
+    let PlanWork { problems, rollout_steps: steps, epochs_over_data: used, .. } = plan.work;
+    if used.best() > 1.0 {
+        let (times, drawn) = (used.best(), plan.work.prompts_drawn.best());
+        let basis = if used.expected.is_some() { "" } else { " at least, without refill rounds" };
+        warnings.push((
+            Name::DataRepeats,
+            format!(
+                "the data are used {times:.2} times: {drawn:.0} prompts will be drawn from {problems} \
+                 problems{basis}"
+            ),
+        ));
+    }
     let round = trainer::prompts_per_round(experiment);
-    let smaller =
-        format!("a generation round draws {round} prompts from {} problems", work.problems);
-    let token = plan.prompts.unstopped_end_of_turn.as_deref();
-    let unstopped = format!(
-        "the chat template ends a turn with {}, which stops no response: a policy that ends its answers so goes on to the limit. eos_token_id of generation_config.json may be a list of both",
-        token.unwrap_or_default()
-    );
-    let (ramp, steps) = (experiment.optimizer.warm_up.rollout_steps, work.rollout_steps);
-    let long = format!(
-        "the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate"
-    );
-    [
-        (used > 1.0, Name::DataRepeats, repeats),
-        (work.problems < round, Name::DataSmallerThanRound, smaller),
-        (token.is_some(), Name::EndOfTurnUnstopped, unstopped),
-        (ramp > steps / 2 + steps % 2, Name::WarmUpLong, long),
-    ]
+    if problems < round {
+        let message = format!("a generation round draws {round} prompts from {problems} problems");
+        warnings.push((Name::DataSmallerThanRound, message));
+    }
+    if let Some(token) = &plan.prompts.unstopped_end_of_turn {
+        warnings.push((Name::EndOfTurnUnstopped, prompt::unstopped(token)));
+    }
+    let ramp = experiment.optimizer.warm_up.rollout_steps;
+    if ramp > steps / 2 + steps % 2 {
+        warnings.push((
+            Name::WarmUpLong,
+            format!(
+                "the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the \
+                 learning rate"
+            ),
+        ));
+    }
+    warnings
 }
 
-fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 5] {
-    let resample = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
-    let then = if resample { "dynamic sampling drops all" } else { "every advantage is 0" };
-    let nothing = format!(
-        "none of {} groups of the base policy is partly correct ({:.0} % of the responses are correct): {then}",
-        probe.groups,
-        100.0 * probe.accuracy
-    );
-    let (cut, truncated) = (probe.cut_at_tokens, probe.truncated_share);
-    let short = format!(
-        "the probe cut responses at {} tokens to stay short: lengths and accuracy are not those of whole responses",
-        cut.unwrap_or_default()
-    );
-    let missing = "no response of the base policy ended with a stop token; compare eos_token_id in generation_config.json with the tokens that the model was trained to end on";
-    let high =
-        format!("{:.0} % of the base policy's responses are truncated at L_max", 100.0 * truncated);
+fn responses(probe: &TrialProbe, experiment: &Experiment) -> Vec<(Name, String)> {
+    if let Some(tokens) = probe.cut_at_tokens {
+        let message = format!(
+            "the probe cut responses at {tokens} tokens to stay short: lengths and accuracy are not those of \
+             whole responses"
+        );
+        return vec![(Name::ProbeCut, message)];
+    }
+    let mut warnings = Vec::new();
+    if probe.useful_share == 0.0 {
+        let resamples = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
+        let then = if resamples { "dynamic sampling drops all" } else { "every advantage is 0" };
+        warnings.push((
+            Name::NothingToLearn,
+            format!(
+                "none of {} groups of the base policy is partly correct ({:.0} % of the responses are \
+                 correct): {then}",
+                probe.groups,
+                100.0 * probe.accuracy
+            ),
+        ));
+    }
     let (none, all) = probe.unanswered;
-    let unanswered = reward::unanswered(none, all, experiment.reward.verifier);
-    let is_high = truncated > 0.5 && truncated < 1.0;
-    [
-        (cut.is_none() && probe.useful_share == 0.0, Name::NothingToLearn, nothing),
-        (cut.is_some(), Name::ProbeCut, short),
-        (
-            cut.is_none() && unanswered.is_some(),
-            Name::AnswerMissing,
-            format!("probe: {}", unanswered.unwrap_or_default()),
-        ),
-        (cut.is_none() && truncated == 1.0, Name::StopTokenMissing, missing.into()),
-        (cut.is_none() && is_high, Name::TruncationHigh, high),
-    ]
+    if let Some(sentence) = reward::unanswered(none, all, experiment.reward.verifier) {
+        warnings.push((Name::AnswerMissing, format!("probe: {sentence}")));
+    }
+    let truncated = probe.truncated_share;
+    if truncated == 1.0 {
+        let message = "no response of the base policy ended with a stop token; compare eos_token_id in \
+                       generation_config.json with the tokens that the model was trained to end on";
+        warnings.push((Name::StopTokenMissing, message.to_string()));
+    } else if truncated > 0.5 {
+        let percent = 100.0 * truncated;
+        let message =
+            format!("{percent:.0} % of the base policy's responses are truncated at L_max");
+        warnings.push((Name::TruncationHigh, message));
+    }
+    warnings
 }
 
 /// An update costs about three times a response's generation: it reads forward and backward.
-fn evaluations(work: &PlanWork) -> PlanFinding {
+fn evaluations(work: &PlanWork) -> Option<(Name, String)> {
     let evaluated = work.dev_responses.saturating_add(work.test_responses);
     let (rollouts, trained) = (work.rollouts.best(), work.trained_rollouts as f64);
-    let heavy = format!(
-        "evaluations sample {evaluated} responses, training {rollouts:.0}: a set is evaluated {} times",
-        work.evaluations
-    );
-    (evaluated as f64 > rollouts + 3.0 * trained, Name::EvaluationHeavy, heavy)
-}
-
-fn size(bytes: f64) -> String {
-    if bytes < (1u64 << 30) as f64 {
-        format!("{:.1} MiB", bytes / (1u64 << 20) as f64)
-    } else {
-        format!("{:.2} GiB", bytes / (1u64 << 30) as f64)
-    }
+    (evaluated as f64 > rollouts + 3.0 * trained).then(|| {
+        let message = format!(
+            "evaluations sample {evaluated} responses, training {rollouts:.0}: a set is evaluated {} times",
+            work.evaluations
+        );
+        (Name::EvaluationHeavy, message)
+    })
 }
 
 fn memory(memory: &PlanMemory) -> Option<Warning> {
@@ -197,9 +201,10 @@ fn memory(memory: &PlanMemory) -> Option<Warning> {
     let hopeless = available < certain * memory.needed_bytes;
     let severity = if hopeless { Severity::Error } else { Severity::Warning };
     let message = format!(
-        "the run needs about {} of memory, {} are available; smaller execution.micro_batch_rollouts or execution.generation_batch_rollouts need less",
-        size(memory.needed_bytes),
-        size(available)
+        "the run needs about {} of memory, {} are available; a smaller execution.micro_batch_rollouts or \
+         execution.generation_batch_rollouts needs less",
+        readable(memory.needed_bytes as u64),
+        readable(available as u64)
     );
     Some(Warning { name: Name::MemoryShort, severity, message })
 }
@@ -211,6 +216,7 @@ fn disk(disk: &Disk) -> Option<Warning> {
     } else {
         (Severity::Warning, disk.most_bytes, " when every response runs to L_max")
     };
-    let message = format!("the run writes about {}{when}, {} are free", size(needed), size(free));
+    let [needed, free] = [needed, free].map(|bytes| readable(bytes as u64));
+    let message = format!("the run writes about {needed}{when}, {free} are free");
     Some(Warning { name: Name::DiskShort, severity, message })
 }

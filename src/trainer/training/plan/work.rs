@@ -37,22 +37,6 @@ impl Range {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkSizes {
-    pub train: u64,
-    pub dev: u64,
-    pub tests: Vec<(String, u64)>,
-}
-
-impl WorkSizes {
-    pub fn of(data: &DataSets) -> Self {
-        let count = |problems: &[_]| problems.len() as u64;
-        let tests = data.tests.iter().map(|(name, set)| (name.clone(), count(set))).collect();
-        Self { train: count(&data.train), dev: count(&data.dev), tests }
-    }
-}
-
 /// Clocks: `generation_rounds`, `rollout_steps` and `updates` (the paper's x-axis).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,7 +110,7 @@ pub fn rounds_without_probe(experiment: &Experiment) -> Range {
 
 impl PlanWork {
     /// `rounds_per_step`: [`rounds_without_probe`], with the expectation from a probe if there is one.
-    pub fn new(experiment: &Experiment, sizes: &WorkSizes, rounds_per_step: Range) -> Self {
+    pub fn new(experiment: &Experiment, data: &DataSets, rounds_per_step: Range) -> Self {
         let Experiment { training, rollout, evaluation, .. } = experiment;
         let steps = training.rollout_steps;
         let step_rollouts = training.prompts_per_step.saturating_mul(rollout.group_size);
@@ -135,27 +119,33 @@ impl PlanWork {
             .saturating_mul(training.epochs_per_step);
         let generation_rounds = rounds_per_step.times(steps as f64);
         let prompts_drawn = generation_rounds.times(trainer::prompts_per_round(experiment) as f64);
-        let samples = |set: &str| evaluation.samples.get(set).copied().unwrap_or(0);
-        let responses = |set: &str, problems: u64| {
-            evaluations_of(experiment, set).saturating_mul(problems).saturating_mul(samples(set))
-        };
-        let tests = || sizes.tests.iter().map(|(name, problems)| (name.as_str(), *problems));
-        let of_tests = |sum: u64, (name, problems)| sum.saturating_add(responses(name, problems));
-        let evaluated = std::iter::once(sets::DEV).chain(tests().map(|(name, _)| name));
+        let (mut evaluations, mut dev_responses, mut test_responses) = (0, 0, 0u64);
+        for (set, problems) in data.evaluated() {
+            let times = evaluations_of(experiment, set);
+            let samples = evaluation.samples.get(set).copied().unwrap_or(0);
+            let responses = times.saturating_mul(problems.len() as u64).saturating_mul(samples);
+            evaluations = times.saturating_add(evaluations);
+            if set == sets::DEV {
+                dev_responses = responses;
+            } else {
+                test_responses = test_responses.saturating_add(responses);
+            }
+        }
+        let problems = data.train.len() as u64;
         Self {
-            problems: sizes.train,
+            problems,
             rollout_steps: steps,
             updates: updates_per_step.saturating_mul(steps),
             updates_per_step,
             generation_rounds,
             rounds_per_step,
             prompts_drawn,
-            epochs_over_data: prompts_drawn.times(1.0 / sizes.train.max(1) as f64),
+            epochs_over_data: prompts_drawn.times(1.0 / problems.max(1) as f64),
             rollouts: prompts_drawn.times(rollout.group_size as f64),
             trained_rollouts: step_rollouts.saturating_mul(steps),
-            evaluations: evaluated.map(|set| evaluations_of(experiment, set)).sum(),
-            dev_responses: responses(sets::DEV, sizes.dev),
-            test_responses: tests().fold(0, of_tests),
+            evaluations,
+            dev_responses,
+            test_responses,
             checkpoints: checkpoints(experiment),
             kept_checkpoints: kept_checkpoints(experiment),
         }

@@ -1,13 +1,15 @@
 //! `dapo ablate --launcher` and `--status`: cells handed to other machines, and what became of them.
 
-use crate::commands::exit::Usage;
-use crate::commands::{ablate_table, output::tell};
+use crate::commands::ablate::AblateArgs;
+use crate::commands::exit::bail_usage;
+use crate::commands::{output, output::tell};
 use crate::engines::launcher::{self, program::line, ray, slurm};
 use crate::engines::{CellProgram, Launcher, LauncherState};
 use crate::experiment::Grid;
+use crate::report::{cells, text};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing};
 use crate::study::{CellEnding, Job, cell};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,52 +18,49 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Other machines")]
 pub struct LauncherArgs {
-    /// Who runs the cells. `command` prints a command for each; `slurm` and `ray` hand over the cells
-    /// that are neither on record nor on their way, and do not wait.
+    /// What runs the cells. `command` prints a command for each; `slurm` and `ray` hand over the cells that
+    /// are neither on record nor on their way, and do not wait.
     #[arg(long, value_enum, default_value = "local")]
     pub launcher: Launcher,
-    /// Print which cells are queued, running, done and failed; run and write nothing.
+    /// Only print which cells are queued, running, done and failed.
     #[arg(long, conflicts_with_all = ["dry_run", "retry_failed", "launcher"])]
     pub status: bool,
-    /// Script for Slurm in place of the built-in one, which --dry-run prints. `@ARRAY@` and `@COMMAND@`
-    /// in it, and `@LOGS@` (a folder), are filled in.
+    /// Script for Slurm instead of the built-in one, which --dry-run prints. `@ARRAY@`, `@COMMAND@` and
+    /// `@LOGS@` (a folder) in it are filled in.
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
     /// Address of Ray's head, such as http://127.0.0.1:8265. Default: RAY_ADDRESS.
     #[arg(long)]
     address: Option<String>,
-    /// How the other machines call this program. Default: the path that it has here.
+    /// Path of this program on the other machines. Default: its path here.
     #[arg(long, value_name = "PROGRAM")]
     program: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct HandOver {
-    pub at_once: Option<u64>,
-    pub retry_failed: bool,
-    /// Only print.
-    pub dry_run: bool,
-}
-
 impl LauncherArgs {
-    /// Refuses unused flags and unusable values.
-    ///
     /// # Errors
-    /// Names the flag, or the file.
+    /// A flag that the launcher does not read, or a template that cannot be used.
     pub fn check(&self, at_once: Option<u64>) -> Result<()> {
-        let is = |launcher| self.launcher == launcher;
-        let (local, slurm, ray) = (is(Launcher::Local), is(Launcher::Slurm), is(Launcher::Ray));
-        let flags = [
-            ("--template is for --launcher slurm", self.template.is_some() && !slurm),
-            ("--address is for --launcher ray", self.address.is_some() && !ray),
-            ("--program is for another --launcher than local", self.program.is_some() && local),
-            ("--jobs is for --launcher local and slurm", at_once.is_some() && !local && !slurm),
+        let launcher = self.launcher;
+        let flags: [(&str, bool, &[Launcher]); 4] = [
+            ("--template", self.template.is_some(), &[Launcher::Slurm]),
+            ("--address", self.address.is_some(), &[Launcher::Ray]),
+            (
+                "--program",
+                self.program.is_some(),
+                &[Launcher::Command, Launcher::Slurm, Launcher::Ray],
+            ),
+            ("--jobs", at_once.is_some(), &[Launcher::Local, Launcher::Slurm]),
         ];
-        if let Some((said, _)) = flags.into_iter().find(|(_, wrong)| *wrong) {
-            bail!(Usage(said.to_string()));
+        for (flag, is_given, readers) in flags {
+            if is_given && !readers.contains(&launcher) {
+                let readers: Vec<String> = readers.iter().map(|it| it.name().to_string()).collect();
+                let (own, readers) = (launcher.name(), text::listed(&readers));
+                bail_usage!("{flag} is for --launcher {readers}, and the launcher is {own}");
+            }
         }
         // Fails before anything is written.
-        if ray && !self.status {
+        if launcher == Launcher::Ray && !self.status {
             self.address()?;
         }
         slurm::template(self.template.as_deref())?;
@@ -78,10 +77,10 @@ impl LauncherArgs {
     }
 
     fn address(&self) -> Result<String> {
-        let said = self.address.clone().or_else(|| std::env::var("RAY_ADDRESS").ok());
-        said.ok_or_else(|| {
-            Usage("--launcher ray needs --address or RAY_ADDRESS".to_string()).into()
-        })
+        match self.address.clone().or_else(|| std::env::var("RAY_ADDRESS").ok()) {
+            Some(address) => Ok(address),
+            None => bail_usage!("--launcher ray needs --address or RAY_ADDRESS"),
+        }
     }
 }
 
@@ -89,24 +88,20 @@ impl LauncherArgs {
 ///
 /// # Errors
 /// A study that cannot be written, or a launcher that cannot be asked or refuses.
-pub fn hand_over(
-    args: &LauncherArgs,
-    study: &AblateStudy,
-    jobs: &[Job],
-    options: HandOver,
-) -> Result<ExitCode> {
-    let cells = kept(study, jobs, options)?;
-    let program = args.program(study, options.retry_failed)?;
-    match args.launcher {
+pub fn hand_over(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<ExitCode> {
+    let launcher = &args.launcher;
+    let cells = kept(args, study, jobs)?;
+    let program = launcher.program(study, args.retry_failed)?;
+    match launcher.launcher {
         Launcher::Local | Launcher::Command => {
             cells.iter().for_each(|cell| println!("{}", line(&program.words(cell))));
         }
         Launcher::Slurm => {
-            let template = slurm::template(args.template.as_deref())?;
+            let template = slurm::template(launcher.template.as_deref())?;
+            let arrays = slurm::arrays(study, &cells, &program, args.jobs, &template)?;
             let mut before = None;
-            for (job, script) in slurm::arrays(study, &cells, &program, options.at_once, &template)?
-            {
-                if options.dry_run {
+            for (job, script) in arrays {
+                if args.dry_run {
                     print!("{script}");
                     continue;
                 }
@@ -116,8 +111,8 @@ pub fn hand_over(
             }
         }
         Launcher::Ray => {
-            for (job, words) in ray::jobs(study, &cells, &program, &args.address()?)? {
-                if options.dry_run {
+            for (job, words) in ray::jobs(study, &cells, &program, &launcher.address()?)? {
+                if args.dry_run {
                     println!("ray {}", line(&words));
                     continue;
                 }
@@ -126,14 +121,14 @@ pub fn hand_over(
             }
         }
     }
-    if !options.dry_run {
-        tell("the same command with --status in place of --launcher says what became of them");
+    if !args.dry_run {
+        tell("the same command with --status instead of --launcher shows the state of the cells");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Numbers of cells, ascending.
-fn kept(study: &AblateStudy, jobs: &[Job], options: HandOver) -> Result<Vec<u64>> {
+fn kept(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<Vec<u64>> {
     let numbers = listing::numbers(study, jobs)?;
     let (states, mut silent) = launcher::states(study)?;
     // Otherwise waiting cells would be submitted again.
@@ -143,13 +138,13 @@ fn kept(study: &AblateStudy, jobs: &[Job], options: HandOver) -> Result<Vec<u64>
     let mut places = Vec::new();
     let mut done = 0;
     for (place, (job, number)) in jobs.iter().zip(&numbers).enumerate() {
-        if !job.is_to_run(options.retry_failed) {
+        if !job.is_to_run(args.retry_failed) {
             done += 1;
         } else if !states.contains_key(number) && !job.folder.is_locked()? {
             places.push(place);
         }
     }
-    if !options.dry_run {
+    if !args.dry_run {
         listing::keep(study, jobs, &places)?;
     }
     let (all, count) = (jobs.len(), places.len());
@@ -169,7 +164,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid]) -> Result<ExitCode> {
     let numbers = listing::numbers(study, &jobs)?;
     let (states, silent) = launcher::states(study)?;
     for error in silent {
-        tell(format!("{error}; states are those of records and run folders alone"));
+        tell(format!("{error}; the states below are those of records and run folders alone"));
     }
     let mut names = Vec::with_capacity(jobs.len());
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -179,7 +174,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid]) -> Result<ExitCode> {
         names.push(name);
     }
     for grid in grids {
-        println!("{}\n", ablate_table::states(grid, &jobs, &names));
+        println!("{}", output::page_table(&cells::states(grid, &jobs, &names)));
     }
     let count = |class: &&str| format!("{} {class}", counts.get(*class).unwrap_or(&0));
     let counts: Vec<String> = CLASSES.iter().map(count).collect();

@@ -2,13 +2,14 @@
 
 use crate::base::{files, visible};
 use crate::commands::exit;
-use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
+use crate::report::page::{Section, Table, TableCell};
+use crate::report::{markdown, terminal};
 use serde::Serialize;
-use serde_json::Value;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, panic};
 
+/// Text of a page, or anything else whose foreign text is visible.
 pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) {
     if json {
         print!("{}", visible::json(&files::canonical_json(value)))
@@ -17,11 +18,27 @@ pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> Strin
     }
 }
 
+/// As [`document`], with the sections of a page as text or Markdown.
+pub fn sections(
+    (json, markdown): (bool, bool),
+    value: &impl Serialize,
+    sections: impl FnOnce() -> Vec<Section>,
+) {
+    document(json, value, || {
+        if markdown { markdown::sections(&sections()) } else { terminal::render(&sections()) }
+    });
+}
+
 pub fn json_line(value: &impl Serialize) {
     println!("{}", visible::json(&files::canonical_json_line(value)));
 }
 
-/// Foreign text in the message is made visible.
+/// A line of the result, on standard output; foreign text in it is made visible.
+pub fn say(message: impl ToString) {
+    println!("{}", visible::message(&message.to_string()));
+}
+
+/// As [`say`], on standard error: what is no part of the result.
 pub fn tell(message: impl ToString) {
     eprintln!("{}", visible::message(&message.to_string()));
 }
@@ -39,61 +56,19 @@ fn terminal_width() -> Option<usize> {
     (columns > 0 && !WIDE.load(Ordering::Relaxed)).then_some(columns.into())
 }
 
-/// Removes columns from the right; the first and the last one stay.
-fn fit(table: &mut Table, width: usize) {
-    let last = table.column_count().saturating_sub(1);
-    for index in (1..last).rev() {
-        if table.lines().all(|line| line.chars().count() <= width) {
-            return;
-        }
-        if let Some(column) = table.column_mut(index) {
-            column.set_constraint(ColumnConstraint::Hidden);
-        }
-    }
-}
-
-/// Markdown. Cells may hold foreign text; the columns `right` are right-aligned. A terminal gets
-/// the columns that fit.
-pub fn table<H, R>(
-    header: H,
-    right: impl IntoIterator<Item = usize>,
-    rows: impl IntoIterator<Item = R>,
-) -> Table
+/// Columns as in [`Table::new`]; cells may hold foreign text.
+pub fn table<R>(columns: &str, rows: impl IntoIterator<Item = R>) -> String
 where
-    H: IntoIterator<Item: AsRef<str>>,
     R: IntoIterator<Item: AsRef<str>>,
 {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(header.into_iter().map(|cell| visible::visible(cell.as_ref())));
-    for row in rows {
-        table.add_row(row.into_iter().map(|cell| visible::visible(cell.as_ref())));
-    }
-    for index in right {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    if let Some(width) = terminal_width() {
-        fit(&mut table, width);
-    }
-    table
+    let cell = |cell: R::Item| TableCell::from(visible::visible(cell.as_ref()));
+    let rows = rows.into_iter().map(|row| row.into_iter().map(cell).collect());
+    page_table(&Table::new("", columns, rows))
 }
 
-/// As in an experiment file, or `absent`.
-pub fn literal(value: Option<&Value>) -> String {
-    value.map_or("absent".to_string(), Value::to_string)
-}
-
-/// `2 ms`, `59.0 s`, `2.5 min`, `2.8 h`, `10.0 days`.
-pub fn duration(seconds: f64) -> String {
-    match seconds {
-        _ if seconds >= 172_800.0 => format!("{:.1} days", seconds / 86_400.0),
-        _ if seconds >= 7_200.0 => format!("{:.1} h", seconds / 3_600.0),
-        _ if seconds >= 120.0 => format!("{:.1} min", seconds / 60.0),
-        _ if seconds >= 1.0 => format!("{seconds:.1} s"),
-        _ => format!("{:.0} ms", 1000.0 * seconds),
-    }
+/// A terminal gets the columns that fit.
+pub fn page_table(table: &Table) -> String {
+    terminal::table(table, terminal_width())
 }
 
 /// `println!` panics on a closed or full standard output. A reader that left (`dapo generate … |
@@ -133,15 +108,4 @@ pub fn colour() -> bool {
 pub fn may_draw() -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     io::IsTerminal::is_terminal(&io::stderr()) && !dumb
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_readable_at_every_size() {
-        let texts = [0.0021, 59.0, 150.0, 10_000.0, 864_000.0].map(duration);
-        assert_eq!(texts, ["2 ms", "59.0 s", "2.5 min", "2.8 h", "10.0 days"]);
-    }
 }

@@ -1,20 +1,22 @@
 //! `dapo ablate`: every arm of a grid with every seed, each as a process of its own.
 
-use crate::base::{files, visible};
-use crate::commands::ablate_progress::Shown;
-use crate::commands::interrupt::Interrupt;
-use crate::commands::launcher::{self, HandOver, LauncherArgs};
-use crate::commands::{
-    ablate_table, exit, exit::Invalid, output::tell, place::OverrideArgs, report,
-};
+pub mod elsewhere;
+pub mod progress;
+
+use crate::base::files;
+use crate::commands::ablate::elsewhere::LauncherArgs;
+use crate::commands::ablate::progress::GridProgress;
+use crate::commands::exit::{Invalid, bail_invalid};
+use crate::commands::flags::seeds::{Seeds, seeds};
+use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};
 use crate::engines::Launcher;
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::report::study as study_report;
+use crate::report::{cells, study as study_report, terminal, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,15 +24,15 @@ use std::time::Instant;
 
 /// Run a grid: every arm with every seed, each as a process with one thread.
 ///
-/// A grid is the name of one in experiments/grids (ladder, add-one, leave-one-out, fidelity,
-/// held-out, learning-rate, methods, mismatch) or a TOML file; several share one study, and an arm
-/// that stands in several is run once. A cell that is on record is not run again; an unfinished one
-/// goes on. A record that was edited, or that does not fit its run folder, is renamed and the cell is
-/// run again. A cell that fails stays on record with its reason while the others go on. Ctrl-C stops
-/// after the present rollout steps.
+/// A grid is a TOML file or the name of one in experiments/grids (ladder, add-one, leave-one-out,
+/// fidelity, held-out, learning-rate, methods, mismatch). Several grids share one study, and an arm that
+/// several of them have is run once. A cell that is on record is not run again; an unfinished one goes on.
+/// A record that was edited, or that does not fit its run folder, is renamed, and the cell is run again. A
+/// cell that fails stays on record with its reason while the others go on. Ctrl-C stops after the present
+/// rollout steps.
 ///
-/// Reports, statistics and resuming read STUDY/grids and STUDY/cells alone: run folders may be
-/// deleted afterwards.
+/// Reports, statistics and resuming read only STUDY/grids and STUDY/cells: you may delete the run folders
+/// afterwards.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo ablate my-study
@@ -52,62 +54,33 @@ pub struct AblateArgs {
     /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
     /// Default: ladder; with --status, the grids that the study keeps.
     grids: Vec<String>,
-    /// Seeds in place of the grids' own: a list, with ranges that include their end.
+    /// Seeds instead of the grids' own: a list, in which ranges include their end.
     #[arg(long, value_parser = seeds)]
     seeds: Option<Seeds>,
-    /// What was decided beforehand, such as experiments/study.toml: kept as STUDY/study.json, which
-    /// reports read. Its seeds are run when --seeds gives none.
+    /// Declaration of what was decided beforehand, such as experiments/study.toml. STUDY/study.json keeps
+    /// it, and reports read it there. Without --seeds its seeds are run.
     #[arg(long, value_name = "FILE")]
     declaration: Option<PathBuf>,
     /// Folder of the study. Default: the folder that `dapo init` wrote, else runs/ablate.
     #[arg(long, visible_alias = "study", value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Cells at the same time. Default: as many as there are cores, or as Slurm finds room for.
+    /// Cells at the same time. Default: one for each core; with Slurm, as many as it has room for.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     jobs: Option<u64>,
-    /// Print cells, cost, what is there, and how the arms differ; run and write nothing.
+    /// Only print the cells, what is there, the cost, and how the arms differ.
     #[arg(long)]
     dry_run: bool,
     /// Begin failed cells again.
     #[arg(long)]
     retry_failed: bool,
-    /// Runs keep their last checkpoint alone, whatever the experiment says (about 3 MB instead of 10
-    /// on the embedded benchmark). It changes no number, and `dapo verify` misses nothing.
+    /// Keep only the last checkpoint of each run, whatever the experiment says (about 3 MB instead of 10
+    /// on the embedded benchmark). It changes no number, and `dapo verify` needs no other.
     #[arg(long)]
     last_checkpoint_only: bool,
     #[command(flatten)]
     overrides: OverrideArgs,
     #[command(flatten)]
     launcher: LauncherArgs,
-}
-
-/// In the order of the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seeds(pub Vec<u64>);
-
-/// `1,2,3`, `1..5`, `1,4..6`.
-pub fn seeds(text: &str) -> Result<Seeds, String> {
-    const MOST: u64 = 1024;
-    let number = |text: &str| {
-        text.trim().parse::<u64>().map_err(|_| format!("{text:?} is no seed; write 1,2,3 or 1..5"))
-    };
-    let mut seeds: Vec<u64> = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = match part.split_once("..") {
-            Some((first, last)) => (number(first)?, number(last.trim_start_matches('='))?),
-            None => (number(part)?, number(part)?),
-        };
-        if first > last || last - first >= MOST {
-            return Err(format!("{part:?} is no range of at most {MOST} seeds"));
-        }
-        seeds.extend(first..=last);
-    }
-    let distinct: BTreeSet<&u64> = seeds.iter().collect();
-    if distinct.len() == seeds.len() {
-        Ok(Seeds(seeds))
-    } else {
-        Err("a seed stands there twice".to_string())
-    }
 }
 
 /// # Errors
@@ -123,11 +96,11 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     if args.launcher.status
         && let Some((study, grids)) = args.kept_grids()?
     {
-        return launcher::status(&study, &grids);
+        return elsewhere::status(&study, &grids);
     }
-    let load = |path: &PathBuf| declaration::load(path).map_err(|it| Invalid(it.to_string()));
-    let declaration = args.declaration.as_ref().map(load).transpose()?;
-    let declared = declaration.as_ref().map(|it| &it.seeds).filter(|seeds| !seeds.is_empty());
+    let declaration = args.declaration.as_deref().map(declaration::load).transpose()?;
+    let declared = declaration.as_ref().map(|declaration| &declaration.seeds);
+    let declared = declared.filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
     let mut sources = Vec::new();
     for name in args.grids() {
@@ -143,33 +116,34 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     }
     check_sets(&study, &grids, declaration.is_some())?;
     if args.launcher.status {
-        return launcher::status(&study, &grids);
+        return elsewhere::status(&study, &grids);
     }
-    let hand_over =
-        HandOver { at_once: args.jobs, retry_failed: args.retry_failed, dry_run: args.dry_run };
-    let elsewhere = args.launcher.launcher != Launcher::Local;
     if args.dry_run {
-        let jobs = jobs::jobs(&study, &grids)?;
-        return if elsewhere {
-            launcher::hand_over(&args.launcher, &study, &jobs, hand_over)
-        } else {
-            dry_run(args, &study, &sources, &jobs)
-        };
+        return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
     }
+    run_cells(args, &study, &grids, declaration.as_ref())
+}
+
+fn run_cells(
+    args: &AblateArgs,
+    study: &AblateStudy,
+    grids: &[Grid],
+    declaration: Option<&Declaration>,
+) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let _lock = study.lock()?;
-    let mut jobs = jobs::jobs(&study, &grids)?;
+    let mut jobs = jobs::jobs(study, grids)?;
     if args.last_checkpoint_only {
         jobs.iter_mut().for_each(Job::keep_last_checkpoint_only);
     }
-    if let Some(declaration) = &declaration {
-        declare(&study, declaration)?;
+    if let Some(declaration) = declaration {
+        declare(study, declaration)?;
     }
-    for grid in &grids {
+    for grid in grids {
         study.keep(grid)?;
     }
-    if elsewhere && jobs.iter().any(|job| job.is_to_run(args.retry_failed)) {
-        return launcher::hand_over(&args.launcher, &study, &jobs, hand_over);
+    if args.is_elsewhere() && jobs.iter().any(|job| job.is_to_run(args.retry_failed)) {
+        return elsewhere::hand_over(args, study, &jobs);
     }
     let options = ScheduleOptions {
         program: std::env::current_exe()?,
@@ -178,23 +152,23 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     };
     let count = jobs.len();
     tell(format!("{count} cells in {}, {} at a time", study.root().display(), options.at_once));
-    let mut shown = Shown::new(count);
+    let mut progress = GridProgress::new(count);
     let mut live = LiveReport::default();
-    schedule::run(&study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
+    schedule::run(study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
         if interrupt.news() {
-            shown.note("stopping after the present rollout steps; once more stops at once");
+            progress.note("stopping after the present rollout steps; once more stops at once");
         }
-        shown.show(&event);
+        progress.show(&event);
         if matches!(event, ScheduleEvent::Ended(_)) {
             live.renew(study.root());
         }
     })?;
-    shown.finish();
-    let cells: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
-    for grid in &grids {
-        println!("{}\n", ablate_table::summary(grid, &cells));
+    progress.finish();
+    let recorded: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
+    for grid in grids {
+        println!("{}", output::page_table(&cells::summary(grid, &recorded)));
     }
-    let code = ending(args, &study, &jobs, &interrupt);
+    let code = ending(args, study, &jobs, &interrupt);
     if jobs.iter().all(|job| job.state.cell().is_some()) {
         report::study(study.root(), None, None, false)?;
     }
@@ -221,6 +195,10 @@ impl LiveReport {
 }
 
 impl AblateArgs {
+    fn is_elsewhere(&self) -> bool {
+        self.launcher.launcher != Launcher::Local
+    }
+
     fn grids(&self) -> Vec<String> {
         if self.grids.is_empty() { vec!["ladder".to_string()] } else { self.grids.clone() }
     }
@@ -266,7 +244,7 @@ fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Re
     if let Some(reason) =
         arms().find_map(|(grid, arm)| declaration.refuses(&id(grid, &arm.name), &arm.arm_sha256))
     {
-        bail!(Invalid(reason));
+        bail_invalid!("{reason}");
     }
     if dry_run && declaration.arms.is_empty() {
         println!(
@@ -284,19 +262,17 @@ fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Re
 fn declare(study: &AblateStudy, declaration: &Declaration) -> Result<()> {
     let path = study.root().join("study.json");
     if files::kind(&path)?.is_some() {
-        let known = declaration::load(&path).map_err(|it| Invalid(it.to_string()))?;
-        if known != *declaration {
+        if declaration::load(&path)? != *declaration {
             let path = path.display();
-            bail!(Invalid(format!("{path}: the study was declared otherwise; use another --out")));
+            bail_invalid!("{path}: the study was declared otherwise; use another --out");
         }
         return Ok(());
     }
     let recorded = measured(study)?.len();
     if recorded > 0 {
-        let cells = if recorded == 1 { "cell" } else { "cells" };
+        let cells = text::counted(recorded, "cell", "cells");
         eprintln!(
-            "the declaration was put beside {recorded} {cells} on record: nothing here shows that it is \
-             the older one"
+            "the declaration was put beside {cells} on record: nothing here shows that it is the older one"
         );
     }
     Ok(files::write_json(&path, declaration)?)
@@ -344,47 +320,33 @@ fn dry_run(
     sources: &[BaseSource],
     jobs: &[Job],
 ) -> Result<ExitCode> {
+    if args.is_elsewhere() {
+        return elsewhere::hand_over(args, study, jobs);
+    }
     let names: Vec<String> = jobs.iter().map(|job| job.state.name()).collect();
     for source in sources {
-        println!("{}", ablate_table::arms(source));
-        println!("{}\n", ablate_table::states(&source.grid, jobs, &names));
+        println!("{}", terminal::render(&[cells::arms(source)]));
+        println!("{}", output::page_table(&cells::states(&source.grid, jobs, &names)));
     }
     let counts: BTreeSet<usize> = sources.iter().map(|it| it.grid.seeds.len()).collect();
-    counts.into_iter().for_each(|seeds| println!("{}\n", ablate_table::evidence(seeds)));
+    counts.into_iter().for_each(|seeds| println!("{}\n", cells::evidence(seeds)));
     for job in jobs {
         if let JobState::Unusable { reason } = &job.state {
-            println!("{}", visible::message(&format!("{}: {reason}", job.title())));
+            output::say(format!("{}: {reason}", job.title()));
         }
     }
-    let measured = measured(study)?;
-    println!("{}", ablate_table::cost(jobs, &measured, at_once(args)));
-    Ok(ExitCode::from(exit::SUCCESS))
+    println!("{}", cells::cost(jobs, &measured(study)?, at_once(args)));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Every cell that ended by itself: what one costs here.
 fn measured(study: &AblateStudy) -> Result<Vec<Cell>> {
-    if files::kind(&study.cells())?.is_none() {
-        return Ok(Vec::new());
-    }
-    if files::kind(&study.cells())? != Some(files::FileKind::Folder) {
-        bail!(Invalid(format!("{}: is no folder", study.cells().display())));
+    match files::kind(&study.cells())? {
+        None => return Ok(Vec::new()),
+        Some(files::FileKind::Folder) => {}
+        Some(_) => bail_invalid!("{} is not a folder", study.cells().display()),
     }
     // Refused ones were named with their job, or belong to none.
     let (cells, _refused) = cell::read_folder(&study.cells())?;
     Ok(cells.into_iter().filter(|cell| cell.ending != CellEnding::Failed).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seeds_are_lists_and_ranges_with_their_end() {
-        assert_eq!(seeds("1,2,3"), Ok(Seeds(vec![1, 2, 3])));
-        assert_eq!(seeds("1..3"), Ok(Seeds(vec![1, 2, 3])));
-        assert_eq!(seeds("7, 1..=2"), Ok(Seeds(vec![7, 1, 2])));
-        for text in ["", "x", "1,1", "3..1", "1..3,2", "0..18446744073709551615", "-1"] {
-            assert!(seeds(text).is_err(), "{text}");
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! What each technique did in a run: one line a technique, and clearly visible warnings.
 
 use crate::commands::output;
+use crate::report::text;
 use crate::study::{Effects, effect_checks::EffectFinding};
 
 /// Uses standard error; `verbose` adds evidence. Only terminals get colour; a non-empty `NO_COLOR`
@@ -10,18 +11,20 @@ pub fn print_effects(effects: &Effects, verbose: bool) {
 }
 
 fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
-    let steps = match effects.steps {
-        1 => "1 rollout step".to_string(),
-        steps => format!("{steps} rollout steps"),
-    };
-    let mut text = format!("what each technique did in {steps}:\n");
-    for EffectFinding { technique, enabled, verdict, evidence } in &effects.findings {
+    let steps = text::counted(effects.steps as usize, "rollout step", "rollout steps");
+    let rows = effects.findings.iter().map(|finding| {
+        let EffectFinding { technique, enabled, verdict, evidence } = finding;
         let switch = if *enabled { "on" } else { "off" };
-        let verdict = verdict.words();
         let evidence = if verbose { evidence.as_str() } else { "" };
-        let line = format!("  {technique:<25} {switch:<4} {verdict:<12}  {evidence}");
-        text += &format!("{}\n", line.trim_end());
-    }
+        [*technique, switch, verdict.words(), evidence]
+    });
+    let columns = if verbose {
+        "technique | switch | effect | evidence"
+    } else {
+        "technique | switch | effect | "
+    };
+    let table = output::table(columns, rows);
+    let mut text = format!("what each technique did in {steps}:\n{table}");
     for warning in effects.warnings() {
         text += &if colour {
             format!("\u{1b}[1;33mwarning: {warning}\u{1b}[0m\n")
@@ -62,8 +65,9 @@ mod tests {
             plain.lines().collect::<Vec<_>>(),
             [
                 "what each technique did in 3 rollout steps:",
-                "  Clip-Higher               on   did nothing   0 of 9 were",
-                "  Dynamic Sampling          off  idle          0 of 9 were",
+                "  technique         switch  effect       evidence",
+                "  Clip-Higher       on      did nothing  0 of 9 were",
+                "  Dynamic Sampling  off     idle         0 of 9 were",
                 "warning: Clip-Higher is on and did nothing: 0 of 9 were",
                 "warning: a-name: says why",
             ]

@@ -14,7 +14,7 @@ const SIGNALLED: usize = 128;
 #[derive(Debug)]
 pub struct Interrupt {
     signal: Arc<AtomicUsize>,
-    told: AtomicBool,
+    is_known: AtomicBool,
 }
 
 impl Interrupt {
@@ -30,7 +30,7 @@ impl Interrupt {
             flag::register(number, Arc::clone(&second))?;
             flag::register_usize(number, Arc::clone(&signal), number as usize)?;
         }
-        Ok(Self { signal, told: AtomicBool::new(false) })
+        Ok(Self { signal, is_known: AtomicBool::new(false) })
     }
 
     pub fn asked(&self) -> bool {
@@ -39,7 +39,7 @@ impl Interrupt {
 
     /// True at the first call after a request to stop.
     pub fn news(&self) -> bool {
-        self.asked() && !self.told.swap(true, Ordering::Relaxed)
+        self.asked() && !self.is_known.swap(true, Ordering::Relaxed)
     }
 
     /// Exit code of a process that stopped as asked.

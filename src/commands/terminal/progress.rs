@@ -2,6 +2,7 @@
 
 use crate::base::{Pace, visible};
 use crate::commands::output;
+use crate::report::text;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
@@ -71,7 +72,7 @@ impl Progress {
             self.printed = None;
         }
         let left =
-            left.filter(|_| done < total).map(|left| format!("{} left  ", output::duration(left)));
+            left.filter(|_| done < total).map(|left| format!("{} left  ", text::duration(left)));
         let message = left.unwrap_or_default() + message;
         let seconds = now.as_secs();
         self.set_of((done, total), &message, || format!("{done}/{total} {seconds}s {message}"));

@@ -1,112 +1,12 @@
-//! `dapo data audit`: what a file of problems holds.
+//! What a file of problems holds, as lines.
 
-use crate::base::visible;
-use crate::commands::output;
-use crate::commands::progress::Progress;
-use crate::task::audit::{
-    self, Answers, AuditContent, AuditFinding, AuditOptions, AuditPrompts, Copies, Indices, Lengths,
-};
+use crate::task::audit::{Answers, AuditContent, AuditPrompts, Copies, Indices, Lengths};
 use crate::task::data::source::Format;
-use crate::task::{Audit, FindingKind, RowKeys, SourceRow, TaskError, TokenCount, Tokenizer};
+use crate::task::{Audit, FindingKind};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::ExitCode;
 
-/// Say what a file of problems holds before it is trained on or evaluated with
-///
-/// Counts rows and problems (the same question, however it is spaced), copies, contradictions,
-/// answers by kind, prompts by template, indices; grades each ground truth as its own answer, in
-/// each form that a template asks for; and gives digests that do not depend on the order of rows.
-/// Rows are read one at a time.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  dapo data audit aime-2024.parquet
-  dapo data audit dapo-math-17k.parquet --tokenizer models/Qwen2.5-0.5B
-      prompt lengths in tokens
-  dapo data audit train.jsonl --json | jq .answers
-
-Exit codes: 0 the whole file was read, whatever was found; 2 usage; 3 a file that cannot be read")]
-pub struct AuditArgs {
-    /// Parquet or JSON lines: the released schema, or question and answer under their usual names
-    file: PathBuf,
-    #[command(flatten)]
-    keys: RowKeys,
-    /// Folder with a tokenizer.json, and a chat template if prompts go into one: prompt lengths in
-    /// tokens instead of characters
-    #[arg(long, value_name = "DIR")]
-    tokenizer: Option<PathBuf>,
-    /// Longest prompt that is no finding, in tokens
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048)]
-    max_prompt_tokens: u64,
-    /// Prompts of a rollout step, for the length of an epoch
-    #[arg(long, value_name = "PROMPTS", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..))]
-    prompts_per_step: u64,
-    /// Print one JSON object with every count
-    #[arg(long)]
-    json: bool,
-}
-
-/// # Errors
-/// When the file or the tokenizer cannot be used.
-pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
-    let tokenizer = args.tokenizer.as_deref().map(Tokenizer::load).transpose()?;
-    let count = |row: &SourceRow| -> Result<u64, String> {
-        let tokenizer = tokenizer.as_ref().expect("called with a tokenizer only");
-        prompt_tokens(tokenizer, row).map_err(|error| error.to_string())
-    };
-    let tokens = match (&args.tokenizer, &tokenizer) {
-        (Some(folder), Some(tokenizer)) => {
-            let chat = tokenizer.chat_template()?.map_or("without a", |_template| "in its");
-            let described = format!("tokens of {}, {chat} chat template", folder.display());
-            Some(TokenCount { described, count: &count })
-        }
-        _ => None,
-    };
-    let options = AuditOptions {
-        keys: args.keys.clone(),
-        tokens,
-        max_prompt_tokens: args.max_prompt_tokens,
-        prompts_per_step: args.prompts_per_step,
-    };
-    let mut bar: Option<Progress> = None;
-    let audited = audit::audit(&args.file, &options, &mut |done, total| {
-        let bar = bar.get_or_insert_with(|| Progress::new("audit", total));
-        bar.set(done, "");
-    });
-    if let Some(bar) = bar {
-        bar.clear();
-    }
-    let mut audit = audited?;
-    if let Some((id, token)) =
-        tokenizer.as_ref().map_or(Ok(None), Tokenizer::unstopped_end_of_turn)?
-    {
-        let text = format!(
-            "The chat template ends a turn with {token} ({id}), which stops no response: a policy \
-             that ends its answers so goes on to the limit. eos_token_id of generation_config.json \
-             may be a list of both."
-        );
-        audit.findings.push(AuditFinding { kind: FindingKind::Warning, text });
-    }
-    if args.json {
-        output::json_line(&audit)
-    } else {
-        println!("{}", visible::message(&text(&audit)))
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Counts the messages, in the chat template if there is one.
-fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, TaskError> {
-    let text = match tokenizer.chat_template()? {
-        Some(template) => template.render(&row.row.prompt, true)?,
-        None => row.row.prompt.iter().map(|message| message.content.as_str()).collect(),
-    };
-    Ok(tokenizer.encode(&text)?.len() as u64)
-}
-
-/// Names and values, then findings.
-fn text(audit: &Audit) -> String {
+/// Names and values, then findings. Foreign text is not yet visible.
+pub fn text(audit: &Audit) -> String {
     let format = match audit.format {
         Format::Parquet => "parquet",
         Format::JsonLines => "JSON lines",

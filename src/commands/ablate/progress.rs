@@ -1,8 +1,9 @@
 //! Progress of a grid on standard error: on a terminal a bar for the whole and for each running
 //! cell; elsewhere a line when a cell begins or ends, and one a minute.
 
-use crate::commands::{ablate_table, output::duration, output::tell, progress::Progress};
-use crate::report::text::percent;
+use crate::commands::{Progress, output::tell};
+use crate::report::cells;
+use crate::report::text::{duration, percent};
 use crate::study::ablate::jobs::JobState;
 use crate::study::ablate::schedule::ScheduleEvent;
 use crate::study::{Job, ScheduleProgress};
@@ -13,14 +14,14 @@ use std::time::Duration;
 /// Cells that begin and end print enough in the first minute.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
-pub struct Shown {
+pub struct GridProgress {
     cells: usize,
     progress: Progress,
     /// By title; a bar's length is the cell's steps.
     running: BTreeMap<String, ProgressBar>,
 }
 
-impl Shown {
+impl GridProgress {
     pub fn new(cells: usize) -> Self {
         let progress = Progress::of_parts("ablate", PLAIN_INTERVAL);
         Self { cells, progress, running: BTreeMap::new() }
@@ -60,7 +61,7 @@ impl Shown {
         if let Some(bar) = self.running.remove(&job.title()) {
             bar.finish_and_clear();
         }
-        self.note(&format!("{}: {}", job.title(), said(job)));
+        self.note(&format!("{}: {}", job.title(), result(job)));
     }
 
     fn progress(&mut self, progress: &ScheduleProgress) {
@@ -85,13 +86,13 @@ impl Shown {
     }
 }
 
-fn said(job: &Job) -> String {
+fn result(job: &Job) -> String {
     match (&job.state, job.state.cell()) {
         (state, None) => format!("left {}; the same command goes on", state.name()),
         (JobState::Failed(_), Some(cell)) => format!("failed: {}", cell.reason),
         (state, Some(cell)) => {
             let time = duration(cell.wall_seconds);
-            format!("{} in {time}: {}", state.name(), ablate_table::scores(cell))
+            format!("{} in {time}: {}", state.name(), cells::scores(cell))
         }
     }
 }

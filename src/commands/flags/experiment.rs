@@ -1,0 +1,98 @@
+//! Flags of verbs that take an experiment: other values of its keys.
+
+use crate::base::workers;
+use crate::commands::bounds;
+use crate::commands::exit::bail_usage;
+use crate::experiment::{Device, Execution, Experiment, extends, named};
+use anyhow::Result;
+use std::path::Path;
+
+/// Other values of an experiment's keys than its file's.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct OverrideArgs {
+    /// Another value of a key of the experiment, such as training.rollout_steps=2 or
+    /// dapo.clip.high=0.3; may be repeated. It is checked as in a file, and is part of the arm.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl OverrideArgs {
+    /// The experiment of a TOML file or of an arm's name, or a resolved one.
+    ///
+    /// # Errors
+    /// An experiment or an override that cannot be used, and one that a flag states too.
+    pub fn load(&self, name: &Path, flags: &[(&str, bool)]) -> Result<Experiment> {
+        self.check(flags)?;
+        Ok(named::load(name, &self.set)?)
+    }
+
+    /// # Errors
+    /// As [`OverrideArgs::load`].
+    pub fn apply(&self, experiment: Experiment, place: &Path) -> Result<Experiment> {
+        if self.set.is_empty() {
+            return Ok(experiment);
+        }
+        let chain = vec![(place.to_path_buf(), toml::Table::try_from(&experiment)?)];
+        Ok(extends::resolve(extends::overridden(chain, &self.set)?)?)
+    }
+
+    /// A flag and `--set` may not state the same key. `flags`: key, and whether its flag is given.
+    ///
+    /// # Errors
+    /// The key, with the way out.
+    pub fn check(&self, flags: &[(&str, bool)]) -> Result<()> {
+        let keys = self.set.iter().map(|text| text.split('=').next().unwrap_or_default().trim());
+        for key in keys {
+            let is_same = |flag: &str| {
+                key.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            if let Some((flag, _)) = flags.iter().find(|(flag, given)| *given && is_same(flag)) {
+                bail_usage!(
+                    "--set {flag}: this command or a flag of it sets this key; leave one out"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
+    pub fn texts(&self) -> &[String] {
+        &self.set
+    }
+}
+
+/// How an experiment runs, instead of what its file says.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ExecutionArgs {
+    /// Run seed, instead of the file's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Threads of LibTorch, instead of the file's. Other counts may give other bits.
+    #[arg(long, value_parser = bounds::threads())]
+    threads: Option<u64>,
+    /// What computes, instead of the file's: cpu, cuda or cuda:N.
+    #[arg(long)]
+    device: Option<Device>,
+}
+
+impl ExecutionArgs {
+    /// Keys of flags, and whether they are given.
+    pub fn flags(self) -> [(&'static str, bool); 3] {
+        [
+            ("execution.seed", self.seed.is_some()),
+            ("execution.threads", self.threads.is_some()),
+            ("execution.device", self.device.is_some()),
+        ]
+    }
+
+    /// Applies the flags, and sets the threads.
+    pub fn overrule(self, execution: &mut Execution) {
+        execution.seed = self.seed.unwrap_or(execution.seed);
+        execution.threads = self.threads.unwrap_or(execution.threads);
+        execution.device = self.device.or(execution.device);
+        workers::set_count(execution.threads);
+    }
+}

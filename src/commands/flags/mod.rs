@@ -1,0 +1,7 @@
+//! Flags that several verbs have, and what they give.
+
+pub mod bounds;
+pub mod experiment;
+pub mod policy;
+pub mod seeds;
+pub mod tracking;

@@ -1,0 +1,97 @@
+//! What another trainer does, beside what an arm asks: the installed trainer with the arm's settings, or a
+//! configuration from outside.
+
+use crate::engines::run::{self, EngineOptions};
+use crate::engines::{DemandRefusal, Effective, EngineError, Trap, process, trl, verl};
+use crate::experiment::{Engine, Experiment};
+use crate::training::run::inputs::Inputs;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The installed trainer with an arm's settings.
+#[derive(Debug)]
+pub struct ArmCheck {
+    pub versions: BTreeMap<String, String>,
+    pub effective: Vec<Effective>,
+    /// What the trainer's own validation says against them, or why it was not asked.
+    pub problem: Option<String>,
+}
+
+impl ArmCheck {
+    pub fn agrees(&self) -> bool {
+        self.effective.iter().all(Effective::agrees) && self.problem.is_none()
+    }
+}
+
+/// # Errors
+/// An arm that the trainer cannot run, or a trainer that is not installed.
+pub fn arm(inputs: &Inputs, options: &EngineOptions) -> Result<ArmCheck, EngineError> {
+    let engine = inputs.experiment.engine;
+    let versions = process::versions(&options.python, run::packages(engine))?;
+    let settings = run::all_settings(inputs, options)?;
+    if engine != Engine::Verl {
+        let effective = trl::check::effective(&options.python, settings)?;
+        return Ok(ArmCheck { versions, effective, problem: None });
+    }
+    let composed = verl::compose::of_settings(&options.python, &settings)?;
+    let unchecked = composed.unchecked.as_ref().map(|why| format!("it is not asked: {why}"));
+    let effective = composed.beside(settings);
+    Ok(ArmCheck { versions, effective, problem: composed.validation.or(unchecked) })
+}
+
+/// A configuration from outside, with what an arm asks.
+#[derive(Debug)]
+pub struct ConfigurationCheck {
+    /// The trainer, with its version where that is stated.
+    pub of: String,
+    pub effective: Vec<Effective>,
+    /// What no configuration of the trainer can do.
+    pub refusals: Vec<DemandRefusal>,
+    pub traps: Vec<Trap>,
+    /// What could not be checked.
+    pub note: Option<String>,
+}
+
+impl ConfigurationCheck {
+    pub fn agrees(&self) -> bool {
+        self.traps.is_empty() && self.effective.iter().all(Effective::agrees)
+    }
+
+    pub fn not_stated(&self) -> Vec<&str> {
+        let absent = self.effective.iter().filter(|setting| setting.value.is_none());
+        absent.map(|setting| setting.setting.name.as_str()).collect()
+    }
+}
+
+/// `engine` is not the native one.
+///
+/// # Errors
+/// A configuration that cannot be read.
+pub fn configuration(
+    engine: Engine,
+    path: &Path,
+    asked: &Experiment,
+    options: &EngineOptions,
+) -> Result<ConfigurationCheck, EngineError> {
+    if engine != Engine::Verl {
+        let config = trl::written::TrlConfig::of_file(&options.python, path)?;
+        let (effective, refusals) = config.compared(asked, options.processes);
+        let note = config.partial.as_ref().map(|reason| {
+            format!("TRL's own values of what is not stated are not known: {reason}")
+        });
+        let traps = config.traps(asked);
+        return Ok(ConfigurationCheck { of: "TRL".to_string(), effective, refusals, traps, note });
+    }
+    let composed = verl::compose::of_file(&options.python, path)?;
+    let (effective, refusals) = verl::traps::compared(&composed, asked, options.cards);
+    let note = if composed.version.is_empty() {
+        let what = "not checked: keys that were added to verl's own, and verl's own validation; both need \
+                    .hydra/overrides.yaml and a Python with that verl";
+        Some(what.to_string())
+    } else {
+        let unchecked = composed.unchecked.as_ref();
+        unchecked.map(|why| format!("not checked: verl's own validation: {why}"))
+    };
+    let traps = verl::traps::traps(&composed, asked);
+    Ok(ConfigurationCheck { of: composed.named(), effective, refusals, traps, note })
+}

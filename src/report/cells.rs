@@ -1,0 +1,196 @@
+//! What a grid's arms are, how far its cells are, and what they reached: for a terminal.
+
+use crate::experiment::grid::file::BaseSource;
+use crate::experiment::{Arm, Grid, grid::differences, sets};
+use crate::report::page::{Block, Column, Section, Table, TableCell, row};
+use crate::report::text::{self, points};
+use crate::statistics::between;
+use crate::study::{Cell, CellEnding, Job};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Each arm with the keys that differ from the arm that it is applied to.
+pub fn arms(source: &BaseSource) -> Section {
+    let grid = &source.grid;
+    let title = format!("{}: {}", text::visible(&grid.name), text::visible(&grid.question));
+    let blocks = grid.arms.iter().flat_map(|arm| arm_blocks(source, arm));
+    Section::new(&grid.name, &title, blocks.collect())
+}
+
+fn arm_blocks(source: &BaseSource, arm: &Arm) -> [Block; 2] {
+    let after = text::visible(arm.after.as_deref().unwrap_or("base"));
+    let mut lines: Vec<String> = differences(source.before(arm), &arm.experiment)
+        .iter()
+        .map(|difference| {
+            let [before, own] =
+                [&difference.a, &difference.b].map(|value| text::literal(value.as_ref()));
+            format!("{after} → {}: {before} → {own}", difference.key)
+        })
+        .collect();
+    if lines.is_empty() {
+        lines.push(format!("as {after}"));
+    }
+    let [name, label] = [&arm.name, &arm.label].map(|text| text::visible(text));
+    let heading = format!("{name}  {}  {label}", text::short_digest(&arm.arm_sha256));
+    [Block::heading(heading), Block::List(lines)]
+}
+
+/// More seeds are counted.
+const MOST_COLUMNS: usize = 16;
+
+/// Arm × seed, by the name of each job's state. With many seeds: numbers of jobs by state.
+pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> Table {
+    let key = |job: &Job| (job.manifest.arm_sha256.clone(), job.manifest.seed);
+    let by_key: BTreeMap<(String, u64), &str> =
+        jobs.iter().map(key).zip(names.iter().map(String::as_str)).collect();
+    let state = |arm: &Arm, seed: u64| by_key.get(&(arm.arm_sha256.clone(), seed)).copied();
+    let seeds = &grid.seeds;
+    if seeds.len() > MOST_COLUMNS {
+        let rows = grid.arms.iter().map(|arm| {
+            let names = seeds.iter().filter_map(|seed| state(arm, *seed));
+            // At any step.
+            let states = names.map(|name| name.split(", ").next().unwrap_or_default());
+            row![text::visible(&arm.name), seeds.len().to_string(), counted(states)]
+        });
+        return Table::new("", "arm | seeds # | cells", rows);
+    }
+    let rows = grid.arms.iter().map(|arm| {
+        let states = seeds.iter().map(|seed| state(arm, *seed).unwrap_or_default().into());
+        row![text::visible(&arm.name)].into_iter().chain(states).collect()
+    });
+    let mut table = Table::new("", "arm", rows);
+    let column = |seed: &u64| Column { name: format!("seed {seed}"), numeric: false };
+    table.columns.extend(seeds.iter().map(column));
+    table
+}
+
+/// `2 finished, 1 stalled`.
+fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    text::joined(counts.iter().map(|(name, count)| format!("{count} {name}")), ", ")
+}
+
+/// What the cells that are left take: each as long as the measured cells of its arm, else as all of them.
+pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
+    let left: Vec<&Job> = jobs.iter().filter(|job| job.state.cell().is_none()).collect();
+    let head = format!("{} cells, {} to run", jobs.len(), left.len());
+    if left.is_empty() {
+        return head;
+    }
+    let whole = |of: &dyn Fn(&&Cell) -> bool| {
+        mean(measured.iter().filter(of).map(|cell| cell.wall_seconds)).map(|(mean, _)| mean)
+    };
+    let Some(any) = whole(&|_| true) else {
+        return format!("{head}; the first cell that ends shows what one takes");
+    };
+    let seconds = left.iter().map(|job| {
+        let same = whole(&|cell| cell.arm_sha256 == job.manifest.arm_sha256);
+        same.unwrap_or(any) * (1.0 - job.share_done()).max(0.0)
+    });
+    let (seconds, at_once) = (seconds.sum::<f64>(), at_once.min(left.len()) as f64);
+    format!(
+        "{head}: {} of one core, {} with {at_once} at a time (from the cells on record)",
+        text::duration(seconds),
+        text::duration(seconds / at_once)
+    )
+}
+
+/// Arm × set: mean over seeds of the last avg@k in percent, with both budgets and endings. `cells`
+/// may hold others too; failed cells count only as endings. Intervals and tests are the report's.
+pub fn summary(grid: &Grid, cells: &[&Cell]) -> Table {
+    let of_arm = |arm: &Arm| -> Vec<&Cell> {
+        let is_own =
+            |cell: &&&Cell| cell.arm_sha256 == arm.arm_sha256 && grid.seeds.contains(&cell.seed);
+        cells.iter().filter(is_own).copied().collect()
+    };
+    let sets: BTreeSet<&String> =
+        grid.arms.iter().flat_map(of_arm).flat_map(|cell| cell.problems.keys()).collect();
+    let mut sets: Vec<&String> = sets.into_iter().collect();
+    sets.sort_by_key(|set| *set != sets::DEV);
+    let rows = grid.arms.iter().map(|arm| summary_row(grid, arm, &of_arm(arm), &sets));
+    let mut table = Table::new("", &grid.name, rows);
+    let names = sets.iter().map(|set| format!("{} %", text::visible(set)));
+    let names = names.chain(["updates", "rollouts"].map(String::from));
+    table.columns.extend(names.map(|name| Column { name, numeric: true }));
+    table.columns.push(Column { name: "cells".to_owned(), numeric: false });
+    table
+}
+
+fn summary_row(grid: &Grid, arm: &Arm, cells: &[&Cell], sets: &[&String]) -> Vec<TableCell> {
+    let seeds = grid.seeds.len();
+    let valid = || cells.iter().filter(|cell| cell.ending != CellEnding::Failed);
+    let score = |set: &&String| {
+        let last = |cell: &&Cell| Some(cell.last_evaluation(set)?.avg_at_k());
+        match mean(valid().filter_map(last)) {
+            Some((mean, count)) if count == seeds => points(mean),
+            Some((mean, count)) => format!("{} ({count} of {seeds})", points(mean)),
+            None => "—".to_string(),
+        }
+    };
+    let budget = |of: &dyn Fn(&Cell) -> Option<u64>| {
+        let mean = mean(valid().filter_map(|cell| of(cell)).map(|count| count as f64));
+        mean.map_or("—".to_string(), |(mean, _)| format!("{mean:.0}"))
+    };
+    let updates = budget(&|cell| Some(cell.counters.last()?.updates));
+    let rollouts = budget(&|cell| cell.evaluations.iter().map(|it| it.generated_rollouts).max());
+    let missing = seeds.saturating_sub(cells.len());
+    let endings = cells.iter().map(|cell| cell.ending.name());
+    let endings = counted(endings.chain(std::iter::repeat_n("missing", missing)));
+    std::iter::once(text::visible(&arm.label))
+        .chain(sets.iter().map(score))
+        .chain([updates, rollouts, endings])
+        .map(TableCell::from)
+        .collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, usize)> {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| (sum / count as f64, count))
+}
+
+/// `set avg@k` of last evaluations, in percent.
+pub fn scores(cell: &Cell) -> String {
+    let score =
+        |set: &String| Some(format!("{set} {}", points(cell.last_evaluation(set)?.avg_at_k())));
+    text::joined(cell.problems.keys().filter_map(score), ", ")
+}
+
+/// What an arm of so many seeds can show of one comparison.
+pub fn evidence(seeds: usize) -> String {
+    let (alpha, power) = (0.05, 0.8);
+    let p = between::smallest_p(seeds, seeds);
+    let effect = between::minimum_detectable_effect(1.0, seeds, seeds, alpha, power);
+    let start = format!("with {seeds} seeds an arm the smallest p of a comparison is {p:.4}");
+    if p <= alpha && seeds >= between::FEWEST_RUNS && effect.is_finite() {
+        format!(
+            "{start}; a difference of {effect:.1} standard deviations between training runs is found in \
+             80 % of cases (p at most {alpha}, if it is the only comparison)"
+        )
+    } else {
+        format!(
+            "{start}: so few can show no difference and decide no gate; from {} seeds on they can",
+            between::FEWEST_RUNS
+        )
+    }
+}
+
+/// The cells of a study, one a line, with every `<grid>/<arm>` that each is a cell of.
+pub fn listed(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Table {
+    let rows = cells.iter().map(|cell| {
+        let arms = names.get(&cell.arm_sha256).map_or(cell.name.clone(), |names| names.join(" "));
+        row![
+            text::visible(cell.file_name().trim_end_matches(".json")),
+            text::visible(&arms),
+            cell.seed.to_string(),
+            cell.ending.name(),
+            cell.counters.len().to_string(),
+            cell.counters.last().map_or(0, |counters| counters.updates).to_string(),
+            text::visible(&scores(cell)),
+            text::duration(cell.wall_seconds),
+        ]
+    });
+    let columns = "cell | arms | seed # | ending | steps # | updates # | accuracy % | time #";
+    Table::new("", columns, rows)
+}

@@ -1,0 +1,94 @@
+//! A stored experiment: resolved JSON, alone or in a cell's record, with the places of its inputs.
+
+use crate::base::files;
+use crate::experiment::compare::differing_keys;
+use crate::experiment::{Experiment, ExperimentError, starter, validate};
+use crate::study::{Cell, StudyError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// STUDY/cells, STUDY, and two folders more.
+const RECORD_DEPTH: usize = 4;
+
+/// Input → SHA-256.
+pub type Digests = BTreeMap<String, String>;
+
+pub fn is_stored(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.ends_with(".json") || name.ends_with(".json.gz")
+}
+
+/// Relative paths start from `inputs`, else those of a record from where they are found: in the working
+/// folder, in the folders around the record, or in this program. A record has digests of its inputs.
+///
+/// # Errors
+/// A file that cannot be read, or an experiment that cannot run.
+pub fn read(
+    path: &Path,
+    inputs: Option<&Path>,
+) -> Result<(Experiment, Option<Digests>), StudyError> {
+    let value: serde_json::Value = files::read_json(path)?;
+    if value.get("record_sha256").is_some() {
+        let Cell { mut experiment, inputs: digests, .. } = Cell::read(path)?;
+        match inputs {
+            Some(folder) => experiment.inputs.start_from(folder),
+            None => find_inputs(&mut experiment, path, &digests)?,
+        }
+        return Ok((experiment, Some(digests)));
+    }
+    let mut experiment: Experiment = files::read_json(path)?;
+    let problems = validate::problems(&experiment).into_iter();
+    let problems: Vec<String> =
+        problems.map(|problem| format!("{}: {problem}", path.display())).collect();
+    if !problems.is_empty() {
+        return Err(ExperimentError::Invalid { problems }.into());
+    }
+    inputs.iter().for_each(|folder| experiment.inputs.start_from(folder));
+    Ok((experiment, None))
+}
+
+fn find_inputs(
+    experiment: &mut Experiment,
+    record: &Path,
+    digests: &Digests,
+) -> Result<(), StudyError> {
+    let absolute = std::path::absolute(record).unwrap_or_else(|_| record.to_path_buf());
+    let around = absolute.ancestors().skip(1).take(RECORD_DEPTH).map(Path::to_path_buf);
+    for folder in [PathBuf::new()].into_iter().chain(around) {
+        let mut there = experiment.inputs.clone();
+        there.start_from(&folder);
+        if there.paths().iter().all(|path| path.exists()) {
+            experiment.inputs = there;
+            return Ok(());
+        }
+    }
+    let is_embedded = |(name, bytes): &(&str, &[u8])| {
+        digests.get(&format!("base/{name}")) == Some(&files::sha256(bytes))
+    };
+    if experiment.inputs.data.is_generated() && starter::MODEL.iter().all(is_embedded) {
+        let digest = &digests["base/model.safetensors"][..12];
+        let folder = std::env::temp_dir().join(format!("dapo-base-{digest}"));
+        for (name, bytes) in &starter::MODEL {
+            files::write_atomic(&folder.join(name), bytes)?;
+        }
+        experiment.inputs.model = folder;
+    }
+    Ok(())
+}
+
+/// A comparison with a record needs the same inputs.
+///
+/// # Errors
+/// The inputs that differ.
+pub fn check_inputs(record: &Path, own: &Digests, recorded: &Digests) -> Result<(), StudyError> {
+    let differing = differing_keys(own, recorded);
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let differing: Vec<&str> = differing.into_iter().map(String::as_str).collect();
+    let reason = format!(
+        "these are not the inputs of the record: {}; --inputs FOLDER says where they are",
+        differing.join(", ")
+    );
+    Err(StudyError::invalid(record, reason))
+}

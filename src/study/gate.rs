@@ -1,0 +1,178 @@
+//! Two arms compared at the declared endpoint, and what a gate says of a difference.
+
+use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS};
+use crate::study::collection::Study;
+use crate::study::comparison::RunComparison;
+use crate::study::comparisons::{self, Comparison};
+use crate::study::{
+    At, Declared, DeclaredFamily, Direction, Metric, Statistic, StudyError, Why, Word, analysis,
+};
+use std::path::Path;
+
+/// Gates on tables use it, because tables declare none.
+const ALPHA: f64 = 0.05;
+
+/// What is refused.
+#[derive(Debug, Clone, Copy)]
+pub struct Gate {
+    /// Better is refused, too.
+    pub either_way: bool,
+    /// A share that counts as no difference; `None` asks for a shown difference alone.
+    pub margin: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum GateVerdict {
+    Passed,
+    Refused,
+    Undecided(Undecided),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Undecided {
+    FewProblems {
+        problems: usize,
+    },
+    FewRuns {
+        smallest_p: f64,
+    },
+    NoInterval,
+    /// The interval neither excludes the margin nor lies beyond it.
+    Wide {
+        low: f64,
+        high: f64,
+    },
+    NotCompared(Why),
+}
+
+/// B − A, or arm − reference, as a share.
+struct Difference {
+    interval: Option<Interval>,
+    p: f64,
+    alpha: f64,
+}
+
+impl Gate {
+    /// Several runs a side: the run is the unit. One run: problems are another draw.
+    pub fn of_sides(self, sides: &RunComparison) -> GateVerdict {
+        if let Some(runs) = &sides.between_runs {
+            let test = &runs.permutation;
+            let difference = Difference { interval: runs.welch.interval, p: test.p, alpha: ALPHA };
+            return self.of_runs(&difference, test.smallest_p);
+        }
+        let problems = sides.changes.len();
+        if problems < FEWEST_PROBLEMS {
+            return GateVerdict::Undecided(Undecided::FewProblems { problems });
+        }
+        let paired = &sides.paired;
+        let interval = paired.uncertainties[1].interval;
+        self.verdict(&Difference { interval, p: paired.sign_flip.p, alpha: ALPHA })
+    }
+
+    pub fn of_arms(self, study: &Study, comparison: &Comparison) -> GateVerdict {
+        match &comparison.result {
+            Some(result) if comparison.word != Word::NotCompared && !comparison.is_closed => {
+                let alpha = study.declaration.alpha;
+                let (interval, p) = (result.interval, result.adjusted_p);
+                self.of_runs(&Difference { interval, p, alpha }, result.smallest_p)
+            }
+            _ => GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone())),
+        }
+    }
+
+    fn of_runs(self, difference: &Difference, smallest_p: f64) -> GateVerdict {
+        if difference.interval.is_none() || smallest_p > difference.alpha {
+            return GateVerdict::Undecided(Undecided::FewRuns { smallest_p });
+        }
+        self.verdict(difference)
+    }
+
+    fn verdict(self, difference: &Difference) -> GateVerdict {
+        let Some(Interval { low, high, .. }) = difference.interval else {
+            return match self.margin {
+                Some(_) => GateVerdict::Undecided(Undecided::NoInterval),
+                None => GateVerdict::Passed,
+            };
+        };
+        let margin = self.margin.unwrap_or(0.0);
+        let is_beyond = high < -margin || self.either_way && low > margin;
+        let is_within = low > -margin && (!self.either_way || high < margin);
+        if is_beyond && difference.p <= difference.alpha {
+            GateVerdict::Refused
+        } else if self.margin.is_some() && !is_within {
+            GateVerdict::Undecided(Undecided::Wide { low, high })
+        } else {
+            GateVerdict::Passed
+        }
+    }
+}
+
+/// At the declared endpoint, and where the runs ended when that is another measure.
+pub struct ArmsCompared {
+    pub comparison: Comparison,
+    pub beside: Option<Comparison>,
+}
+
+/// The endpoint is the declared one of these arms, else of the study, else the primary set where the runs
+/// ended. `folder` is the study's. Arms are named `arm` or `grid/arm`.
+///
+/// # Errors
+/// An arm that the study does not have, with those that it has.
+pub fn arms(
+    study: &Study,
+    folder: &Path,
+    [arm, reference]: [&str; 2],
+) -> Result<ArmsCompared, StudyError> {
+    let (arm, reference) = (arm_id(study, folder, arm)?, arm_id(study, folder, reference)?);
+    let families = comparisons::families(study);
+    let scores = || {
+        let all = families.iter().flat_map(|family| &family.comparisons);
+        all.map(|comparison| &comparison.declared).filter(|declared| declared.metric.is_score())
+    };
+    let own = scores().find(|declared| declared.arm == arm && declared.reference == reference);
+    let endpoint = own.or_else(|| scores().next()).map(|declared| declared.metric.clone());
+    let last = Metric::Evaluation {
+        set: study.declaration.primary_set.clone(),
+        at: At::Last,
+        statistic: Statistic::AvgAtK,
+    };
+    let metric = endpoint.filter(|_| study.declaration.registered).unwrap_or_else(|| last.clone());
+    let declared = |metric: Metric| Declared {
+        id: "compare".to_string(),
+        arm: arm.clone(),
+        reference: reference.clone(),
+        metric,
+        direction: Direction::Higher,
+    };
+    let beside = (metric != last).then(|| compared(study, declared(last)));
+    let declared = declared(metric);
+    let registered = analysis::find(&families, &declared).cloned();
+    let comparison = registered.unwrap_or_else(|| compared(study, declared));
+    Ok(ArmsCompared { comparison, beside })
+}
+
+/// `grid/arm`.
+fn arm_id(study: &Study, folder: &Path, name: &str) -> Result<String, StudyError> {
+    let mut known = Vec::new();
+    for grid in &study.grids {
+        for arm in &grid.arms {
+            let id = format!("{}/{}", grid.name, arm.name);
+            if id == name || arm.name == name {
+                return Ok(id);
+            }
+            known.push(id);
+        }
+    }
+    let reason = format!("there is no arm {name:?}; there are {}", known.join(", "));
+    Err(StudyError::invalid(folder, reason))
+}
+
+fn compared(study: &Study, declared: Declared) -> Comparison {
+    let family = DeclaredFamily {
+        id: "compare".to_string(),
+        question: study.declaration.question.clone(),
+        after: Vec::new(),
+        comparisons: vec![declared],
+    };
+    comparisons::family(study, &family, false).comparisons.remove(0)
+}

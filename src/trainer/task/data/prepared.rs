@@ -1,0 +1,280 @@
+//! A file of problems made ready for training: deduplicated, without contradictions and without what is
+//! evaluated, as tables with their digests.
+
+use crate::algorithm::Problem;
+use crate::base::files;
+use crate::experiment::{Data, sets};
+use crate::task::data::{self, leaks, problem_file};
+use crate::task::{RowKeys, TaskError};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Notes name at most so many questions of a kind.
+const LISTED: usize = 10;
+
+/// What a preparation of a file leaves out or puts apart.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Preparation {
+    #[command(flatten)]
+    pub keys: RowKeys,
+    /// Refuse a file in which a question has several answers, instead of leaving the question out
+    #[arg(long)]
+    pub refuse_conflicting: bool,
+    /// Leave out the problems whose question this file has too, whatever the case, spacing and
+    /// punctuation: what is evaluated must not be trained on. Problems that look alike are kept and listed
+    /// in DIR/NAME.alike.jsonl. May be repeated.
+    #[arg(long, value_name = "FILE")]
+    pub without: Vec<PathBuf>,
+    /// Leave out problems that look alike, too: the other question has half of the shorter question's
+    /// sequences of eight words.
+    #[arg(long, requires = "without")]
+    pub without_alike: bool,
+    /// Put so many problems into a set of their own, NAME-dev: those whose question has the smallest
+    /// digest, so that neither the order nor the number of the rows decides.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    pub hold_out: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Prepared {
+    pub sets: Vec<(String, Vec<Problem>)>,
+    /// Sentences.
+    pub notes: Vec<String>,
+    left_out: Vec<LeftOut>,
+    alike: Vec<AlikeListed>,
+    source: Option<DataSource>,
+    /// By a problem's id.
+    tags: BTreeMap<String, Vec<String>>,
+}
+
+/// One set of `digests.json`.
+#[derive(Debug, Serialize)]
+struct SetDigest<'a> {
+    problems: usize,
+    /// SHA-256 of the problems' canonical JSON lines.
+    sha256: String,
+    file_sha256: String,
+    /// Only files have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a DataSource>,
+}
+
+#[derive(Debug, Serialize)]
+struct DataSource {
+    file_sha256: String,
+    rows: usize,
+    /// Questions with several answers.
+    conflicting: usize,
+    /// Problems of an evaluation set.
+    evaluated: usize,
+    /// Kept or left out.
+    alike: usize,
+}
+
+/// A line of `NAME.left-out.jsonl`.
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    reason: String,
+    question: String,
+    answers: Vec<String>,
+}
+
+/// A line of `NAME.alike.jsonl`.
+#[derive(Debug, Serialize)]
+struct AlikeListed {
+    question: String,
+    other: String,
+    file: PathBuf,
+    /// Share of the shorter question's sequences of words.
+    share: f64,
+}
+
+/// Every set of a generated task.
+///
+/// # Errors
+/// As [`data::load`].
+pub fn of_task(task: &Data) -> Result<Prepared, TaskError> {
+    let sets = data::load(task)?;
+    let tags = sets.tags.into_values().flatten().collect();
+    let trained = [(sets::TRAIN.to_string(), sets.train), (sets::DEV.to_string(), sets.dev)];
+    let sets = trained.into_iter().chain(sets.tests).collect();
+    Ok(Prepared { sets, tags, ..Prepared::default() })
+}
+
+/// # Errors
+/// Files that cannot be read, questions with several answers where they are refused, and a file of which
+/// nothing is left.
+pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskError> {
+    let mut file = problem_file::read_with(path, &preparation.keys)?;
+    let (rows, conflicting) = (file.records, file.conflicts.len());
+    let mut prepared = Prepared { tags: std::mem::take(&mut file.tags), ..Prepared::default() };
+    prepared.notes.push(format!(
+        "{}: {rows} rows, {} problems",
+        path.display(),
+        file.problems.len()
+    ));
+    prepared.notes.extend(problem_file::told(&file.readings));
+    let mut problems = if preparation.refuse_conflicting {
+        file.consistent(path)?.problems
+    } else {
+        prepared.leave_out_conflicts(&file.conflicts);
+        file.problems
+    };
+    let mut evaluated = 0;
+    for other in &preparation.without {
+        let known = problem_file::read(other)?.problems;
+        evaluated += prepared.leave_out_evaluated(&mut problems, other, &known);
+        prepared.list_alike(&mut problems, other, &known, preparation.without_alike);
+    }
+    let held_out = hold_out(&mut problems, preparation.hold_out);
+    if problems.is_empty() {
+        return Err(TaskError::Empty { path: path.to_path_buf() });
+    }
+    let (file_sha256, alike) = (files::sha256_file(path)?, prepared.alike.len());
+    prepared.source = Some(DataSource { file_sha256, rows, conflicting, evaluated, alike });
+    let name = sets::set_name(path);
+    if !held_out.is_empty() {
+        prepared.sets.push((format!("{name}-dev"), held_out));
+    }
+    prepared.sets.insert(0, (name, problems));
+    Ok(prepared)
+}
+
+impl Prepared {
+    fn leave_out_conflicts(&mut self, conflicts: &[problem_file::Conflict]) {
+        if conflicts.is_empty() {
+            return;
+        }
+        self.notes.push(format!("left out: {} questions with several answers", conflicts.len()));
+        let listed = conflicts.iter().take(LISTED);
+        self.notes.extend(listed.map(|conflict| format!("  {}", conflict.told())));
+        self.left_out.extend(conflicts.iter().map(|conflict| LeftOut {
+            reason: "several answers".to_string(),
+            question: conflict.question.clone(),
+            answers: conflict.answers.iter().map(|(answer, _)| answer.clone()).collect(),
+        }));
+    }
+
+    /// Returns how many.
+    fn leave_out_evaluated(
+        &mut self,
+        problems: &mut Vec<Problem>,
+        other: &Path,
+        known: &[Problem],
+    ) -> usize {
+        let identity = |problem: &Problem| leaks::identity(&problem.question);
+        let identities: BTreeSet<[u8; 32]> = known.iter().map(identity).collect();
+        let reason = format!("stands in {}", other.display());
+        let count =
+            self.leave_out(problems, &reason, |problem| identities.contains(&identity(problem)));
+        self.notes.push(format!("left out: {count} problems of {}", other.display()));
+        count
+    }
+
+    fn list_alike(
+        &mut self,
+        problems: &mut Vec<Problem>,
+        other: &Path,
+        known: &[Problem],
+        leaves_out: bool,
+    ) {
+        let questions = |problems: &[Problem]| -> Vec<String> {
+            problems.iter().map(|problem| problem.question.clone()).collect()
+        };
+        let (own, others) = (questions(problems), questions(known));
+        let pairs = leaks::alike(&own, &others);
+        if pairs.is_empty() {
+            return;
+        }
+        let what = if leaves_out {
+            "left out"
+        } else {
+            "kept, look at them (--without-alike leaves them out)"
+        };
+        let (count, path) = (pairs.len(), other.display());
+        self.notes.push(format!("{count} problems look like one of {path}: {what}"));
+        self.notes.extend(pairs.iter().take(LISTED).map(|pair| {
+            let [own, other] = [&own[pair.question], &others[pair.other]]
+                .map(|text| text.chars().take(60).collect::<String>());
+            format!("  {own:?} and {other:?}: {:.0} %", 100.0 * pair.share)
+        }));
+        if leaves_out {
+            let alike: BTreeSet<&str> =
+                pairs.iter().map(|pair| own[pair.question].as_str()).collect();
+            let reason = format!("looks like one of {path}");
+            self.leave_out(problems, &reason, |problem| alike.contains(problem.question.as_str()));
+        }
+        self.alike.extend(pairs.iter().map(|pair| AlikeListed {
+            question: own[pair.question].clone(),
+            other: others[pair.other].clone(),
+            file: other.to_path_buf(),
+            share: pair.share,
+        }));
+    }
+
+    /// Returns how many.
+    fn leave_out(
+        &mut self,
+        problems: &mut Vec<Problem>,
+        reason: &str,
+        is_left_out: impl Fn(&Problem) -> bool,
+    ) -> usize {
+        let left_out: Vec<Problem> =
+            problems.extract_if(.., |problem| is_left_out(problem)).collect();
+        let count = left_out.len();
+        self.left_out.extend(left_out.into_iter().map(|problem| LeftOut {
+            reason: reason.to_string(),
+            question: problem.question,
+            answers: vec![problem.answer],
+        }));
+        count
+    }
+
+    /// Writes the sets, what was left out and what looks alike, and adds the sets to
+    /// `digests.json`, whose content it returns: sets of earlier preparations keep their entries.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, out: &Path) -> Result<BTreeMap<String, Value>, TaskError> {
+        let digests_file = out.join("digests.json");
+        let mut digests: BTreeMap<String, Value> =
+            if digests_file.exists() { files::read_json(&digests_file)? } else { BTreeMap::new() };
+        // Generated tasks have the question alone; files keep the released form.
+        let templated = self.source.is_some();
+        for (place, (name, problems)) in self.sets.iter().enumerate() {
+            let path = out.join(format!("{name}.parquet"));
+            data::write_tagged(&path, problems, &self.tags, templated)?;
+            let digest = SetDigest {
+                problems: problems.len(),
+                sha256: data::digest(problems),
+                file_sha256: files::sha256_file(&path)?,
+                source: self.source.as_ref(),
+            };
+            digests.insert(name.clone(), json!(digest));
+            // An earlier preparation's list would be wrong for this one.
+            let is_source = place == 0;
+            let left_out = if is_source { &self.left_out[..] } else { &[] };
+            let alike = if is_source { &self.alike[..] } else { &[] };
+            write_list(&out.join(format!("{name}.left-out.jsonl")), left_out)?;
+            write_list(&out.join(format!("{name}.alike.jsonl")), alike)?;
+        }
+        files::write_json(&digests_file, &digests)?;
+        Ok(digests)
+    }
+}
+
+/// Removes the file if there are no lines.
+fn write_list<T: Serialize>(path: &Path, lines: &[T]) -> Result<(), files::FileError> {
+    if lines.is_empty() { files::remove_file(path) } else { files::write_lines(path, lines) }
+}
+
+/// The problems with the smallest digests. Both parts keep their order.
+fn hold_out(problems: &mut Vec<Problem>, count: usize) -> Vec<Problem> {
+    let identity = |problem: &Problem| data::identity(&problem.question);
+    let mut order: Vec<[u8; 32]> = problems.iter().map(identity).collect();
+    order.sort_unstable();
+    let taken: BTreeSet<[u8; 32]> = order.into_iter().take(count).collect();
+    problems.extract_if(.., |problem| taken.contains(&identity(problem))).collect()
+}

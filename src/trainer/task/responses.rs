@@ -1,0 +1,148 @@
+//! Responses to grade, from a file: JSON lines of this program, of verl and of lm-eval, and tables of a
+//! run folder.
+
+use crate::base::files::{self, FileError, foreign};
+use crate::base::visible;
+use crate::experiment::Verifier;
+use crate::records::StoredResponse;
+use crate::records::tables::{self, format};
+use crate::task::data::schema;
+use crate::task::{Explanation, TaskError, reward};
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use std::path::Path;
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub struct ResponseLine {
+    pub response: String,
+    pub ground_truth: String,
+    /// Which rules grade it, where the line states them.
+    strict_box_verify: Option<bool>,
+    /// Cut at the limit, where a table records it.
+    #[serde(skip)]
+    pub truncated: bool,
+}
+
+impl ResponseLine {
+    fn new(response: String, ground_truth: String) -> Self {
+        Self { response, ground_truth, strict_box_verify: None, truncated: false }
+    }
+
+    /// By the rules that the line states, else by `usual`.
+    pub fn graded(&self, usual: Verifier) -> (Verifier, Explanation) {
+        let verifier = match self.strict_box_verify {
+            Some(true) => Verifier::StrictBox,
+            Some(false) => Verifier::AnswerLine,
+            None => usual,
+        };
+        (verifier, reward::explain(&self.response, &self.ground_truth, verifier))
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Responses {
+    pub lines: Vec<ResponseLine>,
+    /// Lines of lm-eval that repeat the responses of another filter.
+    pub left_out: usize,
+}
+
+/// # Errors
+/// A file of another format, or a line that cannot be read, by its number.
+pub fn read(path: &Path) -> Result<Responses, TaskError> {
+    format::check(path, "parquet or JSON lines", true)?;
+    if path.extension().is_some_and(|extension| extension == "parquet") {
+        let line = |StoredResponse { response, answer, truncated }| ResponseLine {
+            truncated,
+            ..ResponseLine::new(response, answer)
+        };
+        let lines = tables::read_responses(path)?.into_iter().map(line).collect();
+        return Ok(Responses { lines, left_out: 0 });
+    }
+    let mut responses = Responses::default();
+    let mut first_filter: Option<Option<String>> = None;
+    let file = std::io::BufReader::new(foreign::open(path)?);
+    foreign::each_line(path, file, foreign::DATA, |number, bytes| -> Result<(), TaskError> {
+        let lines = &mut responses.lines;
+        match files::parse_line(path, number, bytes)? {
+            Some(Form { gts: true, .. }) => {
+                let dump: Option<VerlDump> = files::parse_line(path, number, bytes)?;
+                lines.extend(dump.map(|dump| ResponseLine::new(dump.output, dump.gts)));
+            }
+            Some(Form { resps: true, .. }) => {
+                let sample: Option<LmEvalSample> = files::parse_line(path, number, bytes)?;
+                let Some(sample) = sample else { return Ok(()) };
+                if *first_filter.get_or_insert_with(|| sample.filter.clone()) != sample.filter {
+                    responses.left_out += 1;
+                    return Ok(());
+                }
+                let of_line = sample.lines().map_err(|reason| FileError::Line {
+                    path: path.to_path_buf(),
+                    line: number,
+                    reason,
+                })?;
+                lines.extend(of_line);
+            }
+            Some(_) => lines.extend(files::parse_line::<ResponseLine>(path, number, bytes)?),
+            None => {}
+        }
+        Ok(())
+    })?;
+    Ok(responses)
+}
+
+/// Keys by which writers differ.
+#[derive(Deserialize)]
+struct Form {
+    // True for null, too.
+    #[serde(default, deserialize_with = "present")]
+    gts: bool,
+    #[serde(default, deserialize_with = "present")]
+    resps: bool,
+}
+
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(from).map(|_| true)
+}
+
+/// verl writes these.
+#[derive(Deserialize)]
+struct VerlDump {
+    output: String,
+    #[serde(deserialize_with = "answer")]
+    gts: String,
+}
+
+fn answer<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    schema::answer(&Value::deserialize(from)?).map_err(D::Error::custom)
+}
+
+/// lm-eval writes these: responses to a document, once for each filter.
+#[derive(Deserialize)]
+struct LmEvalSample {
+    target: Value,
+    resps: Value,
+    filter: Option<String>,
+}
+
+impl LmEvalSample {
+    fn lines(self) -> Result<Vec<ResponseLine>, String> {
+        let truth = schema::answer(&self.target).map_err(|reason| format!("target: {reason}"))?;
+        let mut lines = Vec::new();
+        // Lists of lists.
+        let mut left = vec![self.resps];
+        while let Some(value) = left.pop() {
+            match value {
+                Value::String(text) => lines.push(ResponseLine::new(text, truth.clone())),
+                Value::Array(inside) => left.extend(inside.into_iter().rev()),
+                other => {
+                    return Err(format!(
+                        "resps has {}, which is not a text: likelihoods of choices cannot be graded",
+                        visible::shortened(&other.to_string(), 40)
+                    ));
+                }
+            }
+        }
+        Ok(lines)
+    }
+}

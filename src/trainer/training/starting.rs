@@ -1,0 +1,164 @@
+//! The settings of a study on a policy and problems of one's own: chosen from these, or refused where no
+//! run could work.
+
+use crate::algorithm::Problem;
+use crate::experiment::{Data, PromptTemplate, StarterFiles, sets};
+use crate::policy::checkpoint;
+use crate::task::data::problem_file::{self, Readings};
+use crate::task::data::source;
+use crate::task::{RowKeys, TaskError, Tokenizer, data, prompt, reward};
+use crate::training::plan::phases;
+use crate::training::run::inputs;
+use crate::training::{TrainingError, tuned};
+use std::path::{Component, Path, PathBuf};
+use toml::{Table, Value};
+
+/// Files of problems.
+#[derive(Debug, Clone, Copy)]
+pub struct ProblemPaths<'a> {
+    pub train: &'a Path,
+    pub dev: &'a Path,
+    pub test: &'a [PathBuf],
+}
+
+/// Responses are cut here where the positions leave more.
+const USUAL_RESPONSE_TOKENS: u64 = 1024;
+
+/// The settings, with paths as the study's `folder` names them, and a sentence of what fits.
+///
+/// # Errors
+/// A policy or problems that cannot be used, and prompts and responses that the positions do not hold.
+pub fn files(
+    folder: &Path,
+    model: &Path,
+    paths: ProblemPaths,
+    max_response_tokens: Option<u64>,
+) -> Result<(StarterFiles, String), TrainingError> {
+    let ProblemPaths { train, dev, test } = paths;
+    let problems =
+        Data::Files { train: train.to_path_buf(), dev: dev.to_path_buf(), test: test.to_vec() };
+    let names = problems.set_names();
+    let mut notes = Vec::new();
+    for path in [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path)) {
+        notes.extend(earnable(path)?);
+    }
+    let problems = data::load(&problems)?;
+    let tokenizer = Tokenizer::load(model)?;
+    let (config, _weights) = checkpoint::open_model(model)?;
+    let template = match tuned::template_of(model)? {
+        Some(template) => {
+            notes.push("the template is the one that the policy was tuned with (tune.json)".into());
+            template
+        }
+        None => template(&tokenizer, &problems.train[0])?,
+    };
+    let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, problems)| problems);
+    let length = |problem: &Problem| {
+        let prompt = prompt::prompt(problem, template, &tokenizer, u64::MAX)?;
+        Ok::<u64, TaskError>(prompt.tokens.len() as u64)
+    };
+    let lengths = all.map(length).collect::<Result<Vec<u64>, _>>()?;
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let positions = config.max_position_embeddings as u64;
+    let left = positions.saturating_sub(longest);
+    let response = max_response_tokens.unwrap_or_else(|| left.clamp(1, USUAL_RESPONSE_TOKENS));
+    if response > left {
+        let fits = |length: &&u64| *length + response <= positions;
+        return Err(TrainingError::Folder {
+            folder: model.to_path_buf(),
+            reason: format!(
+                "has {positions} positions: with {response} tokens for a response, {} of {} problems fit; the \
+                 longest prompt has {longest} tokens",
+                lengths.iter().filter(fits).count(),
+                lengths.len()
+            ),
+        });
+    }
+    // Exact sums of a larger vocabulary do not fit.
+    let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
+    let parameters = phases::parameters(&config);
+    let fit = format!(
+        "{} training problems, {} to evaluate; all prompts fit: the longest has {longest} tokens, a \
+         response at most {response}",
+        problems.train.len(),
+        problems.evaluated().map(|(_, set)| set.len()).sum::<usize>()
+    );
+    let samples = names.iter().map(|name| {
+        let k = if name == sets::DEV { 4 } else { 8 };
+        (name.clone(), Value::from(k))
+    });
+    let template = Value::try_from(template).expect("the name of a template is a text");
+    if !is_small {
+        notes.push(
+            "`numerics` is \"fast\": exact arithmetic is for models of a benchmark's size"
+                .to_string(),
+        );
+    }
+    let mut settings = vec![
+        ("", "numerics", Value::from(if is_small { "exact" } else { "fast" })),
+        ("prompt", "template", template),
+        ("rollout", "max_prompt_tokens", Value::from(longest as i64)),
+        ("rollout", "max_response_tokens", Value::from(response as i64)),
+        ("evaluation", "samples", Value::Table(samples.collect::<Table>())),
+        ("evaluation", "during_training", Value::from(vec![sets::DEV])),
+    ];
+    // 135 million parameters learned with 2e-5; the paper has 1e-6 for 32 billion.
+    if parameters >= 5e7 {
+        let rate = if parameters < 3e8 { 1e-5 } else { 1e-6 };
+        settings.push(("optimizer", "learning_rate", Value::from(rate)));
+    }
+    let (train, dev) = (relative(folder, train), relative(folder, dev));
+    let test = test.iter().map(|path| relative(folder, path)).collect();
+    Ok((StarterFiles { train, dev, test, settings, notes }, fit))
+}
+
+/// A response must be able to be graded right. Returns what is read differently from the file.
+fn earnable(path: &Path) -> Result<Vec<String>, TaskError> {
+    let mut readings = Readings::new();
+    source::each_row(path, &RowKeys::default(), &mut |row| {
+        problem_file::count_readings(&mut readings, &row);
+        let (truth, place) = (&row.row.ground_truth, &row.place);
+        if truth.trim().is_empty() || reward::is_earned(truth, reward::FORMS[0]) {
+            Ok(())
+        } else {
+            Err(TaskError::Unearned {
+                path: path.to_path_buf(),
+                place: place.clone(),
+                value: truth.chars().take(60).collect(),
+            })
+        }
+    })?;
+    let sentences = problem_file::told(&readings).into_iter();
+    Ok(sentences.map(|sentence| format!("{}: {sentence}", path.display())).collect())
+}
+
+/// The released instruction, in a chat template if there is one; the question alone where the
+/// tokenizer cannot write the instruction.
+fn template(tokenizer: &Tokenizer, problem: &Problem) -> Result<PromptTemplate, TaskError> {
+    if tokenizer.chat_template()?.is_some() {
+        return Ok(PromptTemplate::DapoChat);
+    }
+    let dapo = prompt::prompt(problem, PromptTemplate::Dapo, tokenizer, u64::MAX);
+    Ok(if dapo.is_ok() { PromptTemplate::Dapo } else { PromptTemplate::Question })
+}
+
+/// `path` relative to `folder`.
+pub fn relative(folder: &Path, path: &Path) -> PathBuf {
+    let Ok(path) = std::path::absolute(path) else { return path.to_path_buf() };
+    let common = folder.components().zip(path.components()).take_while(|(a, b)| a == b).count();
+    let up = folder.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(path.components().skip(common)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_named_from_the_folder() {
+        let from = |path: &str| relative(Path::new("/a/b/study"), Path::new(path));
+        assert_eq!(from("/a/b/data/x.jsonl"), Path::new("../data/x.jsonl"));
+        assert_eq!(from("/a/b/study/model"), Path::new("model"));
+        assert_eq!(from("/c/model"), Path::new("../../../c/model"));
+    }
+}

@@ -1,0 +1,152 @@
+//! The folder of a tuned policy: there as a whole with its record, or not there.
+
+use crate::base::files;
+use crate::experiment::PromptTemplate;
+use crate::policy::{Qwen2, checkpoint};
+use crate::task::Tokenizer;
+use crate::training::{
+    StageUpdate, TrainingError, TuneEvaluation, TuneRecipe, tuning, tuning::TuneData,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const RECORD: &str = "tune.json";
+
+/// What the result is determined by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TuneKey {
+    recipe: TuneRecipe,
+    /// Where LibTorch computes, bits depend on them; else absent.
+    threads: Option<u64>,
+    /// SHA-256 of checkpoint files, data and chat template.
+    inputs: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TuneRecord {
+    harness: String,
+    key: TuneKey,
+    /// Ends a response.
+    stop_token: u32,
+    pub before: TuneEvaluation,
+    pub after: TuneEvaluation,
+    updates: Vec<StageUpdate>,
+    /// Digests of every other file of the folder.
+    pub sha256: BTreeMap<String, String>,
+}
+
+#[derive(Debug)]
+pub enum TuneEvent<'a> {
+    /// `evaluate before` or `evaluate after`, and responses done.
+    Evaluating(&'static str, usize),
+    Updated(&'a StageUpdate),
+}
+
+/// Tunes the policy in `base` into the folder `out`. Returns the record, and whether the result was
+/// there before.
+///
+/// # Errors
+/// A checkpoint that cannot be used, a folder that holds something else, or divergence.
+pub fn make(
+    recipe: &TuneRecipe,
+    data: &TuneData,
+    base: &Path,
+    out: &Path,
+    threads: u64,
+    watch: &mut dyn FnMut(TuneEvent),
+) -> Result<(TuneRecord, bool), TrainingError> {
+    let inputs = tuning::digests(recipe, data, base)?;
+    let model = checkpoint::load_model(base)?.with_numerics(recipe.numerics)?;
+    let threads = (!model.is_native()).then_some(threads);
+    let key = TuneKey { recipe: recipe.by_file_names(), threads, inputs };
+    if let Some(record) = finished(out, &key)? {
+        return Ok((record, true));
+    }
+    let partial = files::partial_folder(out);
+    files::remove_folder(&partial)?;
+    let record = make_in(&partial, base, recipe, data, model, key, watch);
+    if record.is_err() {
+        files::remove_folder(&partial)?;
+    }
+    let record = record?;
+    files::replace_folder(&partial, out)?;
+    Ok((record, false))
+}
+
+fn finished(out: &Path, key: &TuneKey) -> Result<Option<TuneRecord>, TrainingError> {
+    if files::kind(out)?.is_none() || files::list(out)?.is_empty() {
+        return Ok(None);
+    }
+    let refuse = |reason: String| TrainingError::Folder { folder: out.to_path_buf(), reason };
+    if !out.join(RECORD).exists() {
+        return Err(refuse(format!("is not empty and holds no {RECORD}; choose another --out")));
+    }
+    let record: TuneRecord = files::read_json(&out.join(RECORD))?;
+    if record.key != *key {
+        return Err(refuse(format!(
+            "holds a policy that was tuned otherwise (recipe, threads or inputs differ; see its {RECORD}); \
+             choose another --out or delete it"
+        )));
+    }
+    for (name, written) in &record.sha256 {
+        let path = files::foreign::inside(out, name)?;
+        if files::sha256_file(&path)? != *written {
+            return Err(refuse(format!(
+                "is damaged: {name} is not what its {RECORD} says; delete the folder and tune again"
+            )));
+        }
+    }
+    Ok(Some(record))
+}
+
+/// Writes everything of the result into a folder.
+fn make_in(
+    partial: &Path,
+    base: &Path,
+    recipe: &TuneRecipe,
+    data: &TuneData,
+    model: Qwen2,
+    key: TuneKey,
+    watch: &mut dyn FnMut(TuneEvent),
+) -> Result<TuneRecord, TrainingError> {
+    tuning::write_companions(recipe, base, partial)?;
+    let tokenizer = Tokenizer::load(partial)?;
+    let stop_token = tuning::stop_token(&tokenizer, recipe.template, base)?;
+    data.fit(recipe, &tokenizer)?;
+    tokenizer.fits(base, model.config().vocab_size)?;
+    let before = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
+        watch(TuneEvent::Evaluating("evaluate before", done));
+    })?;
+    let mut updates = Vec::new();
+    let model = tuning::tune(model, recipe, data, &tokenizer, stop_token, |update| {
+        updates.push(update.clone());
+        watch(TuneEvent::Updated(update));
+    })?;
+    let after = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
+        watch(TuneEvent::Evaluating("evaluate after", done));
+    })?;
+    checkpoint::save_model(partial, model.parameters(), partial)?;
+    let mut sha256 = BTreeMap::new();
+    for name in files::list(partial)? {
+        let digest = files::sha256_file(&partial.join(&name))?;
+        sha256.insert(name, digest);
+    }
+    let harness = env!("CARGO_PKG_VERSION").to_string();
+    let record = TuneRecord { harness, key, stop_token, before, after, updates, sha256 };
+    files::write_json(&partial.join(RECORD), &record)?;
+    Ok(record)
+}
+
+/// `None` where the policy was not tuned here.
+///
+/// # Errors
+/// A record that cannot be read.
+pub fn template_of(folder: &Path) -> Result<Option<PromptTemplate>, TrainingError> {
+    let path = folder.join(RECORD);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let record: TuneRecord = files::read_json(&path)?;
+    Ok(Some(record.key.recipe.template))
+}
