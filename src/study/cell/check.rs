@@ -4,13 +4,13 @@
 use crate::algorithm::{AtCap, DynamicSampling};
 use crate::experiment::{Experiment, sets, validate};
 use crate::policy::checkpoint::weights;
-use crate::records::ledger;
+use crate::records::audit;
 use crate::study::cell::numbers::{self, ensure};
 use crate::study::{Cell, CellEnding, CellEvaluation, cell::FORMAT};
 use crate::training::run::{evaluations, inputs};
 use std::collections::BTreeSet;
 
-pub const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FILE];
+pub const RECORDS: [&str; 3] = audit::RECORDS;
 
 /// Bytes of a text that nothing else in a record binds.
 const MOST_TEXT: usize = 1024;

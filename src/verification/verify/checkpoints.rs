@@ -3,23 +3,21 @@
 
 use crate::base::files;
 use crate::policy::{CheckpointProgress, Loaded, checkpoint};
-use crate::records::{Ending, RunFolder, StepMetrics, ledger};
+use crate::records::{Ending, FolderEntries, RunFolder, RunRecords, StepMetrics, ledger};
 use crate::training::trainer;
-use crate::verification::verify::{
-    Check, VerifySubject, stays_inside, steps, walk::FolderFound, weights::EarlierWeights,
-};
-use crate::verification::{VerifiedRecords, Waiting};
+use crate::verification::Waiting;
+use crate::verification::verify::{Check, VerifySubject, steps, weights::EarlierWeights};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Returns the steps of correct checkpoints.
 pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>) {
-    let VerifySubject { records, found, .. } = subject;
+    let VerifySubject { records, entries, .. } = subject;
     let mut check = Check::new("checkpoints");
     let mut kept = BTreeSet::new();
-    let steps = found.steps("checkpoints/step-", "/trainer.json");
-    for name in found.folders.iter().filter(|name| name.starts_with("checkpoints/")) {
-        if !found.files.contains(&format!("{name}/trainer.json")) {
+    let steps = entries.steps("checkpoints/step-", "/trainer.json");
+    for name in entries.folders.iter().filter(|name| name.starts_with("checkpoints/")) {
+        if !entries.files.contains(&format!("{name}/trainer.json")) {
             check.half_done(records, format!("{name}/trainer.json"), "is missing");
         }
     }
@@ -96,15 +94,15 @@ fn one(
 
 /// Requires the digests of `trainer.json`; base policy files have the manifest's.
 pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<Loaded> {
-    let VerifySubject { folder, records, found, .. } = subject;
+    let VerifySubject { folder, records, entries, .. } = subject;
     // Loading joins these names to the folder, so they are checked first.
-    if !named_files(check, folder, found, name) {
+    if !named_files(check, folder, entries, name) {
         return None;
     }
     for companion in checkpoint::COMPANIONS {
         let path = format!("{name}/{companion}");
         let here =
-            found.files.contains(&path).then(|| files::sha256_file(&folder.path(&path)).ok());
+            entries.files.contains(&path).then(|| files::sha256_file(&folder.path(&path)).ok());
         let written = records.manifest.inputs.get(&format!("base/{companion}"));
         if here.flatten().as_ref() != written {
             check.mismatch(path, "is not the base policy's file");
@@ -114,7 +112,7 @@ pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<L
 }
 
 /// `trainer.json` must name exactly the plain files of its folder.
-fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name: &str) -> bool {
+fn named_files(check: &mut Check, folder: &RunFolder, entries: &FolderEntries, name: &str) -> bool {
     let place = format!("{name}/trainer.json");
     let read: Result<Value, files::FileError> = files::read_json(&folder.path(&place));
     let Some(value) = check.read(&place, read) else { return false };
@@ -124,14 +122,14 @@ fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name:
     };
     let before = check.all_findings();
     for file in digests.keys() {
-        if !stays_inside(file) || file.contains('/') {
+        if file.contains('/') || folder.inside(&format!("{name}/{file}")).is_err() {
             check.mismatch(format!("{place}, digest of {file}"), "the path leaves the checkpoint");
-        } else if !found.files.contains(&format!("{name}/{file}")) {
+        } else if !entries.files.contains(&format!("{name}/{file}")) {
             check.mismatch(format!("{name}/{file}"), "is missing");
         }
     }
     let inside = format!("{name}/");
-    for file in found.files.iter().filter_map(|path| path.strip_prefix(&inside)) {
+    for file in entries.files.iter().filter_map(|path| path.strip_prefix(&inside)) {
         if file != "trainer.json" && !digests.contains_key(file) {
             check.mismatch(
                 format!("{name}/{file}"),
@@ -144,7 +142,7 @@ fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name:
 
 fn clocks(
     check: &mut Check,
-    records: &VerifiedRecords,
+    records: &RunRecords,
     name: &str,
     step: u64,
     progress: &CheckpointProgress,
@@ -160,7 +158,7 @@ fn clocks(
 }
 
 /// Updates of AdamW: those that were not left out.
-fn expected_updates(records: &VerifiedRecords, step: u64) -> u64 {
+fn expected_updates(records: &RunRecords, step: u64) -> u64 {
     let lines = records.metrics.iter().filter(|line| line.step <= step);
     let skipped = |line: &StepMetrics| line.metrics.get("optimizer/skipped_updates").copied();
     let left_out: f64 = lines.clone().filter_map(skipped).sum();

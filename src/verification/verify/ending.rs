@@ -13,21 +13,21 @@ pub const ROLLOUTS: &str = "diverged/rollouts.parquet";
 pub const CHECKPOINT: &str = "diverged/checkpoint";
 
 pub fn check(subject: VerifySubject, waiting: &Waiting) -> Check {
-    let VerifySubject { records, found, .. } = subject;
+    let VerifySubject { records, entries, .. } = subject;
     let mut check = Check::new("ending");
     let Some(outcome) = &records.outcome else {
         check.inconclusive("outcome.json", "is missing: the run is not finished");
         return check.compared("nothing");
     };
     if outcome.ending != Ending::Diverged {
-        if found.folders.contains("diverged") {
+        if entries.folders.contains("diverged") {
             check.mismatch("diverged", "is there, and the run did not diverge");
         }
         return check.compared("the run did not diverge");
     }
     let trainer = format!("{CHECKPOINT}/trainer.json");
     for name in [RECORD, ROLLOUTS, &trainer] {
-        if !found.files.contains(name) {
+        if !entries.files.contains(name) {
             check.mismatch(name, "is missing, and the run is said to have diverged");
         }
     }

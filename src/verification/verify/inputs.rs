@@ -7,10 +7,10 @@
 use crate::base::files;
 use crate::experiment::{Data, compare::differing_keys, starter};
 use crate::policy::checkpoint::{self, weights};
-use crate::records::{RunFolder, Tags};
+use crate::records::{RunFolder, RunRecords, Tags};
 use crate::task::{DataSets, Tokenizer, data};
 use crate::training::run::inputs;
-use crate::verification::{VerifiedRecords, verify::Check, verify::Options};
+use crate::verification::verify::{Check, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -76,7 +76,7 @@ impl BaseFrom<'_> {
     }
 }
 
-pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) -> (Check, Local) {
+pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Check, Local) {
     let mut check = Check::new("inputs");
     let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
     let weights = if bound(weights::INDEX) { weights::INDEX } else { weights::SINGLE };
@@ -133,7 +133,7 @@ fn written() -> Result<tempfile::TempDir, files::FileError> {
     Ok(folder)
 }
 
-fn source(check: &mut Check, records: &VerifiedRecords, folder: Option<&Path>) -> Option<Data> {
+fn source(check: &mut Check, records: &RunRecords, folder: Option<&Path>) -> Option<Data> {
     let Data::Files { train, dev, test } = &records.experiment.inputs.data else {
         return Some(records.experiment.inputs.data.clone());
     };
@@ -168,7 +168,7 @@ fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
     ends.map(|end| folder.join(end)).find(|path| path.is_file())
 }
 
-fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<DataSets> {
+fn sets(check: &mut Check, records: &RunRecords, source: &Data) -> Option<DataSets> {
     let sets = data::load(source).map_err(|error| check.inconclusive("data", error)).ok()?;
     let here: BTreeMap<String, String> = inputs::named_sets(&sets)
         .into_iter()
@@ -200,7 +200,7 @@ fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<D
 }
 
 /// Requires exactly the files that the manifest binds.
-fn is_base(check: &mut Check, records: &VerifiedRecords, from: BaseFrom) -> bool {
+fn is_base(check: &mut Check, records: &RunRecords, from: BaseFrom) -> bool {
     let mut all = true;
     // Bound files, and those that would be read in their place.
     let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
@@ -228,7 +228,7 @@ fn is_base(check: &mut Check, records: &VerifiedRecords, from: BaseFrom) -> bool
 fn tokenizer(
     check: &mut Check,
     folder: &RunFolder,
-    records: &VerifiedRecords,
+    records: &RunRecords,
     base: Option<&Path>,
 ) -> Option<Tokenizer> {
     let agrees = |folder: &Path| {

@@ -2,19 +2,18 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::records::{Ending, EvaluationRecord, tables, tables::OutcomeRecord};
+use crate::records::{Ending, EvaluationRecord, RunRecords, tables, tables::OutcomeRecord};
 use crate::report::run;
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
-use crate::verification::VerifiedRecords;
 use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, responses};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Each must exist once and follow from its outcomes.
 pub fn evaluations(subject: VerifySubject) -> Check {
-    let VerifySubject { folder, records, local, found } = subject;
+    let VerifySubject { folder, records, local, entries } = subject;
     let mut check = Check::new("evaluations");
     let mut seen = BTreeSet::new();
     let text = local.tokenizer.as_ref().map(Text::of);
@@ -29,7 +28,7 @@ pub fn evaluations(subject: VerifySubject) -> Check {
                 format!("{} at step {step} stands twice", record.set),
             );
         }
-        if !found.files.contains(&name) {
+        if !entries.files.contains(&name) {
             check.half_done(records, name, "is missing");
             continue;
         }
@@ -60,7 +59,7 @@ pub fn evaluations(subject: VerifySubject) -> Check {
             );
         }
     }
-    for name in found.files.iter().filter(|name| name.starts_with("evaluations/")) {
+    for name in entries.files.iter().filter(|name| name.starts_with("evaluations/")) {
         if !seen.iter().any(|(set, step)| *name == self::name(set, *step)) {
             check.half_done(records, name, "no record in evaluations.jsonl is of it");
         }
@@ -71,7 +70,7 @@ pub fn evaluations(subject: VerifySubject) -> Check {
     ))
 }
 
-fn expected(records: &VerifiedRecords, ending: Ending) -> BTreeSet<(String, u64)> {
+fn expected(records: &RunRecords, ending: Ending) -> BTreeSet<(String, u64)> {
     let complete = ending != Ending::Diverged;
     let (experiment, inputs) = (&records.experiment, &records.manifest.inputs);
     evaluations::due(experiment, inputs, records.steps(), complete)
@@ -198,7 +197,7 @@ fn one(
 }
 
 /// Compares every number.
-pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Check {
+pub fn report(VerifySubject { folder, records, entries, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
     if records.is_unfinished() {
         let what = "is not compared: an unfinished run has written more since. Resume it";
@@ -227,7 +226,7 @@ pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Ch
     let again = serde_json::to_value(&built).expect("a report as JSON");
     match kept {
         Some(kept) => numbers_differ(&mut check, run::JSON, &kept, &again),
-        None if found.files.contains(run::JSON) => {
+        None if entries.files.contains(run::JSON) => {
             check.mismatch(run::JSON, "cannot be read as JSON");
         }
         None => check.inconclusive(run::JSON, "is missing; dapo report writes it"),

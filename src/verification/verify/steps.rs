@@ -4,11 +4,11 @@
 use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
 use crate::policy::optimizer;
-use crate::records::{Counters, RolloutRow, StepMetrics, ledger, tables};
+use crate::records::{Counters, RolloutRow, RunRecords, StepMetrics, tables};
 use crate::study::cell::numbers;
 use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::responses::{decoded, graded, same_grade, well_formed};
-use crate::verification::{VerifiedRecords, verify::Check, verify::VerifySubject};
+use crate::verification::verify::{Check, VerifySubject};
 use std::collections::BTreeMap;
 
 /// Step → groups that wait for the next one.
@@ -65,7 +65,7 @@ impl StepTable<'_> {
         check: &mut Check,
         groups: &[Group<ScoredRollout>],
         carried: usize,
-        records: &VerifiedRecords,
+        records: &RunRecords,
     ) -> Option<StepMade> {
         let selected = selected(check, self.name, groups, carried, records)?;
         trained(check, self.name, self.rows, &selected);
@@ -75,7 +75,7 @@ impl StepTable<'_> {
 }
 
 pub fn check(subject: VerifySubject) -> (Check, Waiting) {
-    let VerifySubject { folder, records, found, .. } = subject;
+    let VerifySubject { folder, records, entries, .. } = subject;
     let mut check = Check::new("rollout steps");
     let mut waiting = Waiting::new();
     let (mut clocks, mut rollouts) = (Counters::default(), 0);
@@ -98,7 +98,7 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
         clocks = counted(&mut check, line, clocks, &made.selected, records);
         waiting.insert(line.step, made.selected.waiting());
     }
-    for step in found.steps("rollouts/step-", ".parquet") {
+    for step in entries.steps("rollouts/step-", ".parquet") {
         if step == 0 || step > records.steps() {
             let name = format!("rollouts/step-{step:06}.parquet");
             check.half_done(records, name, "is of no recorded step");
@@ -111,14 +111,10 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
     (check.compared(compared), waiting)
 }
 
-fn components(check: &mut Check, records: &VerifiedRecords, step: u64, rows: &[RolloutRow]) {
-    for (name, digest) in ledger::rollouts(rows) {
-        if records.component(step, &name) != Some(&digest) {
-            check.mismatch(
-                format!("step {step}, component {name}"),
-                "the table of rollouts is not the one in the ledger",
-            );
-        }
+fn components(check: &mut Check, records: &RunRecords, step: u64, rows: &[RolloutRow]) {
+    for name in records.entry(step).map(|entry| entry.unlike(rows)).unwrap_or_default() {
+        let place = format!("step {step}, component {name}");
+        check.mismatch(place, "the table of rollouts is not the one in the ledger");
     }
 }
 
@@ -205,7 +201,7 @@ fn selected(
     name: &str,
     groups: &[Group<ScoredRollout>],
     carried: usize,
-    records: &VerifiedRecords,
+    records: &RunRecords,
 ) -> Option<Selected> {
     let experiment = &records.experiment;
     let per_round = trainer::prompts_per_round(experiment) as usize;
@@ -296,7 +292,7 @@ fn counted(
     line: &StepMetrics,
     before: Counters,
     selected: &Selected,
-    records: &VerifiedRecords,
+    records: &RunRecords,
 ) -> Counters {
     let training = &records.experiment.training;
     let mini_batches = (selected.rows.len() as u64).div_ceil(training.mini_batch_rollouts);

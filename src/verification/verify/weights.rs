@@ -2,8 +2,7 @@
 //! update moves each weight by a few learning rates at most, and moves some at all.
 
 use crate::policy::{Qwen2, checkpoint, optimizer};
-use crate::records::StepMetrics;
-use crate::verification::VerifiedRecords;
+use crate::records::{RunRecords, StepMetrics};
 use crate::verification::verify::{Check, inputs::Local};
 
 /// Step 0 has the base policy's.
@@ -32,7 +31,7 @@ impl EarlierWeights {
     }
 
     /// Bounds are known only for this harness's f32 arithmetic.
-    pub fn reach(&self, check: &mut Check, later: &Self, place: &str, records: &VerifiedRecords) {
+    pub fn reach(&self, check: &mut Check, later: &Self, place: &str, records: &RunRecords) {
         let experiment = &records.experiment;
         let between: Vec<&StepMetrics> = records
             .metrics

@@ -79,6 +79,17 @@ impl LedgerEntry {
         let again = Self::after(previous, self.kind, self.step, self.components.clone());
         again.head == self.head
     }
+
+    /// Binds these metrics of its own step.
+    pub fn binds(&self, line: &StepMetrics) -> bool {
+        self.step == line.step && self.components.get("metrics") == Some(&metrics(line))
+    }
+
+    /// Components of a table of rollouts that this line has otherwise.
+    pub fn unlike(&self, rows: &[RolloutRow]) -> Vec<String> {
+        let differs = |(name, digest): &(String, String)| self.components.get(name) != Some(digest);
+        rollouts(rows).into_iter().filter(differs).map(|(name, _)| name).collect()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -65,21 +65,15 @@ fn damaged(
         let path = path.display();
         Some(format!("{path} is not what the ledger has of rollout step {step} ({component})"))
     };
-    let agrees =
-        |name: &str, digest: &String| entry.components.get(name).is_some_and(|it| it == digest);
-    let path = folder.path("metrics.jsonl");
-    let is_line =
-        |line: &&StepMetrics| line.step == step && agrees("metrics", &ledger::metrics(line));
-    if metrics.filter(is_line).is_none() {
-        return differs(&path, "metrics");
+    if metrics.is_none_or(|line| !entry.binds(line)) {
+        return differs(&folder.path("metrics.jsonl"), "metrics");
     }
     let path = folder.rollouts(step);
     let rows = match tables::read_rollouts(&path) {
         Ok(rows) => rows,
         Err(error) => return Some(format!("of rollout step {step}: {error}")),
     };
-    let components = ledger::rollouts(&rows);
-    if let Some((name, _)) = components.iter().find(|(name, digest)| !agrees(name, digest)) {
+    if let Some(name) = entry.unlike(&rows).first() {
         return differs(&path, name);
     }
     // The ledger has a digest of the tokens, which determine the text.

@@ -11,13 +11,13 @@ use crate::experiment::{Device, compare::differing_keys};
 use crate::policy::checkpoint;
 use crate::records::ledger::STEP_COMPONENTS;
 use crate::records::{
-    RolloutRow, RunFolder, StepMetrics, environment, run_folder::is_portable, tables,
+    RolloutRow, RunFolder, RunRecords, StepMetrics, environment, run_folder::is_portable, tables,
 };
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer, run};
-use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, coverage};
-use crate::verification::{Detection, Executed, Picked, VerifiedRecords};
+use crate::verification::verify::{Check, Extent, VerifySubject, VerifyVerdict, coverage};
+use crate::verification::{Detection, Executed, Picked};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,7 +134,7 @@ pub fn replay(
     let VerifySubject { folder, records, local, .. } = subject;
     let mut check = Check::new("replay");
     let (steps, picked) = (records.steps(), pick(records, request));
-    let ending = records.extent().ends_early.then_some(steps);
+    let ending = Extent::of(records).ends_early.then_some(steps);
     let chosen = evaluations::pick(records, local, request);
     let work = ReplayWork::plan(&picked, chosen, ending, kept, local.base.is_some());
     for place in &work.unreachable {
@@ -179,7 +179,7 @@ pub fn replay(
 }
 
 /// Ascending; the first ones of a permutation from the challenge.
-fn pick(records: &VerifiedRecords, request: &ReplayRequest) -> Vec<u64> {
+fn pick(records: &RunRecords, request: &ReplayRequest) -> Vec<u64> {
     let mut steps: Vec<u64> = (1..=records.steps()).collect();
     request.draws(records.head(), &[]).shuffle(&mut steps);
     steps.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
@@ -206,7 +206,7 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
 
 /// Differences from the run's machine, on which bits depend outside the native engine; `None` if
 /// bits must agree.
-fn other_machine(folder: &RunFolder, records: &VerifiedRecords) -> Option<String> {
+fn other_machine(folder: &RunFolder, records: &RunRecords) -> Option<String> {
     if is_portable(&records.manifest.exactness) {
         return None;
     }
@@ -235,7 +235,7 @@ struct ReplayDone {
 
 struct Replayed<'a> {
     folder: &'a RunFolder,
-    records: &'a VerifiedRecords,
+    records: &'a RunRecords,
     inputs: &'a Inputs,
     /// Differences that may matter.
     machine: Option<&'a str>,
