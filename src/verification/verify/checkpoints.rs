@@ -6,7 +6,7 @@ use crate::policy::{CheckpointProgress, Loaded, checkpoint};
 use crate::records::{Ending, FolderEntries, RunFolder, RunRecords, StepMetrics, ledger};
 use crate::training::trainer;
 use crate::verification::Waiting;
-use crate::verification::verify::{Check, VerifySubject, steps, weights::EarlierWeights};
+use crate::verification::verify::{Check, VerifySubject, inputs, steps, weights::EarlierWeights};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -100,12 +100,8 @@ pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<L
         return None;
     }
     for companion in checkpoint::COMPANIONS {
-        let path = format!("{name}/{companion}");
-        let here =
-            entries.files.contains(&path).then(|| files::sha256_file(&folder.path(&path)).ok());
-        let written = records.manifest.inputs.get(&format!("base/{companion}"));
-        if here.flatten().as_ref() != written {
-            check.mismatch(path, "is not the base policy's file");
+        if !inputs::is_bound(records, &folder.path(name), companion) {
+            check.mismatch(format!("{name}/{companion}"), "is not the base policy's file");
         }
     }
     check.read(name, checkpoint::load(&folder.path(name)))
