@@ -22,4 +22,3 @@ pub use crate::verification::verify::coverage::{AlteredProblems, Detection};
 pub use crate::verification::verify::replay::evaluations::{Executed, Picked};
 pub use crate::verification::verify::replay::{Challenge, Replay};
 pub use crate::verification::verify::steps::Waiting;
-pub use crate::verification::verify::study::StudyVerification;

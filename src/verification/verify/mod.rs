@@ -181,15 +181,21 @@ pub struct VerifySubject<'a> {
     entries: &'a FolderEntries,
 }
 
+/// Of a run or of a study, of which nothing is executed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verification {
     pub schema: &'static str,
     pub verdict: VerifyVerdict,
     pub summary: String,
-    pub extent: Extent,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extent: Option<Extent>,
     pub checks: Vec<Check>,
     pub replay: Option<Replay>,
     pub not_checked: Vec<String>,
+}
+
+pub fn worst(checks: &[Check]) -> VerifyVerdict {
+    checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified)
 }
 
 /// `watch` gets the progress.
@@ -207,11 +213,16 @@ pub fn verify(
     }
     let (mut checks, mut extent) = (Vec::new(), Extent::default());
     let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
-    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
-    let summary = summary(verdict, &extent, replay.as_ref());
-    let not_checked = not_checked(folder, &extent, replay.as_ref());
-    let schema = "dapo-verification/2";
-    Ok(Verification { schema, verdict, summary, extent, checks, replay, not_checked })
+    let verdict = worst(&checks);
+    Ok(Verification {
+        schema: "dapo-verification/2",
+        verdict,
+        summary: summary(verdict, &extent, replay.as_ref()),
+        not_checked: not_checked(folder, &extent, replay.as_ref()),
+        extent: Some(extent),
+        checks,
+        replay,
+    })
 }
 
 fn summary(verdict: VerifyVerdict, extent: &Extent, replay: Option<&Replay>) -> String {

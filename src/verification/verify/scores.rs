@@ -1,7 +1,7 @@
 //! Computes evaluations and the report again.
 
 use crate::algorithm::Problem;
-use crate::base::files;
+use crate::base::files::{self, foreign};
 use crate::records::{Ending, EvaluationRecord, RunRecords, tables, tables::OutcomeRecord};
 use crate::report::run;
 use crate::task::{Tokenizer, reward};
@@ -10,6 +10,7 @@ use crate::training::run::{evaluations, inputs};
 use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, responses};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Each must exist once and follow from its outcomes.
 pub fn evaluations(subject: VerifySubject) -> Check {
@@ -197,7 +198,7 @@ fn one(
 }
 
 /// Compares every number.
-pub fn report(VerifySubject { folder, records, entries, .. }: VerifySubject) -> Check {
+pub fn report(VerifySubject { folder, records, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
     if records.is_unfinished() {
         let what = "is not compared: an unfinished run has written more since. Resume it";
@@ -208,30 +209,36 @@ pub fn report(VerifySubject { folder, records, entries, .. }: VerifySubject) -> 
         return check.compared("nothing");
     };
     if records.manifest.harness != env!("CARGO_PKG_VERSION") {
-        check.inconclusive("report.json", "is written by another version and was not compared");
+        check.inconclusive(run::JSON, "is written by another version and was not compared");
         return check.compared("nothing");
     }
-    let kept: Option<Value> = files::read_json(&folder.path(run::JSON)).ok();
-    if kept.as_ref().is_some_and(|kept| kept["schema"] != built.schema) {
-        let what =
-            "is written by another version and was not compared; dapo report writes it again";
-        check.inconclusive(run::JSON, what);
+    let again = serde_json::to_value(&built).expect("a report as JSON");
+    let Some(kept) = written_here(&mut check, folder.root(), run::JSON, &again) else {
         return check.compared("nothing");
-    }
-    if kept.as_ref().is_some_and(|kept| kept["status"]["state"] == run::UNFINISHED) {
+    };
+    if kept["status"]["state"] == run::UNFINISHED {
         let what = "is of a time before the run ended; dapo report writes it again";
         check.inconclusive(run::JSON, what);
         return check.compared("nothing");
     }
-    let again = serde_json::to_value(&built).expect("a report as JSON");
-    match kept {
-        Some(kept) => numbers_differ(&mut check, run::JSON, &kept, &again),
-        None if entries.files.contains(run::JSON) => {
-            check.mismatch(run::JSON, "cannot be read as JSON");
-        }
-        None => check.inconclusive(run::JSON, "is missing; dapo report writes it"),
-    }
+    numbers_differ(&mut check, run::JSON, &kept, &again);
     check.compared("every number of report.json computed again from the folder")
+}
+
+/// A document of the folder, if this version writes such a one as `again`.
+pub fn written_here(check: &mut Check, folder: &Path, name: &str, again: &Value) -> Option<Value> {
+    let read = foreign::inside(folder, name).and_then(|path| files::read_json::<Value>(&path));
+    let Some(kept) = check.read(name, files::optional(read))? else {
+        check.inconclusive(name, "is missing; dapo report writes it");
+        return None;
+    };
+    if kept.is_object() && kept["schema"] != again["schema"] {
+        let what =
+            "is written by another version and was not compared; dapo report writes it again";
+        check.inconclusive(name, what);
+        return None;
+    }
+    Some(kept)
 }
 
 /// Ignores texts, which are for readers.
