@@ -3,16 +3,13 @@
 //! `timings.jsonl`, `environment.json` and `sessions.jsonl` (time and machine) cannot be checked.
 
 pub mod checkpoints;
-pub mod coverage;
 pub mod ending;
 pub mod inputs;
 pub mod records;
 pub mod replay;
-pub mod responses;
 pub mod scores;
 pub mod steps;
 pub mod study;
-pub mod weights;
 
 use crate::base::{files, visible};
 use crate::records::{Counters, Ending, FolderEntries, RunFolder, RunRecords};

@@ -7,7 +7,7 @@ use crate::report::run;
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
-use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, responses};
+use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, steps};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -177,8 +177,8 @@ fn one(
         let place = format!("{name}, row {number}");
         let grade = reward::grade(&row.response, &row.answer, experiment.reward.verifier);
         check.equal(format!("{place}, is_correct"), row.is_correct, grade.is_correct);
-        responses::same_prediction(check, &place, &row.prediction, &grade.prediction);
-        responses::length(check, &place, row.response_tokens.into(), row.truncated, limit);
+        steps::same_prediction(check, &place, &row.prediction, &grade.prediction);
+        steps::length(check, &place, row.response_tokens.into(), row.truncated, limit);
     }
     let step = record.counters.rollout_steps;
     let (Some(counters), Ok(digest)) =

@@ -8,9 +8,7 @@ use crate::records::{RunRecords, run_folder::is_portable};
 use crate::training::{Protocol, evaluation, evaluation::Set};
 use crate::verification::AlteredProblems;
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::{
-    Check, coverage, replay::ReplayRequest, replay::Replayed, scores,
-};
+use crate::verification::verify::{Check, replay, replay::ReplayRequest, replay::Replayed, scores};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -80,7 +78,7 @@ pub fn executed(records: &RunRecords, done: Vec<Picked>) -> Executed {
         all,
         all_problems: records.evaluations.iter().map(|record| record.problems).sum(),
         executed_problems: done.iter().map(count).sum(),
-        detection: coverage::altered_problems(share, &sizes),
+        detection: replay::altered_problems(share, &sizes),
         executed: done.iter().map(Picked::name).collect(),
     }
 }
