@@ -4,6 +4,7 @@ use crate::algorithm::Problem;
 use crate::base::files::{self, foreign};
 use crate::records::{Ending, EvaluationRecord, RunRecords, tables, tables::OutcomeRecord};
 use crate::report::run;
+use crate::study::cell::compare::{DifferingLeaf, leaves};
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
@@ -16,19 +17,10 @@ use std::path::Path;
 pub fn evaluations(subject: VerifySubject) -> Check {
     let VerifySubject { folder, records, local, entries } = subject;
     let mut check = Check::new("evaluations");
-    let mut seen = BTreeSet::new();
     let text = local.tokenizer.as_ref().map(Text::of);
     let mut outcomes = 0;
     for record in &records.evaluations {
-        let step = record.counters.rollout_steps;
-        let key = (record.set.clone(), step);
-        let name = name(&record.set, step);
-        if !seen.insert(key) {
-            check.mismatch(
-                "evaluations.jsonl",
-                format!("{} at step {step} stands twice", record.set),
-            );
-        }
+        let name = name(&record.set, record.counters.rollout_steps);
         if !entries.files.contains(&name) {
             check.half_done(records, name, "is missing");
             continue;
@@ -48,20 +40,20 @@ pub fn evaluations(subject: VerifySubject) -> Check {
             Err(error) => check.mismatch(name, error),
         }
     }
-    if let Some(outcome) = &records.outcome {
-        let expected = expected(records, outcome.ending);
-        for (set, step) in expected.difference(&seen) {
-            check.mismatch("evaluations.jsonl", format!("{set} at step {step} is missing"));
-        }
-        for (set, step) in seen.difference(&expected) {
-            check.mismatch(
-                "evaluations.jsonl",
-                format!("{set} at step {step} is none of this run's"),
-            );
-        }
+    let key = |record: &EvaluationRecord| (record.set.clone(), record.counters.rollout_steps);
+    let recorded: BTreeSet<(String, u64)> = records.evaluations.iter().map(key).collect();
+    // What is due at the end of an unfinished run is not known.
+    let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
+    let due = match ending {
+        Some(ending) => expected(records, ending),
+        None => recorded.clone(),
+    };
+    let faults = evaluations::schedule_faults(due, records.evaluations.iter().map(key));
+    for ((set, step), fault) in faults {
+        check.mismatch("evaluations.jsonl", format!("{set} at step {step} {fault}"));
     }
     for name in entries.files.iter().filter(|name| name.starts_with("evaluations/")) {
-        if !seen.iter().any(|(set, step)| *name == self::name(set, *step)) {
+        if !recorded.iter().any(|(set, step)| *name == self::name(set, *step)) {
             check.half_done(records, name, "no record in evaluations.jsonl is of it");
         }
     }
@@ -221,7 +213,10 @@ pub fn report(VerifySubject { folder, records, .. }: VerifySubject) -> Check {
         check.inconclusive(run::JSON, what);
         return check.compared("nothing");
     }
-    numbers_differ(&mut check, run::JSON, &kept, &again);
+    // Texts are for readers.
+    for leaf in leaves(run::JSON, &kept, &again).into_iter().filter(|leaf| !leaf.are_texts) {
+        check.mismatch(leaf.place, format!("is {}, should be {}", leaf.one, leaf.other));
+    }
     check.compared("every number of report.json computed again from the folder")
 }
 
@@ -241,45 +236,8 @@ pub fn written_here(check: &mut Check, folder: &Path, name: &str, again: &Value)
     Some(kept)
 }
 
-/// Ignores texts, which are for readers.
-fn numbers_differ(check: &mut Check, place: &str, found: &Value, expected: &Value) {
-    different_leaves(check, place, (found, expected), &|found, expected| {
-        found == expected || (found.is_string() && expected.is_string())
-    });
-}
-
 pub fn different(check: &mut Check, place: &str, found: &Value, expected: &Value) {
-    different_leaves(check, place, (found, expected), &|found, expected| found == expected);
-}
-
-fn different_leaves(
-    check: &mut Check,
-    place: &str,
-    (found, expected): (&Value, &Value),
-    same: &dyn Fn(&Value, &Value) -> bool,
-) {
-    match (found, expected) {
-        (Value::Object(a), Value::Object(b)) => {
-            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-            for key in keys {
-                let values =
-                    (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
-                different_leaves(check, &format!("{place}, {key}"), values, same);
-            }
-        }
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            for (index, values) in a.iter().zip(b).enumerate() {
-                different_leaves(check, &format!("{place}[{index}]"), values, same);
-            }
-        }
-        _ if same(found, expected) => {}
-        _ => {
-            let (found, expected) = (shown(found), shown(expected));
-            check.mismatch(place, format!("is {found}, should be {expected}"));
-        }
+    for DifferingLeaf { place, one, other, .. } in leaves(place, found, expected) {
+        check.mismatch(place, format!("is {one}, should be {other}"));
     }
-}
-
-fn shown(value: &Value) -> String {
-    crate::base::visible::shortened(&value.to_string(), 120)
 }

@@ -5,8 +5,7 @@ use crate::records::ledger::{self, LedgerEntry};
 use crate::records::{Broken, EvaluationRecord, RolloutRow, RunFolder, StepMetrics, tables};
 use crate::task::Tokenizer;
 use crate::training::TrainingError;
-use crate::training::run::inputs::Inputs;
-use std::collections::BTreeSet;
+use crate::training::run::{evaluations, inputs::Inputs};
 use std::path::Path;
 
 pub(super) fn genesis(inputs: &Inputs) -> LedgerEntry {
@@ -96,17 +95,14 @@ pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, Trai
 }
 
 /// Due before rollout step `step`.
-pub(super) fn missing<'a>(
-    inputs: &'a Inputs,
+pub(super) fn missing(
+    inputs: &Inputs,
     evaluated: &[EvaluationRecord],
     step: u64,
-) -> Option<(&'a str, u64)> {
-    let made: BTreeSet<(&str, u64)> = evaluated
-        .iter()
-        .map(|record| (record.set.as_str(), record.counters.rollout_steps))
-        .collect();
-    let sets = || inputs.data.evaluated().map(|(set, _)| set);
-    let keys = (0..step).flat_map(|step| sets().map(move |set| (set, step)));
-    let is_due = |&(set, step): &(&str, u64)| inputs.experiment.evaluation.is_due(set, step, false);
-    keys.filter(is_due).find(|key| !made.contains(key))
+) -> Option<(String, u64)> {
+    let due = evaluations::due(&inputs.experiment, &inputs.manifest.inputs, step, false);
+    let is_recorded = |(set, step): &(String, u64)| {
+        evaluated.iter().any(|it| it.set == *set && it.counters.rollout_steps == *step)
+    };
+    due.into_iter().find(|key| key.1 < step && !is_recorded(key))
 }
