@@ -13,7 +13,6 @@ pub use crate::verification::doctor::Examination;
 pub use crate::verification::doctor::self_checks::SelfCheck;
 pub use crate::verification::error::VerificationError;
 pub use crate::verification::regress::Golden;
-pub use crate::verification::regress::bless::Blessed;
 pub use crate::verification::regress::curves::{RegressCurves, RegressJudged};
 pub use crate::verification::regress::exact::Compared;
 pub use crate::verification::regress::rule::{Fast, RegressRule};

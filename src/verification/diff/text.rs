@@ -15,7 +15,7 @@ pub fn text(diff: &RunDiff) -> String {
     terminal::render(&sections(diff))
 }
 
-fn sections(diff: &RunDiff) -> Vec<Section> {
+pub fn sections(diff: &RunDiff) -> Vec<Section> {
     let mut blocks = vec![sides(diff)];
     blocks.extend(diff.first.as_ref().map(components));
     let mut sections = vec![Section::new("verdict", &verdict(diff), blocks)];
