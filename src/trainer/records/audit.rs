@@ -2,14 +2,17 @@
 //! Nothing is judged: a session repairs, a study refuses, `verify` reports, housekeeping lists.
 
 use crate::base::files::{self, FileError, FileKind};
+use crate::base::workers;
 use crate::experiment::{Experiment, compare::differing_keys};
 use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::{CHECKPOINT, COMPANIONS, DAMAGED_CHECKPOINT, LAYOUT};
 use crate::records::{
-    Broken, Components, Counters, EvaluationRecord, Manifest, Outcome, RunFolder, StepMetrics,
+    Broken, Components, Counters, EvaluationRecord, Manifest, Outcome, RolloutRow, RunFolder,
+    StepMetrics, tables,
 };
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// Limit against hostile folders.
 const MOST_ENTRIES: usize = 200_000;
@@ -400,4 +403,92 @@ fn compare(
             expected: shown(expected.get(name)),
         }
     }));
+}
+
+/// What of an unfinished run can be gone on from.
+#[derive(Debug)]
+pub struct Sound {
+    /// Rollout steps whose table, metrics and text agree with a ledger that chains.
+    pub steps: u64,
+    /// What is wrong with the next one.
+    pub damage: String,
+}
+
+impl Sound {
+    /// Looks at rollout steps up to `last`. The ledger has a digest of the tokens, which determine the
+    /// text: `is_text` tells whether they do.
+    pub fn of(
+        folder: &RunFolder,
+        genesis: &LedgerEntry,
+        last: u64,
+        is_text: &(dyn Fn(&RolloutRow) -> bool + Sync),
+    ) -> Result<Self, FileError> {
+        let path = folder.path(ledger::FILE);
+        let mut chain: Vec<LedgerEntry> = files::complete_lines(&path)?;
+        chain.truncate(usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1));
+        let (chained, broken) = match chain.first() {
+            Some(first) if first != genesis => {
+                (0, Some("its first line is not that of this run".to_string()))
+            }
+            _ => {
+                let (steps, broken) = ledger::chained(&chain);
+                (steps, broken.map(|broken| broken.to_string()))
+            }
+        };
+        let metrics: Vec<StepMetrics> = files::complete_lines(&folder.path("metrics.jsonl"))?;
+        let entries = &chain[..chain.len().min(chained as usize + 1)];
+        let entries: Vec<&LedgerEntry> = entries.iter().skip(1).collect();
+        let look = |(): &(), entry: &&LedgerEntry| {
+            damaged(folder, entry, metrics.get(entry.step as usize - 1), is_text)
+        };
+        let damages = workers::map(&entries, || (), look).into_iter().zip(0..);
+        let first = damages.filter_map(|(damage, steps)| Some((steps, damage?))).next();
+        let (steps, damage) = first.unwrap_or_else(|| {
+            // A ledger that ends early is not damaged; later steps count as not recorded.
+            let of_ledger = match broken {
+                Some(broken) => format!("{}: {broken}", path.display()),
+                None => format!("{} ends too early", path.display()),
+            };
+            (chained, of_ledger)
+        });
+        Ok(Self { steps, damage })
+    }
+}
+
+/// What is wrong with the records of this line's rollout step.
+fn damaged(
+    folder: &RunFolder,
+    entry: &LedgerEntry,
+    metrics: Option<&StepMetrics>,
+    is_text: &(dyn Fn(&RolloutRow) -> bool + Sync),
+) -> Option<String> {
+    let step = entry.step;
+    let differs = |path: PathBuf, component: &str| {
+        let path = path.display();
+        Some(format!("{path} is not what the ledger has of rollout step {step} ({component})"))
+    };
+    if metrics.is_none_or(|line| !entry.binds(line)) {
+        return differs(folder.path("metrics.jsonl"), "metrics");
+    }
+    let path = folder.rollouts(step);
+    let rows = match tables::read_rollouts(&path) {
+        Ok(rows) => rows,
+        Err(error) => return Some(format!("of rollout step {step}: {error}")),
+    };
+    match entry.unlike(&rows).first() {
+        Some(component) => differs(path, component),
+        None if !rows.iter().all(is_text) => differs(path, "response"),
+        None => None,
+    }
+}
+
+/// Evaluations before the first one whose outcomes are not as recorded.
+pub fn standing_evaluations(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, FileError> {
+    let stands = |record: &EvaluationRecord| {
+        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
+        let found = path.and_then(|path| files::sha256_file(&path));
+        found.is_ok_and(|digest| digest == record.outcomes_sha256)
+    };
+    let recorded: Vec<EvaluationRecord> = files::complete_lines(&folder.path("evaluations.jsonl"))?;
+    Ok(recorded.into_iter().take_while(stands).collect())
 }
