@@ -2,7 +2,9 @@
 
 use crate::algorithm::Problem;
 use crate::base::files::{self, foreign};
-use crate::records::{Ending, EvaluationRecord, RunRecords, tables, tables::OutcomeRecord};
+use crate::records::{
+    Ending, EvaluationRecord, Outcome, RunRecords, tables, tables::OutcomeRecord,
+};
 use crate::report::run;
 use crate::study::cell::compare::{DifferingLeaf, leaves};
 use crate::task::{Tokenizer, reward};
@@ -42,10 +44,13 @@ pub fn evaluations(subject: VerifySubject) -> Check {
     }
     let key = |record: &EvaluationRecord| (record.set.clone(), record.counters.rollout_steps);
     let recorded: BTreeSet<(String, u64)> = records.evaluations.iter().map(key).collect();
-    // What is due at the end of an unfinished run is not known.
-    let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
-    let due = match ending {
-        Some(ending) => expected(records, ending),
+    let RunRecords { experiment, manifest, outcome, .. } = records;
+    let due = match outcome {
+        Some(Outcome { ending, .. }) => {
+            let complete = *ending != Ending::Diverged;
+            evaluations::due(experiment, &manifest.inputs, records.steps(), complete)
+        }
+        // What is due at the end of an unfinished run is not known.
         None => recorded.clone(),
     };
     let faults = evaluations::schedule_faults(due, records.evaluations.iter().map(key));
@@ -61,12 +66,6 @@ pub fn evaluations(subject: VerifySubject) -> Check {
         "{outcomes} outcomes of {} evaluations: graded again, lengths held against texts, every statistic computed again",
         records.evaluations.len()
     ))
-}
-
-fn expected(records: &RunRecords, ending: Ending) -> BTreeSet<(String, u64)> {
-    let complete = ending != Ending::Diverged;
-    let (experiment, inputs) = (&records.experiment, &records.manifest.inputs);
-    evaluations::due(experiment, inputs, records.steps(), complete)
 }
 
 pub fn name(set: &str, step: u64) -> String {

@@ -85,7 +85,11 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
         let rows = tables::read_rollouts(&folder.rollouts(line.step));
         let Some(rows) = check.read(&name, rows) else { continue };
         rollouts += rows.len();
-        components(&mut check, records, line.step, &rows);
+        let unlike = records.entry(line.step).map(|entry| entry.unlike(&rows));
+        for component in unlike.unwrap_or_default() {
+            let place = format!("step {}, component {component}", line.step);
+            check.mismatch(place, "the table of rollouts is not the one in the ledger");
+        }
         let table = StepTable { name: &name, rows: &rows, step: line.step };
         let Some((groups, carried)) = table.groups(&mut check, subject, &waiting) else {
             continue;
@@ -110,13 +114,6 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
         records.steps()
     );
     (check.compared(compared), waiting)
-}
-
-fn components(check: &mut Check, records: &RunRecords, step: u64, rows: &[RolloutRow]) {
-    for name in records.entry(step).map(|entry| entry.unlike(rows)).unwrap_or_default() {
-        let place = format!("step {step}, component {name}");
-        check.mismatch(place, "the table of rollouts is not the one in the ledger");
-    }
 }
 
 /// The prompts have no tokens.
