@@ -3,10 +3,12 @@
 use crate::base::files;
 use crate::commands::{exit, output};
 use crate::records::RunFolder;
+use crate::report::page::{Block, Section, Table, row};
+use crate::report::terminal;
 use crate::statistics::equivalence::EquivalenceVerdict;
 use crate::verification::diff::text;
 use crate::verification::regress::{bless, curves, exact, rule};
-use crate::verification::{Blessed, Compared, Golden, RegressJudged, RegressRule};
+use crate::verification::{Compared, Fast, Golden, RegressJudged};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -84,15 +86,7 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
         fast = Some(curves::run(&golden, &rule.fast, &scratch.path().join("fast"), watch)?);
     }
     if let Some(leave) = leave {
-        let mut parts = Vec::new();
-        if let Some(run) = &exact {
-            let (before, now) = exact::replace(&golden, run)?;
-            parts.push(Blessed { part: "exact", before, now });
-        }
-        if let Some(curves) = &fast {
-            let (before, now) = curves::replace(&golden, &rule.fast, curves)?;
-            parts.push(Blessed { part: "fast", before, now });
-        }
+        let parts = bless::accept(&golden, &rule.fast, exact.as_ref(), fast.as_ref())?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         bless::record(&golden, &leave, &parts, now)?;
         output::path(&golden.log());
@@ -101,51 +95,44 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let compared = exact.as_ref().map(|run| exact::compare(&golden, run)).transpose()?;
     let judge = |(old, new)| curves::compare(&golden, &rule.fast, old, new);
     let judged = old.as_ref().zip(fast.as_ref()).map(judge).transpose()?;
-    print!("{}", result_text(&rule, compared.as_ref(), judged.as_deref()));
+    let mut sections = compared.as_ref().map(exact_sections).unwrap_or_default();
+    sections.extend(judged.as_deref().map(|judged| fast_section(&rule.fast, judged)));
+    print!("{}", terminal::render(&sections));
     let is_same = compared.is_none_or(|compared| compared.diff.is_none());
     let verdict = judged.as_deref().map(curves::verdict);
     let is_reproduced = verdict.is_none_or(|it| it == EquivalenceVerdict::Reproduced);
     Ok(exit::agreed(is_same && is_reproduced))
 }
 
-fn result_text(
-    rule: &RegressRule,
-    exact: Option<&Compared>,
-    fast: Option<&[RegressJudged]>,
-) -> String {
-    let mut text = String::new();
-    match exact {
-        Some(Compared { diff: None, head, .. }) => text += &format!("exact: same ledger, {head}\n"),
-        Some(Compared { diff: Some(diff), golden, head }) => {
-            text +=
-                &format!("exact: another ledger, {head}, golden {golden}\n{}", text::text(diff));
-        }
-        None => {}
-    }
-    if let Some(judged) = fast {
-        let confidence = 100.0 * (1.0 - 2.0 * rule.fast.alpha);
-        text += &format!(
-            "fast: {} ({} seeds; difference with its {confidence:.0} % interval, within ± margin)\n",
-            words(curves::verdict(judged)),
-            rule.fast.seeds.len()
-        );
-        text += &judged_table(judged);
-    }
-    text
+fn exact_sections(Compared { golden, head, diff }: &Compared) -> Vec<Section> {
+    let title = match diff {
+        None => format!("exact: same ledger, {head}"),
+        Some(_) => format!("exact: another ledger, {head}, golden {golden}"),
+    };
+    let mut sections = vec![Section::new("exact", &title, Vec::new())];
+    sections.extend(diff.iter().flat_map(text::sections));
+    sections
 }
 
-fn judged_table(judged: &[RegressJudged]) -> String {
+fn fast_section(rule: &Fast, judged: &[RegressJudged]) -> Section {
     let rows = judged.iter().map(|RegressJudged { point, golden, new, equivalence }| {
-        [
+        row![
             point.name(),
             format!("{golden:.4}"),
             format!("{new:.4}"),
             format!("{:+.4} ± {:.4}", equivalence.difference, equivalence.half_width),
             format!("{:.4}", equivalence.margin),
-            words(equivalence.verdict).to_string(),
+            words(equivalence.verdict),
         ]
     });
-    output::table("point | golden # | new # | difference # | margin # | verdict", rows)
+    let columns = "point | golden # | new # | difference # | margin # | verdict";
+    let title = format!(
+        "fast: {} ({} seeds; difference with its {:.0} % interval, within ± margin)",
+        words(curves::verdict(judged)),
+        rule.seeds.len(),
+        100.0 * (1.0 - 2.0 * rule.alpha)
+    );
+    Section::new("fast", &title, vec![Block::Table(Table::new("", columns, rows))])
 }
 
 fn words(verdict: EquivalenceVerdict) -> &'static str {

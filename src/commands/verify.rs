@@ -82,75 +82,63 @@ pub struct VerifyArgs {
 /// # Errors
 /// A folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
-    if report::is_study(&args.run) {
-        return study(args);
-    }
-    if args.declaration.is_some() {
-        return Err(exit::Usage("--declaration is for a study; a run has none".to_string()).into());
-    }
-    let problems = args.replay_problems;
-    let challenge = match args.challenge {
-        Some(seed) => Some(Challenge::Seed(seed)),
-        None => args.challenge_from_ledger.then_some(Challenge::Ledger),
-    };
-    let replay = match (args.replay, challenge) {
-        (None, _) => None,
-        (Some(steps), Some(challenge)) => Some(ReplayRequest { steps, problems, challenge }),
-        (Some(_), None) => {
-            let text =
-                "--replay needs --challenge SEED (or --challenge-from-ledger, which is weaker)";
-            return Err(exit::Usage(text.to_string()).into());
-        }
-    };
-    let folder = RunFolder::at(&args.run);
-    // Under `fast` arithmetic the run's threads, else this machine's. The experiment is validated before use.
-    let here = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
-    let threads = match folder.experiment() {
-        Ok(experiment) if experiment.numerics == Numerics::Fast => experiment.execution.threads,
-        _ => here,
-    };
-    workers::set_count(threads.clamp(1, 1024));
-    if args.data.is_some() && folder.experiment().is_ok_and(|it| it.inputs.data.is_generated()) {
-        output::tell("--data is not read: the problems of this run are generated, not files");
-    }
-    let options = Options { base: args.base.clone(), data: args.data.clone(), replay };
-    let found = verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?;
+    let found = if report::is_study(&args.run) { study(args)? } else { of_run(args)? };
     if args.json {
         output::json_line(&found);
     } else {
         print(&found);
     }
-    Ok(code(found.verdict))
-}
-
-fn study(args: &VerifyArgs) -> Result<ExitCode> {
-    if args.replay.is_some() {
-        let text = "--replay is for a run; a study's cells are trained again one by one, as `Not \
-                    checked` says";
-        return Err(exit::Usage(text.to_string()).into());
-    }
-    let of_runs = [("--base", args.base.is_some()), ("--data", args.data.is_some())];
-    if let Some((flag, _)) = of_runs.into_iter().find(|(_, given)| *given) {
-        return Err(
-            exit::Usage(format!("{flag} is for a run: nothing of a study is executed")).into()
-        );
-    }
-    let found = verify::study::verify(&args.run, args.declaration.as_deref())?;
-    if args.json {
-        output::json_line(&found)
-    } else {
-        print_checks(&found.checks);
-        print_end(&found.not_checked, &found.summary);
-    }
-    Ok(code(found.verdict))
-}
-
-fn code(verdict: VerifyVerdict) -> ExitCode {
-    ExitCode::from(match verdict {
+    Ok(ExitCode::from(match found.verdict {
         VerifyVerdict::Verified => exit::SUCCESS,
         VerifyVerdict::Mismatch => exit::MISMATCH,
         VerifyVerdict::Inconclusive => exit::INCONCLUSIVE,
-    })
+    }))
+}
+
+fn of_run(args: &VerifyArgs) -> Result<Verification> {
+    if args.declaration.is_some() {
+        return usage("--declaration is for a study; a run has none");
+    }
+    let challenge = match args.challenge {
+        Some(seed) => Some(Challenge::Seed(seed)),
+        None => args.challenge_from_ledger.then_some(Challenge::Ledger),
+    };
+    if args.replay.is_some() && challenge.is_none() {
+        return usage(
+            "--replay needs --challenge SEED (or --challenge-from-ledger, which is weaker)",
+        );
+    }
+    let problems = args.replay_problems;
+    let replay = args.replay.zip(challenge);
+    let replay = replay.map(|(steps, challenge)| ReplayRequest { steps, problems, challenge });
+    let folder = RunFolder::at(&args.run);
+    let experiment = folder.experiment().ok();
+    // Under `fast` arithmetic the run's threads, else this machine's. The experiment is validated before use.
+    let here = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    let fast = experiment.as_ref().filter(|experiment| experiment.numerics == Numerics::Fast);
+    workers::set_count(fast.map_or(here, |experiment| experiment.execution.threads).clamp(1, 1024));
+    if args.data.is_some() && experiment.is_some_and(|it| it.inputs.data.is_generated()) {
+        output::tell("--data is not read: the problems of this run are generated, not files");
+    }
+    let options = Options { base: args.base.clone(), data: args.data.clone(), replay };
+    Ok(verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?)
+}
+
+fn study(args: &VerifyArgs) -> Result<Verification> {
+    if args.replay.is_some() {
+        return usage(
+            "--replay is for a run; a study's cells are trained again one by one, as `Not checked` says",
+        );
+    }
+    let of_runs = [("--base", args.base.is_some()), ("--data", args.data.is_some())];
+    if let Some((flag, _)) = of_runs.into_iter().find(|(_, given)| *given) {
+        return usage(format!("{flag} is for a run: nothing of a study is executed"));
+    }
+    Ok(verify::study::verify(&args.run, args.declaration.as_deref())?)
+}
+
+fn usage(text: impl Into<String>) -> Result<Verification> {
+    Err(exit::Usage(text.into()).into())
 }
 
 fn print(found: &Verification) {
@@ -158,7 +146,9 @@ fn print(found: &Verification) {
     if let Some(replay) = &found.replay {
         print_replay(replay);
     }
-    print_end(&found.not_checked, &found.summary);
+    println!("\nNot checked:");
+    found.not_checked.iter().for_each(|note| println!("  {note}"));
+    println!("\n{}", found.summary);
 }
 
 fn print_checks(checks: &[Check]) {
@@ -173,12 +163,6 @@ fn print_checks(checks: &[Check]) {
             println!("\n… and {} more in {}", check.further_findings, check.name);
         }
     }
-}
-
-fn print_end(not_checked: &[String], summary: &str) {
-    println!("\nNot checked:");
-    not_checked.iter().for_each(|note| println!("  {note}"));
-    println!("\n{summary}");
 }
 
 fn print_replay(replay: &Replay) {

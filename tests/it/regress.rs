@@ -153,7 +153,7 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     let (code, text, _) = with(&["--part", "exact"]);
     assert_eq!(code, 4);
     assert!(text.contains("different: first at rollout step 1, component "), "{text}");
-    assert!(text.contains("optimizer.learning_rate: 0.0002 → 0.000200001"), "{text}");
+    assert!(text.contains("optimizer.learning_rate  0.0002  0.000200001"), "{text}");
     failed(with(&["--part", "fast"]), 3, "the arm is not that of the golden curves");
     let path = root.join("rule.toml");
     let text = files::read_text(&path).unwrap().replace("20.0", "21.0");

@@ -3,14 +3,14 @@
 
 use crate::base::files;
 use crate::experiment::Experiment;
-use crate::records::Outcome;
-use crate::records::ledger::{self, Kind, LedgerEntry};
+use crate::records::audit::{self, DigestFault, RECORDS};
 use crate::records::tables::{self, OutcomeRecord as Row};
 use crate::records::{
-    Ending, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings,
+    Ending, EvaluationRecord, FolderEntries, Manifest, Outcome, RunFolder, RunRecords, Session,
+    StepMetrics, StepTimings,
 };
 use crate::study::cell::numbers::{self, GENERATED, significant};
-use crate::study::cell::{FORMAT, MAX_BYTES, check, check::RECORDS};
+use crate::study::cell::{FORMAT, MAX_BYTES, check};
 use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds, StudyError};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,19 +39,21 @@ const ROOM: [(usize, &[&str]); 5] = [
 /// Hashes each file again, compares it with `outcome.json` and the ledger, and computes each score
 /// again from its outcomes. A checkpoint may be missing as a whole.
 pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
-    let (experiment, manifest) = (folder.experiment()?, folder.manifest()?);
-    let (metrics, records) = (folder.metrics()?, folder.evaluations()?);
-    let (ledger, outcome) = (folder.ledger()?, folder.outcome()?);
-    let refuse = |(file, reason): (&str, String)| StudyError::invalid(folder.path(file), reason);
-    let begun = begun(&experiment, &manifest, &metrics);
-    check::identity(&begun).map_err(|reason| refuse(("manifest.json", reason)))?;
-    check_digests(folder, &outcome)?;
-    check_ledger(&ledger, (&experiment, &manifest), &metrics, (&records, &outcome))
-        .map_err(refuse)?;
+    let records = RunRecords::read(folder).map_err(|it| it.source)?;
+    let refuse = |file: &str, reason: String| StudyError::invalid(folder.path(file), reason);
+    let begun = begun(&records.experiment, &records.manifest, &records.metrics);
+    check::identity(&begun).map_err(|reason| refuse("manifest.json", reason))?;
+    let Some(outcome) = &records.outcome else {
+        return Err(refuse("outcome.json", "is missing: the run is not finished".to_string()));
+    };
+    check_digests(folder, outcome)?;
+    if let Some(contradiction) = records.contradictions().first() {
+        return Err(refuse(&contradiction.place(), contradiction.to_string()));
+    }
     let mut problems = BTreeMap::new();
     let mut evaluations = Vec::new();
-    for record in &records {
-        evaluations.push(evaluation(folder, record, &experiment, &mut problems)?);
+    for record in &records.evaluations {
+        evaluations.push(evaluation(folder, record, &records.experiment, &mut problems)?);
     }
     let ending = match outcome.ending {
         Ending::Finished => CellEnding::Finished,
@@ -61,14 +63,14 @@ pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
     };
     let mut digests = outcome.digests.clone();
     digests.retain(|name, _| RECORDS.contains(&name.as_str()));
-    digests.extend(last_weights(&outcome));
+    digests.extend(last_weights(outcome));
     let cell = fitted(Cell {
         ending,
-        not_finite: outcome.not_finite,
-        reason: outcome.reason,
+        not_finite: outcome.not_finite.clone(),
+        reason: outcome.reason.clone(),
         problems,
         evaluations,
-        ledger_head: ledger.last().map(|entry| entry.head.clone()),
+        ledger_head: records.ledger.last().map(|entry| entry.head.clone()),
         digests,
         environment: folder.environment()?.facts,
         wall_seconds: wall_seconds(&folder.sessions()?, &folder.timings()?),
@@ -143,61 +145,17 @@ fn bytes(cell: &Cell) -> u64 {
     files::canonical_json_line(cell).len() as u64 + 1
 }
 
-type CellRefusal = (&'static str, String);
-
+/// A checkpoint may be missing as a whole; files that nobody has digests of are no part of the record.
 fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), StudyError> {
-    let refuse = |name: &str, reason: String| StudyError::invalid(folder.path(name), reason);
-    let missing = RECORDS.into_iter().find(|name| !outcome.digests.contains_key(*name));
-    if let Some(name) = missing {
-        return Err(refuse("outcome.json", format!("has no digest of {name}")));
-    }
-    for (name, written) in &outcome.digests {
-        let path = folder.inside(name)?;
-        let checkpoint = name.strip_prefix("checkpoints/").and_then(|rest| rest.split_once('/'));
-        if let Some((step, _)) = checkpoint
-            && !folder.path("checkpoints").join(step).exists()
-        {
-            continue;
-        }
-        let found = files::sha256_file(&path)?;
-        if found != *written {
-            let reason = format!("its SHA-256 is {found}, outcome.json says {written}");
-            return Err(refuse(name, reason));
-        }
-    }
-    Ok(())
-}
-
-fn check_ledger(
-    entries: &[LedgerEntry],
-    (experiment, manifest): (&Experiment, &Manifest),
-    metrics: &[StepMetrics],
-    (records, outcome): (&[EvaluationRecord], &Outcome),
-) -> Result<(), CellRefusal> {
-    let refuse = |reason: String| Err((ledger::FILE, reason));
-    match ledger::check_chain(entries) {
-        Err(broken) => return refuse(broken.to_string()),
-        Ok(steps) if steps != metrics.len() as u64 => {
-            return refuse(format!("has {steps} rollout steps, metrics.jsonl {}", metrics.len()));
-        }
-        Ok(_) => {}
-    }
-    let genesis = ledger::genesis(manifest, experiment);
-    if entries.first().map(|entry| &entry.components) != Some(&genesis.components) {
-        return refuse("its first line is not of this experiment and these inputs".to_string());
-    }
-    for (line, step) in metrics.iter().zip(1..) {
-        let component = entries.get(step as usize).and_then(|it| it.components.get("metrics"));
-        if line.step != step || component != Some(&ledger::metrics(line)) {
-            let reason = format!("line {step} is not the one in the ledger");
-            return Err(("metrics.jsonl", reason));
-        }
-    }
-    let end = entries.last().filter(|entry| entry.kind == Kind::End);
-    if end.is_some_and(|entry| entry.components == ledger::end(records, outcome)) {
-        Ok(())
-    } else {
-        refuse("its end is not of these evaluations and this outcome".to_string())
+    let faults = audit::digest_faults(folder, &FolderEntries::of(folder)?, outcome);
+    let counts = |(name, fault): &(String, DigestFault)| match fault {
+        DigestFault::NoCheckpoint => false,
+        DigestFault::Added => RECORDS.contains(&name.as_str()),
+        _ => true,
+    };
+    match faults.into_iter().find(counts) {
+        Some((name, fault)) => Err(StudyError::invalid(folder.path(&name), fault.to_string())),
+        None => Ok(()),
     }
 }
 

@@ -4,13 +4,12 @@
 use crate::algorithm::{AtCap, DynamicSampling};
 use crate::experiment::{Experiment, sets, validate};
 use crate::policy::checkpoint::weights;
-use crate::records::ledger;
+use crate::records::audit;
 use crate::study::cell::numbers::{self, ensure};
 use crate::study::{Cell, CellEnding, CellEvaluation, cell::FORMAT};
 use crate::training::run::{evaluations, inputs};
-use std::collections::BTreeSet;
 
-pub const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FILE];
+pub const RECORDS: [&str; 3] = audit::RECORDS;
 
 /// Bytes of a text that nothing else in a record binds.
 const MOST_TEXT: usize = 1024;
@@ -45,16 +44,16 @@ pub fn check(cell: &Cell) -> Result<(), String> {
     numbers::steps(cell)?;
     schedule(cell)?;
     for evaluation in &cell.evaluations {
+        let place = place(&evaluation.set, evaluation.counters.rollout_steps);
         clocks(cell, evaluation)
             .and_then(|()| numbers::scores(cell, evaluation))
-            .map_err(|reason| format!("{} {reason}", place(evaluation)))?;
+            .map_err(|reason| format!("{place} {reason}"))?;
     }
     Ok(())
 }
 
-fn place(evaluation: &CellEvaluation) -> String {
-    let step = evaluation.counters.rollout_steps;
-    format!("the evaluation of `{}` at rollout step {step}", evaluation.set)
+fn place(set: &str, step: u64) -> String {
+    format!("the evaluation of `{set}` at rollout step {step}")
 }
 
 pub(super) fn identity(cell: &Cell) -> Result<(), String> {
@@ -173,24 +172,9 @@ fn schedule(cell: &Cell) -> Result<(), String> {
     let steps = cell.counters.len() as u64;
     let complete = cell.ending != CellEnding::Diverged;
     let due = evaluations::due(&cell.experiment, &cell.inputs, steps, complete);
-    let mut found = BTreeSet::new();
-    let mut last = 0;
-    for evaluation in &cell.evaluations {
-        let step = evaluation.counters.rollout_steps;
-        let key = (evaluation.set.clone(), step);
-        let wrong = match step {
-            _ if !due.contains(&key) => Some("is none of this run's"),
-            _ if !found.insert(key) => Some("stands twice"),
-            _ => (step < last).then_some("stands after a later one"),
-        };
-        let reason = wrong.unwrap_or_default();
-        ensure(wrong.is_none(), format_args!("{} {reason}", place(evaluation)))?;
-        last = step;
-    }
-    match due.difference(&found).next() {
-        Some((set, step)) => {
-            Err(format!("the evaluation of `{set}` at rollout step {step} is missing"))
-        }
+    let recorded = cell.evaluations.iter().map(|it| (it.set.clone(), it.counters.rollout_steps));
+    match evaluations::schedule_faults(due, recorded).first() {
+        Some(((set, step), fault)) => Err(format!("{} {fault}", place(set, *step))),
         None => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! Whether two records are of the same run.
 
+use crate::base::visible;
 use crate::study::Cell;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -23,37 +24,44 @@ pub fn differences(one: &Cell, other: &Cell) -> Vec<String> {
         value
     };
     let (one, other) = (value(one), value(other));
-    let mut differences = Vec::new();
-    for name in names(&one, &other) {
-        let (one, other) = (one.get(&name), other.get(&name));
-        differences.extend(first(&name, one, other));
-    }
-    differences
-}
-
-fn names(one: &Value, other: &Value) -> BTreeSet<String> {
-    let keys = |value: &Value| -> Vec<String> {
-        value.as_object().map(|it| it.keys().cloned().collect()).unwrap_or_default()
+    let first = |name: &String| {
+        let leaf = leaves(name, &one[name], &other[name]).into_iter().next()?;
+        Some(format!("{}: {}, {}", leaf.place, leaf.one, leaf.other))
     };
-    keys(one).into_iter().chain(keys(other)).collect()
+    keys(&one, &other).iter().filter_map(first).collect()
 }
 
-fn first(place: &str, one: Option<&Value>, other: Option<&Value>) -> Option<String> {
-    if one == other {
-        return None;
-    }
+/// Values are shortened.
+#[derive(Debug)]
+pub struct DifferingLeaf {
+    pub place: String,
+    pub one: String,
+    pub other: String,
+    pub are_texts: bool,
+}
+
+/// In the order of keys; lists of different lengths are leaves.
+pub fn leaves(place: &str, one: &Value, other: &Value) -> Vec<DifferingLeaf> {
     match (one, other) {
-        (Some(a @ Value::Object(_)), Some(b @ Value::Object(_))) => names(a, b)
-            .into_iter()
-            .find_map(|name| first(&format!("{place}.{name}"), a.get(&name), b.get(&name))),
-        (Some(Value::Array(a)), Some(Value::Array(b))) => (0..a.len().max(b.len()))
-            .find_map(|index| first(&format!("{place}[{index}]"), a.get(index), b.get(index))),
+        (one, other) if one == other => Vec::new(),
+        (Value::Object(_), Value::Object(_)) => {
+            let inside = |key| leaves(&format!("{place}, {key}"), &one[key], &other[key]);
+            keys(one, other).iter().flat_map(inside).collect()
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let inside = |(index, (a, b))| leaves(&format!("{place}[{index}]"), a, b);
+            a.iter().zip(b).enumerate().flat_map(inside).collect()
+        }
         _ => {
-            let shown = |value: Option<&Value>| {
-                let text = value.map_or("absent".to_string(), ToString::to_string);
-                crate::base::visible::shortened(&text, 120)
-            };
-            Some(format!("{place}: {}, {}", shown(one), shown(other)))
+            let shown = |value: &Value| visible::shortened(&value.to_string(), 120);
+            let are_texts = one.is_string() && other.is_string();
+            let (place, one, other) = (place.to_string(), shown(one), shown(other));
+            vec![DifferingLeaf { place, one, other, are_texts }]
         }
     }
+}
+
+fn keys(one: &Value, other: &Value) -> BTreeSet<String> {
+    let objects = [one, other].into_iter().filter_map(Value::as_object);
+    objects.flat_map(|object| object.keys().cloned()).collect()
 }

@@ -2,7 +2,7 @@
 //! their targets are never candidates.
 
 use crate::base::files::{self, FileKind};
-use crate::records::{Ending, RunFolder, run_folder::DAMAGED_CHECKPOINT};
+use crate::records::{Ending, FolderEntries, RunFolder};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,26 +16,21 @@ const KEPT_WHILE_UNFINISHED: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HousekeepingState {
-    Finished,
-    Saturated,
-    Stalled,
-    Diverged,
     /// No outcome, and no process works on it.
     Unfinished,
     Running,
     Damaged,
+    #[serde(untagged)]
+    Ended(Ending),
 }
 
 impl HousekeepingState {
     pub fn name(self) -> &'static str {
         match self {
-            Self::Finished => "finished",
-            Self::Saturated => "saturated",
-            Self::Stalled => "stalled",
-            Self::Diverged => "diverged",
             Self::Unfinished => "unfinished",
             Self::Running => "running",
             Self::Damaged => "damaged",
+            Self::Ended(ending) => ending.name(),
         }
     }
 }
@@ -104,26 +99,21 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
     let mut note = |error: files::FileError| damage.push(error.to_string());
     let manifest = run.manifest().map_err(&mut note).ok();
     let experiment = run.experiment().map_err(&mut note).ok();
-    let ended = files::kind(&run.path("outcome.json"))?.is_some();
-    let outcome = if ended { run.outcome().map_err(&mut note).ok() } else { None };
-    let metrics = present(run, "metrics.jsonl", run.metrics(), &mut note);
-    let evaluations = present(run, "evaluations.jsonl", run.evaluations(), &mut note);
+    let outcome = files::optional(run.outcome()).map_err(&mut note);
+    let metrics = files::optional(run.metrics()).map_err(&mut note).ok().flatten();
+    let evaluations = files::optional(run.evaluations()).map_err(&mut note).ok().flatten();
     // A lock that is no file is suspicious: the run has no candidates.
     let locked = run.is_locked().map_err(&mut note).ok();
-    let state = match outcome.map(|outcome| outcome.ending) {
+    let can_go_on = locked.is_some() && manifest.is_some() && experiment.is_some();
+    let state = match outcome {
         _ if locked == Some(true) => HousekeepingState::Running,
-        _ if locked.is_none() || manifest.is_none() || experiment.is_none() => {
-            HousekeepingState::Damaged
-        }
-        Some(Ending::Finished) if damage.is_empty() => HousekeepingState::Finished,
-        Some(Ending::Saturated) if damage.is_empty() => HousekeepingState::Saturated,
-        Some(Ending::Stalled) if damage.is_empty() => HousekeepingState::Stalled,
-        Some(Ending::Diverged) if damage.is_empty() => HousekeepingState::Diverged,
+        Ok(Some(outcome)) if damage.is_empty() => HousekeepingState::Ended(outcome.ending),
         // A killed run may have half a last line.
-        None if !ended => HousekeepingState::Unfinished,
+        Ok(None) if can_go_on => HousekeepingState::Unfinished,
         _ => HousekeepingState::Damaged,
     };
-    let accuracy = evaluations.into_iter().map(|record| (record.set, record.avg_at_k)).collect();
+    let accuracy =
+        evaluations.into_iter().flatten().map(|record| (record.set, record.avg_at_k)).collect();
     Ok(RunSummary {
         folder: run.root().to_path_buf(),
         name: manifest.as_ref().map(|manifest| manifest.name.clone()),
@@ -131,27 +121,11 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
         arm_sha256: manifest.map(|manifest| manifest.arm_sha256),
         state,
         damage: (!damage.is_empty()).then(|| damage.join("; ")),
-        steps_done: metrics.last().map_or(0, |step| step.step),
+        steps_done: metrics.iter().flatten().last().map_or(0, |line| line.step),
         steps_planned: experiment.map(|experiment| experiment.training.rollout_steps),
         size_bytes: files::size_bytes(run.root())?,
         accuracy,
     })
-}
-
-fn present<T>(
-    run: &RunFolder,
-    name: &str,
-    records: Result<Vec<T>, files::FileError>,
-    note: &mut impl FnMut(files::FileError),
-) -> Vec<T> {
-    match records {
-        Ok(records) => records,
-        Err(_missing) if !run.path(name).exists() => Vec::new(),
-        Err(error) => {
-            note(error);
-            Vec::new()
-        }
-    }
 }
 
 /// Lists, with sizes and reasons, leftovers of killed writes (`.partial…`), refused checkpoints,
@@ -172,8 +146,10 @@ pub fn candidates(
             found.push(candidate(run.root().to_path_buf(), reason)?);
             continue;
         }
-        leftovers(&run, &mut found)?;
-        old_checkpoints(&run, state, rules, &mut found)?;
+        let least = if state == HousekeepingState::Unfinished { KEPT_WHILE_UNFINISHED } else { 1 };
+        let entries = FolderEntries::of(&run)?;
+        leftovers(&run, &entries, &mut found)?;
+        old_checkpoints(&run, &entries, rules.keep_last.max(least), &mut found)?;
     }
     Ok(found)
 }
@@ -183,63 +159,30 @@ fn candidate(path: PathBuf, reason: String) -> Result<Candidate, files::FileErro
     Ok(Candidate { path, size_bytes, reason })
 }
 
-/// The reason why the entry is of no use.
-fn leftover(name: &str) -> Option<&'static str> {
-    match name {
-        _ if files::is_partial(name) => Some("left by a write that was killed"),
-        _ if name.starts_with(DAMAGED_CHECKPOINT) => Some("a checkpoint refused as damaged"),
-        _ => None,
-    }
-}
-
-fn leftovers(run: &RunFolder, found: &mut Vec<Candidate>) -> Result<(), files::FileError> {
-    for folder in [".", "checkpoints", "rollouts", "evaluations"] {
-        let folder = if folder == "." { run.root().to_path_buf() } else { run.path(folder) };
-        if files::kind(&folder)? != Some(FileKind::Folder) {
-            continue;
-        }
-        for name in files::list(&folder)? {
-            let path = folder.join(&name);
-            if let Some(reason) = leftover(&name)
-                && matches!(files::kind(&path)?, Some(FileKind::File | FileKind::Folder))
-            {
-                found.push(candidate(path, reason.to_string())?);
-            }
-        }
+/// What killed writes and refused checkpoints left.
+fn leftovers(
+    run: &RunFolder,
+    entries: &FolderEntries,
+    found: &mut Vec<Candidate>,
+) -> Result<(), files::FileError> {
+    let partial = entries.partial.iter().map(|name| (name, "left by a write that was killed"));
+    let aside = entries.put_aside.iter().map(|name| (name, "a checkpoint refused as damaged"));
+    for (name, reason) in partial.chain(aside) {
+        found.push(candidate(run.path(name), reason.to_string())?);
     }
     Ok(())
 }
 
 fn old_checkpoints(
     run: &RunFolder,
-    state: HousekeepingState,
-    rules: HousekeepingRules,
+    entries: &FolderEntries,
+    kept: usize,
     found: &mut Vec<Candidate>,
 ) -> Result<(), files::FileError> {
-    let folder = run.path("checkpoints");
-    if files::kind(&folder)? != Some(FileKind::Folder) {
-        return Ok(());
-    }
-    let step = |name: &str| name.strip_prefix("step-")?.parse::<u64>().ok();
-    let mut steps: Vec<(u64, PathBuf)> = Vec::new();
-    for name in files::list(&folder)? {
-        let path = folder.join(&name);
-        if let Some(step) = step(&name)
-            && files::kind(&path)? == Some(FileKind::Folder)
-            && path.join("model.safetensors").exists()
-        {
-            steps.push((step, path));
-        }
-    }
-    steps.sort();
-    let least = if state == HousekeepingState::Unfinished { KEPT_WHILE_UNFINISHED } else { 1 };
-    let gone = steps.len().saturating_sub(rules.keep_last.max(least));
-    for (step, path) in steps.drain(..gone) {
-        let reason = format!(
-            "checkpoint of step {step}, older than the newest {}",
-            rules.keep_last.max(least)
-        );
-        found.push(candidate(path, reason)?);
+    let steps = entries.steps("checkpoints/step-", "/model.safetensors");
+    for &step in steps.iter().take(steps.len().saturating_sub(kept)) {
+        let reason = format!("checkpoint of step {step}, older than the newest {kept}");
+        found.push(candidate(run.checkpoint(step), reason)?);
     }
     Ok(())
 }

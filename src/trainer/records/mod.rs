@@ -7,9 +7,11 @@ pub mod metrics;
 pub mod run_folder;
 pub mod tables;
 pub mod environment;
-pub mod housekeeping;
 pub mod ledger;
+pub mod audit;
+pub mod housekeeping;
 
+pub use crate::records::audit::{FolderEntries, RunRecords};
 pub use crate::records::counters::Counters;
 pub use crate::records::ending::{DivergenceRecord, Ending, NotFinite, Outcome};
 pub use crate::records::housekeeping::{Candidate, HousekeepingRules, RunSummary};

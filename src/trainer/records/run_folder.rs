@@ -59,6 +59,23 @@ pub const LAYOUT: [&str; 22] = [
 /// Set → problem → tags; only problems with tags.
 pub type Tags = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
+/// A checkpoint has [`COMPANIONS`] too.
+pub const CHECKPOINT: [&str; 4] =
+    ["model.safetensors", "optimizer.safetensors", "trainer.json", "carried.parquet"];
+
+/// Files of a base folder that a checkpoint carries along unchanged.
+pub const COMPANIONS: [&str; 9] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+];
+
 /// The step follows.
 pub const DAMAGED_CHECKPOINT: &str = "damaged-step-";
 
@@ -240,30 +257,6 @@ impl RunFolder {
         }
         let step = |name: &String| name.strip_prefix("step-")?.parse().ok();
         Ok(files::list(&path)?.iter().filter_map(step).collect())
-    }
-
-    /// SHA-256, by path, of files that the same run writes with the same bits: metrics, ledger,
-    /// evaluations, rollouts and checkpoints.
-    pub fn digests(&self) -> Result<BTreeMap<String, String>, files::FileError> {
-        let mut names =
-            ["metrics.jsonl", "ledger.jsonl", "evaluations.jsonl"].map(String::from).to_vec();
-        let mut inside = |folder: String| -> Result<(), files::FileError> {
-            for name in files::list(&self.path(&folder))? {
-                names.push(format!("{folder}/{name}"));
-            }
-            Ok(())
-        };
-        inside("evaluations".to_string())?;
-        inside("rollouts".to_string())?;
-        for step in self.checkpoint_steps()? {
-            inside(format!("checkpoints/step-{step:06}"))?;
-        }
-        let mut digests = BTreeMap::new();
-        for name in names {
-            let digest = files::sha256_file(&self.inside(&name)?)?;
-            digests.insert(name, digest);
-        }
-        Ok(digests)
     }
 
     pub fn checkpoint(&self, step: u64) -> PathBuf {

@@ -84,7 +84,7 @@ pub struct RunDiff {
 
 pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, VerificationError> {
     let (a, b) = (DiffSide::read(a)?, DiffSide::read(b)?);
-    let both_ledgers = a.ledger.is_some() && b.ledger.is_some();
+    let both_ledgers = a.has_ledger() && b.has_ledger();
     let mut search = Search::between(&a, &b);
     search.note_ledgers();
     let found = search.first()?;
@@ -97,14 +97,16 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, VerificationErro
         search.add_unseen(first, findings.get_or_insert_default())?;
     }
     let identity = named(&a.identity(), &b.identity());
-    let length = |side: &DiffSide| (side.steps(), side.outcome.is_some(), side.evaluations.len());
+    let length = |side: &DiffSide| {
+        (side.steps(), side.records.is_unfinished(), side.records.evaluations.len())
+    };
     let verdict = match () {
         () if first.is_some() || !identity.is_empty() => DiffVerdict::Different,
         () if length(&a) != length(&b) => DiffVerdict::Prefix,
         () if !both_ledgers && search.lacking => DiffVerdict::Inconclusive,
         () => DiffVerdict::Identical,
     };
-    let sides = [&a, &b].map(|side| compare::ComparedSide::experiment(&side.experiment));
+    let sides = [&a, &b].map(|side| compare::ComparedSide::experiment(&side.records.experiment));
     Ok(RunDiff {
         schema: "dapo-diff/1",
         a: a.summary(),

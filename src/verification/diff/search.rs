@@ -30,15 +30,13 @@ impl<'a> Search<'a> {
     /// A run without ledger, or with a broken chain.
     pub fn note_ledgers(&mut self) {
         for (name, side) in self.sides() {
-            match &side.ledger {
-                None => self.notes.push(format!(
+            if !side.has_ledger() {
+                self.notes.push(format!(
                     "{name} has no ledger (made before there were ledgers, or it is gone): compared by its stored records"
-                )),
-                Some(entries) => {
-                    if let Err(broken) = ledger::check_chain(entries) {
-                        self.notes.push(format!("{name}'s ledger does not hold: {broken}; see `dapo verify`"));
-                    }
-                }
+                ));
+            } else if let Err(broken) = ledger::check_chain(&side.records.ledger) {
+                self.notes
+                    .push(format!("{name}'s ledger does not hold: {broken}; see `dapo verify`"));
             }
         }
     }
@@ -106,10 +104,10 @@ impl<'a> Search<'a> {
             compared.extend(["weights", "moments"].map(str::to_string));
             findings.extend(weights::findings(&self.a.folder, &self.b.folder, step)?);
         }
-        let lines = [self.a, self.b].map(|side| side.step_metrics(step).cloned());
+        let lines = [self.a, self.b].map(|side| side.records.line(step));
         let name = format!("step {step} of metrics.jsonl");
         if self.both(&name, lines.each_ref().map(Option::is_some))
-            && let [Some(a), Some(b)] = &lines
+            && let [Some(a), Some(b)] = lines
         {
             compared.insert("metrics".to_string());
             findings.extend(records::metrics(a, b));
@@ -151,11 +149,8 @@ impl<'a> Search<'a> {
         let mut changed = Vec::new();
         for (name, side) in self.sides() {
             let rows = tables::read_rollouts(&side.folder.rollouts(step)).unwrap_or_default();
-            let said = side.components(Kind::RolloutStep, step);
-            let holds = |(name, digest): (&String, &String)| {
-                said.is_some_and(|said| said.get(name) == Some(digest))
-            };
-            if !rows.is_empty() && !ledger::rollouts(&rows).iter().all(holds) {
+            let entry = side.entry(Kind::RolloutStep, step);
+            if !rows.is_empty() && entry.is_none_or(|entry| !entry.unlike(&rows).is_empty()) {
                 changed.push(format!("{name}'s rollouts are not those of its ledger"));
             }
         }
@@ -167,10 +162,11 @@ impl<'a> Search<'a> {
     }
 
     fn evaluations(&mut self, step: u64) -> Result<Option<DiffFinding>, VerificationError> {
-        for one in self.a.evaluations.iter().filter(|it| it.counters.rollout_steps == step) {
+        for one in self.a.records.evaluations.iter().filter(|it| it.counters.rollout_steps == step)
+        {
             let same_set =
                 |it: &&EvaluationRecord| it.set == one.set && it.counters.rollout_steps == step;
-            let Some(other) = self.b.evaluations.iter().find(same_set) else { continue };
+            let Some(other) = self.b.records.evaluations.iter().find(same_set) else { continue };
             let path = |side: &DiffSide| side.folder.recorded_outcomes(&one.set, step);
             let paths = [path(self.a)?, path(self.b)?];
             let file = format!("evaluations/{}-step-{step:06}.parquet", one.set);
@@ -224,7 +220,7 @@ impl<'a> Search<'a> {
             self.later_tensors(first.step)?
         };
         // Otherwise it is unknown when the weights began to differ.
-        let ledgers = self.a.ledger.is_some() && self.b.ledger.is_some();
+        let ledgers = self.a.has_ledger() && self.b.has_ledger();
         later.retain(|it| !ledgers || first.differing.contains(&it.component));
         for name in first.differing.iter().filter(|name| !shown.contains(*name)) {
             if later.iter().any(|it| it.component == *name) {

@@ -1,50 +1,59 @@
-//! A comparison of two runs as text.
+//! A comparison of two runs in words. Foreign text is made visible.
 
-use crate::base::visible;
-use crate::verification::diff::{DiffVerdict, finding::DiffFinding, side::DiffSummary};
+use crate::base::visible::{message, shortened, visible};
+use crate::experiment::compare::Difference;
+use crate::report::page::{Block, Section, Table, TableCell, row};
+use crate::report::{terminal, text};
+use crate::verification::diff::{DiffVerdict, finding::DiffFinding, ulps};
 use crate::verification::{Basis, FirstDifference, Named, Pair, RunDiff};
 use serde_json::Value;
 
 /// Characters before a value is shortened.
 const VALUE_CHARACTERS: usize = 80;
 
-/// Without control characters.
 pub fn text(diff: &RunDiff) -> String {
-    let mut text = format!("a: {}\nb: {}\n", side(&diff.a), side(&diff.b));
-    text += &format!("{}\n", verdict(diff));
-    if let Some(first) = &diff.first {
-        text += &components(first);
+    terminal::render(&sections(diff))
+}
+
+pub fn sections(diff: &RunDiff) -> Vec<Section> {
+    let mut blocks = vec![sides(diff)];
+    blocks.extend(diff.first.as_ref().map(components));
+    let mut sections = vec![Section::new("verdict", &verdict(diff), blocks)];
+    sections.extend(diff.findings.iter().map(finding));
+    let config = diff.config.iter().map(config).collect();
+    for (title, columns, rows) in [
+        ("identity", "name | a | b", diff.identity.iter().map(named).collect()),
+        ("config", "key | a | b | identity", config),
+        ("environment", "name | a | b", diff.environment.iter().map(named).collect()),
+    ] {
+        let rows: Vec<Vec<TableCell>> = rows;
+        if !rows.is_empty() {
+            let table = Block::Table(Table::new("", columns, rows));
+            sections.push(Section::new(title, title, vec![table]));
+        }
     }
-    for finding in &diff.findings {
-        text += &format!("\n{}", finding_text(finding));
+    if !diff.notes.is_empty() {
+        let notes = Block::List(diff.notes.iter().map(|note| message(note)).collect());
+        sections.push(Section::new("notes", "notes", vec![notes]));
     }
-    text += &section("identity", diff.identity.iter().map(named));
-    text += &section("config", diff.config.iter().map(config));
-    text += &section("environment", diff.environment.iter().map(named));
-    text += &section("notes", diff.notes.iter().map(|note| visible::message(note)));
-    text
+    sections
 }
 
-fn side(side: &DiffSummary) -> String {
-    let ending = side.ending.as_deref().unwrap_or("not finished");
-    format!(
-        "{}: arm {}, seed {}, {} recorded, {ending}",
-        visible::visible(&side.folder),
-        visible::visible(&side.name),
-        side.seed,
-        steps(side.steps)
-    )
+fn sides(diff: &RunDiff) -> Block {
+    let rows = [("a", &diff.a), ("b", &diff.b)].map(|(name, side)| {
+        let ending = side.ending.as_deref().unwrap_or("not finished");
+        let (folder, arm) = (visible(&side.folder), visible(&side.name));
+        row![name, folder, arm, side.seed.to_string(), side.steps.to_string(), ending]
+    });
+    Block::Table(Table::new("", "run | folder | arm | seed # | rollout steps # | ending", rows))
 }
 
-fn steps(count: u64) -> String {
-    if count == 1 { "1 rollout step".to_string() } else { format!("{count} rollout steps") }
-}
-
-pub fn verdict(diff: &RunDiff) -> String {
+fn verdict(diff: &RunDiff) -> String {
     let by = match diff.basis {
         Basis::Ledgers => "ledgers and stored records",
         Basis::Files => "stored records alone",
     };
+    let steps = diff.agreeing_steps;
     match (&diff.first, diff.verdict) {
         (Some(first), _) => {
             let tells = match (first.by_ledger, diff.basis) {
@@ -55,25 +64,23 @@ pub fn verdict(diff: &RunDiff) -> String {
             format!("different: first {}, {tells}", place(first))
         }
         (None, DiffVerdict::Identical) => {
-            format!("identical: {} and all that was recorded agree ({by})", steps(diff.a.steps))
+            let steps = text::counted(steps as usize, "rollout step", "rollout steps");
+            format!("identical: {steps} and all that was recorded agree ({by})")
         }
         (None, DiffVerdict::Prefix) => format!(
-            "the same as far as both go: they agree up to rollout step {} ({by}); {}",
-            diff.agreeing_steps,
-            longer(diff)
+            "the same as far as both go: they agree up to rollout step {steps} ({by}), and one goes further"
         ),
         (None, DiffVerdict::Inconclusive) => {
             format!("inconclusive: nothing differs in what both have ({by}), and one lacks records")
         }
         (None, DiffVerdict::Different) => format!(
-            "different in identity; no recorded number differs up to rollout step {} ({by})",
-            diff.agreeing_steps
+            "different in identity; no recorded number differs up to rollout step {steps} ({by})"
         ),
     }
 }
 
 fn place(first: &FirstDifference) -> String {
-    let (step, component) = (first.step, visible::visible(&first.component));
+    let (step, component) = (first.step, visible(&first.component));
     match component.as_str() {
         "evaluations" => format!("in an evaluation {}; no rollout step differs", evaluation(step)),
         "ending" => format!("in how they ended, after rollout step {step}"),
@@ -88,86 +95,62 @@ fn evaluation(step: u64) -> String {
     }
 }
 
-fn longer(diff: &RunDiff) -> String {
-    let goes_on = |name: &str, side: &DiffSummary| match &side.ending {
-        Some(ending) => format!("{name} has {}, {ending}", steps(side.steps)),
-        None => format!("{name} has {}, not finished", steps(side.steps)),
-    };
-    format!("{}; {}", goes_on("a", &diff.a), goes_on("b", &diff.b))
+fn components(first: &FirstDifference) -> Block {
+    let list = |names: &[String]| visible(&text::joined(names, ", "));
+    let mut lines = Vec::new();
+    if first.step > 0 {
+        let listed = [("agree", &first.agreeing), ("differ", &first.differing)];
+        let listed = listed.into_iter().filter(|(_, names)| !names.is_empty());
+        lines.extend(listed.map(|(word, names)| format!("{word}: {}", list(names))));
+    }
+    let step = first.evaluation_step;
+    lines.extend(step.map(|step| format!("evaluations first differ {}", evaluation(step))));
+    Block::List(lines)
 }
 
-fn components(first: &FirstDifference) -> String {
-    let list = |names: &[String]| {
-        if names.is_empty() { "-".to_string() } else { visible::visible(&names.join(", ")) }
-    };
-    let mut text = match first.step {
-        0 => String::new(),
-        _ => format!("  agree   {}\n  differ  {}\n", list(&first.agreeing), list(&first.differing)),
-    };
-    if let Some(step) = first.evaluation_step {
-        text += &format!("  evaluations first differ {}\n", evaluation(step));
+fn finding(finding: &DiffFinding) -> Section {
+    let DiffFinding { component, differing, compared, unit, .. } = finding;
+    let file = finding.file.as_ref().map(|file| format!(" ({file})")).unwrap_or_default();
+    let remark = finding.remark.as_ref().map(|remark| format!(": {remark}")).unwrap_or_default();
+    let largest = finding.largest.as_ref().filter(|_| *differing > 1);
+    let pairs = [("first", finding.first.as_ref()), ("largest", largest)];
+    let rows: Vec<_> =
+        pairs.into_iter().filter_map(|(name, shown)| Some(pair(name, shown?))).collect();
+    let mut blocks = Vec::new();
+    if !rows.is_empty() {
+        blocks.push(Block::text(format!("{differing} of {compared} {unit} differ")));
+        let columns = "difference | place | a | b | distance";
+        blocks.push(Block::Table(Table::new("", columns, rows)));
     }
-    text
+    Section::new(component, &visible(&format!("{component}{file}{remark}")), blocks)
 }
 
-fn finding_text(finding: &DiffFinding) -> String {
-    let mut text = visible::visible(&finding.component);
-    if let Some(file) = &finding.file {
-        text += &format!(" ({})", visible::visible(file));
-    }
-    if let Some(remark) = &finding.remark {
-        text += &format!(": {}", visible::visible(remark));
-    }
-    text.push('\n');
-    if let Some(first) = &finding.first {
-        text += &pair("first", first);
-        let (differing, compared) = (finding.differing, finding.compared);
-        text += &format!("  {differing} of {compared} {} differ\n", finding.unit);
-    }
-    if let Some(largest) = finding.largest.as_ref().filter(|_| finding.differing > 1) {
-        text += &pair("largest", largest);
-    }
-    text
-}
-
-fn pair(name: &str, pair: &Pair) -> String {
+fn pair(name: &str, pair: &Pair) -> Vec<TableCell> {
     let ulps = match pair.ulps {
-        Some(0) => " (0 ulps: the sign of a zero)".to_string(),
-        Some(1) => " (1 ulp)".to_string(),
-        Some(ulps) => format!(" ({ulps} ulps)"),
+        Some(0) => "0 ulps: the sign of a zero".to_string(),
+        Some(1) => "1 ulp".to_string(),
+        Some(ulps) => format!("{ulps} ulps"),
         None => String::new(),
     };
-    let value = |value: &crate::verification::diff::ulps::Value| {
-        visible::shortened(&visible::visible(&value.text()), VALUE_CHARACTERS)
-    };
-    let at = visible::visible(&pair.at.text());
-    format!("  {name}: {at}: {} → {}{ulps}\n", value(&pair.a), value(&pair.b))
+    let value = |value: &ulps::Value| shortened(&visible(&value.text()), VALUE_CHARACTERS);
+    row![name, visible(&pair.at.text()), value(&pair.a), value(&pair.b), ulps]
 }
 
-fn section(title: &str, lines: impl ExactSizeIterator<Item = String>) -> String {
-    if lines.len() == 0 {
-        return String::new();
-    }
-    let lines: String = lines.map(|line| format!("  {line}\n")).collect();
-    format!("\n{title}:\n{lines}")
-}
-
-fn named(named: &Named) -> String {
+fn named(named: &Named) -> Vec<TableCell> {
     let value = |value: &Option<String>| value.as_deref().map_or("absent".to_string(), short);
-    format!("{}: {} → {}", visible::visible(&named.name), value(&named.a), value(&named.b))
+    row![visible(&named.name), value(&named.a), value(&named.b)]
 }
 
 fn short(value: &str) -> String {
     let is_digest = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let shown = if is_digest { format!("{}…", &value[..12]) } else { visible::visible(value) };
-    visible::shortened(&shown, VALUE_CHARACTERS)
+    let shown = if is_digest { format!("{}…", &value[..12]) } else { visible(value) };
+    shortened(&shown, VALUE_CHARACTERS)
 }
 
-fn config(difference: &crate::experiment::compare::Difference) -> String {
+fn config(difference: &Difference) -> Vec<TableCell> {
     let value = |value: &Option<Value>| {
         value.as_ref().map_or("absent".to_string(), |it| short(&it.to_string()))
     };
-    let outside = if difference.in_arm { "" } else { " (outside the arm's identity)" };
-    let key = visible::visible(&difference.key);
-    format!("{key}: {} → {}{outside}", value(&difference.a), value(&difference.b))
+    let identity = if difference.in_arm { "the arm's" } else { "outside the arm's" };
+    row![visible(&difference.key), value(&difference.a), value(&difference.b), identity]
 }

@@ -1,8 +1,9 @@
 //! Accepts results as golden: only from a clean commit, and with a recorded reason.
 
 use crate::base::files;
-use crate::records::environment;
-use crate::verification::{Golden, VerificationError};
+use crate::records::{RunFolder, environment};
+use crate::verification::regress::{Blessed, curves, exact};
+use crate::verification::{Fast, Golden, RegressCurves, VerificationError};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -11,15 +12,6 @@ use std::time::Duration;
 pub struct Leave {
     pub commit: String,
     pub reason: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Blessed {
-    /// `exact` or `fast`.
-    pub part: &'static str,
-    /// Ledger head, or digest of the curves' file.
-    pub before: Option<String>,
-    pub now: String,
 }
 
 /// Untracked files count as uncommitted changes.
@@ -56,6 +48,18 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String, VerificationError> {
     } else {
         Err(refuse(text(&output.stderr)))
     }
+}
+
+/// Makes the present results the golden ones.
+pub fn accept(
+    golden: &Golden,
+    rule: &Fast,
+    exact: Option<&RunFolder>,
+    fast: Option<&RegressCurves>,
+) -> Result<Vec<Blessed>, VerificationError> {
+    let exact = exact.map(|run| exact::replace(golden, run)).transpose()?;
+    let fast = fast.map(|curves| curves::replace(golden, rule, curves)).transpose()?;
+    Ok(exact.into_iter().chain(fast).collect())
 }
 
 const HEADER: &str = "\

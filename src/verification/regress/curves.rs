@@ -4,7 +4,7 @@ use crate::base::files;
 use crate::records::{Ending, RunFolder};
 use crate::statistics::{Equivalence, equivalence, equivalence::EquivalenceVerdict};
 use crate::training::run::inputs;
-use crate::verification::regress::rule::RegressPoint;
+use crate::verification::regress::{Blessed, rule::RegressPoint};
 use crate::verification::{Fast, Golden, VerificationError, regress};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -123,10 +123,8 @@ impl RegressCurves {
 
 pub fn load(golden: &Golden, rule: &Fast) -> Result<RegressCurves, VerificationError> {
     let path = golden.curves();
-    if !path.exists() {
-        return Err(VerificationError::NotBlessed { path });
-    }
-    let curves: RegressCurves = files::read_json(&path)?;
+    let curves: Option<RegressCurves> = files::optional(files::read_json(&path))?;
+    let curves = curves.ok_or(VerificationError::NotBlessed { path })?;
     stale(golden, "schema", &curves.schema, SCHEMA)?;
     stale(golden, "the rule", &curves.rule_sha256, &rule.sha256())?;
     let arm = regress::experiment(&golden.rule(), &rule.experiment)?.arm_sha256();
@@ -166,6 +164,29 @@ pub fn compare(
     rule.points.iter().map(judge).collect()
 }
 
+/// Repeated golden values have to pass: otherwise the margins are too narrow for so many seeds.
+pub fn replace(
+    golden: &Golden,
+    rule: &Fast,
+    curves: &RegressCurves,
+) -> Result<Blessed, VerificationError> {
+    for RegressJudged { point, equivalence, .. } in compare(golden, rule, curves, curves)? {
+        if equivalence.verdict != EquivalenceVerdict::Reproduced {
+            return Err(VerificationError::Refused(format!(
+                "{}: the half width {} of its own noise is not below the margin {}: more seeds or a \
+                 wider margin",
+                point.name(),
+                equivalence.half_width,
+                equivalence.margin
+            )));
+        }
+    }
+    let path = golden.curves();
+    let before = files::optional(files::sha256_file(&path))?;
+    files::write_json(&path, curves)?;
+    Ok(Blessed { part: "fast", before, now: files::sha256_file(&path)? })
+}
+
 /// Every point must be reproduced.
 pub fn verdict(judged: &[RegressJudged]) -> EquivalenceVerdict {
     let is = |verdict| judged.iter().any(|it| it.equivalence.verdict == verdict);
@@ -176,29 +197,4 @@ pub fn verdict(judged: &[RegressJudged]) -> EquivalenceVerdict {
     } else {
         EquivalenceVerdict::Reproduced
     }
-}
-
-/// Returns the digest before and after. Repeated golden values have to pass: otherwise the margins are
-/// too narrow for so many seeds.
-pub fn replace(
-    golden: &Golden,
-    rule: &Fast,
-    new: &RegressCurves,
-) -> Result<(Option<String>, String), VerificationError> {
-    for judged in compare(golden, rule, new, new)? {
-        let equivalence = judged.equivalence;
-        if equivalence.verdict != EquivalenceVerdict::Reproduced {
-            return Err(VerificationError::Refused(format!(
-                "{}: the half width {} of its own noise is not below the margin {}: more seeds or a \
-                 wider margin",
-                judged.point.name(),
-                equivalence.half_width,
-                equivalence.margin
-            )));
-        }
-    }
-    let path = golden.curves();
-    let before = path.exists().then(|| files::sha256_file(&path)).transpose()?;
-    files::write_json(&path, new)?;
-    Ok((before, files::sha256_file(&path)?))
 }

@@ -3,7 +3,7 @@
 use crate::base::{files, workers};
 use crate::records::{RunFolder, ledger, ledger::LedgerEntry};
 use crate::training::run::inputs;
-use crate::verification::regress::{self, rule::Exact};
+use crate::verification::regress::{self, Blessed, rule::Exact};
 use crate::verification::{Golden, RunDiff, VerificationError, diff};
 
 /// Large files and times are left out.
@@ -41,11 +41,10 @@ pub fn run(
 
 pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, VerificationError> {
     let folder = golden.exact();
-    let path = folder.path(ledger::FILE);
-    if !path.exists() {
-        return Err(VerificationError::NotBlessed { path });
-    }
-    let (old, new) = (folder.ledger()?, run.ledger()?);
+    let Some(old) = files::optional(folder.ledger())? else {
+        return Err(VerificationError::NotBlessed { path: folder.path(ledger::FILE) });
+    };
+    let new = run.ledger()?;
     let same = old == new;
     let diff = if same { None } else { Some(diff::compare(&folder, run)?) };
     Ok(Compared { golden: head(&old), head: head(&new), diff })
@@ -56,16 +55,11 @@ pub fn head(entries: &[LedgerEntry]) -> String {
     entries.last().map_or("none".to_string(), |entry| entry.head.clone())
 }
 
-/// Returns the golden head before and after.
-pub fn replace(
-    golden: &Golden,
-    run: &RunFolder,
-) -> Result<(Option<String>, String), VerificationError> {
+pub fn replace(golden: &Golden, run: &RunFolder) -> Result<Blessed, VerificationError> {
     let folder = golden.exact();
-    let before =
-        if folder.path(ledger::FILE).exists() { Some(head(&folder.ledger()?)) } else { None };
+    let before = files::optional(folder.ledger())?.map(|ledger| head(&ledger));
     for name in RECORDS {
         files::write_atomic(&folder.path(name), &files::read(&run.path(name))?)?;
     }
-    Ok((before, head(&run.ledger()?)))
+    Ok(Blessed { part: "exact", before, now: head(&run.ledger()?) })
 }

@@ -4,10 +4,10 @@
 //! with `fast` arithmetic whose mean curves must be within margins of the golden ones (two
 //! one-sided tests). `rule.toml` has the rule for both, fixed before anything is compared.
 
-pub mod bless;
+pub mod rule;
 pub mod curves;
 pub mod exact;
-pub mod rule;
+pub mod bless;
 
 use crate::experiment::{Experiment, extends};
 use crate::records::{Outcome, RunFolder};
@@ -15,6 +15,15 @@ use crate::training::run::{self, RunEvent, inputs::Inputs};
 use crate::training::{RunEnded, Unfinished};
 use crate::verification::VerificationError;
 use std::path::{Path, PathBuf};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blessed {
+    /// `exact` or `fast`.
+    pub part: &'static str,
+    /// Ledger head, or digest of the curves' file.
+    pub before: Option<String>,
+    pub now: String,
+}
 
 /// The folder must be empty.
 pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, VerificationError> {

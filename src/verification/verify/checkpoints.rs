@@ -2,24 +2,22 @@
 //! groups by the ledger and the tables.
 
 use crate::base::files;
-use crate::policy::{CheckpointProgress, Loaded, checkpoint};
-use crate::records::{Ending, RunFolder, StepMetrics, ledger};
+use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint, optimizer};
+use crate::records::{Ending, FolderEntries, RunFolder, RunRecords, StepMetrics, ledger};
 use crate::training::trainer;
-use crate::verification::verify::{
-    Check, VerifySubject, stays_inside, steps, walk::FolderFound, weights::EarlierWeights,
-};
-use crate::verification::{VerifiedRecords, Waiting};
+use crate::verification::Waiting;
+use crate::verification::verify::{Check, VerifySubject, inputs, inputs::Local, steps};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Returns the steps of correct checkpoints.
 pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>) {
-    let VerifySubject { records, found, .. } = subject;
+    let VerifySubject { records, entries, .. } = subject;
     let mut check = Check::new("checkpoints");
     let mut kept = BTreeSet::new();
-    let steps = found.steps("checkpoints/step-", "/trainer.json");
-    for name in found.folders.iter().filter(|name| name.starts_with("checkpoints/")) {
-        if !found.files.contains(&format!("{name}/trainer.json")) {
+    let steps = entries.steps("checkpoints/step-", "/trainer.json");
+    for name in entries.folders.iter().filter(|name| name.starts_with("checkpoints/")) {
+        if !entries.files.contains(&format!("{name}/trainer.json")) {
             check.half_done(records, format!("{name}/trainer.json"), "is missing");
         }
     }
@@ -96,25 +94,21 @@ fn one(
 
 /// Requires the digests of `trainer.json`; base policy files have the manifest's.
 pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<Loaded> {
-    let VerifySubject { folder, records, found, .. } = subject;
+    let VerifySubject { folder, records, entries, .. } = subject;
     // Loading joins these names to the folder, so they are checked first.
-    if !named_files(check, folder, found, name) {
+    if !named_files(check, folder, entries, name) {
         return None;
     }
     for companion in checkpoint::COMPANIONS {
-        let path = format!("{name}/{companion}");
-        let here =
-            found.files.contains(&path).then(|| files::sha256_file(&folder.path(&path)).ok());
-        let written = records.manifest.inputs.get(&format!("base/{companion}"));
-        if here.flatten().as_ref() != written {
-            check.mismatch(path, "is not the base policy's file");
+        if !inputs::is_bound(records, &folder.path(name), companion) {
+            check.mismatch(format!("{name}/{companion}"), "is not the base policy's file");
         }
     }
     check.read(name, checkpoint::load(&folder.path(name)))
 }
 
 /// `trainer.json` must name exactly the plain files of its folder.
-fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name: &str) -> bool {
+fn named_files(check: &mut Check, folder: &RunFolder, entries: &FolderEntries, name: &str) -> bool {
     let place = format!("{name}/trainer.json");
     let read: Result<Value, files::FileError> = files::read_json(&folder.path(&place));
     let Some(value) = check.read(&place, read) else { return false };
@@ -124,14 +118,14 @@ fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name:
     };
     let before = check.all_findings();
     for file in digests.keys() {
-        if !stays_inside(file) || file.contains('/') {
+        if file.contains('/') || folder.inside(&format!("{name}/{file}")).is_err() {
             check.mismatch(format!("{place}, digest of {file}"), "the path leaves the checkpoint");
-        } else if !found.files.contains(&format!("{name}/{file}")) {
+        } else if !entries.files.contains(&format!("{name}/{file}")) {
             check.mismatch(format!("{name}/{file}"), "is missing");
         }
     }
     let inside = format!("{name}/");
-    for file in found.files.iter().filter_map(|path| path.strip_prefix(&inside)) {
+    for file in entries.files.iter().filter_map(|path| path.strip_prefix(&inside)) {
         if file != "trainer.json" && !digests.contains_key(file) {
             check.mismatch(
                 format!("{name}/{file}"),
@@ -144,7 +138,7 @@ fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name:
 
 fn clocks(
     check: &mut Check,
-    records: &VerifiedRecords,
+    records: &RunRecords,
     name: &str,
     step: u64,
     progress: &CheckpointProgress,
@@ -160,10 +154,113 @@ fn clocks(
 }
 
 /// Updates of AdamW: those that were not left out.
-fn expected_updates(records: &VerifiedRecords, step: u64) -> u64 {
+fn expected_updates(records: &RunRecords, step: u64) -> u64 {
     let lines = records.metrics.iter().filter(|line| line.step <= step);
     let skipped = |line: &StepMetrics| line.metrics.get("optimizer/skipped_updates").copied();
     let left_out: f64 = lines.clone().filter_map(skipped).sum();
     let counted = lines.map(|line| line.counters.updates).max().unwrap_or(0);
     counted.saturating_sub(left_out as u64)
 }
+
+/// Whether AdamW can have made later weights from these, without execution: an update moves each weight
+/// by a few learning rates at most, and moves some at all. Step 0 has the base policy's.
+#[derive(Debug)]
+pub struct EarlierWeights {
+    step: u64,
+    updates: u64,
+    values: checkpoint::CheckpointValues,
+}
+
+impl EarlierWeights {
+    pub fn base(check: &mut Check, local: &Local) -> Option<Self> {
+        let model = check.read("base policy", checkpoint::load_model(local.base.as_ref()?))?;
+        Some(Self { step: 0, updates: 0, values: checkpoint::values(&model) })
+    }
+
+    pub fn after(step: u64, updates: u64, model: &Qwen2) -> Self {
+        Self { step, updates, values: checkpoint::values(model) }
+    }
+
+    fn name(&self) -> String {
+        match self.step {
+            0 => "the base policy".to_string(),
+            step => format!("step {step}"),
+        }
+    }
+
+    /// Bounds are known only for this harness's f32 arithmetic.
+    pub fn reach(&self, check: &mut Check, later: &Self, place: &str, records: &RunRecords) {
+        let experiment = &records.experiment;
+        let between: Vec<&StepMetrics> = records
+            .metrics
+            .iter()
+            .filter(|line| self.step < line.step && line.step <= later.step)
+            .collect();
+        for (name, (_, values)) in &later.values {
+            let Some((_, before)) = self.values.get(name).filter(|it| it.1.len() == values.len())
+            else {
+                check.mismatch(place, format!("{name} has not the shape of {}", self.name()));
+                return;
+            };
+            if values.iter().all(|it| *it == 0.0) && before.iter().any(|it| *it != 0.0) {
+                check.mismatch(place, format!("{name} is zero everywhere"));
+                return;
+            }
+        }
+        if !experiment.engine.is_native() || experiment.execution.weights.is_some() {
+            return;
+        }
+        let rate =
+            |line: &StepMetrics| optimizer::learning_rate(&experiment.optimizer, line.step - 1);
+        let mut updates_before = self.updates;
+        let mut rates = Vec::new();
+        for line in &between {
+            let made = line.counters.updates.saturating_sub(updates_before) as usize;
+            // Other checks find an impossible count.
+            rates.extend(std::iter::repeat_n(rate(line), made.min(MOST_UPDATES - rates.len())));
+            updates_before = line.counters.updates;
+        }
+        // A step that was not finite has updates, but no line.
+        let more = later.updates.saturating_sub(updates_before) as usize;
+        let next = optimizer::learning_rate(&experiment.optimizer, later.step);
+        rates.extend(std::iter::repeat_n(next, more.min(MOST_UPDATES - rates.len())));
+        let reach = optimizer::UpdateReach::of(&experiment.optimizer, self.updates, &rates);
+        let moved = self.values.iter().flat_map(|(name, (_, before))| {
+            let after = &later.values[name].1;
+            before.iter().zip(after).map(move |(before, after)| (name, *before, *after))
+        });
+        let mut is_same = true;
+        for (name, before, after) in moved {
+            is_same &= before.to_bits() == after.to_bits();
+            let most = reach.from(f64::from(before));
+            if (f64::from(after) - f64::from(before)).abs() > most {
+                let what = format!(
+                    "a weight of {name} is {after}, at {} it was {before}: {} updates of AdamW \
+                     move it by {most:.2e} at most",
+                    self.name(),
+                    rates.len()
+                );
+                check.mismatch(place, what);
+                return;
+            }
+        }
+        let norm = |line: &&StepMetrics| line.metrics.get("optimizer/gradient_norm_mean").copied();
+        let has_gradient = between.iter().any(|line| {
+            rate(line) >= LEAST_RATE && norm(line).is_some_and(|norm| norm >= LEAST_NORM)
+        });
+        if is_same && has_gradient {
+            let what = format!(
+                "its weights are those of {}, though updates with gradients lie between",
+                self.name()
+            );
+            check.mismatch(place, what);
+        }
+    }
+}
+
+/// Limit between two checkpoints.
+const MOST_UPDATES: usize = 10_000_000;
+
+/// Rounding could hide smaller updates.
+const LEAST_RATE: f64 = 1e-7;
+const LEAST_NORM: f64 = 1e-3;

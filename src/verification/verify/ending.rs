@@ -1,33 +1,35 @@
-//! Checks `diverged/`, which only a diverged run has. [`crate::verification::verify::replay`]
-//! executes the step.
+//! How a run ended: `diverged/`, which only a diverged run has, and the step of an early ending,
+//! executed again.
 
 use crate::base::files;
 use crate::policy::checkpoint;
-use crate::records::{DivergenceRecord, Ending, Outcome, tables};
+use crate::records::{DivergenceRecord, Ending, Outcome, RunFolder, RunRecords, tables};
+use crate::training::run::rows::rollout_rows;
+use crate::training::{Divergence, StepOutcome, Trainer};
 use crate::verification::Waiting;
-use crate::verification::verify::weights::EarlierWeights;
-use crate::verification::verify::{Check, VerifySubject, checkpoints, steps, steps::StepTable};
+use crate::verification::verify::checkpoints::{self, EarlierWeights};
+use crate::verification::verify::{Check, VerifySubject, steps, steps::StepTable};
 
-pub const RECORD: &str = "diverged/divergence.json";
-pub const ROLLOUTS: &str = "diverged/rollouts.parquet";
-pub const CHECKPOINT: &str = "diverged/checkpoint";
+const RECORD: &str = "diverged/divergence.json";
+const ROLLOUTS: &str = "diverged/rollouts.parquet";
+const CHECKPOINT: &str = "diverged/checkpoint";
 
 pub fn check(subject: VerifySubject, waiting: &Waiting) -> Check {
-    let VerifySubject { records, found, .. } = subject;
+    let VerifySubject { records, entries, .. } = subject;
     let mut check = Check::new("ending");
     let Some(outcome) = &records.outcome else {
         check.inconclusive("outcome.json", "is missing: the run is not finished");
         return check.compared("nothing");
     };
     if outcome.ending != Ending::Diverged {
-        if found.folders.contains("diverged") {
+        if entries.folders.contains("diverged") {
             check.mismatch("diverged", "is there, and the run did not diverge");
         }
         return check.compared("the run did not diverge");
     }
     let trainer = format!("{CHECKPOINT}/trainer.json");
     for name in [RECORD, ROLLOUTS, &trainer] {
-        if !found.files.contains(name) {
+        if !entries.files.contains(name) {
             check.mismatch(name, "is missing, and the run is said to have diverged");
         }
     }
@@ -75,4 +77,74 @@ fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     {
         check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
     }
+}
+
+/// Executes the step after the last recorded one, which must end the run as recorded. Returns places
+/// and what differs there.
+pub fn executed_again(
+    folder: &RunFolder,
+    records: &RunRecords,
+    trainer: &mut Trainer,
+) -> Vec<(&'static str, String)> {
+    let Some(outcome) = &records.outcome else { return Vec::new() };
+    let step = records.steps() + 1;
+    let executed = trainer.step(&mut |_| ());
+    let again = match &executed {
+        Ok(StepOutcome::Trained(_)) => Err("the step trains".to_string()),
+        // Earlier builds say saturated for stalled.
+        Ok(StepOutcome::Saturated { .. }) if outcome.ending == Ending::Saturated => {
+            Ok((Ending::Saturated, None))
+        }
+        Ok(StepOutcome::Saturated { correct }) => Ok((Ending::without_gradient(*correct), None)),
+        Ok(StepOutcome::Diverged(divergence)) => {
+            Ok((Ending::Diverged, Some(divergence.not_finite.clone())))
+        }
+        Err(error) => Err(format!("the step cannot be executed here: {error}")),
+    };
+    let format = records.experiment.record_format();
+    let fields = |Outcome { ending, not_finite, reason, .. }: &Outcome| {
+        files::canonical_json_line(&(ending, not_finite, reason))
+    };
+    let stored = fields(outcome);
+    let again = again.map(|(ending, not_finite)| {
+        fields(&Outcome::new(format, ending, not_finite, outcome.counters))
+    });
+    if again.as_ref() != Ok(&stored) {
+        let again = again.unwrap_or_else(|why| why);
+        let what = format!(
+            "says that the run ended in step {step} with {stored}; executed again: {again}"
+        );
+        return vec![("outcome.json, ending", what)];
+    }
+    let mut differing = Vec::new();
+    if trainer.counters() != outcome.counters {
+        let what = format!("are {:?}, {:?} here", outcome.counters, trainer.counters());
+        differing.push(("outcome.json, counters", what));
+    }
+    if let Ok(StepOutcome::Diverged(divergence)) = executed {
+        let names = differing_divergence(folder, trainer, *divergence).into_iter();
+        differing.extend(names.map(|name| (name, "is not what the step gives here".to_string())));
+    }
+    differing
+}
+
+/// `diverged/` must have the step's results.
+fn differing_divergence(
+    folder: &RunFolder,
+    trainer: &Trainer,
+    Divergence { step, .. }: Divergence,
+) -> Vec<&'static str> {
+    let rows = tables::read_rollouts(&folder.path(ROLLOUTS)).ok();
+    let record = files::read_json::<DivergenceRecord>(&folder.path(RECORD)).ok();
+    let loaded = checkpoint::load(&folder.path(CHECKPOINT)).ok();
+    let weights = loaded.map(|loaded| checkpoint::weights_sha256(&loaded.model));
+    let rows_again = rollout_rows(&step);
+    let mut metrics = step.metrics;
+    metrics.retain(|_, value| value.is_finite());
+    let agree = [
+        (ROLLOUTS, rows == Some(rows_again)),
+        (RECORD, record.map(|record| record.metrics) == Some(metrics)),
+        (CHECKPOINT, weights.as_ref() == trainer.policy().components().get("weights")),
+    ];
+    agree.into_iter().filter(|(_, agrees)| !agrees).map(|(name, _)| name).collect()
 }

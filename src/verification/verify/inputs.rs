@@ -7,10 +7,10 @@
 use crate::base::files;
 use crate::experiment::{Data, compare::differing_keys, starter};
 use crate::policy::checkpoint::{self, weights};
-use crate::records::{RunFolder, Tags};
+use crate::records::{RunFolder, RunRecords, Tags};
 use crate::task::{DataSets, Tokenizer, data};
 use crate::training::run::inputs;
-use crate::verification::{VerifiedRecords, verify::Check, verify::Options};
+use crate::verification::verify::{Check, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -27,56 +27,18 @@ pub struct Local {
     _program: Option<tempfile::TempDir>,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum BaseFrom<'a> {
-    /// The embedded benchmark's, which this program holds.
-    Program,
-    Folder(&'a Path),
+/// Of a file that the manifest binds. Links are allowed in the reviewer's folder (caches have them).
+pub fn is_bound(records: &RunRecords, folder: &Path, name: &str) -> bool {
+    sha256(folder, name).as_ref() == records.manifest.inputs.get(&format!("base/{name}"))
 }
 
-impl BaseFrom<'_> {
-    fn sha256(self, name: &str) -> Option<String> {
-        match self {
-            Self::Program => {
-                let file = starter::MODEL.iter().find(|(own, _)| *own == name);
-                file.map(|(_, bytes)| files::sha256(bytes))
-            }
-            // Links are allowed in the reviewer's folder (caches have them); manifest names must stay inside.
-            Self::Folder(folder) => {
-                let path = (!name.contains('/')).then(|| folder.join(name))?;
-                path.is_file().then(|| files::sha256_file(&path).ok())?
-            }
-        }
-    }
-
-    fn name(self) -> String {
-        match self {
-            Self::Program => "the embedded benchmark's base policy".to_string(),
-            Self::Folder(folder) => folder.display().to_string(),
-        }
-    }
-
-    fn origin(self, weights: &str) -> String {
-        let is_embedded =
-            |(name, _): &(&str, &[u8])| self.sha256(name) == Self::Program.sha256(name);
-        match self {
-            Self::Program => "base policy: the embedded benchmark's, of this program".to_string(),
-            Self::Folder(_) if starter::MODEL.iter().all(is_embedded) => {
-                format!("base policy: {}, the embedded benchmark's", self.name())
-            }
-            Self::Folder(_) => {
-                let digest = self.sha256(weights).unwrap_or_default();
-                format!(
-                    "base policy: {}, SHA-256 of {weights} {}, not the embedded benchmark's",
-                    self.name(),
-                    digest.get(..12).unwrap_or_default()
-                )
-            }
-        }
-    }
+fn sha256(folder: &Path, name: &str) -> Option<String> {
+    // The name comes from the manifest.
+    let path = (!name.contains('/')).then(|| folder.join(name))?;
+    path.is_file().then(|| files::sha256_file(&path).ok())?
 }
 
-pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) -> (Check, Local) {
+pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Check, Local) {
     let mut check = Check::new("inputs");
     let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
     let weights = if bound(weights::INDEX) { weights::INDEX } else { weights::SINGLE };
@@ -98,19 +60,18 @@ pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) ->
             }
         }
     }
-    let from = options.base.as_deref().map_or(BaseFrom::Program, BaseFrom::Folder);
-    let is_here = is_base(&mut check, records, from);
-    let program = match from {
-        BaseFrom::Program if is_here => check.read("base policy", written()),
-        _ => None,
+    let program = match options.base {
+        Some(_) => None,
+        None => check.read("base policy", written()),
     };
-    let base = match from {
-        BaseFrom::Program => program.as_ref().map(|folder| folder.path().to_path_buf()),
-        BaseFrom::Folder(folder) => is_here.then(|| folder.to_path_buf()),
-    };
-    let origin = match base {
-        Some(_) => from.origin(weights),
-        None => "base policy: not here".to_string(),
+    let given = options.base.as_deref();
+    let base = given.or(program.as_ref().map(|program| program.path()));
+    let base = base.filter(|base| is_base(&mut check, records, base, given.is_some()));
+    let base = base.map(Path::to_path_buf);
+    let origin = match (&base, given) {
+        (None, _) => "base policy: not here".to_string(),
+        (Some(_), None) => "base policy: the embedded benchmark's, of this program".to_string(),
+        (Some(_), Some(folder)) => origin(folder, weights),
     };
     let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
     let here = |is: bool| if is { "here" } else { "not here" };
@@ -133,7 +94,19 @@ fn written() -> Result<tempfile::TempDir, files::FileError> {
     Ok(folder)
 }
 
-fn source(check: &mut Check, records: &VerifiedRecords, folder: Option<&Path>) -> Option<Data> {
+fn origin(folder: &Path, weights: &str) -> String {
+    let is_embedded =
+        |(name, bytes): &(&str, &[u8])| sha256(folder, name) == Some(files::sha256(bytes));
+    let place = folder.display();
+    if starter::MODEL.iter().all(is_embedded) {
+        return format!("base policy: {place}, the embedded benchmark's");
+    }
+    let digest = sha256(folder, weights).unwrap_or_default();
+    let digest = digest.get(..12).unwrap_or_default();
+    format!("base policy: {place}, SHA-256 of {weights} {digest}, not the embedded benchmark's")
+}
+
+fn source(check: &mut Check, records: &RunRecords, folder: Option<&Path>) -> Option<Data> {
     let Data::Files { train, dev, test } = &records.experiment.inputs.data else {
         return Some(records.experiment.inputs.data.clone());
     };
@@ -168,7 +141,7 @@ fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
     ends.map(|end| folder.join(end)).find(|path| path.is_file())
 }
 
-fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<DataSets> {
+fn sets(check: &mut Check, records: &RunRecords, source: &Data) -> Option<DataSets> {
     let sets = data::load(source).map_err(|error| check.inconclusive("data", error)).ok()?;
     let here: BTreeMap<String, String> = inputs::named_sets(&sets)
         .into_iter()
@@ -199,45 +172,37 @@ fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<D
     None
 }
 
-/// Requires exactly the files that the manifest binds.
-fn is_base(check: &mut Check, records: &VerifiedRecords, from: BaseFrom) -> bool {
-    let mut all = true;
+/// Requires exactly the files that the manifest binds. `given`: the reviewer named the folder.
+fn is_base(check: &mut Check, records: &RunRecords, folder: &Path, given: bool) -> bool {
+    let own = "the embedded benchmark's base policy".to_string();
+    let place = if given { folder.display().to_string() } else { own };
     // Bound files, and those that would be read in their place.
     let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
     let names: BTreeSet<&str> = checkpoint::COMPANIONS.into_iter().chain(bound).collect();
-    for name in names.into_iter().chain([weights::SINGLE, weights::INDEX]) {
-        let written = records.manifest.inputs.get(&format!("base/{name}"));
-        let found = from.sha256(name);
-        if found.as_ref() == written {
-            continue;
-        }
-        all = false;
-        let what = match found {
-            None => format!("{} does not have it", from.name()),
-            Some(_) => format!("is not the file that {} has", from.name()),
+    let names = names.into_iter().chain([weights::SINGLE, weights::INDEX]);
+    let differing: Vec<&str> = names.filter(|name| !is_bound(records, folder, name)).collect();
+    for name in &differing {
+        let what = match sha256(folder, name) {
+            None => format!("{place} does not have it"),
+            Some(_) => format!("is not the file that {place} has"),
         };
         check.inconclusive(
             format!("manifest.json, inputs.base/{name}"),
             what + "; --base FOLDER says where the run's base policy is",
         );
     }
-    all
+    differing.is_empty()
 }
 
 /// A checkpoint has the same files.
 fn tokenizer(
     check: &mut Check,
     folder: &RunFolder,
-    records: &VerifiedRecords,
+    records: &RunRecords,
     base: Option<&Path>,
 ) -> Option<Tokenizer> {
-    let agrees = |folder: &Path| {
-        checkpoint::COMPANIONS.iter().all(|name| {
-            let path = folder.join(name);
-            let found = if path.is_file() { files::sha256_file(&path).ok() } else { None };
-            found.as_ref() == records.manifest.inputs.get(&format!("base/{name}"))
-        })
-    };
+    let agrees =
+        |folder: &Path| checkpoint::COMPANIONS.iter().all(|name| is_bound(records, folder, name));
     let steps = folder.checkpoint_steps().unwrap_or_default();
     let kept = steps.into_iter().rev().map(|step| folder.checkpoint(step));
     let place = base.map(Path::to_path_buf).into_iter().chain(kept).find(|place| agrees(place));

@@ -3,23 +3,18 @@
 //! `timings.jsonl`, `environment.json` and `sessions.jsonl` (time and machine) cannot be checked.
 
 pub mod checkpoints;
-pub mod coverage;
 pub mod ending;
-pub mod identity;
 pub mod inputs;
+pub mod records;
 pub mod replay;
-pub mod responses;
 pub mod scores;
 pub mod steps;
 pub mod study;
-pub mod walk;
-pub mod weights;
 
 use crate::base::{files, visible};
-use crate::records::{Counters, RunFolder};
+use crate::records::{Counters, Ending, FolderEntries, RunFolder, RunRecords};
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::walk::FolderFound;
-use crate::verification::{Replay, VerificationError, VerifiedRecords};
+use crate::verification::{Replay, VerificationError};
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -98,7 +93,7 @@ impl Check {
     }
 
     /// An error in an ended run; a killed one may have it.
-    fn half_done(&mut self, records: &VerifiedRecords, place: impl Display, what: impl Display) {
+    fn half_done(&mut self, records: &RunRecords, place: impl Display, what: impl Display) {
         if records.is_unfinished() {
             self.inconclusive(place, format!("{what}; the run is unfinished"))
         } else {
@@ -161,23 +156,43 @@ pub struct Extent {
     pub put_aside: Vec<String>,
 }
 
+impl Extent {
+    fn of(records: &RunRecords) -> Self {
+        let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
+        Self {
+            steps: records.steps(),
+            evaluations: records.evaluations.len() as u64,
+            ends_early: ending.is_some_and(|ending| ending != Ending::Finished),
+            imported: !records.experiment.engine.is_native(),
+            unfinished: records.is_unfinished(),
+            ..Self::default()
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct VerifySubject<'a> {
     folder: &'a RunFolder,
-    records: &'a VerifiedRecords,
+    records: &'a RunRecords,
     local: &'a Local,
-    found: &'a FolderFound,
+    entries: &'a FolderEntries,
 }
 
+/// Of a run or of a study, of which nothing is executed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verification {
     pub schema: &'static str,
     pub verdict: VerifyVerdict,
     pub summary: String,
-    pub extent: Extent,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extent: Option<Extent>,
     pub checks: Vec<Check>,
     pub replay: Option<Replay>,
     pub not_checked: Vec<String>,
+}
+
+pub fn worst(checks: &[Check]) -> VerifyVerdict {
+    checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified)
 }
 
 /// `watch` gets the progress.
@@ -195,11 +210,16 @@ pub fn verify(
     }
     let (mut checks, mut extent) = (Vec::new(), Extent::default());
     let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
-    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
-    let summary = summary(verdict, &extent, replay.as_ref());
-    let not_checked = not_checked(folder, &extent, replay.as_ref());
-    let schema = "dapo-verification/2";
-    Ok(Verification { schema, verdict, summary, extent, checks, replay, not_checked })
+    let verdict = worst(&checks);
+    Ok(Verification {
+        schema: "dapo-verification/2",
+        verdict,
+        summary: summary(verdict, &extent, replay.as_ref()),
+        not_checked: not_checked(folder, &extent, replay.as_ref()),
+        extent: Some(extent),
+        checks,
+        replay,
+    })
 }
 
 fn summary(verdict: VerifyVerdict, extent: &Extent, replay: Option<&Replay>) -> String {
@@ -244,28 +264,28 @@ fn examine(
     watch: &mut dyn FnMut(&str),
 ) -> Result<Option<Replay>, VerificationError> {
     watch("walking the folder");
-    let (check, found) = walk::walk(folder)?;
-    checks.push(check);
+    let entries = FolderEntries::of(folder)?;
+    checks.push(records::folder(&entries));
     // Links may lead to files that the sender wants read.
-    if found.links > 0 {
+    if entries.has_links() {
         return Ok(None);
     }
-    let (check, records) = identity::read(folder);
+    let (check, records) = records::read(folder);
     checks.push(check);
     let Some(records) = records else { return Ok(None) };
-    *extent = records.extent();
-    if found.has_engine && !extent.imported {
+    *extent = Extent::of(&records);
+    if entries.has_engine && !extent.imported {
         checks[0].mismatch("engine", "has no place in a run of this harness: it was added");
     }
-    checks.push(walk::digests(folder, &found, records.outcome.as_ref()));
-    checks.push(identity::identity(&records));
+    checks.push(records::digests(folder, &entries, &records));
+    checks.push(records::identity(&records));
     let (check, local) = inputs::find(folder, &records, options);
     extent.base.clone_from(&local.origin);
-    extent.put_aside.clone_from(&found.put_aside);
+    extent.put_aside.clone_from(&entries.put_aside);
     checks.push(check);
-    checks.push(identity::ledger(&records));
+    checks.push(records::ledger(&records));
     watch("computing the rollout steps' records again");
-    let subject = VerifySubject { folder, records: &records, local: &local, found: &found };
+    let subject = VerifySubject { folder, records: &records, local: &local, entries: &entries };
     let (check, waiting) = steps::check(subject);
     checks.push(check);
     watch("checkpoints");
@@ -348,11 +368,4 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
         );
     }
     notes
-}
-
-/// Only plain, printable names, none of them `..`.
-fn stays_inside(name: &str) -> bool {
-    let plain =
-        |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\\');
-    name.split('/').all(plain) && !name.chars().any(char::is_control)
 }

@@ -1,35 +1,29 @@
 //! Computes evaluations and the report again.
 
 use crate::algorithm::Problem;
-use crate::base::files;
-use crate::records::{Ending, EvaluationRecord, tables, tables::OutcomeRecord};
+use crate::base::files::{self, foreign};
+use crate::records::{
+    Ending, EvaluationRecord, Outcome, RunRecords, tables, tables::OutcomeRecord,
+};
 use crate::report::run;
+use crate::study::cell::compare::{DifferingLeaf, leaves};
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
-use crate::verification::VerifiedRecords;
-use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, responses};
+use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, steps};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Each must exist once and follow from its outcomes.
 pub fn evaluations(subject: VerifySubject) -> Check {
-    let VerifySubject { folder, records, local, found } = subject;
+    let VerifySubject { folder, records, local, entries } = subject;
     let mut check = Check::new("evaluations");
-    let mut seen = BTreeSet::new();
     let text = local.tokenizer.as_ref().map(Text::of);
     let mut outcomes = 0;
     for record in &records.evaluations {
-        let step = record.counters.rollout_steps;
-        let key = (record.set.clone(), step);
-        let name = name(&record.set, step);
-        if !seen.insert(key) {
-            check.mismatch(
-                "evaluations.jsonl",
-                format!("{} at step {step} stands twice", record.set),
-            );
-        }
-        if !found.files.contains(&name) {
+        let name = name(&record.set, record.counters.rollout_steps);
+        if !entries.files.contains(&name) {
             check.half_done(records, name, "is missing");
             continue;
         }
@@ -48,20 +42,23 @@ pub fn evaluations(subject: VerifySubject) -> Check {
             Err(error) => check.mismatch(name, error),
         }
     }
-    if let Some(outcome) = &records.outcome {
-        let expected = expected(records, outcome.ending);
-        for (set, step) in expected.difference(&seen) {
-            check.mismatch("evaluations.jsonl", format!("{set} at step {step} is missing"));
+    let key = |record: &EvaluationRecord| (record.set.clone(), record.counters.rollout_steps);
+    let recorded: BTreeSet<(String, u64)> = records.evaluations.iter().map(key).collect();
+    let RunRecords { experiment, manifest, outcome, .. } = records;
+    let due = match outcome {
+        Some(Outcome { ending, .. }) => {
+            let complete = *ending != Ending::Diverged;
+            evaluations::due(experiment, &manifest.inputs, records.steps(), complete)
         }
-        for (set, step) in seen.difference(&expected) {
-            check.mismatch(
-                "evaluations.jsonl",
-                format!("{set} at step {step} is none of this run's"),
-            );
-        }
+        // What is due at the end of an unfinished run is not known.
+        None => recorded.clone(),
+    };
+    let faults = evaluations::schedule_faults(due, records.evaluations.iter().map(key));
+    for ((set, step), fault) in faults {
+        check.mismatch("evaluations.jsonl", format!("{set} at step {step} {fault}"));
     }
-    for name in found.files.iter().filter(|name| name.starts_with("evaluations/")) {
-        if !seen.iter().any(|(set, step)| *name == self::name(set, *step)) {
+    for name in entries.files.iter().filter(|name| name.starts_with("evaluations/")) {
+        if !recorded.iter().any(|(set, step)| *name == self::name(set, *step)) {
             check.half_done(records, name, "no record in evaluations.jsonl is of it");
         }
     }
@@ -69,12 +66,6 @@ pub fn evaluations(subject: VerifySubject) -> Check {
         "{outcomes} outcomes of {} evaluations: graded again, lengths held against texts, every statistic computed again",
         records.evaluations.len()
     ))
-}
-
-fn expected(records: &VerifiedRecords, ending: Ending) -> BTreeSet<(String, u64)> {
-    let complete = ending != Ending::Diverged;
-    let (experiment, inputs) = (&records.experiment, &records.manifest.inputs);
-    evaluations::due(experiment, inputs, records.steps(), complete)
 }
 
 pub fn name(set: &str, step: u64) -> String {
@@ -177,8 +168,8 @@ fn one(
         let place = format!("{name}, row {number}");
         let grade = reward::grade(&row.response, &row.answer, experiment.reward.verifier);
         check.equal(format!("{place}, is_correct"), row.is_correct, grade.is_correct);
-        responses::same_prediction(check, &place, &row.prediction, &grade.prediction);
-        responses::length(check, &place, row.response_tokens.into(), row.truncated, limit);
+        steps::same_prediction(check, &place, &row.prediction, &grade.prediction);
+        steps::length(check, &place, row.response_tokens.into(), row.truncated, limit);
     }
     let step = record.counters.rollout_steps;
     let (Some(counters), Ok(digest)) =
@@ -198,7 +189,7 @@ fn one(
 }
 
 /// Compares every number.
-pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Check {
+pub fn report(VerifySubject { folder, records, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
     if records.is_unfinished() {
         let what = "is not compared: an unfinished run has written more since. Resume it";
@@ -209,71 +200,43 @@ pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Ch
         return check.compared("nothing");
     };
     if records.manifest.harness != env!("CARGO_PKG_VERSION") {
-        check.inconclusive("report.json", "is written by another version and was not compared");
+        check.inconclusive(run::JSON, "is written by another version and was not compared");
         return check.compared("nothing");
     }
-    let kept: Option<Value> = files::read_json(&folder.path(run::JSON)).ok();
-    if kept.as_ref().is_some_and(|kept| kept["schema"] != built.schema) {
-        let what =
-            "is written by another version and was not compared; dapo report writes it again";
-        check.inconclusive(run::JSON, what);
+    let again = serde_json::to_value(&built).expect("a report as JSON");
+    let Some(kept) = written_here(&mut check, folder.root(), run::JSON, &again) else {
         return check.compared("nothing");
-    }
-    if kept.as_ref().is_some_and(|kept| kept["status"]["state"] == run::UNFINISHED) {
+    };
+    if kept["status"]["state"] == run::UNFINISHED {
         let what = "is of a time before the run ended; dapo report writes it again";
         check.inconclusive(run::JSON, what);
         return check.compared("nothing");
     }
-    let again = serde_json::to_value(&built).expect("a report as JSON");
-    match kept {
-        Some(kept) => numbers_differ(&mut check, run::JSON, &kept, &again),
-        None if found.files.contains(run::JSON) => {
-            check.mismatch(run::JSON, "cannot be read as JSON");
-        }
-        None => check.inconclusive(run::JSON, "is missing; dapo report writes it"),
+    // Texts are for readers.
+    for leaf in leaves(run::JSON, &kept, &again).into_iter().filter(|leaf| !leaf.are_texts) {
+        check.mismatch(leaf.place, format!("is {}, should be {}", leaf.one, leaf.other));
     }
     check.compared("every number of report.json computed again from the folder")
 }
 
-/// Ignores texts, which are for readers.
-fn numbers_differ(check: &mut Check, place: &str, found: &Value, expected: &Value) {
-    different_leaves(check, place, (found, expected), &|found, expected| {
-        found == expected || (found.is_string() && expected.is_string())
-    });
+/// A document of the folder, if this version writes such a one as `again`.
+pub fn written_here(check: &mut Check, folder: &Path, name: &str, again: &Value) -> Option<Value> {
+    let read = foreign::inside(folder, name).and_then(|path| files::read_json::<Value>(&path));
+    let Some(kept) = check.read(name, files::optional(read))? else {
+        check.inconclusive(name, "is missing; dapo report writes it");
+        return None;
+    };
+    if kept.is_object() && kept["schema"] != again["schema"] {
+        let what =
+            "is written by another version and was not compared; dapo report writes it again";
+        check.inconclusive(name, what);
+        return None;
+    }
+    Some(kept)
 }
 
 pub fn different(check: &mut Check, place: &str, found: &Value, expected: &Value) {
-    different_leaves(check, place, (found, expected), &|found, expected| found == expected);
-}
-
-fn different_leaves(
-    check: &mut Check,
-    place: &str,
-    (found, expected): (&Value, &Value),
-    same: &dyn Fn(&Value, &Value) -> bool,
-) {
-    match (found, expected) {
-        (Value::Object(a), Value::Object(b)) => {
-            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-            for key in keys {
-                let values =
-                    (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
-                different_leaves(check, &format!("{place}, {key}"), values, same);
-            }
-        }
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            for (index, values) in a.iter().zip(b).enumerate() {
-                different_leaves(check, &format!("{place}[{index}]"), values, same);
-            }
-        }
-        _ if same(found, expected) => {}
-        _ => {
-            let (found, expected) = (shown(found), shown(expected));
-            check.mismatch(place, format!("is {found}, should be {expected}"));
-        }
+    for DifferingLeaf { place, one, other, .. } in leaves(place, found, expected) {
+        check.mismatch(place, format!("is {one}, should be {other}"));
     }
-}
-
-fn shown(value: &Value) -> String {
-    crate::base::visible::shortened(&value.to_string(), 120)
 }

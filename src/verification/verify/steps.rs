@@ -1,15 +1,16 @@
 //! Computes records of rollout steps again from stored responses: rewards, trained groups,
 //! advantages, metrics, ledger components.
 
-use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selection};
+use crate::algorithm::{Group, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
 use crate::policy::optimizer;
-use crate::records::{Counters, RolloutRow, StepMetrics, ledger, tables};
+use crate::records::{Counters, RolloutRow, RunRecords, StepMetrics, tables};
 use crate::study::cell::numbers;
+use crate::task::reward;
 use crate::training::{Metrics, effects, run::rows, trainer};
-use crate::verification::verify::responses::{decoded, graded, same_grade, well_formed};
-use crate::verification::{VerifiedRecords, verify::Check, verify::VerifySubject};
+use crate::verification::verify::{Check, VerifySubject};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 /// Step → groups that wait for the next one.
 pub type Waiting = BTreeMap<u64, Vec<Group<ScoredRollout>>>;
@@ -65,7 +66,7 @@ impl StepTable<'_> {
         check: &mut Check,
         groups: &[Group<ScoredRollout>],
         carried: usize,
-        records: &VerifiedRecords,
+        records: &RunRecords,
     ) -> Option<StepMade> {
         let selected = selected(check, self.name, groups, carried, records)?;
         trained(check, self.name, self.rows, &selected);
@@ -75,7 +76,7 @@ impl StepTable<'_> {
 }
 
 pub fn check(subject: VerifySubject) -> (Check, Waiting) {
-    let VerifySubject { folder, records, found, .. } = subject;
+    let VerifySubject { folder, records, entries, .. } = subject;
     let mut check = Check::new("rollout steps");
     let mut waiting = Waiting::new();
     let (mut clocks, mut rollouts) = (Counters::default(), 0);
@@ -84,7 +85,11 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
         let rows = tables::read_rollouts(&folder.rollouts(line.step));
         let Some(rows) = check.read(&name, rows) else { continue };
         rollouts += rows.len();
-        components(&mut check, records, line.step, &rows);
+        let unlike = records.entry(line.step).map(|entry| entry.unlike(&rows));
+        for component in unlike.unwrap_or_default() {
+            let place = format!("step {}, component {component}", line.step);
+            check.mismatch(place, "the table of rollouts is not the one in the ledger");
+        }
         let table = StepTable { name: &name, rows: &rows, step: line.step };
         let Some((groups, carried)) = table.groups(&mut check, subject, &waiting) else {
             continue;
@@ -98,7 +103,7 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
         clocks = counted(&mut check, line, clocks, &made.selected, records);
         waiting.insert(line.step, made.selected.waiting());
     }
-    for step in found.steps("rollouts/step-", ".parquet") {
+    for step in entries.steps("rollouts/step-", ".parquet") {
         if step == 0 || step > records.steps() {
             let name = format!("rollouts/step-{step:06}.parquet");
             check.half_done(records, name, "is of no recorded step");
@@ -111,31 +116,11 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
     (check.compared(compared), waiting)
 }
 
-fn components(check: &mut Check, records: &VerifiedRecords, step: u64, rows: &[RolloutRow]) {
-    for (name, digest) in ledger::rollouts(rows) {
-        if records.component(step, &name) != Some(&digest) {
-            check.mismatch(
-                format!("step {step}, component {name}"),
-                "the table of rollouts is not the one in the ledger",
-            );
-        }
-    }
-}
-
 /// The prompts have no tokens.
 pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
-    let group = |members: &[RolloutRow]| {
-        let first = &members[0];
-        let problem = Problem {
-            id: first.problem.clone(),
-            question: first.question.clone(),
-            answer: first.answer.clone(),
-        };
-        let prompt = Prompt { problem, tokens: Vec::new() };
-        let rollouts = members.iter().map(rows::scored).collect();
-        Group { prompt, attempt: first.attempt, rollouts }
-    };
-    rows.chunk_by(|a, b| a.group == b.group).map(group).collect()
+    let bare = |problem| Ok::<_, Infallible>(Prompt { problem, tokens: Vec::new() });
+    let Ok(groups) = rows::groups(rows, bare);
+    groups
 }
 
 /// Problems must be those of the seed, in order, with earlier draws counted. Where not every drawn
@@ -205,7 +190,7 @@ fn selected(
     name: &str,
     groups: &[Group<ScoredRollout>],
     carried: usize,
-    records: &VerifiedRecords,
+    records: &RunRecords,
 ) -> Option<Selected> {
     let experiment = &records.experiment;
     let per_round = trainer::prompts_per_round(experiment) as usize;
@@ -296,7 +281,7 @@ fn counted(
     line: &StepMetrics,
     before: Counters,
     selected: &Selected,
-    records: &VerifiedRecords,
+    records: &RunRecords,
 ) -> Counters {
     let training = &records.experiment.training;
     let mini_batches = (selected.rows.len() as u64).div_ceil(training.mini_batch_rollouts);
@@ -308,4 +293,104 @@ fn counted(
     let place = format!("metrics.jsonl, step {}, counters", line.step);
     check.same_counters(place, line.counters, after);
     after
+}
+
+/// Groups must be whole and in order: later steps index them.
+pub fn well_formed(
+    check: &mut Check,
+    name: &str,
+    rows: &[RolloutRow],
+    experiment: &Experiment,
+) -> bool {
+    let size = experiment.rollout.group_size as usize;
+    for (group, members) in rows.chunk_by(|a, b| a.group == b.group).enumerate() {
+        let place = || format!("{name}, group {group}");
+        let same = |row: &RolloutRow| {
+            let first = &members[0];
+            let of = |it: &RolloutRow| (it.problem.clone(), it.question.clone(), it.answer.clone());
+            (of(row), row.attempt, row.trained) == (of(first), first.attempt, first.trained)
+        };
+        let numbered = members.iter().zip(0u32..).all(|(row, sample)| row.sample == sample);
+        if members[0].group as usize != group || members.len() != size || !numbered {
+            check.mismatch(place(), format!("is not the next group, or has not {size} rollouts"));
+            return false;
+        }
+        if !members.iter().all(same) {
+            check.mismatch(place(), "its rollouts are of several problems");
+            return false;
+        }
+        for row in members {
+            let probable = |value: &f64| value.is_finite() && *value <= 0.0;
+            let recorded = experiment.engine.is_native() || !row.rollout_log_probs.is_empty();
+            if row.tokens.is_empty()
+                || (recorded && row.tokens.len() != row.rollout_log_probs.len())
+                || !row.rollout_log_probs.iter().all(probable)
+            {
+                let what = "a token has no log-prob, or one that is none";
+                check.mismatch(format!("{}, sample {}", place(), row.sample), what);
+                return false;
+            }
+        }
+    }
+    true
+}
+
+pub fn graded(group: &Group<ScoredRollout>, experiment: &Experiment) -> Group<ScoredRollout> {
+    let again = |scored: &ScoredRollout| scored.rollout.clone();
+    let sampled = Group {
+        prompt: group.prompt.clone(),
+        attempt: group.attempt,
+        rollouts: group.rollouts.iter().map(again).collect(),
+    };
+    let mut group = reward::grade_group(sampled, experiment.reward.verifier);
+    let (limit, dapo) = (experiment.rollout.max_response_tokens, &experiment.dapo);
+    dapo.rules().shape(&mut group, limit, dapo);
+    group
+}
+
+/// Eq. 7 and the shaping.
+pub fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &ScoredRollout) {
+    let at = |column: &str| format!("{place}, {column}");
+    check.equal(at("is_correct"), row.is_correct, again.is_correct);
+    check.equal(at("correctness_reward"), row.correctness_reward, again.correctness_reward);
+    check.equal(at("overlong_penalty"), row.overlong_penalty, again.overlong_penalty);
+    check.equal(at("reward"), row.reward, again.reward());
+    same_prediction(check, place, &row.prediction, &again.prediction);
+}
+
+pub fn same_prediction(
+    check: &mut Check,
+    place: &str,
+    found: &Option<String>,
+    expected: &Option<String>,
+) {
+    if found != expected {
+        let what = format!("is {found:?}, the response has {expected:?}");
+        check.mismatch(format!("{place}, prediction"), what);
+    }
+}
+
+/// Requires at most L_max tokens, and exactly L_max if truncated.
+pub fn length(check: &mut Check, place: &str, length: u64, truncated: bool, limit: u64) {
+    if length > limit || (truncated && length < limit) {
+        let what = format!("is {truncated}, with {length} of at most {limit} tokens");
+        check.mismatch(format!("{place}, truncated"), what);
+    }
+}
+
+pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, subject: VerifySubject) {
+    let VerifySubject { records, local, .. } = subject;
+    let limit = records.experiment.rollout.max_response_tokens;
+    length(check, place, row.tokens.len() as u64, row.truncated, limit);
+    let Some(tokenizer) = &local.tokenizer else { return };
+    if tokenizer.decode(&row.tokens) != row.response {
+        check.mismatch(format!("{place}, response"), "is not the text of its tokens");
+    }
+    let stops = |token: &u32| tokenizer.stop_tokens().contains(token);
+    let first = row.tokens.iter().position(stops);
+    let expected = (!row.truncated).then(|| row.tokens.len() - 1);
+    if first != expected {
+        let what = "a response ends with its first stop token, a truncated one has none";
+        check.mismatch(format!("{place}, tokens"), what);
+    }
 }

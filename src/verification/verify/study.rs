@@ -11,29 +11,13 @@ use crate::study::declaration;
 use crate::study::{Cell, cell, cell::ProblemIds, facts};
 use crate::task::data;
 use crate::training::run::inputs;
-use crate::verification::VerificationError;
-use crate::verification::verify::{Check, VerifyVerdict, scores};
-use serde::Serialize;
-use serde_json::Value;
+use crate::verification::verify::{self, Check, VerifyVerdict, scores};
+use crate::verification::{Verification, VerificationError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StudyVerification {
-    pub schema: &'static str,
-    pub verdict: VerifyVerdict,
-    pub summary: String,
-    pub checks: Vec<Check>,
-    pub not_checked: Vec<String>,
-}
-
-const SCHEMA: &str = "dapo-study-verification/1";
-
 /// `reviewed`: the reviewer's own copy of the declaration.
-pub fn verify(
-    folder: &Path,
-    reviewed: Option<&Path>,
-) -> Result<StudyVerification, VerificationError> {
+pub fn verify(folder: &Path, reviewed: Option<&Path>) -> Result<Verification, VerificationError> {
     if let Some(file) = reviewed {
         declaration::load(file)?;
     }
@@ -54,16 +38,26 @@ pub fn verify(
     let declared = declared(folder, &study, reviewed)?;
     let not_checked = not_checked(folder, &study, reviewed, &strangers(folder)?);
     let checks = vec![records, problems(&study), declared, complete(&study), report];
-    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
-    let summary = match verdict {
-        VerifyVerdict::Verified => {
-            "verified (records and report), training replayed 0 of ".to_string()
-                + &format!("{} runs; {}", study.cells.len(), bases(&study))
-        }
-        other => other.name().to_string(),
-    };
-    let schema = SCHEMA;
-    Ok(StudyVerification { schema, verdict, summary, checks, not_checked })
+    let runs = study.cells.len();
+    let summary = format!(
+        "verified (records and report), training replayed 0 of {runs} runs; {}",
+        bases(&study)
+    );
+    Ok(verification(checks, summary, not_checked))
+}
+
+fn verification(checks: Vec<Check>, summary: String, not_checked: Vec<String>) -> Verification {
+    let verdict = verify::worst(&checks);
+    let is_verified = verdict == VerifyVerdict::Verified;
+    Verification {
+        schema: "dapo-study-verification/1",
+        verdict,
+        summary: if is_verified { summary } else { verdict.name().to_string() },
+        extent: None,
+        checks,
+        replay: None,
+        not_checked,
+    }
 }
 
 /// Records name these policies; nobody has read them.
@@ -85,16 +79,11 @@ fn bases(study: &Study) -> String {
 }
 
 /// Grids or declaration contradict themselves.
-fn refused(reason: &str) -> StudyVerification {
+fn refused(reason: &str) -> Verification {
     let mut check = Check::new("grids and declaration");
     check.mismatch("study", reason);
-    StudyVerification {
-        schema: SCHEMA,
-        verdict: VerifyVerdict::Mismatch,
-        summary: VerifyVerdict::Mismatch.name().to_string(),
-        checks: vec![check.compared("each by itself")],
-        not_checked: vec!["everything else".to_string()],
-    }
+    let checks = vec![check.compared("each by itself")];
+    verification(checks, String::new(), vec!["everything else".to_string()])
 }
 
 /// Against the reviewer's copy; arms against the declaration.
@@ -223,27 +212,15 @@ fn reported(folder: &Path, study: &Study) -> Check {
         Claims::default()
     });
     let (name, facts) = (facts::FILE, facts::of(study, &judged_by));
-    let schema = facts.schema;
     let again = serde_json::to_value(&facts).expect("facts as JSON");
-    let kept = match files::kind(&folder.join(name)) {
-        Ok(None) => {
-            check.inconclusive(name, "is missing; dapo report writes it");
-            return check.compared("nothing");
+    let compared = format!("every fact of {name} computed again from the records");
+    match scores::written_here(&mut check, folder, name, &again) {
+        Some(kept) => {
+            scores::different(&mut check, name, &kept, &again);
+            check.compared(compared)
         }
-        _ => files::foreign::inside(folder, name).and_then(|path| files::read_json(&path)),
-    };
-    match kept {
-        Ok(Value::Object(kept)) if kept.get("schema") != Some(&schema.into()) => {
-            check.inconclusive(
-                name,
-                "is of another version and was not compared; dapo report writes it again",
-            );
-            return check.compared("nothing");
-        }
-        Ok(kept) => scores::different(&mut check, name, &kept, &again),
-        Err(error) => check.mismatch(name, error),
+        None => check.compared("nothing"),
     }
-    check.compared(format!("every fact of {name} computed again from the records"))
 }
 
 /// What only training or others can show, and its cost.

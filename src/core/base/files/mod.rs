@@ -28,6 +28,20 @@ pub enum FileError {
     Line { path: PathBuf, line: usize, reason: String },
 }
 
+impl FileError {
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// `None` for a file that is not there.
+pub fn optional<T>(read: Result<T, FileError>) -> Result<Option<T>, FileError> {
+    match read {
+        Err(error) if error.is_missing() => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_path_buf();
     move |source| FileError::Io { action, path, source }

@@ -10,7 +10,7 @@ use crate::base::files::{self, foreign};
 use crate::numerics::fast;
 use crate::policy::optimizer;
 use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
-use crate::records::{Counters, RolloutRow, ledger, tables};
+use crate::records::{Counters, RolloutRow, ledger, run_folder, tables};
 use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,17 +19,7 @@ use std::path::Path;
 use tch::Tensor;
 
 /// Files of a base folder that a checkpoint carries along unchanged.
-pub const COMPANIONS: [&str; 9] = [
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-];
+pub const COMPANIONS: [&str; 9] = run_folder::COMPANIONS;
 
 const WEIGHTS: &str = weights::SINGLE;
 const MOMENTS: &str = "optimizer.safetensors";

@@ -79,6 +79,17 @@ impl LedgerEntry {
         let again = Self::after(previous, self.kind, self.step, self.components.clone());
         again.head == self.head
     }
+
+    /// Binds these metrics of its own step.
+    pub fn binds(&self, line: &StepMetrics) -> bool {
+        self.step == line.step && self.components.get("metrics") == Some(&metrics(line))
+    }
+
+    /// Components of a table of rollouts that this line has otherwise.
+    pub fn unlike(&self, rows: &[RolloutRow]) -> Vec<String> {
+        let differs = |(name, digest): &(String, String)| self.components.get(name) != Some(digest);
+        rollouts(rows).into_iter().filter(differs).map(|(name, _)| name).collect()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +104,14 @@ pub enum Broken {
 
 /// The chain has a genesis, rollout steps 1, 2, 3, … and at most one end. Returns the number of steps.
 pub fn check_chain(entries: &[LedgerEntry]) -> Result<u64, Broken> {
+    match chained(entries) {
+        (steps, None) => Ok(steps),
+        (_, Some(broken)) => Err(broken),
+    }
+}
+
+/// The number of steps up to which the chain holds, and where it breaks.
+pub fn chained(entries: &[LedgerEntry]) -> (u64, Option<Broken>) {
     let mut previous = "";
     let mut steps = 0;
     for (index, entry) in entries.iter().enumerate() {
@@ -103,15 +122,16 @@ pub fn check_chain(entries: &[LedgerEntry]) -> Result<u64, Broken> {
             Kind::End => index > 0 && line == entries.len() && entry.step == index as u64 - 1,
         };
         if !entry.follows(previous) {
-            return Err(Broken::Head { line });
+            return (steps, Some(Broken::Head { line }));
         }
         if !in_place {
-            return Err(Broken::Place { line, kind: entry.kind, step: entry.step });
+            let LedgerEntry { kind, step, .. } = *entry;
+            return (steps, Some(Broken::Place { line, kind, step }));
         }
         steps += u64::from(entry.kind == Kind::RolloutStep);
         previous = &entry.head;
     }
-    if entries.is_empty() { Err(Broken::Empty) } else { Ok(steps) }
+    (steps, entries.is_empty().then_some(Broken::Empty))
 }
 
 pub fn append(

@@ -56,6 +56,38 @@ pub fn due(
     names.filter(|set| *set != sets::TRAIN).flat_map(of_set).collect()
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleFault {
+    #[error("is none of this run's")]
+    NotDue,
+    #[error("stands twice")]
+    Twice,
+    #[error("stands after a later one")]
+    Late,
+    #[error("is missing")]
+    Missing,
+}
+
+/// Records that are not on schedule, in their order, then those that are missing. `due`: [`due`].
+pub fn schedule_faults(
+    mut due: BTreeSet<(String, u64)>,
+    recorded: impl Iterator<Item = (String, u64)>,
+) -> Vec<((String, u64), ScheduleFault)> {
+    let (mut faults, mut seen, mut last) = (Vec::new(), BTreeSet::new(), 0);
+    for key in recorded {
+        let step = key.1;
+        let fault = match () {
+            () if !seen.insert(key.clone()) => Some(ScheduleFault::Twice),
+            () if !due.remove(&key) => Some(ScheduleFault::NotDue),
+            () => (step < last).then_some(ScheduleFault::Late),
+        };
+        faults.extend(fault.map(|fault| (key, fault)));
+        last = step;
+    }
+    faults.extend(due.into_iter().map(|key| (key, ScheduleFault::Missing)));
+    faults
+}
+
 /// Writes every outcome, then the record. `folder` is called before something is written.
 pub fn evaluate_into<'f>(
     inputs: &Inputs,

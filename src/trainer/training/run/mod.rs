@@ -1,6 +1,5 @@
 //! One run from experiment to outcome: steps, evaluations, checkpoints, records.
 
-pub mod damage;
 pub mod evaluations;
 pub mod inputs;
 pub mod rows;

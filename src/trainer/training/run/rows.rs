@@ -1,6 +1,6 @@
 //! Converts a step's rollouts to rows of a table and back.
 
-use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
+use crate::algorithm::{Finish, Group, Problem, Prompt, Rollout, ScoredRollout};
 use crate::experiment::Experiment;
 use crate::policy::CheckpointProgress;
 use crate::records::{Components, RolloutRow, StepMetrics, ledger};
@@ -74,23 +74,24 @@ pub fn carried_groups(
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Group<ScoredRollout>>, TaskError> {
     let limit = experiment.rollout.max_prompt_tokens;
-    let mut groups = Vec::new();
-    for members in rows.chunk_by(|a, b| a.group == b.group) {
-        let first = &members[0];
-        let problem = Problem {
-            id: first.problem.clone(),
-            question: first.question.clone(),
-            answer: first.answer.clone(),
-        };
-        let prompt = prompt::prompt(&problem, experiment.prompt.template, tokenizer, limit)?;
-        let rollouts = members.iter().map(scored).collect();
-        groups.push(Group { prompt, attempt: first.attempt, rollouts });
-    }
-    Ok(groups)
+    let template = experiment.prompt.template;
+    groups(rows, |problem| prompt::prompt(&problem, template, tokenizer, limit))
+}
+
+pub fn groups<E>(
+    rows: &[RolloutRow],
+    prompt: impl Fn(Problem) -> Result<Prompt, E>,
+) -> Result<Vec<Group<ScoredRollout>>, E> {
+    let group = |members: &[RolloutRow]| {
+        let RolloutRow { problem, question, answer, attempt, .. } = members[0].clone();
+        let prompt = prompt(Problem { id: problem, question, answer })?;
+        Ok(Group { prompt, attempt, rollouts: members.iter().map(scored).collect() })
+    };
+    rows.chunk_by(|a, b| a.group == b.group).map(group).collect()
 }
 
 /// Needs as many log-probs as tokens.
-pub fn scored(row: &RolloutRow) -> ScoredRollout {
+fn scored(row: &RolloutRow) -> ScoredRollout {
     let finish = if row.truncated { Finish::Length } else { Finish::Stop };
     let (tokens, log_probs) = (row.tokens.clone(), row.rollout_log_probs.clone());
     ScoredRollout {

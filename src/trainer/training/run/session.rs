@@ -6,11 +6,14 @@ use crate::experiment::compare::{ComparedSide, differences, differing_keys};
 use crate::numerics::Numerics;
 use crate::policy::{Loaded, checkpoint};
 use crate::records::Outcome;
+use crate::records::audit::{self, Sound};
 use crate::records::ledger::{self, LedgerEntry};
 use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT};
-use crate::records::{EvaluationRecord, RunFolder, Session, StepMetrics, StepTimings, environment};
-use crate::training::run::damage::{genesis, missing, sound, standing};
-use crate::training::{TrainingError, run::RunEvent, run::inputs::Inputs};
+use crate::records::{
+    EvaluationRecord, RolloutRow, RunFolder, Session, StepMetrics, StepTimings, environment,
+};
+use crate::training::TrainingError;
+use crate::training::run::{RunEvent, evaluations, inputs::Inputs};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,14 +178,21 @@ fn resume(
     for name in ["", "rollouts", "evaluations", "checkpoints"] {
         files::remove_partial(&folder.path(name))?;
     }
-    let evaluated = standing(folder)?;
+    let evaluated = audit::standing_evaluations(folder)?;
     let steps = folder.checkpoint_steps()?;
-    let (sound, damage) = sound(inputs, folder, steps.iter().max().copied().unwrap_or(0))?;
+    let last = steps.iter().max().copied().unwrap_or(0);
+    let tokenizer = &inputs.tokenizer;
+    let is_text = |row: &RolloutRow| tokenizer.decode(&row.tokens) == row.response;
+    let sound = Sound::of(folder, &genesis(inputs), last, &is_text)?;
     let mut checkpoint = None;
     for step in steps.into_iter().rev() {
         // Only evaluations due from the checkpoint on can be made: earlier records cannot be repeated.
         let passed_over = match missing(inputs, &evaluated, step) {
-            _ if step > sound => damage.clone(),
+            _ if step > sound.steps => Some(format!(
+                "{}; rollout step {} and what follows are made again",
+                sound.damage,
+                sound.steps + 1
+            )),
             Some((set, missing)) => Some(format!(
                 "the evaluation of {set} at rollout step {missing} is missing or damaged, and is \
                  made again"
@@ -217,6 +227,19 @@ fn resume(
     // Sessions may have different schedules of checkpoints.
     files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
     Ok((checkpoint, evaluated))
+}
+
+fn genesis(inputs: &Inputs) -> LedgerEntry {
+    ledger::genesis(&inputs.manifest, &inputs.experiment)
+}
+
+/// Due before rollout step `step`.
+fn missing(inputs: &Inputs, evaluated: &[EvaluationRecord], step: u64) -> Option<(String, u64)> {
+    let due = evaluations::due(&inputs.experiment, &inputs.manifest.inputs, step, false);
+    let is_recorded = |(set, step): &(String, u64)| {
+        evaluated.iter().any(|it| it.set == *set && it.counters.rollout_steps == *step)
+    };
+    due.into_iter().find(|key| key.1 < step && !is_recorded(key))
 }
 
 /// All bytes must be as written.

@@ -3,14 +3,12 @@
 use crate::algorithm::Problem;
 use crate::base::{rng::Id, visible};
 use crate::policy::Qwen2;
-use crate::records::run_folder::is_portable;
 use crate::records::tables::{self, OutcomeRecord};
+use crate::records::{RunRecords, run_folder::is_portable};
 use crate::training::{Protocol, evaluation, evaluation::Set};
+use crate::verification::AlteredProblems;
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::{
-    Check, coverage, replay::ReplayRequest, replay::Replayed, scores,
-};
-use crate::verification::{AlteredProblems, VerifiedRecords};
+use crate::verification::verify::{Check, replay, replay::ReplayRequest, replay::Replayed, scores};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -39,7 +37,7 @@ pub struct Executed {
 
 /// Picks as many evaluations as steps. Without the native engine it picks all problems, because the
 /// bits of a response depend on its batch.
-pub fn pick(records: &VerifiedRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
+pub fn pick(records: &RunRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
     let head = records.head();
     let mut chosen: Vec<usize> = (0..records.evaluations.len()).collect();
     request.draws(head, &[Id::from("evaluations")]).shuffle(&mut chosen);
@@ -65,7 +63,7 @@ pub fn pick(records: &VerifiedRecords, local: &Local, request: &ReplayRequest) -
     chosen.into_iter().filter_map(pick).collect()
 }
 
-pub fn executed(records: &VerifiedRecords, done: Vec<Picked>) -> Executed {
+pub fn executed(records: &RunRecords, done: Vec<Picked>) -> Executed {
     let all = records.evaluations.len() as u64;
     let count = |picked: &Picked| picked.problems.len() as u64;
     let share = done.len() as f64 / all.max(1) as f64;
@@ -80,7 +78,7 @@ pub fn executed(records: &VerifiedRecords, done: Vec<Picked>) -> Executed {
         all,
         all_problems: records.evaluations.iter().map(|record| record.problems).sum(),
         executed_problems: done.iter().map(count).sum(),
-        detection: coverage::altered_problems(share, &sizes),
+        detection: replay::altered_problems(share, &sizes),
         executed: done.iter().map(Picked::name).collect(),
     }
 }

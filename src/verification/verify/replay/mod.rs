@@ -1,7 +1,10 @@
 //! Executes challenged rollout steps and evaluations from the nearest earlier checkpoint. Every
 //! step on the way is compared with the ledger bit for bit. An early ending is executed too.
+//!
+//! A step is *altered* if its line in the ledger is not what executing it from the state before (a
+//! checkpoint or the step before) gives. So a run that continues honestly after an altered step has
+//! one. Executed altered steps are always caught, or under `fast` arithmetic elsewhere suspected.
 
-mod ending;
 pub mod evaluations;
 
 use crate::algorithm::Kl;
@@ -11,13 +14,13 @@ use crate::experiment::{Device, compare::differing_keys};
 use crate::policy::checkpoint;
 use crate::records::ledger::STEP_COMPONENTS;
 use crate::records::{
-    RolloutRow, RunFolder, StepMetrics, environment, run_folder::is_portable, tables,
+    RolloutRow, RunFolder, RunRecords, StepMetrics, environment, run_folder::is_portable, tables,
 };
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer, run};
-use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, coverage};
-use crate::verification::{Detection, Executed, Picked, VerifiedRecords};
+use crate::verification::verify::{Check, Extent, VerifySubject, VerifyVerdict, ending};
+use crate::verification::{Executed, Picked};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,6 +64,61 @@ pub struct Replay {
     pub evaluations: Executed,
     /// Executed; `None` without an early ending.
     pub ending: Option<bool>,
+}
+
+/// The probability of catching at least one of k altered steps.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Detection {
+    /// k.
+    pub altered_steps: u64,
+    /// A lower bound over the seeds, for steps that were altered before the challenge's seed was
+    /// known. It counts picked steps, not those on the way.
+    pub at_least: f64,
+    /// Holds for the executed steps, if all sets of k steps are equally likely.
+    pub uniform: f64,
+}
+
+/// For k = 1, 2, 5 and 10, up to the number of steps.
+pub fn detections(steps: u64, picked: u64, covered: u64) -> Vec<Detection> {
+    let altered = [1, 2, 5, 10].into_iter().filter(|&k| k <= steps);
+    altered
+        .map(|altered_steps| Detection {
+            altered_steps,
+            at_least: 1.0 - missed(steps, picked, altered_steps),
+            uniform: 1.0 - missed(steps, covered, altered_steps),
+        })
+        .collect()
+}
+
+/// The probability of catching altered outcomes in one evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct AlteredProblems {
+    /// k, altered before the challenge's seed was known.
+    pub altered_problems: u64,
+    /// A lower bound over the seeds.
+    pub at_least: f64,
+}
+
+/// For k = 1, 5, 20 and 100. `share`: executed evaluations; `evaluations`: problems of each, and
+/// how many of them were sampled again.
+pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredProblems> {
+    let largest = evaluations.iter().map(|(problems, _)| *problems).max().unwrap_or(0);
+    let caught = |altered: u64| {
+        let each = evaluations
+            .iter()
+            .map(|&(problems, executed)| 1.0 - missed(problems, executed, altered.min(problems)));
+        share * each.fold(1.0, f64::min)
+    };
+    let altered = [1, 5, 20, 100].into_iter().filter(|&altered| altered <= largest);
+    altered
+        .map(|altered| AlteredProblems { altered_problems: altered, at_least: caught(altered) })
+        .collect()
+}
+
+/// C(T − n, k) / C(T, k): probability that n of T steps, drawn without replacement, miss k marked ones.
+fn missed(steps: u64, drawn: u64, altered: u64) -> f64 {
+    let left = steps.saturating_sub(drawn);
+    (0..altered).map(|i| left.saturating_sub(i) as f64 / (steps - i) as f64).product()
 }
 
 /// Policy states to reach.
@@ -134,7 +192,7 @@ pub fn replay(
     let VerifySubject { folder, records, local, .. } = subject;
     let mut check = Check::new("replay");
     let (steps, picked) = (records.steps(), pick(records, request));
-    let ending = records.extent().ends_early.then_some(steps);
+    let ending = Extent::of(records).ends_early.then_some(steps);
     let chosen = evaluations::pick(records, local, request);
     let work = ReplayWork::plan(&picked, chosen, ending, kept, local.base.is_some());
     for place in &work.unreachable {
@@ -164,7 +222,7 @@ pub fn replay(
         challenge,
         picked,
         covered_share: if steps == 0 { 0.0 } else { count as f64 / steps as f64 },
-        detection: coverage::detections(steps, picks.min(count), count),
+        detection: detections(steps, picks.min(count), count),
         covered: done.covered.into_iter().collect(),
         evaluations: evaluations::executed(records, done.evaluations),
         ending: ending.map(|_| done.ending),
@@ -179,7 +237,7 @@ pub fn replay(
 }
 
 /// Ascending; the first ones of a permutation from the challenge.
-fn pick(records: &VerifiedRecords, request: &ReplayRequest) -> Vec<u64> {
+fn pick(records: &RunRecords, request: &ReplayRequest) -> Vec<u64> {
     let mut steps: Vec<u64> = (1..=records.steps()).collect();
     request.draws(records.head(), &[]).shuffle(&mut steps);
     steps.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
@@ -206,7 +264,7 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
 
 /// Differences from the run's machine, on which bits depend outside the native engine; `None` if
 /// bits must agree.
-fn other_machine(folder: &RunFolder, records: &VerifiedRecords) -> Option<String> {
+fn other_machine(folder: &RunFolder, records: &RunRecords) -> Option<String> {
     if is_portable(&records.manifest.exactness) {
         return None;
     }
@@ -235,7 +293,7 @@ struct ReplayDone {
 
 struct Replayed<'a> {
     folder: &'a RunFolder,
-    records: &'a VerifiedRecords,
+    records: &'a RunRecords,
     inputs: &'a Inputs,
     /// Differences that may matter.
     machine: Option<&'a str>,
@@ -281,7 +339,10 @@ impl Replayed<'_> {
             if self.work.ending == Some(state) && !done.ending {
                 watch(&format!("executing the end, rollout step {}", state + 1));
                 done.ending = true;
-                self.ending(&mut trainer, check);
+                for (place, what) in ending::executed_again(self.folder, self.records, &mut trainer)
+                {
+                    self.differs(check, place.to_string(), what);
+                }
             }
         }
     }
@@ -412,5 +473,29 @@ mod tests {
         let work = plan(&[], &[0, 5], false);
         assert_eq!(work.segments, BTreeMap::from([(5, 5)]));
         assert_eq!(work.unreachable, ["evaluations/dev-step-000000.parquet"]);
+    }
+
+    #[test]
+    fn the_chance_is_the_hypergeometric_one_counted_by_hand() {
+        // 10 steps, 3 executed. C(7, 2) / C(10, 2) = 21 / 45; C(7, 5) / C(10, 5) = 21 / 252.
+        let found = detections(10, 3, 3);
+        let expected = [(1, 0.3), (2, 1.0 - 21.0 / 45.0), (5, 1.0 - 21.0 / 252.0), (10, 1.0)];
+        for (detection, (k, chance)) in found.iter().zip(expected) {
+            assert_eq!(detection.altered_steps, k);
+            assert!((detection.uniform - chance).abs() < 1e-12, "{detection:?}");
+            assert!((detection.at_least - chance).abs() < 1e-12, "{detection:?}");
+        }
+        assert_eq!(found.len(), 4);
+        // Half of the evaluations; of the larger one 4 of 20 problems: C(16, 5) / C(20, 5).
+        let found = altered_problems(0.5, &[(20, 4), (4, 2)]);
+        let missed = 16.0 * 15.0 * 14.0 * 13.0 * 12.0 / (20.0 * 19.0 * 18.0 * 17.0 * 16.0);
+        let expected = [(1, 0.5 * 0.2), (5, 0.5 * (1.0 - missed)), (20, 0.5)];
+        assert_eq!(found.len(), expected.len());
+        for (found, (k, chance)) in found.iter().zip(expected) {
+            assert_eq!(found.altered_problems, k);
+            assert!((found.at_least - chance).abs() < 1e-12, "{found:?}");
+        }
+        assert_eq!(detections(2, 1, 2).len(), 2);
+        assert_eq!(detections(2, 1, 2)[0].uniform, 1.0);
     }
 }
