@@ -57,7 +57,7 @@ Exit codes:
   130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; train --resume goes on
 
 Environment:
-  DAPO_PYTHON        the Python that has another trainer, such as TRL
+  DAPO_PYTHON        the Python that has another trainer, such as TRL, or what a reward function imports
   DAPO_LOG           what is logged on standard error, such as info or debug
   DAPO_INSTRUCTIONS  scalar, avx2 or avx512: the instruction set of the loops, in place of the
                      best that the machine has; no exact number depends on it

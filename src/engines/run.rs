@@ -30,7 +30,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        let python = std::env::var("DAPO_PYTHON").unwrap_or_else(|_| "python3".to_string());
+        let python = python::of_environment();
         let cards = Cards { nodes: 1, per_node: 8 };
         Self { python, processes: 1, cards, free: Vec::new(), from: None }
     }

@@ -3,6 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+/// `DAPO_PYTHON`, else `python3`.
+pub fn of_environment() -> String {
+    std::env::var("DAPO_PYTHON").unwrap_or_else(|_| "python3".to_string())
+}
+
 /// It must not load this process's LibTorch.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);

@@ -2,9 +2,9 @@
 
 use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
-use crate::records::Counters;
+use crate::records::{Counters, metrics};
 use crate::study::{Cell, CellEvaluation};
-use crate::training::{effects, trainer};
+use crate::training::trainer;
 use std::fmt::Display;
 
 pub const GENERATED: &str = "rollout/generated_rollouts";
@@ -35,7 +35,8 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
         let known = is_recorded(name, &cell.experiment);
         ensure(known, format_args!("a run like this has no metric `{name}`"))?;
         for (index, value) in values.iter().enumerate() {
-            let fits = value.is_none_or(|value| is_possible(name, value, &cell.experiment));
+            let fits =
+                value.is_none_or(|value| metrics::is_possible(name, value, &cell.experiment));
             let value = value.unwrap_or_default();
             let reason = format_args!("`{name}` of rollout step {} cannot be {value}", index + 1);
             ensure(fits, reason)?;
@@ -64,46 +65,12 @@ fn needed_digits(value: f64) -> usize {
     mantissa.bytes().filter(u8::is_ascii_digit).count()
 }
 
+/// Of what updates and the sampler say, a run records what its experiment asks for. Other trainers
+/// have metrics of their own.
 fn is_recorded(name: &str, experiment: &Experiment) -> bool {
-    let sampled = [effects::ROLLOUT_ENTROPY, effects::ROLLOUT_PROBABILITY].contains(&name);
-    match name.split_once('/') {
-        Some(("loss" | "optimizer" | "policy" | "exact" | "memory", _)) => {
-            effects::is_of_updates(name, experiment) || (sampled && experiment.record_format() > 1)
-        }
-        _ => true,
-    }
-}
-
-pub fn is_possible(name: &str, value: f64, experiment: &Experiment) -> bool {
-    let Some((low, high, whole)) = range(name, experiment) else { return value.is_finite() };
-    // A count with more digits than are kept is still whole.
-    value >= low && value <= high + 1e-9 && (!whole || value.fract() == 0.0)
-}
-
-/// Smallest and largest value, and whether it is whole.
-fn range(name: &str, experiment: &Experiment) -> Option<(f64, f64, bool)> {
-    let limit = experiment.rollout.max_response_tokens as f64;
-    let (stage, short) = name.split_once('/')?;
-    let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-    if short.starts_with("response_tokens_") {
-        return Some((0.0, limit, short.ends_with("max")));
-    }
-    if short == "correctness_mean" {
-        return Some((-1.0, 1.0, false));
-    }
-    if short == "accuracy"
-        || short.starts_with("clip_fraction_")
-        || ends(&["_share", "_share_mean", "_share_max", "probability_mean"])
-    {
-        return Some((0.0, 1.0, false));
-    }
-    let counted = ["_tokens", "_rollouts", "_groups", "/groups", "/rollouts", "rounds"];
-    if ends(&counted) {
-        return Some((0.0, f64::MAX, true));
-    }
-    let distances = ["entropy", "mismatch_mean", "mismatch_max", "ratio_max"];
-    let norms = stage == "optimizer" && short != "learning_rate";
-    (norms || distances.contains(&short)).then_some((0.0, f64::MAX, false))
+    let stage = name.split_once('/').map(|(stage, _)| stage);
+    let is_ours = matches!(stage, Some("loss" | "optimizer" | "policy" | "exact" | "memory"));
+    !is_ours || metrics::of(name).is_some_and(|metric| metric.is_recorded_by(experiment))
 }
 
 /// Clocks rise as in one rollout step.

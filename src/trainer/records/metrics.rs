@@ -40,6 +40,8 @@ pub enum DeterminedBy {
     Updates,
     /// The sampler's log-probs or distributions.
     Sampler,
+    /// Another trainer, which measured it by itself.
+    Engine,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -7,10 +7,11 @@ use crate::experiment::Verifier;
 use crate::records::StoredResponse;
 use crate::records::tables::{self, format};
 use crate::task::data::schema;
+use crate::task::reward::program::Asked;
 use crate::task::{Explanation, TaskError, reward};
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::path::Path;
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -22,11 +23,38 @@ pub struct ResponseLine {
     /// Cut at the limit, where a table records it.
     #[serde(skip)]
     pub truncated: bool,
+    /// Other keys, for a function that reads them.
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 impl ResponseLine {
     fn new(response: String, ground_truth: String) -> Self {
-        Self { response, ground_truth, strict_box_verify: None, truncated: false }
+        let (strict_box_verify, others) = (None, Map::new());
+        Self { response, ground_truth, strict_box_verify, truncated: false, others }
+    }
+
+    /// As a function sees it: `prompt` (`input` in verl's dumps), `data_source` and `extra_info` by their
+    /// names; without `extra_info` the line's other keys are the extra columns.
+    pub fn asked(&self) -> Asked {
+        let mut others = self.others.clone();
+        let mut text = |name: &str| match others.remove(name) {
+            Some(Value::String(text)) => text,
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        let (prompt, input, data_source) = (text("prompt"), text("input"), text("data_source"));
+        let extra = match others.remove("extra_info") {
+            Some(Value::Object(extra)) => extra,
+            _ => others,
+        };
+        Asked {
+            prompt: if prompt.is_empty() { input } else { prompt },
+            response: self.response.clone(),
+            ground_truth: self.ground_truth.clone(),
+            data_source,
+            extra,
+        }
     }
 
     /// By the rules that the line states, else by `usual`.
@@ -67,7 +95,10 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
         match files::parse_line(path, number, bytes)? {
             Some(Form { gts: true, .. }) => {
                 let dump: Option<VerlDump> = files::parse_line(path, number, bytes)?;
-                lines.extend(dump.map(|dump| ResponseLine::new(dump.output, dump.gts)));
+                lines.extend(dump.map(|dump| ResponseLine {
+                    others: dump.others,
+                    ..ResponseLine::new(dump.output, dump.gts)
+                }));
             }
             Some(Form { resps: true, .. }) => {
                 let sample: Option<LmEvalSample> = files::parse_line(path, number, bytes)?;
@@ -111,6 +142,8 @@ struct VerlDump {
     output: String,
     #[serde(deserialize_with = "answer")]
     gts: String,
+    #[serde(flatten)]
+    others: Map<String, Value>,
 }
 
 fn answer<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {

@@ -4,8 +4,7 @@
 use crate::algorithm::{Group, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
 use crate::policy::optimizer;
-use crate::records::{Counters, RolloutRow, RunRecords, StepMetrics, tables};
-use crate::study::cell::numbers;
+use crate::records::{Counters, RolloutRow, RunRecords, StepMetrics, metrics, tables};
 use crate::task::reward;
 use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::{Check, VerifySubject};
@@ -270,7 +269,7 @@ pub fn compare(
         check.mismatch(place(name), "does not exist in this step");
     }
     for (name, value) in found {
-        if !numbers::is_possible(name, *value, experiment) {
+        if !metrics::is_possible(name, *value, experiment) {
             check.mismatch(place(name), format!("cannot be {value}"));
         }
     }

@@ -37,6 +37,15 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// How the function is called, in words.
+    pub fn form(&self) -> &'static str {
+        match self.form {
+            CallForm::Verl => "as verl calls it",
+            CallForm::Trl => "as TRL calls it",
+            CallForm::Plain => "with a response and an answer",
+        }
+    }
+
     pub fn takes_batches(&self) -> bool {
         self.form == CallForm::Trl
     }
