@@ -1,7 +1,7 @@
 //! Grids run, stop, go on, and notice what was tampered with. Every run is two tiny rollout steps
 //! on the problems of `experiments/own-task`.
 
-use crate::binary::{Output, ended, failed, succeeded};
+use crate::binary::{Output, ended, failed, says, succeeded};
 use assert_cmd::cargo::CommandCargoExt;
 use dapo::base::files;
 use dapo::experiment::Grid;
@@ -11,51 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Fast enough to be run often; its numbers mean nothing.
-const BASE: &str = r#"
-name = "tiny"
-extends = "OWN"
-
-[rollout]
-prompts_per_round = 4
-group_size = 4
-max_response_tokens = 48
-
-[training]
-prompts_per_step = 4
-mini_batch_rollouts = 8
-
-[evaluation]
-every_steps = 1
-samples = { dev = 1, test = 2 }
-
-[dapo.dynamic_sampling]
-kind = "none"
-
-[checkpoints]
-every_steps = 1
-keep_last = 2
-keep_every = 0
-"#;
-
-pub const GRID: &str = r#"
-name = "tiny"
-question = "Does it run?"
-base = "base.toml"
-seeds = [1, 2]
-
-[[arms]]
-name = "all"
-label = "every technique"
-
-[[arms]]
-name = "symmetric"
-label = "− Clip-Higher"
-after = "all"
-[arms.set.dapo]
-clip = { high = 0.2 }
-overlong = { punishment = { kind = "none" } }
-"#;
+pub const GRID: &str = include_str!("ablate/grid.toml");
 
 /// A folder with a base experiment and a grid.
 pub struct Scene {
@@ -66,7 +22,7 @@ impl Scene {
     pub fn new(grid: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task/own-task.toml");
-        let base = BASE.replace("OWN", &own.display().to_string());
+        let base = include_str!("ablate/base.toml").replace("OWN", &own.display().to_string());
         for (name, text) in [("base.toml", base.as_str()), ("grid.toml", grid)] {
             files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
         }
@@ -171,13 +127,11 @@ fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
     assert_eq!((names.len(), others.len()), (4, 0));
 
     // Recorded is recorded.
-    let before: Vec<Vec<u8>> =
-        names.iter().map(|name| files::read(&scene.record(name)).unwrap()).collect();
-    let (code, _, talk) = scene.ablate(&[]);
-    assert!(code == 0 && !talk.contains("begins: "), "{talk}");
-    let after: Vec<Vec<u8>> =
-        names.iter().map(|name| files::read(&scene.record(name)).unwrap()).collect();
-    assert_eq!(before, after);
+    let records = || names.iter().map(|name| files::read(&scene.record(name)).unwrap());
+    let before: Vec<Vec<u8>> = records().collect();
+    let (_, talk) = succeeded(scene.ablate(&[]));
+    assert!(!talk.contains("begins: "), "{talk}");
+    assert!(records().eq(before));
 
     records_hold_what_the_runs_did(&scene, &names);
     edited_records_are_set_aside(&scene, &names);
@@ -208,16 +162,11 @@ fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
     // A reviewer runs one cell again from its record and compares.
     let record = format!("study/cells/{}", names[0]);
     succeeded(scene.dapo(&["train", &record, "--no-plan", "--out", "mine"]));
-    let (code, differences, talk) = scene.dapo(&["runs", "cells", &record, "--run", "mine"]);
-    assert_eq!((code, differences.as_str()), (0, ""), "{talk}");
-    assert!(
-        talk.contains("graded again: every outcome and prediction is the stored one"),
-        "{talk}"
-    );
-    let other = format!("study/cells/{}", names[1]);
-    let (code, differences, _) = scene.dapo(&["runs", "cells", &other, "--run", "mine"]);
-    assert_eq!(code, 4);
-    assert!(differences.contains("ledger_head: "), "{differences}");
+    let compared = |record: &str| scene.dapo(&["runs", "cells", record, "--run", "mine"]);
+    let (differences, talk) = succeeded(compared(&record));
+    assert_eq!(differences, "");
+    assert!(talk.contains("graded again: every outcome and prediction is the stored one"));
+    says(compared(&format!("study/cells/{}", names[1])), 4, &["ledger_head: "]);
 }
 
 fn edited_records_are_set_aside(scene: &Scene, names: &[String]) {
@@ -252,20 +201,15 @@ fn edited_records_are_set_aside(scene: &Scene, names: &[String]) {
 
 fn a_study_without_run_folders_is_whole(scene: &Scene, names: &[String]) {
     files::remove_folder(&scene.path("study/runs")).unwrap();
-    let (code, _, talk) = scene.ablate(&[]);
-    assert!(code == 0 && !talk.contains("begins: "), "{talk}");
-    let (code, listed, _) = scene.dapo(&["runs", "cells", "study"]);
-    assert_eq!(code, 0);
+    let (_, talk) = succeeded(scene.ablate(&[]));
+    assert!(!talk.contains("begins: "), "{talk}");
+    let (listed, _) = succeeded(scene.dapo(&["runs", "cells", "study"]));
     assert!(names.iter().all(|name| listed.contains(name.trim_end_matches(".json"))), "{listed}");
     assert!(listed.contains("tiny/symmetric"), "{listed}");
     exports_hold_every_value(scene, names);
     // More seeds join those that are there; the grid's file has them all.
-    let (code, plan, _) = scene.ablate(&["--dry-run", "--seeds", "2..3"]);
-    assert_eq!(code, 0);
-    assert!(
-        plan.contains("4 cells, 2 to run") && plan.contains("from the cells on record"),
-        "{plan}"
-    );
+    let plan = ["4 cells, 2 to run", "from the cells on record"];
+    says(scene.ablate(&["--dry-run", "--seeds", "2..3"]), 0, &plan);
     // Other data are other cells, whatever the arm.
     let own = files::read_text(&scene.path("base.toml")).unwrap();
     let dev = "\n[inputs.data]\nkind = \"files\"\ntrain = \"TRAIN\"\ndev = \"dev.jsonl\"\ntest = [\"TEST\"]\n";
@@ -279,9 +223,8 @@ fn a_study_without_run_folders_is_whole(scene: &Scene, names: &[String]) {
 }
 
 fn exports_hold_every_value(scene: &Scene, names: &[String]) {
-    let (code, _, talk) =
-        scene.dapo(&["export", "study", "--csv", "--parquet", "--tensorboard", "--out", "tables"]);
-    assert_eq!(code, 0, "{talk}");
+    let formats = ["--csv", "--parquet", "--tensorboard"];
+    succeeded(scene.dapo(&[&["export", "study", "--out", "tables"], &formats[..]].concat()));
     let cells: Vec<Cell> = names.iter().map(|name| scene.cell(name)).collect();
     let lines = |name: &str| {
         let text = files::read_text(&scene.path("tables").join(name)).unwrap();
@@ -306,8 +249,7 @@ fn exports_hold_every_value(scene: &Scene, names: &[String]) {
         let seeds = files::list(&scene.path("tables/tensorboard").join(arm)).unwrap();
         assert_eq!(seeds, ["seed-1", "seed-2"]);
     }
-    let (code, _, _) = scene.dapo(&["export", "study"]);
-    assert_eq!(code, 2);
+    assert_eq!(scene.dapo(&["export", "study"]).0, 2);
 }
 
 #[test]
@@ -342,34 +284,18 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     let kept = dapo::study::declaration::load(&scene.path("study/study.json")).unwrap();
     assert_eq!(kept, dapo::study::declaration::load(&scene.path("declared.toml")).unwrap());
 
-    failed(
-        declare(&own.replace("margin = 0.04", "margin = 0.05")),
-        3,
-        "the study was declared otherwise",
-    );
+    let otherwise = declare(&own.replace("margin = 0.04", "margin = 0.05"));
+    failed(otherwise, 3, "the study was declared otherwise");
     files::remove_file(&scene.path("study/study.json")).unwrap();
-    let (code, _, talk) = declare(&own);
-    assert!(code == 0 && talk.contains("put beside 1 cell on record"), "{talk}");
+    says(declare(&own), 0, &["put beside 1 cell on record"]);
 }
 
 #[test]
 fn failed_and_diverged_arms_stay_on_record_while_the_others_go_on() {
-    let arms = r#"
-[[arms]]
-name = "stops"
-after = "all"
-[arms.set]
-training = { prompts_per_step = 16, rollout_steps = 1 }
-dapo.dynamic_sampling = { kind = "resample", max_rounds = 4, at_cap = "stop", surplus = "discard" }
-
-[[arms]]
-name = "explodes"
-after = "all"
-[arms.set.optimizer]
-learning_rate = 1e30
-"#;
     let short = GRID.split("\n[[arms]]\nname = \"symmetric\"").next().unwrap();
-    let scene = Scene::new(&(short.replace("seeds = [1, 2]", "seeds = [1]") + arms));
+    let scene = Scene::new(
+        &(short.replace("seeds = [1, 2]", "seeds = [1]") + include_str!("ablate/unfinished.toml")),
+    );
     let base = files::read_text(&scene.path("base.toml")).unwrap();
     let fast = base.replacen("name = \"tiny\"", "name = \"tiny\"\nnumerics = \"fast\"", 1);
     scene.write("base.toml", &fast);
@@ -381,18 +307,14 @@ learning_rate = 1e30
     failed(scene.ablate(&[]), 3, "study is in use by another `dapo ablate`");
     drop(held);
 
-    let (code, table, talk) = scene.ablate(&["--last-checkpoint-only"]);
-    assert_eq!(code, 6, "{talk}");
-    for expected in ["1 finished", "1 diverged", "1 failed"] {
-        assert!(table.contains(expected), "{table}");
-    }
-    assert!(
-        talk.contains(
-            "tiny/stops seed 1 failed: error: rollout step 1: dynamic sampling reached its cap"
-        ),
-        "{talk}"
-    );
-    assert!(talk.contains("tiny/explodes seed 1 diverged: rollout step 1"), "{talk}");
+    let expected = [
+        "1 finished",
+        "1 diverged",
+        "1 failed",
+        "tiny/stops seed 1 failed: error: rollout step 1: dynamic sampling reached its cap",
+        "tiny/explodes seed 1 diverged: rollout step 1",
+    ];
+    says(scene.ablate(&["--last-checkpoint-only"]), 6, &expected);
     let (names, _) = scene.records();
     let cells: Vec<Cell> = names.iter().map(|name| scene.cell(name)).collect();
     let of = |ending| cells.iter().find(|cell| cell.ending == ending).unwrap();
@@ -427,7 +349,6 @@ fn a_grid_that_cannot_be_used_ends_with_code_3_before_anything_is_written() {
     let scene = Scene::new(&nothing);
     failed(scene.ablate(&[]), 3, "grid.toml, arm \"symmetric\": dapo.clip.high: changes nothing");
     failed(scene.dapo(&["ablate", "nowhere"]), 3, "experiments/grids/nowhere.toml");
-    let (code, _, _) = scene.ablate(&["--seeds", "3..1"]);
-    assert_eq!(code, 2);
+    assert_eq!(scene.ablate(&["--seeds", "3..1"]).0, 2);
     assert!(!scene.path("study").exists());
 }

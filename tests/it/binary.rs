@@ -18,6 +18,11 @@ pub fn dapo_in(folder: &Path, arguments: &[&str]) -> Output {
     ended(command.args(arguments).current_dir(folder))
 }
 
+/// Calls it in a folder with the words of a line.
+pub fn line_in(folder: &Path, line: &str) -> Output {
+    dapo_in(folder, &line.split_whitespace().collect::<Vec<_>>())
+}
+
 /// Runs a command to its end; -1 stands for a signal.
 pub fn ended(command: &mut Command) -> Output {
     let output = command.output().unwrap();
@@ -35,8 +40,14 @@ pub fn succeeded((code, out, talk): Output) -> (String, String) {
 /// A call ended with this code, and with these words on standard error.
 #[track_caller]
 pub fn failed((code, out, talk): Output, expected: i32, words: &str) {
-    assert!(
-        code == expected && talk.contains(words),
-        "{code}, not {expected} {words:?}: {out}{talk}"
-    );
+    let held = code == expected && talk.contains(words);
+    assert!(held, "{code}, not {expected} {words:?}: {out}{talk}");
+}
+
+/// A call ended with this code, and with all of these words on either output.
+#[track_caller]
+pub fn says((code, out, talk): Output, expected: i32, words: &[&str]) {
+    let said = |words: &&str| out.contains(words) || talk.contains(words);
+    let held = code == expected && words.iter().all(said);
+    assert!(held, "{code}, not {expected} {words:?}: {out}{talk}");
 }

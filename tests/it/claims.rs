@@ -1,7 +1,8 @@
 //! Claims judged on made-up studies whose truth is known, and `dapo report --claims` itself.
 
+use crate::binary::{dapo, failed, says, succeeded};
+use crate::repository;
 use crate::study_fixture::{self, Shape};
-use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::Grid;
 use dapo::report::{claims as text, words};
@@ -14,18 +15,14 @@ use dapo::study::{
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
 
 const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// The shipped declaration with six seeds: with a family of five, five runs a side cannot show
 /// anything (5 × 0.008 = 0.04 can, but barely).
 fn declared() -> Declaration {
-    let mut declaration = declaration::load(&root().join("experiments/study.toml")).unwrap();
+    let mut declaration =
+        declaration::load(&repository::root().join("experiments/study.toml")).unwrap();
     declaration.seeds = SEEDS.to_vec();
     declaration.registered = true;
     declaration
@@ -33,15 +30,9 @@ fn declared() -> Declaration {
 
 /// What the paper says, arm by arm.
 fn as_the_paper_says(arm: &str) -> Shape {
-    let careful = |shape: Shape| shape.with("rollout/style_careful_share", 0.01, 0.9);
-    let dips = |shape: Shape| {
-        // A straight line cannot dip; the course is bent in `study`.
-        shape.with("policy/entropy", 0.20, 0.20)
-    };
     let accuracy = |shape: Shape, last| shape.with("rollout/accuracy", 0.1, last);
-    let collapsed = ("policy/entropy", 0.20, 0.01);
     let grpo = |score| {
-        let shape = Shape::ending_at(score).with(collapsed.0, collapsed.1, collapsed.2);
+        let shape = Shape::ending_at(score).with("policy/entropy", 0.20, 0.01);
         accuracy(shape.with("rollout/truncated_share", 0.2, 0.2), 0.3)
     };
     match arm.split_once('/').unwrap().1 {
@@ -56,7 +47,9 @@ fn as_the_paper_says(arm: &str) -> Shape {
         "dynamic-sampling" if arm.starts_with("add-one") => accuracy(grpo(0.4), 0.7),
         "dynamic-sampling" | "dapo" => {
             let shape = Shape { rollouts_per_step: 512, ..Shape::ending_at(0.9) };
-            dips(careful(accuracy(shape, 0.8)))
+            let careful = shape.with("rollout/style_careful_share", 0.01, 0.9);
+            // A straight line cannot dip; the course is bent in `study`.
+            accuracy(careful.with("policy/entropy", 0.20, 0.20), 0.8)
         }
         _ => Shape::ending_at(0.5),
     }
@@ -150,14 +143,12 @@ fn a_study_that_is_as_the_paper_says_supports_its_claims() {
     }
     // 600 instead of 256 rollouts a step: the level comes after more of them.
     let cost = claim(&judged, "dynamic-sampling-is-worth-its-rollouts");
-    assert!(
-        cost.verdict == ClaimVerdict::Contradicted || cost.verdict == ClaimVerdict::Inconclusive
-    );
+    assert!([ClaimVerdict::Contradicted, ClaimVerdict::Inconclusive].contains(&cost.verdict));
     assert!(judged.remarks.contains(&Remark::SharedBase));
 }
 
 #[test]
-fn a_declared_comparison_is_the_one_that_decides() {
+fn a_declared_comparison_is_the_one_that_decides_and_the_headline_counts_what_the_table_says() {
     let (grids, cells) = study(as_the_paper_says, &SEEDS, 0.002);
     let study = Study::new(grids, cells, Some(declared()));
     let analysis = analysis::analyse(&study);
@@ -170,6 +161,9 @@ fn a_declared_comparison_is_the_one_that_decides() {
     let open = &claim(&judged, "sample-level-loss-is-unhealthy").parts[1];
     assert!(!open.registered, "the family `length` is not in the declaration");
     assert_eq!(open.comparison.as_ref().unwrap().family, "length (claims)");
+    let counts = text::counts(&judged);
+    assert_eq!(counts.iter().map(|(_, count)| count).sum::<usize>(), judged.claims.len());
+    assert!(text::headline(&judged).contains("3 not testable at this scale"));
 }
 
 #[test]
@@ -340,27 +334,14 @@ fn the_papers_own_curves_say_what_its_text_says_but_for_training_reward() {
 
 #[test]
 fn claims_are_listed_judged_and_refused() {
-    let claims = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));
-        command.current_dir(root()).arg("report").args(arguments);
-        if !arguments.iter().any(|argument| argument.starts_with("--claims=")) {
-            command.arg("--claims");
-        }
-        let output = command.output().unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
-        (output.status.code().unwrap(), out, err)
-    };
-    let (code, listed, _) = claims(&[]);
-    assert_eq!(code, 0);
-    assert!(listed.contains("each-row-improves (§4.2, Table 1)"), "{listed}");
-    assert!(listed.contains("not testable at this scale: needs the 32 B model"));
+    let claims = |arguments: &[&str]| dapo(&[&["report", "--claims"], arguments].concat());
+    let untestable = "not testable at this scale: needs the 32 B model";
+    says(claims(&[]), 0, &["each-row-improves (§4.2, Table 1)", untestable]);
 
     let folder = tempfile::tempdir().unwrap();
     let (grids, mut cells) = study(as_the_paper_says, &SEEDS, 0.002);
-    let stranger = cells[0].clone();
     cells[0].harness = "<b>0.0.9\u{1b}[2J|".to_owned();
     cells[0] = cells[0].clone().sealed();
-    assert_ne!(stranger, cells[0]);
     study_fixture::write(folder.path(), &grids, &cells);
 
     let path = folder.path().to_str().unwrap();
@@ -369,8 +350,7 @@ fn claims_are_listed_judged_and_refused() {
     let declaration = declaration.to_str().unwrap();
     let with = ["--declaration", declaration];
 
-    let (code, out, err) = claims(&[&[path], &with[..]].concat());
-    assert_eq!(code, 0, "{err}");
+    let (out, err) = succeeded(claims(&[&[path], &with[..]].concat()));
     assert!(out.contains("POSITIVE CONTROL: reflection-appears"), "{out}");
     assert!(out.contains("paper's own numbers (agrees; one run; "));
     assert!(err.contains("its `harness` is <b>0.0.9\\u{1b}"), "{err}");
@@ -393,26 +373,8 @@ fn claims_are_listed_judged_and_refused() {
     assert_eq!(&one["judged"]["claims"][0], whole);
 
     // Without a declaration everything is exploratory.
-    let (code, out, _) = claims(&[path]);
-    assert_eq!(code, 0);
-    assert!(out.contains("nothing was registered beforehand"), "{out}");
-
-    for (arguments, expected, code) in [
-        (&["--only", "nothing"][..], "--only nothing: there is no such claim", 2),
-        (&["nowhere"], "is no study: it has no folder `grids`", 3),
-        (&["--claims=Cargo.toml"], "unknown field", 3),
-    ] {
-        let (found, _, err) = claims(arguments);
-        assert!(found == code && err.contains(expected), "{arguments:?}: {found} {err}");
-    }
-}
-
-#[test]
-fn the_headline_counts_what_the_table_says() {
-    let (grids, cells) = study(as_the_paper_says, &SEEDS, 0.002);
-    let judged = judged(grids, cells, declared());
-    let counts = text::counts(&judged);
-    let sum: usize = counts.iter().map(|(_, count)| count).sum();
-    assert_eq!(sum, judged.claims.len());
-    assert!(text::headline(&judged).contains("3 not testable at this scale"));
+    says(claims(&[path]), 0, &["nothing was registered beforehand"]);
+    failed(claims(&["--only", "nothing"]), 2, "--only nothing: there is no such claim");
+    failed(claims(&["nowhere"]), 3, "is no study: it has no folder `grids`");
+    failed(dapo(&["report", "--claims=Cargo.toml"]), 3, "unknown field");
 }

@@ -1,5 +1,6 @@
 //! The verbs that outsiders feed: generate, score, eval; and the base policy's provenance.
 
+use crate::binary::{dapo, succeeded};
 use crate::golden_data;
 use assert_cmd::Command;
 use clap::CommandFactory;
@@ -60,14 +61,11 @@ fn scoring_a_generated_response_gives_back_its_log_probs() {
             "model generate --model {base} --prompts {path} -n 2 --temperature {temperature}"
         );
         let (_, generated, _) = run(&line.split(' ').collect::<Vec<_>>(), "");
-        let input: String = generated
-            .iter()
-            .map(|line| {
-                let line =
-                    json!({"prompt_ids": line["prompt_ids"], "response_ids": line["response_ids"]});
-                format!("{line}\n")
-            })
-            .collect();
+        let response = |line: &Value| {
+            let (prompt, response) = (&line["prompt_ids"], &line["response_ids"]);
+            format!("{}\n", json!({"prompt_ids": prompt, "response_ids": response}))
+        };
+        let input: String = generated.iter().map(response).collect();
         let arguments = ["model", "score", "--model", &base, "--temperature", temperature];
         let (code, scored, talk) = run(&arguments, &input);
         assert_eq!((code, scored.len()), (0, generated.len()), "{talk}");
@@ -119,15 +117,9 @@ fn throughput_measures_batches_and_an_update_of_any_checkpoint() {
     let base = base();
     let measure = |more: &[&str]| -> Value {
         let lengths = ["--prompt-tokens", "8", "--new-tokens", "100", "--repetitions", "3"];
-        let output = Command::cargo_bin("dapo")
-            .unwrap()
-            .args(["bench", "throughput", "--model", &base, "--batch", "1,3", "--json"])
-            .args(lengths)
-            .args(more)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        let bench = ["bench", "throughput", "--model", &base, "--batch", "1,3", "--json"];
+        let (out, _) = succeeded(dapo(&[&bench[..], &lengths, more].concat()));
+        serde_json::from_str(&out).unwrap()
     };
     let positive = |value: &Value| assert!(value.as_f64().unwrap() > 0.0, "{value}");
     for weights in ["f32", "bf16"] {

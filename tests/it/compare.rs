@@ -2,7 +2,6 @@
 
 use crate::binary::{Output, dapo_in, failed, succeeded};
 use crate::run_fixture;
-use assert_cmd::Command;
 use dapo::base::files;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -45,11 +44,9 @@ fn run_folders_are_compared_by_the_last_evaluation_of_a_set() {
     let folder = tempfile::tempdir().unwrap();
     run_fixture::finished(&folder.path().join("one"));
     run_fixture::finished(&folder.path().join("two"));
-    failed(
-        compare(folder.path(), &["one", "two"]),
-        3,
-        "one: several sets were evaluated, choose one with --evaluation-set: dev, mini-aime, mini-aime-plus",
-    );
+    let several =
+        "one: several sets were evaluated, choose one with --evaluation-set: dev, mini-aime, ";
+    failed(compare(folder.path(), &["one", "two"]), 3, several);
     let (code, json, talk) =
         compare(folder.path(), &["one", "two", "--evaluation-set", "mini-aime", "--json"]);
     assert_eq!(code, 0, "{talk}");
@@ -62,35 +59,6 @@ fn run_folders_are_compared_by_the_last_evaluation_of_a_set() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused_with_the_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
-    };
-    write("a.csv", &table("problem,sample,correct", 12, 4, 5));
-    write("b.csv", &table("problem,sample,correct", 10, 4, 5));
-    write("no.csv", "problem,correct\n1,1\n");
-    write("bad.parquet", "PAR1 not parquet PAR1");
-    let refused = |arguments: &[&str], code: i32, words: &str| {
-        let (got, text, talk) = compare(folder.path(), arguments);
-        assert_eq!((got, &*text), (code, ""), "{talk}");
-        assert!(talk.contains(words), "{talk}");
-    };
-    refused(&["a.csv", "b.csv"], 3, "a.csv and b.csv are not about the same problems: 2 problems");
-    refused(&["a.csv", "no.csv"], 3, "no.csv: no column `sample`");
-    refused(&["a.csv", "bad.parquet"], 3, "bad.parquet: not a readable parquet file");
-    refused(&["a.csv", "nowhere.csv"], 3, "nowhere.csv");
-    refused(&["a.csv"], 2, "");
-    refused(&["a.csv", "a.csv", "--level", "2"], 2, "--level 2");
-    let (code, text, _) = compare(folder.path(), &["a.csv", "b.csv", "--common-problems"]);
-    assert_eq!(code, 0);
-    assert!(text.contains("only the 10 problems"), "{text}");
-    let no_sample = ["no.csv", "no.csv", "--no-sample-column"];
-    let (text, _) = succeeded(compare(folder.path(), &no_sample));
-    assert!(text.contains("one problem says nothing about others"), "{text}");
-}
-
-#[test]
 fn lines_of_verl_and_lm_eval_are_compared_and_what_is_ambiguous_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, lines: &mut dyn Iterator<Item = Value>| {
@@ -98,85 +66,38 @@ fn lines_of_verl_and_lm_eval_are_compared_and_what_is_ambiguous_is_named() {
         files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
     };
     let each = |shift: i64| (0..48).map(move |at| (at / 4, (at * 7 + at / 4 + shift) % 3 == 0));
-    let verl = |shift: i64, step: i64| {
-        each(shift).map(move |(problem, right)| {
+    for (side, shift) in [("a", 0), ("b", 1)] {
+        let of_verl = |(problem, right): (i64, bool)| {
             json!({"input": format!("What is {problem}?"), "output": "Answer: 1", "gts": "1",
-                "score": if right { 1.0 } else { -1.0 }, "step": step})
-        })
-    };
-    let sample = |problem: i64, filter: &str, right: bool| {
-        json!({"doc_id": problem, "doc": {"question": "q"}, "target": "#### 1", "resps": [["1"]],
-            "filtered_resps": ["1"], "filter": filter, "metrics": ["exact_match"],
-            "exact_match": if right { 1.0 } else { 0.0 }, "doc_hash": format!("{problem:064}")})
-    };
-    write("a.jsonl", &mut verl(0, 5));
-    write("b.jsonl", &mut verl(1, 5));
-    write("steps.jsonl", &mut verl(1, 5).chain(verl(1, 6)));
-    for (name, shift) in [("samples_a.jsonl", 0), ("samples_b.jsonl", 1)] {
-        write(
-            name,
-            &mut (0..24).map(|at| {
-                let filter = ["strict-match", "flexible-extract"][at as usize % 2];
-                sample(at / 2, filter, (at + shift) % 4 < 2)
-            }),
-        );
+                "score": if right { 1.0 } else { -1.0 }, "step": 5})
+        };
+        write(&format!("{side}.jsonl"), &mut each(shift).map(of_verl));
+        let of_lm_eval = |at: i64| {
+            let filter = ["strict-match", "flexible-extract"][at as usize % 2];
+            json!({"doc_id": at / 2, "doc": {"question": "q"}, "target": "#### 1",
+                "resps": [["1"]], "filtered_resps": ["1"], "filter": filter,
+                "metrics": ["exact_match"], "doc_hash": format!("{:064}", at / 2),
+                "exact_match": if (at + shift) % 4 < 2 { 1.0 } else { 0.0 }})
+        };
+        write(&format!("samples_{side}.jsonl"), &mut (0..24).map(of_lm_eval));
     }
-    let mut two = sample(0, "none", true);
-    two["metrics"] = json!(["acc", "acc_norm"]);
-    write("metrics.jsonl", &mut std::iter::once(two));
-    write(
-        "own.jsonl",
-        &mut each(0).map(|(problem, right)| json!({"id": problem, "grade": {"correct": right}})),
-    );
-    let nested = json!({"id": 1, "strict": {"acc": 1}, "loose": {"acc": 1}});
-    write("nested.jsonl", &mut std::iter::once(nested));
+    let own = |(problem, right)| json!({"id": problem, "grade": {"correct": right}});
+    write("own.jsonl", &mut each(0).map(own));
     let (code, shown, talk) = compare(folder.path(), &["a.jsonl", "b.jsonl", "--json"]);
     assert_eq!((code, &*talk), (0, ""));
-    let shown: Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!(shown["a"]["accuracy"]["problems"], 12);
-    assert_eq!(shown["a"]["accuracy"]["samples"], 4);
+    let accuracy = &serde_json::from_str::<Value>(&shown).unwrap()["a"]["accuracy"];
+    assert_eq!((&accuracy["problems"], &accuracy["samples"]), (&json!(12), &json!(4)));
+    let samples = ["samples_a.jsonl", "samples_b.jsonl"];
     let strict = ["--correct-column", "exact_match,strict-match"];
     for (sides, flags, words) in [
-        (["samples_a.jsonl", "samples_b.jsonl"], &strict[..], "correct `exact_match`"),
+        (samples, &strict[..], "correct `exact_match`"),
         (["own.jsonl", "own.jsonl"], &["--no-sample-column"], "correct `grade.correct`"),
     ] {
         let (shown, _) = succeeded(compare(folder.path(), &[&sides[..], flags].concat()));
         assert!(shown.contains(words), "{shown}");
     }
-    for (name, words) in [
-        ("steps.jsonl", "rollouts of several steps, a file of one is compared: 5, 6"),
-        ("samples_a.jsonl", "exact_match,flexible-extract or exact_match,strict-match"),
-        ("metrics.jsonl", "choose one with --correct-column: acc, acc_norm"),
-    ] {
-        let (code, _, talk) = compare(folder.path(), &[name, name]);
-        assert_eq!(code, 3, "{talk}");
-        assert!(talk.contains(name) && talk.contains(words), "{talk}");
-    }
-    let (_, _, talk) =
-        compare(folder.path(), &["nested.jsonl", "nested.jsonl", "--no-sample-column"]);
-    assert!(talk.contains("loose.acc, strict.acc"), "{talk}");
-}
-
-#[test]
-fn a_file_of_another_format_is_named_as_what_it_is() {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, bytes, words) in [
-        ("a.csv", &b"\x1f\x8b\x08rest"[..], "a gzip archive"),
-        ("a.jsonl", b"[\n  {\"id\": 1}\n]\n", "one JSON list"),
-        ("b.jsonl", b"{\n  \"id\": 1\n}\n", "one JSON document over several lines"),
-        ("a.parquet", b"SQLite format 3\0rest", "an SQLite database"),
-        ("b.parquet", b"PK\x03\x04rest", "a zip archive"),
-        ("c.parquet", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
-        ("a.arrow", b"ARROW1\0\0", "an Arrow or Feather file"),
-        ("d.jsonl", b"<!DOCTYPE html>", "an HTML or XML page"),
-    ] {
-        files::write_atomic(&folder.path().join(name), bytes).unwrap();
-        failed(compare(folder.path(), &[name, name]), 3, &format!("{name}: it is {words}"));
-        let mut grade = Command::cargo_bin("dapo").unwrap();
-        let output = grade.current_dir(folder.path()).args(["grade", name]).output().unwrap();
-        let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(3) && talk.contains(words), "{talk}");
-    }
+    let named = "exact_match,flexible-extract or exact_match,strict-match";
+    failed(compare(folder.path(), &samples), 3, named);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `dapo config`: differing keys with their sources, for files, arms, runs and publications.
 
-use crate::binary::{Output, dapo, failed};
+use crate::binary::{Output, dapo, failed, says, succeeded};
 use dapo::base::files;
 use dapo::experiment::{extends, sources};
 use serde_json::Value;
@@ -12,8 +12,7 @@ fn config(arguments: &[&str]) -> Output {
 
 #[test]
 fn every_differing_key_is_named_with_both_values_and_both_sources() {
-    let (code, text, _) = config(&["diff", "grpo", "clip-higher"]);
-    assert_eq!(code, 0);
+    let (text, _) = succeeded(config(&["diff", "grpo", "clip-higher"]));
     insta::with_settings!({ filters => vec![(r"\b[0-9a-f]{12}\b", "[digest]")] }, {
         insta::assert_snapshot!(text);
     });
@@ -30,31 +29,19 @@ fn every_differing_key_is_named_with_both_values_and_both_sources() {
 
 #[test]
 fn an_arm_is_compared_with_the_paper_and_the_released_code() {
-    let (code, text, _) = config(&["diff", "dapo", "paper"]);
-    assert_eq!(code, 0);
+    let (text, _) = succeeded(config(&["diff", "dapo", "paper"]));
     insta::with_settings!({ filters => vec![(r"\b[0-9a-f]{12}\b", "[digest]")] }, {
         insta::assert_snapshot!(text);
     });
     // The known differences between the paper and the code that was released with it.
     let (_, text, _) = config(&["diff", "paper", "released-code", "--json"]);
     let json: Value = serde_json::from_str(&text).unwrap();
-    let keys: Vec<&str> = json["differences"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|d| d["key"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        keys,
-        [
-            "dapo.advantage.epsilon",
-            "dapo.dual_clip.kind",
-            "dapo.log_ratio_clamp.kind",
-            "dapo.overlong.punishment.beyond",
-            "dapo.token_mean_unit",
-            "optimizer.warm_up.rollout_steps",
-        ]
-    );
+    let differences = json["differences"].as_array().unwrap().iter();
+    let keys: Vec<&str> = differences.map(|it| it["key"].as_str().unwrap()).collect();
+    let known = "dapo.advantage.epsilon dapo.dual_clip.kind dapo.log_ratio_clamp.kind \
+                 dapo.overlong.punishment.beyond dapo.token_mean_unit \
+                 optimizer.warm_up.rollout_steps";
+    assert_eq!(keys.join(" "), known);
 }
 
 #[test]
@@ -66,10 +53,8 @@ fn another_seed_or_name_is_the_same_arm() {
         format!("name = \"again\"\nextends = \"{}\"\n[execution]\nseed = 7\n", base.display());
     files::write_atomic(&file, text.as_bytes()).unwrap();
     let name = file.display().to_string();
-    let (code, text, _) = config(&["diff", "dapo", &name, "--exit-code"]);
-    assert_eq!(code, 0);
-    assert!(text.contains("same arm: no key of its identity differs"), "{text}");
-    assert!(text.contains("  execution.seed: 1 → 7\n"), "{text}");
+    let same = ["same arm: no key of its identity differs", "  execution.seed: 1 → 7\n"];
+    says(config(&["diff", "dapo", &name, "--exit-code"]), 0, &same);
 
     // A run folder stands for the experiment that it recorded.
     let run = folder.path().join("run");
@@ -81,16 +66,13 @@ fn another_seed_or_name_is_the_same_arm() {
     assert_eq!((code, &json["same_arm"]), (0, &Value::Bool(true)));
     assert_eq!(json["differences"], Value::Array(vec![]));
 
-    let (code, _, _) = config(&["diff", "dapo", "grpo", "--exit-code"]);
-    assert_eq!(code, 4);
-    let (code, _, _) = config(&["diff", "dapo", "grpo"]);
-    assert_eq!(code, 0);
+    assert_eq!(config(&["diff", "dapo", "grpo", "--exit-code"]).0, 4);
+    assert_eq!(config(&["diff", "dapo", "grpo"]).0, 0);
 }
 
 #[test]
 fn what_is_shown_loads_again_as_the_same_arm() {
-    let (code, text, _) = config(&["show", "dapo"]);
-    assert_eq!(code, 0);
+    let (text, _) = succeeded(config(&["show", "dapo"]));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("shown.toml");
     files::write_atomic(&file, text.as_bytes()).unwrap();
@@ -104,8 +86,7 @@ fn what_is_shown_loads_again_as_the_same_arm() {
 
 #[test]
 fn keys_are_explained_one_by_one_by_table_and_all() {
-    let (code, text, _) = config(&["explain", "optimizer.warm_up.rollout_steps"]);
-    assert_eq!(code, 0);
+    let (text, _) = succeeded(config(&["explain", "optimizer.warm_up.rollout_steps"]));
     insta::assert_snapshot!(text);
     let (_, text, _) = config(&["explain", "dapo.clip", "--json"]);
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap().as_array().unwrap().len(), 2);

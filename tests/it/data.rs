@@ -1,43 +1,28 @@
-//! `dapo data`, driven through its library function: what it writes and how it refuses.
+//! `dapo data`: what it writes and how it refuses.
 
+use crate::binary::{Output, dapo, failed, line_in, succeeded};
 use crate::golden_data;
-use clap::Parser;
 use dapo::base::files;
-use dapo::commands::data::{DataArgs, run};
 use dapo::experiment::{Data, MiniAimeVariant};
 use dapo::task::data;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::ExitCode;
 
-#[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    data: DataArgs,
-}
-
-fn prepare(source: &Path, out: &Path, flags: &[&str]) -> ExitCode {
-    run_prepare(source, out, flags).unwrap()
-}
-
-fn run_prepare(source: &Path, out: &Path, flags: &[&str]) -> anyhow::Result<ExitCode> {
-    let fixed = ["dapo", "prepare", source.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    let cli = Cli::try_parse_from(fixed.iter().chain(flags)).unwrap();
-    run(&cli.data)
+fn prepare(source: &Path, out: &Path, flags: &[&str]) -> Output {
+    let fixed = ["data", "prepare", source.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    dapo(&[&fixed, flags].concat())
 }
 
 #[test]
 fn prepared_mini_aime_is_the_embedded_benchmark() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(prepare(Path::new("mini-aime"), folder.path(), &[]), ExitCode::SUCCESS);
+    succeeded(prepare(Path::new("mini-aime"), folder.path(), &[]));
     let path = |name: &str| folder.path().join(format!("{name}.parquet"));
     let test = vec![path("mini-aime"), path("mini-aime-plus")];
     let prepared = Data::Files { train: path("train"), dev: path("dev"), test };
-    let (prepared, embedded) = (
-        data::load(&prepared).unwrap(),
-        data::load(&Data::MiniAime { variant: MiniAimeVariant::Standard }).unwrap(),
-    );
+    let embedded = Data::MiniAime { variant: MiniAimeVariant::Standard };
+    let [prepared, embedded] = [prepared, embedded].map(|sets| data::load(&sets).unwrap());
     assert!(prepared == embedded);
     let digests: Value = files::read_json(&folder.path().join("digests.json")).unwrap();
     assert_eq!(digests["train"]["sha256"], data::digest(&embedded.train));
@@ -54,10 +39,10 @@ fn questions_with_several_answers_are_left_out_and_listed_or_refused() {
                  {\"id\": \"x\", \"question\": \"q\", \"answer\": 3}\n";
     files::write_atomic(&source, lines.as_bytes()).unwrap();
     let out = folder.path().join("out");
-    let refused = run_prepare(&source, &out, &["--refuse-conflicting"]).unwrap_err();
-    assert!(refused.to_string().contains("1 questions have conflicting answers"), "{refused}");
+    let refused = prepare(&source, &out, &["--refuse-conflicting"]);
+    failed(refused, 3, "1 questions have conflicting answers");
     assert!(!out.exists());
-    assert_eq!(prepare(&source, &out, &[]), ExitCode::SUCCESS);
+    succeeded(prepare(&source, &out, &[]));
     let kept = data::problem_file::read(&out.join("set.parquet")).unwrap().problems;
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].id.as_str(), kept[0].answer.as_str()), ("x", "3"));
@@ -71,7 +56,7 @@ fn questions_with_several_answers_are_left_out_and_listed_or_refused() {
     assert_eq!((&told["rows"], &told["conflicting"]), (&Value::from(3), &Value::from(1)));
     // A later preparation without contradictions leaves no list of an earlier one.
     files::write_atomic(&source, b"{\"question\": \"q\", \"answer\": 3}\n").unwrap();
-    assert_eq!(prepare(&source, &out, &[]), ExitCode::SUCCESS);
+    succeeded(prepare(&source, &out, &[]));
     assert!(!out.join("set.left-out.jsonl").exists());
 }
 
@@ -89,7 +74,7 @@ fn held_out_problems_are_a_set_of_their_own_whatever_the_order_of_the_rows() {
         [("up", write("up", &mut (1..=40))), ("down", write("down", &mut (1..=40).rev()))]
     {
         let out = folder.path().join(name).join("out");
-        assert_eq!(prepare(&source, &out, &["--hold-out", "7"]), ExitCode::SUCCESS);
+        succeeded(prepare(&source, &out, &["--hold-out", "7"]));
         let read = |set: &str| {
             let path = out.join(format!("{set}.parquet"));
             let problems = data::problem_file::read(&path).unwrap().problems;
@@ -103,11 +88,15 @@ fn held_out_problems_are_a_set_of_their_own_whatever_the_order_of_the_rows() {
     // Another file goes beside it, and what is known of the first stays.
     let (out, other) = (folder.path().join("up/out"), folder.path().join("other.jsonl"));
     files::write_atomic(&other, line(50).as_bytes()).unwrap();
-    assert_eq!(prepare(&other, &out, &[]), ExitCode::SUCCESS);
+    succeeded(prepare(&other, &out, &[]));
     let digests: BTreeMap<String, Value> = files::read_json(&out.join("digests.json")).unwrap();
     assert_eq!(digests.keys().collect::<Vec<_>>(), ["other", "set", "set-dev"]);
     // Nothing may be left to train on.
-    assert!(run_prepare(&other, &folder.path().join("none"), &["--hold-out", "1"]).is_err());
+    failed(
+        prepare(&other, &folder.path().join("none"), &["--hold-out", "1"]),
+        3,
+        "no problems in it",
+    );
 }
 
 #[test]
@@ -119,10 +108,8 @@ fn an_audit_counts_tokens_in_the_chat_template_and_names_an_end_of_turn_that_sto
     files::write_atomic(&at("generation_config.json"), b"{\"eos_token_id\": 1}").unwrap();
     files::write_atomic(&at("set.jsonl"), b"{\"question\": \"1+1?\", \"answer\": 2}").unwrap();
     let audit = || -> Value {
-        let mut dapo = assert_cmd::Command::cargo_bin("dapo").unwrap();
-        let verb = ["data", "audit", "set.jsonl", "--tokenizer", ".", "--json"];
-        let output = dapo.args(verb).current_dir(folder.path()).output().unwrap();
-        serde_json::from_slice(&output.stdout).unwrap()
+        let (_, out, _) = line_in(folder.path(), "data audit set.jsonl --tokenizer . --json");
+        serde_json::from_str(&out).unwrap()
     };
     let plain = audit();
     assert_eq!(plain["prompts"]["lengths"]["longest"], 4);
@@ -161,20 +148,16 @@ fn a_leak_is_found_however_it_is_written_and_what_looks_alike_is_left_to_a_perso
     let test = write("test.jsonl", &[known, "How many days has a week?"]);
     let (out, without) = (folder.path().join("out"), ["--without", test.to_str().unwrap()]);
     let read = || data::problem_file::read(&out.join("train.parquet")).unwrap().problems.len();
-    assert_eq!(prepare(&train, &out, &without), ExitCode::SUCCESS);
+    succeeded(prepare(&train, &out, &without));
     assert_eq!(read(), 2);
     let alike: Vec<Value> = files::read_lines(&out.join("train.alike.jsonl")).unwrap();
-    assert_eq!(
-        (alike.len(), &alike[0]["other"], &alike[0]["share"]),
-        (1, &known.into(), &1.0.into())
-    );
+    assert_eq!(alike.len(), 1);
+    assert!(alike[0]["other"] == known && alike[0]["share"] == 1.0, "{alike:?}");
     let digests: Value = files::read_json(&out.join("digests.json")).unwrap();
     let source = &digests["train"]["source"];
     assert_eq!((&source["evaluated"], &source["alike"]), (&Value::from(3), &Value::from(1)));
-    assert_eq!(
-        prepare(&train, &out, &[&without[..], &["--without-alike"]].concat()),
-        ExitCode::SUCCESS
-    );
+    let without = [without[0], without[1], "--without-alike"];
+    succeeded(prepare(&train, &out, &without));
     assert_eq!(read(), 1);
     let left_out: Vec<Value> = files::read_lines(&out.join("train.left-out.jsonl")).unwrap();
     assert_eq!(left_out.len(), 4);

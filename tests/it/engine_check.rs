@@ -1,8 +1,8 @@
 //! `dapo engine check` on what users have: the committed command lines of verl's examples and of its recipes
 //! (`golden/engines/verl/samples`), each form of a configuration, and files that are none.
 
+use crate::binary::{dapo, says};
 use crate::repository;
-use assert_cmd::Command;
 use dapo::base::files;
 use dapo::engines::configuration::{self, Configured};
 use dapo::engines::trl::written::TrlConfig;
@@ -98,10 +98,8 @@ fn every_sample_is_what_hydra_composes_or_refused_with_the_sentence() {
         assert!(!read(&path).partial, "{script}");
         let list: String = overrides.iter().map(|word| format!("- {}\n", json!(word))).collect();
         let error = refused(&written(folder.path(), "overrides.yaml", &list));
-        assert!(
-            error.contains("overrides are composed by verl") && error.contains(SENTENCE),
-            "{script}: {error}"
-        );
+        let composed = error.contains("overrides are composed by verl");
+        assert!(composed && error.contains(SENTENCE), "{script}: {error}");
         let command = format!(
             "set -x\npython3 -m verl.trainer.main_ppo {} \"$@\"\n",
             overrides.join(" \\\n  ")
@@ -168,10 +166,8 @@ fn each_form_of_a_configuration_says_the_same() {
     }
     let two =
         format!("{dictionary}\n{}\n", dictionary.replace("'total_epochs': ", "'total_epochs': 9"));
-    assert!(
-        refused(&written(folder.path(), "two", &two))
-            .contains("two configurations, at the lines 1 and")
-    );
+    let error = refused(&written(folder.path(), "two", &two));
+    assert!(error.contains("two configurations, at the lines 1 and"), "{error}");
 }
 
 #[test]
@@ -191,13 +187,8 @@ fn what_a_file_does_not_state_is_in_no_trap_and_no_default() {
     assert_eq!(stated, asked.map(|name| format!("{actor}.{name}")));
     // The same without anything that differs: nothing was decided.
     let path = written(folder.path(), "same.yaml", &text.replace("bf16", "fp32"));
-    let output =
-        Command::cargo_bin("dapo").unwrap().args(["engine", "check", "verl"]).arg(&path).output();
-    let output = output.unwrap();
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(6), "{shown}");
-    assert!(shown.contains("not stated") && shown.contains("0 of "), "{shown}");
+    let checked = dapo(&["engine", "check", "verl", path.to_str().unwrap()]);
+    says(checked, 6, &["not stated", "0 of "]);
 }
 
 #[test]
@@ -206,18 +197,11 @@ fn each_setting_that_render_writes_is_one_that_check_looks_at() {
     for file in ["experiments/engines/dapo-verl.toml", "golden/engines/verl/dapo.toml"] {
         let arm = dapo::experiment::extends::load(&repository::root().join(file)).unwrap();
         for setting in settings::demand(&arm, Cards { nodes: 1, per_node: 1 }).into_parts().0 {
-            let excused = || {
-                traps::NOT_HELD
-                    .iter()
-                    .any(|(name, why)| setting.name.starts_with(name) && !why.is_empty())
-            };
-            let output = || setting.name.starts_with("trainer.") && setting.key.is_empty();
-            let held = traps::is_held(&setting.name);
-            assert!(
-                held || excused() || output() || setting.name == "trainer.experiment_name",
-                "{}",
-                setting.name
-            );
+            let name = &setting.name;
+            let excuse = |(of, why): &(&str, &str)| name.starts_with(of) && !why.is_empty();
+            let excused = traps::NOT_HELD.iter().any(excuse) || name == "trainer.experiment_name";
+            let output = name.starts_with("trainer.") && setting.key.is_empty();
+            assert!(traps::is_held(name) || excused || output, "{name}");
         }
     }
     // A trap of its own is one that the traps name.
@@ -283,39 +267,28 @@ fn every_trap_of_a_grpo_config_is_named() {
         "per_device_train_batch_size": 4});
     let config = trl(folder.path(), &whole.to_string());
     assert_eq!(config.partial, None);
-    let all = [
-        "loss-normaliser",
-        "steps-per-generation",
-        "no-clip-higher",
-        "truncated-completions",
-        "kl",
-        "no-refill",
-    ];
-    assert_eq!(names(&config), all);
+    let all =
+        "loss-normaliser steps-per-generation no-clip-higher truncated-completions kl no-refill";
+    assert_eq!(names(&config).join(" "), all);
     let (rows, refusals) = config.compared(&paper, 1);
     let row = |name: &str| rows.iter().find(|it| it.setting.name == name).unwrap();
     assert_eq!(row("epsilon_high").value, Some(json!(0.2)));
-    assert!(
-        !row("epsilon_high").agrees() && row("epsilon").agrees() && row("scale_rewards").agrees()
-    );
+    let agreeing = ["epsilon_high", "epsilon", "scale_rewards"].map(|name| row(name).agrees());
+    assert_eq!(agreeing, [false, true, true]);
     assert!(refusals.iter().any(|it| it.key == "dapo.dynamic_sampling"));
     // W&B's wrappers and YAML; what is not stated is in no trap.
-    let config = trl(
-        folder.path(),
-        "wandb_version: 1\nscale_rewards: {value: batch}\nepsilon: {value: 1e-1}\n",
-    );
+    let wandb = "wandb_version: 1\nscale_rewards: {value: batch}\nepsilon: {value: 1e-1}\n";
+    let config = trl(folder.path(), wandb);
     assert_eq!(names(&config), ["scale-rewards", "no-refill"]);
     assert!(config.partial.is_some());
-    let error =
-        TrlConfig::of_file("no-python", &written(folder.path(), "x.sh", "python train.py\n"))
-            .unwrap_err();
+    let script = written(folder.path(), "x.sh", "python train.py\n");
+    let error = TrlConfig::of_file("no-python", &script).unwrap_err();
     assert!(error.to_string().contains("config.to_json_string()"), "{error}");
     let pickle = written(folder.path(), "training_args.bin", "PK\u{3}\u{4}");
     let error = TrlConfig::of_file("no-python", &pickle).unwrap_err().to_string();
-    assert!(
-        error.contains("config.to_json_string()") && error.contains("training_args.bin"),
-        "{error}"
-    );
+    for words in ["config.to_json_string()", "training_args.bin"] {
+        assert!(error.contains(words), "{error}");
+    }
     assert!(refused(&pickle).contains(SENTENCE));
 }
 

@@ -1,11 +1,15 @@
 //! Other trainers: what they wrote (golden/engines) becomes a run, or is refused by name; one update of
 //! theirs is one update of this harness.
 
-use crate::bad_input::input::Step;
+use crate::bad_input::input::{Step, at};
+use crate::binary::{ended, succeeded};
+use crate::golden_data;
+use crate::verify::copy;
 use dapo::algorithm::{Selection, StepTotals};
 use dapo::base::{Purpose, files, rng::stream};
 use dapo::engines::run::{self, EngineOptions};
 use dapo::engines::trl::{outputs::TrlOutputs, settings};
+use dapo::engines::verl::settings::Cards;
 use dapo::engines::{DemandRefusal, Outputs as _};
 use dapo::experiment::{Engine, Experiment, extends};
 use dapo::policy::{Policy, batch::Cut, frozen};
@@ -16,13 +20,14 @@ use dapo::training::update::{self, Settings};
 use dapo::training::{MiniBatch, RunEnded, Unfinished};
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const ARMS: [&str; 5] = ["grpo", "token-mean", "filter", "dr-grpo", "response-sum"];
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/engines/trl")
+    golden_data::folder("engines/trl")
 }
 
 fn prepared(arm: &str) -> Inputs {
@@ -80,59 +85,51 @@ fn trl_and_this_harness_make_the_same_gradient_of_the_same_responses() {
     assert!((other - logged_norm("filter")).abs() > 0.1 * other);
 }
 
-fn refused(change: impl Fn(&mut Experiment)) -> Vec<String> {
-    let mut experiment = prepared("grpo").experiment;
-    change(&mut experiment);
-    let refusals = settings::settings(&experiment, 1).err().unwrap_or_default();
-    refusals.into_iter().map(|DemandRefusal { key, .. }| key).collect()
+/// A row of `engine_refusals.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refused {
+    set: BTreeMap<String, String>,
+    keys: Vec<String>,
+}
+
+/// An arm with the values of each row of an engine is refused by the names of the row's keys.
+pub fn refused_by_name(
+    engine: &str,
+    arm: &Experiment,
+    refusals: impl Fn(&Experiment) -> Vec<DemandRefusal>,
+) {
+    for Refused { set, keys } in rows::<Refused>(include_str!("engine_refusals.toml"), engine) {
+        let mut json = serde_json::to_value(arm).unwrap();
+        for (path, value) in &set {
+            *at(&mut json, path) = serde_json::from_str(value).unwrap();
+        }
+        let refused = refusals(&serde_json::from_value(json).unwrap());
+        assert!(refused.iter().map(|it| &it.key).eq(&keys), "{set:?}: {refused:?}");
+    }
 }
 
 #[test]
 fn what_trl_cannot_do_is_refused_by_the_name_of_its_key() {
-    use dapo::algorithm::{Aggregation, Std, TokenMeanUnit};
-    use dapo::experiment::MiniBatchOrder;
-    use dapo::numerics::Numerics;
-    assert_eq!(refused(|_| ()), Vec::<String>::new());
-    assert_eq!(refused(|it| it.numerics = Numerics::Exact), ["numerics"]);
-    assert_eq!(refused(|it| it.dapo.advantage.epsilon = 1e-6), ["dapo.advantage.epsilon"]);
-    assert_eq!(refused(|it| it.dapo.advantage.std = Std::Population), ["dapo.advantage.std"]);
-    assert_eq!(refused(|it| it.dapo.overlong.filter = true), ["dapo.overlong.filter"]);
-    assert_eq!(refused(|it| it.training.epochs_per_step = 2), ["training.epochs_per_step"]);
-    assert_eq!(
-        refused(|it| it.training.mini_batch_order = MiniBatchOrder::ShuffledGroups),
-        ["training.mini_batch_order"]
-    );
-    let per_group = |it: &mut Experiment| {
-        it.dapo.aggregation = Aggregation::TokenMean;
-        it.dapo.token_mean_unit = TokenMeanUnit::Group;
-    };
-    assert_eq!(refused(per_group), ["dapo.token_mean_unit"]);
+    let refusals = |arm: &Experiment| settings::settings(arm, 1).err().unwrap_or_default();
+    refused_by_name("trl", &prepared("grpo").experiment, refusals);
     let paper = extends::load(&golden().join("../../../experiments/dapo.toml")).unwrap();
-    let keys: Vec<String> =
-        settings::settings(&paper, 1).unwrap_err().into_iter().map(|it| it.key).collect();
-    assert_eq!(
-        keys,
-        [
-            "numerics",
-            "training.mini_batch_order",
-            "dapo.dynamic_sampling",
-            "dapo.advantage.epsilon"
-        ]
-    );
+    let keys: Vec<String> = refusals(&paper).into_iter().map(|it| it.key).collect();
+    let named = "numerics training.mini_batch_order dapo.dynamic_sampling dapo.advantage.epsilon";
+    assert_eq!(keys.join(" "), named);
 }
 
-/// A copy of what TRL wrote for an arm, with the base policy in place of the weights that are not
-/// kept.
-fn outputs_of(arm: &str, to: &Path) {
-    let from = golden().join(arm);
-    for name in ["log.jsonl", "prompts.jsonl", "rollouts/step-000001-rank-0.jsonl"] {
-        write(&to.join(name), &files::read(&from.join(name)).unwrap());
-    }
-    let base = golden().join("../../mini-aime/base");
+/// What a trainer wrote, as far as it is kept, with the base policy in place of the weights that are not.
+pub fn golden_outputs(from: &Path, policies: &str, to: &Path) {
+    copy(from, to);
     for name in ["config.json", "model.safetensors", "tokenizer.json"] {
-        let bytes = files::read(&base.join(name)).unwrap();
-        write(&to.join("policies/step-000001").join(name), &bytes);
+        let bytes = files::read(&golden_data::folder("mini-aime/base").join(name)).unwrap();
+        write(&to.join(policies).join(name), &bytes);
     }
+}
+
+fn outputs_of(arm: &str, to: &Path) {
+    golden_outputs(&golden().join(arm), "policies/step-000001", to);
     write(&to.join("trainer/checkpoint-1/trainer_state.json"), b"{}");
 }
 
@@ -141,10 +138,17 @@ pub fn write(path: &Path, bytes: &[u8]) {
     files::write_atomic(path, bytes).unwrap();
 }
 
-fn imported(arm: &str, outputs: &Path, to: &Path) -> Result<RunEnded, String> {
-    let options = EngineOptions { from: Some(outputs.to_path_buf()), ..EngineOptions::default() };
-    let (inputs, folder) = (prepared(arm), RunFolder::at(to));
-    run::run(&inputs, &folder, &options, Unfinished::Refuse, &|| false, &mut |_| ())
+/// Cards of verl.
+pub const ONE: Cards = Cards { nodes: 1, per_node: 1 };
+
+pub fn imported(inputs: &Inputs, outputs: &Path, to: &Path) -> Result<RunEnded, String> {
+    let from = Some(outputs.to_path_buf());
+    ran(inputs, EngineOptions { from, ..EngineOptions::default() }, to)
+}
+
+fn ran(inputs: &Inputs, options: EngineOptions, to: &Path) -> Result<RunEnded, String> {
+    let (options, folder) = (EngineOptions { cards: ONE, ..options }, RunFolder::at(to));
+    run::run(inputs, &folder, &options, Unfinished::Refuse, &|| false, &mut |_| ())
         .map_err(|error| error.to_string())
 }
 
@@ -153,7 +157,7 @@ fn what_trl_wrote_becomes_a_run_that_verifies() {
     let folder = tempfile::tempdir().unwrap();
     let (outputs, run) = (folder.path().join("trl"), folder.path().join("run"));
     outputs_of("token-mean", &outputs);
-    let ended = imported("token-mean", &outputs, &run).unwrap();
+    let ended = imported(&prepared("token-mean"), &outputs, &run).unwrap();
     assert!(matches!(ended, RunEnded::Finished(_)), "{ended:?}");
     let run = RunFolder::at(&run);
     assert_eq!(run.manifest().unwrap().exactness, "imported");
@@ -165,11 +169,8 @@ fn what_trl_wrote_becomes_a_run_that_verifies() {
     report::run::write(&run).unwrap();
     let found = verify::verify(&run, &Options::default(), &mut |_| ()).unwrap();
     assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
-    assert!(
-        found.summary.contains("another trainer made the 1 rollout steps"),
-        "{}",
-        found.summary
-    );
+    let another = "another trainer made the 1 rollout steps";
+    assert!(found.summary.contains(another), "{}", found.summary);
 }
 
 /// A row of a table of what is spoilt.
@@ -181,62 +182,72 @@ pub struct Spoilt {
 }
 
 /// The rows of a table.
-pub fn spoilt(tables: &str, name: &str) -> Vec<Spoilt> {
-    let mut tables: BTreeMap<String, Vec<Spoilt>> = toml::from_str(tables).unwrap();
-    tables.remove(name).unwrap()
+pub fn rows<Row: DeserializeOwned>(tables: &str, name: &str) -> Vec<Row> {
+    let mut tables: BTreeMap<String, toml::Value> = toml::from_str(tables).unwrap();
+    let rows: Vec<Row> = tables.remove(name).unwrap().try_into().unwrap();
+    assert!(!rows.is_empty(), "{name}");
+    rows
 }
 
-/// What trainers wrote.
-pub const OUTPUTS: &str = include_str!("engine_outputs.toml");
-
-#[test]
-fn outputs_that_are_not_what_the_arm_makes_are_refused_by_name() {
-    for Spoilt { make, says } in spoilt(OUTPUTS, "trl") {
+/// Outputs that are spoilt as a row of `engine_outputs.toml` says are refused with its words.
+pub fn spoilt_outputs_are_refused(engine: &str, inputs: &Inputs, put: impl Fn(&Path)) {
+    for Spoilt { make, says } in rows(include_str!("engine_outputs.toml"), engine) {
         let folder = tempfile::tempdir().unwrap();
-        let outputs = folder.path().join("trl");
-        outputs_of("grpo", &outputs);
+        let outputs = folder.path().join("outputs");
+        put(&outputs);
         make.iter().for_each(|step| step.take(&outputs));
-        let error = imported("grpo", &outputs, &folder.path().join("run")).unwrap_err();
+        let error = imported(inputs, &outputs, &folder.path().join("run")).unwrap_err();
         assert!(error.contains(&says), "{says}: {error}");
     }
 }
 
-/// A Python that says what it has, and in which a trainer writes these outputs and ends with 3.
-pub fn pretended(folder: &Path, outputs: &Path, versions: &str) -> String {
+#[test]
+fn outputs_that_are_not_what_the_arm_makes_are_refused_by_name() {
+    spoilt_outputs_are_refused("trl", &prepared("grpo"), |to| outputs_of("grpo", to));
+}
+
+/// A Python that says what it has, and in which a trainer writes its outputs and fails: with all of them
+/// there is a run, whose folder is returned; without its log the trainer is named. What was rendered is not
+/// written again, as it may be read at that moment.
+pub fn started_and_followed(
+    (engine, version): (&str, &str),
+    inputs: &Inputs,
+    put: impl Fn(&Path),
+    log: &str,
+) -> (tempfile::TempDir, RunFolder) {
+    let folder = tempfile::tempdir().unwrap();
+    let (outputs, python) = (folder.path().join("outputs"), folder.path().join("python"));
+    put(&outputs);
     let script = format!(
-        "#!/bin/sh\nif [ \"$1\" = -c ]; then echo '{versions}'; exit; fi\n\
-         cp -r {}/. .\necho a last word >&2\nexit 3\n",
+        "#!/bin/sh\nif [ \"$1\" = -c ]; then\n\
+         echo '{{\"python\": \"3.11\", \"{engine}\": \"{version}\"}}'; exit; fi\n\
+         cp -rn {}/. .\necho a last word >&2\nexit 3\n",
         outputs.display()
     );
-    let path = folder.join("python");
-    files::write_atomic(&path, script.as_bytes()).unwrap();
-    assert!(std::process::Command::new("chmod").arg("+x").arg(&path).status().unwrap().success());
-    path.display().to_string()
+    files::write_atomic(&python, script.as_bytes()).unwrap();
+    succeeded(ended(std::process::Command::new("chmod").arg("+x").arg(&python)));
+    let started = |python: &Path, run: &str| {
+        let python = python.display().to_string();
+        let options = EngineOptions { python, ..EngineOptions::default() };
+        ran(inputs, options, &folder.path().join(run))
+    };
+    let ended = started(&python, "run");
+    assert!(matches!(ended, Ok(RunEnded::Finished(_))), "{ended:?}");
+    let run = RunFolder::at(folder.path().join("run"));
+    let facts = run.environment().unwrap().facts;
+    assert_eq!(facts["engine"], format!("{engine}: python 3.11, {engine} {version}"));
+
+    write(&outputs.join(log), b"");
+    let error = started(&python, "run-2").unwrap_err();
+    assert!(error.contains(&format!("{engine} ended before rollout step 1")), "{error}");
+    assert!(error.contains("exit status: 3: a last word"), "{error}");
+    let error = started(Path::new("no/python"), "run-3").unwrap_err();
+    assert!(error.contains("no/python cannot be started"), "{error}");
+    (folder, run)
 }
 
 #[test]
 fn a_trainer_is_started_followed_and_named_when_it_ends_early() {
-    let folder = tempfile::tempdir().unwrap();
-    let outputs = folder.path().join("outputs");
-    outputs_of("grpo", &outputs);
-    let versions = "{\"python\": \"3.11\", \"trl\": \"1.16.0\"}";
-    let python = pretended(folder.path(), &outputs, versions);
-    let options = EngineOptions { python: python.clone(), ..EngineOptions::default() };
-    let (inputs, run) = (prepared("grpo"), RunFolder::at(folder.path().join("run")));
-    let ended = run::run(&inputs, &run, &options, Unfinished::Refuse, &|| false, &mut |_| ());
-    // Everything was written before the process failed.
-    assert!(matches!(ended, Ok(RunEnded::Finished(_))), "{ended:?}");
-    let facts = run.environment().unwrap().facts;
-    assert_eq!(facts["engine"], "trl: python 3.11, trl 1.16.0");
-
-    write(&folder.path().join("outputs/log.jsonl"), b"");
-    let run = RunFolder::at(folder.path().join("run-2"));
-    let ended = run::run(&inputs, &run, &options, Unfinished::Refuse, &|| false, &mut |_| ());
-    let error = ended.unwrap_err().to_string();
-    assert!(error.contains("trl ended before rollout step 1"), "{error}");
-    assert!(error.contains("exit status: 3: a last word"), "{error}");
-
-    let none = EngineOptions { python: "no/python".to_string(), ..EngineOptions::default() };
-    let ended = run::run(&inputs, &run, &none, Unfinished::Resume, &|| false, &mut |_| ());
-    assert!(ended.unwrap_err().to_string().contains("no/python cannot be started"));
+    let put = |to: &Path| outputs_of("grpo", to);
+    started_and_followed(("trl", "1.16.0"), &prepared("grpo"), put, "log.jsonl");
 }

@@ -28,7 +28,6 @@ const RECIPE: &str = "golden/mini-aime/recipe.toml";
 const VARIABLES: &str = "DAPO_INSTRUCTIONS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA MKL_CBWR \
                          MKL_ENABLE_INSTRUCTIONS MKL_NUM_THREADS OMP_NUM_THREADS OMP_DYNAMIC";
 
-/// Values of each variable.
 const ENVIRONMENT: [(&str, &[&str]); 4] = [
     ("ATEN_CPU_CAPABILITY", &["default", "avx2", "avx512"]),
     ("ONEDNN_MAX_CPU_ISA", &["SSE41", "AVX2", "AVX512_CORE"]),
@@ -98,10 +97,13 @@ fn all_exact_cells_of_the_matrices_agree() {
     let slow = Instructions::ALL.map(Setting::loops).into_iter();
     let slow = slow.chain(emulated.split(',').filter(|it| !it.is_empty()).map(Setting::emulated));
     let slow: Vec<Setting> = [Setting::baseline()].into_iter().chain(slow).collect();
+    let name = "every sum also reversed and shuffled";
+    let reordered = Setting { reordered: true, ..Setting::named(name) };
+    let exact = [Setting::all(), vec![reordered]].concat();
     let matrices = [
-        Matrix::of("exact", Work::new("exact", Size::Full), &Setting::all(), true),
-        Matrix::of("fast", Work::new("fast", Size::Full), &Setting::all(), false),
-        Matrix::of("exact, tiny", Work::new("exact", Size::Tiny), &slow, false),
+        Matrix::of("exact", Work::new("exact", Size::Full), &exact),
+        Matrix::of("fast", Work::new("fast", Size::Full), &Setting::all()),
+        Matrix::of("exact, tiny", Work::new("exact", Size::Tiny), &slow),
     ];
     let facts = environment::describe(1).facts;
     if let Some(path) = wanted("DAPO_EXACTNESS_JSON") {
@@ -116,7 +118,6 @@ fn all_exact_cells_of_the_matrices_agree() {
     assert!(matrices.iter().all(|matrix| matrix.rows[0].digests.is_some()));
 }
 
-/// What is set for a cell.
 #[derive(Debug, Clone)]
 struct Setting {
     /// What differs from the baseline.
@@ -129,6 +130,8 @@ struct Setting {
     killed: Option<u64>,
     /// Model of an emulated processor.
     processor: Option<String>,
+    /// In this process, with every sum also reversed and shuffled.
+    reordered: bool,
 }
 
 impl Setting {
@@ -141,6 +144,7 @@ impl Setting {
             environment: Vec::new(),
             killed: None,
             processor: None,
+            reordered: false,
         }
     }
 
@@ -273,11 +277,16 @@ impl Work {
         command
     }
 
+    fn clear(&self) {
+        ["run", "base"].iter().for_each(|name| files::remove_folder(&self.at(name)).unwrap());
+    }
+
     /// What a cell computed, or why it did not.
     fn run(&self, setting: &Setting) -> Result<Digests, String> {
-        for name in ["run", "base"] {
-            files::remove_folder(&self.at(name)).unwrap();
+        if setting.reordered {
+            return Ok(self.with_sums_reordered().0);
         }
+        self.clear();
         let train = ["train", "arm.toml", "--no-plan", "--resume", "--out", "run"];
         if let Some(threads) = setting.killed {
             self.prepare(setting, threads);
@@ -305,9 +314,7 @@ impl Work {
 
     /// The same in this process, with every sum also reversed and shuffled, and how many were compared.
     fn with_sums_reordered(&self) -> (Digests, u64) {
-        for name in ["run", "base"] {
-            files::remove_folder(&self.at(name)).unwrap();
-        }
+        self.clear();
         self.prepare(&Setting::baseline(), 1);
         workers::set_count(1);
         let inputs = inputs::prepare(extends::load(&self.at("arm.toml")).unwrap()).unwrap();
@@ -340,7 +347,6 @@ fn ended(command: &mut Command) -> Result<String, String> {
     }
 }
 
-/// What a cell computed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Digests {
     /// SHA-256 of the weights after the updates of pretraining.
@@ -390,12 +396,12 @@ impl Row {
 }
 
 impl Matrix {
-    fn of(name: &str, work: Work, settings: &[Setting], reordered: bool) -> Self {
+    fn of(name: &str, work: Work, settings: &[Setting]) -> Self {
         let mut rows: Vec<Row> = Vec::new();
-        let mut add = |setting: String, compute: &dyn Fn() -> Result<Digests, String>| {
-            eprintln!("{name}: {setting}");
+        for setting in settings {
+            eprintln!("{name}: {}", setting.name);
             let started = Instant::now();
-            let computed = compute();
+            let computed = work.run(setting);
             let seconds = started.elapsed().as_secs_f64();
             let baseline = rows.first().and_then(|row| row.digests.as_ref());
             let note = match (&computed, baseline) {
@@ -407,14 +413,7 @@ impl Matrix {
                     None => String::new(),
                 },
             };
-            rows.push(Row { setting, digests: computed.ok(), note, seconds });
-        };
-        for setting in settings {
-            add(setting.name.clone(), &|| work.run(setting));
-        }
-        if reordered {
-            let name = "every sum also reversed and shuffled".to_string();
-            add(name, &|| Ok(work.with_sums_reordered().0));
+            rows.push(Row { setting: setting.name.clone(), digests: computed.ok(), note, seconds });
         }
         Self { name: name.to_string(), rows }
     }

@@ -2,8 +2,9 @@
 //! again. Each ends in a mismatch, found in the records or by executing; where only executing can
 //! find it, the verdict over the records alone names what was not executed.
 
+use crate::binary::{line_in, says, succeeded};
+use crate::golden_data;
 use crate::verify::{copy, experiment, findings, forge, json, made, replayed, trained, verified};
-use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::{Experiment, Verifier};
 use dapo::numerics::Numerics;
@@ -17,7 +18,6 @@ use dapo::training::run::inputs;
 use dapo::verification::Verification;
 use dapo::verification::verify::VerifyVerdict;
 use serde_json::json;
-use std::path::Path;
 
 /// The first mismatch that begins so.
 fn assert_found(of: &Verification, expected: &str) {
@@ -28,10 +28,8 @@ fn assert_found(of: &Verification, expected: &str) {
 
 fn assert_verified(of: &Verification, summary: &str) {
     assert_eq!(of.verdict, VerifyVerdict::Verified, "{:#?}", of.checks);
-    assert_eq!(
-        of.summary,
-        format!("{summary}; base policy: the embedded benchmark's, of this program")
-    );
+    let base = "base policy: the embedded benchmark's, of this program";
+    assert_eq!(of.summary, format!("{summary}; {base}"));
 }
 
 /// Makes the outcomes of the last evaluation of mini-aime others, and its record with them.
@@ -118,13 +116,9 @@ fn invented_scores_are_found_in_their_texts_or_by_sampling_them_again() {
     // The same challenge of the honest run.
     let found = replayed(&whole, all, 7);
     let (some, problems) = (executed.executed_problems, executed.all_problems);
-    assert_verified(
-        &found,
-        &format!(
-            "verified (records), training replayed 3 of 3, \
-             evaluations replayed {all} of {all} ({some} of {problems} problems)"
-        ),
-    );
+    let replayed = format!("{all} of {all} ({some} of {problems} problems)");
+    let summary = "verified (records), training replayed 3 of 3, evaluations replayed";
+    assert_verified(&found, &format!("{summary} {replayed}"));
 }
 
 #[test]
@@ -142,7 +136,7 @@ fn evaluations_at_another_temperature_are_found_by_sampling_them_again() {
 
 #[test]
 fn a_run_that_was_cut_off_is_not_one_that_ended_early() {
-    let (scratch, whole) = trained(Experiment { training: two_steps(), ..experiment() });
+    let (scratch, whole) = trained(two_steps());
     claim(&whole, |claimed| claimed.training.rollout_steps = 3);
     let forged = RunFolder::at(scratch.path().join("forged"));
 
@@ -165,8 +159,10 @@ fn a_run_that_was_cut_off_is_not_one_that_ended_early() {
     assert_found(&verified(&forged), "diverged/divergence.json: is missing");
 }
 
-fn two_steps() -> dapo::experiment::config::Training {
-    dapo::experiment::config::Training { rollout_steps: 2, ..experiment().training }
+fn two_steps() -> Experiment {
+    let mut experiment = experiment();
+    experiment.training.rollout_steps = 2;
+    experiment
 }
 
 #[test]
@@ -253,7 +249,8 @@ fn steps_that_change_places_have_other_problems_than_the_seed_draws() {
 #[test]
 fn weights_that_the_optimizer_cannot_have_reached_are_found_without_a_replay() {
     let (scratch, whole) = trained(experiment());
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
+    let base = golden_data::folder("mini-aime/base/model.safetensors");
+    let base = checkpoint::read_values(&base).unwrap();
     let forged = RunFolder::at(scratch.path().join("forged"));
     type Change<'a> = &'a dyn Fn(&str, &mut Vec<f32>);
     let cases: [(Change, &str); 4] = [
@@ -271,11 +268,7 @@ fn weights_that_the_optimizer_cannot_have_reached_are_found_without_a_replay() {
             "checkpoints/step-000003: a weight of ",
         ),
         (
-            &|name, values| {
-                values.clone_from(
-                    &checkpoint::read_values(&base.join("model.safetensors")).unwrap()[name].1,
-                )
-            },
+            &|name, values| values.clone_from(&base[name].1),
             "checkpoints/step-000003: its weights are those of the base policy, though",
         ),
     ];
@@ -298,7 +291,7 @@ fn weights_that_the_optimizer_cannot_have_reached_are_found_without_a_replay() {
 #[test]
 fn the_base_policy_is_never_the_senders() {
     let scratch = tempfile::tempdir().unwrap();
-    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
+    let embedded = golden_data::folder("mini-aime/base");
     let trained = scratch.path().join("golden/mini-aime/base");
     copy(&embedded, &trained);
     let path = trained.join("model.safetensors");
@@ -310,20 +303,14 @@ fn the_base_policy_is_never_the_senders() {
     sent.inputs.model = trained;
     sent.training.rollout_steps = 1;
     made(sent, &folder);
-    let run = |more: &[&str]| {
-        let mut command = Command::cargo_bin("dapo").unwrap();
-        command.args(["verify", "run", "--replay", "1", "--challenge", "7"]).args(more);
-        let output = command.current_dir(scratch.path()).output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    let verify = |more: &str| {
+        line_in(scratch.path(), &format!("verify run --replay 1 --challenge 7 {more}"))
     };
-    let (code, out) = run(&[]);
-    assert_eq!(code, Some(6), "{out}");
     let words = "inconclusive: manifest.json, inputs.base/model.safetensors: is not the file that \
                  the embedded benchmark's base policy has";
-    assert!(out.contains(words), "{out}");
+    says(verify(""), 6, &[words]);
     // A reviewer who names it is told what it is.
-    let (code, out) = run(&["--base", "golden/mini-aime/base"]);
-    assert_eq!(code, Some(0), "{out}");
+    let (out, _) = succeeded(verify("--base golden/mini-aime/base"));
     let summary = out.lines().last().unwrap();
     assert!(summary.contains("; base policy: golden/mini-aime/base, SHA-256 of "), "{out}");
     assert!(summary.ends_with(", not the embedded benchmark's"), "{out}");
@@ -331,12 +318,10 @@ fn the_base_policy_is_never_the_senders() {
 
 #[test]
 fn a_file_name_with_line_ends_prints_no_verdict() {
-    let (_scratch, folder) = trained(Experiment { training: two_steps(), ..experiment() });
+    let (_scratch, folder) = trained(two_steps());
     files::write_atomic(&folder.path("x\nverified (records)\n"), b"").unwrap();
-    let mut command = Command::cargo_bin("dapo").unwrap();
-    let output = command.arg("verify").arg(folder.root()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(4), "{text}");
+    let (code, text, _) = line_in(folder.root(), "verify .");
+    assert_eq!(code, 4, "{text}");
     assert!(text.contains("x\\nverified (records)\\n: has no place in a run folder"), "{text}");
     assert!(!text.lines().any(|line| line.starts_with("verified")), "{text}");
 }

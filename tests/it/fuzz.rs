@@ -33,7 +33,8 @@ use dapo::records::{Counters, Ending, HousekeepingRules, RunFolder, housekeeping
 use dapo::report::run;
 use dapo::study::effect_checks;
 use dapo::task::Tokenizer;
-use dapo::task::data::problem_file;
+use dapo::task::data::embedded::mini_aime;
+use dapo::task::data::{self, problem_file};
 use rustix::process::{Resource, Rlimit};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -230,33 +231,36 @@ fn limit_memory() {
     rustix::process::setrlimit(Resource::As, limit).unwrap();
 }
 
-fn file(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
-    let path = folder.join(name);
-    std::fs::write(&path, bytes).unwrap();
-    path
+/// One of the valid contents, spoilt, is written to a file, which is read.
+fn spoilt<const N: usize>(
+    path: PathBuf,
+    valid: [Vec<u8>; N],
+    spoil: fn(&mut Draws, &[u8]) -> Vec<u8>,
+    read: impl Fn(&Path) + 'static,
+) -> Spoil {
+    Box::new(move |draws| {
+        let chosen = draws.below(N);
+        std::fs::write(&path, spoil(draws, &valid[chosen])).unwrap();
+        read(&path);
+    })
 }
 
 fn experiment_file(folder: &Path) -> Spoil {
-    let folder = folder.to_path_buf();
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
     let valid = ["base.toml", "dapo.toml"].map(|name| files::read(&shipped.join(name)).unwrap());
     std::fs::write(folder.join("base.toml"), &valid[0]).unwrap();
-    Box::new(move |draws| {
-        let chosen = draws.below(2);
-        let bytes = mutated(draws, &valid[chosen]);
-        if let Err(error) = extends::load(&file(&folder, "arm.toml", &bytes)) {
+    spoilt(folder.join("arm.toml"), valid, mutated, |path| {
+        if let Err(error) = extends::load(path) {
             assert!(!error.to_string().is_empty());
         }
     })
 }
 
 fn problem_lines(folder: &Path) -> Spoil {
-    let folder = folder.to_path_buf();
     let valid = b"{\"id\": 7, \"question\": \"1+2?\", \"answer\": \"3\"}\n\n{\"question\": \"0-1?\", \"answer\": -1}\n";
-    Box::new(move |draws| {
-        let path = file(&folder, "set.jsonl", &mutated(draws, valid));
-        if let Ok(file) = problem_file::read(&path) {
-            let _ = file.consistent(&path);
+    spoilt(folder.join("set.jsonl"), [valid.to_vec()], mutated, |path| {
+        if let Ok(file) = problem_file::read(path) {
+            let _ = file.consistent(path);
         }
     })
 }
@@ -307,29 +311,19 @@ fn model_folder(folder: &Path) {
 }
 
 fn weights(folder: &Path, name: &'static str) -> Spoil {
-    let folder = folder.to_path_buf();
-    model_folder(&folder);
-    let valid = files::read(&folder.join(name)).unwrap();
-    Box::new(move |draws| {
-        let bytes = match name {
-            "config.json" => mutated(draws, &valid),
-            _ => mutated_tensors(draws, &valid),
-        };
-        file(&folder, name, &bytes);
-        let _ = checkpoint::load_model(&folder);
+    model_folder(folder);
+    let spoil = if name == "config.json" { mutated } else { mutated_tensors };
+    let path = folder.join(name);
+    spoilt(path.clone(), [files::read(&path).unwrap()], spoil, |path| {
+        let _ = checkpoint::load_model(path.parent().unwrap());
     })
 }
 
 fn weight_index(folder: &Path) -> Spoil {
-    const NAME: &str = "model.safetensors.index.json";
-    let (folder, sharded) = (folder.to_path_buf(), golden_data::folder("qwen2/sharded-bf16"));
-    for name in files::list(&sharded).unwrap() {
-        std::fs::copy(sharded.join(&name), folder.join(&name)).unwrap();
-    }
-    let valid = files::read(&sharded.join(NAME)).unwrap();
-    Box::new(move |draws| {
-        file(&folder, NAME, &mutated(draws, &valid));
-        let _ = checkpoint::load_model(&folder);
+    crate::verify::copy(&golden_data::folder("qwen2/sharded-bf16"), folder);
+    let path = folder.join("model.safetensors.index.json");
+    spoilt(path.clone(), [files::read(&path).unwrap()], mutated, |path| {
+        let _ = checkpoint::load_model(path.parent().unwrap());
     })
 }
 
@@ -345,72 +339,61 @@ fn checkpoint_file(folder: &Path, name: &'static str) -> Spoil {
     let progress = CheckpointProgress::default();
     checkpoint::save(&folder, model.parameters(), Some(&optimizer), &base, &progress).unwrap();
     let valid = files::read(&folder.join(name)).unwrap();
+    if name == "trainer.json" {
+        return spoilt(folder.join(name), [valid], mutated, move |_| {
+            let _ = checkpoint::load(&folder);
+        });
+    }
     let record = files::read_text(&folder.join("trainer.json")).unwrap();
     let written = files::sha256(&valid);
-    Box::new(move |draws| {
-        let bytes = match name {
-            "trainer.json" => mutated(draws, &valid),
-            _ => mutated_tensors(draws, &valid),
-        };
-        file(&folder, name, &bytes);
+    spoilt(folder.join(name), [valid], mutated_tensors, move |path| {
         // Whoever replaces a file replaces its digest: otherwise nothing but the digest is met.
-        if name != "trainer.json" {
-            let record = record.replace(&written, &files::sha256(&bytes));
-            file(&folder, "trainer.json", record.as_bytes());
-        }
+        let record = record.replace(&written, &files::sha256_file(path).unwrap());
+        std::fs::write(folder.join("trainer.json"), record).unwrap();
         let _ = checkpoint::load(&folder);
     })
 }
 
 fn tokenizer(folder: &Path) -> Spoil {
-    let folder = folder.to_path_buf();
-    let base = golden_data::folder("mini-aime/base");
-    let valid = [
-        files::read(&base.join("tokenizer.json")).unwrap(),
-        files::read(&golden_data::folder("tokenizers/byte-level.json")).unwrap(),
-    ];
+    let valid = ["mini-aime/base/tokenizer.json", "tokenizers/byte-level.json"]
+        .map(|name| files::read(&golden_data::folder(name)).unwrap());
     std::fs::write(folder.join("config.json"), b"{\"eos_token_id\": 1}").unwrap();
-    Box::new(move |draws| {
-        let chosen = draws.below(2);
-        file(&folder, "tokenizer.json", &mutated(draws, &valid[chosen]));
-        if let Ok(tokenizer) = Tokenizer::load(&folder) {
+    spoilt(folder.join("tokenizer.json"), valid, mutated, |path| {
+        let folder = path.parent().unwrap();
+        if let Ok(tokenizer) = Tokenizer::load(folder) {
             let _ = tokenizer.encode("12+34? \u{e9}\u{1b}[2J");
             let _ = tokenizer.decode(&(0..40).collect::<Vec<u32>>());
-            let _ = tokenizer.fits(&folder, 11);
+            let _ = tokenizer.fits(folder, 11);
         }
     })
 }
 
 fn table(folder: &Path, name: &'static str) -> Spoil {
-    let folder = folder.to_path_buf();
     let run = run_fixture::started(&folder.join("run"));
     run_fixture::evaluate(&run, "dev", 0, 4, 2);
     let path = folder.join(name);
     match name {
         "problems.parquet" => {
-            let dev =
-                dapo::task::data::embedded::mini_aime::generate(MiniAimeVariant::Standard).dev;
-            dapo::task::data::write(&path, &dev[..8], true).unwrap();
+            data::write(&path, &mini_aime::generate(MiniAimeVariant::Standard).dev[..8], true)
+                .unwrap();
         }
         "outcomes.parquet" => {
             std::fs::copy(run.outcomes("dev", 0), &path).unwrap();
         }
         _ => tables::write_rollouts(&path, &run_fixture::rollouts(1)).unwrap(),
     }
-    let valid = files::read(&path).unwrap();
-    Box::new(move |draws| {
-        let path = file(&folder, name, &mutated(draws, &valid));
+    spoilt(path.clone(), [files::read(&path).unwrap()], mutated, move |path| {
         let error = match name {
-            "problems.parquet" => problem_file::read(&path).err().map(|error| error.to_string()),
-            "outcomes.parquet" => tables::read_outcomes(&path).err().map(|error| error.to_string()),
-            _ => tables::read_rollouts(&path).err().map(|error| error.to_string()),
+            "problems.parquet" => problem_file::read(path).err().map(|error| error.to_string()),
+            "outcomes.parquet" => tables::read_outcomes(path).err().map(|error| error.to_string()),
+            _ => tables::read_rollouts(path).err().map(|error| error.to_string()),
         };
         // How a reader ended that would have taken the program with it.
         let ended = ["MiB)", "its reader", " s)"];
         if let Some(error) = error.filter(|error| ended.iter().any(|end| error.contains(end))) {
             eprintln!("ended {error}");
             if let Ok(keep) = std::env::var("DAPO_FUZZ_KEEP") {
-                std::fs::copy(&path, Path::new(&keep).join(name)).unwrap();
+                std::fs::copy(path, Path::new(&keep).join(name)).unwrap();
             }
         }
     })
@@ -461,10 +444,7 @@ fn record(folder: &Path, name: &'static str) -> Spoil {
     let folder = folder.to_path_buf();
     let run = small_run(&folder);
     let valid = files::read(&run.path(name)).unwrap();
-    Box::new(move |draws| {
-        file(run.root(), name, &mutated(draws, &valid));
-        read_folder(&folder, &run);
-    })
+    spoilt(run.path(name), [valid], mutated, move |_| read_folder(&folder, &run))
 }
 
 /// Any one or two files of a run folder spoilt, replaced by a link, or swapped.
@@ -479,7 +459,8 @@ fn whole_folder(folder: &Path) -> Spoil {
     }
     let valid: Vec<Vec<u8>> =
         names.iter().map(|name| files::read(&run.path(name)).unwrap()).collect();
-    let outside = file(&folder, "outside.json", b"{}");
+    let outside = folder.join("outside.json");
+    std::fs::write(&outside, b"{}").unwrap();
     Box::new(move |draws| {
         for _ in 0..1 + draws.below(2) {
             let index = draws.below(names.len());
@@ -511,12 +492,7 @@ fn fuzz_experiments_and_problems_end_in_a_message() {
 #[test]
 fn fuzz_checkpoints_end_in_a_message() {
     fuzz(&["model.safetensors", "config.json", "trainer.json", "optimizer.safetensors"]);
-    fuzz(&["model.safetensors.index.json"]);
-}
-
-#[test]
-fn fuzz_tokenizers_end_in_a_message() {
-    fuzz(&["tokenizer.json"]);
+    fuzz(&["model.safetensors.index.json", "tokenizer.json"]);
 }
 
 #[test]
@@ -525,17 +501,7 @@ fn fuzz_tables_end_in_a_message() {
 }
 
 #[test]
-fn fuzz_identities_end_in_a_message() {
-    fuzz(&["experiment.json", "manifest.json", "environment.json"]);
-    fuzz(&["tags.json", "outcome.json"]);
-}
-
-#[test]
-fn fuzz_records_end_in_a_message() {
-    fuzz(&["metrics.jsonl", "ledger.jsonl", "timings.jsonl", "evaluations.jsonl"]);
-}
-
-#[test]
 fn fuzz_run_folders_end_in_a_message() {
-    fuzz(&["run folder"]);
+    fuzz(&["experiment.json", "manifest.json", "environment.json", "tags.json", "outcome.json"]);
+    fuzz(&["metrics.jsonl", "ledger.jsonl", "timings.jsonl", "evaluations.jsonl", "run folder"]);
 }

@@ -75,10 +75,7 @@ fn no_output_can_change_unnoticed() {
         let text = files::read_text(&path).unwrap();
         let lines = path.extension().unwrap() == "jsonl";
         let file: Value = if lines {
-            text.lines()
-                .filter(|line| !line.is_empty())
-                .map(|line| serde_json::from_str::<Value>(line).unwrap())
-                .collect()
+            Value::Array(files::parse_lines(&path, text.as_bytes()).unwrap())
         } else {
             serde_json::from_str(&text).unwrap()
         };

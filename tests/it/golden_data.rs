@@ -5,7 +5,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-/// The repository's golden folder.
 pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
 }
@@ -23,7 +22,6 @@ pub fn cases(name: &str) -> Vec<PathBuf> {
     cases
 }
 
-/// A JSON file of a golden folder.
 pub fn read<T: DeserializeOwned>(path: &Path) -> T {
     dapo::base::files::read_json(path).unwrap()
 }

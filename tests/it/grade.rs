@@ -1,42 +1,31 @@
 //! `dapo grade`.
 
-use crate::binary::{failed, succeeded};
-use assert_cmd::Command;
+use crate::binary::{Output, dapo_in, failed, succeeded};
+use dapo::base::files;
 use dapo::records::tables::{self, OutcomeRecord};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Exit code, stdout and stderr of `dapo grade` on this text.
-fn grade(lines: &str, flags: &[&str]) -> (i32, String, String) {
+/// `dapo grade` on this text.
+fn grade(lines: &str, flags: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("responses.jsonl");
-    dapo::base::files::write_atomic(&path, lines.as_ref()).unwrap();
-    let output = Command::cargo_bin("dapo").unwrap().arg("grade").arg(&path).args(flags).output();
-    let output = output.unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    files::write_atomic(&folder.path().join("responses.jsonl"), lines.as_ref()).unwrap();
+    dapo_in(folder.path(), &[&["grade", "responses.jsonl"], flags].concat())
 }
 
 fn parse(lines: &str) -> Vec<Value> {
-    lines
-        .lines()
-        .filter(|line| !line.is_empty())
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    let lines = lines.lines().filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
 fn the_released_verifiers_cases_come_out_line_by_line() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     for (folder, count) in [("verl", 50), ("verifier", 207)] {
-        let text = dapo::base::files::read_text(&golden.join(folder).join("math_dapo_cases.jsonl"))
-            .unwrap();
+        let text = files::read_text(&golden.join(folder).join("math_dapo_cases.jsonl")).unwrap();
         // Pause tokens exist in verl's signature alone.
-        let text: String = text
-            .lines()
-            .filter(|line| !line.contains("pause_tokens_index"))
-            .map(|line| format!("{line}\n"))
-            .collect();
+        let lines = text.lines().filter(|line| !line.contains("pause_tokens_index"));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
         let (code, out, errors) = grade(&text, &[]);
         assert_eq!((code, errors.as_str()), (0, ""));
         let (cases, graded) = (parse(&text), parse(&out));
@@ -105,10 +94,8 @@ fn a_table_of_outcomes_is_graded_as_lines_are() {
     let outcomes = [outcome("Answer: 540", false), outcome("so 540 + ", true)];
     tables::write_outcomes(&path, &outcomes).unwrap();
     let graded = |flags: &[&str]| {
-        let mut dapo = Command::cargo_bin("dapo").unwrap();
-        let output = dapo.arg("grade").arg(&path).args(flags).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let arguments = [&["grade", "outcomes.parquet"], flags].concat();
+        succeeded(dapo_in(folder.path(), &arguments)).0
     };
     let scores: Vec<Value> = parse(&graded(&[])).iter().map(|line| line["score"].clone()).collect();
     assert_eq!(scores, [json!(1.0), json!(-1.0)]);
@@ -137,11 +124,8 @@ fn dumps_of_verl_and_samples_of_lm_eval_are_graded() {
     assert!(talk.contains("1 lines of other filters"), "{talk}");
     let mut choices = sample("none");
     choices["resps"] = json!([[[-1.5, false]]]);
-    failed(
-        grade(&choices.to_string(), &[]),
-        3,
-        "responses.jsonl:1: resps has -1.5, which is not a text",
-    );
+    let no_text = "responses.jsonl:1: resps has -1.5, which is not a text";
+    failed(grade(&choices.to_string(), &[]), 3, no_text);
     let mut none = dump.clone();
     none["gts"] = Value::Null;
     failed(grade(&none.to_string(), &[]), 3, "gts: expected text or a number, got null");

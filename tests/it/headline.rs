@@ -38,11 +38,17 @@ fn of_result(comparison: &Value) -> String {
     with_interval(&result["difference"], &result["interval"], true)
 }
 
+fn family<'a>(report: &'a Value, id: &str) -> &'a Value {
+    list(&report["analysis"]["families"]).iter().find(|family| family["id"] == id).unwrap()
+}
+
+fn grid<'a>(report: &'a Value, name: &str) -> &'a Value {
+    list(&report["analysis"]["grids"]).iter().find(|grid| grid["name"] == name).unwrap()
+}
+
 /// A declared comparison.
 fn declared<'a>(report: &'a Value, family: &str, id: &str) -> &'a Value {
-    let families = list(&report["analysis"]["families"]);
-    let family = families.iter().find(|it| it["id"] == family).unwrap();
-    let all = list(&family["comparisons"]);
+    let all = list(&self::family(report, family)["comparisons"]);
     all.iter().find(|it| it["declared"]["id"] == id).unwrap()
 }
 
@@ -175,8 +181,7 @@ fn the_spread_in_words_is_the_recomputed_one() {
 #[test]
 fn the_ladder_is_the_reports() {
     let (report, results) = (report("study-1"), results());
-    let grids = list(&report["analysis"]["grids"]);
-    let ladder = grids.iter().find(|grid| grid["name"] == "ladder").unwrap();
+    let ladder = grid(&report, "ladder");
     let arms = list(&ladder["arms"]);
     let differences = list(&ladder["differences"]);
     assert_eq!((arms.len(), differences.len()), (6, 5));
@@ -201,10 +206,8 @@ fn the_differences_in_words_are_the_reports() {
     let p = number(&primary["result"]["p"]);
     let (value, interval) =
         of_result(primary).split_once(' ').map(|(a, b)| (a.to_string(), b.to_string())).unwrap();
-    assert!(
-        results
-            .contains(&format!("DAPO − GRPO: {value} points {interval}, permutation p = {p:.4}"))
-    );
+    let words = format!("DAPO − GRPO: {value} points {interval}, permutation p = {p:.4}");
+    assert!(results.contains(&words), "docs/results.md does not say {words:?}");
     let equal = declared(&report, "equal-rollouts", "dapo");
     let p = number(&equal["result"]["p"]);
     assert!(results.contains(&format!("no difference is shown: {}, p = {p:.2}", of_result(equal))));
@@ -214,9 +217,8 @@ fn the_differences_in_words_are_the_reports() {
 fn the_tables_of_methods_are_the_reports() {
     let report = report("methods-1");
     let page = page("reports/methods-1/README.md");
-    let grids = list(&report["analysis"]["grids"]);
-    for (grid, arms) in [("methods", 21), ("mismatch", 5)] {
-        let grid = grids.iter().find(|it| it["name"] == grid).unwrap();
+    for (name, arms) in [("methods", 21), ("mismatch", 5)] {
+        let grid = grid(&report, name);
         let of_grid = list(&grid["arms"]);
         assert_eq!(of_grid.len(), arms);
         for arm in of_grid {
@@ -231,7 +233,7 @@ fn the_tables_of_methods_are_the_reports() {
             seconds.sort_by(f64::total_cmp);
             let label = arm["label"].as_str().unwrap();
             // The table of the mismatch has names of its own and scores alone.
-            let is_method = grid["name"] == "methods" && !label.contains("int8");
+            let is_method = name == "methods" && !label.contains("int8");
             let mut row = format!("| {} | {mean:.1} |", percent.join(", "));
             if is_method {
                 row += &format!(" {tokens} | {:.0} |", seconds[1]);
@@ -252,9 +254,7 @@ fn the_table_of_engines_is_the_reports() {
         let arm = arms.iter().find(|arm| arm["label"] == label).unwrap();
         100.0 * number(&arm["score"]["mean"])
     };
-    let families = list(&report["analysis"]["families"]);
-    let same_arm = families.iter().find(|family| family["id"] == "same-arm").unwrap();
-    let comparisons = list(&same_arm["comparisons"]);
+    let comparisons = list(&family(&report, "same-arm")["comparisons"]);
     assert_eq!((arms.len(), comparisons.len()), (10, 5));
     let is_here = |arm: &&Value| !arm["label"].as_str().unwrap().ends_with(", TRL");
     for (arm, comparison) in arms.iter().filter(is_here).zip(comparisons) {

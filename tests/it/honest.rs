@@ -1,6 +1,6 @@
 //! Honest runs that look odd: `verify` accuses none of them.
 
-use crate::verify::{copy, experiment, made, trained, verified};
+use crate::verify::{copy, experiment, made};
 use dapo::base::files;
 use dapo::records::RunFolder;
 use dapo::verification::verify::replay::ReplayRequest;
@@ -50,56 +50,11 @@ fn a_stop_token_may_be_ordinary_and_a_text_may_be_unreadable() {
         let found = with_base(&folder, &base);
         if name.starts_with("a decoder") {
             assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{:#?}", found.checks);
-            files::remove_folder(folder.root()).unwrap();
-            files::remove_folder(&base).unwrap();
-            continue;
+        } else {
+            assert_eq!(found.verdict, VerifyVerdict::Verified, "{name}: {:#?}", found.checks);
+            assert!(found.summary.ends_with(", not the embedded benchmark's"), "{}", found.summary);
         }
-        assert_eq!(found.verdict, VerifyVerdict::Verified, "{name}: {:#?}", found.checks);
-        assert!(found.summary.ends_with(", not the embedded benchmark's"), "{}", found.summary);
         files::remove_folder(folder.root()).unwrap();
         files::remove_folder(&base).unwrap();
     }
-}
-
-#[test]
-fn other_words_in_the_report_of_a_run_change_no_verdict_and_verify_says_that_it_reads_none() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = RunFolder::at(scratch.path().join("run"));
-    made(experiment(), &folder);
-    let mut report: Value = files::read_json(&folder.path("report.json")).unwrap();
-    report["headline"] = json!("in other words");
-    files::write_json(&folder.path("report.json"), &report).unwrap();
-    files::write_atomic(&folder.path("report.html"), b"in other words").unwrap();
-    let verification = verified(&folder);
-    assert_eq!(verification.verdict, VerifyVerdict::Verified, "{:#?}", verification.checks);
-    let says =
-        verification.not_checked.iter().any(|line| line.starts_with("the words and pictures"));
-    assert!(says, "{:?}", verification.not_checked);
-    report["counts"]["counters"]["updates"] = json!(99);
-    files::write_json(&folder.path("report.json"), &report).unwrap();
-    assert_eq!(verified(&folder).verdict, VerifyVerdict::Mismatch);
-}
-
-#[test]
-fn a_report_in_the_format_of_another_version_is_not_held_against_the_run() {
-    let (_scratch, folder) = trained(experiment());
-    let mut report: Value = files::read_json(&folder.path("report.json")).unwrap();
-    report["schema"] = json!("dapo-report/2");
-    report["headline"] = json!("in other words");
-    files::write_json(&folder.path("report.json"), &report).unwrap();
-    let found = verified(&folder);
-    assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{:#?}", found.checks);
-    dapo::report::run::write(&folder).unwrap();
-    assert_eq!(verified(&folder).verdict, VerifyVerdict::Verified);
-}
-
-#[test]
-fn a_folder_of_problems_that_nothing_reads_is_told() {
-    let (_scratch, folder) = trained(experiment());
-    let mut command = assert_cmd::Command::cargo_bin("dapo").unwrap();
-    let output = command.arg("verify").arg(folder.root()).args(["--data", "nowhere"]).output();
-    let output = output.unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("--data is not read"), "{told}");
 }

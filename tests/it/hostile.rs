@@ -1,8 +1,8 @@
 //! What a policy with a byte-level vocabulary can emit, and where it is shown.
 
 use crate::bad_input::acts;
-use crate::{fuzz, golden_data};
-use assert_cmd::Command;
+use crate::binary::{failed, line_in, succeeded};
+use crate::{fuzz, golden_data, repository};
 use dapo::base::files;
 use dapo::policy::{Qwen2, checkpoint};
 use dapo::task::Tokenizer;
@@ -42,16 +42,8 @@ fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
     byte_level(folder.path());
     let prompts = folder.path().join("prompts.jsonl");
     files::write_atomic(&prompts, b"{\"prompt\": \"\\u001b]52;c;aGk=\\u0007\"}\n").unwrap();
-    let output = Command::cargo_bin("dapo")
-        .unwrap()
-        .args(["model", "generate", "-n", "64", "--max-tokens", "120", "--prompts"])
-        .arg(&prompts)
-        .arg("--model")
-        .arg(folder.path())
-        .env("OMP_NUM_THREADS", "1")
-        .assert()
-        .success();
-    let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    let generate = "model generate -n 64 --max-tokens 120 --prompts prompts.jsonl --model .";
+    let (stdout, _) = succeeded(line_in(folder.path(), generate));
     assert_eq!(stdout.lines().count(), 64);
     assert_eq!(stdout.chars().find(acts), None);
     let tokenizer = Tokenizer::load(folder.path()).unwrap();
@@ -70,13 +62,12 @@ fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
 fn a_session_begins_in_no_folder_that_has_a_link() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let smoke = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
-    let train = |resume: &[&str]| {
-        let mut command = Command::cargo_bin("dapo").unwrap();
-        command.args(["train", "--no-plan", "--out"]).arg(&run).arg(&smoke).args(resume);
-        command.current_dir(env!("CARGO_MANIFEST_DIR")).env("OMP_NUM_THREADS", "1").assert()
+    let smoke = repository::root().join("experiments/smoke.toml");
+    let train = |resume: &str| {
+        let line = format!("train --no-plan --out run {} {resume}", smoke.display());
+        line_in(folder.path(), &line)
     };
-    train(&[]).success();
+    succeeded(train(""));
     // An unfinished run whose evaluations are somebody else's folder.
     files::remove_file(&run.join("outcome.json")).unwrap();
     files::remove_folder(&run.join("evaluations")).unwrap();
@@ -84,9 +75,7 @@ fn a_session_begins_in_no_folder_that_has_a_link() {
     files::write_atomic(&elsewhere.join("precious"), b"mine").unwrap();
     std::os::unix::fs::symlink(&elsewhere, run.join("evaluations")).unwrap();
     for how in ["--resume", "--restart"] {
-        let output = train(&[how]).code(3);
-        let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-        assert!(stderr.contains("\"evaluations\" names nothing inside this folder"), "{stderr}");
+        failed(train(how), 3, "\"evaluations\" names nothing inside this folder");
     }
     assert_eq!(files::read(&elsewhere.join("precious")).unwrap(), b"mine");
 }

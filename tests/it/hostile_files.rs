@@ -1,7 +1,8 @@
 //! Files that cost more than they are: holes, links, pipes, devices and what a kernel makes up. Every
 //! verb that takes a path refuses them by name, at once, in little memory and without their text.
 
-use crate::{study_example, study_fixture};
+use crate::bad_input::input::remove;
+use crate::{repository, study_fixture};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::report::study;
@@ -14,10 +15,6 @@ const MOST_KIB: u64 = 1 << 20;
 const MOST_TIME: Duration = Duration::from_secs(60);
 
 /// Runs a verb, and returns its exit code and all that it printed.
-fn run(arguments: &[&str]) -> (i32, String) {
-    run_in(Path::new(env!("CARGO_MANIFEST_DIR")), arguments)
-}
-
 fn run_in(folder: &Path, arguments: &[&str]) -> (i32, String) {
     // The shell's children have one peak, which GNU time would print; bash has none, so the limit
     // stands on data (`ulimit -d`), which a mapped library does not count for.
@@ -30,21 +27,6 @@ fn run_in(folder: &Path, arguments: &[&str]) -> (i32, String) {
     assert!(start.elapsed() < MOST_TIME, "{arguments:?} took {:?}", start.elapsed());
     let text = [output.stdout, output.stderr].concat();
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
-}
-
-/// A file of 3.9 GB that has no data, a pipe, and paths that are neither.
-fn hostile(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let at = |name: &str| folder.join(format!("{name}.{extension}"));
-    files::write_atomic(&at("holes"), b"").unwrap();
-    let (holes, _) = files::log_writers(&at("holes")).unwrap();
-    holes.set_len(3_900_000_000).unwrap();
-    symlink("/dev/zero", at("zero")).unwrap();
-    symlink("/proc/self/maps", at("maps")).unwrap();
-    let made = std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap();
-    assert!(made.success());
-    let mut paths = vec![at("holes"), at("zero"), at("maps"), at("pipe")];
-    paths.push(PathBuf::from("/dev/zero"));
-    paths
 }
 
 #[test]
@@ -73,7 +55,12 @@ fn every_verb_refuses_a_file_without_end_by_its_name() {
         ("parquet", "compare --a FILE --b FILE"),
     ];
     for (number, (extension, verb)) in verbs.iter().enumerate() {
-        for path in hostile(&folder.path().join(number.to_string()), extension) {
+        let hostile = KINDS[..4].iter().enumerate().map(|(kind, (_, make))| {
+            let path = folder.path().join(format!("{number}-{kind}.{extension}"));
+            make(&path);
+            path
+        });
+        for path in hostile.chain([PathBuf::from("/dev/zero")]) {
             let path = path.to_str().unwrap();
             let word = |word| match word {
                 "FILE" => path,
@@ -82,36 +69,9 @@ fn every_verb_refuses_a_file_without_end_by_its_name() {
                 word => word,
             };
             let arguments: Vec<&str> = verb.split(' ').map(word).collect();
-            let (code, text) = run(&arguments);
+            let (code, text) = run_in(&repository::root(), &arguments);
             assert_eq!(code, 3, "{arguments:?}: {text}");
             assert!(text.contains(path), "{arguments:?}: {text}");
-        }
-    }
-}
-
-#[test]
-fn a_link_in_a_study_is_not_followed_and_nothing_of_its_target_is_shown() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/study-2");
-    for name in ["claims.toml", "study.json", "grids", "cells", "report.json"] {
-        for target in ["/etc/passwd", "/dev/zero"] {
-            let folder = tempfile::tempdir().unwrap();
-            let study = folder.path();
-            for entry in ["study.json", "grids"] {
-                let copied = std::process::Command::new("cp")
-                    .arg("-r")
-                    .args([source.join(entry), study.join(entry)])
-                    .status();
-                assert!(copied.unwrap().success());
-            }
-            files::remove_folder(&study.join(name))
-                .or_else(|_| files::remove_file(&study.join(name)))
-                .unwrap();
-            symlink(target, study.join(name)).unwrap();
-            let (code, text) = run(&["verify", study.to_str().unwrap()]);
-            assert!([3, 4].contains(&code), "{name}: {code} {text}");
-            // Without its grids it is no study.
-            let is_named = text.contains(name) || name == "grids";
-            assert!(is_named && !text.contains("root:"), "{name}: {text}");
         }
     }
 }
@@ -119,18 +79,19 @@ fn a_link_in_a_study_is_not_followed_and_nothing_of_its_target_is_shown() {
 type Make = fn(&Path);
 
 /// What a hostile file is, and how it is made.
-const KINDS: [(&str, Make); 6] = [
+const KINDS: [(&str, Make); 7] = [
     ("holes", |path| {
         #[expect(clippy::disallowed_types, reason = "no function of ours makes holes")]
         let file = std::fs::File::create(path).unwrap();
         file.set_len(3_900_000_000).unwrap();
     }),
     ("a link to a device", |path| symlink("/dev/zero", path).unwrap()),
-    ("a link to a secret", |path| symlink("/etc/passwd", path).unwrap()),
+    ("a link to what a kernel makes up", |path| symlink("/proc/self/maps", path).unwrap()),
     ("a pipe", |path| {
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RUSR, 0).unwrap();
     }),
+    ("a link to a secret", |path| symlink("/etc/passwd", path).unwrap()),
     ("nesting", |path| files::write_atomic(path, "[".repeat(1 << 20).as_bytes()).unwrap()),
     ("one endless line", |path| files::write_atomic(path, &vec![b'1'; 20 << 20]).unwrap()),
 ];
@@ -139,10 +100,7 @@ const KINDS: [(&str, Make); 6] = [
 fn files_of_a_received_study_cost_nothing_and_lead_nowhere() {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("study");
-    let mut grids = study_fixture::grids(&[1, 2]);
-    grids.retain(|grid| grid.name == "leave-one-out");
-    grids[0].arms.truncate(2);
-    let cells = study_example::cells(&grids, &[1, 2]);
+    let (grids, cells) = study_fixture::published("leave-one-out", 2, &[101, 102]);
     study_fixture::write(&root, &grids, &cells);
     study::write(&root, None, None).unwrap();
     let cell = format!("cells/{}", cells[0].file_name());
@@ -174,6 +132,17 @@ fn files_of_a_received_study_cost_nothing_and_lead_nowhere() {
         }
     }
     assert_eq!(run_in(scratch.path(), &["verify", "study"]).0, 0);
+    for name in ["cells", "grids"] {
+        for target in ["/etc", "/etc/passwd", "/dev/zero"] {
+            remove(&root.join(name));
+            symlink(target, root.join(name)).unwrap();
+            let (code, text) = run_in(scratch.path(), &["verify", "study"]);
+            // Without its grids it is no study.
+            assert_eq!(code, if name == "grids" { 3 } else { 4 }, "{name}, {target}: {text}");
+            let is_named = text.contains(name) || name == "grids";
+            assert!(is_named && !text.contains("root:"), "{name}, {target}: {text}");
+        }
+    }
 }
 
 #[test]

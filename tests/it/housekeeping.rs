@@ -1,21 +1,17 @@
-//! `dapo runs`, `dapo runs gc`, `dapo completions`, and standard output that goes nowhere.
+//! `dapo runs`, `dapo runs gc`, `dapo completions`, `dapo doctor`, and standard output that goes nowhere.
 
 #![expect(
     clippy::disallowed_types,
     reason = "locks and devices are opened as another process would"
 )]
 
-use crate::binary::{Output, dapo_in, succeeded};
+use crate::binary::{line_in as dapo, succeeded};
 use crate::run_fixture;
 use dapo::base::files;
 use dapo::records::RunFolder;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
-
-fn dapo(folder: &Path, line: &str) -> Output {
-    dapo_in(folder, &line.split(' ').collect::<Vec<_>>())
-}
 
 fn checkpoint(run: &RunFolder, step: u64) {
     files::write_atomic(&run.checkpoint(step).join("model.safetensors"), b"weights").unwrap();
@@ -113,10 +109,8 @@ fn gc_lists_unfinished_runs_when_asked_and_never_one_that_is_locked() {
     held.unlock().unwrap();
     let (_, listed, _) = dapo(folder.path(), "runs gc --unfinished --json");
     let record: Value = serde_json::from_str(listed.lines().last().unwrap()).unwrap();
-    assert_eq!(
-        (&record["path"], &record["reason"]),
-        (&"runs/study/unfinished".into(), &"a run without an outcome".into())
-    );
+    assert_eq!(record["path"], "runs/study/unfinished");
+    assert_eq!(record["reason"], "a run without an outcome");
 }
 
 #[test]
@@ -154,6 +148,15 @@ fn a_reader_that_leaves_is_no_error_and_a_full_disk_is_one_line() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
         assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     }
+}
+
+#[test]
+fn the_doctor_states_facts_and_every_check_holds() {
+    let (out, _) = succeeded(dapo(Path::new("."), "doctor --json"));
+    let examined: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(examined["facts"]["libtorch_cpu_sha256"].as_str().unwrap().len(), 64);
+    let checks = examined["checks"].as_array().unwrap();
+    assert!(checks.len() == 6 && checks.iter().all(|check| check["held"] == true), "{checks:?}");
 }
 
 #[test]

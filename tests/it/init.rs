@@ -1,29 +1,16 @@
 //! From nothing to a verdict on one's own question: `dapo init`, `ablate` and `compare`, in an empty
 //! folder.
 
-use crate::binary::{Output, dapo_in, failed, succeeded};
-use crate::repository;
+use crate::bad_input::input::Step;
+use crate::binary::{failed, line_in as dapo, says, succeeded};
 use dapo::base::files;
 use dapo::policy::{Config, Family};
-use std::path::Path;
 use tch::Tensor;
-
-fn dapo(folder: &Path, line: &str) -> Output {
-    dapo_in(folder, &line.split_whitespace().collect::<Vec<_>>())
-}
 
 /// An empty folder but for problems and a model.
 fn with_problems() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let root = repository::root();
-    for name in ["train.jsonl", "dev.jsonl", "test.jsonl"] {
-        let bytes = files::read(&root.join("experiments/own-task").join(name)).unwrap();
-        files::write_atomic(&folder.path().join(name), &bytes).unwrap();
-    }
-    for name in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"] {
-        let bytes = files::read(&root.join("golden/mini-aime/base").join(name)).unwrap();
-        files::write_atomic(&folder.path().join("model").join(name), &bytes).unwrap();
-    }
+    Step::Given("own problems".to_string()).take(folder.path());
     folder
 }
 
@@ -34,8 +21,7 @@ fn two_arms_with_two_seeds_on_ones_own_problems_end_with_a_verdict() {
     let folder = with_problems();
     let line =
         format!("init my-study {OWN} --arms grpo,dapo --seeds 1..2 --max-response-tokens 64");
-    let (shown, _) = succeeded(dapo(folder.path(), &line));
-    assert!(shown.contains("48 training problems, 16 to evaluate"), "{shown}");
+    says(dapo(folder.path(), &line), 0, &["48 training problems, 16 to evaluate"]);
     // Shorter than anybody would choose.
     let base = folder.path().join("my-study/base.toml");
     let mut text = files::read_text(&base).unwrap();
@@ -51,34 +37,27 @@ fn two_arms_with_two_seeds_on_ones_own_problems_end_with_a_verdict() {
         text = text.replace(&line, &format!("{key}{value}"));
     }
     files::write_atomic(&base, text.as_bytes()).unwrap();
-    let (shown, _) = succeeded(dapo(folder.path(), "ablate my-study --dry-run"));
-    assert!(shown.contains("4 cells, 4 to run"), "{shown}");
-    let (shown, _) = succeeded(dapo(folder.path(), "ablate my-study"));
-    assert!(shown.contains("avg@k on test") && shown.contains("my-study/report.html"), "{shown}");
+    says(dapo(folder.path(), "ablate my-study --dry-run"), 0, &["4 cells, 4 to run"]);
+    let shown = ["avg@k on test", "my-study/report.html"];
+    says(dapo(folder.path(), "ablate my-study"), 0, &shown);
     let compare = "compare my-study --arm dapo --against grpo --fail-if";
     // Two seeds cannot fail the gate, so they do not pass it.
-    let (code, shown, talk) = dapo(folder.path(), &format!("{compare} worse"));
-    assert_eq!(code, 6, "{shown}");
-    assert!(talk.contains("nothing can be decided"), "{talk}");
-    assert!(shown.contains("my-study/dapo against my-study/grpo, avg@k on test"), "{shown}");
-    failed(
-        dapo(folder.path(), "compare my-study --arm dpo --against grpo"),
-        3,
-        "no arm \"dpo\"; there are my-study/grpo, my-study/dapo",
-    );
+    let undecided = "my-study/dapo against my-study/grpo, avg@k on test";
+    let gate = dapo(folder.path(), &format!("{compare} worse"));
+    says(gate, 6, &["nothing can be decided", undecided]);
+    let unknown = dapo(folder.path(), "compare my-study --arm dpo --against grpo");
+    failed(unknown, 3, "no arm \"dpo\"; there are my-study/grpo, my-study/dapo");
 }
 
 #[test]
 fn the_embedded_benchmark_needs_no_checkout() {
     let folder = tempfile::tempdir().unwrap();
     succeeded(dapo(folder.path(), "init demo --arms grpo,dapo,dr-grpo,gspo"));
-    let (shown, _) = succeeded(dapo(folder.path(), "ablate demo --dry-run"));
-    assert!(shown.contains("20 cells, 20 to run"), "{shown}");
+    says(dapo(folder.path(), "ablate demo --dry-run"), 0, &["20 cells, 20 to run"]);
     // The folder that one stands in.
     let here = tempfile::tempdir().unwrap();
     succeeded(dapo(here.path(), "init ."));
-    let (code, shown, talk) = dapo(here.path(), "ablate . --dry-run");
-    assert!(code == 0 && shown.contains("10 cells"), "{shown}{talk}");
+    says(dapo(here.path(), "ablate . --dry-run"), 0, &["10 cells"]);
 }
 
 #[test]
@@ -109,10 +88,8 @@ fn a_model_that_exact_arithmetic_refuses_gets_fast_arithmetic_and_the_study_says
     let base = files::read_text(&folder.path().join("s/base.toml")).unwrap();
     assert!(base.contains("\nnumerics = \"fast\""), "{base}");
     let readme = files::read_text(&folder.path().join("s/README.md")).unwrap();
+    let refusal = "exact arithmetic refuses this model: exact arithmetic: it has no norms";
     for text in [base, readme, shown] {
-        assert!(
-            text.contains("exact arithmetic refuses this model: exact arithmetic: it has no norms"),
-            "{text}"
-        );
+        assert!(text.contains(refusal), "{text}");
     }
 }

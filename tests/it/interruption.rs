@@ -1,61 +1,24 @@
 //! A run that is killed, stopped, starved of disk or damaged goes on to the bits of one that was
 //! not. What must be equal is everything that `outcome.json` digests.
 
+use crate::bad_input::{input::Step, tree};
+use crate::binary::{Output, ended, failed, says, succeeded};
+use crate::engines::rows;
 use crate::verify::{copy, findings, verified};
 use assert_cmd::cargo::CommandCargoExt;
 use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, files, workers};
 use dapo::experiment::extends;
-use dapo::records::{RunFolder, tables};
+use dapo::records::RunFolder;
 use dapo::training::run::{self, RunEvent, inputs};
 use dapo::training::{Phase, TrainingError, Unfinished};
 use dapo::verification::verify::VerifyVerdict;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-
-/// Three short steps with every part of the state: refills, carried groups, a KL reference,
-/// checkpoints that come and go, evaluations between them.
-const EXPERIMENT: &str = r#"
-name = "interrupted"
-extends = "BASE"
-
-[rollout]
-max_response_tokens = 64
-
-[training]
-rollout_steps = 3
-prompts_per_step = 4
-mini_batch_rollouts = 8
-
-[dapo.dynamic_sampling]
-kind = "resample"
-max_rounds = 6
-at_cap = "train"
-surplus = "carry"
-
-[dapo.overlong.punishment]
-kind = "soft"
-cache_tokens = 16
-factor = 1.0
-beyond = "clamped"
-
-[dapo.kl]
-kind = "penalty"
-estimator = "k3"
-coefficient = 0.01
-
-[evaluation]
-every_steps = 2
-samples = { dev = 1, mini-aime = 2, mini-aime-plus = 1 }
-
-[checkpoints]
-every_steps = 1
-keep_last = 2
-keep_every = 0
-"#;
 
 /// A folder with the experiment, and the digests of a run that nothing disturbed.
 struct Scene {
@@ -67,11 +30,11 @@ impl Scene {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
-        let text = EXPERIMENT.replace("BASE", &base.display().to_string());
+        let text = include_str!("interruption/experiment.toml")
+            .replace("BASE", &base.display().to_string());
         files::write_atomic(&folder.path().join("experiment.toml"), text.as_bytes()).unwrap();
         let scene = Self { folder, expected: BTreeMap::new() };
-        let (code, talk) = scene.finish("undisturbed", "--restart");
-        assert_eq!(code, Some(0), "{talk}");
+        succeeded(scene.finish("undisturbed", "--restart"));
         let expected = RunFolder::at(scene.run("undisturbed")).outcome().unwrap().digests;
         assert!(expected.keys().any(|name| name.ends_with("carried.parquet")), "{expected:?}");
         Self { expected, ..scene }
@@ -90,9 +53,8 @@ impl Scene {
     }
 
     /// Runs to the end.
-    fn finish(&self, name: &str, flag: &str) -> (Option<i32>, String) {
-        let output = self.command(name, flag).output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    fn finish(&self, name: &str, flag: &str) -> Output {
+        ended(&mut self.command(name, flag))
     }
 
     /// Runs until the log has told `occurrences` times what contains `marker`, and a little
@@ -171,8 +133,7 @@ impl Scene {
     }
 
     fn resumes_to_the_same_bits(&self, name: &str) {
-        let (code, talk) = self.finish(name, "--resume");
-        assert_eq!(code, Some(0), "{name}: {talk}");
+        succeeded(self.finish(name, "--resume"));
         let folder = RunFolder::at(self.run(name));
         assert_eq!(folder.outcome().unwrap().digests, self.expected, "{name}");
         assert_eq!(folder.digests().unwrap(), self.expected, "{name}");
@@ -234,22 +195,19 @@ fn an_unfinished_run_is_neither_repeated_nor_entered_twice_unless_asked_for() {
     let scene = Scene::new();
     let mut child = scene.run_until("run", "generation step=2", 1, 0.0).unwrap();
     send(&child, "STOP");
-    let (code, talk) = scene.finish("run", "--resume");
-    assert!(code == Some(3) && talk.contains("in use by another process"), "{talk}");
+    failed(scene.finish("run", "--resume"), 3, "in use by another process");
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let plain = scene.finish("run", "--threads=1");
-    assert!(plain.0 == Some(3) && plain.1.contains("--resume goes on"), "{}", plain.1);
-    assert!(plain.1.contains("1 of 3 rollout steps"), "{}", plain.1);
-    let (code, talk) = scene.finish("run", "--restart");
-    assert!(code == Some(0) && !talk.contains("resuming"), "{talk}");
+    let unfinished = ["--resume goes on", "1 of 3 rollout steps"];
+    says(scene.finish("run", "--threads=1"), 3, &unfinished);
+    let (_, talk) = succeeded(scene.finish("run", "--restart"));
+    assert!(!talk.contains("resuming"), "{talk}");
     assert_eq!(RunFolder::at(scene.run("run")).digests().unwrap(), scene.expected);
 
     let stranger = scene.run("stranger/thesis.txt");
     files::write_atomic(&stranger, b"years of work").unwrap();
-    let (code, talk) = scene.finish("stranger", "--restart");
-    assert!(code == Some(3) && talk.contains("thesis.txt is in it"), "{talk}");
+    failed(scene.finish("stranger", "--restart"), 3, "thesis.txt is in it");
     assert_eq!(files::read(&stranger).unwrap(), b"years of work");
 }
 
@@ -272,11 +230,9 @@ fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
     // Both damaged: the run begins again from the base policy.
     damage("run", 1, "model.safetensors");
     files::remove_file(&root.checkpoint(2).join("trainer.json")).unwrap();
-    let (code, talk) = scene.finish("run", "--resume");
-    assert_eq!(code, Some(0), "{talk}");
-    for name in ["step-000002 is refused", "step-000001 is refused", "model.safetensors: damaged"] {
-        assert!(talk.contains(name), "{name}: {talk}");
-    }
+    let refused =
+        ["step-000002 is refused", "step-000001 is refused", "model.safetensors: damaged"];
+    says(scene.finish("run", "--resume"), 0, &refused);
     // They are nobody's results, and no sign of a forgery.
     let found = verified(&root);
     assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
@@ -287,93 +243,30 @@ fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
     scene.resumes_to_the_same_bits("run");
 }
 
-#[test]
-fn a_damaged_evaluation_is_made_again_from_a_checkpoint_that_stands_before_it() {
-    let scene = Scene::new();
-    let root = RunFolder::at(scene.run("run"));
-    for (step, passed_over) in [(0, [1, 2].as_slice()), (2, &[])] {
-        scene.kill_at("run", "generation step=3");
-        files::write_atomic(&root.outcomes("mini-aime-plus", step), b"no table").unwrap();
-        let (code, talk) = scene.finish("run", "--resume");
-        assert_eq!(code, Some(0), "{talk}");
-        for checkpoint in [1, 2] {
-            let told = talk.contains(&format!("step-{checkpoint:06} is passed over"));
-            assert_eq!(told, passed_over.contains(&checkpoint), "{talk}");
-        }
-        assert_eq!(root.digests().unwrap(), scene.expected);
-        files::remove_folder(root.root()).unwrap();
-    }
+#[derive(Deserialize)]
+struct Damage {
+    make: Vec<Step>,
+    passed_over: Vec<u64>,
+    says: String,
 }
 
 #[test]
-fn damaged_records_of_an_earlier_step_are_named_and_made_again() {
+fn damaged_records_and_evaluations_are_named_and_made_again_from_a_checkpoint_before_them() {
     let scene = Scene::new();
     scene.kill_at("killed", "generation step=3");
-    let metric: fn(&RunFolder) = |root| {
-        let mut lines = root.metrics().unwrap();
-        let value = lines[1].metrics.remove("policy/entropy").unwrap();
-        lines[1].metrics.insert("policy/entropi".to_string(), value);
-        files::write_lines(&root.path("metrics.jsonl"), &lines).unwrap();
-    };
-    let reward: fn(&RunFolder) = |root| {
-        let mut rows = tables::read_rollouts(&root.rollouts(2)).unwrap();
-        rows[0].is_correct = !rows[0].is_correct;
-        tables::write_rollouts(&root.rollouts(2), &rows).unwrap();
-    };
-    let text: fn(&RunFolder) = |root| {
-        let mut rows = tables::read_rollouts(&root.rollouts(2)).unwrap();
-        rows[0].response.push('1');
-        tables::write_rollouts(&root.rollouts(2), &rows).unwrap();
-    };
-    let ledger: fn(&RunFolder) = |root| {
-        let mut lines = root.ledger().unwrap();
-        lines[2].components.insert("weights".to_string(), "0".repeat(64));
-        files::write_lines(&root.path("ledger.jsonl"), &lines).unwrap();
-    };
-    let gone: fn(&RunFolder) = |root| files::remove_file(&root.rollouts(1)).unwrap();
-    let short: fn(&RunFolder) = |root| {
-        let lines = root.ledger().unwrap();
-        files::write_lines(&root.path("ledger.jsonl"), &lines[..1]).unwrap();
-    };
-    for (damage, passed_over, named) in [
-        (gone, [1, 2].as_slice(), "of rollout step 1: cannot read"),
-        (metric, &[2], "metrics.jsonl is not what the ledger has of rollout step 2 (metrics)"),
-        (
-            reward,
-            &[2],
-            "step-000002.parquet is not what the ledger has of rollout step 2 (rewards)",
-        ),
-        (text, &[2], "step-000002.parquet is not what the ledger has of rollout step 2 (response)"),
-        (ledger, &[2], "ledger.jsonl: line 3: its head does not follow"),
-        (short, &[1, 2], "ledger.jsonl ends too early; rollout step 1"),
-    ] {
+    for damage in rows::<Damage>(include_str!("interruption/damages.toml"), "damages") {
         let root = RunFolder::at(scene.run("run"));
         copy(&scene.run("killed"), root.root());
-        damage(&root);
-        let (code, talk) = scene.finish("run", "--resume");
-        assert_eq!(code, Some(0), "{named}: {talk}");
+        damage.make.iter().for_each(|step| step.take(scene.folder.path()));
+        let (_, talk) = succeeded(scene.finish("run", "--resume"));
         for checkpoint in [1, 2] {
             let told = talk.contains(&format!("step-{checkpoint:06} is passed over"));
-            assert_eq!(told, passed_over.contains(&checkpoint), "{named}: {talk}");
+            assert_eq!(told, damage.passed_over.contains(&checkpoint), "{}: {talk}", damage.says);
         }
-        assert!(talk.contains(named), "{named}: {talk}");
-        assert_eq!(root.digests().unwrap(), scene.expected, "{named}");
+        assert!(talk.contains(&damage.says), "{}: {talk}", damage.says);
+        assert_eq!(root.digests().unwrap(), scene.expected, "{}", damage.says);
         files::remove_folder(root.root()).unwrap();
     }
-}
-
-/// Every file below a folder with its digest.
-fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
-    let mut found = BTreeMap::new();
-    for name in files::list(root).unwrap() {
-        let path = root.join(name);
-        if path.is_dir() {
-            found.extend(tree(&path))
-        } else {
-            drop(found.insert(path.clone(), files::sha256_file(&path).unwrap()))
-        }
-    }
-    found
 }
 
 #[test]
@@ -429,15 +322,10 @@ fn a_disk_that_fills_ends_the_run_with_code_1_and_the_run_goes_on_when_there_is_
             "trap '' XFSZ; ulimit -f {blocks}; exec {:?} train experiment.toml --no-plan --resume --out full",
             program.get_program()
         );
-        let output = Command::new("bash")
-            .args(["-c", &script])
-            .current_dir(scene.folder.path())
-            .output()
-            .unwrap();
-        let talk = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{talk}");
-        assert!(talk.contains("error: cannot write"), "{talk}");
-        assert_eq!(RunFolder::at(scene.run("full")).metrics().unwrap().len(), step, "{talk}");
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &script]).current_dir(scene.folder.path());
+        failed(ended(&mut bash), 1, "error: cannot write");
+        assert_eq!(RunFolder::at(scene.run("full")).metrics().unwrap().len(), step);
     }
     scene.resumes_to_the_same_bits("full");
 }

@@ -2,7 +2,7 @@
 //! place of Slurm and Ray: they note how they are called, and run what they get.
 
 use crate::ablate::{GRID, Scene, same_run};
-use crate::binary::{Output, ended, failed, succeeded};
+use crate::binary::{Output, ended, failed, says, succeeded};
 use dapo::base::files;
 use dapo::engines::LaunchedJob;
 use dapo::study::Cell;
@@ -55,15 +55,12 @@ fn cells_that_run_one_by_one_make_the_records_of_the_grid() {
     a_cell_of_another_process_or_other_inputs_is_left_alone(&scene);
     a_cell_that_fails_is_on_record_until_it_is_begun_again(&scene);
     for line in lines.lines().skip(1) {
-        let output = Command::new("sh").args(["-c", line]).output().unwrap();
-        let talk = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{talk}");
+        succeeded(ended(Command::new("sh").args(["-c", line])));
     }
-    let (code, _, talk) = scene.dapo(&["cell", "run", "3", "--study", "study"]);
-    assert!(code == 0 && talk.contains("tiny/symmetric seed 2 is on record: finished"));
+    let run = |number| scene.dapo(&["cell", "run", number, "--study", "study"]);
+    says(run("3"), 0, &["tiny/symmetric seed 2 is on record: finished"]);
     // Nothing is left: the report is written.
-    let (code, table, talk) = scene.dapo(&command);
-    assert!(code == 0 && table.contains("2 finished"), "{table}{talk}");
+    says(scene.dapo(&command), 0, &["2 finished"]);
     assert!(scene.path("study/report.html").exists());
     records_are_those_of_this_machine(&scene);
 
@@ -75,8 +72,7 @@ fn cells_that_run_one_by_one_make_the_records_of_the_grid() {
     let (code, line, talk) = scene.dapo(&command);
     assert_eq!((code, line.lines().count()), (0, 1), "{talk}");
     let number = line.split_whitespace().nth(3).unwrap();
-    let (code, _, talk) = scene.dapo(&["cell", "run", number, "--study", "study"]);
-    assert!(code == 0 && talk.contains("set aside: "), "{talk}");
+    says(run(number), 0, &["set aside: "]);
 }
 
 /// Slurm's USR1 before a time limit.
@@ -129,25 +125,14 @@ fn a_cell_that_fails_is_on_record_until_it_is_begun_again(scene: &Scene) {
     failed(scene.dapo(&run), 6, "of-somebody");
     let failed = Cell::read(&scene.path("study").join(&listed.record)).unwrap();
     assert!(failed.reason.starts_with("error: "), "{}", failed.reason);
-    let (code, _, talk) = scene.dapo(&run);
-    assert!(code == 0 && talk.contains("tiny/all seed 2 is on record: failed"), "{talk}");
-    let status = ["ablate", "--study", "study", "--status"];
-    assert!(scene.dapo(&status).1.contains("1 done, 1 failed, 0 running, 0 queued, 2 to run"));
+    says(scene.dapo(&run), 0, &["tiny/all seed 2 is on record: failed"]);
+    let status = scene.dapo(&["ablate", "--study", "study", "--status"]);
+    assert!(status.1.contains("1 done, 1 failed, 0 running, 0 queued, 2 to run"));
     files::remove_folder(&folder).unwrap();
     succeeded(scene.dapo(&[&run[..], &["--retry-failed"]].concat()));
 }
 
-const SBATCH: &str = r#"
-echo "sbatch $*" >> calls
-cp "${@: -1}" script.sh
-if [ -e run ]; then
-    for tasks in $(sed -n 's/^#SBATCH --array=\([0-9,-]*\).*/\1/p' script.sh | tr , ' '); do
-        for task in $(seq "${tasks%-*}" "${tasks#*-}"); do
-            SLURM_ARRAY_JOB_ID=77 SLURM_ARRAY_TASK_ID=$task bash script.sh > "log-$task" 2>&1
-        done
-    done
-fi
-echo '77;here'"#;
+const SBATCH: &str = include_str!("launchers/sbatch.sh");
 
 #[test]
 fn slurm_gets_the_cells_that_are_neither_on_record_nor_on_their_way() {
@@ -169,29 +154,24 @@ fn slurm_gets_the_cells_that_are_neither_on_record_nor_on_their_way() {
 
     // Two tasks are there; a task of another array is not ours.
     scene.write("queue", "77 0 RUNNING\n77 2 PENDING\n78 1 PENDING\n");
-    let (table, _) = succeeded(with_programs(&scene, &["--out", "study", "--status"]));
-    assert!(table.contains("0 done, 0 failed, 1 running, 1 queued, 2 to run"), "{table}");
+    let status = || with_programs(&scene, &["--out", "study", "--status"]);
+    says(status(), 0, &["0 done, 0 failed, 1 running, 1 queued, 2 to run"]);
     scene.write("run", "");
     let own = script.replace("0-3%2", "@ARRAY@").replace("--ntasks=1", "--ntasks=1 --mem=1G");
     scene.write("own.sh", &own);
     let template = ["--template", "own.sh"];
-    failed(
-        with_programs(&scene, &[&slurm[..], &template].concat()),
-        3,
-        "own.sh: the template has no @COMMAND@",
-    );
+    let with_template = || with_programs(&scene, &[&slurm[..], &template].concat());
+    failed(with_template(), 3, "own.sh: the template has no @COMMAND@");
     let line = own.lines().find(|line| line.ends_with(" &")).unwrap();
     scene.write("own.sh", &own.replace(line, "@COMMAND@ &"));
-    succeeded(with_programs(&scene, &[&slurm[..], &template].concat()));
+    succeeded(with_template());
     assert_eq!(handed_over(&scene)[1].cells, [1, 3]);
     assert!(files::read_text(&scene.path("script.sh")).unwrap().contains("--mem=1G"));
 
     // Without an answer nothing is handed over a second time.
     pretend(&scene, "squeue", "echo slurmctld is away >&2; exit 1");
     failed(with_programs(&scene, &slurm), 6, "squeue: slurmctld is away");
-    let (code, table, talk) = with_programs(&scene, &["--out", "study", "--status"]);
-    assert!(code == 0 && talk.contains("records and run folders alone"), "{talk}");
-    assert!(table.contains("4 cells: "), "{table}");
+    says(status(), 0, &["records and run folders alone", "4 cells: "]);
     assert_eq!(calls(&scene).lines().count(), 2);
 
     pretend(&scene, "squeue", "");
@@ -222,12 +202,7 @@ fn a_thousand_cells_are_one_array_and_arrays_follow_each_other() {
     assert!(table.contains("501 to run") && table.contains("1002 cells: "), "{table}");
 }
 
-const RAY: &str = r#"
-echo "ray $*" >> calls
-case "$1 $2" in
-    "job submit") if [ -e run ]; then while [ "$1" != -- ]; do shift; done; shift; "$@" > log 2>&1; fi ;;
-    "list jobs") echo a note; cat listed ;;
-esac"#;
+const RAY: &str = include_str!("launchers/ray.sh");
 
 #[test]
 fn ray_gets_a_job_for_each_cell_that_is_neither_on_record_nor_on_its_way() {
@@ -252,8 +227,8 @@ fn ray_gets_a_job_for_each_cell_that_is_neither_on_record_nor_on_its_way() {
     let jobs =
         [driver, listed(ids[0], "RUNNING"), listed(ids[1], "PENDING"), listed(ids[2], "FAILED")];
     scene.write("listed", &format!("[{}]", jobs.join(", ")));
-    let (_, table, talk) = with_programs(&scene, &["--out", "study", "--status"]);
-    assert!(table.contains("1 running, 1 queued, 2 to run"), "{table}{talk}");
+    let status = with_programs(&scene, &["--out", "study", "--status"]);
+    says(status, 0, &["1 running, 1 queued, 2 to run"]);
     scene.write("run", "");
     let (again, _) = succeeded(with_programs(&scene, &ray));
     // An id of Ray is used once.

@@ -4,6 +4,7 @@
 
 use crate::repository::{self, Source};
 use regex::Regex;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
@@ -133,7 +134,6 @@ fn is_stray_reexport(path: &str, statement: &str) -> bool {
     statement.starts_with("pub use ") && !of_room && !lower_crate
 }
 
-/// Modules in the order of `pub mod name;`.
 fn declared_modules(code: &str) -> Vec<String> {
     let names = code.lines().filter_map(|line| {
         let line = line.trim().trim_start_matches("pub ");
@@ -303,116 +303,46 @@ fn function_calls(text: &str) -> Vec<String> {
     called.find_iter(code).map(|call| call.as_str().to_string()).collect()
 }
 
-/// A small tree that keeps every rule, with one file replaced or added.
-fn tree_with(path: &str, text: &str) -> Vec<Source> {
-    let mut sources = vec![
-        Source::planted(
-            "src/lib.rs",
-            "//! see [`training`]\npub mod base;\npub mod experiment;\npub mod algorithm;\npub mod training;\npub mod report;\npub mod commands;\n",
-        ),
-        Source::planted("src/main.rs", "use dapo::commands;\nfn main() { println!(\"\"); }\n"),
-        Source::planted(
-            "src/trainer/experiment/mod.rs",
-            "pub mod dapo;\npub mod config;\npub use crate::experiment::config::{Experiment, Place};\n",
-        ),
-        Source::planted(
-            "src/trainer/experiment/config.rs",
-            "use crate::base::{self, files};\nuse crate::experiment::dapo::{Clip, Kl as Penalty, Std};\n",
-        ),
-        Source::planted(
-            "src/trainer/training/update.rs",
-            "use crate::experiment::{Experiment, dapo};\nuse tch::Tensor;\n",
-        ),
-        Source::planted(
-            "src/commands/train.rs",
-            "use crate::training::run;\nuse anyhow::Context;\n",
-        ),
-    ];
-    sources.retain(|source| source.path != path);
-    sources.push(Source::planted(path, text));
-    sources
+/// Sources of `planted_violations.toml`.
+#[derive(Deserialize)]
+struct Planted {
+    /// A small tree that keeps every rule.
+    tree: Vec<Source>,
+    violations: Vec<Violation>,
+}
+
+#[derive(Deserialize)]
+struct Violation {
+    #[serde(flatten)]
+    source: Source,
+    says: String,
+}
+
+fn planted() -> Planted {
+    toml::from_str(include_str!("planted_violations.toml")).unwrap()
+}
+
+/// What is found in the small tree with one file replaced or added.
+fn violations_with(planted: &Source) -> Vec<String> {
+    let mut sources = self::planted().tree;
+    sources.retain(|source| source.path != planted.path);
+    sources.push(planted.clone());
+    violations(&sources)
 }
 
 #[test]
 fn a_tree_that_keeps_the_rules_has_no_violation() {
     let text = "use crate::experiment::{Experiment, dapo::{Clip, Std}};\nuse tch::Tensor;\n";
-    assert_eq!(violations(&tree_with("src/core/algorithm/clip.rs", text)), Vec::<String>::new());
+    let source = Source::planted("src/core/algorithm/clip.rs", text);
+    assert_eq!(violations_with(&source), Vec::<String>::new());
 }
 
 #[test]
 fn planted_violations_are_caught() {
-    let cases = [
-        (
-            "src/core/base/files.rs",
-            "use crate::training::run;",
-            "base uses training, which is declared",
-        ),
-        (
-            "src/core/algorithm/clip.rs",
-            "fn f() -> crate::training::X {}",
-            "algorithm uses training",
-        ),
-        (
-            "src/core/base/files.rs",
-            "use crate::{base::visible, training};",
-            "base uses training, which is declared below it",
-        ),
-        (
-            "src/core/base/files.rs",
-            "use crate::{\n    base::{visible as shown, rng::{Id, Stream}},\n    training,\n};",
-            "base uses training, which is declared below it",
-        ),
-        (
-            "src/trainer/experiment/dapo.rs",
-            "use crate::experiment::config::X;",
-            "which stands below it",
-        ),
-        (
-            "src/trainer/experiment/dapo.rs",
-            "use crate::experiment::Place;",
-            "which stands below it",
-        ),
-        (
-            "src/trainer/experiment/dapo.rs",
-            "type X = crate::experiment::Place;",
-            "which stands below it",
-        ),
-        ("src/trainer/experiment/config.rs", "use crate::base::*;", "imports everything"),
-        (
-            "src/trainer/experiment/config.rs",
-            "pub use crate::experiment::dapo::Clip;",
-            "re-exports",
-        ),
-        ("src/trainer/experiment/mod.rs", "pub use crate::base::files;", "re-exports"),
-        ("src/trainer/experiment/config.rs", "use super::training;", "names a parent by `super`"),
-        (
-            "src/trainer/experiment/config.rs",
-            "use crate::nowhere::X;",
-            "`crate::nowhere` is not a room",
-        ),
-        ("src/report/mod.rs", "use crate::training::Run;", "may not use training"),
-        ("src/report/mod.rs", "let x = tch::Kind::Float;", "uses tch"),
-        ("src/core/algorithm/advantage.rs", "use tch::Tensor;", "uses tch"),
-        ("src/core/algorithm/clipping.rs", "use tch::Tensor;", "uses tch"),
-        ("src/trainer/training/update.rs", "fn f() { println!(\"{x}\"); }", "prints to stdout"),
-        ("src/trainer/training/update.rs", "use anyhow::Result;", "uses anyhow"),
-        (
-            "src/trainer/training/update.rs",
-            "use polars::prelude::DataFrame;",
-            "uses polars or parquet",
-        ),
-        ("src/trainer/training/update.rs", "#[allow(dead_code)]", "allows a lint"),
-        ("src/trainer/training.rs", "", "has a folder too"),
-        ("src/core/algorithm/utils.rs", "", "`utils` says nothing"),
-        ("src/common/mod.rs", "", "`common` says nothing"),
-        ("src/stray.rs", "fn f() {}", "no crate declares stray"),
-    ];
-    for (path, text, expected) in cases {
-        let found = violations(&tree_with(path, text));
-        assert!(
-            found.iter().any(|line| line.starts_with(path) && line.contains(expected)),
-            "{path} with `{text}` should give `{expected}`, gave {found:?}"
-        );
+    for Violation { source, says } in planted().violations {
+        let found = violations_with(&source);
+        let is_caught = |line: &String| line.starts_with(&source.path) && line.contains(&says);
+        assert!(found.iter().any(is_caught), "{source:?} should give {says:?}, gave {found:?}");
     }
 }
 
@@ -425,7 +355,8 @@ fn comments_and_strings_are_not_code() {
 //! println!
 fn f<'a>(x: &'a str) { eprintln!("crate::training {}", '"'); let y = r#"tch::"x""#; }
 "##;
-    assert_eq!(violations(&tree_with("src/core/base/files.rs", text)), Vec::<String>::new());
+    let found = |text: &str| violations_with(&Source::planted("src/core/base/files.rs", text));
+    assert_eq!(found(text), Vec::<String>::new());
     let text = "fn f<'a>(x: &'a str, y: char) { y == '\\''; crate::training::run() }";
-    assert_eq!(violations(&tree_with("src/core/base/files.rs", text)).len(), 1);
+    assert_eq!(found(text).len(), 1);
 }

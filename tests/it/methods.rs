@@ -1,6 +1,7 @@
 //! Every method of the list: its arm, its golden vectors, its bits, its records. A new method needs no
 //! change here.
 
+use crate::repository::root;
 use crate::verify::{made, replayed};
 use dapo::algorithm::methods::{FILES, MEASURES};
 use dapo::algorithm::objective::objective;
@@ -14,12 +15,7 @@ use dapo::verification::verify::VerifyVerdict;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use std::path::Path;
 use tch::{Kind, Tensor};
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 /// `kind` of each method: its file's name as TOML writes it.
 fn kinds() -> BTreeSet<String> {
@@ -42,7 +38,6 @@ fn arm(name: &str) -> Experiment {
     extends::load(&root().join(format!("experiments/methods/{name}.toml"))).unwrap()
 }
 
-/// Arms that have a kind.
 fn arms_of_a_kind() -> Vec<String> {
     arms().into_iter().filter(|name| arm(name).dapo.method.is_some()).collect()
 }
@@ -122,7 +117,6 @@ fn patched(dapo: Dapo, patch: &Map<String, Value>) -> Dapo {
     serde_json::from_value(value).unwrap()
 }
 
-/// Loss and gradient of a case.
 fn computed(case: &LossCase, dapo: &Dapo) -> (f64, Vec<f64>) {
     let kind = if case.dtype == "float32" { Kind::Float } else { Kind::Double };
     let shape = [case.log_probs.len() as i64, case.log_probs[0].len() as i64];
@@ -263,11 +257,8 @@ fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
     }
     assert_eq!(found, kinds());
     for key in sources::all().filter(|key| key.path.starts_with("dapo.method.")) {
-        assert!(
-            key.path.ends_with("kind") || stated.contains(&key.path),
-            "{} is a key of no method's arm",
-            key.path
-        );
+        let is_stated = key.path.ends_with("kind") || stated.contains(&key.path);
+        assert!(is_stated, "{} is a key of no method's arm", key.path);
     }
     let names: Vec<&&str> = MEASURES.iter().copied().flatten().collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");

@@ -1,6 +1,6 @@
 //! `--set KEY=VALUE`, and long options with one meaning.
 
-use crate::binary::{dapo, succeeded};
+use crate::binary::{dapo, says, succeeded};
 use clap::{Arg, CommandFactory};
 use dapo::commands::Cli;
 use std::collections::BTreeMap;
@@ -61,26 +61,21 @@ fn an_override_is_what_the_experiment_says() {
     // A key inside a table with a kind keeps the others.
     let clip = arm(&["--set", "dapo.clip.high=0.3"]);
     assert_eq!(clip["experiment"]["dapo"]["clip"]["high"], 0.3);
-    assert_eq!(
-        clip["experiment"]["dapo"]["clip"]["low"],
-        plain["experiment"]["dapo"]["clip"]["low"]
-    );
+    let low = |arm: &serde_json::Value| arm["experiment"]["dapo"]["clip"]["low"].clone();
+    assert_eq!(low(&clip), low(&plain));
     // A text needs no quotes; several verbs read it alike.
     let fast = arm(&["--set", "numerics=fast", "--set", "execution.seed=7"]);
     assert_eq!(fast["experiment"]["numerics"], "fast");
     assert_eq!(fast["experiment"]["execution"]["seed"], 7);
-    let (code, out, talk) =
-        dapo(&["plan", "dapo", "--no-probe", "--json", "--set", "training.rollout_steps=8"]);
-    assert_eq!(code, 0, "{talk}");
-    let (_, as_in_file, _) = dapo(&["plan", "dapo", "--no-probe", "--json"]);
-    assert_ne!(out, as_in_file);
+    let plan = ["plan", "dapo", "--no-probe", "--json"];
+    let set = [&plan[..], &["--set", "training.rollout_steps=8"]].concat();
+    assert_ne!(succeeded(dapo(&set)).0, succeeded(dapo(&plan)).0);
 }
 
 #[test]
 fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside() {
-    let (code, out, talk) =
-        dapo(&["compare", "reports/study-2", "--arm", "dapo", "--against", "grpo"]);
-    assert_eq!(code, 0, "{talk}");
+    let compare = ["compare", "reports/study-2", "--arm", "dapo", "--against", "grpo"];
+    let (out, _) = succeeded(dapo(&compare));
     let (declared, last) = out.split_once("not the declared endpoint").expect(&out);
     assert!(declared.contains("80.7 %") && declared.contains("73.1 %"), "{out}");
     assert!(last.contains("88.1 %") && last.contains("89.2 %"), "{out}");
@@ -89,13 +84,12 @@ fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside
 #[test]
 fn what_the_seeds_can_show_is_said_before_the_compute() {
     let dry = ["ablate", "ladder", "--dry-run", "--seeds"];
-    let (out, _) = succeeded(dapo(&[&dry[..], &["1..3"]].concat()));
-    assert!(
-        out.contains("with 3 seeds an arm the smallest p of a comparison is 0.1000: so few"),
-        "{out}"
-    );
-    let (_, out, _) = dapo(&[&dry[..], &["1..5"]].concat());
-    assert!(out.contains("is 0.0079; a difference of"), "{out}");
+    for (seeds, shown) in [
+        ("1..3", "with 3 seeds an arm the smallest p of a comparison is 0.1000: so few"),
+        ("1..5", "is 0.0079; a difference of"),
+    ] {
+        says(dapo(&[&dry[..], &[seeds]].concat()), 0, &[shown]);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A study of one's own data: `experiments/own-task/grids/own-task.toml` from its grid to a report
 //! that is about its test set, whose commands are pasted into a copy of the study.
 
-use crate::binary::{Output, ended, failed, succeeded};
+use crate::binary::{Output, ended, failed, says, succeeded};
 use crate::repository;
 use dapo::base::files;
 use dapo::experiment::Grid;
@@ -44,8 +44,7 @@ fn a_study_over_files_is_judged_on_its_test_set_and_checked_from_a_copy() {
     let root = checkout.path();
     succeeded(bash(root, &format!("dapo ablate {GRID} --jobs 2 --out runs/own")));
 
-    let (shown, _) = succeeded(bash(root, "dapo report runs/own"));
-    assert!(shown.contains("avg@k on test"), "{shown}");
+    says(bash(root, "dapo report runs/own"), 0, &["avg@k on test"]);
     let report: Value = files::read_json(&root.join("runs/own/report.json")).unwrap();
     let analysis = &report["analysis"];
     assert_eq!(analysis["declaration"]["primary_set"], "test");
@@ -61,8 +60,7 @@ fn a_study_over_files_is_judged_on_its_test_set_and_checked_from_a_copy() {
     assert!(markdown.contains("avg@4 on test, %, by the tags of its problems"), "{markdown}");
     assert!(markdown.contains("| arm | even (5) | odd (3) |"), "{markdown}");
     assert!(!markdown.contains("claim") && !markdown.contains("positive control"), "{markdown}");
-    let (code, claims, _) = bash(root, "dapo report runs/own --claims");
-    assert_eq!(code, 0);
+    let (claims, _) = succeeded(bash(root, "dapo report runs/own --claims"));
     assert!(claims.contains("not tested on these data") && !claims.contains("INCONCLUSIVE"));
 
     let appendix = files::read_text(&root.join("runs/own/appendix.md")).unwrap();
@@ -90,35 +88,24 @@ fn a_copy_is_checked_by_the_commands_of_its_report(root: &Path, appendix: &str) 
         let ours = files::read(&root.join("runs/own").join(name)).unwrap();
         assert_eq!(files::read(&elsewhere.path().join(name)).unwrap(), ours);
     }
-    failed(
-        bash(root, "dapo train experiments/dapo.toml --inputs ."),
-        2,
-        "--inputs is for JSON experiments",
-    );
+    let train = bash(root, "dapo train experiments/dapo.toml --inputs .");
+    failed(train, 2, "--inputs is for JSON experiments");
 }
 
 fn a_run_exports_its_curves(root: &Path) {
     let run = root.join("runs/own/check");
-    let (code, path, talk) = bash(&root.join("runs/own"), "dapo export check --tensorboard");
-    assert_eq!(
-        (code, path.as_str()),
-        (0, "export/tensorboard/check/events.out.tfevents.0.dapo\n"),
-        "{talk}"
-    );
+    let (path, _) = succeeded(bash(&root.join("runs/own"), "dapo export check --tensorboard"));
+    assert_eq!(path, "export/tensorboard/check/events.out.tfevents.0.dapo\n");
     let event_file = root.join("runs/own").join(path.trim());
     let bytes = files::read(&event_file).unwrap();
     let folder = RunFolder::at(&run);
     for line in folder.metrics().unwrap() {
         for (tag, value) in &line.metrics {
             // An event's tag and value, as they stand beside each other in the file.
-            let one = tensorboard::Scalar {
-                tag: tag.clone(),
-                step: line.counters.updates,
-                value: *value,
-            };
-            let whole = tensorboard::events(&[one]);
+            let (tag, step) = (tag.clone(), line.counters.updates);
+            let whole = tensorboard::events(&[tensorboard::Scalar { tag, step, value: *value }]);
             let record = &whole[tensorboard::events(&[]).len()..];
-            assert!(bytes.windows(record.len()).any(|part| part == record), "{tag}");
+            assert!(bytes.windows(record.len()).any(|part| part == record), "{line:?}");
         }
     }
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -133,11 +120,8 @@ fn a_run_exports_its_curves(root: &Path) {
     succeeded(bash(&root.join("runs/own"), working));
     let curves = root.join("runs/own/curves/tensorboard/working/events.out.tfevents.0.dapo");
     assert_eq!(files::read(&curves).unwrap(), bytes);
-    failed(
-        bash(&root.join("runs/own"), "dapo export check --csv"),
-        2,
-        "check is a run: --tensorboard exports",
-    );
+    let csv = bash(&root.join("runs/own"), "dapo export check --csv");
+    failed(csv, 2, "check is a run: --tensorboard exports");
 }
 
 #[test]
@@ -146,20 +130,10 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     let root = checkout.path();
     let other = "experiments/own-task/grids/other.toml";
     let look = |line: &str| bash(root, &format!("dapo ablate {line} --dry-run"));
-    for (from, to, says) in [
-        (
-            "primary_set = \"test\"",
-            "primary_set = \"aime\"",
-            "primary_set: there is no set \"aime\"; there are dev, test",
-        ),
-        (
-            "curve_set = \"dev\"",
-            "curve_set = \"train\"",
-            "curve_set: there is no set \"train\"; there are dev, test",
-        ),
-    ] {
-        changed(root, from, to);
-        failed(look(other), 3, says);
+    for (key, set, no_set) in [("primary_set", "test", "aime"), ("curve_set", "dev", "train")] {
+        changed(root, &format!("{key} = \"{set}\""), &format!("{key} = \"{no_set}\""));
+        let refusal = format!("{key}: there is no set \"{no_set}\"; there are dev, test");
+        failed(look(other), 3, &refusal);
     }
     // Without the key: the only test set; of several one has to be named.
     changed(root, "primary_set = \"test\"", "");
@@ -170,14 +144,8 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     let text = files::read_text(&task).unwrap();
     let two = text.replace("[\"test.jsonl\"]", "[\"test.jsonl\", \"more.jsonl\"]");
     files::write_atomic(&task, two.as_bytes()).unwrap();
-    let (code, _, talk) = look(other);
-    assert!(
-        code == 3
-            && talk.contains(
-                "primary_set: must say which set scores and comparisons are about: dev, test, more"
-            ),
-        "{talk}"
-    );
+    let which = "must say which set scores and comparisons are about: dev, test, more";
+    failed(look(other), 3, &format!("primary_set: {which}"));
     files::write_atomic(&task, text.as_bytes()).unwrap();
 
     // A study has one score: grids that name other sets are refused before anything is run.
@@ -185,18 +153,15 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     let second = files::read_text(&root.join(other)).unwrap();
     let second = second.replacen("primary_set = \"test\"", "primary_set = \"dev\"", 1);
     files::write_atomic(&root.join(other), second.as_bytes()).unwrap();
-    let says = "its grids name other sets: `own-task` has primary_set \"test\" and curve_set \"dev\", `second` has primary_set \"dev\"";
-    failed(look(&format!("{GRID} {other}")), 3, says);
+    let other_sets = "its grids name other sets: `own-task` has primary_set \"test\" and curve_set \"dev\", `second` has primary_set \"dev\"";
+    failed(look(&format!("{GRID} {other}")), 3, other_sets);
     let declared = format!("{GRID} {other} --declaration experiments/study.toml");
     assert_eq!(look(&declared).0, 0);
     for grid in [GRID, other] {
-        dapo::experiment::grid::file::load(&root.join(grid))
-            .unwrap()
-            .grid
-            .write(&root.join("study"))
-            .unwrap();
+        let grid = dapo::experiment::grid::file::load(&root.join(grid)).unwrap().grid;
+        grid.write(&root.join("study")).unwrap();
     }
-    failed(bash(root, "dapo report study"), 3, says);
+    failed(bash(root, "dapo report study"), 3, other_sets);
 
     // A resolved grid from before there were the keys means what it meant; a wrong name is refused.
     let path = root.join("study/grids/own-task.json");
@@ -206,10 +171,7 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     };
     files::write_atomic(&path, keys("aime").as_bytes()).unwrap();
     let error = Grid::read(&path).unwrap_err().to_string();
-    assert!(
-        error.contains("primary_set: there is no set \"aime\"; there are dev, test"),
-        "{error}"
-    );
+    assert!(error.contains("primary_set: there is no set \"aime\""), "{error}");
     let old: Value = serde_json::from_str(&text).unwrap();
     let mut old = old.as_object().unwrap().clone();
     old.retain(|key, _| !key.ends_with("_set"));

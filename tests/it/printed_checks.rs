@@ -1,6 +1,7 @@
 //! The lines that `verify` prints for the studies of this repository: each is executed, as it is printed,
 //! in a folder that has what the repository has.
 
+use crate::binary::{line_in, succeeded};
 use crate::repository;
 use dapo::base::files;
 use dapo::experiment::bases;
@@ -30,13 +31,8 @@ impl Bench {
         }
         let copy = format!("reports/{study}");
         crate::verify::copy(&repository::root().join(&copy), &folder.path().join(&copy));
-        let output = Command::new(PROGRAM)
-            .args(["verify", &copy, "--json"])
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        let verification: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let (out, _) = succeeded(line_in(folder.path(), &format!("verify {copy} --json")));
+        let verification: Value = serde_json::from_str(&out).unwrap();
         let not_checked = verification["not_checked"].as_array().unwrap().iter();
         let lines = not_checked.map(|line| line.as_str().unwrap().to_string());
         let is_command = |line: &String| line.starts_with("cd ") || line.starts_with("dapo ");

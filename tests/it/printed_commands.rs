@@ -13,7 +13,6 @@ use std::process::Command;
 
 /// A line of `commands.txt`.
 struct Listed {
-    /// As it is printed.
     command: &'static str,
     /// What runs; `None`: the command is only parsed.
     runs: Option<&'static str>,
@@ -230,7 +229,6 @@ fn script(line: &str) -> String {
     format!("set -- {}\n{}", words.collect::<Vec<_>>().join(" "), body.join("\n"))
 }
 
-/// Runs the binary.
 const RUN: &str = "\"$BINARY\" \"$@\"";
 
 /// Notes a call of the binary in a line, its arguments apart.

@@ -4,12 +4,12 @@
 use crate::golden_data;
 use dapo::algorithm::Finish;
 use dapo::base::Purpose;
-use dapo::base::rng::stream;
+use dapo::base::rng::{Id, stream};
 use dapo::experiment::Sampling;
 use dapo::numerics::fast;
 use dapo::policy::model::native::DrawToken;
 use dapo::policy::sampling::generate::{self, Request};
-use dapo::policy::{Config, Limits, Token, checkpoint};
+use dapo::policy::{Config, Limits, Qwen2, Response, Token, checkpoint};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -50,6 +50,25 @@ pub fn logits_of(work: impl FnOnce(DrawToken) -> Vec<Token>) -> Vec<f64> {
     });
     let logits = logits.into_inner().unwrap_or_else(PoisonError::into_inner);
     logits.into_values().flatten().collect()
+}
+
+pub fn greedy(max_response_tokens: usize, stop_tokens: &[u32], batch_rows: usize) -> Limits<'_> {
+    let sampling = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None };
+    Limits { sampling, max_response_tokens, entropy: false, stop_tokens, batch_rows }
+}
+
+/// A response to each prompt, drawn with a stream of its own.
+pub fn generated<'a>(
+    model: &Qwen2,
+    prompts: impl Iterator<Item = &'a [u32]>,
+    limits: &Limits,
+) -> Vec<Response> {
+    let request = |(row, prompt): (u64, &'a [u32])| Request {
+        prompt,
+        stream: stream(7, Purpose::Generate, &[Id::from(row)]),
+    };
+    let requests: Vec<Request> = (0..).zip(prompts).map(request).collect();
+    generate::generate(model, &requests, limits, |_| ()).unwrap()
 }
 
 #[test]
@@ -101,23 +120,10 @@ fn greedy_generations_are_equal_token_for_token_alone_and_in_a_batch() {
     for case in golden_data::cases("qwen2") {
         let model = checkpoint::load_model(&case).unwrap();
         let greedy = golden_data::read::<Expected>(&case.join("expected.json")).greedy;
-        let requests: Vec<Request> = greedy
-            .runs
-            .iter()
-            .map(|run| Request {
-                prompt: &run.prompt_ids,
-                stream: stream(0, Purpose::Generate, &[]),
-            })
-            .collect();
+        let prompts = greedy.runs.iter().map(|run| run.prompt_ids.as_slice());
         for batch_rows in [1, 2, 64] {
-            let limits = Limits {
-                sampling: Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None },
-                max_response_tokens: greedy.max_new_tokens,
-                entropy: false,
-                stop_tokens: &greedy.eos_token_ids,
-                batch_rows,
-            };
-            let responses = generate::generate(&model, &requests, &limits, |_| ()).unwrap();
+            let limits = self::greedy(greedy.max_new_tokens, &greedy.eos_token_ids, batch_rows);
+            let responses = generated(&model, prompts.clone(), &limits);
             for (run, response) in greedy.runs.iter().zip(responses) {
                 assert_eq!(run.response_ids, response.tokens, "{}", case.display());
                 assert_eq!(run.finish, response.finish);

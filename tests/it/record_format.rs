@@ -1,6 +1,8 @@
 //! Formats of a run's records: which metrics a step has, what binds the format, and that runs of
 //! the first one stay as they are.
 
+use crate::repository::root;
+use crate::verify::{made, session};
 use dapo::base::files;
 use dapo::experiment::{Experiment, Grid, RecordsSettings, extends, grid};
 use dapo::numerics::Numerics;
@@ -15,14 +17,10 @@ use dapo::verification::verify::replay::ReplayRequest;
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use dapo::verification::{Challenge, Golden};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const SECOND: Option<RecordsSettings> = Some(RecordsSettings { format: 2 });
 const THIRD: Option<RecordsSettings> = Some(RecordsSettings { format: 3 });
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn load(name: &str) -> Experiment {
     extends::load(&root().join("experiments").join(name)).unwrap()
@@ -67,10 +65,8 @@ fn the_golden_run_is_of_the_first_format_and_another_has_another_key_and_one_com
     let mut experiment = load("regress.toml");
     assert_eq!(experiment.records, None);
     // The golden experiment was made in the repository's own folder.
-    assert_eq!(
-        Experiment { inputs: golden.experiment().unwrap().inputs, ..experiment.clone() },
-        golden.experiment().unwrap()
-    );
+    let recorded = golden.experiment().unwrap();
+    assert_eq!(Experiment { inputs: recorded.inputs.clone(), ..experiment.clone() }, recorded);
     let inputs = inputs::prepare(experiment.clone()).unwrap();
     let first = ledger::genesis(&inputs.manifest, &experiment);
     assert_eq!(inputs.manifest.run_key, golden.manifest().unwrap().run_key);
@@ -87,17 +83,6 @@ fn the_golden_run_is_of_the_first_format_and_another_has_another_key_and_one_com
     assert_eq!(experiment.arm_sha256(), inputs.manifest.arm_sha256);
 }
 
-#[test]
-fn every_record_of_the_first_study_has_the_key_of_its_run() {
-    let cells = cells();
-    assert_eq!(cells.len(), 216);
-    for cell in cells {
-        assert_eq!(cell.experiment.record_format(), 1);
-        let key = inputs::run_key(&cell.experiment, &cell.inputs);
-        assert_eq!(key, cell.run_key, "{}", cell.file_name());
-    }
-}
-
 /// The metrics of an experiment's first rollout step.
 fn first_step(experiment: Experiment) -> Metrics {
     let inputs = inputs::prepare(experiment).unwrap();
@@ -112,7 +97,10 @@ fn first_step(experiment: Experiment) -> Metrics {
 fn a_run_from_a_record_of_the_first_study_has_its_metrics_to_the_digit_and_no_other() {
     let named =
         |cell: &Cell| cell.name == "ladder.grpo" && cell.experiment.numerics == Numerics::Exact;
-    let cell = cells().into_iter().find(named).expect("a cell of GRPO");
+    // Each has the key of its run, or it were refused.
+    let cells = cells();
+    assert!(cells.len() == 216 && cells.iter().all(|it| it.experiment.record_format() == 1));
+    let cell = cells.into_iter().find(named).expect("a cell of GRPO");
     let mut experiment = cell.experiment.clone();
     experiment.inputs.model = root().join(&experiment.inputs.model);
     let metrics = first_step(experiment);
@@ -171,8 +159,8 @@ fn finished(path: PathBuf, records: Option<RecordsSettings>) -> RunFolder {
         // The sets of the task; the base's own are not among them.
         experiment.evaluation.during_training = vec!["dev".to_string()];
     });
-    let (inputs, folder) = (inputs::prepare(experiment).unwrap(), RunFolder::at(path));
-    run::run(&inputs, &folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
+    let folder = RunFolder::at(path);
+    made(experiment, &folder);
     folder
 }
 
@@ -249,10 +237,7 @@ fn an_unfinished_run_of_the_first_format_is_not_gone_on_with_in_the_second() {
     let begin = |records, unfinished| {
         let experiment = crate::diff::tiny(|experiment| experiment.records = records);
         let inputs = inputs::prepare(experiment).unwrap();
-        let done = std::cell::Cell::new(false);
-        run::run(&inputs, &folder, unfinished, &|| done.get(), &mut |event| {
-            done.set(done.get() || matches!(event, run::RunEvent::Step(..)));
-        })
+        session(&inputs, &folder, unfinished, 1)
     };
     begin(None, Unfinished::Refuse).unwrap();
     let refused = begin(SECOND, Unfinished::Resume).unwrap_err().to_string();

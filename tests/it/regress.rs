@@ -1,7 +1,8 @@
 //! `dapo regress`: golden runs in a folder of their own, and the changes that must fail it.
 
-use crate::binary::{Output, dapo, failed, succeeded};
+use crate::binary::{Output, dapo, failed, says, succeeded};
 use crate::diff::tiny;
+use crate::repository::root;
 use dapo::base::files;
 use dapo::experiment::Experiment;
 use dapo::records::{RunFolder, tables};
@@ -11,10 +12,6 @@ use dapo::verification::regress::{self, curves, exact, rule};
 use dapo::verification::{Golden, RunDiff};
 use std::path::Path;
 use std::process;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 #[test]
 fn a_rate_a_bound_or_a_reward_that_moves_breaks_the_golden_ledger() {
@@ -141,19 +138,16 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     assert!(log.contains("| the first \\| golden runs |\n"), "{log}");
     assert_eq!(log.matches("none → ").count(), 2, "{log}");
 
-    let (code, text, talk) = with(&[]);
-    assert!(code == 0 && text.contains("exact: same ledger, "), "{text} {talk}");
-    assert!(text.contains("fast: reproduced"), "{text}");
+    says(with(&[]), 0, &["exact: same ledger, ", "fast: reproduced"]);
 
     // A learning rate of its own fails both parts; a margin that was moved fails the second.
     let path = root.join("tiny.toml");
     let text = files::read_text(&path).unwrap();
     let moved = format!("{text}[optimizer]\nlearning_rate = 2.00001e-4\n");
     files::write_atomic(&path, moved.as_bytes()).unwrap();
-    let (code, text, _) = with(&["--part", "exact"]);
-    assert_eq!(code, 4);
-    assert!(text.contains("different: first at rollout step 1, component "), "{text}");
-    assert!(text.contains("optimizer.learning_rate  0.0002  0.000200001"), "{text}");
+    let first = "different: first at rollout step 1, component ";
+    let rate = "optimizer.learning_rate  0.0002  0.000200001";
+    says(with(&["--part", "exact"]), 4, &[first, rate]);
     failed(with(&["--part", "fast"]), 3, "the arm is not that of the golden curves");
     let path = root.join("rule.toml");
     let text = files::read_text(&path).unwrap().replace("20.0", "21.0");

@@ -1,8 +1,8 @@
 //! `dapo report`: what a reader sees, and what a folder that is incomplete, tampered with or
 //! hostile leads to.
 
+use crate::binary::{dapo, line_in, says, succeeded};
 use crate::run_fixture::{self, HOSTILE};
-use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::{Ending, Outcome, RunFolder, Session, ending};
 use dapo::report::{run, text};
@@ -17,12 +17,6 @@ fn html(run: &RunFolder) -> String {
 
 fn markdown(run: &RunFolder) -> String {
     files::read_text(&run.path("report.md")).unwrap()
-}
-
-fn dapo() -> Command {
-    let mut command = Command::cargo_bin("dapo").unwrap();
-    command.arg("report");
-    command
 }
 
 #[test]
@@ -103,9 +97,7 @@ fn hostile_text_is_shown_and_never_obeyed() {
     // Inside a fence Markdown is inert; outside of one, every mark is escaped.
     let outside: String = document.split("\n```").step_by(2).collect();
     let outside = outside.replace("\\]", "");
-    assert!(
-        !outside.contains("<script") && !outside.contains("](http") && !outside.contains("http://")
-    );
+    assert!(!["<script", "](http", "http://"].iter().any(|it| outside.contains(it)));
     assert!(outside.contains("&lt;script&gt;"));
 }
 
@@ -194,9 +186,8 @@ fn a_run_that_ended_early_says_how() {
     files::write_json(&run.path("outcome.json"), &outcome).unwrap();
     let report = run::write(&run).unwrap();
     assert_eq!(report.status.state, "saturated");
-    assert!(
-        markdown(&run).contains("Saturated: no group of rollout step 2 had both right and wrong")
-    );
+    let saturated = "Saturated: no group of rollout step 2 had both right and wrong";
+    assert!(markdown(&run).contains(saturated));
     let stalled = Outcome {
         ending: Ending::Stalled,
         reason: ending::sentence(Ending::Stalled, 2, None),
@@ -205,11 +196,8 @@ fn a_run_that_ended_early_says_how() {
     files::write_json(&run.path("outcome.json"), &stalled).unwrap();
     let report = run::write(&run).unwrap();
     assert_eq!(report.status.state, "stalled");
-    assert!(
-        report.headline.starts_with("Stalled: every response was wrong."),
-        "{}",
-        report.headline
-    );
+    let headline = report.headline;
+    assert!(headline.starts_with("Stalled: every response was wrong."), "{headline}");
     assert!(markdown(&run).contains("Stalled: every response of rollout step 2 was wrong"));
 }
 
@@ -239,12 +227,8 @@ fn a_changed_outcome_or_digest_is_reported_and_not_hidden() {
     flipped.is_correct = true;
     dapo::records::tables::write_outcomes(&path, &rows).unwrap();
     let report = run::write(&run).unwrap();
-    let failed: Vec<&str> = report
-        .checks
-        .iter()
-        .filter(|check| !check.held)
-        .map(|check| check.detail.as_str())
-        .collect();
+    let failed = report.checks.iter().filter(|check| !check.held);
+    let failed: Vec<&str> = failed.map(|check| check.detail.as_str()).collect();
     assert_eq!(
         failed,
         [
@@ -254,18 +238,15 @@ fn a_changed_outcome_or_digest_is_reported_and_not_hidden() {
         ]
     );
     assert_eq!(html(&run).matches("<p class=\"alert\">").count(), 3);
-    let output = dapo().arg(run.root()).assert().success();
-    let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
-    assert!(stdout.contains("not so: "), "{stdout}");
+    says(line_in(run.root(), "report ."), 0, &["not so: "]);
 }
 
 #[test]
 fn the_command_prints_a_summary_and_where_the_files_are() {
     let (folder, run) = run_fixture::temporary();
-    let output = dapo().arg(run.root()).assert().success();
-    let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
-    assert!(!stdout.chars().any(|c| c.is_control() && c != '\n'), "no colour, no escapes");
     let root = folder.path().display().to_string();
+    let (stdout, _) = succeeded(dapo(&["report", &root]));
+    assert!(!stdout.chars().any(|c| c.is_control() && c != '\n'), "no colour, no escapes");
     insta::assert_snapshot!(stdout.replace(&root, "[run]"));
     for name in ["report.html", "report.md", "report.json"] {
         assert!(run.path(name).exists());
@@ -274,9 +255,7 @@ fn the_command_prints_a_summary_and_where_the_files_are() {
 
 #[test]
 fn help_shows_an_example_and_the_exit_codes() {
-    let output = dapo().arg("--help").assert().success();
-    let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
-    assert!(stdout.contains("dapo report runs/") && stdout.contains("Exit codes"), "{stdout}");
+    says(dapo(&["report", "--help"]), 0, &["dapo report runs/", "Exit codes"]);
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! The files of this repository, for tests that look at the sources themselves.
 
 use dapo::base::files;
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// A file with its path relative to the repository's root, with `/` between its parts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Source {
     /// Such as `src/trainer/experiment/mod.rs`.
     pub path: String,
-    /// The whole text.
     pub text: String,
 }
 
@@ -19,7 +19,6 @@ impl Source {
     }
 }
 
-/// The folder of `Cargo.toml`.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }

@@ -5,12 +5,11 @@
 use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, files};
 use dapo::experiment::Experiment;
-use dapo::records::Outcome;
 use dapo::records::{
-    Counters, Ending, Environment, EvaluationRecord, Manifest, RolloutRow, RunFolder, Session,
-    StepMetrics, StepTimings, tables,
+    Counters, Ending, Environment, Manifest, Outcome, RolloutRow, RunFolder, Session, StepMetrics,
+    StepTimings, tables,
 };
-use dapo::statistics::{Sample, estimators};
+use dapo::training::evaluation::{self, Set};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -27,7 +26,6 @@ pub fn temporary() -> (tempfile::TempDir, RunFolder) {
     (folder, run)
 }
 
-/// A finished run in `root`.
 pub fn finished(root: &Path) -> RunFolder {
     let run = started(root);
     for step in 1..=STEPS {
@@ -43,19 +41,16 @@ pub fn finished(root: &Path) -> RunFolder {
     for step in [1, 20, 40] {
         tables::write_rollouts(&run.rollouts(step), &rollouts(step)).unwrap();
     }
-    let mut digests = BTreeMap::new();
     let weights = "checkpoints/step-000040/model.safetensors";
     files::write_atomic(&run.path(weights), b"weights").unwrap();
-    for name in ["metrics.jsonl", "evaluations.jsonl", weights] {
-        digests.insert(name.to_owned(), files::sha256_file(&run.path(name)).unwrap());
-    }
+    let mut names =
+        vec!["metrics.jsonl".to_owned(), "evaluations.jsonl".to_owned(), weights.to_owned()];
     for folder in ["evaluations", "rollouts"] {
-        for name in files::list(&run.path(folder)).unwrap() {
-            let name = format!("{folder}/{name}");
-            let digest = files::sha256_file(&run.path(&name)).unwrap();
-            digests.insert(name, digest);
-        }
+        let inside = files::list(&run.path(folder)).unwrap().into_iter();
+        names.extend(inside.map(|name| format!("{folder}/{name}")));
     }
+    let digest = |name: String| (name.clone(), files::sha256_file(&run.path(&name)).unwrap());
+    let digests = names.into_iter().map(digest).collect();
     let outcome = Outcome {
         ending: Ending::Finished,
         not_finite: None,
@@ -164,30 +159,9 @@ pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u
     }
     let path = run.outcomes(set, step);
     tables::write_outcomes(&path, &rows).unwrap();
-    let sample = |row: &tables::OutcomeRecord| Sample {
-        is_correct: row.is_correct,
-        prediction: row.prediction.clone(),
-    };
-    let grouped: Vec<Vec<Sample>> =
-        rows.chunks(samples as usize).map(|rows| rows.iter().map(sample).collect()).collect();
-    let summary = estimators::summary(&grouped).unwrap();
-    let mean = |value: &dyn Fn(&tables::OutcomeRecord) -> f64| {
-        rows.iter().map(value).sum::<f64>() / rows.len() as f64
-    };
-    let record = EvaluationRecord {
-        counters: counters(step),
-        set: set.to_owned(),
-        problems: summary.problems,
-        samples: summary.samples,
-        avg_at_k: summary.avg_at_k,
-        standard_error_fixed_problems: summary.standard_error_fixed_problems,
-        standard_error_new_problems: summary.standard_error_new_problems,
-        pass_at_k: summary.pass_at_k,
-        cons_at_k: summary.cons_at_k,
-        truncated_share: mean(&|row| f64::from(row.truncated)),
-        response_tokens_mean: mean(&|row| f64::from(row.response_tokens)),
-        outcomes_sha256: files::sha256_file(&path).unwrap(),
-    };
+    let set = Set { name: set, problems: &[], samples: u64::from(samples) };
+    let digest = files::sha256_file(&path).unwrap();
+    let record = evaluation::record(set, counters(step), &rows, digest).unwrap();
     files::append_line(&run.path("evaluations.jsonl"), &record).unwrap();
 }
 

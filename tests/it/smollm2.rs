@@ -1,20 +1,18 @@
 //! Parity with transformers on a real model, SmolLM2-135M-Instruct (golden/smollm2, see generate.py
 //! there). `./justw smollm2` makes its folder; without it the tests say so and pass.
 
-use crate::qwen2::logits_of;
+use crate::binary::{ended, succeeded};
+use crate::qwen2::{generated, greedy, logits_of};
 use crate::{golden_data, repository};
 use assert_cmd::cargo::CommandCargoExt;
 use dapo::algorithm::Finish;
-use dapo::base::Purpose;
 use dapo::base::files;
-use dapo::base::rng::stream;
-use dapo::experiment::Sampling;
 use dapo::numerics::{Instructions, fast, vectorised};
-use dapo::policy::sampling::generate::{self, Request};
-use dapo::policy::{Limits, checkpoint};
+use dapo::policy::checkpoint;
 use dapo::records::Message;
 use dapo::task::Tokenizer;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -130,20 +128,10 @@ fn smollm2_answers_greedily_token_for_token_alone_and_in_a_batch() {
     let model = checkpoint::load_model(&folder).unwrap();
     let tokenizer = Tokenizer::load(&folder).unwrap();
     assert_eq!(tokenizer.stop_tokens(), [2]);
-    let requests: Vec<Request> = expected
-        .prompts
-        .iter()
-        .map(|it| Request { prompt: &it.ids, stream: stream(0, Purpose::Generate, &[]) })
-        .collect();
+    let prompts = expected.prompts.iter().map(|it| it.ids.as_slice());
     for batch_rows in [1, 16] {
-        let limits = Limits {
-            sampling: Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None },
-            max_response_tokens: expected.new_tokens,
-            entropy: false,
-            stop_tokens: tokenizer.stop_tokens(),
-            batch_rows,
-        };
-        let responses = generate::generate(&model, &requests, &limits, |_| ()).unwrap();
+        let limits = greedy(expected.new_tokens, tokenizer.stop_tokens(), batch_rows);
+        let responses = generated(&model, prompts.clone(), &limits);
         assert!(responses.iter().any(|it| it.finish == Finish::Stop));
         for (prompt, response) in expected.prompts.iter().zip(responses) {
             assert_eq!(response.tokens, prompt.greedy, "{:?}", prompt.text);
@@ -152,7 +140,7 @@ fn smollm2_answers_greedily_token_for_token_alone_and_in_a_batch() {
 }
 
 #[test]
-fn smollm2_chats_are_rendered_as_transformers_renders_them() {
+fn smollm2_chats_are_rendered_and_texts_have_the_tokens_as_in_transformers() {
     let Some((folder, expected)) = model() else { return };
     let tokenizer = Tokenizer::load(&folder).unwrap();
     let template = tokenizer.chat_template().unwrap().unwrap();
@@ -161,12 +149,6 @@ fn smollm2_chats_are_rendered_as_transformers_renders_them() {
         let text = template.render(&chat.messages, chat.add_generation_prompt).unwrap();
         assert_eq!(text, chat.text);
     }
-}
-
-#[test]
-fn smollm2_texts_have_the_tokens_of_transformers() {
-    let Some((folder, expected)) = model() else { return };
-    let tokenizer = Tokenizer::load(&folder).unwrap();
     assert_eq!(expected.encodings.len(), 200);
     for Encoding { text, ids, decoded } in &expected.encodings {
         assert_eq!(&tokenizer.encode(text).unwrap(), ids, "{text:?}");
@@ -197,63 +179,40 @@ fn two_steps_on_smollm2_have_the_same_bits_on_any_processor() {
         let problems: String = numbers.map(problem).collect();
         files::write_atomic(&scratch.path().join(name), problems.as_bytes()).unwrap();
     }
-    let experiment = format!(
-        "name = \"two-steps\"\nextends = \"{}\"\n\
-         inputs.data = {{ kind = \"files\", train = \"train.jsonl\", dev = \"dev.jsonl\", test = [] }}\n\
-         rollout = {{ prompts_per_round = 4, group_size = 4, max_response_tokens = 24 }}\n\
-         training = {{ prompts_per_step = 4, mini_batch_rollouts = 16, rollout_steps = 2 }}\n\
-         evaluation = {{ during_training = [] }}\n\
-         checkpoints = {{ every_steps = 1, keep_last = 1, keep_every = 0 }}\n\
-         dapo.dynamic_sampling = {{ kind = \"none\" }}\n\
-         optimizer.warm_up = {{ rollout_steps = 0, start = \"first-step\" }}\n",
-        repository::root().join("experiments/smollm2/dapo.toml").display(),
-    );
+    let parent = repository::root().join("experiments/smollm2/dapo.toml").display().to_string();
+    let experiment = include_str!("smollm2/two.toml").replace("PARENT", &parent);
     files::write_atomic(&scratch.path().join("two.toml"), experiment.as_bytes()).unwrap();
-    let train = |out: &str, instructions: Option<Instructions>, flags: &str| {
+    let train = |out: &str, flags: &str| {
         let mut command = Command::cargo_bin("dapo").unwrap();
         command.args(["train", "two.toml", "--no-plan", "--out", out]);
         command.args(flags.split_whitespace()).current_dir(scratch.path());
-        if let Some(instructions) = instructions {
-            command.env(vectorised::VARIABLE, instructions.name());
-        }
         command
     };
-    // Of a run whose folder is needed no more: a checkpoint has 1.6 GB.
-    let ledger = |out: &str| -> Vec<serde_json::Value> {
+    // What each step computed, of a run whose folder is needed no more: a checkpoint has 1.6 GB. The first
+    // line of a ledger binds the settings themselves.
+    let computed = |out: &str| -> Vec<Value> {
         let text = files::read_text(&scratch.path().join(out).join("ledger.jsonl")).unwrap();
         files::remove_folder(&scratch.path().join(out)).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let lines = text.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| line["components"].clone()).collect()
     };
-    let succeeds = |mut command: Command| {
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    succeeds(train("plain", None, ""));
-    let plain = ledger("plain");
-    let gradients: Vec<&serde_json::Value> =
-        plain.iter().filter_map(|line| line["components"].get("gradients")).collect();
+    succeeded(ended(&mut train("plain", "--set checkpoints.every_steps=2")));
+    let plain = computed("plain");
+    let gradients: Vec<&Value> = plain.iter().filter_map(|step| step.get("gradients")).collect();
     assert!(gradients.len() == 2 && gradients[0] != gradients[1], "both steps learned something");
-    let best = vectorised::chosen();
+
+    let flags =
+        "--set checkpoints.every_steps=2 --set execution.generation_batch_rollouts=1 --threads 1";
+    let mut other = train("other", flags);
     // Scalar loops take half an hour; `just isa` has them for small policies and the unit tests for products.
-    for other in [Instructions::Avx2, Instructions::Avx512] {
-        if other < best {
-            succeeds(train(other.name(), Some(other), ""));
-            assert_eq!(ledger(other.name()), plain, "{}", other.name());
-        }
+    if Instructions::Avx2 < vectorised::chosen() {
+        other.env(vectorised::VARIABLE, Instructions::Avx2.name());
     }
-    for (out, flags) in [
-        ("one-thread", "--threads 1"),
-        ("one-row", "--set execution.generation_batch_rollouts=1"),
-        ("three-rows", "--set execution.generation_batch_rollouts=3"),
-    ] {
-        succeeds(train(out, None, flags));
-        // The first line binds the setting itself.
-        let components = |line: &serde_json::Value| line["components"].clone();
-        let [ours, theirs] = [ledger(out), plain.clone()]
-            .map(|lines| lines[1..].iter().map(components).collect::<Vec<_>>());
-        assert_eq!(ours, theirs, "{flags}");
-    }
-    let mut killed = train("killed", None, "").stderr(Stdio::null()).spawn().unwrap();
+    succeeded(ended(&mut other));
+    assert_eq!(computed("other"), plain);
+
+    let three_rows = "--set execution.generation_batch_rollouts=3";
+    let mut killed = train("killed", three_rows).stderr(Stdio::null()).spawn().unwrap();
     let checkpoints = scratch.path().join("killed/checkpoints");
     while !files::list(&checkpoints).is_ok_and(|all| !all.is_empty()) {
         assert!(killed.try_wait().unwrap().is_none(), "it is killed before it ends");
@@ -261,6 +220,7 @@ fn two_steps_on_smollm2_have_the_same_bits_on_any_processor() {
     }
     killed.kill().unwrap();
     killed.wait().unwrap();
-    succeeds(train("killed", None, "--resume"));
-    assert_eq!(ledger("killed"), plain);
+    let (_, talk) = succeeded(ended(&mut train("killed", &format!("{three_rows} --resume"))));
+    assert!(talk.contains("resuming"), "{talk}");
+    assert_eq!(computed("killed"), plain);
 }

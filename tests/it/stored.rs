@@ -1,20 +1,17 @@
 //! Policies whose weights lie as a checkpoint stores them: in bf16, with passes that hold less, or
 //! too large for copies. They say what the others say, and train and resume as they do.
 
-use crate::golden_data;
-use crate::qwen2::Expected;
+use crate::qwen2::{Expected, generated, greedy};
+use crate::verify::session;
+use crate::{golden_data, train};
 use dapo::algorithm::{Kl, KlEstimator};
-use dapo::base::Purpose;
-use dapo::base::rng::{Id, stream};
-use dapo::experiment::{Memory, NonFinite, Place, Sampling, WeightKind, extends};
+use dapo::experiment::{Experiment, Memory, NonFinite, Place, Sampling, WeightKind};
 use dapo::numerics::{Numerics, fast};
-use dapo::policy::sampling::generate::{self, Request};
 use dapo::policy::{Limits, Loaded, Policy, Qwen2, Response, checkpoint};
 use dapo::records::{Ending, RunFolder};
 use dapo::training::run;
-use dapo::training::run::inputs::{self, Inputs};
+use dapo::training::run::inputs::Inputs;
 use dapo::training::{RunEnded, Unfinished};
-use std::cell::Cell;
 use std::path::Path;
 use tch::{Kind, Tensor};
 
@@ -63,23 +60,8 @@ fn prompts() -> Vec<Vec<u32>> {
 }
 
 fn responses(model: &Qwen2, sampling: Sampling, batch_rows: usize) -> Vec<Response> {
-    let prompts = prompts();
-    let requests: Vec<Request> = prompts
-        .iter()
-        .zip(0u64..)
-        .map(|(prompt, row)| Request {
-            prompt,
-            stream: stream(7, Purpose::Generate, &[Id::from(row)]),
-        })
-        .collect();
-    let limits = Limits {
-        sampling,
-        max_response_tokens: 45,
-        entropy: true,
-        stop_tokens: &[1, 2, 9],
-        batch_rows,
-    };
-    generate::generate(model, &requests, &limits, |_| ()).unwrap()
+    let limits = Limits { sampling, entropy: true, ..greedy(45, &[1, 2, 9], batch_rows) };
+    generated(model, prompts().iter().map(Vec::as_slice), &limits)
 }
 
 #[test]
@@ -119,29 +101,21 @@ fn weights_in_bf16_are_trained_in_f32() {
 }
 
 /// The smoke experiment under fast arithmetic, changed.
-fn smoke(change: impl FnOnce(&mut dapo::experiment::config::Experiment)) -> Inputs {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
-    let mut experiment = extends::load(&file).unwrap();
-    experiment.numerics = Numerics::Fast;
-    experiment.rollout.max_response_tokens = 64;
-    change(&mut experiment);
-    inputs::prepare(experiment).unwrap()
+fn smoke(change: impl FnOnce(&mut Experiment)) -> Inputs {
+    train::smoke(|experiment| {
+        experiment.numerics = Numerics::Fast;
+        change(experiment);
+    })
 }
 
 /// Trains in `folder`, stopping once after `stop_after` rollout steps, and goes on.
 fn train(inputs: &Inputs, folder: &Path, stop_after: Option<u64>) -> RunFolder {
     let folder = RunFolder::at(folder);
     if let Some(steps) = stop_after {
-        let done = Cell::new(0);
-        let ended =
-            run::run(inputs, &folder, Unfinished::Refuse, &|| done.get() >= steps, &mut |event| {
-                if let run::RunEvent::Step(metrics, _) = event {
-                    done.set(metrics.step);
-                }
-            });
-        assert_eq!(ended.unwrap(), RunEnded::Stopped(steps));
+        let ended = session(inputs, &folder, Unfinished::Refuse, steps).unwrap();
+        assert_eq!(ended, RunEnded::Stopped(steps));
     }
-    let ended = run::run(inputs, &folder, Unfinished::Resume, &|| false, &mut |_| ()).unwrap();
+    let ended = session(inputs, &folder, Unfinished::Resume, u64::MAX).unwrap();
     let RunEnded::Finished(outcome) = ended else { panic!("it was not asked to stop") };
     assert_eq!(outcome.ending, Ending::Finished, "{}", outcome.reason);
     folder

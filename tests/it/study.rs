@@ -1,67 +1,33 @@
 //! Studies of made-up cells: which cells count, and what the comparisons say of known truths.
 
+use crate::engines::rows;
 use crate::study_fixture::{self, Shape};
 use dapo::base::files;
 use dapo::experiment::Grid;
 use dapo::report;
 use dapo::report::words;
 use dapo::study::collection::{self, Study};
+use dapo::study::comparisons::Comparison;
 use dapo::study::{
     Absence, Cell, CellEnding, Clock, Declaration, Remark, Series, Statistic, Why, Word, analysis,
     arms, curves, declaration, problems,
 };
 use dapo::training::run::inputs;
+use serde::Deserialize;
 use std::path::PathBuf;
 
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
 /// A declaration with one family on the ladder's ends.
 fn declared(text: &str) -> Declaration {
-    let whole = format!(
-        r#"
-question = "does DAPO improve on GRPO?"
-registered = true
-seeds = [1, 2, 3, 4, 5]
-tuning_seeds = [101, 102]
-level = 0.95
-alpha = 0.05
-power = 0.8
-primary_set = "mini-aime-plus"
-curve_set = "dev"
-margin = 0.02
-pilot = {{ sigma = 0.03, runs = 8, of = "GRPO and DAPO on dev" }}
-time_to_level = {{ set = "dev", level = 0.4 }}
-{text}"#
-    );
+    let whole = format!("{}{text}", include_str!("study/declaration.toml"));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("study.toml");
     files::write_atomic(&path, whole.as_bytes()).unwrap();
     declaration::load(&path).unwrap()
 }
 
-const PRIMARY: &str = r#"
-[[families]]
-id = "primary"
-question = "is DAPO better than GRPO?"
-[[families.comparisons]]
-id = "dapo-grpo"
-arm = "ladder/dynamic-sampling"
-reference = "ladder/grpo"
-metric = { source = "evaluation", set = "mini-aime-plus", at = "last", statistic = "avg-at-k" }
-direction = "higher"
-[[families.comparisons]]
-id = "dapo-grpo-rollouts"
-arm = "ladder/dynamic-sampling"
-reference = "ladder/grpo"
-metric = { source = "evaluation", set = "dev", at = "equal-rollouts", statistic = "avg-at-k" }
-direction = "higher"
-[[families.comparisons]]
-id = "time"
-arm = "ladder/dynamic-sampling"
-reference = "ladder/grpo"
-metric = { source = "time-to-level", set = "dev", level = 0.4, clock = "updates" }
-direction = "lower"
-"#;
+const PRIMARY: &str = include_str!("study/primary.toml");
 
 /// Cells of an arm with the given shape, the seeds `width` apart in score.
 fn cells(grids: &[Grid], arm: &str, shape: &Shape, width: f64) -> Vec<Cell> {
@@ -82,15 +48,23 @@ fn two_arms(grpo: f64, dapo: f64, width: f64) -> (Vec<Grid>, Vec<Cell>) {
     (grids, all)
 }
 
+/// Made-up grids and cells as a study whose declaration has the primary family.
+fn declared_study((grids, cells): (Vec<Grid>, Vec<Cell>)) -> Study {
+    Study::new(grids, cells, Some(declared(PRIMARY)))
+}
+
 fn analysed((grids, cells): (Vec<Grid>, Vec<Cell>), families: &str) -> analysis::Analysis {
     analysis::analyse(&Study::new(grids, cells, Some(declared(families))))
+}
+
+fn compared(study: (Vec<Grid>, Vec<Cell>), families: &str, id: &str) -> Comparison {
+    analysed(study, families).comparison("primary", id).unwrap().clone()
 }
 
 #[test]
 fn a_known_gain_improves_and_a_known_loss_hurts() {
     let word = |grpo, dapo| {
-        let analysis = analysed(two_arms(grpo, dapo, 0.01), PRIMARY);
-        let comparison = analysis.comparison("primary", "dapo-grpo").unwrap().clone();
+        let comparison = compared(two_arms(grpo, dapo, 0.01), PRIMARY, "dapo-grpo");
         let result = comparison.result.clone().unwrap();
         assert!((result.difference - (dapo - grpo)).abs() < 1e-3, "{result:?}");
         // C(10, 5) splits, two of them as extreme, times three comparisons.
@@ -105,10 +79,7 @@ fn a_known_gain_improves_and_a_known_loss_hurts() {
 
 #[test]
 fn no_effect_shown_and_equivalent_are_different_words() {
-    let comparison = |width| {
-        let analysis = analysed(two_arms(0.5, 0.501, width), PRIMARY);
-        analysis.comparison("primary", "dapo-grpo").unwrap().clone()
-    };
+    let comparison = |width| compared(two_arms(0.5, 0.501, width), PRIMARY, "dapo-grpo");
     assert_eq!(comparison(0.002).word, Word::Equivalent);
     let wide = comparison(0.05);
     assert_eq!(wide.word, Word::Inconclusive);
@@ -135,10 +106,8 @@ fn at_equal_generated_tokens_the_arm_with_long_responses_is_read_earlier() {
     let (grids, mut cells) = two_arms(0.5, 0.6, 0.01);
     let family = PRIMARY.replace("equal-rollouts", "equal-tokens");
     let dapo_arm = study_fixture::arm(&grids, "ladder/dynamic-sampling").arm_sha256.clone();
-    let compared = |cells: Vec<Cell>| {
-        let study = Study::new(grids.clone(), cells, Some(declared(&family)));
-        analysis::analyse(&study).comparison("primary", "dapo-grpo-rollouts").unwrap().clone()
-    };
+    let compared =
+        |cells: Vec<Cell>| self::compared((grids.clone(), cells), &family, "dapo-grpo-rollouts");
     let unknown = compared(cells.clone());
     assert_eq!(unknown.word, Word::NotCompared, "{unknown:?}");
     for cell in &mut cells {
@@ -167,35 +136,7 @@ fn at_equal_generated_tokens_the_arm_with_long_responses_is_read_earlier() {
 }
 
 /// Eight blocks whose scores differ by up to half, and two families: the second counts after the first.
-const BLOCKS: &str = r#"
-[[pools]]
-id = "with"
-label = "with Dynamic Sampling"
-arms = ["ladder/dynamic-sampling", "add-one/dynamic-sampling"]
-[[pools]]
-id = "without"
-label = "without"
-arms = ["ladder/grpo", "ladder/token-level-loss"]
-[[families]]
-id = "primary"
-question = "is DAPO better than GRPO?"
-[[families.comparisons]]
-id = "dapo-grpo"
-arm = "ladder/dynamic-sampling"
-reference = "ladder/grpo"
-metric = { source = "evaluation-mean", set = "dev", statistic = "avg-at-k", clock = "updates", from_share = 0.5 }
-direction = "higher"
-[[families]]
-id = "main-effects"
-question = "what does Dynamic Sampling add?"
-after = ["primary"]
-[[families.comparisons]]
-id = "dynamic-sampling"
-arm = "pools/with"
-reference = "pools/without"
-metric = { source = "evaluation", set = "dev", at = "last", statistic = "avg-at-k" }
-direction = "higher"
-"#;
+const BLOCKS: &str = include_str!("study/blocks.toml");
 
 #[test]
 fn paired_comparisons_are_of_differences_within_blocks_and_pools_of_their_arms_means() {
@@ -220,9 +161,7 @@ fn paired_comparisons_are_of_differences_within_blocks_and_pools_of_their_arms_m
         };
         runs.map(cell).collect()
     };
-    let paired = declared(
-        &BLOCKS.replace("[[pools]]\nid = \"with\"", "paired = true\n[[pools]]\nid = \"with\""),
-    );
+    let paired = declared(&format!("paired = true\n{BLOCKS}"));
     let paired = Declaration { seeds: EIGHT.to_vec(), ..paired };
     let analysed = |declaration: &Declaration, dapo| {
         analysis::analyse(&Study::new(grids.clone(), cells(dapo), Some(declaration.clone())))
@@ -246,11 +185,8 @@ fn paired_comparisons_are_of_differences_within_blocks_and_pools_of_their_arms_m
     files::write_json(&folder.path().join("study.json"), &paired).unwrap();
     let (_, pages) = report::study::write(folder.path(), None, None).unwrap();
     let page = files::read_text(&pages[2]).unwrap() + &files::read_text(&pages[3]).unwrap();
-    for text in [
-        "with Dynamic Sampling against without",
-        "sign-flip test over blocks",
-        "is the block of runs",
-    ] {
+    let unit = ["sign-flip test over blocks", "is the block of runs"];
+    for text in [&unit[..], &["with Dynamic Sampling against without"]].concat() {
         assert!(page.contains(text), "{text}: {page}");
     }
     // What the first family does not show closes the second.
@@ -259,9 +195,7 @@ fn paired_comparisons_are_of_differences_within_blocks_and_pools_of_their_arms_m
     let closed = found.comparison("main-effects", "dynamic-sampling").unwrap();
     assert!(words::why(&closed.why).starts_with("it counts only after"), "{:?}", closed.why);
     // Without blocks the same difference drowns in the spread between them.
-    let alone = BLOCKS
-        [BLOCKS.find("[[families]]").unwrap()..BLOCKS.find("[[families]]\nid = \"main").unwrap()]
-        .to_string();
+    let alone = format!("[[families]]{}", BLOCKS.split("[[families]]").nth(1).unwrap());
     let unpaired = Declaration { seeds: EIGHT.to_vec(), ..declared(&alone) };
     let found = analysed(&unpaired, 0.1);
     assert_eq!(found.comparison("primary", "dapo-grpo").unwrap().word, Word::Inconclusive);
@@ -269,18 +203,12 @@ fn paired_comparisons_are_of_differences_within_blocks_and_pools_of_their_arms_m
 
 #[test]
 fn a_set_that_was_not_evaluated_on_the_way_has_no_score_at_equal_rollouts() {
-    let family = PRIMARY.replace(
-        r#"set = "dev", at = "equal-rollouts""#,
-        r#"set = "mini-aime", at = "equal-rollouts""#,
-    );
-    let analysis = analysed(two_arms(0.5, 0.6, 0.01), &family);
-    let comparison = analysis.comparison("primary", "dapo-grpo-rollouts").unwrap();
+    let equal = |set: &str| format!("set = {set:?}, at = \"equal-rollouts\"");
+    let family = PRIMARY.replace(&equal("dev"), &equal("mini-aime"));
+    let comparison = compared(two_arms(0.5, 0.6, 0.01), &family, "dapo-grpo-rollouts");
     assert_eq!(comparison.word, Word::NotCompared);
-    assert!(
-        words::why(&comparison.why).contains("was not evaluated between"),
-        "{:?}",
-        comparison.why
-    );
+    let why = words::why(&comparison.why);
+    assert!(why.contains("was not evaluated between"), "{why}");
 }
 
 #[test]
@@ -303,7 +231,7 @@ fn failed_cells_are_listed_by_name_and_diverged_ones_count_with_their_last_evalu
     let early = |ending| Shape { steps: 12, ending, ..Shape::ending_at(0.4) };
     cells[0] = study_fixture::cell(arm, 1, &early(CellEnding::Failed));
     cells[1] = study_fixture::cell(arm, 2, &early(CellEnding::Diverged));
-    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let study = declared_study((grids, cells));
     let analysis = analysis::analyse(&study);
     let summary = &analysis.grids[0].arms[0];
     assert_eq!((summary.failed, summary.diverged, summary.seeds.len()), (1, 1, 4));
@@ -325,12 +253,9 @@ fn a_run_that_counts_and_has_no_score_is_never_left_out_in_silence() {
     let analysis = analysed((grids, cells), PRIMARY);
     let comparison = analysis.comparison("primary", "dapo-grpo").unwrap();
     assert_eq!(comparison.word, Word::NotCompared);
-    assert!(
-        words::why(&comparison.why)
-            .starts_with("ladder/dynamic-sampling seed 1: `mini-aime-plus` was never"),
-        "{:?}",
-        comparison.why
-    );
+    let why = words::why(&comparison.why);
+    let never = "ladder/dynamic-sampling seed 1: `mini-aime-plus` was never";
+    assert!(why.starts_with(never), "{why}");
     let summary = &analysis.grids[0].arms[5];
     assert_eq!((summary.without_score.as_slice(), summary.seeds.len()), (&[1][..], 4));
 }
@@ -356,7 +281,7 @@ fn cells_that_do_not_belong_are_named_and_never_mixed_in() {
     stranger.experiment.optimizer.learning_rate *= 3.0;
     stranger.arm_sha256 = stranger.experiment.arm_sha256();
     cells.push(stranger.sealed());
-    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let study = declared_study((grids, cells));
     let seeds: Vec<u64> = study.cells_of("ladder/grpo").iter().map(|cell| cell.seed).collect();
     assert_eq!(seeds, [4, 5]);
     let reasons: Vec<&str> = study
@@ -390,7 +315,7 @@ fn seeds_may_have_a_base_policy_each_where_the_experiment_says_so() {
         })
         .collect();
     let counted = |grids: &[Grid]| {
-        let study = Study::new(grids.to_vec(), cells.clone(), Some(declared(PRIMARY)));
+        let study = declared_study((grids.to_vec(), cells.clone()));
         (study.cells_of("ladder/grpo").len(), study.bases())
     };
     assert_eq!(counted(&grids), (1, Remark::SharedBase));
@@ -462,8 +387,7 @@ fn one_run_has_a_mean_and_no_interval() {
 
 #[test]
 fn curves_have_every_seed_and_a_band_on_both_clocks() {
-    let (grids, cells) = two_arms(0.4, 0.6, 0.01);
-    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let study = declared_study(two_arms(0.4, 0.6, 0.01));
     let series = Series::Evaluation { set: "dev".to_owned(), statistic: Statistic::AvgAtK };
     let updates = curves::curve(&study, "ladder/dynamic-sampling", &series, Clock::Updates);
     assert_eq!((updates.seeds.len(), updates.band.len()), (5, 9));
@@ -481,8 +405,7 @@ fn curves_have_every_seed_and_a_band_on_both_clocks() {
 
 #[test]
 fn problems_that_changed_are_counted() {
-    let (grids, cells) = two_arms(0.4, 0.6, 0.0);
-    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let study = declared_study(two_arms(0.4, 0.6, 0.0));
     let arms = ["ladder/grpo", "ladder/dynamic-sampling"];
     let matrix = problems::matrix(&study, &arms, "mini-aime-plus").unwrap();
     assert_eq!((matrix.problems, matrix.arms.len(), matrix.arms[0].runs), (256, 2, 5));
@@ -494,30 +417,23 @@ fn problems_that_changed_are_counted() {
     assert_eq!(problems::matrix(&study, &["ladder/clip-higher"], "dev"), None);
 }
 
+#[derive(Deserialize)]
+struct Contradiction {
+    from: String,
+    to: String,
+    says: String,
+}
+
 #[test]
 fn declarations_that_contradict_themselves_are_refused_with_key_and_value() {
     let good = files::canonical_json(&declared(PRIMARY));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("study.json");
-    for (from, to, expected) in [
-        ("\"alpha\": 0.05", "\"alpha\": 5", "`alpha` must lie in (0, 1), got 5"),
-        ("\"margin\": 0.02", "\"margin\": -1", "`margin` must lie in (0, 1), got -1"),
-        ("101,", "1,", "seed 1 stands in `seeds` and in `tuning_seeds`"),
-        ("\"ladder/grpo\"", "\"grpo\"", "`grpo` is not `<grid>/<arm>`"),
-        ("\"id\": \"time\"", "\"id\": \"dapo-grpo\"", "is there twice"),
-        ("\"level\": 0.4", "\"level\": 7.0", "must lie in (0, 1"),
-        ("\"power\"", "\"strength\"", "unknown field `strength`"),
-        ("\"equal-rollouts\"", "\"sometimes\"", "unknown variant `sometimes`"),
-        ("\"ladder/grpo\"", "\"pools/none\"", "there is no pool for `pools/none`"),
-        (
-            "\"id\": \"primary\"",
-            "\"after\": [\"x\"], \"id\": \"primary\"",
-            "which does not stand before it",
-        ),
-    ] {
-        assert!(good.contains(from), "{from}: {good}");
-        files::write_atomic(&path, good.replace(from, to).as_bytes()).unwrap();
+    let rows = rows::<Contradiction>(include_str!("study/contradictions.toml"), "declarations");
+    for Contradiction { from, to, says } in rows {
+        assert!(good.contains(&from), "{from}: {good}");
+        files::write_atomic(&path, good.replace(&from, &to).as_bytes()).unwrap();
         let error = declaration::load(&path).unwrap_err().to_string();
-        assert!(error.contains(expected) && error.contains("study.json"), "{to}: {error}");
+        assert!(error.contains(&says) && error.contains("study.json"), "{to}: {error}");
     }
 }

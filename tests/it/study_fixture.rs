@@ -1,6 +1,7 @@
 //! Made-up studies whose truth is known: the shipped grids, and cells whose scores and metrics
 //! are exactly what a test asks for. Nothing is drawn at random.
 
+use crate::repository;
 use dapo::algorithm::Problem;
 use dapo::base::rng::{Id, stream};
 use dapo::base::{Bits, Purpose, files};
@@ -16,7 +17,6 @@ use std::sync::OnceLock;
 
 pub const STEPS: u64 = 40;
 
-/// Rollouts of a generation round.
 pub const ROUND: u64 = 256;
 
 /// (set, problems, samples).
@@ -67,12 +67,10 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// The shape with another last score.
     pub fn ending_at(score: f64) -> Self {
         Self { score: (0.2, score), ..Self::default() }
     }
 
-    /// The shape with another course of a metric.
     pub fn with(mut self, name: &str, first: f64, last: f64) -> Self {
         self.metrics.insert(name.to_owned(), (first, last));
         self
@@ -98,7 +96,6 @@ pub fn arm<'a>(grids: &'a [Grid], id: &str) -> &'a Arm {
     grids.iter().find(|it| it.name == grid).unwrap().arm(arm).unwrap()
 }
 
-/// A cell of an arm.
 pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
     let mut experiment = arm.experiment.clone();
     experiment.execution.seed = seed;
@@ -179,7 +176,18 @@ fn generated_sets(experiment: &Experiment) -> &'static GeneratedSets {
     })
 }
 
-/// Writes a study folder.
+/// The first arms of a published grid, and the records of their runs with these seeds.
+pub fn published(grid: &str, arms: usize, seeds: &[u64]) -> (Vec<Grid>, Vec<Cell>) {
+    let study = repository::root().join("reports/study-1");
+    let mut grid = Grid::read(&Grid::path(&study, grid)).unwrap();
+    grid.arms.truncate(arms);
+    grid.seeds = seeds.to_vec();
+    let runs = grid.arms.iter().flat_map(|arm| seeds.iter().map(move |seed| (arm, seed)));
+    let names = runs.map(|(arm, seed)| format!("{}-seed{seed}.json.gz", &arm.arm_sha256[..12]));
+    let cells = names.map(|name| Cell::read(&study.join("cells").join(name)).unwrap()).collect();
+    (vec![grid], cells)
+}
+
 pub fn write(folder: &Path, grids: &[Grid], cells: &[Cell]) {
     for grid in grids {
         files::create_folder(&folder.join("grids")).unwrap();

@@ -1,10 +1,10 @@
 //! Studies whose records somebody changed and sealed again: what a forger gains by it, which is
 //! nothing, and the reason that is given.
 
-use crate::engines::{Spoilt, spoilt};
+use crate::binary::{dapo, says, succeeded};
+use crate::engines::{Spoilt, rows};
 use crate::repository;
 use crate::verify::copy as copied;
-use assert_cmd::Command;
 use dapo::base::{Bits, files};
 use dapo::experiment::Grid;
 use dapo::records::RunFolder;
@@ -17,7 +17,7 @@ use dapo::study::{Cell, CellEvaluation, Remark, Word, analysis, crosscheck};
 use dapo::training::run::inputs;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const GRPO: &str = "ladder/grpo";
 const DAPO: &str = "ladder/dynamic-sampling";
@@ -41,6 +41,15 @@ fn forged(real: &Study, arms: &[&str], change: impl Fn(&str, &mut Cell)) -> Stud
         }
     }
     collection::load(folder.path(), None).unwrap()
+}
+
+/// The records of GRPO as they are, and those of DAPO changed.
+fn with_dapo(real: &Study, change: impl Fn(&mut Cell)) -> Study {
+    forged(real, &[GRPO, DAPO], |arm, cell| {
+        if arm == DAPO {
+            change(cell);
+        }
+    })
 }
 
 /// Whatever can be computed again from the rest of the record.
@@ -67,6 +76,13 @@ fn reasons(study: &Study) -> Vec<String> {
     study.excluded.iter().map(|it| it.reason.clone()).collect()
 }
 
+/// One outcome of an evaluation changed.
+fn flip(evaluation: &mut CellEvaluation, place: usize) {
+    let mut bits = evaluation.outcomes.values().to_vec();
+    bits[place] ^= true;
+    evaluation.outcomes = bits.into_iter().collect();
+}
+
 fn at_step<'a>(cell: &'a mut Cell, set: &str, step: u64) -> &'a mut CellEvaluation {
     let wanted = |it: &&mut CellEvaluation| it.set == set && it.counters.rollout_steps == step;
     cell.evaluations.iter_mut().find(wanted).unwrap()
@@ -85,12 +101,10 @@ fn fewer_generated_rollouts_than_the_clocks_say_are_refused() {
     let real = real();
     let honest = forged(&real, &[GRPO, DAPO], |_, _| {});
     assert_eq!(comparison(&honest, "equal-rollouts", "dapo").word, Word::Inconclusive);
-    let divided = |arm: &str, cell: &mut Cell| {
-        for evaluation in cell.evaluations.iter_mut().filter(|_| arm == DAPO) {
-            evaluation.generated_rollouts /= 10;
-        }
+    let divided = |cell: &mut Cell| {
+        cell.evaluations.iter_mut().for_each(|it| it.generated_rollouts /= 10);
     };
-    let study = forged(&real, &[GRPO, DAPO], divided);
+    let study = with_dapo(&real, divided);
     assert_eq!((seeds(&study, GRPO).len(), seeds(&study, DAPO).len()), (8, 0));
     let reasons = reasons(&study);
     assert_eq!(reasons.len(), 8);
@@ -99,14 +113,11 @@ fn fewer_generated_rollouts_than_the_clocks_say_are_refused() {
     }
     assert_eq!(comparison(&study, "equal-rollouts", "dapo").word, Word::NotCompared);
     // The metric as well, so that the two agree.
-    let both = |arm: &str, cell: &mut Cell| {
-        divided(arm, cell);
+    let study = with_dapo(&real, |cell| {
+        divided(cell);
         let metric = cell.metrics.get_mut("rollout/generated_rollouts").unwrap();
-        for value in metric.iter_mut().filter(|_| arm == DAPO) {
-            *value = value.map(|value| (value / 10.0).floor());
-        }
-    };
-    let study = forged(&real, &[GRPO, DAPO], both);
+        metric.iter_mut().for_each(|value| *value = value.map(|it| (it / 10.0).floor()));
+    });
     assert_eq!(seeds(&study, DAPO).len(), 0);
     assert_eq!(comparison(&study, "equal-rollouts", "dapo").word, Word::NotCompared);
 }
@@ -121,16 +132,10 @@ fn of_one_cell_that_was_copied_over_the_seeds_no_copy_counts() {
         cell.seed = seed;
         cell.experiment.execution.seed = seed;
     };
-    let same_head = forged(&real, &[GRPO, DAPO], |arm, cell| {
-        if arm == DAPO {
-            copied(cell);
-        }
-    });
-    let made_up_heads = forged(&real, &[GRPO, DAPO], |arm, cell| {
-        if arm == DAPO {
-            copied(cell);
-            cell.ledger_head = Some(files::sha256(&cell.seed.to_be_bytes()));
-        }
+    let same_head = with_dapo(&real, copied);
+    let made_up_heads = with_dapo(&real, |cell| {
+        copied(cell);
+        cell.ledger_head = Some(files::sha256(&cell.seed.to_be_bytes()));
     });
     for (study, expected) in [
         (same_head, "its ledger head is also that of"),
@@ -153,8 +158,8 @@ fn a_copy_with_a_few_outcomes_flipped_is_found_by_its_distance() {
     let original = real.cells_of(DAPO)[0].clone();
     let copied = |every: usize, metrics: bool| {
         let original = original.clone();
-        move |arm: &str, cell: &mut Cell| {
-            if arm != DAPO || cell.seed != 103 {
+        move |cell: &mut Cell| {
+            if cell.seed != 103 {
                 return;
             }
             let own = cell.clone();
@@ -172,20 +177,11 @@ fn a_copy_with_a_few_outcomes_flipped_is_found_by_its_distance() {
                     *of = others;
                     continue;
                 }
-                let samples = of.samples as usize;
-                let mut bits = of.outcomes.values().to_vec();
-                let mut count = 0;
-                for row in bits.chunks_mut(samples) {
-                    let correct = row.iter().filter(|bit| **bit).count();
-                    // The consensus may stay.
-                    if (2..samples - 1).contains(&correct) {
-                        if count % every == 0 {
-                            row[0] ^= true;
-                        }
-                        count += 1;
-                    }
-                }
-                of.outcomes = bits.into_iter().collect();
+                // Where the consensus may stay.
+                let is_partly = |correct: u64| (2..of.samples - 1).contains(&correct);
+                let partly = (0..).zip(of.correct()).filter(|(_, correct)| is_partly(*correct));
+                let problems: Vec<usize> = partly.map(|(at, _)| at).step_by(every).collect();
+                problems.into_iter().for_each(|at| flip(of, at * of.samples as usize));
             }
         }
     };
@@ -195,7 +191,7 @@ fn a_copy_with_a_few_outcomes_flipped_is_found_by_its_distance() {
         (1, true, "most of its gradient norms are also those of"),
     ];
     for (every, metrics, expected) in cases {
-        let study = forged(&real, &[GRPO, DAPO], copied(every, metrics));
+        let study = with_dapo(&real, copied(every, metrics));
         let reasons = reasons(&study);
         assert_eq!(seeds(&study, DAPO).len(), 6, "{every}: {reasons:#?}");
         assert_eq!(seeds(&study, GRPO).len(), 8);
@@ -222,31 +218,21 @@ fn arms_that_were_exchanged_are_no_grid_of_the_study() {
     };
     let verify = |grid: &Value, more: &[&str]| {
         files::write_json(&path, grid).unwrap();
-        let mut command = Command::cargo_bin("dapo").unwrap();
-        let output = command.arg("verify").arg(folder.path()).args(more).output().unwrap();
-        let text = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-        (output.status.code().unwrap(), text)
+        dapo(&[&["verify", folder.path().to_str().unwrap()], more].concat())
     };
-    let (code, out) = verify(&whole, &[]);
-    assert_eq!(code, 0, "{out}");
-    let note = "study.json says of itself that it is registered";
-    assert!(out.contains(note) && out.contains("does not bind their identities"), "{out}");
-
+    let notes =
+        ["study.json says of itself that it is registered", "does not bind their identities"];
+    says(verify(&whole, &[]), 0, &notes);
     let mut grid = exchange(&["experiment", "arm_sha256"]);
-    let (code, out) = verify(&grid, &[]);
-    assert!(
-        code == 4 && out.contains("its experiment is named \"ladder.dynamic-sampling\""),
-        "{out}"
-    );
+    let named = "its experiment is named \"ladder.dynamic-sampling\"";
+    says(verify(&grid, &[]), 4, &[named]);
     // With the names as they should be.
     for arm in [0, 5] {
         let name = grid["arms"][arm]["name"].as_str().unwrap().to_string();
         grid["arms"][arm]["experiment"]["name"] = format!("ladder.{name}").into();
     }
-    let (code, out) = verify(&grid, &[]);
-    assert!(code == 4 && out.contains("which `set` does not state"), "{out}");
+    says(verify(&grid, &[]), 4, &["which `set` does not state"]);
     // Two arms that exchange their names: nothing in the grid is wrong, the records have others.
-    files::write_json(&path, &whole).unwrap();
     let held_out = Grid::path(folder.path(), "held-out");
     let honest: Value = files::read_json(&held_out).unwrap();
     let mut named = honest.clone();
@@ -258,9 +244,8 @@ fn arms_that_were_exchanged_are_no_grid_of_the_study() {
         named["arms"][1][key] = "dapo".into();
     }
     files::write_json(&held_out, &named).unwrap();
-    let (code, out) = verify(&whole, &[]);
-    assert_eq!(code, 4, "{out}");
-    assert!(out.contains("its run was of `held-out.grpo`, which is another arm here"), "{out}");
+    let another = "its run was of `held-out.grpo`, which is another arm here";
+    says(verify(&whole, &[]), 4, &[another]);
     files::write_json(&held_out, &honest).unwrap();
 
     // A declaration that binds the arms.
@@ -269,10 +254,8 @@ fn arms_that_were_exchanged_are_no_grid_of_the_study() {
     declared["arms"] = json!({ "ladder/grpo": digest });
     let own = folder.path().join("own.json");
     files::write_json(&own, &declared).unwrap();
-    let (code, out) = verify(&whole, &["--declaration", own.to_str().unwrap()]);
-    assert_eq!(code, 4, "{out}");
-    assert!(out.contains("; the declaration names "), "{out}");
-    assert!(out.contains("mismatch: study.json, arms: is null, should be {"), "{out}");
+    let bound = ["; the declaration names ", "mismatch: study.json, arms: is null, should be {"];
+    says(verify(&whole, &["--declaration", own.to_str().unwrap()]), 4, &bound);
 }
 
 /// A folder's own declaration can be changed after the fact; a copy elsewhere cannot.
@@ -283,14 +266,8 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
     report::study::write(folder.path(), None, None).unwrap();
     let own = self::folder().join("study.json");
     let own = own.to_str().unwrap();
-    let verify = || {
-        let mut command = Command::cargo_bin("dapo").unwrap();
-        let output = command.arg("verify").arg(folder.path()).args(["--declaration", own]).output();
-        let output = output.unwrap();
-        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
-    };
-    let (code, out) = verify();
-    assert_eq!(code, 0, "{out}");
+    let verify = || dapo(&["verify", folder.path().to_str().unwrap(), "--declaration", own]);
+    let (out, _) = succeeded(verify());
     assert!(out.trim_end().ends_with("216 runs; base policy: the embedded benchmark's"), "{out}");
     assert!(out.contains("when your copy of the declaration was written"), "{out}");
     let path = folder.path().join("study.json");
@@ -309,17 +286,12 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
         let mut edited = whole.clone();
         edit(&mut edited);
         files::write_json(&path, &edited).unwrap();
-        let (code, out) = verify();
-        assert!(
-            code == 4 && out.contains(&format!("mismatch: study.json, {name}")),
-            "{name}: {out}"
-        );
+        says(verify(), 4, &[&format!("mismatch: study.json, {name}")]);
     }
     // Tags that moved in every record, and a file that somebody put there.
     files::write_json(&path, &whole).unwrap();
     files::write_atomic(&folder.path().join("cells/notes.txt"), b"Solves AIME.").unwrap();
-    let (code, out) = verify();
-    assert!(code == 0 && out.contains("cells/notes.txt: not of a study's layout"), "{out}");
+    says(verify(), 0, &["cells/notes.txt: not of a study's layout"]);
     let cells = folder.path().join("cells");
     for name in files::list(&cells).unwrap().iter().filter(|name| name.ends_with(".json.gz")) {
         let mut cell = Cell::read(&cells.join(name)).unwrap();
@@ -328,20 +300,13 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
         ids.tags.insert("easy".to_string(), vec![0, 1]);
         cell.sealed().write(&cells).unwrap();
     }
-    let (code, out) = verify();
-    assert!(
-        code == 4 && out.contains("the problems of dev, or their tags, are not the task's"),
-        "{out}"
-    );
+    says(verify(), 4, &["the problems of dev, or their tags, are not the task's"]);
     files::remove_folder(&cells).unwrap();
     copied(&self::folder().join("cells"), &cells);
     // A declared arm and a declared seed that are gone.
     files::write_json(&path, &whole).unwrap();
     files::remove_file(&Grid::path(folder.path(), "held-out")).unwrap();
-    let (code, out) = verify();
-    assert_ne!(code, 0, "{out}");
-    let words = "inconclusive: held-out/dapo: is declared, and the study has no such arm";
-    assert!(out.contains(words), "{out}");
+    says(verify(), 4, &["inconclusive: held-out/dapo: is declared, and the study has no such arm"]);
 }
 
 /// Under fast arithmetic the base policy's outcomes are equal on one machine, and may differ elsewhere.
@@ -354,10 +319,7 @@ fn one_changed_outcome_of_the_base_policy_is_found_under_fast_arithmetic_too() {
         cell.exactness = "exact-here".to_string();
         cell.environment = cells_environment("one");
     }
-    let evaluation = at_step(&mut cells[2], "dev", 0);
-    let mut bits = evaluation.outcomes.values().to_vec();
-    bits[0] ^= true;
-    evaluation.outcomes = bits.into_iter().collect();
+    flip(at_step(&mut cells[2], "dev", 0), 0);
     let all = || (0..cells.len()).collect();
     let found = crosscheck::suspects(&cells, &all());
     assert_eq!(found.keys().collect::<Vec<_>>(), [&2], "{found:#?}");
@@ -387,8 +349,8 @@ fn outcomes_that_are_constant_are_no_sign_of_a_copy() {
 #[test]
 fn a_base_score_that_no_sampling_noise_explains_does_not_count() {
     let real = real();
-    let study = forged(&real, &[GRPO, DAPO], |arm, cell| {
-        if arm == DAPO && cell.seed == 103 {
+    let study = with_dapo(&real, |cell| {
+        if cell.seed == 103 {
             let evaluation = at_step(cell, "mini-aime-plus", 0);
             let all = evaluation.outcomes.len();
             evaluation.outcomes = (0..all).map(|index| index % 10 != 0).collect::<Bits>();
@@ -398,10 +360,8 @@ fn a_base_score_that_no_sampling_noise_explains_does_not_count() {
     assert_eq!(seeds(&study, GRPO), [101, 102, 103, 104, 105, 106, 107, 108]);
     assert_eq!(seeds(&study, DAPO), [101, 102, 104, 105, 106, 107, 108]);
     let [reason] = reasons(&study).try_into().unwrap();
-    assert!(
-        reason.contains("at rollout step 0 is 90.0 %, that of the same base policy"),
-        "{reason}"
-    );
+    let words = "at rollout step 0 is 90.0 %, that of the same base policy";
+    assert!(reason.contains(words), "{reason}");
     assert_eq!(comparison(&study, "primary", "equal-updates").arm.len(), 7);
 }
 
@@ -411,13 +371,9 @@ fn one_changed_outcome_of_the_base_policy_is_the_odd_one_out() {
     let flipped = |arm: &str, cell: &mut Cell| {
         if arm == DAPO && cell.seed == 103 {
             let evaluation = at_step(cell, "dev", 0);
-            let mut bits = evaluation.outcomes.values().to_vec();
             // A problem that is partly solved, so that the consensus may stay.
-            let samples = evaluation.samples as usize;
-            let of = |it: &[bool]| it.iter().filter(|bit| **bit).count();
-            let row = bits.chunks(samples).position(|row| of(row) == 2).unwrap();
-            bits[row * samples] ^= true;
-            evaluation.outcomes = bits.into_iter().collect();
+            let problem = evaluation.correct().iter().position(|correct| *correct == 2).unwrap();
+            flip(evaluation, problem * evaluation.samples as usize);
         }
     };
     let study = forged(&real, &[GRPO, "ladder/clip-higher", DAPO], flipped);
@@ -428,10 +384,8 @@ fn one_changed_outcome_of_the_base_policy_is_the_odd_one_out() {
     let study = forged(&real, &[GRPO, DAPO], flipped);
     assert_eq!((seeds(&study, GRPO).len(), seeds(&study, DAPO).len()), (7, 7));
     let reasons = reasons(&study);
-    assert!(
-        reasons.iter().all(|it| it.contains("no majority says which is right")),
-        "{reasons:#?}"
-    );
+    let undecided = |reason: &String| reason.contains("no majority says which is right");
+    assert!(reasons.iter().all(undecided), "{reasons:#?}");
 }
 
 #[test]
@@ -443,46 +397,22 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
     read(resealed(original.clone())).unwrap();
     let refusal = |cell: Cell| read(cell).map(|_| ()).unwrap_err().to_string();
     let path = folder.path().join("cell.json");
-    for Spoilt { make, says } in spoilt(include_str!("cell_fields.toml"), "fields") {
+    for Spoilt { make, says } in rows(include_str!("cell_fields.toml"), "fields") {
         files::write_json(&path, &original).unwrap();
         make.iter().for_each(|step| step.take(folder.path()));
         let error = refusal(resealed(files::read_json(&path).unwrap()));
         assert!(error.contains(&says), "{says}: {error}");
     }
-    // What depends on what was there.
-    type Change = fn(&mut Cell);
-    let cases: [(Change, &str); 11] = [
-        (
-            |it| {
-                let quarter = it.metrics["loss/clip_fraction_high"].clone();
-                it.metrics.insert("loss/clip_fraction_high_quarter_1".into(), quarter);
-            },
-            "a run like this has no metric `loss/clip_fraction_high_quarter_1`",
-        ),
-        (|it| it.counters.truncate(39), "has 40 values for 39 steps"),
-        (|it| it.counters[4].updates = 16, "rollout step 5: its updates do not rise"),
-        (|it| drop(it.evaluations.pop()), "at rollout step 40 is missing"),
-        (|it| it.evaluations.extend_from_within(19..), "at rollout step 40 stands twice"),
-        (|it| at(it).counters.updates += 4, "at rollout step 20 has not the clocks of that step"),
-        (|it| at(it).cons_at_k = 0.0, "a `cons_at_k` that its outcomes exclude"),
-        (|it| at(it).cons_at_k = 0.123, "cannot have the `cons_at_k` 0.123"),
-        (|it| at(it).response_tokens_mean = 141.0, "cannot have the `response_tokens_mean` 141"),
-        (|it| at(it).truncated_share = 1.0, "more truncated responses than"),
-        (|it| at(it).truncated_share = -0.5, "cannot have the `truncated_share`"),
-    ];
-    for (change, says) in cases {
-        let mut cell = original.clone();
-        change(&mut cell);
-        let error = refusal(resealed(cell));
-        assert!(error.contains(says), "{says}: {error}");
+    let mut twice = original.clone();
+    twice.evaluations.extend_from_within(19..);
+    let another = Cell { run_key: files::sha256(b"another"), ..original };
+    for (cell, says) in [
+        (resealed(twice), "at rollout step 40 stands twice"),
+        (another.sealed(), "`run_key` is not that of"),
+    ] {
+        let error = refusal(cell);
+        assert!(error.contains(says), "{error}");
     }
-    let cell = Cell { run_key: files::sha256(b"another"), ..original };
-    let error = refusal(cell.sealed());
-    assert!(error.contains("`run_key` is not that of"), "{error}");
-}
-
-fn at(cell: &mut Cell) -> &mut CellEvaluation {
-    at_step(cell, "mini-aime-plus", 20)
 }
 
 #[test]
@@ -492,11 +422,7 @@ fn junk_in_records_leaves_their_arm_without_a_verdict() {
         ((|cell| cell.inputs.clear()) as fn(&mut Cell), "`inputs` has no digest"),
         (|cell| cell.ledger_head = Some("junk".into()), "`ledger_head` is no SHA-256"),
     ] {
-        let study = forged(&real, &[GRPO, DAPO], |arm, cell| {
-            if arm == DAPO {
-                change(cell);
-            }
-        });
+        let study = with_dapo(&real, change);
         let reasons = reasons(&study);
         assert_eq!(reasons.len(), 8);
         assert!(reasons.iter().all(|reason| reason.contains(expected)), "{reasons:#?}");
@@ -545,16 +471,14 @@ fn verdicts_say_what_only_training_can_show() {
     assert!(analysis::analyse(&real).remarks.contains(&Remark::RecordsChecked));
     let page = files::read_text(&folder().join("report.md")).unwrap();
     assert!(page.contains(expected), "the report does not say it beside its verdicts");
-    let path =
-        |arm: &str| cell::place(&folder().join("cells").join(real.cells_of(arm)[0].file_name()));
-    let says = |arguments: &[&Path]| {
-        let output = Command::cargo_bin("dapo").unwrap().args(arguments).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains(expected), "{arguments:?}: {text}");
+    let record = |arm: &str| {
+        let path = cell::place(&folder().join("cells").join(real.cells_of(arm)[0].file_name()));
+        path.display().to_string()
     };
-    let set = [Path::new("--evaluation-set"), Path::new("mini-aime-plus")];
-    says(&[&[Path::new("compare"), &path(GRPO), &path(DAPO)], &set[..]].concat());
-    says(&[Path::new("report"), &folder(), Path::new("--claims")]);
+    let set = ["--evaluation-set", "mini-aime-plus"];
+    let compare = ["compare", &record(GRPO), &record(DAPO)];
+    says(dapo(&[&compare[..], &set].concat()), 0, &[expected]);
+    says(dapo(&["report", "reports/study-1", "--claims"]), 0, &[expected]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `dapo model tune` on a small policy: what it writes, what it learns, what it refuses.
 
-use assert_cmd::Command;
+use crate::binary::{Output, failed, line_in, says, succeeded};
+use crate::repository;
 use dapo::base::{Purpose, files, rng};
 use dapo::experiment::extends;
 use dapo::policy::checkpoint;
@@ -8,34 +9,8 @@ use dapo::task::data::embedded::word_problems::WordProblems;
 use dapo::task::{Embedded, Solutions, Tokenizer, prompt};
 use dapo::training::{TuneRecipe, tuning};
 use serde_json::Value;
-use std::path::Path;
 
-pub const RECIPE: &str = r#"
-solutions = "solutions.jsonl"
-template = "question"
-numerics = "fast"
-seed = 1
-[optimizer]
-beta1 = 0.9
-beta2 = 0.999
-epsilon = 1e-8
-weight_decay = 0.0
-max_gradient_norm = 1.0
-[[stages]]
-name = "form"
-updates = 6
-sequences_per_update = 8
-max_response_tokens = 40
-learning_rate = 2e-3
-warm_up_updates = 2
-final_rate_share = 1.0
-[evaluation]
-problems = 8
-samples = 4
-max_response_tokens = 40
-verifier = "answer-line"
-generation_batch_rollouts = 32
-"#;
+pub const RECIPE: &str = include_str!("tune/recipe.toml");
 
 /// A folder with a recipe and solutions in a form that the base policy does not know.
 fn folder(recipe: &str, solutions: &str) -> tempfile::TempDir {
@@ -58,23 +33,17 @@ pub fn solutions() -> String {
     (0..60).map(line).collect()
 }
 
-fn tune(folder: &Path, arguments: &[&str]) -> assert_cmd::assert::Assert {
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
-    let mut command = Command::cargo_bin("dapo").unwrap();
-    command.current_dir(folder).args(["model", "tune"]).arg(base);
-    command.args(["--recipe", "recipe.toml", "--out"]).args(arguments).assert()
-}
-
-fn refused(folder: &Path, arguments: &[&str]) -> String {
-    let made = tune(folder, arguments).code(3);
-    String::from_utf8_lossy(&made.get_output().stderr).into_owned()
+fn tune(folder: &tempfile::TempDir, out: &str) -> Output {
+    let base = repository::root().join("golden/mini-aime/base");
+    let line = format!("model tune {} --recipe recipe.toml --out {out}", base.display());
+    line_in(folder.path(), &line)
 }
 
 #[test]
 fn a_tuned_policy_is_a_whole_folder_with_the_same_bits_each_time() {
     let folder = folder(RECIPE, &solutions());
     for out in ["a", "b"] {
-        tune(folder.path(), &[out]).success();
+        succeeded(tune(&folder, out));
     }
     let digest = |name: &str| files::sha256_file(&folder.path().join(name)).unwrap();
     let names = files::list(&folder.path().join("a")).unwrap();
@@ -86,39 +55,30 @@ fn a_tuned_policy_is_a_whole_folder_with_the_same_bits_each_time() {
     }
     checkpoint::load_model(&folder.path().join("a")).unwrap();
     let record: Value = files::read_json(&folder.path().join("a/tune.json")).unwrap();
-    let losses: Vec<f64> = record["updates"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|update| update["loss"].as_f64().unwrap())
-        .collect();
+    let updates = record["updates"].as_array().unwrap().iter();
+    let losses: Vec<f64> = updates.map(|update| update["loss"].as_f64().unwrap()).collect();
     assert_eq!(losses.len(), 6);
     assert!(losses[5] < 0.7 * losses[0], "{losses:?}");
     assert_eq!(record["sha256"]["model.safetensors"], digest("a/model.safetensors"));
     assert_eq!(record["key"]["recipe"]["solutions"], "solutions.jsonl");
     assert_eq!(record["after"]["problems"], 8);
-    tune(folder.path(), &["c", "--seed", "2"]).success();
+    succeeded(tune(&folder, "c --seed 2"));
     assert_ne!(digest("a/model.safetensors"), digest("c/model.safetensors"));
 }
 
 #[test]
 fn a_result_that_is_there_is_not_computed_again_and_another_folder_is_kept() {
     let folder = folder(RECIPE, &solutions());
-    tune(folder.path(), &["a"]).success();
-    let again = tune(folder.path(), &["a"]).success();
-    let shown = String::from_utf8_lossy(&again.get_output().stdout).into_owned();
-    assert!(shown.contains("a (there already)"), "{shown}");
-    let talk = refused(folder.path(), &["a", "--seed", "2"]);
-    assert!(talk.contains("a holds a policy that was tuned otherwise"), "{talk}");
+    succeeded(tune(&folder, "a"));
+    says(tune(&folder, "a"), 0, &["a (there already)"]);
+    failed(tune(&folder, "a --seed 2"), 3, "a holds a policy that was tuned otherwise");
     files::write_atomic(&folder.path().join("a/config.json"), b"{}").unwrap();
-    let talk = refused(folder.path(), &["a"]);
-    assert!(talk.contains("a is damaged: config.json is not what its tune.json says"), "{talk}");
+    failed(tune(&folder, "a"), 3, "a is damaged: config.json is not what its tune.json says");
     files::write_atomic(&folder.path().join("other/file"), b"").unwrap();
-    let talk = refused(folder.path(), &["other"]);
-    assert!(talk.contains("other is not empty and holds no tune.json"), "{talk}");
+    failed(tune(&folder, "other"), 3, "other is not empty and holds no tune.json");
     // What a killed process left beside the folder is in nobody's way.
     files::write_atomic(&folder.path().join("d.partial/model.safetensors"), b"half").unwrap();
-    tune(folder.path(), &["d"]).success();
+    succeeded(tune(&folder, "d"));
     assert!(!folder.path().join("d.partial").exists());
 }
 
@@ -135,10 +95,9 @@ fn a_chat_template_of_the_recipe_becomes_the_tuned_policys() {
         files::write_atomic(&folder.path().join("chat.jinja"), text.as_bytes()).unwrap();
     };
     template(";");
-    let talk = refused(folder.path(), &["a"]);
-    assert!(talk.contains("the chat template ends a turn with ; ("), "{talk}");
+    failed(tune(&folder, "a"), 3, "the chat template ends a turn with ; (");
     template("{{ eos_token }}");
-    tune(folder.path(), &["a"]).success();
+    succeeded(tune(&folder, "a"));
     let written = files::read(&folder.path().join("a/chat_template.jinja")).unwrap();
     assert_eq!(written, files::read(&folder.path().join("chat.jinja")).unwrap());
     let record: Value = files::read_json(&folder.path().join("a/tune.json")).unwrap();
@@ -148,7 +107,7 @@ fn a_chat_template_of_the_recipe_becomes_the_tuned_policys() {
 
 #[test]
 fn word_problems_in_the_chat_of_smollm2_fit_into_40_tokens_and_solutions_into_48() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = repository::root();
     let base = root.join("models/SmolLM2-135M-Instruct");
     if !base.exists() {
         eprintln!("skipped: no {} (./justw smollm2 makes it)", base.display());

@@ -10,8 +10,8 @@ use dapo::algorithm::{
 use dapo::base::{Purpose, rng::stream};
 use dapo::policy::batch::Cut;
 use dapo::policy::{Policy, checkpoint};
-use dapo::training::MiniBatch;
 use dapo::training::update::{self, Settings};
+use dapo::training::{MiniBatch, TrainingError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -153,15 +153,20 @@ fn scored(group: &CaseGroup) -> Group<ScoredRollout> {
 type Values = BTreeMap<String, (Vec<i64>, Vec<f32>)>;
 
 struct Made {
-    losses: Vec<f64>,
-    norms: Vec<f64>,
-    clipped: Vec<(u64, u64)>,
-    /// Parameters after each update.
-    after: Vec<Values>,
+    loss: f64,
+    norm: f64,
+    clipped: (u64, u64),
+    after: Values,
 }
 
-fn make(case: &Case, folder: &Path, dapo: &Dapo, rows: &[Row], micro: usize) -> Made {
-    let mut policy = case.policy(folder);
+/// Each update of a case from its policy on.
+fn make(
+    policy: &mut Policy,
+    case: &Case,
+    dapo: &Dapo,
+    rows: &[Row],
+    micro: usize,
+) -> Result<Vec<Made>, TrainingError> {
     let old: Vec<Vec<f64>> = case.expected().iter().map(|r| r.old_log_probs.clone()).collect();
     let reference: Option<Vec<Vec<f64>>> =
         case.expected().iter().map(|r| r.ref_log_probs.clone()).collect();
@@ -172,12 +177,10 @@ fn make(case: &Case, folder: &Path, dapo: &Dapo, rows: &[Row], micro: usize) -> 
         mini_batches: case.updates.len() as u64,
         max_response_tokens: 0,
     };
-    let (mut losses, mut norms, mut clipped, mut after) = (vec![], vec![], vec![], vec![]);
-    for update in &case.updates {
-        let members = case.members(rows, update);
+    let make = |update: &CaseUpdate| {
         let batch = MiniBatch {
             rows,
-            members: &members,
+            members: &case.members(rows, update),
             old_log_probs: &old,
             ref_log_probs: reference.as_deref(),
             sampler_log_probs: None,
@@ -185,13 +188,16 @@ fn make(case: &Case, folder: &Path, dapo: &Dapo, rows: &[Row], micro: usize) -> 
             totals,
         };
         let rate = case.settings.optimizer.learning_rate;
-        let made = update::update(&mut policy, &batch, &settings, rate).unwrap();
-        losses.push(made.sums.loss);
-        norms.push(made.gradient_norm);
-        clipped.push((made.sums.clipped_low, made.sums.clipped_high));
-        after.push(checkpoint::values(policy.model()));
-    }
-    Made { losses, norms, clipped, after }
+        let made = update::update(policy, &batch, &settings, rate)?;
+        let clipped = (made.sums.clipped_low, made.sums.clipped_high);
+        let after = checkpoint::values(policy.model());
+        Ok(Made { loss: made.sums.loss, norm: made.gradient_norm, clipped, after })
+    };
+    case.updates.iter().map(make).collect()
+}
+
+fn made(case: &Case, folder: &Path, dapo: &Dapo, rows: &[Row], micro: usize) -> Vec<Made> {
+    make(&mut case.policy(folder), case, dapo, rows, micro).unwrap()
 }
 
 fn relative(ours: f64, theirs: f64) -> f64 {
@@ -215,21 +221,21 @@ fn rewards_advantages_and_masks_are_those_of_the_reference() {
 fn two_updates_agree_with_pytorch_within_1e_6_of_the_parameters() {
     for folder in golden_data::cases("update") {
         let case: Case = golden_data::read(&folder.join("case.json"));
-        let made = make(&case, &folder, &case.dapo(), &case.rows(), 3);
+        let made = made(&case, &folder, &case.dapo(), &case.rows(), 3);
         let start = checkpoint::values(case.policy(&folder).model());
-        for (number, update) in case.updates.iter().enumerate() {
+        for (number, (update, made)) in case.updates.iter().zip(&made).enumerate() {
             let name = format!("{} update {}", folder.display(), number + 1);
-            assert!(relative(made.losses[number], update.loss) < 1e-4, "{name}: loss");
-            assert!(relative(made.norms[number], update.gradient_norm) < 1e-5, "{name}: norm");
+            assert!(relative(made.loss, update.loss) < 1e-4, "{name}: loss");
+            assert!(relative(made.norm, update.gradient_norm) < 1e-5, "{name}: norm");
             let clipped = (update.clipped_low_tokens, update.clipped_high_tokens);
-            assert_eq!(made.clipped[number], clipped, "{name}: clipped tokens");
+            assert_eq!(made.clipped, clipped, "{name}: clipped tokens");
             let path = folder.join(format!("after-{}.safetensors", number + 1));
             for (tensor, theirs) in checkpoint::read_tensors(&path).unwrap() {
                 let flat = |shape_and_values: &(Vec<i64>, Vec<f32>)| {
                     Tensor::from_slice(&shape_and_values.1).to_kind(tch::Kind::Double)
                 };
                 let theirs = theirs.flatten(0, -1).to_kind(tch::Kind::Double);
-                let ours = flat(&made.after[number][&tensor]);
+                let ours = flat(&made.after[&tensor]);
                 let length = |tensor: &Tensor| tensor.norm().double_value(&[]);
                 let distance = length(&(&ours - &theirs));
                 assert!(distance <= 1e-6 * length(&theirs), "{name}: {tensor} {distance}");
@@ -245,11 +251,11 @@ fn two_updates_agree_with_pytorch_within_1e_6_of_the_parameters() {
 fn any_split_into_micro_batches_gives_the_same_update_to_rounding() {
     for folder in golden_data::cases("update") {
         let case: Case = golden_data::read(&folder.join("case.json"));
-        let whole = make(&case, &folder, &case.dapo(), &case.rows(), 100);
+        let whole = made(&case, &folder, &case.dapo(), &case.rows(), 100);
         for micro in [1, 2, 5] {
-            let split = make(&case, &folder, &case.dapo(), &case.rows(), micro);
-            for (number, (a, b)) in whole.norms.iter().zip(&split.norms).enumerate() {
-                assert!(relative(*a, *b) < 1e-5, "{} {number}", folder.display());
+            let split = made(&case, &folder, &case.dapo(), &case.rows(), micro);
+            for (number, (a, b)) in whole.iter().zip(&split).enumerate() {
+                assert!(relative(a.norm, b.norm) < 1e-5, "{} {number}", folder.display());
             }
         }
     }
@@ -260,7 +266,7 @@ fn the_micro_batch_unit_alone_depends_on_the_split() {
     let folder = golden_data::folder("update/dapo");
     let case: Case = golden_data::read(&folder.join("case.json"));
     let dapo = Dapo { token_mean_unit: TokenMeanUnit::MicroBatch, ..case.dapo() };
-    let norm = |micro| make(&case, &folder, &dapo, &case.rows(), micro).norms[0];
+    let norm = |micro| made(&case, &folder, &dapo, &case.rows(), micro)[0].norm;
     assert!(relative(norm(1), norm(100)) > 1e-3);
 }
 
@@ -268,7 +274,7 @@ fn the_micro_batch_unit_alone_depends_on_the_split() {
 fn switching_a_technique_off_changes_the_update() {
     let folder = golden_data::folder("update/dapo");
     let case: Case = golden_data::read(&folder.join("case.json"));
-    let norm = |dapo: &Dapo| make(&case, &folder, dapo, &case.rows(), 8).norms[0];
+    let norm = |dapo: &Dapo| made(&case, &folder, dapo, &case.rows(), 8)[0].norm;
     let full = norm(&case.dapo());
     let off = [
         Dapo { clip: Clip { low: 0.2, high: 0.2 }, ..case.dapo() },
@@ -282,7 +288,7 @@ fn switching_a_technique_off_changes_the_update() {
     let rows = case.rows();
     let unfiltered: Vec<Row> =
         rows.iter().map(|row| Row { in_loss: true, ..row.clone() }).collect();
-    let norm = |rows: &[Row]| make(&case, &filtered, &case.dapo(), rows, 8).norms[0];
+    let norm = |rows: &[Row]| made(&case, &filtered, &case.dapo(), rows, 8)[0].norm;
     assert!(relative(norm(&unfiltered), norm(&rows)) > 1e-3);
 }
 
@@ -293,22 +299,7 @@ fn a_divergent_update_is_an_error_and_leaves_the_weights() {
     let rows: Vec<Row> =
         case.rows().into_iter().map(|row| Row { advantage: f64::NAN, ..row }).collect();
     let mut policy = case.policy(&folder);
-    let old: Vec<Vec<f64>> = case.expected().iter().map(|r| r.old_log_probs.clone()).collect();
-    let dapo = case.dapo();
-    let members: Vec<usize> = (0..rows.len()).collect();
-    let totals = StepTotals { tokens: 1, mini_batches: 1, max_response_tokens: 0 };
-    let batch = MiniBatch {
-        rows: &rows,
-        members: &members,
-        old_log_probs: &old,
-        ref_log_probs: None,
-        sampler_log_probs: None,
-        choice: &stream(0, Purpose::TokenChoice, &[]),
-        totals,
-    };
-    let cut = Cut { micro_batch_rollouts: 4, pass_tokens: 1024 };
-    let settings = Settings { dapo: &dapo, temperature: 1.0, cut };
     let before = checkpoint::values(policy.model());
-    assert!(update::update(&mut policy, &batch, &settings, 1e-3).is_err());
+    assert!(make(&mut policy, &case, &case.dapo(), &rows, 4).is_err());
     assert_eq!(before, checkpoint::values(policy.model()));
 }

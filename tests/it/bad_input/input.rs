@@ -32,7 +32,7 @@ pub enum Step {
     /// Values of a JSON file, or of every line of a `.jsonl` file, by their path (`a > b`), as JSON.
     /// With a number, of that line alone.
     Set { edit: String, set: BTreeMap<String, String>, line: Option<usize> },
-    /// A value of a JSON file taken away.
+    /// A value of a JSON file, or an item of a list in it, taken away.
     Unset { edit: String, unset: String },
     /// Text before what is there.
     Front { edit: String, front: String },
@@ -109,7 +109,10 @@ impl Step {
             Self::Unset { edit: name, unset } => edit(name, &|bytes| {
                 change_json(name, bytes, None, &|json| {
                     let (parent, key) = unset.rsplit_once(" > ").unwrap_or(("", unset));
-                    at(json, parent).as_object_mut().unwrap().remove(key).unwrap();
+                    match at(json, parent) {
+                        Value::Array(items) => drop(items.remove(key.parse().unwrap())),
+                        object => drop(object.as_object_mut().unwrap().remove(key).unwrap()),
+                    }
                 })
             }),
             Self::Front { edit: name, front } => {
@@ -150,7 +153,10 @@ impl Step {
             Self::Garbage { garbage } => {
                 write(garbage, b"\x00\x1b]52;c;aGk=\x07 not what it should be \xff\xfe");
             }
-            Self::Remove { remove: name } => files::remove_file(&folder.join(name)).unwrap(),
+            Self::Remove { remove: name } => {
+                assert!(folder.join(name).exists(), "there is no {name}");
+                remove(&folder.join(name));
+            }
             Self::Copy { copy, to } => {
                 let own = folder.join(copy);
                 let source = if own.is_file() { own } else { repository::root().join(copy) };
@@ -332,7 +338,7 @@ fn change_json(
 }
 
 /// The value at a path such as `a > 0 > b`; the whole for an empty one.
-fn at<'a>(json: &'a mut Value, path: &str) -> &'a mut Value {
+pub fn at<'a>(json: &'a mut Value, path: &str) -> &'a mut Value {
     path.split(" > ").filter(|key| !key.is_empty()).fold(json, |json, key| match json {
         Value::Array(items) => &mut items[key.parse::<usize>().unwrap()],
         object => &mut object[key],
@@ -340,10 +346,10 @@ fn at<'a>(json: &'a mut Value, path: &str) -> &'a mut Value {
 }
 
 /// Removes what a name holds, if anything.
-fn remove(path: &Path) {
-    if path.is_dir() {
+pub fn remove(path: &Path) {
+    if path.is_dir() && !path.is_symlink() {
         files::remove_folder(path).unwrap();
-    } else if path.exists() {
+    } else if path.exists() || path.is_symlink() {
         files::remove_file(path).unwrap();
     }
 }

@@ -34,7 +34,7 @@ struct Case {
     /// Arguments of `dapo`; `stdin`, if there is such a file, is its standard input.
     command: Option<String>,
     code: Option<i32>,
-    /// Words that standard error must have, or either output of a success and of a mismatch.
+    /// Words that standard error must have, or either output of a success and of a verdict.
     says: Vec<String>,
 }
 
@@ -79,6 +79,11 @@ fn cells_and_launchers_that_cannot_be_used_are_refused_as_the_table_says() {
 }
 
 #[test]
+fn what_cannot_be_compared_is_refused_as_the_table_says() {
+    check_table("comparisons");
+}
+
+#[test]
 fn tampered_runs_are_found_as_the_table_says() {
     check_table("tampered_runs");
 }
@@ -111,7 +116,7 @@ fn check(case: &Case, table: &Table) -> Result<(), String> {
     let code = output.status.code();
     let (stdout, stderr) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    let on_both = [0, 4].contains(&expected);
+    let on_both = [0, 4, 6].contains(&expected);
     let message = if on_both { format!("{stdout}{stderr}") } else { stderr.clone() };
     let mut wrong = Vec::new();
     if code != Some(expected) {
@@ -119,6 +124,9 @@ fn check(case: &Case, table: &Table) -> Result<(), String> {
     }
     let missing = case.says.iter().filter(|words| !message.contains(*words));
     wrong.extend(missing.map(|words| format!("does not say {words:?}")));
+    if command.starts_with("compare") && [2, 3].contains(&expected) && !stdout.is_empty() {
+        wrong.push("prints what was asked for and refuses it".into());
+    }
     if stderr.contains("panicked") || stderr.contains("RUST_BACKTRACE") {
         wrong.push("prints a panic".into());
     }
@@ -145,7 +153,7 @@ pub fn acts(character: &char) -> bool {
 }
 
 /// Every file below a folder with its digest; folders without one.
-fn tree(root: &Path) -> BTreeMap<String, String> {
+pub fn tree(root: &Path) -> BTreeMap<String, String> {
     let mut entries = BTreeMap::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {

@@ -9,13 +9,11 @@ pub mod worlds;
 
 use serde::{Deserialize, Serialize};
 
-/// Replicates of the committed table.
 pub const REPLICATES: u64 = 10_000;
 
 /// Replicates that a test repeats.
 pub const FIRST: u64 = 100;
 
-/// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
@@ -31,21 +29,14 @@ pub enum Measure {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The method.
     pub method: String,
-    /// The question that it answers.
     pub question: String,
-    /// The simulated world.
     pub scenario: String,
     /// How much data one replicate has.
     pub size: String,
-    /// What is counted.
     pub measure: Measure,
-    /// Lowest allowed share.
     pub least: f64,
-    /// Highest allowed share.
     pub most: f64,
-    /// Replicates.
     pub replicates: u64,
     /// Replicates in which the method was offered.
     pub offered: u64,
@@ -86,7 +77,6 @@ impl Row {
     }
 }
 
-/// Counts of one row while it is made.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     replicates: u64,
@@ -97,7 +87,6 @@ struct Tally {
 }
 
 impl Tally {
-    /// One replicate of a method that is always offered.
     fn count(&mut self, hit: bool) {
         self.count_offered(hit, true);
     }
@@ -112,7 +101,6 @@ impl Tally {
     }
 }
 
-/// A method's name, question and range.
 #[derive(Debug, Clone, Copy)]
 struct Promise {
     method: &'static str,

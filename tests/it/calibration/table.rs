@@ -4,28 +4,20 @@ use crate::calibration::{Measure, Row};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
-/// Version of the file.
 pub const FORMAT: u64 = 1;
 
-/// What makes the file and the page.
 const COMMAND: &str = "cargo test --test it the_table_is_made_anew -- --ignored";
 
-/// `calibration.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// [`FORMAT`].
     pub format: u64,
-    /// The command that makes it.
     pub command: String,
-    /// Replicates of each row.
     pub replicates: u64,
-    /// The rows, in the order in which they are made.
     pub rows: Vec<Row>,
 }
 
 impl Table {
-    /// A table of rows.
     pub fn new(replicates: u64, rows: Vec<Row>) -> Self {
         let command = COMMAND.to_string();
         Self { format: FORMAT, command, replicates, rows }

@@ -11,9 +11,7 @@ use serde::{Deserialize, Serialize};
 pub enum Spread {
     /// Beta(0.3, 0.3): most problems are nearly always or nearly never solved.
     BetaThreeTenths,
-    /// Beta(0.5, 0.5).
     BetaHalf,
-    /// Uniform on (0, 1).
     Uniform,
     /// 0.005 or 0.995, with equal chance.
     SaturatedBothEnds,
@@ -29,11 +27,9 @@ pub enum Runs {
     OneMode,
     /// Half of the runs find a better style and half do not.
     TwoModes,
-    /// One run in ten collapses.
     RareCollapse,
 }
 
-/// All spreads.
 pub const SPREADS: [Spread; 5] = [
     Spread::BetaThreeTenths,
     Spread::BetaHalf,
@@ -65,12 +61,10 @@ impl Spread {
         }
     }
 
-    /// p of each of n problems.
     pub fn problems(self, draw: &mut Stream, n: usize) -> Vec<f64> {
         (0..n).map(|_| self.problem(draw)).collect()
     }
 
-    /// The mean of p.
     pub fn mean(self) -> f64 {
         match self {
             Self::NearlySolved => 0.9 * 0.99 + 0.1 * 0.5,

@@ -13,6 +13,7 @@ change 'mini_batch_rollouts = 64' 'mini_batch_rollouts = 16'
 change 'dev = 4, mini-aime = 32, mini-aime-plus = 8' 'dev = 1, mini-aime = 1, mini-aime-plus = 1'
 change 'rollout_steps = 5' 'rollout_steps = 1'
 printf '%s\n' "$base" > experiments/base.toml
+sed -i 's/^updates = 40$/updates = 2/; s/^warm_up_updates = 10$/warm_up_updates = 1/' experiments/own-task/recipe.toml
 
 # README's arm.
 printf '%s\n' 'name = "my-arm"' 'extends = "../base.toml"' '[dapo]' 'clip = { low = 0.2, high = 0.4 }' \

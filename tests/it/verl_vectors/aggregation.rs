@@ -8,7 +8,6 @@ use dapo::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-/// How `agg_loss` is asked to aggregate.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mode {
     /// One of the four names.
@@ -24,7 +23,6 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// A mode without global counts.
     pub fn local(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
@@ -34,7 +32,6 @@ impl Mode {
 const MODES: [&str; 4] =
     ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"];
 
-/// What verl raises for a mode that it does not know.
 pub fn unknown_mode(name: &str) -> Option<Outputs> {
     let message = format!("Invalid loss_agg_mode: {name}");
     (!MODES.contains(&name)).then(|| raised("ValueError", &message))
@@ -141,7 +138,6 @@ pub fn agg_loss(case: &Case) -> Outputs {
     outputs([("loss", Got::tensor(&loss)), ("grad_loss_mat", Got::tensor(&gradient[0]))])
 }
 
-/// One micro-batch of one rank.
 struct Micro {
     losses: Tensor,
     mask: Array,

@@ -4,17 +4,18 @@
 use crate::verl_vectors::values::{Array, array, count, number};
 use dapo::base::files;
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use tch::Kind;
 
-/// One call of a verl function.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// Its name, or its position when it has none.
     pub name: String,
-    /// What was passed.
-    pub inputs: Map<String, Value>,
-    /// What came back.
+    inputs: Map<String, Value>,
+    /// Keys that an adapter has looked at.
+    read: RefCell<BTreeSet<String>>,
     pub outputs: Map<String, Value>,
     note: String,
 }
@@ -45,12 +46,18 @@ pub fn cases(path: &Path) -> Vec<Case> {
             Some(inputs) => inputs.as_object().unwrap().clone(),
             None => case,
         };
-        cases.push(Case { name, inputs, outputs, note });
+        cases.push(Case { name, inputs, read: RefCell::default(), outputs, note });
     }
     cases
 }
 
 impl Case {
+    /// Inputs that no adapter has looked at; `kind` decides the tolerance.
+    pub fn unread(&self) -> impl Iterator<Item = &String> {
+        let there = self.inputs.iter().filter(|(key, value)| *key != "dtype" && !value.is_null());
+        there.map(|(key, _)| key).filter(|key| !self.read.borrow().contains(*key))
+    }
+
     /// The kind that verl computed in: the case's `dtype`, float64 when it says nothing.
     pub fn kind(&self) -> Kind {
         match self.optional("dtype").map(|dtype| dtype.as_str().unwrap()) {
@@ -70,12 +77,11 @@ impl Case {
         }
     }
 
-    /// A key that may be missing or null.
     pub fn optional(&self, key: &str) -> Option<&Value> {
+        self.read.borrow_mut().insert(key.to_owned());
         self.inputs.get(key).filter(|value| !value.is_null())
     }
 
-    /// A key that must be there.
     pub fn required(&self, key: &str) -> &Value {
         self.optional(key).unwrap_or_else(|| panic!("{}: `{key}` is missing", self.name))
     }
@@ -96,7 +102,6 @@ impl Case {
         self.required(key).as_str().unwrap_or_else(|| panic!("{}: `{key}` is no text", self.name))
     }
 
-    /// A string that may be missing or null.
     pub fn text_or<'a>(&'a self, key: &str, default: &'a str) -> &'a str {
         if self.optional(key).is_none() { default } else { self.text(key) }
     }
@@ -117,12 +122,10 @@ impl Case {
         array
     }
 
-    /// As [`Case::array`], with as many dimensions as the lists are nested.
     pub fn nested_array(&self, key: &str) -> Array {
         array(self.required(key), 0)
     }
 
-    /// As [`Case::array`], with the shape of another one.
     pub fn array_like(&self, key: &str, other: &Array) -> Array {
         let array = self.array(key, other.shape.len());
         assert_eq!(array.shape, other.shape, "{}: {key}", self.name);
@@ -135,5 +138,4 @@ impl Case {
     }
 }
 
-/// Tolerance of a function that computed in float32.
 pub const FLOAT32: f64 = 1e-5;

@@ -20,17 +20,10 @@ pub fn policy_loss(case: &Case) -> Outputs {
     let range = case.optional_number("cliprange");
     let clip = clip(case, range, ["cliprange_low", "cliprange_high"]);
     let mode = Mode::local(case.text_or("loss_agg_mode", "token-mean"));
-    let loss = match loss(case, &clip, &mode) {
-        Ok(loss) => loss,
-        Err(error) => return error,
-    };
-    outputs([
-        ("pg_loss", loss.loss),
-        ("pg_clipfrac", loss.clip_fraction),
-        ("ppo_kl", loss.kl),
-        ("pg_clipfrac_lower", loss.dual_clip_fraction),
-        ("grad_log_prob", loss.gradient),
-    ])
+    let metrics = ["pg_clipfrac", "pg_clipfrac_lower", "ppo_kl"];
+    let (mut outputs, of_losses) = loss(case, &clip, &mode, metrics).unwrap_or_else(raising);
+    outputs.extend(of_losses);
+    outputs
 }
 
 /// `compute_policy_loss_vanilla`, with the gradient with respect to `log_prob`.
@@ -51,24 +44,15 @@ pub fn policy_loss_vanilla(case: &Case) -> Outputs {
             }
         }
     }
-    let loss = match loss(case, &clip, &mode) {
-        Ok(loss) => loss,
-        Err(error) => return error,
-    };
-    let metrics = Got::Map(outputs([
-        ("actor/pg_clipfrac", loss.clip_fraction),
-        ("actor/ppo_kl", loss.kl),
-        ("actor/pg_clipfrac_lower", loss.dual_clip_fraction),
-    ]));
-    outputs([("pg_loss", loss.loss), ("metrics", metrics), ("grad_log_prob", loss.gradient)])
+    let metrics = ["actor/pg_clipfrac", "actor/pg_clipfrac_lower", "actor/ppo_kl"];
+    let (mut outputs, of_losses) = loss(case, &clip, &mode, metrics).unwrap_or_else(raising);
+    outputs.insert("metrics".to_owned(), Got::Map(of_losses));
+    outputs
 }
 
-struct Loss {
-    loss: Got,
-    clip_fraction: Got,
-    dual_clip_fraction: Got,
-    kl: Got,
-    gradient: Got,
+/// What a function that raises hands back.
+fn raising(error: Outputs) -> (Outputs, Outputs) {
+    (error, Outputs::new())
 }
 
 /// The two offsets; each falls back to the common one.
@@ -77,11 +61,17 @@ fn clip(case: &Case, common: Option<f64>, [low, high]: [&str; 2]) -> Clip {
     Clip { low: offset(low), high: offset(high) }
 }
 
-/// The project's surrogate with verl's clamp and dual clip, aggregated as verl does.
+/// The project's surrogate with verl's clamp and dual clip, aggregated as verl does: the loss with its
+/// gradient, and under these names the clipped share, that of the dual clip and the KL.
 ///
 /// verl computes losses under the mask as well and masks them in `agg_loss`, so the surrogate
 /// is called with every token inside; what that does to NaN under the mask is verl's.
-fn loss(case: &Case, clip: &Clip, mode: &Mode) -> Result<Loss, Outputs> {
+fn loss(
+    case: &Case,
+    clip: &Clip,
+    mode: &Mode,
+    [clipped_share, dual_clipped_share, kl]: [&str; 3],
+) -> Result<(Outputs, Outputs), Outputs> {
     let kind = case.kind();
     let log_probs = case.array("log_prob", 2);
     let old_log_probs = case.array_like("old_log_prob", &log_probs);
@@ -123,13 +113,14 @@ fn loss(case: &Case, clip: &Clip, mode: &Mode) -> Result<Loss, Outputs> {
 
     // verl merges both sides into one fraction, and calls the dual clip "lower".
     let clipped = result.clipped_low.logical_or(&result.clipped_high);
-    Ok(Loss {
-        loss: Got::tensor(&loss),
-        clip_fraction: masked_mean(&clipped.to_kind(Kind::Float), &mask, kind),
-        dual_clip_fraction: masked_mean(&result.dual_clipped.to_kind(Kind::Float), &mask, kind),
-        kl: masked_mean(&-result.log_ratio, &mask, kind),
-        gradient: Got::tensor(&gradient[0]),
-    })
+    let share = |flags: Tensor| masked_mean(&flags.to_kind(Kind::Float), &mask, kind);
+    let of_losses = outputs([
+        (clipped_share, share(clipped)),
+        (dual_clipped_share, share(result.dual_clipped)),
+        (kl, masked_mean(&-result.log_ratio, &mask, kind)),
+    ]);
+    let loss = Got::tensor(&loss);
+    Ok((outputs([("pg_loss", loss), ("grad_log_prob", Got::tensor(&gradient[0]))]), of_losses))
 }
 
 /// `[batch, 1]` or the shape of the log-probs.

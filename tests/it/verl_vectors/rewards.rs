@@ -64,7 +64,8 @@ pub fn reward_manager(case: &Case) -> Outputs {
     if enabled {
         buffer = Some((count(&config["len"]), number(&config["penalty_factor"]) as f32));
     }
-    let max = if enabled { case.count("max_resp_len") } else { 0 };
+    let max = case.optional("max_resp_len").map(count);
+    let max = if enabled { max.unwrap() } else { 0 };
     let padded = case.count("padded_response_length");
     let rows = case.outputs["rows"].as_array().unwrap().iter();
     let graded = rows.map(|row| Got::Map(reward_row(row, padded, max, buffer))).collect();

@@ -4,7 +4,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
-/// A value that an adapter computed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Got {
     /// Python's None.
@@ -15,9 +14,7 @@ pub enum Got {
     /// A count or an index; compared exactly.
     Integer(u64),
     Text(String),
-    /// A list or a tensor.
     List(Vec<Got>),
-    /// A dictionary.
     Map(BTreeMap<String, Got>),
     /// A value that verl computes in float32 whatever the case's dtype.
     Float32(Box<Got>),
@@ -25,7 +22,6 @@ pub enum Got {
     Raised(&'static str, String),
 }
 
-/// What an adapter hands back: outputs by name.
 pub type Outputs = BTreeMap<String, Got>;
 
 impl Got {
@@ -45,13 +41,11 @@ impl Got {
         Self::List(values.into_iter().map(Self::Number).collect())
     }
 
-    /// A string or None.
     pub fn optional_text(text: Option<&str>) -> Self {
         text.map_or(Self::Null, |text| Self::Text(text.to_owned()))
     }
 }
 
-/// Outputs from name and value.
 pub fn outputs<const N: usize>(values: [(&str, Got); N]) -> Outputs {
     values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -61,12 +55,9 @@ pub fn raised(class: &'static str, message: &str) -> Outputs {
     outputs([("error", Got::Raised(class, message.to_owned()))])
 }
 
-/// A nested list of numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
-    /// Size of each dimension.
     pub shape: Vec<usize>,
-    /// Row-major values.
     pub values: Vec<f64>,
     /// `Bool` or `Int64` when every element is one, else `Double`.
     pub kind: Kind,
@@ -79,13 +70,11 @@ impl Array {
         Tensor::from_slice(&self.values).reshape(shape).to_kind(kind.unwrap_or(self.kind))
     }
 
-    /// The rows of a matrix.
     pub fn rows(&self) -> impl Iterator<Item = &[f64]> {
         let (rows, columns) = (self.shape[0], self.shape[1]);
         (0..rows).map(move |row| &self.values[row * columns..(row + 1) * columns])
     }
 
-    /// The array, of nothing but 0 and 1.
     pub fn mask(self) -> Self {
         assert!(self.values.iter().all(|value| [0.0, 1.0].contains(value)), "{self:?}");
         self
@@ -112,7 +101,6 @@ pub fn special(value: &Value) -> Option<f64> {
     }
 }
 
-/// A number that counts something.
 pub fn count(value: &Value) -> u64 {
     let number = number(value);
     assert!(number >= 0.0 && number.fract() == 0.0, "a count is expected, got {value}");
