@@ -29,7 +29,8 @@ use std::process::ExitCode;
 /// how many responses were rejected for which reason.
 ///
 /// --verifier FILE.py[:FUNCTION] calls a function as it is: verl's compute_score(data_source, solution_str,
-/// ground_truth, extra_info), a reward function of TRL (completions and columns, a list of rewards), or
+/// ground_truth, extra_info), a reward function of TRL (completions and columns, a list of rewards; messages
+/// where a line's `prompt` is a list of messages), or
 /// any function of a response and an answer. It returns a number, a truth value, or a dictionary with
 /// `score` (and `acc`, `pred`, further numbers). Each response is graded twice: a function that says two
 /// things is not deterministic. A response that cannot be graded has an `error` in its line.
@@ -191,6 +192,15 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// With the other numbers of the function's dictionary.
+#[derive(Debug, Serialize)]
+struct Extended<'a> {
+    #[serde(flatten)]
+    answer: GradeAnswer<'a>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: &'a BTreeMap<String, f64>,
+}
+
 fn by_function(
     args: &GradeArgs,
     file: &Path,
@@ -221,9 +231,12 @@ fn by_function(
     for graded in &graded {
         let line = match graded {
             Ok(ProgramGrade { is_correct, reward, prediction, extra }) => {
-                json!({"score": reward, "acc": is_correct, "pred": prediction, "extra": extra})
+                let pred = prediction.as_deref();
+                let answer =
+                    GradeAnswer { score: *reward, acc: *is_correct, pred, explained: None };
+                serde_json::to_string(&Extended { answer, extra })?
             }
-            Err(error) => json!({"error": error.to_string()}),
+            Err(error) => json!({"error": error.to_string()}).to_string(),
         };
         writeln!(out, "{line}")?;
     }

@@ -38,18 +38,17 @@ impl ResponseLine {
     /// names; without `extra_info` the line's other keys are the extra columns.
     pub fn asked(&self) -> Asked {
         let mut others = self.others.clone();
-        let mut text = |name: &str| match others.remove(name) {
+        let prompt = others.remove("prompt").or(others.remove("input"));
+        let data_source = match others.remove("data_source") {
             Some(Value::String(text)) => text,
-            Some(other) => other.to_string(),
-            None => String::new(),
+            other => other.map_or_else(String::new, |other| other.to_string()),
         };
-        let (prompt, input, data_source) = (text("prompt"), text("input"), text("data_source"));
         let extra = match others.remove("extra_info") {
             Some(Value::Object(extra)) => extra,
             _ => others,
         };
         Asked {
-            prompt: if prompt.is_empty() { input } else { prompt },
+            prompt: prompt.unwrap_or_else(|| Value::from("")),
             response: self.response.clone(),
             ground_truth: self.ground_truth.clone(),
             data_source,

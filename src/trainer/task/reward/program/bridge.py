@@ -90,7 +90,10 @@ def columns(items):
     for name in ("ground_truth", "answer", "solution"):
         table.setdefault(name, [item["ground_truth"] for item in items])
     table["prompts"] = [item["prompt"] for item in items]
-    table["completions"] = [item["response"] for item in items]
+    # As TRL: an answer to messages is a message.
+    is_chat = any(isinstance(item["prompt"], list) for item in items)
+    answers_of = lambda text: [{"role": "assistant", "content": text}] if is_chat else text
+    table["completions"] = [answers_of(item["response"]) for item in items]
     table["completion_ids"] = [[] for _ in items]
     return table
 

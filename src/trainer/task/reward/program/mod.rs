@@ -5,8 +5,9 @@ pub mod worker;
 
 use crate::base::{files, visible, workers};
 use crate::task::TaskError;
-use crate::task::reward::program::worker::{Ready, Value, Worker};
+use crate::task::reward::program::worker::{Ready, Returned, Worker};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -30,12 +31,13 @@ pub struct RewardProgram {
 /// A response to grade, as the function sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Asked {
-    pub prompt: String,
+    /// A text, or a list of messages.
+    pub prompt: Value,
     pub response: String,
     pub ground_truth: String,
     pub data_source: String,
     /// verl's `extra_info`, TRL's further columns.
-    pub extra: serde_json::Map<String, serde_json::Value>,
+    pub extra: Map<String, Value>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -163,7 +165,7 @@ impl Graders {
         graded
     }
 
-    fn graded(&self, value: Value) -> Result<ProgramGrade, Ungraded> {
+    fn graded(&self, value: Returned) -> Result<ProgramGrade, Ungraded> {
         let of = |reward: f64, is_correct| ProgramGrade {
             is_correct,
             reward,
@@ -171,24 +173,26 @@ impl Graders {
             extra: BTreeMap::new(),
         };
         match value {
-            Value::Flag(is_correct) => Ok(of(if is_correct { 1.0 } else { -1.0 }, is_correct)),
-            Value::Number(number) => Ok(of(number, number > self.program.threshold)),
-            Value::Text(text) => {
+            Returned::Flag(is_correct) => Ok(of(if is_correct { 1.0 } else { -1.0 }, is_correct)),
+            Returned::Number(number) => Ok(of(number, number > self.program.threshold)),
+            Returned::Text(text) => {
                 Err(Ungraded::NoNumber(format!("{:?}", visible::shortened(&text, 60))))
             }
-            Value::Other(what) => Err(Ungraded::NoNumber(visible::shortened(&what, 60))),
-            Value::Fields(mut fields) => {
+            Returned::Other(what) => Err(Ungraded::NoNumber(visible::shortened(&what, 60))),
+            Returned::Fields(mut fields) => {
                 let score = fields.remove("score");
                 let Some(score) = score else {
                     return Err(Ungraded::NoNumber("a dictionary without `score`".to_string()));
                 };
                 let mut grade = self.graded(score)?;
                 match fields.remove("acc") {
-                    Some(Value::Flag(is_correct)) => grade.is_correct = is_correct,
-                    Some(Value::Number(share)) => grade.is_correct = share > self.program.threshold,
+                    Some(Returned::Flag(is_correct)) => grade.is_correct = is_correct,
+                    Some(Returned::Number(share)) => {
+                        grade.is_correct = share > self.program.threshold
+                    }
                     _ => {}
                 }
-                if let Some(Value::Text(prediction)) = fields.remove("pred") {
+                if let Some(Returned::Text(prediction)) = fields.remove("pred") {
                     grade.prediction = Some(prediction);
                 }
                 grade.extra = fields.into_iter().filter_map(number).collect();
@@ -198,11 +202,11 @@ impl Graders {
     }
 }
 
-fn number((name, value): (String, Value)) -> Option<(String, f64)> {
+fn number((name, value): (String, Returned)) -> Option<(String, f64)> {
     match value {
-        Value::Number(number) => Some((name, number)),
-        Value::Flag(flag) => Some((name, f64::from(flag))),
-        Value::Text(_) | Value::Other(_) | Value::Fields(_) => None,
+        Returned::Number(number) => Some((name, number)),
+        Returned::Flag(flag) => Some((name, f64::from(flag))),
+        Returned::Text(_) | Returned::Other(_) | Returned::Fields(_) => None,
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use serde_json::json;
 use std::path::Path;
 
 /// Graders of a file with this text, with little time.
@@ -19,7 +20,7 @@ fn asked(responses: &[&str]) -> Vec<Asked> {
     let asked = |response: &&str| Asked {
         response: response.to_string(),
         ground_truth: "7".to_string(),
-        prompt: "3 + 4?".to_string(),
+        prompt: Value::from("3 + 4?"),
         ..Asked::default()
     };
     responses.iter().map(asked).collect()
@@ -136,6 +137,19 @@ fn a_function_of_a_batch_returns_one_reward_for_each_response() {
     assert_eq!(said(short, &["a", "b"]), ["the function returned 1 rewards for 2 responses"; 2]);
     let raises = "def reward(completions, **kwargs):\n raise KeyError('x')";
     assert!(said(raises, &["a", "b"])[1].contains("raised KeyError"));
+}
+
+#[test]
+fn an_answer_to_messages_is_a_message() {
+    let text = "def reward(prompts, completions):\n return [float(c[0]['content'] == '7' and p[0]['role'] == 'user') for p, c in zip(prompts, completions)]";
+    let folder = tempfile::tempdir().unwrap();
+    let mut asked = asked(&["7", "8"]);
+    for asked in &mut asked {
+        asked.prompt = json!([{"role": "user", "content": "3 + 4?"}]);
+    }
+    let graded = graders(folder.path(), text).unwrap().grade(&asked);
+    let rewards: Vec<f64> = graded.into_iter().map(|graded| graded.unwrap().reward).collect();
+    assert_eq!(rewards, [1.0, 0.0]);
 }
 
 #[test]

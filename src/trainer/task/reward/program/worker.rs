@@ -62,11 +62,11 @@ enum CallForm {
 /// What the function returned for a response.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Value {
+pub enum Returned {
     Flag(bool),
     Number(f64),
     Text(String),
-    Fields(BTreeMap<String, Value>),
+    Fields(BTreeMap<String, Returned>),
     /// A type or a value that is no reward.
     Other(String),
 }
@@ -78,7 +78,7 @@ enum Answer {
     Failed(String),
     Length(usize),
     #[serde(untagged)]
-    Value(Value),
+    Value(Returned),
 }
 
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Worker {
         &mut self,
         asked: &[Asked],
         is_batch: bool,
-    ) -> (Vec<Result<Value, Ungraded>>, Option<Ungraded>) {
+    ) -> (Vec<Result<Returned, Ungraded>>, Option<Ungraded>) {
         let mut values = Vec::with_capacity(asked.len());
         let request = serde_json::to_vec(asked).expect("responses are text");
         // Where the process has ended, its missing answer says so.
