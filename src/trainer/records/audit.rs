@@ -17,7 +17,6 @@ use std::path::PathBuf;
 /// Limit against hostile folders.
 const MOST_ENTRIES: usize = 200_000;
 
-/// By path in the folder.
 #[derive(Debug, Default)]
 pub struct FolderEntries {
     pub files: BTreeSet<String>,
@@ -31,7 +30,6 @@ pub struct FolderEntries {
     pub misplaced: Vec<(String, Misplaced)>,
 }
 
-/// Why no run has such an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Misplaced {
     #[error("is a symbolic link, a device or the like")]
@@ -122,7 +120,6 @@ pub const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FI
 enum Place {
     File,
     Folder,
-    /// Another trainer's files.
     Engine,
     Aside,
 }
@@ -162,7 +159,6 @@ impl RunFolder {
     }
 }
 
-/// How a file differs from its digest in `outcome.json`.
 #[derive(Debug, thiserror::Error)]
 pub enum DigestFault {
     #[error("the path leaves the run folder")]
@@ -299,7 +295,6 @@ impl RunRecords {
         self.entry(step)?.components.get(name)
     }
 
-    /// What of the ledger does not follow from the other records, or from itself.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let mut all = Vec::new();
         match ledger::check_chain(&self.ledger) {
@@ -405,12 +400,10 @@ fn compare(
     }));
 }
 
-/// What of an unfinished run can be gone on from.
 #[derive(Debug)]
 pub struct Sound {
     /// Rollout steps whose table, metrics and text agree with a ledger that chains.
     pub steps: u64,
-    /// What is wrong with the next one.
     pub damage: String,
 }
 
@@ -455,7 +448,6 @@ impl Sound {
     }
 }
 
-/// What is wrong with the records of this line's rollout step.
 fn damaged(
     folder: &RunFolder,
     entry: &LedgerEntry,

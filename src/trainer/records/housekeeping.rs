@@ -159,7 +159,6 @@ fn candidate(path: PathBuf, reason: String) -> Result<Candidate, files::FileErro
     Ok(Candidate { path, size_bytes, reason })
 }
 
-/// What killed writes and refused checkpoints left.
 fn leftovers(
     run: &RunFolder,
     entries: &FolderEntries,

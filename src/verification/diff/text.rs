@@ -43,9 +43,9 @@ fn sides(diff: &RunDiff) -> Block {
     let rows = [("a", &diff.a), ("b", &diff.b)].map(|(name, side)| {
         let ending = side.ending.as_deref().unwrap_or("not finished");
         let (folder, arm) = (visible(&side.folder), visible(&side.name));
-        row![name, folder, arm, side.seed.to_string(), side.steps.to_string(), ending]
+        row![name, arm, side.seed.to_string(), side.steps.to_string(), ending, folder]
     });
-    Block::Table(Table::new("", "run | folder | arm | seed # | rollout steps # | ending", rows))
+    Block::Table(Table::new("", "run | arm | seed # | rollout steps # | ending | folder", rows))
 }
 
 fn verdict(diff: &RunDiff) -> String {

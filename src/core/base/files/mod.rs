@@ -34,7 +34,6 @@ impl FileError {
     }
 }
 
-/// `None` for a file that is not there.
 pub fn optional<T>(read: Result<T, FileError>) -> Result<Option<T>, FileError> {
     match read {
         Err(error) if error.is_missing() => Ok(None),

@@ -80,7 +80,6 @@ impl LedgerEntry {
         again.head == self.head
     }
 
-    /// Binds these metrics of its own step.
     pub fn binds(&self, line: &StepMetrics) -> bool {
         self.step == line.step && self.components.get("metrics") == Some(&metrics(line))
     }
