@@ -345,7 +345,7 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     failed(
         declare(&own.replace("margin = 0.04", "margin = 0.05")),
         3,
-        "the study was declared otherwise",
+        "the study has another declaration",
     );
     files::remove_file(&scene.path("study/study.json")).unwrap();
     let (code, _, talk) = declare(&own);

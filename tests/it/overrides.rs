@@ -91,7 +91,7 @@ fn what_the_seeds_can_show_is_said_before_the_compute() {
     let dry = ["ablate", "ladder", "--dry-run", "--seeds"];
     let (out, _) = succeeded(dapo(&[&dry[..], &["1..3"]].concat()));
     assert!(
-        out.contains("with 3 seeds an arm the smallest p of a comparison is 0.1000: so few"),
+        out.contains("with 3 seeds an arm the smallest possible p of a comparison is 0.1000: these are too few"),
         "{out}"
     );
     let (_, out, _) = dapo(&[&dry[..], &["1..5"]].concat());
