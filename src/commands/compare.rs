@@ -138,12 +138,12 @@ fn exit_code(args: &CompareArgs, verdict: impl FnOnce(Gate) -> GateVerdict) -> E
 fn reason(undecided: &Undecided, margin: f64) -> String {
     match undecided {
         Undecided::FewProblems { problems } => format!(
-            "{problems} problems show nothing of others; at least {FEWEST_PROBLEMS} are needed"
+            "{problems} problems are too few to say something of others; at least {FEWEST_PROBLEMS} are needed"
         ),
         Undecided::FewRuns { smallest_p } => format!(
-            "so few runs (the smallest possible p is {smallest_p:.4}) can show no difference"
+            "there are too few runs to show a difference (the smallest possible p is {smallest_p:.4})"
         ),
-        Undecided::NoInterval => "too little changed for an interval".to_string(),
+        Undecided::NoInterval => "too few problems changed for an interval".to_string(),
         Undecided::Wide { low, high } => format!(
             "the interval {:+.1} to {:+.1} points neither excludes {margin} points nor lies beyond",
             100.0 * low,

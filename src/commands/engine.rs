@@ -2,9 +2,10 @@
 
 use crate::base::files;
 use crate::commands::exit::bail_usage;
-use crate::commands::train::{self, EngineArgs, TrainArgs};
+use crate::commands::train::{self, TrainArgs};
 use crate::commands::{OverrideArgs, exit, output};
-use crate::engines::{Effective, Setting, Trap, check, run as engines};
+use crate::engines::run::{self as engines, EngineOptions};
+use crate::engines::{Effective, Setting, Trap, check};
 use crate::experiment::{Engine, starter};
 use crate::report::text;
 use crate::training::run::inputs::{self, Inputs};
@@ -49,7 +50,7 @@ pub struct RenderArgs {
     #[arg(long)]
     out: PathBuf,
     #[command(flatten)]
-    args: EngineArgs,
+    options: EngineOptions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -75,7 +76,7 @@ pub struct EngineCheckArgs {
     #[arg(long, value_name = "EXPERIMENT")]
     against: Option<PathBuf>,
     #[command(flatten)]
-    args: EngineArgs,
+    options: EngineOptions,
     /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
@@ -116,12 +117,12 @@ fn inputs(
     engine: Engine,
     experiment: &Path,
     overrides: &OverrideArgs,
-    args: &EngineArgs,
+    options: &EngineOptions,
 ) -> Result<Inputs> {
     if engine.is_native() {
         bail_usage!("the native engine is this harness; `dapo train` runs it");
     }
-    args.check(engine)?;
+    train::check_flags(options, engine)?;
     overrides.check(&[("engine", true)])?;
     let (mut experiment, _) = train::load(experiment, None, overrides)?;
     experiment.engine = engine;
@@ -129,8 +130,8 @@ fn inputs(
 }
 
 fn render(args: &RenderArgs) -> Result<ExitCode> {
-    let inputs = inputs(args.engine, &args.experiment, &args.overrides, &args.args)?;
-    let settings = engines::render(&inputs, &args.out, &args.args.options(None))?;
+    let inputs = inputs(args.engine, &args.experiment, &args.overrides, &args.options)?;
+    let settings = engines::render(&inputs, &args.out, &args.options)?;
     eprintln!("{} settings and the prompts of all rollout steps", settings.len());
     output::path(&args.out.join("train.py"));
     Ok(ExitCode::SUCCESS)
@@ -146,8 +147,8 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
     if args.against.is_some() {
         bail_usage!("--against is for a configuration; {} is an experiment", file.display());
     }
-    let inputs = inputs(args.engine, file, &args.overrides, &args.args)?;
-    let check = check::arm(&inputs, &args.args.options(None))?;
+    let inputs = inputs(args.engine, file, &args.overrides, &args.options)?;
+    let check = check::arm(&inputs, &args.options)?;
     if args.json {
         let settings = as_json(&check.effective);
         output::json_line(&json!({
@@ -175,7 +176,7 @@ fn is_configuration(path: &Path) -> bool {
 }
 
 fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<ExitCode> {
-    args.args.check(args.engine)?;
+    train::check_flags(&args.options, args.engine)?;
     if args.engine.is_native() {
         bail_usage!("the native engine has no configuration of its own");
     }
@@ -183,7 +184,7 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<ExitCode> 
         Some(experiment) => train::load(experiment, None, &args.overrides)?.0,
         None => args.overrides.apply(starter::paper()?, Path::new("the paper's settings"))?,
     };
-    let check = check::configuration(args.engine, file, &asked, &args.args.options(None))?;
+    let check = check::configuration(args.engine, file, &asked, &args.options)?;
     let not_stated = check.not_stated();
     let code = if check.agrees() && !not_stated.is_empty() {
         ExitCode::from(exit::INCONCLUSIVE)

@@ -5,7 +5,6 @@ use crate::commands::flags::tracking::{LiveCurves, TrackerArgs};
 use crate::commands::terminal::effects;
 use crate::commands::{ExecutionArgs, Interrupt, OverrideArgs, Progress, eval, exit, output, plan};
 use crate::engines::run::{self as engines, EngineOptions};
-use crate::engines::verl::settings::Cards;
 use crate::experiment::{Engine, Experiment};
 use crate::records::{Ending, RunFolder};
 use crate::report::{self, Tracker, endings, text};
@@ -61,64 +60,7 @@ pub struct TrainArgs {
     #[command(flatten)]
     tracker: TrackerArgs,
     #[command(flatten)]
-    engine: EngineArgs,
-}
-
-/// How another trainer is started.
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Another trainer")]
-pub struct EngineArgs {
-    /// Python that has the other trainer. Default: DAPO_PYTHON, else python3.
-    #[arg(long, value_name = "PROGRAM")]
-    python: Option<String>,
-    /// Processes of accelerate that share each pass.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    processes: u64,
-    /// Machines that verl trains on.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
-    nodes: u64,
-    /// Cards of each machine.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
-    gpus_per_node: u64,
-    /// A key of verl that changes no number, such as
-    /// actor_rollout_ref.rollout.tensor_model_parallel_size=4; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE")]
-    engine_set: Vec<String>,
-}
-
-impl EngineArgs {
-    /// Refuses flags of other trainers.
-    ///
-    /// # Errors
-    /// The flag, with the trainer that would read it.
-    pub fn check(&self, engine: Engine) -> Result<()> {
-        let cards = self.nodes != 1 || self.gpus_per_node != 8;
-        let flags: [(&str, bool, &[Engine]); 4] = [
-            ("--engine-set", !self.engine_set.is_empty(), &[Engine::Verl]),
-            ("--nodes and --gpus-per-node", cards, &[Engine::Verl]),
-            ("--processes", self.processes != 1, &[Engine::Trl]),
-            ("--python", self.python.is_some(), &[Engine::Trl, Engine::Verl]),
-        ];
-        for (flag, is_given, readers) in flags {
-            if is_given && !readers.contains(&engine) {
-                let readers = text::joined(readers.iter().map(|engine| engine.name()), " and ");
-                let own = engine.name();
-                bail_usage!(
-                    "{flag} is for {readers}, and the experiment's engine is {own}; --set KEY=VALUE \
-                     overrides a key of the experiment"
-                );
-            }
-        }
-        Ok(())
-    }
-
-    pub fn options(&self, from: Option<PathBuf>) -> EngineOptions {
-        let default = EngineOptions::default();
-        let python = self.python.clone().unwrap_or(default.python);
-        let cards = Cards { nodes: self.nodes, per_node: self.gpus_per_node };
-        let (processes, free) = (self.processes, self.engine_set.clone());
-        EngineOptions { python, processes, cards, free, from }
-    }
+    engine: EngineOptions,
 }
 
 /// # Errors
@@ -144,7 +86,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     let (mut experiment, recorded) =
         load(&args.experiment, args.inputs.as_deref(), &args.overrides)?;
     experiment.engine = engine.unwrap_or(experiment.engine);
-    args.engine.check(experiment.engine)?;
+    check_flags(&args.engine, experiment.engine)?;
     args.execution.overrule(&mut experiment.execution);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
@@ -170,7 +112,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("train", inputs.experiment.training.rollout_steps);
     let stop = || interrupt.asked();
-    let engine = args.engine.options(from);
+    let engine = EngineOptions { from, ..args.engine.clone() };
     let ended = engines::run(&inputs, &folder, &engine, unfinished, &stop, &mut |event| {
         if interrupt.news() {
             bar.note("stopping after this rollout step or evaluation; once more stops at once");
@@ -212,6 +154,18 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         Ending::Diverged => ExitCode::from(exit::DIVERGED),
         Ending::Finished | Ending::Saturated | Ending::Stalled => ExitCode::SUCCESS,
     })
+}
+
+/// # Errors
+/// A flag of another trainer than `engine`, with the trainers that read it.
+pub fn check_flags(options: &EngineOptions, engine: Engine) -> Result<()> {
+    let Some((flag, readers)) = options.unread(engine) else { return Ok(()) };
+    let readers = text::joined(readers.iter().map(|engine| engine.name()), " and ");
+    bail_usage!(
+        "{flag} is for {readers}, and the experiment's engine is {}; --set KEY=VALUE overrides a key of the \
+         experiment",
+        engine.name()
+    );
 }
 
 /// TOML, an arm's name, or stored JSON, whose relative paths start from `inputs`; a cell's record has

@@ -14,25 +14,45 @@ use std::path::{Path, PathBuf};
 /// Installed versions where the trainer ran.
 const VERSIONS: &str = "versions.json";
 
-#[derive(Debug, Clone)]
+/// How another trainer is started.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Another trainer")]
 pub struct EngineOptions {
-    /// It has the trainer's packages.
+    /// Python that has the other trainer. Default: DAPO_PYTHON, else python3.
+    #[arg(long, value_name = "PROGRAM", default_value_t = python::of_environment(), hide_default_value = true)]
     pub python: String,
-    /// Processes of accelerate, for TRL.
+    /// Processes of accelerate that share each pass.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub processes: u64,
-    /// Only verl uses them.
+    #[command(flatten)]
     pub cards: Cards,
-    /// `KEY=VALUE` of verl that change no number.
+    /// A key of verl that changes no number, such as
+    /// actor_rollout_ref.rollout.tensor_model_parallel_size=4; may be repeated.
+    #[arg(long = "engine-set", value_name = "KEY=VALUE")]
     pub free: Vec<String>,
     /// Existing outputs: nothing is started.
+    #[arg(skip)]
     pub from: Option<PathBuf>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        let python = python::of_environment();
-        let cards = Cards { nodes: 1, per_node: 8 };
+        let (python, cards) = (python::of_environment(), Cards::default());
         Self { python, processes: 1, cards, free: Vec::new(), from: None }
+    }
+}
+
+impl EngineOptions {
+    /// The first flag that is given although `engine` does not read it, and the engines that read it.
+    pub fn unread(&self, engine: Engine) -> Option<(&'static str, &'static [Engine])> {
+        let flags: [(&str, bool, &[Engine]); 4] = [
+            ("--engine-set", !self.free.is_empty(), &[Engine::Verl]),
+            ("--nodes and --gpus-per-node", self.cards != Cards::default(), &[Engine::Verl]),
+            ("--processes", self.processes != 1, &[Engine::Trl]),
+            ("--python", self.python != python::of_environment(), &[Engine::Trl, Engine::Verl]),
+        ];
+        let unread = |(_, given, of): &(&str, bool, &[Engine])| *given && !of.contains(&engine);
+        flags.into_iter().find(unread).map(|(flag, _, readers)| (flag, readers))
     }
 }
 

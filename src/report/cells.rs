@@ -162,15 +162,16 @@ pub fn evidence(seeds: usize) -> String {
     let (alpha, power) = (0.05, 0.8);
     let p = between::smallest_p(seeds, seeds);
     let effect = between::minimum_detectable_effect(1.0, seeds, seeds, alpha, power);
-    let start = format!("with {seeds} seeds an arm the smallest p of a comparison is {p:.4}");
+    let start =
+        format!("with {seeds} seeds an arm the smallest possible p of a comparison is {p:.4}");
     if p <= alpha && seeds >= between::FEWEST_RUNS && effect.is_finite() {
         format!(
             "{start}; a difference of {effect:.1} standard deviations between training runs is found in \
-             80 % of cases (p at most {alpha}, if it is the only comparison)"
+             80 % of cases (with p at most {alpha}, if it is the only comparison)"
         )
     } else {
         format!(
-            "{start}: so few can show no difference and decide no gate; from {} seeds on they can",
+            "{start}: these are too few to show a difference or to decide a gate; {} seeds are enough",
             between::FEWEST_RUNS
         )
     }

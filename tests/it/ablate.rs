@@ -285,7 +285,7 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     assert_eq!(kept, dapo::study::declaration::load(&scene.path("declared.toml")).unwrap());
 
     let otherwise = declare(&own.replace("margin = 0.04", "margin = 0.05"));
-    failed(otherwise, 3, "the study was declared otherwise");
+    failed(otherwise, 3, "the study has another declaration");
     files::remove_file(&scene.path("study/study.json")).unwrap();
     says(declare(&own), 0, &["put beside 1 cell on record"]);
 }

@@ -85,7 +85,10 @@ fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside
 fn what_the_seeds_can_show_is_said_before_the_compute() {
     let dry = ["ablate", "ladder", "--dry-run", "--seeds"];
     for (seeds, shown) in [
-        ("1..3", "with 3 seeds an arm the smallest p of a comparison is 0.1000: so few"),
+        (
+            "1..3",
+            "with 3 seeds an arm the smallest possible p of a comparison is 0.1000: these are too few",
+        ),
         ("1..5", "is 0.0079; a difference of"),
     ] {
         says(dapo(&[&dry[..], &[seeds]].concat()), 0, &[shown]);

@@ -46,7 +46,7 @@ use std::time::Instant;
 
 Exit codes:
   0  every cell is on record, finished, saturated or stalled; or the cells that are left were handed over
-  3  a grid, an arm or its inputs cannot be used, the study is in use, or was declared otherwise
+  3  a grid, an arm or its inputs cannot be used, the study is in use, or has another declaration
   5  a cell diverged
   6  a cell failed
   130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command goes on")]
@@ -247,9 +247,7 @@ fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Re
         bail_invalid!("{reason}");
     }
     if dry_run && declaration.arms.is_empty() {
-        println!(
-            "The declaration does not bind the arms. With these lines in it, it does:\n\n[arms]"
-        );
+        println!("The declaration does not bind the arms. These lines in it bind them:\n\n[arms]");
         for (grid, arm) in arms() {
             println!("{:?} = {:?}", id(grid, &arm.name), arm.arm_sha256);
         }
@@ -264,7 +262,9 @@ fn declare(study: &AblateStudy, declaration: &Declaration) -> Result<()> {
     if files::kind(&path)?.is_some() {
         if declaration::load(&path)? != *declaration {
             let path = path.display();
-            bail_invalid!("{path}: the study was declared otherwise; use another --out");
+            bail_invalid!(
+                "{path}: the study has another declaration; keep that one, or use another --out"
+            );
         }
         return Ok(());
     }

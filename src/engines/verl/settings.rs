@@ -24,10 +24,20 @@ pub const NO_DUAL_CLIP: f64 = 1e9;
 /// The message alone.
 const BARE_TEMPLATE: &str = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
 pub struct Cards {
+    /// Machines that verl trains on.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub nodes: u64,
+    /// Cards of each machine.
+    #[arg(long = "gpus-per-node", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub per_node: u64,
+}
+
+impl Default for Cards {
+    fn default() -> Self {
+        Self { nodes: 1, per_node: 8 }
+    }
 }
 
 impl Cards {
