@@ -1,5 +1,6 @@
 //! Facts of a study as sentences. Nothing else makes them, and nothing reads them.
 
+use crate::report::text;
 use crate::statistics::Interval;
 use crate::study::{
     Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, LevelResult, Needed, NoValue, PartResult,
@@ -176,30 +177,28 @@ pub fn claim_why(claim: &ClaimResult) -> String {
     }
     let parts = &claim.parts;
     let named = |verdict: ClaimVerdict| -> Vec<&str> {
-        parts.iter().filter(|it| it.verdict == verdict).map(|it| it.id.as_str()).collect()
-    };
-    let alone = |of_several: String| match &parts[..] {
-        [part] => part_why(part),
-        _ => of_several,
-    };
-    let control = |text: String, but: &str| match &claim.positive_control {
-        Some(made) => format!("{text}; the benchmark was made to show this and {but}: {made}"),
-        None => text,
+        parts.iter().filter(|part| part.verdict == verdict).map(|part| part.id.as_str()).collect()
     };
     let (contradicted, open) =
         (named(ClaimVerdict::Contradicted), named(ClaimVerdict::Inconclusive));
-    if !contradicted.is_empty() {
-        let text = format!("the opposite was shown for {}", contradicted.join(", "));
-        return control(alone(text), "does not");
-    }
-    if !open.is_empty() {
+    let (of_several, but) = if !contradicted.is_empty() {
+        (format!("the opposite was shown for {}", contradicted.join(", ")), "does not")
+    } else if !open.is_empty() {
         let (shown, all) = (parts.len() - open.len(), parts.len());
         let text = format!("{shown} of {all} parts shown; open: {}", open.join(", "));
-        return control(alone(text), "this study does not tell");
-    }
+        (text, "this study does not tell")
+    } else if let Some(reason) = &claim.positive_control {
+        return format!("shown, as it must be: {reason}");
+    } else {
+        (format!("all {} parts were shown", parts.len()), "")
+    };
+    let why = match &parts[..] {
+        [part] => part_why(part),
+        _ => of_several,
+    };
     match &claim.positive_control {
-        Some(made) => format!("shown, as it must be: {made}"),
-        None => alone(format!("all {} parts were shown", parts.len())),
+        Some(reason) => format!("{why}; the benchmark was made to show this and {but}: {reason}"),
+        None => why,
     }
 }
 
@@ -242,64 +241,62 @@ pub fn comparison(comparison: &Comparison) -> String {
     let (Some(arm), Some(reference), Some(result)) = (arm, reference, &comparison.result) else {
         return String::new();
     };
-    let metric = &comparison.declared.metric;
-    let shown = |value: f64| {
-        if metric.is_score() { format!("{:.1} %", 100.0 * value) } else { measure(value) }
-    };
-    let points = |value: f64| {
-        let sign = if value > 0.0 { "+" } else { "" };
-        let of_measure = || format!("{sign}{}", measure(value));
-        if metric.is_score() { format!("{:+.1}", 100.0 * value) } else { of_measure() }
-    };
     let runs = format!("{} and {} runs", comparison.arm.len(), comparison.reference.len());
     let p = format!("p {:.4}, adjusted {:.4}", result.p, result.adjusted_p);
     if let Some((median, other)) = result.medians {
-        let words = |median: Option<f64>| {
-            median.map_or("never (median)".to_string(), |it| format!("{it:.0} (median)"))
-        };
-        return format!("{} against {}; {p}; {runs}", words(median), words(other));
+        return format!("{} against {}; {p}; {runs}", median_time(median), median_time(other));
     }
-    let interval = result.interval.map_or(String::new(), |it| {
-        format!(" ({:.0} % {} to {})", 100.0 * it.level, points(it.low), points(it.high))
-    });
-    let unit = if metric.is_score() { " points" } else { "" };
-    let difference = points(result.difference);
-    let (arm, reference) = (shown(arm), shown(reference));
-    format!("{arm} against {reference}: {difference}{unit}{interval}; {p}; {runs}")
+    let difference = if comparison.declared.metric.is_score() {
+        let points = |value: f64| format!("{:+.1}", 100.0 * value);
+        let interval = in_brackets(result.interval, 0, points);
+        let (arm, reference) = (100.0 * arm, 100.0 * reference);
+        format!(
+            "{arm:.1} % against {reference:.1} %: {} points{interval}",
+            points(result.difference)
+        )
+    } else {
+        let signed = |value: f64| {
+            let sign = if value > 0.0 { "+" } else { "" };
+            format!("{sign}{}", text::measure(value))
+        };
+        let interval = in_brackets(result.interval, 0, signed);
+        let (arm, reference) = (text::measure(arm), text::measure(reference));
+        format!("{arm} against {reference}: {}{interval}", signed(result.difference))
+    };
+    format!("{difference}; {p}; {runs}")
+}
+
+fn median_time(time: Option<f64>) -> String {
+    time.map_or("never (median)".to_string(), |time| format!("{time:.0} (median)"))
+}
+
+/// ` (95 % 0.1 to 0.2)`.
+fn in_brackets(
+    interval: Option<Interval>,
+    decimals: usize,
+    show: impl Fn(f64) -> String,
+) -> String {
+    interval.map_or(String::new(), |Interval { low, high, level }| {
+        format!(" ({:.decimals$} % {} to {})", 100.0 * level, show(low), show(high))
+    })
 }
 
 pub fn level(level: &LevelResult) -> String {
-    let number = measure;
-    let with_interval = |mean: f64, interval: Option<Interval>| {
-        let interval = interval.map_or(String::new(), |it| {
-            format!(" ({:.1} % {} to {})", 100.0 * it.level, number(it.low), number(it.high))
-        });
-        format!("{}{interval}", number(mean))
-    };
-    let (mean, bound) = (with_interval(level.mean, level.interval), level.bound);
+    let mean = mean(level.mean, level.interval);
     let weighted = level.token_weighted.as_ref().map_or(String::new(), |weighted| {
-        let mean = with_interval(weighted.mean, weighted.interval);
+        let mean = self::mean(weighted.mean, weighted.interval);
         format!("; this mean weighs rollout steps equally, by tokens it is {mean}")
     });
-    format!("{mean} against {bound}; {} runs{weighted}", level.runs.len())
+    format!("{mean} against {}; {} runs{weighted}", level.bound, level.runs.len())
+}
+
+fn mean(mean: f64, interval: Option<Interval>) -> String {
+    text::measure(mean) + &in_brackets(interval, 1, text::measure)
 }
 
 pub fn across_runs(result: &AcrossRunsResult) -> String {
     let arms = result.runs.iter().map(|run| &run.0).collect::<BTreeSet<_>>().len();
     let Some(r) = result.correlation else { return String::new() };
-    let interval = result.interval.map_or(String::new(), |it| {
-        format!(" ({:.1} % {:.2} to {:.2})", 100.0 * it.level, it.low, it.high)
-    });
+    let interval = in_brackets(result.interval, 1, |end| format!("{end:.2}"));
     format!("r = {r:.2}{interval}; {} runs of {arms} arms, within arms", result.runs.len())
-}
-
-/// Three significant digits, for a quantity of any unit.
-fn measure(value: f64) -> String {
-    let digits = match value.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.digits$}")
 }

@@ -5,10 +5,11 @@ use dapo::base::files;
 use dapo::experiment::Grid;
 use dapo::report;
 use dapo::report::words;
+use dapo::statistics::Mean;
 use dapo::study::collection::{self, Study};
 use dapo::study::{
     Absence, Cell, CellEnding, Clock, Declaration, Remark, Series, Statistic, Why, Word, analysis,
-    arms, curves, declaration, problems,
+    curves, declaration, problems,
 };
 use dapo::training::run::inputs;
 use std::path::PathBuf;
@@ -449,15 +450,15 @@ fn an_undeclared_study_is_analysed_row_by_row_and_says_so() {
 
 #[test]
 fn one_run_has_a_mean_and_no_interval() {
-    let mean = arms::mean(&[0.5], 0.95).unwrap();
+    let mean = Mean::of(&[0.5], 0.95).unwrap();
     assert_eq!((mean.mean, mean.interval, mean.standard_deviation), (0.5, None, None));
-    assert_eq!(arms::mean(&[], 0.95), None);
-    let five = arms::mean(&[0.4, 0.4, 0.5, 0.6, 0.6], 0.95).unwrap();
+    assert_eq!(Mean::of(&[], 0.95), None);
+    let five = Mean::of(&[0.4, 0.4, 0.5, 0.6, 0.6], 0.95).unwrap();
     // t(0.975, 4) = 2.776445, s = 0.1.
     let interval = five.interval.unwrap();
     assert!((interval.high - 0.5 - 2.776_445 * 0.1 / 5f64.sqrt()).abs() < 1e-6);
     // Fewer than five runs have no interval that covers what it says (golden/stats).
-    assert_eq!(arms::mean(&[0.4, 0.5, 0.6], 0.95).unwrap().interval, None);
+    assert_eq!(Mean::of(&[0.4, 0.5, 0.6], 0.95).unwrap().interval, None);
 }
 
 #[test]

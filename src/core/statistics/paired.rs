@@ -3,7 +3,7 @@
 
 use crate::statistics::{
     Counts, Interval, PermutationTest, Question, StatisticsError, Uncertainty, accuracy, between,
-    distributions::t_quantile, estimators,
+    correlation, distributions::t_quantile, estimators,
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,11 +61,13 @@ pub fn paired_up_to(
     let question = Question::TheseCheckpointsOnTheseProblems;
     let these = Uncertainty { question, standard_error: Some(error), interval, withheld };
     let others = other_problems(&by_problem, difference, level);
+    let pairs: Vec<(f64, f64)> = before.into_iter().zip(after).collect();
+    let (aa, bb, ab) = correlation::centred_sums(&pairs);
     Ok(Paired {
         difference,
         uncertainties: [these, others],
         sign_flip: between::sign_flips_up_to(&by_problem, most_flips)?,
-        correlation: correlation(&before, &after),
+        correlation: (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt()),
         by_problem,
     })
 }
@@ -82,16 +84,6 @@ fn other_problems(by_problem: &[f64], difference: f64, level: f64) -> Uncertaint
         "the equivalent of {changed:.1} problems changed; it takes {FEWEST_CHANGED_PROBLEMS}"
     );
     Uncertainty { interval: None, withheld: Some(withheld), ..answer }
-}
-
-/// Pearson's correlation; `None` where a side has no spread.
-fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let (mean_a, mean_b) = (estimators::mean(a), estimators::mean(b));
-    let sum = |f: &dyn Fn(f64, f64) -> f64| {
-        a.iter().zip(b).map(|(a, b)| f(a - mean_a, b - mean_b)).sum::<f64>()
-    };
-    let (aa, bb, ab) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
-    (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::report::page::{Block, Section, Table, TableCell};
 use crate::report::text;
-use crate::statistics::{Question, Uncertainty, between, verdict::Verdict};
+use crate::statistics::{Question, Uncertainty, Verdict, between};
 use crate::study::comparison::{Change, ComparedRuns, RunComparison};
 
 const SHOWN_CHANGES: usize = 10;

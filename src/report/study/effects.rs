@@ -72,12 +72,12 @@ fn table(context: &Context, checked: &[(String, Vec<Effects>)]) -> Table {
     let method = |effects: &[Effects]| of(effects).into_iter().find(|it| !techniques.contains(it));
     let has_methods = checked.iter().any(|(_, effects)| method(effects).is_some());
     let rows = checked.iter().map(|(id, effects)| {
-        let found = techniques.iter().map(|technique| summary(effects, technique));
-        let own = has_methods.then(|| match method(effects) {
+        let of_paper = techniques.iter().map(|technique| summary(effects, technique));
+        let of_method = has_methods.then(|| match method(effects) {
             Some(method) => summary(effects, method),
             None => TableCell::missing("none"),
         });
-        row![context.label(id)].into_iter().chain(found).chain(own).collect()
+        row![context.label(id)].into_iter().chain(of_paper).chain(of_method).collect()
     });
     let own = has_methods.then_some(&"its method");
     let columns = text::joined(["arm"].iter().chain(&techniques).chain(own), " | ");
@@ -106,7 +106,7 @@ fn summary(effects: &[Effects], technique: &str) -> TableCell {
     let wrong = count(EffectVerdict::EnabledButDidNothing) + count(EffectVerdict::DisabledButActed);
     let cell = match (first.enabled, acted) {
         (false, 0) => TableCell::missing("off"),
-        _ => TableCell::value(format!("{switch} {acted}/{total}"), [acted as f64, total as f64]),
+        _ => TableCell::from(format!("{switch} {acted}/{total}")),
     };
     match (wrong > 0, first.enabled) {
         (true, _) => cell.looking(Look::Bad),

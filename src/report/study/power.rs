@@ -1,8 +1,9 @@
 //! Declarations, tests, their assumptions, and the differences that so few runs could find.
 
 use crate::report::page::{Block, Section, Table, TableCell, row};
-use crate::report::{Context, axes, study::comparison, study::context::Unit, text, words};
-use crate::statistics::equivalence;
+use crate::report::text::{self, Unit};
+use crate::report::{Context, axes, study::comparison, words};
+use crate::statistics::equivalence::EquivalenceVerdict;
 use crate::study::{GridSummary, comparisons::Comparison};
 
 pub fn section(context: &Context) -> Section {
@@ -121,7 +122,7 @@ fn assumptions(context: &Context) -> Vec<String> {
         .analysis
         .remarks
         .iter()
-        .map(|remark| text::capital(&text::visible(&words::remark(remark))))
+        .map(|remark| text::sentence(&text::capital(&text::visible(&words::remark(remark)))))
         .collect();
     let tests = if context.analysis.declaration.paired {
         [
@@ -159,22 +160,17 @@ fn assumptions(context: &Context) -> Vec<String> {
 }
 
 fn equivalence(context: &Context) -> Option<Table> {
-    let declaration = &context.analysis.declaration;
     let row = |comparison: &Comparison| {
-        let tests = comparison.result.as_ref()?.equivalence?;
-        let (n_a, n_b) = (comparison.reference.len(), comparison.arm.len());
-        // The pilot's σ is of runs; blocks have another one.
-        let power = declaration.pilot.as_ref().filter(|_| !declaration.paired).map(|pilot| {
-            equivalence::attainable_power(pilot.sigma, n_a, n_b, declaration.alpha, tests.margin)
-        });
-        let reproduced = matches!(tests.verdict, equivalence::EquivalenceVerdict::Reproduced);
+        let result = comparison.result.as_ref()?;
+        let tests = result.equivalence?;
+        let reproduced = tests.verdict == EquivalenceVerdict::Reproduced;
         Some(row![
             context.pair(&comparison.declared.arm, &comparison.declared.reference),
             TableCell::shown(Some(tests.difference), |it| Unit::Share.signed(it)),
             TableCell::shown(Some(tests.half_width), text::standard_error),
             TableCell::shown(Some(tests.margin), text::points),
             if reproduced { "yes" } else { "not shown" },
-            power.map_or_else(
+            result.attainable_power.map_or_else(
                 || TableCell::missing("no pilot σ"),
                 |power| TableCell::shown(Some(power), text::percent)
             )
@@ -200,7 +196,7 @@ fn times(context: &Context) -> Vec<Block> {
             let (reached, total) = (arm.updates.reached, arm.updates.seeds.len());
             row![
                 context.label(&arm.arm),
-                TableCell::value(format!("{reached} of {total}"), [reached as f64, total as f64]),
+                format!("{reached} of {total}"),
                 median(arm.updates.median),
                 median(arm.generated_rollouts.median)
             ]

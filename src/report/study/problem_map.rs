@@ -50,11 +50,7 @@ fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
 fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
     let row = |arm: &problems::ArmProblems| HeatRow {
         label: context.label(&arm.arm),
-        shares: matrix
-            .hardest_first
-            .iter()
-            .map(|index| arm.accuracies.get(*index).copied())
-            .collect(),
+        shares: matrix.hardest_first.iter().map(|index| arm.accuracies[*index]).collect(),
     };
     let count = matrix.problems as usize;
     let always = |of: fn(f64) -> bool| {
@@ -84,13 +80,12 @@ fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
         id: format!("problems-{}", scores::anchor(&grid.name)),
         title: format!("{}: who solves which problem", text::visible(&grid.name)),
         caption,
-        legend: Vec::new(),
         panels: vec![Panel::Heat(Heat {
             columns: text::counted(count, "problem", "problems"),
-            order: matrix.hardest_first.clone(),
             rows: matrix.arms.iter().map(row).collect(),
         })],
         numbers: heat_numbers(context, matrix),
+        ..Figure::default()
     }
 }
 
@@ -139,19 +134,19 @@ fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Fi
             TableCell::count(change.better as usize),
             TableCell::count(change.worse as usize),
             TableCell::count(change.same as usize),
-            TableCell::shown(Some(change.mean), text::signed_points)
+            text::signed_points(change.mean)
         ]
     });
     Figure {
         id: format!("changes-{}", scores::anchor(&grid.name)),
         title: format!("{}: paired changes", text::visible(&grid.name)),
         caption,
-        legend: Vec::new(),
         panels: changes.iter().map(panel).collect(),
         numbers: Table::new(
             "Problems solved more, less and equally often, and the mean change in points.",
             "pair | more often # | less often # | as often # | mean change #",
             rows,
         ),
+        ..Figure::default()
     }
 }

@@ -422,7 +422,10 @@ mod tests {
         assert_eq!(metrics["loss/clip_fraction_high_quarter_4"], 13.0 / 20.0);
         assert_eq!(metrics["loss/clip_fraction_low_quarter_1"], 2.0 / 20.0);
         let kind = |name: &String| metrics::of(name).map(|metric| metric.of);
-        assert!(metrics.keys().all(|name| kind(name) == Some(DeterminedBy::Updates)), "{metrics:?}");
+        assert!(
+            metrics.keys().all(|name| kind(name) == Some(DeterminedBy::Updates)),
+            "{metrics:?}"
+        );
         assert_eq!(metrics.len(), 8);
         let two = of(vec![update(1, 4), update(0, 0)]);
         assert_eq!(two.keys().len(), 2, "{two:?}");
