@@ -1,7 +1,7 @@
 //! Results of each arm: scores by seed, their mean with an interval over runs, and the runs' endings.
 
 use crate::experiment::{Arm, Grid, PaperRow};
-use crate::statistics::{Mean, estimators};
+use crate::statistics::{Counts, Mean, estimators, outcomes};
 use crate::study::{
     Cell, CellEnding, CellEvaluation, Clock, Declaration, collection::Study, metric,
 };
@@ -138,17 +138,19 @@ fn without_score(cells: &[&Cell], set: &str) -> Vec<u64> {
 }
 
 fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> SeedScore {
-    let samples = metric::samples(evaluation);
+    let correct = evaluation.correct().into_iter();
+    let counts: Vec<Counts> =
+        correct.map(|correct| Counts { correct, samples: evaluation.samples }).collect();
     SeedScore {
         seed: cell.seed,
         cell: cell.file_name(),
         ending: cell.ending,
         avg_at_k: evaluation.avg_at_k(),
         cons_at_k: evaluation.cons_at_k,
-        pass_at_k: estimators::pass_at_k(&samples, evaluation.samples as usize),
+        pass_at_k: estimators::pass_at_k(&counts, evaluation.samples),
         samples: evaluation.samples,
-        decoding_standard_error: estimators::standard_error_fixed_problems(&samples),
-        problems_standard_error: estimators::standard_error_new_problems(&samples),
+        decoding_standard_error: outcomes::standard_error_fixed_problems(&counts),
+        problems_standard_error: estimators::standard_error_new_problems(&counts),
         response_tokens_mean: evaluation.response_tokens_mean,
         updates: cell.counters.last().map_or(0, |counters| counters.updates),
         generated_rollouts: metric::generated_rollouts(cell),

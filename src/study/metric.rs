@@ -322,12 +322,3 @@ pub fn time_to_level(
         None => TimeToEvent { time: clock.at(cell, last), reached: false },
     })
 }
-
-/// Outcomes for [`estimators`]; a cell has no predictions.
-pub fn samples(evaluation: &CellEvaluation) -> Vec<Vec<estimators::Sample>> {
-    let sample =
-        |is_correct: &bool| estimators::Sample { is_correct: *is_correct, prediction: None };
-    let per_problem = evaluation.samples.max(1) as usize;
-    let rows = evaluation.outcomes.values().chunks(per_problem);
-    rows.map(|row| row.iter().map(sample).collect()).collect()
-}

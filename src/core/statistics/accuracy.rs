@@ -62,7 +62,7 @@ pub fn accuracy(runs: &[Vec<Counts>], level: f64) -> Result<Accuracy, Statistics
     if !(level > 0.0 && level < 1.0) {
         return Err(StatisticsError::Level(level));
     }
-    let by_run: Vec<f64> = runs.iter().map(|run| estimators::mean(&accuracies(run))).collect();
+    let by_run: Vec<f64> = runs.iter().map(|run| estimators::avg_at_k(run)).collect();
     let avg_at_k = estimators::mean(&by_run);
     let samples = runs.iter().flatten().map(|counts| counts.samples).min().unwrap_or(0);
     Ok(Accuracy {
@@ -169,10 +169,6 @@ fn other_runs(by_run: &[f64], level: f64) -> Uncertainty {
             withheld: Some(error.to_string()),
         },
     }
-}
-
-fn accuracies(run: &[Counts]) -> Vec<f64> {
-    run.iter().map(Counts::accuracy).collect()
 }
 
 /// Requires the same positive number of problems in every run, and possible counts.

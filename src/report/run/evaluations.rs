@@ -169,14 +169,16 @@ fn estimate(value: f64, errors: [Uncertainty; 2], range: (f64, f64)) -> ShownEst
 }
 
 fn counts(problems: &[ProblemOutcomes]) -> Vec<Counts> {
-    problems.iter().map(ProblemOutcomes::counts).collect()
+    problems.iter().map(|problem| Counts::of(&problem.samples)).collect()
 }
 
 /// Paired by name: the tables may have another order.
 fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownEstimate> {
     let (base, last) = (base.outcomes.as_ref()?, last.outcomes.as_ref()?);
-    let by_name: BTreeMap<&str, Counts> =
-        base.iter().map(|problem| (problem.problem.as_str(), problem.counts())).collect();
+    let by_name: BTreeMap<&str, Counts> = base
+        .iter()
+        .map(|problem| (problem.problem.as_str(), Counts::of(&problem.samples)))
+        .collect();
     let before = last.iter().map(|problem| by_name.get(problem.problem.as_str()).copied());
     let before: Vec<Counts> =
         before.collect::<Option<Vec<_>>>().filter(|_| base.len() == last.len())?;
@@ -251,7 +253,8 @@ pub fn by_tag(loaded: &RunReportLoaded) -> Vec<TagResult> {
 /// Of correct samples of these problems.
 fn share(evaluation: Option<&LoadedEvaluation>, problems: &BTreeSet<&String>) -> Option<f64> {
     let outcomes = evaluation?.outcomes.as_ref()?.iter();
-    let counts = outcomes.filter(|it| problems.contains(&it.problem)).map(ProblemOutcomes::counts);
+    let of_tag = outcomes.filter(|outcomes| problems.contains(&outcomes.problem));
+    let counts = of_tag.map(|outcomes| Counts::of(&outcomes.samples));
     let (correct, samples) = counts.fold((0, 0), |(correct, samples), counts| {
         (correct + counts.correct, samples + counts.samples)
     });

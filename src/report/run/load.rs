@@ -8,7 +8,7 @@ use crate::records::{
     StepTimings, tables,
 };
 use crate::report::ReportError;
-use crate::statistics::{Counts, Sample};
+use crate::statistics::Sample;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -44,13 +44,6 @@ pub struct ProblemOutcomes {
     pub samples: Vec<Sample>,
     pub truncated: Vec<bool>,
     pub response_tokens: Vec<u32>,
-}
-
-impl ProblemOutcomes {
-    pub fn counts(&self) -> Counts {
-        let correct = self.samples.iter().filter(|sample| sample.is_correct).count();
-        Counts { correct: correct as u64, samples: self.samples.len() as u64 }
-    }
 }
 
 /// # Errors

@@ -5,7 +5,7 @@ pub mod load;
 
 use crate::statistics::{
     Accuracy, Counts, Design, Measured, Paired, PermutationTest, Question, Verdict,
-    WelchDifference, accuracy, between, comparison, distributions, paired,
+    WelchDifference, accuracy, between, comparison, distributions, estimators, paired,
 };
 use crate::study::StudyError;
 use serde::Serialize;
@@ -147,18 +147,12 @@ fn side(
     level: f64,
 ) -> Result<ComparedRuns, StudyError> {
     let accuracy = accuracy::accuracy(counts, level)?;
-    let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
-    let ks = doubling.take_while(|k| *k < accuracy.samples).chain([accuracy.samples]);
-    let pass = |k: u64| {
-        let all = counts.iter().flatten();
-        let total: f64 = all.clone().map(|counts| counts.pass_at_k(k)).sum();
-        total / all.count() as f64
-    };
-    let mean = |run: &Vec<Counts>| run.iter().map(Counts::accuracy).sum::<f64>() / run.len() as f64;
+    let ks = estimators::doubling(accuracy.samples);
+    let all = counts.concat();
     Ok(ComparedRuns {
         files: runs.iter().map(|run| run.path.display().to_string()).collect(),
-        by_run: counts.iter().map(mean).collect(),
-        pass_at_k: ks.map(|k| (k, pass(k))).collect(),
+        by_run: counts.iter().map(|run| estimators::avg_at_k(run)).collect(),
+        pass_at_k: ks.map(|k| (k, estimators::pass_at_k(&all, k))).collect(),
         accuracy,
     })
 }
