@@ -35,7 +35,6 @@ pub fn headline(judged: &Judged) -> String {
     text::joined(counts, ", ")
 }
 
-/// What each claim asks.
 pub fn listed(claims: &Claims) -> Vec<Section> {
     claims.claims.iter().map(asked).collect()
 }
@@ -78,7 +77,6 @@ fn question(test: &Test) -> String {
     }
 }
 
-/// One table for all claims.
 pub fn table(judged: &Judged) -> Vec<Section> {
     let columns =
         "claim of the paper | source | verdict | evidence here | the paper\u{2019}s own numbers";
@@ -130,7 +128,6 @@ fn remarks(judged: &Judged) -> Block {
     Block::List(remarks.collect())
 }
 
-/// A section for each claim.
 pub fn judged(judged: &Judged) -> Vec<Section> {
     let title = (!judged.claims.is_empty()).then(|| titled_count(judged));
     let title = title.map(|title| Section::new("claims", &title, Vec::new()));

@@ -7,9 +7,7 @@ use crate::statistics::aggregates;
 pub struct Page {
     /// `run` or `study`.
     pub kind: &'static str,
-    /// A study has its question here.
     pub title: String,
-    /// Identity in one line.
     pub subtitle: String,
     /// `finished`, `saturated`, `diverged`, `unfinished`; `registered`, `exploratory`.
     pub state: &'static str,
@@ -20,7 +18,6 @@ pub struct Page {
     /// A reader needs these first: missing runs, failed checks, warnings.
     pub alerts: Vec<String>,
     pub tiles: Vec<Tile>,
-    /// In a reviewer's order.
     pub sections: Vec<Section>,
     /// A browser then loads the page again every half minute.
     pub unfinished: bool,
@@ -62,7 +59,6 @@ impl Section {
 pub enum Block {
     Heading(String),
     Text(String),
-    /// Sentences, one a line.
     List(Vec<String>),
     Table(Table),
     /// Opens on demand, under its caption.
@@ -74,10 +70,6 @@ pub enum Block {
 }
 
 impl Block {
-    pub fn heading(text: impl Into<String>) -> Self {
-        Self::Heading(text.into())
-    }
-
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
@@ -116,10 +108,8 @@ pub struct Column {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TableCell {
-    /// Foreign text is made visible.
     pub text: String,
     pub look: Look,
-    /// Replaces the text where pictures can be shown.
     pub spark: Vec<(f64, f64)>,
 }
 
@@ -136,12 +126,6 @@ impl TableCell {
     /// Why there is no value.
     pub fn missing(why: impl Into<String>) -> Self {
         Self::from(why).looking(Look::Quiet)
-    }
-
-    /// `yes` speaks for a claim, `no` against it.
-    pub fn verdict(holds: bool, [yes, no]: [&str; 2]) -> Self {
-        let (word, look) = if holds { (yes, Look::Good) } else { (no, Look::Bad) };
-        Self::from(word).looking(look)
     }
 
     #[must_use]
@@ -186,13 +170,9 @@ pub enum Look {
     Plain,
     Strong,
     Quiet,
-    /// Digests, keys, files.
     Code,
-    /// It speaks for the claim.
     Good,
-    /// It speaks against the claim.
     Bad,
-    /// Undecided.
     Open,
 }
 
@@ -242,7 +222,6 @@ pub enum Panel {
 }
 
 impl Panel {
-    /// Above the panel.
     pub fn title(&self) -> &str {
         match self {
             Self::Curves(curves) => &curves.title,
@@ -258,7 +237,6 @@ pub struct Curves {
     pub title: String,
     pub x: String,
     pub unit: String,
-    /// Whether this is the paper's own curve.
     pub published: bool,
     /// x doubles from tick to tick.
     pub doubling: bool,
@@ -282,13 +260,10 @@ pub struct CurveLine {
     pub centre: Vec<(f64, f64)>,
     /// (x, low, high) around the centre; empty where there is none.
     pub band: Vec<(f64, f64, f64)>,
-    /// The points of every run.
     pub runs: Vec<Vec<(f64, f64)>>,
-    /// Only for orientation: grey and thin.
     pub ghost: bool,
 }
 
-/// Values with intervals and single runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intervals {
     pub title: String,
@@ -303,16 +278,13 @@ pub struct IntervalRow {
     pub label: String,
     pub against: Option<String>,
     pub style: usize,
-    /// The mean; `None` without runs.
     pub centre: Option<f64>,
     pub interval: Option<(f64, f64)>,
-    /// The paper's value.
     pub published: Option<f64>,
     pub runs: Vec<f64>,
     pub note: String,
 }
 
-/// A row for each arm, a column for each problem.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Heat {
     pub columns: String,
@@ -322,19 +294,15 @@ pub struct Heat {
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeatRow {
     pub label: String,
-    /// In [0, 1].
     pub shares: Vec<f64>,
 }
 
-/// From the largest gain to the largest loss.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
     pub title: String,
-    /// Differences of shares, falling.
     pub differences: Vec<f64>,
 }
 
-/// Every sample of every problem.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PageOutcomes {
     pub policies: Vec<&'static str>,

@@ -16,7 +16,7 @@ pub const NO_SPREAD: &str = "The size of a step of the paper\u{2019}s Table 1 ca
      run without spread, and the authors\u{2019} own later runs differ from it by as much as a step.";
 
 pub const EMBEDDED: &str = "arithmetic for models of at most about a million parameters, so that no \
-                            score stands against one of the paper";
+                            score can be compared with one of the paper";
 
 pub struct Published {
     /// Percent.
@@ -90,12 +90,12 @@ pub fn curves(name: &str) -> Option<Curves> {
 /// What our scores and the paper's have in common.
 pub fn comparability(embedded: bool) -> &'static str {
     if embedded {
-        "No score here can be set against a score of the paper: ours are shares of \
+        "No score here can be compared with a score of the paper: ours are shares of \
              arithmetic problems solved by models of at most about a million parameters, the paper\u{2019}s \
              are AIME 2024 with a model of 32 billion. What can be compared is the sign and the \
              order of the steps, and the course of the training metrics."
     } else {
-        "These scores can be set against the paper\u{2019}s only where model, problems, prompt \
+        "These scores can be compared with the paper\u{2019}s only where model, problems, prompt \
              and sampling are the paper\u{2019}s; sign and order of the steps can be compared in any case."
     }
 }

@@ -34,6 +34,12 @@ pub fn percent(share: f64) -> String {
     format!("{} %", points(share))
 }
 
+/// `95 %`, `97.5 %`, of a confidence level.
+pub fn level(level: f64) -> String {
+    let percent = format!("{:.4}", 100.0 * level);
+    format!("{} %", percent.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// `71.2`: percentage points without a unit.
 pub fn points(share: f64) -> String {
     let value = share * 100.0;
@@ -135,17 +141,6 @@ pub fn number(value: f64) -> String {
         format!("{value:.*}", decimals as usize)
     };
     text.replace('-', "−")
-}
-
-/// Three significant digits, for a quantity of any unit.
-pub fn measure(value: f64) -> String {
-    let digits = match value.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.digits$}")
 }
 
 /// `+1.50`, `−0.5`.

@@ -231,7 +231,7 @@ fn three_seeds_cannot_show_a_difference_however_large() {
     assert_eq!(found.verdict, ClaimVerdict::Inconclusive);
     let part = &found.parts[0];
     let why = words::part_why(part);
-    assert!(why.contains("their smallest p is 0.1000, above 0.05"), "{why}");
+    assert!(why.contains("their smallest p is 0.100, above 0.05"), "{why}");
     let needed = words::needed(part.needed.as_ref().unwrap());
     assert!(needed.contains("5 runs of each arm"), "{needed}");
     // One seed has nothing between training runs at all.

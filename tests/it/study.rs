@@ -486,7 +486,7 @@ fn problems_that_changed_are_counted() {
     let study = Study::new(grids, cells, Some(declared(PRIMARY)));
     let arms = ["ladder/grpo", "ladder/dynamic-sampling"];
     let matrix = problems::matrix(&study, &arms, "mini-aime-plus").unwrap();
-    assert_eq!((matrix.problems, matrix.arms.len(), matrix.arms[0].runs), (256, 2, 5));
+    assert_eq!((matrix.arms.len(), matrix.arms[0].runs), (2, 5));
     assert_eq!(matrix.hardest_first.len(), 256);
     let change = problems::paired_change(&study, arms[1], arms[0], "mini-aime-plus").unwrap();
     assert!((change.mean - 0.2).abs() < 1e-3, "{}", change.mean);

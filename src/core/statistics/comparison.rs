@@ -24,48 +24,43 @@ pub enum Measured {
 /// What was decided before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Design {
-    /// Of intervals, such as 0.95.
     pub level: f64,
-    /// Error rate of the family, such as 0.05.
+    /// Error rate of the family.
     pub alpha: f64,
-    /// Comparisons in the family.
     pub family_size: usize,
-    /// Power of the detectable effects.
+    /// Of detectable effects, as σ over runs.
     pub power: f64,
-    /// The standard deviation over runs that detectable effects are computed from.
     pub sigma: Option<f64>,
     /// δ: closer methods count as the same.
     pub margin: Option<f64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Estimate {
-    /// Difference of means (over blocks: their mean); for times observed minus expected arrivals of b (positive if
-    /// b arrives earlier).
+    /// Of means, or the mean over blocks; for times observed minus expected arrivals of b (positive if it is earlier).
     pub difference: f64,
     /// Welch's, or t over blocks; `None` below [`between::FEWEST_RUNS`], and for times, which may be censored.
     pub interval: Option<Interval>,
-    /// Two-sided permutation p of the difference of means, of the blocks' signs, or of log-rank scores.
+    /// Two-sided, of a permutation of runs, of the blocks' signs, or of log-rank scores.
     pub p: f64,
-    /// Share of pairs of runs, or of blocks, in which b is higher; ties count ½. `None` for times. It decides nothing.
+    /// Share of pairs of runs, or of blocks, in which b is higher; ties count ½. It decides nothing.
     pub probability_higher: Option<f64>,
     /// By Holm within the family; p until that was done.
     pub adjusted_p: f64,
     pub smallest_p: f64,
     pub splits: u64,
     pub exact: bool,
-    /// The true difference that the design's power finds at α / (family size) with its σ. It decides nothing.
+    /// The true difference that the power finds at α / (family size) with σ. It decides nothing.
     pub minimum_detectable_effect: Option<f64>,
-    /// Pooled over both sides, or of the blocks' differences; only with a margin, as the two below.
+    /// Pooled over both sides, or of the blocks' differences; with a margin only.
     pub observed_sigma: Option<f64>,
-    /// From the observed σ.
     pub observed_detectable_effect: Option<f64>,
     /// Two one-sided tests against δ.
     pub equivalence: Option<Equivalence>,
-    /// The chance that these tests succeed, were the methods the same and σ the design's.
+    /// The chance that these succeed, were the methods the same.
     #[serde(skip)]
     pub attainable_power: Option<f64>,
-    /// Kaplan–Meier medians of b and a; inner `None` where more than half never reached the level.
+    /// Kaplan–Meier, of b and a; inner `None` where more than half never reached the level.
     pub medians: Option<(Option<f64>, Option<f64>)>,
 }
 
@@ -130,9 +125,8 @@ fn of_times(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<Estimate, Statistics
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// b is higher, or earlier: the adjusted p is at most α, and the interval lies above 0.
+    /// b is higher, or earlier.
     Improves,
-    /// b is lower, or later, by the same two conditions.
     Hurts,
     /// No effect is shown, and none is excluded.
     Inconclusive {
@@ -148,26 +142,12 @@ pub enum Verdict {
 
 impl Estimate {
     fn new(difference: f64, test: &PermutationTest) -> Self {
-        Self {
-            difference,
-            interval: None,
-            p: test.p,
-            probability_higher: None,
-            adjusted_p: test.p,
-            smallest_p: test.smallest_p,
-            splits: test.splits,
-            exact: test.exact,
-            minimum_detectable_effect: None,
-            observed_sigma: None,
-            observed_detectable_effect: None,
-            equivalence: None,
-            attainable_power: None,
-            medians: None,
-        }
+        let PermutationTest { p, splits, exact, smallest_p } = *test;
+        Self { difference, p, adjusted_p: p, smallest_p, splits, exact, ..Self::default() }
     }
 
-    /// "Improves" and "hurts" need both the test and the interval; times have no interval. A difference that is shown
-    /// and also smaller than the margin is called by its direction. A p or an interval that is NaN shows nothing.
+    /// "Improves" and "hurts" need the test and, but for times, an interval beside 0. A difference that is shown and
+    /// also smaller than the margin is called by its direction. NaN shows nothing.
     pub fn verdict(&self, alpha: f64) -> Verdict {
         let is_beside_0 = match &self.interval {
             Some(interval) => lies_in(interval, Region::Above(0.0)).is_some(),

@@ -17,9 +17,8 @@ pub fn fewest(measured: &Measured, alpha: f64) -> usize {
     counts.find(|runs| smallest_p(*runs) <= alpha).unwrap_or(MOST_RUNS)
 }
 
-/// So many of each side show a true difference of this size with this power: (z of 1 − α/2 + z_power)² spread/d²,
-/// and a part of z² more because the spread is estimated. A permutation test needs about as many. `None` for more
-/// than [`MOST_RUNS`], and for times, which have no spread.
+/// (z of 1 − α/2 + z_power)² spread/d², and a part of z² more because the spread is estimated; a permutation test
+/// needs about as many. `None` for more than [`MOST_RUNS`], and for times.
 pub fn for_difference(
     measured: &Measured,
     difference: f64,
@@ -42,7 +41,7 @@ fn variance(values: &[f64]) -> f64 {
     error * error * values.len() as f64
 }
 
-/// So many runs exclude the bound at 1 − `alpha`, if mean and spread stay the same.
+/// If mean and spread stay the same.
 pub fn for_mean(values: &[f64], bound: f64, alpha: f64) -> Option<usize> {
     let seen = Mean::of(values, 1.0 - alpha)?;
     let deviation = seen.standard_deviation.unwrap_or(0.0);
@@ -53,7 +52,7 @@ pub fn for_mean(values: &[f64], bound: f64, alpha: f64) -> Option<usize> {
     (values.len() + 1..MOST_RUNS).find(is_enough)
 }
 
-/// So many runs of all groups put Fisher's interval within ±`bound`, if the true correlation is 0.
+/// Of all groups, if the true correlation is 0.
 pub fn for_correlation(bound: f64, alpha: f64, groups: usize) -> usize {
     let z = normal_quantile(1.0 - alpha / 2.0) / libm::atanh(bound);
     (z * z).ceil() as usize + groups + 2

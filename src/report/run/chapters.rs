@@ -126,7 +126,7 @@ pub fn withheld(report: &Report) -> Vec<String> {
         }
     }
     let sentence = |((question, reason), sets): (&(&str, &str), &Vec<&str>)| {
-        format!("No interval for {question}, {}: {reason}.", sets.join(", "))
+        format!("No interval for {question} ({}): {reason}.", sets.join(", "))
     };
     reasons.iter().map(sentence).collect()
 }
@@ -279,7 +279,8 @@ fn checking(report: &Report) -> Section {
     let mut blocks = Vec::new();
     if !report.checks.is_empty() {
         let rows = report.checks.iter().map(|check| {
-            row![&check.what, TableCell::verdict(check.held, ["holds", "fails"]), &check.detail]
+            let verdict = if check.held { Look::Good.of("holds") } else { Look::Bad.of("fails") };
+            row![&check.what, verdict, &check.detail]
         });
         let caption = "Checked while this report was made.";
         blocks.push(Block::Table(Table::new(caption, "fact | | seen", rows)));

@@ -203,7 +203,6 @@ pub fn strip(loaded: &RunReportLoaded) -> Option<Strip> {
     (!rows.is_empty()).then(|| Strip { set: text::visible(&set.record().set), rows })
 }
 
-/// Problem → its marks.
 fn marks(evaluation: Option<&LoadedEvaluation>) -> BTreeMap<String, String> {
     let problems = evaluation.and_then(|evaluation| evaluation.outcomes.as_ref());
     let problems = problems.into_iter().flatten();
@@ -250,7 +249,6 @@ pub fn by_tag(loaded: &RunReportLoaded) -> Vec<TagResult> {
     problems.into_iter().map(result).collect()
 }
 
-/// Of correct samples of these problems.
 fn share(evaluation: Option<&LoadedEvaluation>, problems: &BTreeSet<&String>) -> Option<f64> {
     let outcomes = evaluation?.outcomes.as_ref()?.iter();
     let of_tag = outcomes.filter(|outcomes| problems.contains(&outcomes.problem));

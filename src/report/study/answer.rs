@@ -207,7 +207,7 @@ fn declared(context: &Context) -> Vec<Block> {
     };
     let caption = format!(
         "Above: share of the {of} in which the first arm is above. p: {test}, after Holm in the family. A row \
-         that names no measure has that of the row before."
+         without a measure has that of the row above."
     );
     let table = Block::Table(Table::new(&caption, &columns, rows));
     let others = text::joined(other.into_iter().map(counted), "; ");
@@ -436,7 +436,7 @@ fn check(context: &Context) -> String {
         format!(" ({minutes} for the cheapest; commands in the appendix)")
     });
     format!(
-        "dapo verify . holds the records and this report against each other; only training a cell \
+        "dapo verify . checks the records and this report against each other; only training a cell \
          again shows that its run took place{cell}."
     )
 }

@@ -12,7 +12,7 @@ pub fn section(context: &Context) -> Section {
     let mut blocks = vec![Block::Text(exactness(&cells))];
     match example(&cells) {
         Some(cell) => blocks.extend([
-            Block::heading(format!("Check one cell yourself in {}", text::minutes(cell.wall_seconds))),
+            Block::Heading(format!("Check one cell yourself in {}", text::minutes(cell.wall_seconds))),
             Block::Text(format!(
                 "The cell that took least time: {}, seed {}. Paste the lines in the folder of this \
                  report. The first command checks the records and this report, the second trains the \

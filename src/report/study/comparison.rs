@@ -48,7 +48,6 @@ fn detectable(context: &Context, result: &Estimate) -> TableCell {
     TableCell::from(shown.join("; "))
 }
 
-/// Difference, its interval, and how often the arm is above.
 pub fn estimate(comparison: &Comparison) -> [TableCell; 3] {
     let unit = context::unit_of(&comparison.declared.metric);
     let result = comparison.result.as_ref();

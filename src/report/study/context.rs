@@ -1,7 +1,7 @@
 //! What all chapters need: study, analysis, names, and a style for each arm that all figures share.
 
+use crate::report::page::TableCell;
 use crate::report::text::{self, Unit};
-use crate::report::{axes, page::TableCell};
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
@@ -51,8 +51,7 @@ impl<'a> Context<'a> {
 
     /// `95 %`.
     pub fn level(&self) -> String {
-        let level = 100.0 * self.analysis.declaration.level;
-        format!("{} %", axes::tick_label(level))
+        text::level(self.analysis.declaration.level)
     }
 
     /// Every arm trains on a task of small policies.

@@ -3,7 +3,9 @@
 
 use crate::base::{Purpose, rng, rng::Id};
 use crate::statistics::distributions::{self, t_quantile};
-use crate::statistics::{StatisticsError, equivalence, error::check, estimators};
+use crate::statistics::{
+    StatisticsError, equivalence, error::check, error::check_level, estimators,
+};
 use serde::{Deserialize, Serialize};
 
 /// Up to this number of splits, all are enumerated.
@@ -123,9 +125,7 @@ pub fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
 
 /// t_{(1+level)/2} with `df` degrees of freedom.
 fn t_for(level: f64, df: f64) -> Result<f64, StatisticsError> {
-    if !(level > 0.0 && level < 1.0) {
-        return Err(StatisticsError::Level(level));
-    }
+    check_level(level)?;
     Ok(t_quantile(0.5 + level / 2.0, df))
 }
 
