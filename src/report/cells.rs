@@ -31,7 +31,7 @@ fn arm_blocks(source: &BaseSource, arm: &Arm) -> [Block; 2] {
     }
     let [name, label] = [&arm.name, &arm.label].map(|text| text::visible(text));
     let heading = format!("{name}  {}  {label}", text::short_digest(&arm.arm_sha256));
-    [Block::heading(heading), Block::List(lines)]
+    [Block::Heading(heading), Block::List(lines)]
 }
 
 /// More seeds are counted.

@@ -1,34 +1,38 @@
 //! Claims and a study's verdicts on them, as sections.
 
-use crate::report::page::{Block, Section, Table, TableCell};
+use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{text, words};
 use crate::study::claims::{ClaimSource, Test};
-use crate::study::{Claim, ClaimResult, ClaimVerdict, Claims, Judged, PartResult};
+use crate::study::{
+    Claim, ClaimResult, ClaimVerdict, Claims, Judged, PaperEvidence, PartResult, Remark,
+};
 
 /// `§3.1, Fig. 2b`.
-pub fn source(source: &ClaimSource) -> String {
-    let mut parts = vec![source.section.clone()];
-    match source.figures.as_slice() {
-        [] => {}
-        [one] => parts.push(format!("Fig. {one}")),
-        many => parts.push(format!("Figs {}", many.join(", "))),
-    }
-    parts.extend(source.table.clone());
-    parts.join(", ")
+fn source(source: &ClaimSource) -> String {
+    let figures = match source.figures.as_slice() {
+        [] => None,
+        [one] => Some(format!("Fig. {one}")),
+        many => Some(format!("Figs {}", many.join(", "))),
+    };
+    let parts = [source.section.clone()].into_iter().chain(figures).chain(source.table.clone());
+    text::visible(&text::joined(parts, ", "))
 }
 
-/// In the order of [`ClaimVerdict`].
-pub fn counts(judged: &Judged) -> Vec<(ClaimVerdict, usize)> {
+/// Verdicts that occur, and the claims that have them, in the order of [`ClaimVerdict`].
+pub fn by_verdict(judged: &Judged) -> Vec<(ClaimVerdict, Vec<&ClaimResult>)> {
     use ClaimVerdict::{Contradicted, Inconclusive, NotTestable, PositiveControl, Supported};
-    let count = |verdict| judged.claims.iter().filter(|it| it.verdict == verdict).count();
-    [Supported, PositiveControl, Contradicted, Inconclusive, NotTestable]
-        .map(|verdict| (verdict, count(verdict)))
-        .into()
+    let verdicts = [Supported, PositiveControl, Contradicted, Inconclusive, NotTestable];
+    let of = |verdict| judged.claims.iter().filter(move |claim| claim.verdict == verdict);
+    let groups = verdicts.map(|verdict| (verdict, of(verdict).collect::<Vec<_>>()));
+    groups.into_iter().filter(|(_, claims)| !claims.is_empty()).collect()
 }
 
+/// `2 supported, 1 inconclusive`; empty without claims.
 pub fn headline(judged: &Judged) -> String {
-    let occurring = counts(judged).into_iter().filter(|(_, count)| *count > 0);
-    text::joined(occurring.map(|(verdict, count)| format!("{count} {}", verdict.words())), ", ")
+    let groups = by_verdict(judged);
+    let counts =
+        groups.iter().map(|(verdict, claims)| format!("{} {}", claims.len(), verdict.words()));
+    text::joined(counts, ", ")
 }
 
 pub fn listed(claims: &Claims) -> Vec<Section> {
@@ -36,26 +40,24 @@ pub fn listed(claims: &Claims) -> Vec<Section> {
 }
 
 fn asked(claim: &Claim) -> Section {
-    let mut blocks = vec![Block::text(text::visible(&claim.claim))];
     let control = claim.positive_control.iter().map(|why| format!("positive control: {why}"));
     let untestable =
         claim.not_testable.iter().map(|why| format!("not testable at this scale: {why}"));
-    let notes = control.chain(untestable).map(|note| Block::Text(text::visible(&note)));
-    blocks.extend(notes);
+    let notes = [claim.claim.clone()].into_iter().chain(control).chain(untestable);
     let parts = claim.parts.iter().map(|part| {
         let (test, rule) = (question(&part.test), part.rule.words());
-        let line = format!(
+        text::visible(&format!(
             "{}: {}. {test}; family {}; supported by: {rule}",
             part.id, part.says, part.family
-        );
-        text::visible(&line)
+        ))
     });
-    blocks.push(Block::List(parts.collect()));
+    let parts = Block::List(parts.collect());
+    let blocks = notes.map(|note| Block::Text(text::visible(&note))).chain([parts]).collect();
     Section::new(&claim.id, &titled(&claim.id, &claim.source), blocks)
 }
 
 fn titled(id: &str, of: &ClaimSource) -> String {
-    text::visible(&format!("{id} ({})", source(of)))
+    format!("{} ({})", text::visible(id), source(of))
 }
 
 fn question(test: &Test) -> String {
@@ -76,41 +78,44 @@ fn question(test: &Test) -> String {
 }
 
 pub fn table(judged: &Judged) -> Vec<Section> {
-    let cell = |claim: &ClaimResult, part: &PartResult| {
-        let evidence = words::evidence(part);
-        let shown = if evidence.is_empty() { words::part_why(part) } else { evidence };
-        let shown = match claim.parts.len() {
-            1 => shown,
-            _ => format!("{}: {} ({shown})", part.id, part.verdict.words()),
-        };
-        let needed = part.needed.as_ref().map(|it| format!("; needed: {}", words::needed(it)));
-        shown + &needed.unwrap_or_default()
-    };
-    let rows = judged.claims.iter().map(|claim| {
-        let here = text::joined(claim.parts.iter().map(|part| cell(claim, part)), "; ");
-        let here = if here.is_empty() { words::claim_why(claim) } else { here };
-        let paper = claim.parts.iter().filter_map(|part| part.paper.as_ref()).map(|paper| {
-            let agrees = if paper.agrees { "agrees" } else { "does not agree" };
-            format!("{agrees}: {}", paper.words)
-        });
-        let cells = [
-            claim.claim.clone(),
-            source(&claim.source),
-            claim.verdict.words().to_owned(),
-            here,
-            text::joined(paper, "; "),
-        ];
-        cells.map(|cell| TableCell::from(text::visible(&cell))).into()
-    });
     let columns =
         "claim of the paper | source | verdict | evidence here | the paper\u{2019}s own numbers";
-    let mut blocks = Vec::new();
-    if !judged.claims.is_empty() {
-        blocks.push(Block::Table(Table::new("", columns, rows)));
+    let table = (!judged.claims.is_empty())
+        .then(|| Block::Table(Table::new("", columns, judged.claims.iter().map(claim_row))));
+    let blocks = table.into_iter().chain([remarks(judged)]).collect();
+    vec![Section::new("claims", titled_count(judged).trim_end_matches(": "), blocks)]
+}
+
+fn claim_row(claim: &ClaimResult) -> Vec<TableCell> {
+    let evidence = text::joined(claim.parts.iter().map(|part| brief_evidence(claim, part)), "; ");
+    let evidence = if evidence.is_empty() { words::claim_why(claim) } else { evidence };
+    let paper = claim.parts.iter().filter_map(|part| part.paper.as_ref());
+    let paper = paper.map(|paper| format!("{}: {}", agreement(paper), paper.words));
+    row![
+        text::visible(&claim.claim),
+        source(&claim.source),
+        claim.verdict.words(),
+        text::visible(&evidence),
+        text::visible(&text::joined(paper, "; "))
+    ]
+}
+
+fn brief_evidence(claim: &ClaimResult, part: &PartResult) -> String {
+    let mut evidence = words::evidence(part);
+    if evidence.is_empty() {
+        evidence = words::part_why(part);
     }
-    blocks.push(notes(judged));
-    let title = titled_count(judged);
-    vec![Section::new("claims", title.trim_end_matches(": "), blocks)]
+    if claim.parts.len() > 1 {
+        evidence = format!("{}: {} ({evidence})", part.id, part.verdict.words());
+    }
+    if let Some(needed) = &part.needed {
+        evidence += &format!("; needed: {}", words::needed(needed));
+    }
+    evidence
+}
+
+fn agreement(paper: &PaperEvidence) -> &'static str {
+    if paper.agrees { "agrees" } else { "does not agree" }
 }
 
 fn titled_count(judged: &Judged) -> String {
@@ -118,19 +123,16 @@ fn titled_count(judged: &Judged) -> String {
     format!("{count}: {}", headline(judged))
 }
 
-fn notes(judged: &Judged) -> Block {
-    Block::List(judged.remarks.iter().map(|it| text::visible(&words::remark(it))).collect())
+fn remarks(judged: &Judged) -> Block {
+    let remarks = judged.remarks.iter().map(|remark| text::visible(&words::remark(remark)));
+    Block::List(remarks.collect())
 }
 
 pub fn judged(judged: &Judged) -> Vec<Section> {
-    let mut sections = Vec::new();
-    if !judged.claims.is_empty() {
-        let title = titled_count(judged);
-        sections.push(Section::new("claims", &title, Vec::new()));
-    }
-    sections.extend(judged.claims.iter().map(verdict));
-    sections.push(Section::new("notes", "Notes", vec![notes(judged)]));
-    sections
+    let title = (!judged.claims.is_empty()).then(|| titled_count(judged));
+    let title = title.map(|title| Section::new("claims", &title, Vec::new()));
+    let notes = Section::new("notes", "Notes", vec![remarks(judged)]);
+    title.into_iter().chain(judged.claims.iter().map(verdict)).chain([notes]).collect()
 }
 
 fn verdict(claim: &ClaimResult) -> Section {
@@ -160,12 +162,90 @@ fn part_lines(claim: &ClaimResult, part: &PartResult) -> Vec<String> {
     if claim.parts.len() > 1 || words::claim_why(claim) != why {
         lines.push(format!("why: {why}"));
     }
-    lines.extend(part.needed.as_ref().map(|it| format!("needed: {}", words::needed(it))));
+    lines.extend(part.needed.as_ref().map(|needed| format!("needed: {}", words::needed(needed))));
     lines.extend(part.paper.as_ref().map(|paper| {
-        let agrees = if paper.agrees { "agrees" } else { "does not agree" };
-        format!("paper's own numbers ({agrees}; {}): {}", paper.remark, paper.words)
+        format!("paper's own numbers ({}; {}): {}", agreement(paper), paper.remark, paper.words)
     }));
     let status = if part.registered { "registered" } else { "exploratory" };
     lines.push(format!("family {}, {status}", part.family));
     lines
+}
+
+/// Verdicts, and the evidence of every part, in a study's report.
+pub fn section(judged: &Judged) -> Section {
+    let blocks = if judged.claims.is_empty() {
+        vec![Block::Text(text::sentence(&words::remark(&Remark::ClaimsElsewhere)))]
+    } else {
+        let intro = Block::text(
+            "A claim is supported when each of its parts is shown, and contradicted when the opposite of \
+                 one is. A positive control is a claim that the benchmark was made or tuned to show: that it \
+                 holds here is no news. The last column asks the paper\u{2019}s own numbers the same question: one \
+                 run each, so they tell what a figure shows and not how sure one may be.",
+        );
+        let blocks = [intro, Block::Table(verdicts(judged)), remarks(judged)].into_iter();
+        blocks.chain(judged.claims.iter().map(evidence)).collect()
+    };
+    Section::new("claims", "Claims and their evidence", blocks)
+}
+
+fn verdicts(judged: &Judged) -> Table {
+    let rows = by_verdict(judged).into_iter().map(|(verdict, claims)| {
+        let names = claims.iter().map(|claim| titled(&claim.id.replace('-', " "), &claim.source));
+        row![verdict_cell(verdict), TableCell::count(claims.len()), text::joined(names, "; ")]
+    });
+    let caption = "Verdicts on the paper\u{2019}s claims, on this benchmark.";
+    Table::new(caption, "verdict | claims # | which", rows)
+}
+
+fn verdict_cell(verdict: ClaimVerdict) -> TableCell {
+    let look = match verdict {
+        ClaimVerdict::Supported => Look::Good,
+        ClaimVerdict::Contradicted => Look::Bad,
+        ClaimVerdict::PositiveControl | ClaimVerdict::Inconclusive => Look::Open,
+        ClaimVerdict::NotTestable => Look::Quiet,
+    };
+    look.of(verdict.words())
+}
+
+fn evidence(claim: &ClaimResult) -> Block {
+    let mut caption = format!(
+        "{} ({}) {}: {}",
+        text::visible(&claim.claim),
+        source(&claim.source),
+        claim.verdict.words(),
+        text::visible(&words::claim_why(claim))
+    );
+    if let Some(control) = &claim.positive_control {
+        caption += &format!("; positive control: {}", text::visible(control));
+    }
+    let caption = caption.trim_end_matches('.').to_owned() + ".";
+    if claim.parts.is_empty() {
+        return Block::Text(caption);
+    }
+    let columns = "part | evidence | verdict | why | the paper\u{2019}s own numbers";
+    Block::Table(Table::new(caption, columns, claim.parts.iter().map(part_row)))
+}
+
+fn part_row(part: &PartResult) -> Vec<TableCell> {
+    let mut why = text::visible(&words::part_why(part));
+    if let Some(needed) = &part.needed {
+        why += &format!("; needed: {}", text::visible(&words::needed(needed)));
+    }
+    if !part.registered {
+        why += " (exploratory)";
+    }
+    let paper = part.paper.as_ref().map_or_else(
+        || TableCell::missing("–"),
+        |paper| {
+            let words = format!("{}: {}. {}", agreement(paper), paper.words, paper.remark);
+            TableCell::from(text::visible(words.trim()))
+        },
+    );
+    row![
+        text::visible(&part.says),
+        text::visible(&words::evidence(part)),
+        verdict_cell(part.verdict),
+        why,
+        paper
+    ]
 }

@@ -6,6 +6,7 @@ use crate::report::page::{
     Changes, CurveLine, Curves, Heat, IntervalRow, Intervals, PageOutcomes, Panel, PanelSize,
 };
 use crate::report::text;
+use crate::statistics::aggregates;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -70,8 +71,8 @@ pub fn key(style: &usize) -> String {
 }
 
 pub fn spark(points: &[PlotPoint]) -> String {
-    let (x_low, x_high) = text::range(points.iter().map(|point| point.0));
-    let (y_low, y_high) = text::range(points.iter().map(|point| point.1));
+    let (x_low, x_high) = aggregates::range(points.iter().map(|point| point.0));
+    let (y_low, y_high) = aggregates::range(points.iter().map(|point| point.1));
     let part = |value: f64, low: f64, high: f64| {
         if high > low { (value - low) / (high - low) } else { 0.5 }
     };
@@ -100,12 +101,12 @@ impl Frame {
         let points = || {
             curves.lines.iter().flat_map(|line| {
                 let band = line.band.iter().flat_map(|(x, low, high)| [(*x, *low), (*x, *high)]);
-                let runs = line.runs.iter().flat_map(|run| run.points.iter().copied());
+                let runs = line.runs.iter().flatten().copied();
                 line.centre.iter().copied().chain(band).chain(runs)
             })
         };
-        let (low, high) = text::range(points().map(|point| point.1));
-        let (first, last) = text::range(points().map(|point| point.0));
+        let (low, high) = aggregates::range(points().map(|point| point.1));
+        let (first, last) = aggregates::range(points().map(|point| point.0));
         if ![low, high, first, last].iter().all(|number| number.is_finite()) {
             return None;
         }
@@ -177,7 +178,7 @@ impl Frame {
         }
         // One run is its own centre.
         for run in line.runs.iter().filter(|_| line.runs.len() > 1) {
-            let points = run.points.iter().map(|point| self.at(*point));
+            let points = run.iter().map(|point| self.at(*point));
             svg.path(&format!("run {classes}"), &path(points));
         }
     }
@@ -221,7 +222,7 @@ fn intervals(intervals: &Intervals, description: &str) -> String {
         let ends = row.interval.iter().flat_map(|(low, high)| [*low, *high]);
         row.runs.iter().copied().chain(row.centre).chain(row.published).chain(ends)
     });
-    let (low, high) = text::range(numbers.chain(zero).filter(|number| number.is_finite()));
+    let (low, high) = aggregates::range(numbers.chain(zero).filter(|number| number.is_finite()));
     if !(low.is_finite() && high.is_finite()) {
         return nothing(height, description, "no run to show");
     }
@@ -286,19 +287,19 @@ fn shade(share: f64) -> usize {
 
 fn heat(heat: &Heat, description: &str) -> String {
     let height = 8.0 + ROW * heat.rows.len() as f64 + 22.0;
-    if heat.rows.is_empty() || heat.order.is_empty() {
+    let Some(problems) = heat.rows.first().map(|row| row.shares.len()).filter(|it| *it > 0) else {
         return nothing(height.max(60.0), description, "not evaluated");
-    }
+    };
     let mut svg = open(height, description);
     let (left, width) = (8.0, WIDTH - 16.0);
-    let pitch = width / heat.order.len() as f64;
+    let pitch = width / problems as f64;
     for (index, row) in heat.rows.iter().enumerate() {
         let top = 8.0 + ROW * index as f64;
         svg.text("name", (left, top + 11.0), shortened(&row.label, 60));
         let at = |column: usize| (left + pitch * column as f64, top + 16.0);
-        let class = |share: &Option<f64>| format!("h{}", share.map_or(SHADES, shade));
         let shares = row.shares.iter().enumerate();
-        cells(&mut svg, shares.map(|(column, share)| (class(share), at(column))), (pitch, 15.0));
+        let shades = shares.map(|(column, share)| (format!("h{}", shade(*share)), at(column)));
+        cells(&mut svg, shades, (pitch, 15.0));
         svg.rect("frame", (left, top + 16.0), (width, 15.0));
     }
     svg.text("unit", (left, height - 6.0), "hardest");
@@ -332,7 +333,7 @@ fn changes(changes: &Changes, description: &str) -> String {
     }
     let mut svg = open(TALL, description);
     let (top, floor) = (10.0, TALL - 12.0);
-    let (_, largest) = text::range(changes.differences.iter().map(|change| change.abs()));
+    let (_, largest) = aggregates::range(changes.differences.iter().map(|change| change.abs()));
     let scale = if largest > 0.0 { largest } else { 1.0 };
     let y = |change: f64| top + (scale - change) / (2.0 * scale) * (floor - top);
     let pitch = (WIDTH - LEFT - RIGHT) / changes.differences.len() as f64;

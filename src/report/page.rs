@@ -1,38 +1,30 @@
-//! A report as sections of text, tables and figures; HTML, Markdown and a study's JSON are made
-//! from it. Every number is rounded once, here, and keeps the value that it was rounded from.
+//! A report as sections of text, tables and figures; HTML, Markdown and text for terminals are made from it.
 
 use crate::report::text;
-use serde::Serialize;
+use crate::statistics::aggregates;
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     /// `run` or `study`.
-    #[serde(skip)]
     pub kind: &'static str,
-    /// A study has its question here.
     pub title: String,
-    /// Identity in one line.
     pub subtitle: String,
     /// `finished`, `saturated`, `diverged`, `unfinished`; `registered`, `exploratory`.
     pub state: &'static str,
     /// The result in a sentence or two, with its interval.
     pub headline: String,
     /// How a run ended; empty for a study.
-    #[serde(skip)]
     pub status: String,
     /// A reader needs these first: missing runs, failed checks, warnings.
     pub alerts: Vec<String>,
     pub tiles: Vec<Tile>,
-    /// In a reviewer's order.
     pub sections: Vec<Section>,
     /// A browser then loads the page again every half minute.
-    #[serde(skip)]
     pub unfinished: bool,
-    #[serde(skip)]
     pub beside: Option<(&'static str, &'static str)>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tile {
     pub label: String,
     pub value: String,
@@ -49,11 +41,10 @@ impl Tile {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Section {
     pub id: String,
     pub title: String,
-    #[serde(skip)]
     pub name: String,
     pub blocks: Vec<Block>,
 }
@@ -64,12 +55,10 @@ impl Section {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Block {
     Heading(String),
     Text(String),
-    /// Sentences, one a line.
     List(Vec<String>),
     Table(Table),
     /// Opens on demand, under its caption.
@@ -81,16 +70,12 @@ pub enum Block {
 }
 
 impl Block {
-    pub fn heading(text: impl Into<String>) -> Self {
-        Self::Heading(text.into())
-    }
-
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table {
     pub caption: String,
     pub columns: Vec<Column>,
@@ -115,49 +100,32 @@ impl Table {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     pub name: String,
     pub numeric: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct TableCell {
-    /// Foreign text is made visible.
     pub text: String,
-    /// Unrounded values, in their own unit; shares in [0, 1].
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<f64>,
-    #[serde(skip_serializing_if = "Look::is_plain")]
     pub look: Look,
-    /// Replaces the text where pictures can be shown.
-    #[serde(skip)]
     pub spark: Vec<(f64, f64)>,
 }
 
 impl TableCell {
-    pub fn value(text: impl Into<String>, values: impl Into<Vec<f64>>) -> Self {
-        Self { text: text.into(), values: values.into(), ..Self::default() }
-    }
-
     pub fn count(count: usize) -> Self {
-        Self::value(text::grouped(count as u64), [count as f64])
+        Self::from(text::grouped(count as u64))
     }
 
     /// A dash for `None`.
     pub fn shown(value: Option<f64>, show: impl Fn(f64) -> String) -> Self {
-        value.map_or_else(|| Self::missing("–"), |value| Self::value(show(value), [value]))
+        value.map_or_else(|| Self::missing("–"), |value| Self::from(show(value)))
     }
 
     /// Why there is no value.
     pub fn missing(why: impl Into<String>) -> Self {
         Self::from(why).looking(Look::Quiet)
-    }
-
-    /// `yes` speaks for a claim, `no` against it.
-    pub fn verdict(holds: bool, [yes, no]: [&str; 2]) -> Self {
-        let (word, look) = if holds { (yes, Look::Good) } else { (no, Look::Bad) };
-        Self::from(word).looking(look)
     }
 
     #[must_use]
@@ -168,8 +136,25 @@ impl TableCell {
 
 impl<T: Into<String>> From<T> for TableCell {
     fn from(text: T) -> Self {
-        Self::value(text, [])
+        Self { text: text.into(), look: Look::Plain, spark: Vec::new() }
     }
+}
+
+/// First value, course as block characters, last, lowest and highest value.
+pub fn course(
+    points: &[(f64, f64)],
+    columns: usize,
+    show: impl Fn(f64) -> String,
+) -> [TableCell; 5] {
+    let (low, high) = aggregates::range(points.iter().map(|point| point.1));
+    let cell = |value: Option<f64>| TableCell::shown(value.filter(|it| it.is_finite()), &show);
+    [
+        cell(points.first().map(|point| point.1)),
+        TableCell::from(text::sparkline(points, columns)),
+        cell(points.last().map(|point| point.1)),
+        cell(Some(low)),
+        cell(Some(high)),
+    ]
 }
 
 /// Cells of one row: each a text or a cell.
@@ -179,20 +164,15 @@ macro_rules! row {
 pub(crate) use row;
 
 /// Text must say everything that a style says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Look {
     #[default]
     Plain,
     Strong,
     Quiet,
-    /// Digests, keys, files.
     Code,
-    /// It speaks for the claim.
     Good,
-    /// It speaks against the claim.
     Bad,
-    /// Undecided.
     Open,
 }
 
@@ -211,7 +191,7 @@ impl Look {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figure {
     /// Anchor, unique on the page.
     pub id: String,
@@ -225,15 +205,14 @@ pub struct Figure {
     pub numbers: Table,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct LegendEntry {
     /// Colour, dashes and marker together.
     pub style: usize,
     pub label: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Panel {
     Curves(Curves),
     Intervals(Intervals),
@@ -243,7 +222,6 @@ pub enum Panel {
 }
 
 impl Panel {
-    /// Above the panel.
     pub fn title(&self) -> &str {
         match self {
             Self::Curves(curves) => &curves.title,
@@ -254,17 +232,14 @@ impl Panel {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Curves {
     pub title: String,
     pub x: String,
     pub unit: String,
-    /// Whether this is the paper's own curve.
     pub published: bool,
     /// x doubles from tick to tick.
-    #[serde(skip)]
     pub doubling: bool,
-    #[serde(skip)]
     pub size: PanelSize,
     pub lines: Vec<CurveLine>,
 }
@@ -277,7 +252,7 @@ pub enum PanelSize {
     Small,
 }
 
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct CurveLine {
     pub label: String,
     pub style: usize,
@@ -285,22 +260,11 @@ pub struct CurveLine {
     pub centre: Vec<(f64, f64)>,
     /// (x, low, high) around the centre; empty where there is none.
     pub band: Vec<(f64, f64, f64)>,
-    /// Every run: seed and its points. The cells hold them.
-    #[serde(skip)]
-    pub runs: Vec<RunLine>,
-    /// Only for orientation: grey and thin.
-    #[serde(skip)]
+    pub runs: Vec<Vec<(f64, f64)>>,
     pub ghost: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RunLine {
-    pub seed: u64,
-    pub points: Vec<(f64, f64)>,
-}
-
-/// Values with intervals and single runs.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Intervals {
     pub title: String,
     pub x: String,
@@ -309,46 +273,37 @@ pub struct Intervals {
     pub rows: Vec<IntervalRow>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct IntervalRow {
     pub label: String,
     pub against: Option<String>,
     pub style: usize,
-    /// The mean; `None` without runs.
     pub centre: Option<f64>,
     pub interval: Option<(f64, f64)>,
-    /// The paper's value.
     pub published: Option<f64>,
     pub runs: Vec<f64>,
     pub note: String,
 }
 
-/// A row for each arm, a column for each problem.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Heat {
     pub columns: String,
-    /// Places in the evaluated set, in the order of the columns.
-    pub order: Vec<usize>,
     pub rows: Vec<HeatRow>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct HeatRow {
     pub label: String,
-    /// In [0, 1]; `None` where nothing was evaluated.
-    pub shares: Vec<Option<f64>>,
+    pub shares: Vec<f64>,
 }
 
-/// From the largest gain to the largest loss.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
     pub title: String,
-    /// Differences of shares, falling.
     pub differences: Vec<f64>,
 }
 
-/// Every sample of every problem.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PageOutcomes {
     pub policies: Vec<&'static str>,
     /// Problem, and marks of each policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
@@ -360,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_named_in_one_line_and_filled_with_texts_and_values() {
+    fn a_table_is_named_in_one_line_and_filled_with_texts() {
         let rows = [row![
             "a",
             TableCell::shown(Some(0.5), text::points),
@@ -369,10 +324,8 @@ mod tests {
         let table = Table::new("c", "arm | score, % # | p #", rows);
         let columns = table.columns.iter().map(|column| (column.name.as_str(), column.numeric));
         assert!(columns.eq([("arm", false), ("score, %", true), ("p", true)]));
-        let cells = table.rows[0]
-            .iter()
-            .map(|cell| (cell.text.as_str(), cell.values.len(), cell.look.class()));
-        let expected = [("a", 0, ""), ("50.0", 1, ""), ("–", 0, "quiet")];
-        assert!(cells.eq(expected.map(|(text, values, look)| (text, values, look.to_owned()))));
+        let cells = table.rows[0].iter().map(|cell| (cell.text.as_str(), cell.look.class()));
+        let expected = [("a", ""), ("50.0", ""), ("–", "quiet")];
+        assert!(cells.eq(expected.map(|(text, look)| (text, look.to_owned()))));
     }
 }

@@ -1,9 +1,9 @@
 //! The paper's results and re-runs beside ours.
 
 use crate::experiment::PaperRow;
-use crate::report::page::{Block, CurveLine, Curves, Look, Panel, Table, TableCell, row};
+use crate::report::page::{Block, CurveLine, Curves, Look, Table, row};
 use crate::report::text;
-use crate::study::paper;
+use crate::study::paper::{self, PublishedCurve, PublishedTable};
 
 /// A re-run of the authors → the nearest row of Table 1 (the remark of the re-runs says which differ).
 const RERUNS: [(&str, &str); 3] = [
@@ -16,7 +16,7 @@ pub const NO_SPREAD: &str = "The size of a step of the paper\u{2019}s Table 1 ca
      run without spread, and the authors\u{2019} own later runs differ from it by as much as a step.";
 
 pub const EMBEDDED: &str = "arithmetic for models of at most about a million parameters, so that no \
-                            score stands against one of the paper";
+                            score can be compared with one of the paper";
 
 pub struct Published {
     /// Percent.
@@ -38,24 +38,19 @@ pub fn beside(paper: &PaperRow) -> Option<Published> {
     Some(Published { value: row.value, step: above.map(|above| row.value - above), rerun })
 }
 
-pub fn tables<'a>(tables: impl IntoIterator<Item = &'a paper::PublishedTable>) -> Vec<Block> {
+pub fn tables<'a>(tables: impl IntoIterator<Item = &'a PublishedTable>) -> Vec<Block> {
     tables.into_iter().map(|table| Block::Folded(published(table))).collect()
 }
 
-fn published(table: &paper::PublishedTable) -> Table {
+fn published(table: &PublishedTable) -> Table {
     let mut above: Option<f64> = None;
     let rows = table.rows.iter().map(|row| {
         let step = row.technique.as_ref().and(above).map(|above| row.value - above);
         above = Some(row.value);
         let around = row.uncertainty.map(|width| format!(" ± {}", text::number(width)));
         let shown = format!("{}{}", text::number(row.value), around.unwrap_or_default());
-        let values: Vec<f64> = [Some(row.value), row.uncertainty].into_iter().flatten().collect();
-        let step = step.map(|step| TableCell::value(format!("+{}", text::number(step)), [step]));
-        row![
-            &row.label,
-            TableCell::value(shown, values).looking(Look::Strong),
-            step.unwrap_or_default()
-        ]
+        let step = step.map_or(String::new(), |step| format!("+{}", text::number(step)));
+        row![&row.label, Look::Strong.of(shown), step]
     });
     let caption = format!(
         "Published: {} ({}, {}). {} Uncertainty: {} Source: {}.",
@@ -70,36 +65,37 @@ fn published(table: &paper::PublishedTable) -> Table {
 }
 
 /// `None` for a figure that was not digitised.
-pub fn curves(name: &str) -> Option<Panel> {
-    let found = paper::figure(name);
-    let first = found.first()?;
+pub fn curves(name: &str) -> Option<Curves> {
+    let published = paper::figure(name);
+    let first = published.first()?;
     // Fig. 1 has three statistics of one run; we plot avg@32.
-    let shown = if name == "1" { 1 } else { found.len() };
-    let line = |(style, curve): (usize, &&paper::PublishedCurve)| {
-        let scale = if curve.y_unit == "share" { 100.0 } else { 1.0 };
-        let centre = curve.points.iter().map(|(x, y)| (*x, scale * y)).collect();
-        CurveLine { label: curve.label.clone(), style, centre, ..CurveLine::default() }
+    let shown = if name == "1" { 1 } else { published.len() };
+    let line = |(style, curve): (usize, &&PublishedCurve)| CurveLine {
+        label: curve.label.clone(),
+        style,
+        centre: curve.in_print(),
+        ..CurveLine::default()
     };
     let percent = matches!(first.y_unit.as_str(), "share" | "percent");
-    Some(Panel::Curves(Curves {
+    Some(Curves {
         title: format!("the paper\u{2019}s Fig. {name}"),
         x: first.x_unit.clone(),
         unit: if percent { "%".to_owned() } else { first.y_unit.clone() },
         published: true,
-        lines: found.iter().take(shown).enumerate().map(line).collect(),
+        lines: published.iter().take(shown).enumerate().map(line).collect(),
         ..Curves::default()
-    }))
+    })
 }
 
 /// What our scores and the paper's have in common.
 pub fn comparability(embedded: bool) -> &'static str {
     if embedded {
-        "No score here can be set against a score of the paper: ours are shares of \
+        "No score here can be compared with a score of the paper: ours are shares of \
              arithmetic problems solved by models of at most about a million parameters, the paper\u{2019}s \
              are AIME 2024 with a model of 32 billion. What can be compared is the sign and the \
              order of the steps, and the course of the training metrics."
     } else {
-        "These scores can be set against the paper\u{2019}s only where model, problems, prompt \
+        "These scores can be compared with the paper\u{2019}s only where model, problems, prompt \
              and sampling are the paper\u{2019}s; sign and order of the steps can be compared in any case."
     }
 }

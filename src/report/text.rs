@@ -2,7 +2,7 @@
 //! errors to two digits. Text of a model, data set or machine must pass through [`visible()`].
 
 use crate::base::visible;
-use crate::statistics::Uncertainty;
+use crate::statistics::{Interval, Uncertainty, aggregates};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -35,6 +35,12 @@ pub fn percent(share: f64) -> String {
     format!("{} %", points(share))
 }
 
+/// `95 %`, `97.5 %`, of a confidence level.
+pub fn level(level: f64) -> String {
+    let percent = format!("{:.4}", 100.0 * level);
+    format!("{} %", percent.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// `71.2`: percentage points without a unit.
 pub fn points(share: f64) -> String {
     let value = share * 100.0;
@@ -58,22 +64,66 @@ pub fn standard_error(share: f64) -> String {
     format!("{value:.*}", decimals as usize)
 }
 
-/// In percentage points: `[69.0, 73.4]`.
-pub fn interval(low: f64, high: f64) -> String {
-    format!("[{}, {}]", points(low), points(high)).replace('-', "−")
-}
-
 /// As [`uncertainty()`], without the reason.
 pub fn interval_or_none(of: &Uncertainty) -> String {
-    of.interval.map_or("none".to_owned(), |it| interval(it.low, it.high))
+    of.interval.map_or("none".to_owned(), |interval| Unit::Share.interval(&interval))
 }
 
 /// An interval in percentage points, or why there is none.
 pub fn uncertainty(of: &Uncertainty) -> String {
     match (&of.interval, &of.withheld) {
-        (Some(it), _) => interval(it.low, it.high),
+        (Some(interval), _) => Unit::Share.interval(interval),
         (None, Some(reason)) => format!("none ({reason})"),
         (None, None) => "none".to_owned(),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Printed in percentage points.
+    Share,
+    Plain,
+}
+
+impl Unit {
+    /// `62.1` of a share 0.621; else about four digits.
+    pub fn show(self, value: f64) -> String {
+        match (value.is_finite(), self) {
+            (false, _) => "not finite".to_owned(),
+            (true, Self::Share) => points(value).replace('-', "−"),
+            (true, Self::Plain) => number(value),
+        }
+    }
+
+    pub fn signed(self, value: f64) -> String {
+        match self {
+            Self::Share if value.is_finite() => signed_points(value),
+            Self::Plain if value > 0.0 && value.is_finite() => format!("+{}", number(value)),
+            _ => self.show(value),
+        }
+    }
+
+    /// `[60.1, 64.2]`.
+    pub fn interval(self, interval: &Interval) -> String {
+        format!("[{}, {}]", self.show(interval.low), self.show(interval.high))
+    }
+
+    /// Factor of print: 100 for shares.
+    pub fn scale(self) -> f64 {
+        match self {
+            Self::Share => 100.0,
+            Self::Plain => 1.0,
+        }
+    }
+}
+
+/// `0.008`, `< 0.0001`.
+pub fn p_value(p: f64) -> String {
+    match p {
+        p if !p.is_finite() => "none".to_owned(),
+        p if p < 0.0001 => "< 0.0001".to_owned(),
+        p if p < 0.1 => format!("{p:.4}"),
+        p => format!("{p:.3}"),
     }
 }
 
@@ -137,8 +187,12 @@ pub fn sentence(text: &str) -> String {
 pub fn capital(text: &str) -> String {
     let mut characters = text.chars();
     let first = characters.next().into_iter().flat_map(char::to_uppercase);
-    let sentence: String = first.chain(characters).collect();
-    if sentence.is_empty() { sentence } else { sentence + "." }
+    first.chain(characters).collect()
+}
+
+/// Rounded up: `3 minutes`.
+pub fn minutes(seconds: f64) -> String {
+    counted((seconds / 60.0).ceil().clamp(1.0, 1e6) as usize, "minute", "minutes")
 }
 
 /// `8.2 s`, `4 min 05 s`, `2 h 07 min`.
@@ -168,7 +222,7 @@ pub fn sparkline(points: &[(f64, f64)], width: usize) -> String {
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return String::new();
     };
-    let (low, high) = range(points.iter().map(|point| point.1));
+    let (low, high) = aggregates::range(points.iter().map(|point| point.1));
     let mut line = String::new();
     let mut at = 0;
     for column in 0..width.min(points.len()) {
@@ -182,13 +236,6 @@ pub fn sparkline(points: &[(f64, f64)], width: usize) -> String {
         let _ = write!(line, "{}", BLOCKS[(level.round() as usize).min(7)]);
     }
     line
-}
-
-/// Minimum and maximum; (∞, −∞) of nothing.
-pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-        (low.min(value), high.max(value))
-    })
 }
 
 #[cfg(test)]
@@ -211,7 +258,8 @@ mod tests {
         assert_eq!((signed_points(0.589), signed_points(-0.02)), ("+58.9".into(), "−2.0".into()));
         let errors = [0.0132, 0.0084, 0.123, 0.0, 0.00051].map(standard_error);
         assert_eq!(errors, ["1.3", "0.84", "12", "0", "0.051"]);
-        assert_eq!(interval(-0.013, 0.5), "[−1.3, 50.0]");
+        let interval = Interval { low: -0.013, high: 0.5, level: 0.95 };
+        assert_eq!(Unit::Share.interval(&interval), "[−1.3, 50.0]");
         let numbers = [0.0125, 12.5, 4700.4, 0.00001, -3.0, 0.0, 123456.0].map(number);
         assert_eq!(numbers, ["0.01250", "12.50", "4,700", "1.00e−5", "−3", "0", "123,456"]);
         assert_eq!(duration(245.0), "4 min 05 s");

@@ -1,5 +1,6 @@
 //! Facts of a study as sentences. Nothing else makes them, and nothing reads them.
 
+use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
 use crate::study::{
     Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, LevelResult, Needed, NoValue, PartResult,
@@ -10,13 +11,13 @@ use std::collections::BTreeSet;
 pub fn remark(remark: &Remark) -> String {
     match remark {
         Remark::SharedBase => {
-            "all runs start from one base checkpoint: intervals and tests are about another \
-                               training run from this base, not about another base"
+            "all runs start from one base checkpoint: intervals and tests are about other \
+             training runs from this base, not about other bases"
                 .to_string()
         }
         Remark::BaseOfSeed => {
             "the runs of a seed start from a base checkpoint of that seed: intervals and tests are \
-                               about another training run from another base of the same recipe"
+             about other training runs from other bases of the same recipe"
                 .to_string()
         }
         Remark::RecordsChecked => format!(
@@ -30,21 +31,23 @@ pub fn remark(remark: &Remark) -> String {
             "no pilot σ was declared: no minimum detectable effect is given".to_string()
         }
         Remark::FailedRuns { count } => {
-            format!("{count} failed runs do not count; they are listed")
+            format!("{count} runs failed and do not count; they are listed with their reasons")
         }
         Remark::OtherRecords { count } => {
-            format!("{count} records do not belong and do not count; they are listed")
+            format!(
+                "{count} records do not belong to the study; they are listed with their reasons"
+            )
         }
         Remark::HeldOutAbsent { grid } => {
-            format!("the held-out variant `{grid}` is not in this study")
+            format!("the held-out variant `{grid}` was declared and is not in this study")
         }
         Remark::MissingRuns { count, grids } => format!(
-            "{count} runs of the grids {} are missing: this is not the whole study",
+            "{count} runs of the grids {} are missing: the study is incomplete until they are run",
             grids.join(", ")
         ),
         Remark::ClaimsElsewhere => {
             "the paper\u{2019}s claims are not tested on these data: they are judged on the \
-                                    embedded benchmark alone"
+             embedded benchmark alone"
                 .to_string()
         }
     }
@@ -67,7 +70,9 @@ pub fn no_value(why: &NoValue) -> String {
         NoValue::NotEvaluatedBetween { set, from, clock, budget } => {
             format!("`{set}` was not evaluated between {from:.0} and {budget} {}", clock.words())
         }
-        NoValue::NoCommonReading { clock } => format!("no common number of {}", clock.words()),
+        NoValue::NoCommonReading { clock } => {
+            format!("the compared runs have no common number of {}", clock.words())
+        }
         NoValue::ClockNotRecorded { clock } => {
             format!("the record does not say the {} of each step", clock.words())
         }
@@ -93,13 +98,13 @@ pub fn why(reason: &Why) -> String {
     match reason {
         Why::Absent { absence: missing } => absence(missing),
         Why::MixedHarnesses { first, other } => {
-            format!("harness {first} and {other} are not mixed")
+            format!("runs of harness {first} are not compared with runs of harness {other}")
         }
         Why::OtherProblems { set } => {
             format!("the runs were not all evaluated on the same problems of `{set}`")
         }
         Why::RunWithoutScore { run } => {
-            format!("{}; leaving out a run that counts would favour its arm", without_value(run))
+            format!("{}; without this run its arm would look better than it is", without_value(run))
         }
         Why::TooFewRuns { arm, reference, without_value: first } => {
             let first =
@@ -111,22 +116,26 @@ pub fn why(reason: &Why) -> String {
         Why::Shown { adjusted_p, alpha, by_interval } => {
             let interval =
                 if *by_interval { " and the interval lies on one side of 0" } else { "" };
-            format!("adjusted p {adjusted_p:.4} is at most {alpha}{interval}")
+            format!("adjusted p {} is at most {alpha}{interval}", text::p_value(*adjusted_p))
         }
         Why::RunsCannotShow { smallest_p, alpha } => format!(
-            "so few runs cannot show anything: their smallest p is {smallest_p:.4}, above {alpha}"
+            "so few runs cannot show anything: their smallest p is {}, above {alpha}",
+            text::p_value(*smallest_p)
         ),
         Why::IntervalIncludesZero { adjusted_p } => {
-            format!("adjusted p {adjusted_p:.4}, but the interval includes 0")
+            format!("adjusted p {}, but the interval includes 0", text::p_value(*adjusted_p))
         }
         Why::NotShown { adjusted_p, least } => {
             let least = least.map_or(String::new(), |(size, p)| {
-                format!(" (alone among {size} comparisons so few runs cannot get below {p:.4})")
+                format!(
+                    " (in a family of {size} comparisons so few runs cannot get below {})",
+                    text::p_value(p)
+                )
             });
-            format!("no effect shown: adjusted p {adjusted_p:.4}{least}")
+            format!("no effect shown: adjusted p {}{least}", text::p_value(*adjusted_p))
         }
         Why::Closed { after, otherwise } => format!(
-            "it counts only after everything of the family `{after}` is shown, which is not so ({})",
+            "it counts only after all comparisons of the family `{after}` are shown, and not all are ({})",
             why(otherwise)
         ),
     }
@@ -151,7 +160,7 @@ pub fn part_why(part: &PartResult) -> String {
             format!("no run has the value ({})", runs.join("; "))
         }
         PartWhy::TooFewRuns { runs, least } => {
-            format!("an interval over training takes {least} runs, there are {runs}")
+            format!("an interval over training runs takes {least} of them, and there are {runs}")
         }
         PartWhy::BeyondBound { claimed } => {
             let direction = part.level.as_ref().map_or("", |it| it.direction.words());
@@ -176,30 +185,28 @@ pub fn claim_why(claim: &ClaimResult) -> String {
     }
     let parts = &claim.parts;
     let named = |verdict: ClaimVerdict| -> Vec<&str> {
-        parts.iter().filter(|it| it.verdict == verdict).map(|it| it.id.as_str()).collect()
-    };
-    let alone = |of_several: String| match &parts[..] {
-        [part] => part_why(part),
-        _ => of_several,
-    };
-    let control = |text: String, but: &str| match &claim.positive_control {
-        Some(made) => format!("{text}; the benchmark was made to show this and {but}: {made}"),
-        None => text,
+        parts.iter().filter(|part| part.verdict == verdict).map(|part| part.id.as_str()).collect()
     };
     let (contradicted, open) =
         (named(ClaimVerdict::Contradicted), named(ClaimVerdict::Inconclusive));
-    if !contradicted.is_empty() {
-        let text = format!("the opposite was shown for {}", contradicted.join(", "));
-        return control(alone(text), "does not");
-    }
-    if !open.is_empty() {
+    let (of_several, but) = if !contradicted.is_empty() {
+        (format!("the opposite was shown for {}", contradicted.join(", ")), "does not")
+    } else if !open.is_empty() {
         let (shown, all) = (parts.len() - open.len(), parts.len());
         let text = format!("{shown} of {all} parts shown; open: {}", open.join(", "));
-        return control(alone(text), "this study does not tell");
-    }
+        (text, "this study does not tell")
+    } else if let Some(reason) = &claim.positive_control {
+        return format!("shown, as expected: {reason}");
+    } else {
+        (format!("all {} parts were shown", parts.len()), "")
+    };
+    let why = match &parts[..] {
+        [part] => part_why(part),
+        _ => of_several,
+    };
     match &claim.positive_control {
-        Some(made) => format!("shown, as it must be: {made}"),
-        None => alone(format!("all {} parts were shown", parts.len())),
+        Some(reason) => format!("{why}; the benchmark was made to show this and {but}: {reason}"),
+        None => why,
     }
 }
 
@@ -216,23 +223,26 @@ pub fn needed(needed: &Needed) -> String {
             format!("more than the {count} {} that there are", unit(*blocks))
         }
         Needed::MoreThanForSeen { count, blocks } => {
-            format!("more than {count} {} for a difference like the one seen", unit(*blocks))
+            format!(
+                "more than {count} {}, if the true difference is as large as the one seen",
+                unit(*blocks)
+            )
         }
         Needed::AboutForSeen { count, blocks, power } => format!(
-            "about {count} {}, were the difference as large as the one seen (power {:.0} %)",
+            "about {count} {}, if the true difference is as large as the one seen (power {:.0} %)",
             unit(*blocks),
             100.0 * power
         ),
         Needed::RunsThatRecordTheMetric => "runs that record this metric".to_string(),
         Needed::AboutForSeenSpread { count } => {
-            format!("about {count} runs, were mean and spread those seen")
+            format!("about {count} runs, if mean and spread stay as they are")
         }
         Needed::MoreThanForSeenSpread { count } => {
-            format!("more than {count} runs with a mean and a spread like those seen")
+            format!("more than {count} runs, if mean and spread stay as they are")
         }
         Needed::MoreRunsOf { arms } => format!("more runs of {}", arms.join(", ")),
         Needed::AtLeastInAll { count } => {
-            format!("at least {count} runs in all, were the true correlation 0")
+            format!("at least {count} runs in all, if the true correlation is 0")
         }
     }
 }
@@ -242,64 +252,52 @@ pub fn comparison(comparison: &Comparison) -> String {
     let (Some(arm), Some(reference), Some(result)) = (arm, reference, &comparison.result) else {
         return String::new();
     };
-    let metric = &comparison.declared.metric;
-    let shown = |value: f64| {
-        if metric.is_score() { format!("{:.1} %", 100.0 * value) } else { measure(value) }
-    };
-    let points = |value: f64| {
-        let sign = if value > 0.0 { "+" } else { "" };
-        let of_measure = || format!("{sign}{}", measure(value));
-        if metric.is_score() { format!("{:+.1}", 100.0 * value) } else { of_measure() }
-    };
     let runs = format!("{} and {} runs", comparison.arm.len(), comparison.reference.len());
-    let p = format!("p {:.4}, adjusted {:.4}", result.p, result.adjusted_p);
+    let [p, adjusted] = [result.p, result.adjusted_p].map(text::p_value);
+    let p = format!("p {p}, adjusted {adjusted}");
     if let Some((median, other)) = result.medians {
-        let words = |median: Option<f64>| {
-            median.map_or("never (median)".to_string(), |it| format!("{it:.0} (median)"))
-        };
-        return format!("{} against {}; {p}; {runs}", words(median), words(other));
+        return format!("{} against {}; {p}; {runs}", median_time(median), median_time(other));
     }
-    let interval = result.interval.map_or(String::new(), |it| {
-        format!(" ({:.0} % {} to {})", 100.0 * it.level, points(it.low), points(it.high))
-    });
-    let unit = if metric.is_score() { " points" } else { "" };
-    let difference = points(result.difference);
-    let (arm, reference) = (shown(arm), shown(reference));
-    format!("{arm} against {reference}: {difference}{unit}{interval}; {p}; {runs}")
+    let (unit, percent, points) = if comparison.declared.metric.is_score() {
+        (Unit::Share, " %", " points")
+    } else {
+        (Unit::Plain, "", "")
+    };
+    let (arm, reference) = (unit.show(arm), unit.show(reference));
+    let difference = unit.signed(result.difference);
+    let interval = in_brackets(result.interval, |end| unit.signed(end));
+    format!(
+        "{arm}{percent} against {reference}{percent}: {difference}{points}{interval}; {p}; {runs}"
+    )
+}
+
+fn median_time(time: Option<f64>) -> String {
+    time.map_or("never (median)".to_string(), |time| format!("{} (median)", text::number(time)))
+}
+
+/// ` (95 % interval 0.1 to 0.2)`.
+fn in_brackets(interval: Option<Interval>, show: impl Fn(f64) -> String) -> String {
+    interval.map_or(String::new(), |Interval { low, high, level }| {
+        format!(" ({} interval {} to {})", text::level(level), show(low), show(high))
+    })
 }
 
 pub fn level(level: &LevelResult) -> String {
-    let number = measure;
-    let with_interval = |mean: f64, interval: Option<Interval>| {
-        let interval = interval.map_or(String::new(), |it| {
-            format!(" ({:.1} % {} to {})", 100.0 * it.level, number(it.low), number(it.high))
-        });
-        format!("{}{interval}", number(mean))
-    };
-    let (mean, bound) = (with_interval(level.mean, level.interval), level.bound);
+    let mean = mean(level.mean, level.interval);
     let weighted = level.token_weighted.as_ref().map_or(String::new(), |weighted| {
-        let mean = with_interval(weighted.mean, weighted.interval);
+        let mean = self::mean(weighted.mean, weighted.interval);
         format!("; this mean weighs rollout steps equally, by tokens it is {mean}")
     });
-    format!("{mean} against {bound}; {} runs{weighted}", level.runs.len())
+    format!("{mean} against {}; {} runs{weighted}", level.bound, level.runs.len())
+}
+
+fn mean(mean: f64, interval: Option<Interval>) -> String {
+    text::number(mean) + &in_brackets(interval, text::number)
 }
 
 pub fn across_runs(result: &AcrossRunsResult) -> String {
     let arms = result.runs.iter().map(|run| &run.0).collect::<BTreeSet<_>>().len();
     let Some(r) = result.correlation else { return String::new() };
-    let interval = result.interval.map_or(String::new(), |it| {
-        format!(" ({:.1} % {:.2} to {:.2})", 100.0 * it.level, it.low, it.high)
-    });
+    let interval = in_brackets(result.interval, |end| format!("{end:.2}"));
     format!("r = {r:.2}{interval}; {} runs of {arms} arms, within arms", result.runs.len())
-}
-
-/// Three significant digits, for a quantity of any unit.
-fn measure(value: f64) -> String {
-    let digits = match value.abs() {
-        size if size >= 100.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.digits$}")
 }

@@ -121,24 +121,25 @@ fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
 
 fn differences(study: &Study, grid: &Grid, families: &[FamilyResult]) -> Vec<Comparison> {
     let rows = declaration::rows(grid, &study.declaration.primary_set);
-    let declared = |row: &Declared| find(families, row).cloned();
-    let open: Vec<Declared> = rows.iter().filter(|row| declared(row).is_none()).cloned().collect();
+    let open: Vec<Declared> =
+        rows.iter().filter(|row| find(families, row).is_none()).cloned().collect();
     let family = DeclaredFamily {
         id: format!("{} (rows)", grid.name),
         question: "each row against the one before".to_string(),
         after: Vec::new(),
         comparisons: open,
     };
-    let exploratory = comparisons::family(study, &family, false).comparisons;
-    let found = |row: &Declared| {
-        declared(row).or_else(|| exploratory.iter().find(|it| it.declared == *row).cloned())
-    };
-    rows.iter().filter_map(found).collect()
+    let exploratory = comparisons::family(study, &family, false);
+    let all = || families.iter().chain([&exploratory]);
+    rows.iter().filter_map(|row| find(all(), row).cloned()).collect()
 }
 
 /// A declared comparison of the same arms and metric, whatever its family and name.
-pub fn find<'a>(families: &'a [FamilyResult], row: &Declared) -> Option<&'a Comparison> {
-    families.iter().flat_map(|family| &family.comparisons).find(|comparison| {
+pub fn find<'a>(
+    families: impl IntoIterator<Item = &'a FamilyResult>,
+    row: &Declared,
+) -> Option<&'a Comparison> {
+    families.into_iter().flat_map(|family| &family.comparisons).find(|comparison| {
         let declared = &comparison.declared;
         declared.arm == row.arm
             && declared.reference == row.reference

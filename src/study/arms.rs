@@ -1,8 +1,10 @@
 //! Results of each arm: scores by seed, their mean with an interval over runs, and the runs' endings.
 
-use crate::experiment::{Grid, PaperRow};
-use crate::statistics::{Interval, between, estimators};
-use crate::study::{Cell, CellEnding, CellEvaluation, Clock, collection::Study, metric};
+use crate::experiment::{Arm, Grid, PaperRow};
+use crate::statistics::{Counts, Mean, estimators, outcomes};
+use crate::study::{
+    Cell, CellEnding, CellEvaluation, Clock, Declaration, collection::Study, metric,
+};
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -56,15 +58,6 @@ pub struct SeedScore {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Mean {
-    pub mean: f64,
-    pub standard_deviation: Option<f64>,
-    /// t interval; `None` for fewer than [`between::FEWEST_RUNS`] runs.
-    pub interval: Option<Interval>,
-    pub runs: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EqualRollouts {
     pub set: String,
     pub budget: u64,
@@ -83,63 +76,55 @@ pub fn common_budget(cells: &[&Cell], clock: Clock) -> Option<u64> {
     totals(true).or_else(|| totals(false))
 }
 
-pub fn mean(values: &[f64], level: f64) -> Option<Mean> {
-    let runs = values.len() as u64;
-    if values.is_empty() {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / runs as f64;
-    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
-    let standard_deviation = (runs > 1).then(|| (squares / (runs - 1) as f64).sqrt());
-    Some(Mean { mean, standard_deviation, interval: between::t_interval(values, level).ok(), runs })
+pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
+    let id = |arm: &Arm| format!("{}/{}", grid.name, arm.name);
+    let all: Vec<&Cell> = grid.arms.iter().flat_map(|arm| study.cells_of(&id(arm))).collect();
+    let budget = common_budget(&all, Clock::GeneratedRollouts);
+    let Declaration { primary_set, curve_set, .. } = &study.declaration;
+    let is_evaluated_on_the_way = |cell: &&Cell| {
+        let evaluations = cell.evaluations_of(primary_set);
+        evaluations.filter(|evaluation| evaluation.counters.updates > 0).count() > 1
+    };
+    let way_set = if all.iter().any(is_evaluated_on_the_way) { primary_set } else { curve_set };
+    let summary = |arm: &Arm| {
+        let summary = summary(study, grid, arm, id(arm));
+        let cells = study.cells_of(&summary.id);
+        let equal = budget.and_then(|budget| equal_rollouts(study, &cells, (way_set, budget)));
+        ArmSummary { at_equal_rollouts: equal, ..summary }
+    };
+    grid.arms.iter().map(summary).collect()
 }
 
-pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
-    let ids: Vec<String> =
-        grid.arms.iter().map(|arm| format!("{}/{}", grid.name, arm.name)).collect();
-    let all: Vec<&Cell> = ids.iter().flat_map(|id| study.cells_of(id)).collect();
-    let budget = common_budget(&all, Clock::GeneratedRollouts);
-    let declaration = &study.declaration;
-    let on_the_way = |cell: &&Cell| {
-        let evaluations = cell.evaluations_of(&declaration.primary_set);
-        evaluations.filter(|it| it.counters.updates > 0).count() > 1
+fn summary(study: &Study, grid: &Grid, arm: &Arm, id: String) -> ArmSummary {
+    let Declaration { primary_set, level, .. } = &study.declaration;
+    let cells = study.cells_of(&id);
+    let seeds =
+        cells.iter().filter_map(|cell| Some(seed_score(cell, cell.last_evaluation(primary_set)?)));
+    let seeds: Vec<SeedScore> = seeds.collect();
+    let mean = |value: fn(&SeedScore) -> f64| {
+        Mean::of(&seeds.iter().map(value).collect::<Vec<_>>(), *level)
     };
-    let way_set =
-        if all.iter().any(on_the_way) { &declaration.primary_set } else { &declaration.curve_set };
-    let summary = |(arm, id): (&crate::experiment::grid::Arm, &String)| {
-        let cells = study.cells_of(id);
-        let seeds: Vec<SeedScore> = cells
-            .iter()
-            .filter_map(|cell| seed_score(cell, cell.last_evaluation(&declaration.primary_set)?))
-            .collect();
-        let of = |value: fn(&SeedScore) -> f64| {
-            let values: Vec<f64> = seeds.iter().map(value).collect();
-            mean(&values, declaration.level)
-        };
-        let ended = |ending| cells.iter().filter(|cell| cell.ending == ending).count() as u64;
-        let failed = study.excluded.iter().filter(|it| it.failed && it.arm.as_ref() == Some(id));
-        ArmSummary {
-            id: id.clone(),
-            label: arm.label.clone(),
-            arm_sha256: arm.arm_sha256.clone(),
-            compared_with: arm.compared_with.as_ref().map(|it| format!("{}/{it}", grid.name)),
-            paper: arm.paper.clone(),
-            score: of(|seed| seed.avg_at_k),
-            decoding_standard_error: of(|seed| seed.decoding_standard_error).map(|it| it.mean),
-            problems_standard_error: of(|seed| seed.problems_standard_error).map(|it| it.mean),
-            at_equal_rollouts: budget
-                .and_then(|budget| equal_rollouts(study, &cells, (way_set, budget))),
-            base_score: base_score(&cells, &declaration.primary_set),
-            without_score: without_score(&cells, &declaration.primary_set),
-            missing_seeds: study.missing_seeds(id),
-            saturated: ended(CellEnding::Saturated),
-            stalled: ended(CellEnding::Stalled),
-            diverged: ended(CellEnding::Diverged),
-            failed: failed.count() as u64,
-            seeds,
-        }
-    };
-    grid.arms.iter().zip(&ids).map(summary).collect()
+    let ended = |ending| cells.iter().filter(|cell| cell.ending == ending).count() as u64;
+    let failed = study.excluded.iter().filter(|it| it.failed && it.arm.as_ref() == Some(&id));
+    ArmSummary {
+        label: arm.label.clone(),
+        arm_sha256: arm.arm_sha256.clone(),
+        compared_with: arm.compared_with.as_ref().map(|name| format!("{}/{name}", grid.name)),
+        paper: arm.paper.clone(),
+        score: mean(|seed| seed.avg_at_k),
+        at_equal_rollouts: None,
+        decoding_standard_error: mean(|seed| seed.decoding_standard_error).map(|it| it.mean),
+        problems_standard_error: mean(|seed| seed.problems_standard_error).map(|it| it.mean),
+        base_score: base_score(&cells, primary_set),
+        without_score: without_score(&cells, primary_set),
+        missing_seeds: study.missing_seeds(&id),
+        saturated: ended(CellEnding::Saturated),
+        stalled: ended(CellEnding::Stalled),
+        diverged: ended(CellEnding::Diverged),
+        failed: failed.count() as u64,
+        seeds,
+        id,
+    }
 }
 
 /// Older reports have no number of stalled runs.
@@ -152,25 +137,27 @@ fn without_score(cells: &[&Cell], set: &str) -> Vec<u64> {
     scoreless.map(|cell| cell.seed).collect()
 }
 
-fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> Option<SeedScore> {
-    let samples = metric::samples(evaluation);
-    Some(SeedScore {
+fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> SeedScore {
+    let correct = evaluation.correct().into_iter();
+    let counts: Vec<Counts> =
+        correct.map(|correct| Counts { correct, samples: evaluation.samples }).collect();
+    SeedScore {
         seed: cell.seed,
         cell: cell.file_name(),
         ending: cell.ending,
         avg_at_k: evaluation.avg_at_k(),
         cons_at_k: evaluation.cons_at_k,
-        pass_at_k: estimators::pass_at_k(&samples, evaluation.samples as usize),
+        pass_at_k: estimators::pass_at_k(&counts, evaluation.samples),
         samples: evaluation.samples,
-        decoding_standard_error: estimators::standard_error_fixed_problems(&samples),
-        problems_standard_error: estimators::standard_error_new_problems(&samples),
+        decoding_standard_error: outcomes::standard_error_fixed_problems(&counts),
+        problems_standard_error: estimators::standard_error_new_problems(&counts),
         response_tokens_mean: evaluation.response_tokens_mean,
         updates: cell.counters.last().map_or(0, |counters| counters.updates),
         generated_rollouts: metric::generated_rollouts(cell),
         generated_tokens: metric::generated_tokens(cell),
         wall_seconds: cell.wall_seconds,
         ledger_head: cell.ledger_head.clone(),
-    })
+    }
 }
 
 fn equal_rollouts(
@@ -187,15 +174,15 @@ fn equal_rollouts(
         })
         .collect();
     let values: Vec<f64> = seeds.iter().map(|(_, score, _)| *score).collect();
-    let score = mean(&values, study.declaration.level);
+    let score = Mean::of(&values, study.declaration.level);
     (!seeds.is_empty()).then(|| EqualRollouts { set: set.to_string(), budget, seeds, score })
 }
 
 fn base_score(cells: &[&Cell], set: &str) -> Option<f64> {
     let untrained = |cell: &&Cell| {
-        let mut found = cell.evaluations.iter().filter(|it| it.set == set);
-        found.find(|it| it.counters.updates == 0).map(CellEvaluation::avg_at_k)
+        let evaluation = cell.evaluations_of(set).find(|it| it.counters.updates == 0);
+        evaluation.map(CellEvaluation::avg_at_k)
     };
     let scores: Vec<f64> = cells.iter().filter_map(untrained).collect();
-    (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64)
+    (!scores.is_empty()).then(|| estimators::mean(&scores))
 }

@@ -158,9 +158,9 @@ impl Study {
     pub fn missing_seeds(&self, id: &str) -> Vec<u64> {
         let Some((grid, _)) = id.split_once('/') else { return Vec::new() };
         let Some(grid) = self.grids.iter().find(|it| it.name == grid) else { return Vec::new() };
-        let found: Vec<u64> = self.cells_of(id).iter().map(|cell| cell.seed).collect();
+        let seeds: Vec<u64> = self.cells_of(id).iter().map(|cell| cell.seed).collect();
         let expected = membership::expected_seeds(&self.declaration, grid);
-        expected.iter().copied().filter(|seed| !found.contains(seed)).collect()
+        expected.iter().copied().filter(|seed| !seeds.contains(seed)).collect()
     }
 
     pub fn absence(&self, id: &str) -> Option<Absence> {

@@ -43,27 +43,27 @@ const LEAST_NORMS: usize = 5;
 
 /// Index of a cell → why it cannot count. `candidates` are the cells that would count otherwise.
 pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize, String> {
-    let mut found = CrosscheckFound { cells, reasons: BTreeMap::new() };
+    let mut suspects = Suspects { cells, reasons: BTreeMap::new() };
     let all: Vec<usize> = candidates.iter().copied().collect();
-    found.shared_heads(&all);
-    found.copied_outcomes(&all);
-    found.copied_gradients(&all);
-    found.nearly_copied_outcomes(&all);
-    for bases in found.base_evaluations(&all).into_values() {
-        found.implausible(&bases);
-        found.unequal(&bases);
+    suspects.shared_heads(&all);
+    suspects.copied_outcomes(&all);
+    suspects.copied_gradients(&all);
+    suspects.nearly_copied_outcomes(&all);
+    for bases in suspects.base_evaluations(&all).into_values() {
+        suspects.implausible(&bases);
+        suspects.unequal(&bases);
     }
-    found.reasons
+    suspects.reasons
 }
 
 type Bases<'a> = Vec<(usize, &'a CellEvaluation)>;
 
-struct CrosscheckFound<'a> {
+struct Suspects<'a> {
     cells: &'a [Cell],
     reasons: BTreeMap<usize, String>,
 }
 
-impl<'a> CrosscheckFound<'a> {
+impl<'a> Suspects<'a> {
     fn exclude(&mut self, index: usize, reason: String) {
         self.reasons.entry(index).or_insert(reason);
     }

@@ -1,6 +1,6 @@
 //! Curves of an arm: every seed, and a band over the seeds.
 
-use crate::statistics::{Interval, between};
+use crate::statistics::{Interval, Mean, aggregates};
 use crate::study::{Cell, Clock, Statistic, collection::Study};
 use serde::{Deserialize, Serialize};
 
@@ -122,17 +122,9 @@ fn band_point(seeds: &[SeedCurve], x: f64, clock: Clock, level: f64) -> Option<B
         Clock::GeneratedRollouts | Clock::GeneratedTokens => interpolated(&curve.points, x),
     };
     let values: Vec<f64> = seeds.iter().filter_map(value).collect();
-    if values.len() < 2 {
-        return None;
-    }
-    Some(BandPoint {
-        x,
-        runs: values.len() as u64,
-        mean: values.iter().sum::<f64>() / values.len() as f64,
-        lowest: values.iter().copied().fold(f64::INFINITY, f64::min),
-        highest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        interval: between::t_interval(&values, level).ok(),
-    })
+    let Mean { mean, interval, runs, .. } = Mean::of(&values, level).filter(|it| it.runs > 1)?;
+    let (lowest, highest) = aggregates::range(values);
+    Some(BandPoint { x, runs, mean, lowest, highest, interval })
 }
 
 /// Linear between points with rising x; `None` outside them.

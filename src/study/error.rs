@@ -22,18 +22,19 @@ pub enum StudyError {
     Invalid { path: PathBuf, reason: String },
     #[error("arm {arm}: {source}")]
     Arm { arm: String, source: Box<dyn Error + Send + Sync> },
-    #[error("two grids are named {name}; their results would be one")]
+    #[error("two grids are named {name}, and their results would be mixed: rename one of them")]
     SameName { name: String },
     /// The grids would share a cell although they read different files.
     #[error(
-        "{first} and {second} are the same arm on other inputs; their grids cannot share a study"
+        "{first} and {second} are the same arm on other inputs, so that their grids cannot share a study: \
+         give one of them another --out"
     )]
     SharedArm { first: String, second: String },
     #[error(
         "{}: this cell was made from other inputs ({what}); use another --out, or bring back the inputs", path.display()
     )]
     OtherInputs { path: PathBuf, what: String },
-    #[error("{} is in use by another `dapo ablate`", study.display())]
+    #[error("{} is in use by another `dapo ablate`: wait until it has ended, or name another --out", study.display())]
     InUse { study: PathBuf },
     #[error("cannot start {}: {source}", program.display())]
     Start { program: PathBuf, source: io::Error },

@@ -1,6 +1,6 @@
 //! When each run reached the level. A run that never did is censored at its last evaluation.
 
-use crate::experiment::Grid;
+use crate::experiment::{Arm, Grid};
 use crate::statistics::{TimeToEvent, time_to_level};
 use crate::study::{Clock, collection::Study, declaration::Level, metric};
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct LevelTimes {
 }
 
 pub fn times(study: &Study, grid: &Grid, level: &Level) -> Vec<ArmTimes> {
-    let of = |arm: &crate::experiment::grid::Arm| {
+    let of = |arm: &Arm| {
         let id = format!("{}/{}", grid.name, arm.name);
         ArmTimes {
             updates: on_clock(study, &id, level, Clock::Updates),

@@ -51,31 +51,25 @@ type ArmReads = (String, Option<u64>);
 /// `<grid>/<arm>` → indices of its cells by seed.
 type Members = BTreeMap<String, Vec<usize>>;
 
+const SECOND: &str = "another record of this arm and seed comes before it";
+
 pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Members, Vec<Excluded>) {
     let mut members = Members::new();
     let mut excluded = Vec::new();
-    let mut known = BTreeSet::new();
     let suspects = crosscheck::suspects(cells, &candidates(declaration, grids, cells));
     for grid in grids {
-        known.extend(grid.arms.iter().map(|arm| arm.arm_sha256.clone()));
         let mut candidates: Vec<(&Arm, usize)> = Vec::new();
         for arm in &grid.arms {
             let id = format!("{}/{}", grid.name, arm.name);
             members.insert(id.clone(), Vec::new());
             let mut seeds = BTreeSet::new();
-            for (index, cell) in cells.iter().enumerate() {
-                if cell.arm_sha256 != arm.arm_sha256 {
-                    continue;
-                }
+            let of_arm = |cell: &Cell| cell.arm_sha256 == arm.arm_sha256;
+            for (index, cell) in cells.iter().enumerate().filter(|(_, cell)| of_arm(cell)) {
                 let reason = unfit(declaration, grid, cell)
                     .or_else(|| declaration.refuses(&id, &arm.arm_sha256))
                     .or_else(|| misnamed(grids, cell))
                     .or_else(|| suspects.get(&index).cloned())
-                    .or_else(|| {
-                        (!seeds.insert(cell.seed)).then(|| {
-                            "another record of this arm and seed comes before it".to_string()
-                        })
-                    });
+                    .or_else(|| (!seeds.insert(cell.seed)).then(|| SECOND.to_string()));
                 match reason {
                     Some(reason) => excluded.push(Excluded::new(cell, Some(&id), reason)),
                     None => candidates.push((arm, index)),
@@ -90,7 +84,9 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
             }
         }
     }
-    for cell in cells.iter().filter(|cell| !known.contains(&cell.arm_sha256)) {
+    let arms: Vec<&Arm> = grids.iter().flat_map(|grid| &grid.arms).collect();
+    let is_known = |cell: &Cell| arms.iter().any(|arm| arm.arm_sha256 == cell.arm_sha256);
+    for cell in cells.iter().filter(|cell| !is_known(cell)) {
         let reason = format!("its arm `{}` is in no grid of the study", cell.name);
         excluded.push(Excluded::new(cell, None, reason));
     }

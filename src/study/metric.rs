@@ -1,7 +1,7 @@
 //! Numbers of one run, defined once for comparisons, claims and tables.
 
-use crate::statistics::{TimeToEvent, estimators};
-use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce, window};
+use crate::statistics::{TimeToEvent, correlation, estimators};
+use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce};
 use serde::{Deserialize, Serialize};
 
 /// Windows are shares of the rollout steps that the run did, so that a short run has them too.
@@ -198,39 +198,29 @@ impl Metric {
                 let budget = budget.ok_or(NoValue::NoCommonReading { clock: *clock })?;
                 let last = evaluation_within(cell, set, (*clock, budget))?;
                 let after = from_share * budget as f64;
-                let counted = cell.evaluations_of(set).filter(|it| {
-                    let at = clock.at(cell, it);
+                let counted = cell.evaluations_of(set).filter(|evaluation| {
+                    let at = clock.at(cell, evaluation);
                     at > after && at <= clock.at(cell, last)
                 });
-                let values: Vec<(f64, f64)> = counted.map(|it| (0.0, statistic.of(it))).collect();
-                Reduce::Mean.of(&values).ok_or_else(|| NoValue::NotEvaluatedBetween {
-                    set: set.clone(),
-                    from: after,
-                    clock: *clock,
-                    budget,
-                })?
+                let values: Vec<f64> = counted.map(|it| statistic.of(it)).collect();
+                if values.is_empty() {
+                    let (set, clock) = (set.clone(), *clock);
+                    return Err(NoValue::NotEvaluatedBetween { set, from: after, clock, budget });
+                }
+                estimators::mean(&values)
             }
-            Self::Metric { name, window, reduce } => {
-                let values = window.values(series(cell, name)?);
-                reduce.of(&values).ok_or_else(|| nothing(name, *window))?
-            }
+            Self::Metric { name, window, reduce } => reduced(cell, name, *window, *reduce)?,
             Self::Contrast { name, early, late } => {
-                let mean = |window: &MetricWindow| {
-                    let values = window.values(series(cell, name)?);
-                    Reduce::Mean.of(&values).ok_or_else(|| nothing(name, *window))
-                };
+                let mean = |window: &MetricWindow| reduced(cell, name, *window, Reduce::Mean);
                 mean(late)? - mean(early)?
             }
             Self::Correlation { x, y, window } => {
                 let (left, right) = (series(cell, x)?, series(cell, y)?);
                 let both: Vec<Option<f64>> =
-                    left.iter().zip(right).map(|(a, b)| a.and(*b)).collect();
-                let indices = window.values(&both);
-                let pairs: Vec<(f64, f64)> = indices
-                    .iter()
-                    .filter_map(|(index, y)| Some((left[*index as usize]?, *y)))
-                    .collect();
-                window::correlation(&pairs)
+                    left.iter().zip(right).map(|(x, y)| x.and(*y)).collect();
+                let ys = window.values(&both).into_iter();
+                let pairs = ys.filter_map(|(index, y)| Some((left[index as usize]?, y)));
+                correlation::pearson(&pairs.collect::<Vec<_>>())
                     .ok_or_else(|| NoValue::NoCorrelation { x: x.clone(), y: y.clone() })?
             }
             Self::TimeToLevel { set, level, clock } => {
@@ -265,8 +255,9 @@ fn series<'a>(cell: &'a Cell, name: &str) -> Result<&'a [Option<f64>], NoValue> 
     cell.metric(name).ok_or_else(|| NoValue::MetricNotRecorded { name: name.to_string() })
 }
 
-fn nothing(name: &str, window: MetricWindow) -> NoValue {
-    NoValue::EmptyWindow { name: name.to_string(), window }
+fn reduced(cell: &Cell, name: &str, window: MetricWindow, reduce: Reduce) -> Result<f64, NoValue> {
+    let values = window.values(series(cell, name)?);
+    reduce.of(&values).ok_or_else(|| NoValue::EmptyWindow { name: name.to_string(), window })
 }
 
 fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, NoValue> {
@@ -330,13 +321,4 @@ pub fn time_to_level(
         Some(evaluation) => TimeToEvent { time: clock.at(cell, evaluation), reached: true },
         None => TimeToEvent { time: clock.at(cell, last), reached: false },
     })
-}
-
-/// Outcomes for [`estimators`]; a cell has no predictions.
-pub fn samples(evaluation: &CellEvaluation) -> Vec<Vec<estimators::Sample>> {
-    let sample =
-        |is_correct: &bool| estimators::Sample { is_correct: *is_correct, prediction: None };
-    let per_problem = evaluation.samples.max(1) as usize;
-    let rows = evaluation.outcomes.values().chunks(per_problem);
-    rows.map(|row| row.iter().map(sample).collect()).collect()
 }

@@ -28,7 +28,7 @@ pub use crate::study::ablate::jobs::Job;
 pub use crate::study::ablate::process::ProcessEnded;
 pub use crate::study::ablate::schedule::ScheduleProgress;
 pub use crate::study::analysis::{Analysis, GridSummary};
-pub use crate::study::arms::{ArmSummary, Mean, SeedScore};
+pub use crate::study::arms::{ArmSummary, SeedScore};
 pub use crate::study::cell::{Cell, CellEnding, CellEvaluation, CellOutcomes, ProblemIds};
 pub use crate::study::claims::published::{PaperCheck, PaperEvidence};
 pub use crate::study::claims::results::{
@@ -36,7 +36,7 @@ pub use crate::study::claims::results::{
 };
 pub use crate::study::claims::{Claim, ClaimRule, Claims};
 pub use crate::study::clock::Clock;
-pub use crate::study::comparisons::{FamilyResult, RunValue, TestResult, Word};
+pub use crate::study::comparisons::{FamilyResult, RunValue, Word};
 pub use crate::study::curves::Series;
 pub use crate::study::declaration::{Declaration, Declared, DeclaredFamily, Direction};
 pub use crate::study::effect_checks::{Effects, NamedWarning};

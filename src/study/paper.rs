@@ -52,6 +52,14 @@ pub struct PublishedCurve {
     pub points: Vec<(f64, f64)>,
 }
 
+impl PublishedCurve {
+    /// Points with shares in percent.
+    pub fn in_print(&self) -> Vec<(f64, f64)> {
+        let scale = if self.y_unit == "share" { 100.0 } else { 1.0 };
+        self.points.iter().map(|(x, y)| (*x, scale * y)).collect()
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tables {
@@ -173,7 +181,7 @@ mod tests {
 
     #[test]
     fn every_plotted_curve_of_the_paper_is_there() {
-        let found: Vec<(&str, usize)> =
+        let curves: Vec<(&str, usize)> =
             CURVES.curves.iter().map(|curve| (curve.figure.as_str(), curve.points.len())).collect();
         let expected = [
             ("1", 66),
@@ -200,7 +208,7 @@ mod tests {
             ("7c", 67),
             ("7d", 67),
         ];
-        assert_eq!(found, expected);
+        assert_eq!(curves, expected);
     }
 
     #[test]

@@ -1,19 +1,16 @@
 //! Each problem by itself: which arms solve it, and which problems changed between two arms.
 
 use crate::study::{Cell, collection::Study};
-use serde::Serialize;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Matrix {
-    pub set: String,
-    pub problems: u64,
     /// Only arms that evaluated the same problems.
     pub arms: Vec<ArmProblems>,
     /// By mean accuracy over the arms, then by index.
     pub hardest_first: Vec<usize>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ArmProblems {
     pub arm: String,
     pub runs: u64,
@@ -22,11 +19,10 @@ pub struct ArmProblems {
 }
 
 /// Averaged over runs. It describes these runs on these problems and tests nothing.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PairedChange {
     pub arm: String,
     pub reference: String,
-    pub set: String,
     /// p̂ᵢ of the arm minus that of the reference, in the set's order.
     pub differences: Vec<f64>,
     pub mean: f64,
@@ -43,7 +39,7 @@ pub fn matrix(study: &Study, arms: &[&str], set: &str) -> Option<Matrix> {
     let sum = |index: usize| rows.iter().map(|row| row.accuracies[index]).sum::<f64>();
     let mut hardest_first: Vec<usize> = (0..problems).collect();
     hardest_first.sort_by(|a, b| sum(*a).total_cmp(&sum(*b)).then(a.cmp(b)));
-    Some(Matrix { set: set.to_string(), problems: problems as u64, arms: rows, hardest_first })
+    Some(Matrix { arms: rows, hardest_first })
 }
 
 pub fn paired_change(study: &Study, arm: &str, reference: &str, set: &str) -> Option<PairedChange> {
@@ -57,7 +53,6 @@ pub fn paired_change(study: &Study, arm: &str, reference: &str, set: &str) -> Op
     Some(PairedChange {
         arm: arm.to_string(),
         reference: reference.to_string(),
-        set: set.to_string(),
         mean: differences.iter().sum::<f64>() / differences.len().max(1) as f64,
         better,
         worse,

@@ -1,5 +1,6 @@
 //! Parts of a run, and how the values of a part become one number.
 
+use crate::statistics::correlation;
 use serde::{Deserialize, Serialize};
 
 /// Rollout steps whose middle, as a share of all steps of the run, is in [`from_share`, `to_share`).
@@ -70,7 +71,7 @@ impl Reduce {
             Self::Sum => Some(ys().sum()),
             Self::Minimum => ys().reduce(f64::min),
             Self::Maximum => ys().reduce(f64::max),
-            Self::Slope => slope(values),
+            Self::Slope => correlation::slope(values),
         }
     }
 
@@ -83,31 +84,4 @@ impl Reduce {
             Self::Slope => "slope",
         }
     }
-}
-
-fn slope(values: &[(f64, f64)]) -> Option<f64> {
-    let count = values.len() as f64;
-    let mean_x = values.iter().map(|(x, _)| x).sum::<f64>() / count;
-    let mean_y = values.iter().map(|(_, y)| y).sum::<f64>() / count;
-    let spread: f64 = values.iter().map(|(x, _)| (x - mean_x) * (x - mean_x)).sum();
-    let common: f64 = values.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
-    (spread > 0.0).then(|| common / spread)
-}
-
-/// Pearson's correlation; `None` for fewer than 3 pairs or a side without spread.
-pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
-    if pairs.len() < 3 {
-        return None;
-    }
-    let count = pairs.len() as f64;
-    let mean_x = pairs.iter().map(|(x, _)| x).sum::<f64>() / count;
-    let mean_y = pairs.iter().map(|(_, y)| y).sum::<f64>() / count;
-    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
-    for (x, y) in pairs {
-        xx += (x - mean_x) * (x - mean_x);
-        yy += (y - mean_y) * (y - mean_y);
-        xy += (x - mean_x) * (y - mean_y);
-    }
-    let value = xy / (xx.sqrt() * yy.sqrt());
-    value.is_finite().then(|| value.clamp(-1.0, 1.0))
 }

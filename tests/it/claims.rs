@@ -161,8 +161,8 @@ fn a_declared_comparison_is_the_one_that_decides_and_the_headline_counts_what_th
     let open = &claim(&judged, "sample-level-loss-is-unhealthy").parts[1];
     assert!(!open.registered, "the family `length` is not in the declaration");
     assert_eq!(open.comparison.as_ref().unwrap().family, "length (claims)");
-    let counts = text::counts(&judged);
-    assert_eq!(counts.iter().map(|(_, count)| count).sum::<usize>(), judged.claims.len());
+    let sum: usize = text::by_verdict(&judged).iter().map(|(_, claims)| claims.len()).sum();
+    assert_eq!(sum, judged.claims.len());
     assert!(text::headline(&judged).contains("3 not testable at this scale"));
 }
 
@@ -225,7 +225,7 @@ fn three_seeds_cannot_show_a_difference_however_large() {
     assert_eq!(found.verdict, ClaimVerdict::Inconclusive);
     let part = &found.parts[0];
     let why = words::part_why(part);
-    assert!(why.contains("their smallest p is 0.1000, above 0.05"), "{why}");
+    assert!(why.contains("their smallest p is 0.100, above 0.05"), "{why}");
     let needed = words::needed(part.needed.as_ref().unwrap());
     assert!(needed.contains("5 runs of each arm"), "{needed}");
     // One seed has nothing between training runs at all.

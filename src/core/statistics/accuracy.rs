@@ -2,7 +2,7 @@
 //! problems the second, more training runs the third.
 
 use crate::statistics::distributions::t_quantile;
-use crate::statistics::{Counts, Interval, StatisticsError, between, estimators, outcomes};
+use crate::statistics::{Counts, Interval, StatisticsError, between, error, estimators, outcomes};
 use serde::{Deserialize, Serialize};
 
 /// An interval over another draw of problems needs at least this many problems.
@@ -59,10 +59,8 @@ pub struct Accuracy {
 /// avg@k of `runs[run][problem]` with its three intervals of confidence `level`.
 pub fn accuracy(runs: &[Vec<Counts>], level: f64) -> Result<Accuracy, StatisticsError> {
     check(runs)?;
-    if !(level > 0.0 && level < 1.0) {
-        return Err(StatisticsError::Level(level));
-    }
-    let by_run: Vec<f64> = runs.iter().map(|run| estimators::mean(&accuracies(run))).collect();
+    error::check_level(level)?;
+    let by_run: Vec<f64> = runs.iter().map(|run| estimators::avg_at_k(run)).collect();
     let avg_at_k = estimators::mean(&by_run);
     let samples = runs.iter().flatten().map(|counts| counts.samples).min().unwrap_or(0);
     Ok(Accuracy {
@@ -93,7 +91,7 @@ pub fn decoding_error(runs: &[Vec<Counts>]) -> f64 {
 }
 
 /// Why there is no interval, where too few outcomes of some runs are of the rarer kind.
-pub(crate) fn too_few_minority<'a>(runs: impl Iterator<Item = &'a Vec<Counts>>) -> Option<String> {
+fn too_few_minority<'a>(runs: impl Iterator<Item = &'a Vec<Counts>>) -> Option<String> {
     let least = FEWEST_MINORITY_OUTCOMES;
     let (minority, most) = runs.flatten().fold((0, 0), |(minority, most), counts| {
         (minority + counts.minority(), counts.samples.max(most))
@@ -111,12 +109,40 @@ pub(crate) fn too_few_minority<'a>(runs: impl Iterator<Item = &'a Vec<Counts>>) 
 pub const MANY: f64 = 1e9;
 
 fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty {
-    let error = decoding_error(runs);
-    let withheld = too_few_minority(runs.iter());
-    let half_width = t_quantile(0.5 + level / 2.0, MANY) * error;
-    let interval = withheld.is_none().then(|| Interval::around(centre, half_width, level));
+    of_decoding((centre, decoding_error(runs)), level, runs.iter())
+}
+
+/// Of a value with the error that decoding of the runs gives it.
+pub(crate) fn of_decoding<'a>(
+    (centre, error): (f64, f64),
+    level: f64,
+    runs: impl Iterator<Item = &'a Vec<Counts>>,
+) -> Uncertainty {
     let question = Question::TheseCheckpointsOnTheseProblems;
-    Uncertainty { question, standard_error: Some(error), interval, withheld }
+    Uncertainty::around((centre, error), (MANY, level), question, too_few_minority(runs))
+}
+
+impl Uncertainty {
+    /// By Student's t, unless it is withheld.
+    fn around(
+        (centre, error): (f64, f64),
+        (degrees_of_freedom, level): (f64, f64),
+        question: Question,
+        withheld: Option<String>,
+    ) -> Self {
+        let half_width = t_quantile(0.5 + level / 2.0, degrees_of_freedom) * error;
+        let interval = withheld.is_none().then(|| Interval::around(centre, half_width, level));
+        Self { question, standard_error: Some(error), interval, withheld }
+    }
+
+    /// Withholds an interval where there is less than `least` to estimate it from.
+    pub(crate) fn from_at_least(self, least: f64, seen: f64, reason: String) -> Self {
+        if self.interval.is_none() || seen >= least {
+            return self;
+        }
+        let withheld = Some(format!("{reason}; it takes {least}"));
+        Self { interval: None, withheld, ..self }
+    }
 }
 
 /// The interval of the mean when the problems are a draw; one value a problem (p̂, or a paired
@@ -131,61 +157,40 @@ pub fn other_problems(values: &[f64], centre: f64, level: f64) -> Uncertainty {
     let error = estimators::standard_error_of_mean(values);
     let withheld =
         (n < FEWEST_PROBLEMS).then(|| format!("{n} problems, fewer than {FEWEST_PROBLEMS}"));
-    let half_width = t_quantile(0.5 + level / 2.0, (n - 1) as f64) * error;
-    let interval = withheld.is_none().then(|| Interval::around(centre, half_width, level));
-    Uncertainty { question, standard_error: Some(error), interval, withheld }
+    Uncertainty::around((centre, error), ((n - 1) as f64, level), question, withheld)
 }
 
 /// [`other_problems`] for shares in [0, 1]. It withholds the interval close to either end: a set
 /// that is nearly all solved holds too few other problems to estimate their share.
 fn other_problems_of_shares(values: &[f64], centre: f64, level: f64) -> Uncertainty {
-    let answer = other_problems(values, centre, level);
     let left = values.len() as f64 * centre.min(1.0 - centre);
-    if answer.interval.is_none() || left >= FEWEST_UNUSUAL_PROBLEMS {
-        return answer;
-    }
     let end = if centre > 0.5 { "unsolved" } else { "solved" };
-    let withheld = format!(
-        "avg@k leaves the equivalent of {left:.1} {end} problems; it takes {FEWEST_UNUSUAL_PROBLEMS}"
-    );
-    Uncertainty { interval: None, withheld: Some(withheld), ..answer }
+    let reason = format!("avg@k leaves the equivalent of {left:.1} {end} problems");
+    other_problems(values, centre, level).from_at_least(FEWEST_UNUSUAL_PROBLEMS, left, reason)
 }
 
 fn other_runs(by_run: &[f64], level: f64) -> Uncertainty {
-    let question = Question::AnotherTrainingRun;
-    let standard_error = (by_run.len() > 1).then(|| estimators::standard_error_of_mean(by_run));
-    if by_run.len() == 1 {
-        let withheld = Some("one run says nothing about another".to_string());
-        return Uncertainty { question, standard_error, interval: None, withheld };
+    let interval = between::t_interval(by_run, level);
+    let withheld = match &interval {
+        Ok(_) => None,
+        Err(_) if by_run.len() == 1 => Some("one run says nothing about another".to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+    Uncertainty {
+        question: Question::AnotherTrainingRun,
+        standard_error: (by_run.len() > 1).then(|| estimators::standard_error_of_mean(by_run)),
+        interval: interval.ok(),
+        withheld,
     }
-    match between::t_interval(by_run, level) {
-        Ok(interval) => {
-            Uncertainty { question, standard_error, interval: Some(interval), withheld: None }
-        }
-        Err(error) => Uncertainty {
-            question,
-            standard_error,
-            interval: None,
-            withheld: Some(error.to_string()),
-        },
-    }
-}
-
-fn accuracies(run: &[Counts]) -> Vec<f64> {
-    run.iter().map(Counts::accuracy).collect()
 }
 
 /// Requires the same positive number of problems in every run, and possible counts.
 pub(crate) fn check(runs: &[Vec<Counts>]) -> Result<(), StatisticsError> {
     const METHOD: &str = "avg@k";
+    let none = |what| StatisticsError::TooFew { method: METHOD, what, needed: 1, got: 0 };
     let expected = runs.first().map_or(0, Vec::len);
     if expected == 0 {
-        return Err(StatisticsError::TooFew {
-            method: METHOD,
-            what: "problems",
-            needed: 1,
-            got: 0,
-        });
+        return Err(none("problems"));
     }
     for (run, problems) in runs.iter().enumerate() {
         if problems.len() != expected {
@@ -193,12 +198,7 @@ pub(crate) fn check(runs: &[Vec<Counts>]) -> Result<(), StatisticsError> {
             return Err(StatisticsError::Ragged { method: METHOD, run, expected, got });
         }
         if problems.iter().any(|counts| counts.samples == 0 || counts.correct > counts.samples) {
-            return Err(StatisticsError::TooFew {
-                method: METHOD,
-                what: "samples",
-                needed: 1,
-                got: 0,
-            });
+            return Err(none("samples"));
         }
     }
     Ok(())

@@ -23,6 +23,13 @@ pub fn probability_of_improvement(a: &[f64], b: &[f64]) -> Result<f64, Statistic
     Ok(wins.sum::<f64>() / (a.len() * b.len()) as f64)
 }
 
+/// Minimum and maximum; (∞, −∞) of nothing.
+pub fn range(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    values.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -69,6 +69,18 @@ pub fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2)
 }
 
+/// z with Φ(z) = `p`, 0.5 ≤ `p` < 1, by bisection.
+pub fn normal_quantile(p: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 40.0);
+    loop {
+        let middle = 0.5 * (low + high);
+        if middle <= low || middle >= high {
+            return middle;
+        }
+        if normal_below(middle) < p { low = middle } else { high = middle }
+    }
+}
+
 /// E[g(s)], where s² is a chi-square of `df` ≥ 1 degrees of freedom divided by `df`: the ratio of an estimated
 /// to a true standard deviation. Simpson's rule on 2,000 intervals, good to 1e-9 for a smooth g.
 pub fn over_estimated_deviation(df: f64, g: impl Fn(f64) -> f64) -> f64 {

@@ -37,3 +37,7 @@ pub(crate) fn check(
         None => Ok(()),
     }
 }
+
+pub(crate) fn check_level(level: f64) -> Result<(), StatisticsError> {
+    if level > 0.0 && level < 1.0 { Ok(()) } else { Err(StatisticsError::Level(level)) }
+}

@@ -39,6 +39,10 @@ impl Counts {
     }
 }
 
+/// Decoding noise of avg@k, for this checkpoint on these problems: SE² = (1/n²) Σᵢ p̂ᵢ(1−p̂ᵢ)/(kᵢ−1).
+///
+/// A problem with one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at least
+/// the mean of p(1−p) over problems, so the result errs upwards.
 pub fn standard_error_fixed_problems(problems: &[Counts]) -> f64 {
     let accuracies = problems.iter().map(Counts::accuracy);
     let overall = accuracies.sum::<f64>() / problems.len() as f64;

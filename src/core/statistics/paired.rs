@@ -2,8 +2,8 @@
 //! about the checkpoints at hand, never about another training run.
 
 use crate::statistics::{
-    Counts, Interval, PermutationTest, Question, StatisticsError, Uncertainty, accuracy, between,
-    distributions::t_quantile, estimators,
+    Counts, PermutationTest, StatisticsError, Uncertainty, accuracy, between, correlation, error,
+    estimators,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,25 +47,21 @@ pub fn paired_up_to(
             got,
         });
     }
-    if !(level > 0.0 && level < 1.0) {
-        return Err(StatisticsError::Level(level));
-    }
+    error::check_level(level)?;
     let (before, after) = (accuracy::problem_means(a), accuracy::problem_means(b));
     let by_problem: Vec<f64> = before.iter().zip(&after).map(|(a, b)| b - a).collect();
     let difference = estimators::mean(&by_problem);
     let [first, second] = [a, b].map(accuracy::decoding_error);
     let error = (first * first + second * second).sqrt();
-    let half_width = t_quantile(0.5 + level / 2.0, accuracy::MANY) * error;
-    let withheld = accuracy::too_few_minority(a.iter().chain(b));
-    let interval = withheld.is_none().then(|| Interval::around(difference, half_width, level));
-    let question = Question::TheseCheckpointsOnTheseProblems;
-    let these = Uncertainty { question, standard_error: Some(error), interval, withheld };
+    let these = accuracy::of_decoding((difference, error), level, a.iter().chain(b));
     let others = other_problems(&by_problem, difference, level);
+    let pairs: Vec<(f64, f64)> = before.into_iter().zip(after).collect();
+    let (aa, bb, ab) = correlation::centred_sums(&pairs);
     Ok(Paired {
         difference,
         uncertainties: [these, others],
         sign_flip: between::sign_flips_up_to(&by_problem, most_flips)?,
-        correlation: correlation(&before, &after),
+        correlation: (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt()),
         by_problem,
     })
 }
@@ -73,25 +69,10 @@ pub fn paired_up_to(
 /// The interval over another draw of problems. It is withheld where few problems changed: how often
 /// a rare change occurs cannot be estimated from one case or none.
 fn other_problems(by_problem: &[f64], difference: f64, level: f64) -> Uncertainty {
-    let answer = accuracy::other_problems(by_problem, difference, level);
     let changed: f64 = by_problem.iter().map(|value| value.abs()).sum();
-    if answer.interval.is_none() || changed >= FEWEST_CHANGED_PROBLEMS {
-        return answer;
-    }
-    let withheld = format!(
-        "the equivalent of {changed:.1} problems changed; it takes {FEWEST_CHANGED_PROBLEMS}"
-    );
-    Uncertainty { interval: None, withheld: Some(withheld), ..answer }
-}
-
-/// Pearson's correlation; `None` where a side has no spread.
-fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let (mean_a, mean_b) = (estimators::mean(a), estimators::mean(b));
-    let sum = |f: &dyn Fn(f64, f64) -> f64| {
-        a.iter().zip(b).map(|(a, b)| f(a - mean_a, b - mean_b)).sum::<f64>()
-    };
-    let (aa, bb, ab) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
-    (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt())
+    let reason = format!("the equivalent of {changed:.1} problems changed");
+    let answer = accuracy::other_problems(by_problem, difference, level);
+    answer.from_at_least(FEWEST_CHANGED_PROBLEMS, changed, reason)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! A comparison of two sides as sections.
 
-use crate::report::page::{Block, Section, Table, TableCell};
-use crate::report::{text, words};
-use crate::statistics::{Question, Uncertainty, between, verdict::Verdict};
-use crate::study::comparison::{Change, ComparedRuns, RunComparison};
+use crate::report::page::{Block, Section, Table, TableCell, row};
+use crate::report::text::{self, Unit};
+use crate::report::words;
+use crate::statistics::{PermutationTest, Question, Uncertainty, Verdict, between};
+use crate::study::comparison::{BetweenRuns, Change, ComparedRuns, RunComparison};
 use crate::study::comparisons::Comparison;
 use crate::study::gate::ArmsCompared;
 
@@ -46,9 +47,9 @@ fn each(comparison: &RunComparison) -> [(&'static str, &ComparedRuns); 2] {
 }
 
 fn sides(comparison: &RunComparison) -> Section {
-    let mut lines: Vec<String> =
-        each(comparison).map(|(name, side)| files(name, side)).into_iter().collect();
-    lines.extend(comparison.remarks.iter().map(|remark| text::visible(remark)));
+    let files = each(comparison).map(|(name, side)| files(name, side));
+    let remarks = comparison.remarks.iter().map(|remark| text::visible(remark));
+    let lines = files.into_iter().chain(remarks).collect();
     Section::new("sides", "Sides", vec![Block::List(lines)])
 }
 
@@ -68,61 +69,22 @@ fn files(name: &str, side: &ComparedRuns) -> String {
     )
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1}", 100.0 * share)
-}
-
-fn points(share: f64) -> String {
-    format!("{:+.1}", 100.0 * share)
-}
-
-fn standard_error(of: &Uncertainty) -> String {
-    of.standard_error.map_or("–".into(), |error| format!("{:.2}", 100.0 * error))
-}
-
-fn interval(of: &Uncertainty, show: fn(f64) -> String) -> String {
-    match &of.interval {
-        Some(interval) => format!("{} to {}", show(interval.low), show(interval.high)),
-        None => "–".into(),
-    }
-}
-
-fn level(comparison: &RunComparison) -> String {
-    let all = comparison.a.accuracy.uncertainties.iter().chain(&comparison.paired.uncertainties);
-    let level = all.filter_map(|it| it.interval).map(|interval| interval.level).next();
-    format!("{:.0} % interval", 100.0 * level.unwrap_or(0.95))
-}
-
-fn row(cells: impl IntoIterator<Item = String>) -> Vec<TableCell> {
-    cells.into_iter().map(TableCell::from).collect()
-}
-
-/// Why intervals are withheld; `name` is a side, or empty.
-fn withheld(name: &str, all: &[Uncertainty]) -> Vec<String> {
-    let of = if name.is_empty() { String::new() } else { format!("{name}, ") };
-    let line = |it: &Uncertainty| {
-        let reason = it.withheld.as_ref()?;
-        Some(format!("{of}{}: no interval: {reason}", it.question.text()))
-    };
-    all.iter().filter_map(line).collect()
-}
-
 fn accuracies(comparison: &RunComparison) -> Section {
     let (a, b) = (&comparison.a.accuracy, &comparison.b.accuracy);
     let level = level(comparison);
     let columns = format!("question | A # | SE # | {level} # | B # | SE # | {level} #");
     let rows = a.uncertainties.iter().zip(&b.uncertainties).map(|(one, other)| {
-        row([
-            one.question.text().into(),
-            percent(a.avg_at_k),
+        row![
+            one.question.text(),
+            text::points(a.avg_at_k),
             standard_error(one),
-            interval(one, percent),
-            percent(b.avg_at_k),
+            interval(one),
+            text::points(b.avg_at_k),
             standard_error(other),
-            interval(other, percent),
-        ])
+            interval(other)
+        ]
     });
-    let withheld = [withheld("A", &a.uncertainties), withheld("B", &b.uncertainties)].concat();
+    let withheld = [withheld("A, ", &a.uncertainties), withheld("B, ", &b.uncertainties)].concat();
     let mut blocks = vec![Block::Table(Table::new("", &columns, rows))];
     if !withheld.is_empty() {
         blocks.push(Block::List(withheld));
@@ -130,13 +92,36 @@ fn accuracies(comparison: &RunComparison) -> Section {
     Section::new("accuracy", "avg@k, percent", blocks)
 }
 
+fn level(comparison: &RunComparison) -> String {
+    let all = comparison.a.accuracy.uncertainties.iter().chain(&comparison.paired.uncertainties);
+    let level = all.filter_map(|answer| answer.interval).map(|interval| interval.level).next();
+    format!("{} interval", text::level(level.unwrap_or(0.95)))
+}
+
+fn standard_error(of: &Uncertainty) -> String {
+    of.standard_error.map_or("–".to_owned(), text::standard_error)
+}
+
+fn interval(of: &Uncertainty) -> String {
+    of.interval.as_ref().map_or("–".to_owned(), |interval| Unit::Share.interval(interval))
+}
+
+/// Why intervals are withheld; `of` is `A, ` or nothing.
+fn withheld(of: &str, all: &[Uncertainty]) -> Vec<String> {
+    let line = |answer: &Uncertainty| {
+        let reason = answer.withheld.as_ref()?;
+        Some(format!("{of}{}: no interval: {reason}", answer.question.text()))
+    };
+    all.iter().filter_map(line).collect()
+}
+
 fn pass_at_k(comparison: &RunComparison) -> Section {
     let (a, b) = (&comparison.a.pass_at_k, &comparison.b.pass_at_k);
     let ks: Vec<u64> = a.keys().filter(|k| b.contains_key(k)).copied().collect();
     let columns = format!("k | {}", text::joined(ks.iter().map(|k| format!("{k} #")), " | "));
     let rows = each(comparison).map(|(name, side)| {
-        let cells = ks.iter().map(|k| percent(side.pass_at_k[k]));
-        row(std::iter::once(name.to_string()).chain(cells))
+        let passes = ks.iter().map(|k| TableCell::from(text::points(side.pass_at_k[k])));
+        row![name].into_iter().chain(passes).collect()
     });
     let table = Block::Table(Table::new("", &columns, rows));
     Section::new("pass-at-k", "pass@k, percent", vec![table])
@@ -146,97 +131,86 @@ fn difference(comparison: &RunComparison) -> Section {
     let paired = &comparison.paired;
     let columns = format!("question | B − A # | SE # | {} #", level(comparison));
     let rows = paired.uncertainties.iter().map(|answer| {
-        row([
-            answer.question.text().into(),
-            points(paired.difference),
-            standard_error(answer),
-            interval(answer, points),
-        ])
+        let difference = text::signed_points(paired.difference);
+        row![answer.question.text(), difference, standard_error(answer), interval(answer)]
     });
     let mut lines = withheld("", &paired.uncertainties);
-    let test = &paired.sign_flip;
     lines.push(format!(
-        "are these checkpoints equal on another draw of problems? sign-flip p = {} ({} sign flips: {})",
-        p_value(test.p),
-        if test.exact { "all" } else { "random" },
-        test.splits
+        "Are these checkpoints equal on another draw of problems? Sign-flip test: {}.",
+        test(&paired.sign_flip, "sign flips")
     ));
     lines.extend(paired.correlation.map(|correlation| {
-        format!("correlation of the two sides over problems: {correlation:.2}")
+        format!("Correlation of the two sides over problems: {correlation:.2}.")
     }));
     let blocks = vec![Block::Table(Table::new("", &columns, rows)), Block::List(lines)];
     Section::new("difference", "B − A on the same problems, percent points", blocks)
 }
 
-/// Three digits, and never 0.
-fn p_value(p: f64) -> String {
-    if p < 0.0005 { format!("{p:.1e}") } else { format!("{p:.3}") }
+/// `p 0.0079 (all splits: 252; the smallest possible p is 0.0079)`.
+fn test(test: &PermutationTest, of: &str) -> String {
+    let kind = if test.exact { "all" } else { "random" };
+    format!(
+        "p {} ({kind} {of}: {}; the smallest possible p is {})",
+        text::p_value(test.p),
+        text::grouped(test.splits),
+        text::p_value(test.smallest_p)
+    )
 }
 
 fn another_run(comparison: &RunComparison) -> Section {
     let section = |blocks| Section::new("runs", "Another training run", blocks);
-    let Some(runs) = &comparison.between_runs else {
+    let Some(BetweenRuns { welch, permutation, verdict, .. }) = &comparison.between_runs else {
         return section(vec![Block::text(
-            "one run on a side says nothing about another training run of the method",
+            "With one run on a side nothing can be said about another training run of the method.",
         )]);
     };
-    let mut lines: Vec<String> = each(comparison)
-        .map(|(name, side)| {
-            let scores = side.by_run.iter().map(|score| percent(*score));
-            format!("{name}, each run: {}", text::joined(scores, ", "))
-        })
-        .into();
-    let (welch, test) = (&runs.welch, &runs.permutation);
+    let scores = each(comparison).map(|(name, side)| {
+        let scores = side.by_run.iter().map(|score| text::points(*score));
+        format!("{name}, each run: {}", text::joined(scores, ", "))
+    });
     let interval = match &welch.interval {
-        Some(interval) => format!(
-            "Welch {:.0} % interval {} to {}",
-            100.0 * interval.level,
-            points(interval.low),
-            points(interval.high)
-        ),
+        Some(interval) => {
+            let level = text::level(interval.level);
+            format!("Welch {level} interval {}", Unit::Share.interval(interval))
+        }
         None => format!("no interval below {} runs a side", between::FEWEST_RUNS),
     };
-    lines.push(format!(
-        "B − A over runs: {} (SE {:.2}); {interval}",
-        points(welch.difference),
-        100.0 * welch.standard_error
-    ));
-    lines.push(format!(
-        "do the methods differ? permutation p = {} ({} splits: {}; the smallest possible p is {})",
-        p_value(test.p),
-        if test.exact { "all" } else { "random" },
-        test.splits,
-        p_value(test.smallest_p)
-    ));
-    let word = verdict(&runs.verdict);
-    lines.push(format!("verdict, if this is the only comparison: {word}"));
-    section(vec![Block::List(lines)])
+    let lines = [
+        format!(
+            "B − A over runs: {} (SE {}); {interval}",
+            text::signed_points(welch.difference),
+            text::standard_error(welch.standard_error)
+        ),
+        format!("Do the methods differ? Permutation test: {}.", test(permutation, "splits")),
+        format!("Verdict, if this is the only comparison: {}.", in_words(verdict)),
+    ];
+    section(vec![Block::List(scores.into_iter().chain(lines).collect())])
 }
 
-fn verdict(verdict: &Verdict) -> String {
+fn in_words(verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Improves => "B improves on A".into(),
-        Verdict::Hurts => "B hurts".into(),
+        Verdict::Improves => "B is better than A".into(),
+        Verdict::Hurts => "B is worse than A".into(),
         Verdict::Equivalent { within } => {
-            format!("equivalent within {} points", percent(*within))
+            format!("equivalent within {} points", text::points(*within))
         }
         Verdict::Inconclusive { could_have_detected: Some(effect) } => format!(
-            "inconclusive: no effect shown; one of {} points would have been found in 80 % of cases",
-            percent(*effect)
+            "inconclusive: no effect is shown; one of {} points would be found in 80 % of cases",
+            text::points(*effect)
         ),
         Verdict::Inconclusive { could_have_detected: None } => {
-            "inconclusive: so few runs can show no effect".into()
+            "inconclusive: too few runs to show any effect".into()
         }
     }
 }
 
 fn detectable(comparison: &RunComparison) -> Section {
-    let rows = comparison.detectable.iter().map(|item| {
-        let repeated = match item.question {
+    let rows = comparison.detectable.iter().map(|detectable| {
+        let repeated = match detectable.question {
             Question::TheseCheckpointsOnTheseProblems => "sampling from these checkpoints",
             other => other.text(),
         };
-        row([repeated.into(), item.difference.map_or("–".into(), percent)])
+        row![repeated, detectable.difference.map_or("–".to_owned(), text::points)]
     });
     let table = Block::Table(Table::new("", "what repeats | B − A #", rows));
     let title = "Smallest difference found in 80 % of cases, percent points";
@@ -249,9 +223,14 @@ fn changes(all: &[Change]) -> Section {
     let equal = all.len() - up - down;
     let mut blocks = vec![Block::Text(format!("{up} up, {down} down, {equal} equal"))];
     let changed = all.iter().filter(|it| it.difference != 0.0).take(SHOWN_CHANGES);
-    let rows = changed.map(|it| {
-        let name: String = it.problem.chars().take(60).collect();
-        row([text::visible(&name), percent(it.a), percent(it.b), points(it.difference)])
+    let rows = changed.map(|change| {
+        let name: String = change.problem.chars().take(60).collect();
+        row![
+            text::visible(&name),
+            text::points(change.a),
+            text::points(change.b),
+            text::signed_points(change.difference)
+        ]
     });
     let table = Table::new("", "problem | A # | B # | B − A #", rows);
     if !table.rows.is_empty() {

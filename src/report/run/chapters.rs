@@ -2,18 +2,12 @@
 
 use crate::records::Session;
 use crate::report::page::{
-    Block, CurveLine, Curves, Figure, Look, Page, PageOutcomes, Panel, Section, Table, TableCell,
-    Tile, row,
+    Block, Figure, Look, Page, PageOutcomes, Panel, Section, Table, TableCell, Tile, row,
 };
 use crate::report::run::evaluations::StripRow;
-use crate::report::run::{Report, figures, figures::FigureLine, samples};
-use crate::report::{
-    SampleRollout, SetResult, ShownEstimate, ShownEvaluation, ShownMetric, Strip, published, text,
-};
-use crate::study::{effect_checks::EffectFinding, effect_checks::EffectVerdict, paper};
+use crate::report::run::{Report, courses, samples, techniques};
+use crate::report::{SetResult, ShownEstimate, ShownEvaluation, Strip, text};
 use std::collections::BTreeMap;
-
-const SPARKLINE_COLUMNS: usize = 32;
 
 pub fn page(report: &Report) -> Page {
     let run = &report.run;
@@ -36,13 +30,13 @@ pub fn page(report: &Report) -> Page {
         alerts: failed.chain(warnings).collect(),
         tiles: tiles(report),
         sections: vec![
-            what_was_run(report),
-            effects(report),
+            techniques::what_was_run(report),
+            techniques::effects(report),
             evaluation(report),
-            curves(report),
-            dynamics(report),
+            courses::beside_the_paper(report),
+            courses::dynamics(report),
             cost(report),
-            sample_rollouts(report),
+            samples::section(&report.samples),
             environment(report),
             checking(report),
         ],
@@ -85,69 +79,6 @@ fn tiles(report: &Report) -> Vec<Tile> {
     tiles
 }
 
-fn switch(on: bool) -> TableCell {
-    if on { Look::Good.of("on") } else { Look::Quiet.of("off") }
-}
-
-fn what_was_run(report: &Report) -> Section {
-    let on = report.techniques.iter().filter(|technique| technique.on);
-    let on = text::joined(on.map(|technique| technique.name), ", ");
-    let summary = if on.is_empty() {
-        "No technique of the paper is on: this is naive GRPO.".to_owned()
-    } else {
-        format!("On: {on}.")
-    };
-    let techniques = report.techniques.iter().map(|technique| {
-        let place = Look::Quiet.of(technique.place);
-        row![technique.name, place, switch(technique.on), &technique.settings]
-    });
-    let decisions = report.decisions.iter().map(|decision| {
-        let said = [&decision.paper, &decision.released_code].map(|said| Look::Quiet.of(said));
-        let own = row![&decision.choice, Look::Strong.of(&decision.value)];
-        own.into_iter().chain(said).collect()
-    });
-    let settings = report.settings.iter().map(|(key, value)| row![Look::Code.of(key), value]);
-    let open = format!(
-        "{} decisions that the paper leaves open, or that it and the released code make differently",
-        report.decisions.len()
-    );
-    let blocks = vec![
-        Block::Table(Table::new(summary, "technique | paper | | settings", techniques)),
-        Block::Folded(Table::new(open, "choice | this run | paper | released code", decisions)),
-        Block::Folded(Table::new("All settings", "setting | value", settings)),
-    ];
-    Section::new("run", "What was run", blocks)
-}
-
-fn effects(report: &Report) -> Section {
-    let row = |finding: &EffectFinding| {
-        let look = match finding.verdict {
-            EffectVerdict::Acted => Look::Good,
-            EffectVerdict::EnabledButDidNothing | EffectVerdict::DisabledButActed => Look::Bad,
-            EffectVerdict::Explained | EffectVerdict::Off | EffectVerdict::NotRecorded => {
-                Look::Quiet
-            }
-        };
-        let verdict = look.of(finding.verdict.words());
-        row![finding.technique, switch(finding.enabled), verdict, &finding.evidence]
-    };
-    let caption = "What the records show of each technique, read from the rollouts, the batches, the \
-                   loss and its weights, and not from the switch. A technique that is on and did nothing, \
-                   or is off and acted, is a warning at the top of this report. Counts are sums over the \
-                   recorded rollout steps.";
-    let findings = report.effects.findings.iter().map(row);
-    let mut blocks =
-        vec![Block::Table(Table::new(caption, "technique | | in this run | seen", findings))];
-    let named = &report.effects.named_warnings;
-    if !named.is_empty() {
-        let rows = named.iter().map(|it| row![Look::Bad.of(it.name), &it.sentence]);
-        let caption = "Settings whose effect is easily overlooked.";
-        blocks.push(Block::Table(Table::new(caption, "warning | in this run", rows)));
-    }
-    blocks.extend(together("effects-curves", "What each technique did", &report.effect_figures));
-    Section::new("acting", "Is each technique doing something?", blocks)
-}
-
 fn evaluation(report: &Report) -> Section {
     let mut blocks = Vec::new();
     if report.evaluations.is_empty() {
@@ -173,7 +104,7 @@ fn evaluation(report: &Report) -> Section {
         let columns = "tag | problems # | base, % # | final, % #";
         blocks.push(Block::Table(Table::new(caption, columns, rows)));
     }
-    blocks.extend(together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k));
+    blocks.extend(courses::together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k));
     blocks.extend(report.strip.as_ref().map(|strip| Block::Figure(every_sample(strip))));
     Section::new("evaluation", "Evaluation", blocks)
 }
@@ -195,7 +126,7 @@ pub fn withheld(report: &Report) -> Vec<String> {
         }
     }
     let sentence = |((question, reason), sets): (&(&str, &str), &Vec<&str>)| {
-        format!("No interval for {question}, {}: {reason}.", sets.join(", "))
+        format!("No interval for {question} ({}): {reason}.", sets.join(", "))
     };
     reasons.iter().map(sentence).collect()
 }
@@ -280,139 +211,6 @@ fn every_sample(strip: &Strip) -> Figure {
     }
 }
 
-fn curves(report: &Report) -> Section {
-    let intro = format!(
-        "Left: this run. Right: the paper\u{2019}s own curve, for its shape alone, in its \
-         own panel with its own axes. Model, data and length limit differ, so no height \
-         on the left can be read against a height on the right. x counts updates \
-         (optimiser steps) on both sides. Paper: {}; x is exact to one update, in \
-         Figs 1 and 7 to 80.",
-        paper::curves_source()
-    );
-    let beside = report.figures.iter().map(|figure| {
-        let name = figure.paper_figure.unwrap_or_default();
-        let published = published::curves(name);
-        let of_paper =
-            figure.paper.iter().map(|it| (format!("the paper\u{2019}s Fig. {name}"), it));
-        let lines = figure.ours.iter().map(|it| ("this run".to_owned(), it)).chain(of_paper);
-        Block::Figure(Figure {
-            id: format!("curves-{name}"),
-            title: figure.title.clone(),
-            caption: figure.remark.clone(),
-            legend: Vec::new(),
-            panels: [our_panel(figure, "this run")].into_iter().chain(published).collect(),
-            numbers: courses(figure.unit, "run", lines),
-        })
-    });
-    let blocks = [Block::Text(intro)].into_iter().chain(beside).collect();
-    Section::new("curves", "Training curves beside the paper\u{2019}s", blocks)
-}
-
-fn our_panel(figure: &figures::RunFigure, title: &str) -> Panel {
-    let percent = figure.unit == "%";
-    let cut = |value: f64| if percent { value.clamp(0.0, 100.0) } else { value };
-    let line = |(style, line): (usize, &FigureLine)| CurveLine {
-        label: line.label.clone(),
-        // Blue first; black is an arm that studies share.
-        style: style + 10,
-        centre: line.points.clone(),
-        band: line
-            .points
-            .iter()
-            .zip(&line.half_widths)
-            .map(|((x, y), half)| (*x, cut(y - half), cut(y + half)))
-            .collect(),
-        ..CurveLine::default()
-    };
-    Panel::Curves(Curves {
-        title: title.to_owned(),
-        x: figure.x.to_owned(),
-        unit: figure.unit.to_owned(),
-        doubling: figure.x == "k",
-        lines: figure.ours.iter().enumerate().map(line).collect(),
-        ..Curves::default()
-    })
-}
-
-/// One panel for each quantity.
-fn together(id: &str, title: &str, figures: &[figures::RunFigure]) -> Option<Block> {
-    let lines = figures.iter().flat_map(|figure| {
-        figure.ours.iter().map(|line| (format!("{}, {}", figure.title, figure.unit), line))
-    });
-    (!figures.is_empty()).then(|| {
-        Block::Figure(Figure {
-            id: id.to_owned(),
-            title: title.to_owned(),
-            caption: String::new(),
-            legend: Vec::new(),
-            panels: figures.iter().map(|figure| our_panel(figure, &figure.title)).collect(),
-            numbers: courses("the unit of each quantity", "quantity", lines),
-        })
-    })
-}
-
-fn courses<'a>(
-    unit: &str,
-    of: &str,
-    lines: impl Iterator<Item = (String, &'a FigureLine)>,
-) -> Table {
-    let row = |(of, line): (String, &FigureLine)| {
-        let mut row = row![&line.label, of];
-        row.extend(course(&line.points));
-        row
-    };
-    let columns = format!("line | {of} | first # | course | last # | lowest # | highest #");
-    Table::new(format!("First to last point, in {unit}."), &columns, lines.map(row))
-}
-
-/// First, sparkline, last, lowest and highest value.
-fn course(points: &[(f64, f64)]) -> [TableCell; 5] {
-    let (low, high) = text::range(points.iter().map(|point| point.1));
-    let value = |value: Option<f64>| {
-        TableCell::shown(value.filter(|value| value.is_finite()), text::number)
-    };
-    let drawn = TableCell::from(text::sparkline(points, SPARKLINE_COLUMNS));
-    [
-        value(points.first().map(|point| point.1)),
-        TableCell { spark: points.to_vec(), ..drawn },
-        value(points.last().map(|point| point.1)).looking(Look::Strong),
-        value(Some(low)),
-        value(Some(high)),
-    ]
-}
-
-fn dynamics(report: &Report) -> Section {
-    let row = |metric: &&ShownMetric| {
-        let mut row = row![Look::Code.of(&metric.name)];
-        row.extend(metric.meaning.map(|meaning| Look::Quiet.of(meaning)));
-        row.extend(course(&metric.points));
-        row
-    };
-    let (main, other): (Vec<&ShownMetric>, Vec<&ShownMetric>) =
-        report.metrics.iter().partition(|metric| metric.is_main);
-    let mut blocks = Vec::new();
-    if report.metrics.is_empty() {
-        blocks.push(Block::text("No rollout step is recorded yet."));
-    } else {
-        blocks.extend(together(
-            "dynamics-curves",
-            "What the paper does not plot",
-            &report.own_figures,
-        ));
-        let courses = "course | last # | lowest # | highest #";
-        let columns = format!("metric | meaning | first # | {courses}");
-        let caption = "Metrics, from the first to the last rollout step that recorded them.";
-        blocks.push(Block::Table(Table::new(caption, &columns, main.iter().map(row))));
-        let columns = format!("metric | first # | {courses}");
-        blocks.push(Block::Folded(Table::new(
-            "The other metrics",
-            &columns,
-            other.iter().map(row),
-        )));
-    }
-    Section::new("dynamics", "Dynamics", blocks)
-}
-
 fn cost(report: &Report) -> Section {
     let counts = &report.counts;
     let clocks = &counts.counters;
@@ -439,47 +237,6 @@ fn cost(report: &Report) -> Section {
         blocks.push(Block::Table(table));
     }
     Section::new("cost", "What it took", blocks)
-}
-
-fn sample_rollouts(report: &Report) -> Section {
-    let intro = if report.samples.is_empty() {
-        "No rollout is recorded yet."
-    } else {
-        "The first correct, wrong and truncated rollouts of the first and the last \
-             rollout step, in the order in which they were sampled; nobody picked them. \
-             Characters that do not print are shown as escapes, line ends as ⏎, and long \
-             texts lose their middle."
-    };
-    let blocks = [Block::text(intro)].into_iter().chain(report.samples.iter().flat_map(sample));
-    Section::new("samples", "Sample rollouts", blocks.collect())
-}
-
-fn sample(sample: &SampleRollout) -> [Block; 3] {
-    let SampleRollout { step, problem, attempt, sample: number, .. } = sample;
-    let kind = match sample.kind {
-        samples::SampleKind::Correct => "correct",
-        samples::SampleKind::Wrong => "wrong",
-        samples::SampleKind::Truncated => "truncated",
-    };
-    let mean =
-        sample.mean_log_prob.map(|mean| format!(", mean log-prob {}", text::signed(mean, 3)));
-    [
-        Block::Heading(format!(
-            "Step {step}, {kind}: {problem}, attempt {attempt}, sample {number}"
-        )),
-        Block::Code(format!("{}\n\n{}", sample.question, sample.response)),
-        Block::Text(format!(
-            "Answer {}, read {}; {} tokens{}, reward {}, penalty {}, advantage {}, {}.",
-            sample.answer,
-            sample.prediction.as_deref().unwrap_or("nothing"),
-            text::grouped(sample.response_tokens as u64),
-            mean.unwrap_or_default(),
-            text::signed(sample.correctness_reward, 0),
-            text::number(sample.overlong_penalty),
-            text::signed(sample.advantage, 2),
-            if sample.trained { "trained on" } else { "not trained on" }
-        )),
-    ]
 }
 
 fn environment(report: &Report) -> Section {
@@ -522,7 +279,8 @@ fn checking(report: &Report) -> Section {
     let mut blocks = Vec::new();
     if !report.checks.is_empty() {
         let rows = report.checks.iter().map(|check| {
-            row![&check.what, TableCell::verdict(check.held, ["holds", "fails"]), &check.detail]
+            let verdict = if check.held { Look::Good.of("holds") } else { Look::Bad.of("fails") };
+            row![&check.what, verdict, &check.detail]
         });
         let caption = "Checked while this report was made.";
         blocks.push(Block::Table(Table::new(caption, "fact | | seen", rows)));

@@ -63,7 +63,7 @@ fn digests(
             continue;
         };
         match load::optional(files::sha256_file(&path))? {
-            Some(found) if found == *expected => {}
+            Some(digest) if digest == *expected => {}
             Some(_) => wrong.push(format!("{} differs", text::visible(name))),
             None => wrong.push(format!("{} is missing", text::visible(name))),
         }
@@ -89,7 +89,7 @@ fn outcome_tables(loaded: &RunReportLoaded) -> ReportCheck {
     let wrong = loaded.evaluations.iter().filter_map(|evaluation| {
         match evaluation.outcomes_sha256.as_ref() {
             None => Some(format!("{}: no table", place(evaluation))),
-            Some(found) if *found == evaluation.record.outcomes_sha256 => None,
+            Some(digest) if *digest == evaluation.record.outcomes_sha256 => None,
             Some(_) => Some(format!("{} differs", place(evaluation))),
         }
     });

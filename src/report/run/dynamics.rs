@@ -2,6 +2,7 @@
 
 use crate::records::{Counters, StepMetrics, metrics as registry};
 use crate::report::{RunReportLoaded, text};
+use crate::statistics::aggregates;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +46,7 @@ pub fn rows(metrics: &[StepMetrics]) -> Vec<ShownMetric> {
     let row = |name: &str| {
         let recorded: Vec<(u64, f64)> =
             metrics.iter().filter_map(|step| Some((step.step, *step.metrics.get(name)?))).collect();
-        let (low, high) = text::range(recorded.iter().map(|(_, value)| *value));
+        let (low, high) = aggregates::range(recorded.iter().map(|(_, value)| *value));
         Some(ShownMetric {
             name: text::visible(name),
             is_main: main(name).is_some(),

@@ -1,7 +1,7 @@
 //! Scores of each set before training and at the end, the paired difference, the history over
 //! updates, and single outcomes of the headline set.
 
-use crate::records::{Counters, Ending};
+use crate::records::{Counters, Ending, EvaluationRecord};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
 use crate::statistics::{
     Counts, Interval, Question, Sample, Uncertainty, accuracy, estimators, paired,
@@ -72,45 +72,59 @@ const DEVELOPMENT_SET: &str = "dev";
 const STRIP_PROBLEMS: usize = 64;
 
 pub fn results(loaded: &RunReportLoaded) -> Vec<SetResult> {
-    let mut sets: Vec<&str> = Vec::new();
-    for evaluation in &loaded.evaluations {
-        if !sets.contains(&evaluation.record.set.as_str()) {
-            sets.push(&evaluation.record.set);
-        }
-    }
-    sets.sort_by_key(|set| (*set != HEADLINE_SET, *set == DEVELOPMENT_SET));
-    sets.into_iter().filter_map(|set| result(loaded, set)).collect()
+    sets(loaded).iter().map(result).collect()
 }
 
-fn result(loaded: &RunReportLoaded, set: &str) -> Option<SetResult> {
-    let of_set: Vec<&LoadedEvaluation> =
-        loaded.evaluations.iter().filter(|evaluation| evaluation.record.set == set).collect();
-    let (base, last) = base_and_last(&of_set);
-    let size = &last.or(base)?.record;
-    let difference = base.zip(last).and_then(|(base, last)| difference(base, last));
+/// A set's evaluations; at least one.
+struct EvaluatedSet<'a> {
+    all: Vec<&'a LoadedEvaluation>,
+    base: Option<&'a LoadedEvaluation>,
+    /// Of a trained policy.
+    last: Option<&'a LoadedEvaluation>,
+}
+
+impl EvaluatedSet<'_> {
+    fn record(&self) -> &EvaluationRecord {
+        &self.last.unwrap_or(self.all[0]).record
+    }
+}
+
+/// The headline set first, the development set last.
+fn sets(loaded: &RunReportLoaded) -> Vec<EvaluatedSet<'_>> {
+    let mut names: Vec<&str> = Vec::new();
+    for evaluation in &loaded.evaluations {
+        if !names.contains(&evaluation.record.set.as_str()) {
+            names.push(&evaluation.record.set);
+        }
+    }
+    names.sort_by_key(|set| (*set != HEADLINE_SET, *set == DEVELOPMENT_SET));
+    let set = |name: &str| {
+        let all = loaded.evaluations.iter().filter(|evaluation| evaluation.record.set == name);
+        let all: Vec<&LoadedEvaluation> = all.collect();
+        let is_base = |it: &&&LoadedEvaluation| it.record.counters.updates == 0;
+        let base = all.iter().find(is_base).copied();
+        let last = all.iter().rev().find(|evaluation| !is_base(evaluation)).copied();
+        EvaluatedSet { all, base, last }
+    };
+    names.into_iter().map(set).collect()
+}
+
+fn result(set: &EvaluatedSet) -> SetResult {
     let point = |evaluation: &&LoadedEvaluation| {
         let record = &evaluation.record;
         let half = estimators::half_width_fixed_problems(record.standard_error_fixed_problems);
         (record.counters.updates, record.avg_at_k, half)
     };
-    Some(SetResult {
-        set: text::visible(set),
-        problems: size.problems,
-        samples: size.samples,
-        base: base.map(evaluation),
-        last: last.map(evaluation),
-        difference,
-        history: of_set.iter().map(point).collect(),
-    })
-}
-
-fn base_and_last<'a>(
-    of_set: &[&'a LoadedEvaluation],
-) -> (Option<&'a LoadedEvaluation>, Option<&'a LoadedEvaluation>) {
-    let is_base = |evaluation: &&&LoadedEvaluation| evaluation.record.counters.updates == 0;
-    let base = of_set.iter().find(is_base).copied();
-    let last = of_set.iter().rev().find(|evaluation| !is_base(evaluation)).copied();
-    (base, last)
+    let record = set.record();
+    SetResult {
+        set: text::visible(&record.set),
+        problems: record.problems,
+        samples: record.samples,
+        base: set.base.map(evaluation),
+        last: set.last.map(evaluation),
+        difference: set.base.zip(set.last).and_then(|(base, last)| difference(base, last)),
+        history: set.all.iter().map(point).collect(),
+    }
 }
 
 fn evaluation(loaded: &LoadedEvaluation) -> ShownEvaluation {
@@ -155,41 +169,28 @@ fn estimate(value: f64, errors: [Uncertainty; 2], range: (f64, f64)) -> ShownEst
 }
 
 fn counts(problems: &[ProblemOutcomes]) -> Vec<Counts> {
-    let of = |problem: &ProblemOutcomes| Counts {
-        correct: problem.samples.iter().filter(|sample| sample.is_correct).count() as u64,
-        samples: problem.samples.len() as u64,
-    };
-    problems.iter().map(of).collect()
+    problems.iter().map(|problem| Counts::of(&problem.samples)).collect()
 }
 
+/// Paired by name: the tables may have another order.
 fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownEstimate> {
     let (base, last) = (base.outcomes.as_ref()?, last.outcomes.as_ref()?);
-    if base.len() != last.len() {
-        return None;
-    }
-    let by_name: BTreeMap<&str, &ProblemOutcomes> =
-        base.iter().map(|problem| (problem.problem.as_str(), problem)).collect();
-    let before: Option<Vec<ProblemOutcomes>> = last
+    let by_name: BTreeMap<&str, Counts> = base
         .iter()
-        .map(|problem| Some((*by_name.get(problem.problem.as_str())?).clone()))
+        .map(|problem| (problem.problem.as_str(), Counts::of(&problem.samples)))
         .collect();
-    let paired = paired::paired(&[counts(&before?)], &[counts(last)], LEVEL).ok()?;
+    let before = last.iter().map(|problem| by_name.get(problem.problem.as_str()).copied());
+    let before: Vec<Counts> =
+        before.collect::<Option<Vec<_>>>().filter(|_| base.len() == last.len())?;
+    let paired = paired::paired(&[before], &[counts(last)], LEVEL).ok()?;
     Some(estimate(paired.difference, paired.uncertainties, (-1.0, 1.0)))
 }
 
-/// Takes the headline set, or another set that is small enough.
-pub fn strip(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<Strip> {
-    let small = |result: &&SetResult| result.problems as usize <= STRIP_PROBLEMS;
-    let set = &results.iter().find(small)?.set;
-    let of_set = loaded.evaluations.iter();
-    let of_set = of_set.filter(|evaluation| text::visible(&evaluation.record.set) == *set);
-    let (base, last) = base_and_last(&of_set.collect::<Vec<_>>());
-    let marks = |evaluation: Option<&LoadedEvaluation>| -> BTreeMap<String, String> {
-        let problems = evaluation.and_then(|evaluation| evaluation.outcomes.as_ref());
-        let marks = |problem: &ProblemOutcomes| (problem.problem.clone(), marks_of(problem));
-        problems.into_iter().flatten().map(marks).collect()
-    };
-    let (base, last) = (marks(base), marks(last));
+/// Of the headline set, or another set that is small enough.
+pub fn strip(loaded: &RunReportLoaded) -> Option<Strip> {
+    let sets = sets(loaded);
+    let set = sets.iter().find(|set| set.record().problems as usize <= STRIP_PROBLEMS)?;
+    let (base, last) = (marks(set.base), marks(set.last));
     let names: BTreeSet<&String> = base.keys().chain(last.keys()).collect();
     let row = |name: &String| StripRow {
         problem: text::visible(name),
@@ -199,44 +200,13 @@ pub fn strip(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<Strip> {
     let mut rows: Vec<StripRow> = names.into_iter().map(row).collect();
     let correct = |marks: &Option<String>| marks.iter().map(|it| it.matches('C').count()).sum();
     rows.sort_by_key(|row| Reverse::<(usize, usize)>((correct(&row.last), correct(&row.base))));
-    (!rows.is_empty()).then_some(Strip { set: set.clone(), rows })
+    (!rows.is_empty()).then(|| Strip { set: text::visible(&set.record().set), rows })
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TagResult {
-    pub tag: String,
-    pub problems: usize,
-    pub base: Option<f64>,
-    pub last: Option<f64>,
-}
-
-pub fn by_tag(loaded: &RunReportLoaded, results: &[SetResult]) -> Vec<TagResult> {
-    let Some(set) = results.first().map(|result| &result.set) else { return Vec::new() };
-    let Some((_, tags)) = loaded.tags.iter().find(|(name, _)| text::visible(name) == *set) else {
-        return Vec::new();
-    };
-    let mut problems: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
-    for (problem, tag) in tags.iter().flat_map(|(id, tags)| tags.iter().map(move |tag| (id, tag))) {
-        problems.entry(tag).or_default().insert(problem);
-    }
-    let of_set = loaded.evaluations.iter();
-    let of_set = of_set.filter(|evaluation| text::visible(&evaluation.record.set) == *set);
-    let (base, last) = base_and_last(&of_set.collect::<Vec<_>>());
-    let share = |evaluation: Option<&LoadedEvaluation>, of: &BTreeSet<&String>| {
-        let outcomes = evaluation?.outcomes.as_ref()?;
-        let of_tag = outcomes.iter().filter(|problem| of.contains(&problem.problem));
-        let samples: Vec<bool> =
-            of_tag.flat_map(|problem| problem.samples.iter().map(|it| it.is_correct)).collect();
-        let correct = samples.iter().filter(|is_correct| **is_correct).count();
-        (!samples.is_empty()).then(|| correct as f64 / samples.len() as f64)
-    };
-    let result = |(tag, of): (&String, BTreeSet<&String>)| TagResult {
-        tag: text::visible(tag),
-        problems: of.len(),
-        base: share(base, &of),
-        last: share(last, &of),
-    };
-    problems.into_iter().map(result).collect()
+fn marks(evaluation: Option<&LoadedEvaluation>) -> BTreeMap<String, String> {
+    let problems = evaluation.and_then(|evaluation| evaluation.outcomes.as_ref());
+    let problems = problems.into_iter().flatten();
+    problems.map(|problem| (problem.problem.clone(), marks_of(problem))).collect()
 }
 
 fn marks_of(problem: &ProblemOutcomes) -> String {
@@ -253,12 +223,46 @@ fn marks_of(problem: &ProblemOutcomes) -> String {
         .collect()
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TagResult {
+    pub tag: String,
+    pub problems: usize,
+    pub base: Option<f64>,
+    pub last: Option<f64>,
+}
+
+/// Of the first set.
+pub fn by_tag(loaded: &RunReportLoaded) -> Vec<TagResult> {
+    let sets = sets(loaded);
+    let Some(set) = sets.first() else { return Vec::new() };
+    let Some(tags) = loaded.tags.get(&set.record().set) else { return Vec::new() };
+    let mut problems: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
+    for (problem, tag) in tags.iter().flat_map(|(id, tags)| tags.iter().map(move |tag| (id, tag))) {
+        problems.entry(tag).or_default().insert(problem);
+    }
+    let result = |(tag, of_tag): (&String, BTreeSet<&String>)| TagResult {
+        tag: text::visible(tag),
+        problems: of_tag.len(),
+        base: share(set.base, &of_tag),
+        last: share(set.last, &of_tag),
+    };
+    problems.into_iter().map(result).collect()
+}
+
+fn share(evaluation: Option<&LoadedEvaluation>, problems: &BTreeSet<&String>) -> Option<f64> {
+    let outcomes = evaluation?.outcomes.as_ref()?.iter();
+    let of_tag = outcomes.filter(|outcomes| problems.contains(&outcomes.problem));
+    let counts = of_tag.map(|outcomes| Counts::of(&outcomes.samples));
+    let (correct, samples) = counts.fold((0, 0), |(correct, samples), counts| {
+        (correct + counts.correct, samples + counts.samples)
+    });
+    (samples > 0).then(|| correct as f64 / samples as f64)
+}
+
 /// One sentence with an interval; it begins with what makes the result void.
 pub fn headline(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
-    match nothing_learned(loaded) {
-        Some(warning) => format!("{warning} {}", result_sentence(loaded, results)),
-        None => result_sentence(loaded, results),
-    }
+    let warning = nothing_learned(loaded).map_or(String::new(), |warning| warning + " ");
+    warning + &result_sentence(loaded, results)
 }
 
 /// No update had a gradient, or everything was wrong.

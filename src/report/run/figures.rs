@@ -88,11 +88,9 @@ fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
 impl RunFigure {
     fn beside(self, name: &'static str, remark: &str) -> Self {
         let published = paper::figure(name)[0];
-        let scale = if published.y_unit == "share" { 100.0 } else { 1.0 };
-        let points = published.points.iter().map(|(x, y)| (*x, scale * y));
         Self {
             paper_figure: Some(name),
-            paper: vec![line(&published.label, points)],
+            paper: vec![line(&published.label, published.in_print())],
             remark: format!("{remark} Paper: {}.", published.remark),
             ..self
         }
@@ -113,8 +111,9 @@ fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> Figur
     line(label, dynamics::curve(metrics, name).into_iter().map(|(x, y)| (x, shown(y))))
 }
 
-fn line(label: &str, points: impl Iterator<Item = (f64, f64)>) -> FigureLine {
-    FigureLine { label: label.to_owned(), points: points.collect(), half_widths: Vec::new() }
+fn line(label: &str, points: impl IntoIterator<Item = (f64, f64)>) -> FigureLine {
+    let points = points.into_iter().collect();
+    FigureLine { label: label.to_owned(), points, half_widths: Vec::new() }
 }
 
 fn own_figure(

@@ -1,14 +1,16 @@
 //! The report of one run: [`Report`], built from records and tables alone, as HTML, Markdown and
 //! JSON. It never loads a model and never trains.
 
+pub(crate) mod load;
 pub(crate) mod arm;
-pub(crate) mod chapters;
 pub(crate) mod checks;
 pub(crate) mod dynamics;
 pub(crate) mod evaluations;
 pub(crate) mod figures;
-pub(crate) mod load;
 pub(crate) mod samples;
+mod courses;
+mod techniques;
+pub(crate) mod chapters;
 
 use crate::base::files;
 use crate::records::{Ending, RunFolder, Session};
@@ -117,8 +119,8 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
         effects,
         decisions: arm::decisions(&loaded.experiment),
         settings: arm::settings(&loaded.experiment),
-        by_tag: evaluations::by_tag(&loaded, &evaluations),
-        strip: evaluations::strip(&loaded, &evaluations),
+        by_tag: evaluations::by_tag(&loaded),
+        strip: evaluations::strip(&loaded),
         figures: figures::beside_the_paper(&loaded.metrics, &evaluations),
         effect_figures: figures::effects(&loaded.metrics),
         own_figures: figures::own(&loaded.metrics),

@@ -2,6 +2,7 @@
 //! the table's order, so that nobody picked them.
 
 use crate::records::RolloutRow;
+use crate::report::page::{Block, Section};
 use crate::report::{RunReportLoaded, text};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -91,4 +92,45 @@ fn sample(step: u64, kind: SampleKind, row: &RolloutRow) -> SampleRollout {
         mean_log_prob: (!log_probs.is_empty()).then_some(mean),
         response: text::excerpt(&row.response, RESPONSE_CHARACTERS),
     }
+}
+
+pub fn section(samples: &[SampleRollout]) -> Section {
+    let intro = if samples.is_empty() {
+        "No rollout is recorded yet."
+    } else {
+        "The first correct, wrong and truncated rollouts of the first and the last \
+             rollout step, in the order in which they were sampled; nobody picked them. \
+             Characters that do not print are shown as escapes, line ends as ⏎, and long \
+             texts lose their middle."
+    };
+    let blocks = [Block::text(intro)].into_iter().chain(samples.iter().flat_map(blocks));
+    Section::new("samples", "Sample rollouts", blocks.collect())
+}
+
+fn blocks(sample: &SampleRollout) -> [Block; 3] {
+    let SampleRollout { step, problem, attempt, sample: number, .. } = sample;
+    let kind = match sample.kind {
+        SampleKind::Correct => "correct",
+        SampleKind::Wrong => "wrong",
+        SampleKind::Truncated => "truncated",
+    };
+    let mean =
+        sample.mean_log_prob.map(|mean| format!(", mean log-prob {}", text::signed(mean, 3)));
+    [
+        Block::Heading(format!(
+            "Step {step}, {kind}: {problem}, attempt {attempt}, sample {number}"
+        )),
+        Block::Code(format!("{}\n\n{}", sample.question, sample.response)),
+        Block::Text(format!(
+            "Answer {}, read {}; {} tokens{}, reward {}, penalty {}, advantage {}, {}.",
+            sample.answer,
+            sample.prediction.as_deref().unwrap_or("nothing"),
+            text::grouped(sample.response_tokens as u64),
+            mean.unwrap_or_default(),
+            text::signed(sample.correctness_reward, 0),
+            text::number(sample.overlong_penalty),
+            text::signed(sample.advantage, 2),
+            if sample.trained { "trained on" } else { "not trained on" }
+        )),
+    ]
 }

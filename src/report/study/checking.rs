@@ -12,7 +12,7 @@ pub fn section(context: &Context) -> Section {
     let mut blocks = vec![Block::Text(exactness(&cells))];
     match example(&cells) {
         Some(cell) => blocks.extend([
-            Block::heading(format!("Check one cell yourself in {}", minutes(cell.wall_seconds))),
+            Block::Heading(format!("Check one cell yourself in {}", text::minutes(cell.wall_seconds))),
             Block::Text(format!(
                 "The cell that took least time: {}, seed {}. Paste the lines in the folder of this \
                  report. The first command checks the records and this report, the second trains the \
@@ -76,10 +76,6 @@ pub fn example<'a>(cells: &[&'a Cell]) -> Option<&'a Cell> {
     cells.iter().filter(whole).copied().reduce(cheaper)
 }
 
-pub fn minutes(seconds: f64) -> String {
-    text::counted((seconds / 60.0).ceil().clamp(1.0, 1e6) as usize, "minute", "minutes")
-}
-
 /// Paths are relative to the study's folder.
 fn commands(cell: &Cell) -> String {
     let name = text::visible(&cell.file_name());
@@ -105,7 +101,7 @@ fn records(context: &Context, cells: &[&Cell]) -> Table {
         row![
             Look::Code.of(text::visible(&file)),
             text::joined(arms.get(&file).into_iter().flatten(), ", "),
-            TableCell::value(cell.seed.to_string(), [cell.seed as f64]),
+            cell.seed.to_string(),
             cell.ending.name(),
             digest(cell.ledger_head.as_deref()),
             digest(Some(&cell.record_sha256)),

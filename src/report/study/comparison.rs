@@ -1,20 +1,15 @@
 //! Every comparison in full, and every run's scores.
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
-use crate::report::study::{context, context::Unit};
-use crate::report::{Context, published, study::scores, text, words};
-use crate::study::{GridSummary, TestResult, Word, comparisons::Comparison};
+use crate::report::text::{self, Unit};
+use crate::report::{Context, published, study::context, study::scores, words};
+use crate::statistics::Estimate;
+use crate::study::{GridSummary, Word, comparisons::Comparison};
 
 pub fn section(context: &Context) -> Section {
-    let mut blocks = vec![Block::text(published::comparability(embedded(context)))];
+    let mut blocks = vec![Block::text(published::comparability(context.is_embedded()))];
     blocks.extend(context.analysis.grids.iter().flat_map(|grid| grid_blocks(context, grid)));
     Section::new("comparison", "Every training run, and every comparison", blocks)
-}
-
-/// Every arm trains on a task of small policies.
-pub fn embedded(context: &Context) -> bool {
-    let mut arms = context.study.grids.iter().flat_map(|grid| &grid.arms);
-    arms.all(|arm| arm.experiment.inputs.data.is_miniature())
 }
 
 fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
@@ -35,24 +30,32 @@ pub fn same_outcomes(comparison: &Comparison) -> Option<String> {
     (same > 0).then(|| format!("did not act in {same} of {common_seeds} runs"))
 }
 
-/// Uses the registered σ and the observed one.
-fn detectable(context: &Context, result: &TestResult) -> TableCell {
+/// With the registered σ, and with the observed one.
+fn detectable(context: &Context, result: &Estimate) -> TableCell {
     let pilot = context.analysis.declaration.pilot.as_ref().map(|pilot| pilot.sigma);
     let pairs = [
-        (result.minimum_detectable_effect, pilot),
-        (result.observed_detectable_effect, result.observed_sigma),
+        result.minimum_detectable_effect.zip(pilot),
+        result.observed_detectable_effect.zip(result.observed_sigma),
     ];
-    if pairs.iter().all(|(effect, _)| effect.is_none()) {
+    if pairs == [None; 2] {
         return TableCell::missing("–");
     }
-    let shown = pairs.map(|(effect, sigma)| match (effect, sigma) {
-        (Some(effect), Some(sigma)) => {
+    let shown = pairs.map(|pair| {
+        pair.map_or("–".to_owned(), |(effect, sigma)| {
             format!("{} (σ {})", Unit::Share.show(effect), text::standard_error(sigma))
-        }
-        _ => "–".to_owned(),
+        })
     });
-    let values = pairs.iter().flat_map(|(effect, sigma)| effect.iter().chain(sigma));
-    TableCell::value(shown.join("; "), values.copied().collect::<Vec<f64>>())
+    TableCell::from(shown.join("; "))
+}
+
+pub fn estimate(comparison: &Comparison) -> [TableCell; 3] {
+    let unit = context::unit_of(&comparison.declared.metric);
+    let result = comparison.result.as_ref();
+    [
+        TableCell::shown(result.map(|it| it.difference), |difference| unit.signed(difference)),
+        context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
+        TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
+    ]
 }
 
 pub fn word(comparison: &Comparison) -> TableCell {
@@ -80,7 +83,6 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
     let unit = context::unit_of(&declared.metric);
     let (arm, reference) = comparison.means();
     let mean = |value: Option<f64>| value.map_or("–".to_owned(), |value| unit.show(value));
-    let means: Vec<f64> = [arm, reference].into_iter().flatten().collect();
     let mut why = text::visible(&words::why(&comparison.why));
     if !comparison.without_value.is_empty() {
         let without =
@@ -96,17 +98,18 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
         why += &format!("; medians {} and {}", median(medians.0), median(medians.1));
     }
     let missing = || TableCell::missing("–");
+    let [difference, interval, above] = estimate(comparison);
     row![
         context.pair(&declared.arm, &declared.reference),
         text::visible(&declared.metric.words()),
         format!("{} and {}", comparison.arm.len(), comparison.reference.len()),
-        TableCell::value(format!("{} and {}", mean(arm), mean(reference)), means),
-        TableCell::shown(result.map(|it| it.difference), |difference| unit.signed(difference)),
-        context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
-        TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
+        format!("{} and {}", mean(arm), mean(reference)),
+        difference,
+        interval,
+        above,
         result.map_or_else(missing, |result| {
             let p = [result.p, result.adjusted_p, result.smallest_p];
-            TableCell::value(p.map(context::p_value).join("; "), p)
+            TableCell::from(p.map(text::p_value).join("; "))
         }),
         result.map_or_else(missing, |result| detectable(context, result)),
         word(comparison),

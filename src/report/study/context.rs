@@ -1,7 +1,7 @@
-//! What all chapters need: study, analysis, names, a style for each arm that all figures share,
-//! and how numbers of a unit are written.
+//! What all chapters need: study, analysis, names, and a style for each arm that all figures share.
 
-use crate::report::{axes, page::TableCell, text};
+use crate::report::page::TableCell;
+use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
@@ -15,13 +15,6 @@ pub struct Context<'a> {
     pub judged: &'a Judged,
     /// `<grid>/<arm>` → style.
     styles: BTreeMap<String, usize>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// Printed in percentage points.
-    Share,
-    Plain,
 }
 
 impl<'a> Context<'a> {
@@ -58,8 +51,13 @@ impl<'a> Context<'a> {
 
     /// `95 %`.
     pub fn level(&self) -> String {
-        let level = 100.0 * self.analysis.declaration.level;
-        format!("{} %", axes::tick_label(level))
+        text::level(self.analysis.declaration.level)
+    }
+
+    /// Every arm trains on a task of small policies.
+    pub fn is_embedded(&self) -> bool {
+        let mut arms = self.study.grids.iter().flat_map(|grid| &grid.arms);
+        arms.all(|arm| arm.experiment.inputs.data.is_miniature())
     }
 
     /// `avg@8 on mini-aime-plus`; with k where all runs agree.
@@ -116,72 +114,21 @@ fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
 }
 
 pub fn unit_of(metric: &Metric) -> Unit {
-    let share =
-        |name: &str| ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word));
-    match metric {
-        Metric::Evaluation { statistic: Statistic::ResponseTokensMean, .. }
-        | Metric::EvaluationMean { statistic: Statistic::ResponseTokensMean, .. }
-        | Metric::Correlation { .. }
-        | Metric::TimeToLevel { .. } => Unit::Plain,
-        Metric::Evaluation { .. } | Metric::EvaluationMean { .. } => Unit::Share,
+    let is_share = match metric {
+        Metric::Evaluation { statistic, .. } | Metric::EvaluationMean { statistic, .. } => {
+            *statistic != Statistic::ResponseTokensMean
+        }
         Metric::Metric { name, .. } | Metric::Contrast { name, .. } => {
-            if share(name) {
-                Unit::Share
-            } else {
-                Unit::Plain
-            }
+            ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word))
         }
-    }
-}
-
-impl Unit {
-    /// `62.1` of a share 0.621; else about four digits.
-    pub fn show(self, value: f64) -> String {
-        match (value.is_finite(), self) {
-            (false, _) => "not finite".to_owned(),
-            (true, Self::Share) => text::points(value).replace('-', "−"),
-            (true, Self::Plain) => text::number(value),
-        }
-    }
-
-    pub fn signed(self, value: f64) -> String {
-        let shown = match self {
-            _ if !value.is_finite() => return "not finite".to_owned(),
-            Self::Share => return text::signed_points(value),
-            Self::Plain => text::number(value),
-        };
-        if value > 0.0 { format!("+{shown}") } else { shown }
-    }
-
-    /// `[60.1, 64.2]`.
-    pub fn interval(self, interval: &Interval) -> String {
-        format!("[{}, {}]", self.show(interval.low), self.show(interval.high))
-    }
-
-    /// Factor of print: 100 for shares.
-    pub fn scale(self) -> f64 {
-        match self {
-            Self::Share => 100.0,
-            Self::Plain => 1.0,
-        }
-    }
-}
-
-/// A p value: `0.008`, `< 0.0001`.
-pub fn p_value(p: f64) -> String {
-    match p {
-        p if !p.is_finite() => "none".to_owned(),
-        p if p < 0.0001 => "< 0.0001".to_owned(),
-        p if p < 0.1 => format!("{p:.4}"),
-        p => format!("{p:.3}"),
-    }
+        Metric::Correlation { .. } | Metric::TimeToLevel { .. } => false,
+    };
+    if is_share { Unit::Share } else { Unit::Plain }
 }
 
 pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> TableCell {
-    match interval {
-        Some(interval) => TableCell::value(unit.interval(interval), [interval.low, interval.high]),
-        None => TableCell::missing(why_not),
-    }
+    let shown = interval.map(|interval| TableCell::from(unit.interval(interval)));
+    shown.unwrap_or_else(|| TableCell::missing(why_not))
 }
 
 /// Written down before the first run.

@@ -4,18 +4,19 @@ use crate::base::workers;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
 use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
-use crate::study::{ArmSummary, Cell, Effects};
+use crate::study::{Cell, Effects};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn section(context: &Context) -> Section {
     // An arm may be in several grids.
     let mut seen = BTreeSet::new();
     let arms = context.arms().filter(|arm| seen.insert(&arm.arm_sha256));
-    let of = |arm: &ArmSummary| -> (String, Vec<Effects>) {
-        let cells = context.study.cells_of(&arm.id);
-        (arm.id.clone(), workers::on_all_cores(&cells, |cell| check(cell)))
-    };
-    let checked: Vec<(String, Vec<Effects>)> = arms.map(of).collect();
+    let checked: Vec<(&str, Vec<Effects>)> = arms
+        .map(|arm| {
+            let cells = context.study.cells_of(&arm.id);
+            (arm.id.as_str(), workers::on_all_cores(&cells, |cell| check(cell)))
+        })
+        .collect();
     let warnings: BTreeSet<String> =
         checked.iter().flat_map(|(id, effects)| arm_warnings(context, id, effects)).collect();
     let warnings = if warnings.is_empty() {
@@ -60,30 +61,34 @@ fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String>
         .collect()
 }
 
-fn table(context: &Context, checked: &[(String, Vec<Effects>)]) -> Table {
-    let of = |effects: &[Effects]| -> Vec<&'static str> {
-        let findings = effects.first().map_or(&[][..], |effects| &effects.findings);
-        findings.iter().map(|finding| finding.technique).collect()
-    };
-    let mut with_runs = checked.iter().map(|(_, effects)| of(effects)).filter(|of| !of.is_empty());
-    let mut techniques = with_runs.next().unwrap_or_default();
-    with_runs.for_each(|others| techniques.retain(|it| others.contains(it)));
+fn table(context: &Context, checked: &[(&str, Vec<Effects>)]) -> Table {
+    let mut with_runs = checked.iter().map(|(_, effects)| techniques(effects));
+    let mut common = with_runs.find(|techniques| !techniques.is_empty()).unwrap_or_default();
+    for others in with_runs.filter(|others| !others.is_empty()) {
+        common.retain(|technique| others.contains(technique));
+    }
     // Checks that only some arms have are of methods; an arm has one method.
-    let method = |effects: &[Effects]| of(effects).into_iter().find(|it| !techniques.contains(it));
+    let method =
+        |effects: &[Effects]| techniques(effects).into_iter().find(|it| !common.contains(it));
     let has_methods = checked.iter().any(|(_, effects)| method(effects).is_some());
     let rows = checked.iter().map(|(id, effects)| {
-        let found = techniques.iter().map(|technique| summary(effects, technique));
-        let own = has_methods.then(|| match method(effects) {
+        let of_paper = common.iter().map(|technique| summary(effects, technique));
+        let of_method = has_methods.then(|| match method(effects) {
             Some(method) => summary(effects, method),
             None => TableCell::missing("none"),
         });
-        row![context.label(id)].into_iter().chain(found).chain(own).collect()
+        row![context.label(id)].into_iter().chain(of_paper).chain(of_method).collect()
     });
     let own = has_methods.then_some(&"its method");
-    let columns = text::joined(["arm"].iter().chain(&techniques).chain(own), " | ");
+    let columns = text::joined(["arm"].iter().chain(&common).chain(own), " | ");
     let caption = "The switch of each technique, and the runs in which the records show that it acted, \
                    whatever the switch says.";
     Table::new(caption, &columns, rows)
+}
+
+fn techniques(effects: &[Effects]) -> Vec<&'static str> {
+    let findings = effects.first().map_or(&[][..], |effects| &effects.findings);
+    findings.iter().map(|finding| finding.technique).collect()
 }
 
 fn summary(effects: &[Effects], technique: &str) -> TableCell {
@@ -106,7 +111,7 @@ fn summary(effects: &[Effects], technique: &str) -> TableCell {
     let wrong = count(EffectVerdict::EnabledButDidNothing) + count(EffectVerdict::DisabledButActed);
     let cell = match (first.enabled, acted) {
         (false, 0) => TableCell::missing("off"),
-        _ => TableCell::value(format!("{switch} {acted}/{total}"), [acted as f64, total as f64]),
+        _ => TableCell::from(format!("{switch} {acted}/{total}")),
     };
     match (wrong > 0, first.enabled) {
         (true, _) => cell.looking(Look::Bad),

@@ -4,10 +4,12 @@ use crate::report::page::{
     Block, Column, CurveLine, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell,
     row,
 };
-use crate::report::study::{comparison, context, context::Unit, courses, scores};
-use crate::report::{Context, published, text};
+use crate::report::study::{comparison, context, courses, scores};
+use crate::report::text::{self, Unit};
+use crate::report::{Context, published};
+use crate::statistics::estimators;
 use crate::study::comparisons::Comparison;
-use crate::study::{ArmSummary, Cell, Clock, GridSummary, Metric, Series, Statistic, Word, curves};
+use crate::study::{ArmSummary, Cell, Clock, GridSummary, Metric, Word};
 
 pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use<'a> {
     context.analysis.grids.iter().map(|grid| {
@@ -17,8 +19,8 @@ pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use
             Block::Figure(multiples(context, grid, &anchor)),
         ];
         blocks.extend(by_tag(context, grid).map(Block::Table));
-        let title = format!("{}: {}", text::visible(&grid.name), text::visible(&grid.question));
         let name = text::visible(&grid.name);
+        let title = format!("{name}: {}", text::visible(&grid.question));
         Section { name, ..Section::new(&format!("grid-{anchor}"), &title, blocks) }
     })
 }
@@ -104,17 +106,13 @@ fn arm_row(grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
 }
 
 fn difference_cells(comparison: &Comparison) -> [TableCell; 4] {
-    let unit = context::unit_of(&comparison.declared.metric);
-    let result = comparison.result.as_ref();
-    let means = comparison.means();
-    let without_test = || means.0.zip(means.1).map(|(arm, reference)| arm - reference);
-    let difference = result.map(|result| result.difference).or_else(without_test);
-    [
-        TableCell::shown(difference, |it| unit.signed(it)).looking(Look::Strong),
-        context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
-        TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
-        comparison::word(comparison),
-    ]
+    let [mut difference, interval, above] = comparison::estimate(comparison);
+    if let (None, (Some(arm), Some(reference))) = (&comparison.result, comparison.means()) {
+        // Too few runs for a test.
+        let unit = context::unit_of(&comparison.declared.metric);
+        difference = TableCell::from(unit.signed(arm - reference));
+    }
+    [difference.looking(Look::Strong), interval, above, comparison::word(comparison)]
 }
 
 fn paper_cells(arm: &ArmSummary) -> [TableCell; 3] {
@@ -129,42 +127,32 @@ fn paper_cells(arm: &ArmSummary) -> [TableCell; 3] {
 }
 
 fn multiples(context: &Context, grid: &GridSummary, anchor: &str) -> Figure {
-    let set = &context.analysis.declaration.curve_set;
-    let series = Series::Evaluation { set: set.clone(), statistic: Statistic::AvgAtK };
-    let lines = grid.arms.iter().map(|arm| {
-        let curve = curves::curve(context.study, &arm.id, &series, Clock::Updates);
-        let label = text::visible(&arm.label);
-        CurveLine {
-            band: courses::interval_band(&curve, 100.0),
-            runs: Vec::new(),
-            ..courses::line(&curve, label, context.style(&arm.id), 100.0)
-        }
-    });
-    let lines: Vec<CurveLine> = lines.filter(|line| !line.centre.is_empty()).collect();
-    let panel = |(own, line): (usize, &CurveLine)| {
-        let others = lines.iter().enumerate().filter(|(index, _)| *index != own);
-        // Ghosts keep their bands, so that all panels have the same axes.
-        let ghosts = others.map(|(_, line)| CurveLine { ghost: true, ..line.clone() });
-        Panel::Curves(Curves {
-            title: line.label.clone(),
-            x: Clock::Updates.words().to_owned(),
-            unit: "%".to_owned(),
-            size: PanelSize::Small,
-            lines: [line.clone()].into_iter().chain(ghosts).collect(),
-            ..Curves::default()
-        })
-    };
+    let ids = grid.arms.iter().map(|arm| arm.id.as_str());
+    let lines = courses::mean_scores(context, ids, Clock::Updates);
+    let panels = (0..lines.len()).map(|own| Panel::Curves(among_the_others(&lines, own)));
     Figure {
         id: format!("arms-{anchor}"),
-        title: String::new(),
         caption: format!(
             "avg@k on {} over updates: mean and {} interval of each arm, the other arms grey.",
-            text::visible(set),
+            text::visible(&context.analysis.declaration.curve_set),
             context.level()
         ),
-        legend: Vec::new(),
-        panels: lines.iter().enumerate().map(panel).collect(),
-        numbers: Table::new("", "", []),
+        panels: panels.collect(),
+        ..Figure::default()
+    }
+}
+
+fn among_the_others(lines: &[CurveLine], own: usize) -> Curves {
+    let others = lines.iter().enumerate().filter(|(index, _)| *index != own);
+    // Ghosts keep their bands, so that all panels have the same axes.
+    let ghosts = others.map(|(_, line)| CurveLine { ghost: true, ..line.clone() });
+    Curves {
+        title: lines[own].label.clone(),
+        x: Clock::Updates.words().to_owned(),
+        unit: "%".to_owned(),
+        size: PanelSize::Small,
+        lines: [lines[own].clone()].into_iter().chain(ghosts).collect(),
+        ..Curves::default()
     }
 }
 
@@ -176,18 +164,10 @@ fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
     if first.tags.is_empty() {
         return None;
     }
-    let share = |arm: &ArmSummary, places: &[usize]| {
-        let last = |cell: &Cell| Some(cell.last_evaluation(set)?.accuracies());
-        let of = |accuracies: Vec<f64>| {
-            places.iter().filter_map(|place| accuracies.get(*place)).sum::<f64>()
-                / places.len() as f64
-        };
-        let runs: Vec<f64> = cells(arm).into_iter().filter_map(last).map(of).collect();
-        (!runs.is_empty()).then(|| runs.iter().sum::<f64>() / runs.len() as f64)
-    };
     let rows = grid.arms.iter().map(|arm| {
         let shares = first.tags.values();
-        let shares = shares.map(|places| TableCell::shown(share(arm, places), text::points));
+        let shares = shares.map(|places| mean_share(&cells(arm), set, places));
+        let shares = shares.map(|share| TableCell::shown(share, text::points));
         row![text::visible(&arm.label)].into_iter().chain(shares).collect()
     });
     let caption = format!("{}, %, by the tags of its problems (how many).", context.score_name());
@@ -197,4 +177,15 @@ fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
         numeric: true,
     }));
     Some(table)
+}
+
+/// Mean over the runs of the share of correct samples of these problems.
+fn mean_share(cells: &[&Cell], set: &str, places: &[usize]) -> Option<f64> {
+    let runs = cells.iter().filter_map(|cell| {
+        let accuracies = cell.last_evaluation(set)?.accuracies();
+        let of_places = places.iter().filter_map(|place| accuracies.get(*place));
+        Some(of_places.sum::<f64>() / places.len() as f64)
+    });
+    let runs: Vec<f64> = runs.collect();
+    (!runs.is_empty()).then(|| estimators::mean(&runs))
 }

@@ -3,7 +3,6 @@
 
 mod answer;
 mod checking;
-mod claims;
 mod comparison;
 pub mod context;
 mod courses;
@@ -17,7 +16,7 @@ mod scores;
 mod surroundings;
 
 use crate::base::{files, visible};
-use crate::report::{Context, ReportError, html, markdown, page::Page, text};
+use crate::report::{Context, ReportError, claims, html, markdown, page::Page, text};
 use crate::study::claims as paper_claims;
 use crate::study::collection::{self, Study};
 use crate::study::{Claims, StudyFacts, facts};
@@ -25,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct StudyReport {
-    /// Foreign text is made visible; every number has its unrounded value.
+    /// Foreign text is made visible.
     pub page: Page,
     pub appendix: Page,
     pub facts: StudyFacts,
@@ -108,7 +107,7 @@ fn appendix_of(context: &Context) -> Page {
             comparison::section(context),
             courses::section(context),
             problem_map::section(context),
-            claims::section(context),
+            claims::section(context.judged),
             power::section(context),
             checking::section(context),
             surroundings::section(context),

@@ -1,11 +1,11 @@
 //! What the study does not reproduce: scale, missing rows and runs, limits of such studies.
 
-use crate::report::{Context, page::Block, page::Section, published, study::comparison, text};
+use crate::report::{Context, page::Block, page::Section, published, text};
 use crate::study::{ArmSummary, Word, paper};
 
 pub fn section(context: &Context) -> Section {
     let mut lines = Vec::new();
-    if comparison::embedded(context) {
+    if context.is_embedded() {
         lines.push(
             "No score of the paper: model, task and length of training are several orders of magnitude \
              smaller. Nothing here says whether a technique gains points on AIME with a model of 32 \

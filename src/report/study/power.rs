@@ -1,16 +1,16 @@
 //! Declarations, tests, their assumptions, and the differences that so few runs could find.
 
 use crate::report::page::{Block, Section, Table, TableCell, row};
-use crate::report::{Context, axes, study::comparison, study::context::Unit, text, words};
-use crate::statistics::equivalence;
-use crate::study::{GridSummary, comparisons::Comparison};
+use crate::report::text::{self, Unit};
+use crate::report::{Context, axes, study::comparison, words};
+use crate::statistics::equivalence::EquivalenceVerdict;
+use crate::study::{ArmTimes, FamilyResult, GridSummary, comparisons::Comparison};
 
 pub fn section(context: &Context) -> Section {
     let declaration = &context.analysis.declaration;
     let registered = if declaration.registered {
-        "It says of itself that it was written down before the first run, and nothing here shows \
-             that: compare it with a copy from a registry, a commit or a mail (dapo verify STUDY \
-             --declaration FILE)."
+        "It says that it was written before the first run. Nothing here proves that: compare it \
+             with a copy from a registry, a commit or a mail (dapo verify STUDY --declaration FILE)."
     } else {
         "Nothing was registered before the first run: every verdict is exploratory."
     };
@@ -21,38 +21,33 @@ pub fn section(context: &Context) -> Section {
         )),
         Block::Table(declared(context)),
         Block::Text(spread(context)),
-        Block::heading("Assumptions"),
+        Block::Heading("Assumptions".to_owned()),
         Block::List(assumptions(context)),
     ];
-    for family in &context.analysis.families {
-        blocks.push(Block::Table(comparison::comparisons(
-            context,
-            format!(
-                "Family {}: {} Holm at {} over {}.",
-                text::visible(&family.id),
-                text::sentence(&text::visible(&family.question)),
-                axes::tick_label(declaration.alpha),
-                text::counted(family.comparisons.len(), "comparison", "comparisons")
-            ),
-            &family.comparisons,
-        )));
-    }
+    blocks.extend(context.analysis.families.iter().map(|family| family_table(context, family)));
     if context.analysis.families.is_empty() {
         blocks.push(Block::text("No family of comparisons was declared."));
     }
-    if let Some(table) = equivalence(context) {
-        blocks.push(Block::Folded(table));
-    }
+    blocks.extend(equivalence(context).map(Block::Folded));
     blocks.extend(times(context));
     Section::new("power", "Assumptions, tests and power", blocks)
 }
 
+fn family_table(context: &Context, family: &FamilyResult) -> Block {
+    let caption = format!(
+        "Family {}: {} Holm at {} over {}.",
+        text::visible(&family.id),
+        text::sentence(&text::visible(&family.question)),
+        axes::tick_label(context.analysis.declaration.alpha),
+        text::counted(family.comparisons.len(), "comparison", "comparisons")
+    );
+    Block::Table(comparison::comparisons(context, caption, &family.comparisons))
+}
+
 fn declared(context: &Context) -> Table {
     let declaration = &context.analysis.declaration;
-    let seeds = |seeds: &[u64]| {
-        if seeds.is_empty() { "not declared".to_owned() } else { text::joined(seeds, ", ") }
-    };
-    let pilot = declaration.pilot.as_ref().map_or("not declared".to_owned(), |pilot| {
+    let seeds = |seeds: &[u64]| Some(text::joined(seeds, ", ")).filter(|seeds| !seeds.is_empty());
+    let pilot = declaration.pilot.as_ref().map(|pilot| {
         format!(
             "{} points over {}: {}",
             text::standard_error(pilot.sigma),
@@ -60,29 +55,27 @@ fn declared(context: &Context) -> Table {
             text::visible(&pilot.of)
         )
     });
-    let level = declaration.time_to_level.as_ref().map_or("not declared".to_owned(), |level| {
+    let level = declaration.time_to_level.as_ref().map(|level| {
         format!("avg@k of {} on {}", text::percent(level.level), text::visible(&level.set))
     });
-    let held_out = declaration.held_out.as_ref().map_or("not declared".to_owned(), |held_out| {
+    let held_out = declaration.held_out.as_ref().map(|held_out| {
         format!("grid {}: {}", text::visible(&held_out.grid), text::visible(&held_out.description))
     });
+    let margin = format!("{} points", text::points(declaration.margin));
     let rows = [
-        ("primary set", text::visible(&declaration.primary_set)),
-        ("set of the curves", text::visible(&declaration.curve_set)),
+        ("primary set", Some(text::visible(&declaration.primary_set))),
+        ("set of the curves", Some(text::visible(&declaration.curve_set))),
         ("seeds", seeds(&declaration.seeds)),
         ("seeds that tuning used, which never count", seeds(&declaration.tuning_seeds)),
-        ("confidence of intervals", context.level()),
-        ("error rate of a family (Holm)", text::percent(declaration.alpha)),
-        ("power of the detectable effects", text::percent(declaration.power)),
-        (
-            "δ: closer arms count as the same",
-            format!("{} points", text::points(declaration.margin)),
-        ),
+        ("confidence of intervals", Some(context.level())),
+        ("error rate of a family (Holm)", Some(text::percent(declaration.alpha))),
+        ("power of the detectable effects", Some(text::percent(declaration.power))),
+        ("δ: closer arms count as the same", Some(margin)),
         ("σ between training runs, from a pilot", pilot),
         ("level whose reaching is timed", level),
         ("held-out task variant", held_out),
     ];
-    let rows = rows.into_iter().map(|(what, value)| row![what, value]);
+    let rows = rows.map(|(what, value)| row![what, value.unwrap_or("not declared".to_owned())]);
     Table::new("What was declared.", "what | declared", rows)
 }
 
@@ -91,13 +84,6 @@ fn spread(context: &Context) -> String {
     let Some(spread) = &context.analysis.spread else {
         return "No arm has two scored runs: nothing is known of the spread between training runs."
             .to_owned();
-    };
-    let deviation = text::standard_error;
-    let with_effect = |sigma: f64, effect: Option<f64>| {
-        let effect = effect.map_or("nothing".to_owned(), |effect| {
-            format!("a difference of {} points", Unit::Share.show(effect))
-        });
-        format!("{} points, with which {effect} could have been found", deviation(sigma))
     };
     let registered = spread.registered.map_or("none was registered".to_owned(), |sigma| {
         format!("the registered one is {}", with_effect(sigma, spread.registered_effect))
@@ -108,12 +94,20 @@ fn spread(context: &Context) -> String {
          between two arms of {} by one comparison at the declared α and power.",
         text::counted(spread.arms as usize, "arm", "arms"),
         with_effect(spread.observed, spread.observed_effect),
-        deviation(spread.smallest.1),
+        text::standard_error(spread.smallest.1),
         context.label(&spread.smallest.0),
-        deviation(spread.largest.1),
+        text::standard_error(spread.largest.1),
         context.label(&spread.largest.0),
         text::counted(spread.runs as usize, "run", "runs"),
     )
+}
+
+fn with_effect(sigma: f64, effect: Option<f64>) -> String {
+    let effect = effect.map_or("nothing".to_owned(), |effect| {
+        format!("a difference of {} points", Unit::Share.show(effect))
+    });
+    let sigma = text::standard_error(sigma);
+    format!("{sigma} points, with which {effect} could have been found")
 }
 
 fn assumptions(context: &Context) -> Vec<String> {
@@ -121,7 +115,7 @@ fn assumptions(context: &Context) -> Vec<String> {
         .analysis
         .remarks
         .iter()
-        .map(|remark| text::capital(&text::visible(&words::remark(remark))))
+        .map(|remark| text::sentence(&text::capital(&text::visible(&words::remark(remark)))))
         .collect();
     let tests = if context.analysis.declaration.paired {
         [
@@ -159,28 +153,8 @@ fn assumptions(context: &Context) -> Vec<String> {
 }
 
 fn equivalence(context: &Context) -> Option<Table> {
-    let declaration = &context.analysis.declaration;
-    let row = |comparison: &Comparison| {
-        let tests = comparison.result.as_ref()?.equivalence?;
-        let (n_a, n_b) = (comparison.reference.len(), comparison.arm.len());
-        // The pilot's σ is of runs; blocks have another one.
-        let power = declaration.pilot.as_ref().filter(|_| !declaration.paired).map(|pilot| {
-            equivalence::attainable_power(pilot.sigma, n_a, n_b, declaration.alpha, tests.margin)
-        });
-        let reproduced = matches!(tests.verdict, equivalence::EquivalenceVerdict::Reproduced);
-        Some(row![
-            context.pair(&comparison.declared.arm, &comparison.declared.reference),
-            TableCell::shown(Some(tests.difference), |it| Unit::Share.signed(it)),
-            TableCell::shown(Some(tests.half_width), text::standard_error),
-            TableCell::shown(Some(tests.margin), text::points),
-            if reproduced { "yes" } else { "not shown" },
-            power.map_or_else(
-                || TableCell::missing("no pilot σ"),
-                |power| TableCell::shown(Some(power), text::percent)
-            )
-        ])
-    };
-    let rows: Vec<Vec<TableCell>> = context.comparisons().filter_map(row).collect();
+    let rows: Vec<Vec<TableCell>> =
+        context.comparisons().filter_map(|it| equivalence_row(context, it)).collect();
     let caption = "Equivalence within δ (two one-sided tests), in points. The attainable power is the \
                    chance to show it if the two were truly the same.";
     let columns =
@@ -188,23 +162,25 @@ fn equivalence(context: &Context) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }
 
+fn equivalence_row(context: &Context, comparison: &Comparison) -> Option<Vec<TableCell>> {
+    let result = comparison.result.as_ref()?;
+    let tests = result.equivalence?;
+    let is_within = tests.verdict == EquivalenceVerdict::Reproduced;
+    let power = result.attainable_power.map(text::percent);
+    Some(row![
+        context.pair(&comparison.declared.arm, &comparison.declared.reference),
+        Unit::Share.signed(tests.difference),
+        text::standard_error(tests.half_width),
+        text::points(tests.margin),
+        if is_within { "yes" } else { "not shown" },
+        power.map_or_else(|| TableCell::missing("no pilot σ"), TableCell::from)
+    ])
+}
+
 fn times(context: &Context) -> Vec<Block> {
     let Some(level) = &context.analysis.declaration.time_to_level else { return Vec::new() };
     let timed = context.analysis.grids.iter().filter(|grid| !grid.times.is_empty());
     let block = |grid: &GridSummary| {
-        let rows = grid.times.iter().map(|arm| {
-            let median = |time: Option<f64>| match time {
-                Some(_) => TableCell::shown(time, text::number),
-                None => TableCell::missing("more than half never reached it"),
-            };
-            let (reached, total) = (arm.updates.reached, arm.updates.seeds.len());
-            row![
-                context.label(&arm.arm),
-                TableCell::value(format!("{reached} of {total}"), [reached as f64, total as f64]),
-                median(arm.updates.median),
-                median(arm.generated_rollouts.median)
-            ]
-        });
         let caption = format!(
             "{}: runs that reached avg@k of {} on {}, and the median time (Kaplan\u{2013}Meier; runs \
              that never did are censored at their last evaluation).",
@@ -213,7 +189,17 @@ fn times(context: &Context) -> Vec<Block> {
             text::visible(&level.set)
         );
         let columns = "arm | reached # | median, updates # | median, generated rollouts #";
+        let rows = grid.times.iter().map(|arm| times_row(context, arm));
         Block::Folded(Table::new(caption, columns, rows))
     };
     timed.map(block).collect()
+}
+
+fn times_row(context: &Context, arm: &ArmTimes) -> Vec<TableCell> {
+    let medians = [arm.updates.median, arm.generated_rollouts.median].map(|time| match time {
+        Some(time) => TableCell::from(text::number(time)),
+        None => TableCell::missing("more than half never reached it"),
+    });
+    let reached = format!("{} of {}", arm.updates.reached, arm.updates.seeds.len());
+    row![context.label(&arm.arm), reached].into_iter().chain(medians).collect()
 }

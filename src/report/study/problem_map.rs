@@ -48,15 +48,12 @@ fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
 }
 
 fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
+    let set = text::visible(&context.analysis.declaration.primary_set);
     let row = |arm: &problems::ArmProblems| HeatRow {
         label: context.label(&arm.arm),
-        shares: matrix
-            .hardest_first
-            .iter()
-            .map(|index| arm.accuracies.get(*index).copied())
-            .collect(),
+        shares: matrix.hardest_first.iter().map(|index| arm.accuracies[*index]).collect(),
     };
-    let count = matrix.problems as usize;
+    let count = matrix.hardest_first.len();
     let always = |of: fn(f64) -> bool| {
         (0..count).filter(|index| matrix.arms.iter().all(|arm| of(arm.accuracies[*index]))).count()
     };
@@ -71,7 +68,7 @@ fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
         "Of {} of {}, {never} are never solved by any arm and {solved} always by all; the arms differ \
          on the {} in between.",
         text::counted(count, "problem", "problems"),
-        text::visible(&matrix.set),
+        set,
         count - never - solved
     );
     if !absent.is_empty() {
@@ -84,17 +81,17 @@ fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
         id: format!("problems-{}", scores::anchor(&grid.name)),
         title: format!("{}: who solves which problem", text::visible(&grid.name)),
         caption,
-        legend: Vec::new(),
         panels: vec![Panel::Heat(Heat {
             columns: text::counted(count, "problem", "problems"),
-            order: matrix.hardest_first.clone(),
             rows: matrix.arms.iter().map(row).collect(),
         })],
         numbers: heat_numbers(context, matrix),
+        ..Figure::default()
     }
 }
 
 fn heat_numbers(context: &Context, matrix: &Matrix) -> Table {
+    let set = text::visible(&context.analysis.declaration.primary_set);
     let rows = matrix.arms.iter().map(|arm| {
         let count = |of: fn(f64) -> bool| {
             TableCell::count(arm.accuracies.iter().filter(|share| of(**share)).count())
@@ -108,8 +105,7 @@ fn heat_numbers(context: &Context, matrix: &Matrix) -> Table {
             count(|share| share >= 1.0)
         ]
     });
-    let caption =
-        format!("Problems of {} by the share of correct samples.", text::visible(&matrix.set));
+    let caption = format!("Problems of {} by the share of correct samples.", set);
     let columns = "arm | runs # | never # | below half # | half or more # | always #";
     Table::new(caption, columns, rows)
 }
@@ -139,19 +135,19 @@ fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Fi
             TableCell::count(change.better as usize),
             TableCell::count(change.worse as usize),
             TableCell::count(change.same as usize),
-            TableCell::shown(Some(change.mean), text::signed_points)
+            text::signed_points(change.mean)
         ]
     });
     Figure {
         id: format!("changes-{}", scores::anchor(&grid.name)),
         title: format!("{}: paired changes", text::visible(&grid.name)),
         caption,
-        legend: Vec::new(),
         panels: changes.iter().map(panel).collect(),
         numbers: Table::new(
             "Problems solved more, less and equally often, and the mean change in points.",
             "pair | more often # | less often # | as often # | mean change #",
             rows,
         ),
+        ..Figure::default()
     }
 }

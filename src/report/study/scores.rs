@@ -1,32 +1,17 @@
 //! A grid's scores and differences as figures with every run, and details of last evaluations.
 
 use crate::report::page::{Figure, IntervalRow, Intervals, Panel, Table, TableCell, row};
-use crate::report::study::context::{self, Unit};
-use crate::report::{Context, axes, published, text};
-use crate::statistics::aggregates;
+use crate::report::text::{self, Unit};
+use crate::report::{Context, axes, published, study::context};
+use crate::statistics::{aggregates, estimators};
 use crate::study::{ArmSummary, GridSummary, SeedScore, comparisons::Comparison};
 
 pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
-    let name = text::visible(&grid.name);
-    let row = |arm: &ArmSummary| {
-        let mean = arm.score.as_ref().map(|score| score.mean);
-        let interval = arm.score.as_ref().and_then(|score| score.interval);
-        IntervalRow {
-            label: text::visible(&arm.label),
-            against: None,
-            style: context.style(&arm.id),
-            centre: mean.map(|mean| 100.0 * mean),
-            interval: interval.map(|it| (100.0 * it.low, 100.0 * it.high)),
-            published: None,
-            runs: arm.seeds.iter().map(|seed| 100.0 * seed.avg_at_k).collect(),
-            note: mean.map_or("no run".to_owned(), text::points),
-        }
-    };
     let mut panels = vec![Panel::Intervals(Intervals {
         title: context.score_name(),
         x: "%".to_owned(),
         around_zero: false,
-        rows: grid.arms.iter().map(row).collect(),
+        rows: grid.arms.iter().map(|arm| score_row(context, arm)).collect(),
     })];
     let mut caption = scores_caption(context, grid);
     if !grid.differences.is_empty() {
@@ -35,11 +20,26 @@ pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
     }
     Figure {
         id: format!("scores-{}", anchor(&grid.name)),
-        title: format!("{name}: every training run, and the differences"),
+        title: format!("{}: every training run, and the differences", text::visible(&grid.name)),
         caption,
-        legend: Vec::new(),
         panels,
         numbers: seeds(context, grid),
+        ..Figure::default()
+    }
+}
+
+fn score_row(context: &Context, arm: &ArmSummary) -> IntervalRow {
+    let mean = arm.score.as_ref().map(|score| score.mean);
+    let interval = arm.score.as_ref().and_then(|score| score.interval);
+    IntervalRow {
+        label: text::visible(&arm.label),
+        against: None,
+        style: context.style(&arm.id),
+        centre: mean.map(|mean| 100.0 * mean),
+        interval: interval.map(|it| (100.0 * it.low, 100.0 * it.high)),
+        published: None,
+        runs: arm.seeds.iter().map(|seed| 100.0 * seed.avg_at_k).collect(),
+        note: mean.map_or("no run".to_owned(), text::points),
     }
 }
 
@@ -70,14 +70,14 @@ fn scores_caption(context: &Context, grid: &GridSummary) -> String {
             )
         },
     );
-    let base = text::counted(grid.arms.len(), "arm", "arms");
     let base_score = grid.arms.iter().find_map(|arm| arm.base_score);
-    let start = base_score
-        .map(|score| format!(" The base policy starts at {}.", text::percent(score)))
-        .unwrap_or_default();
+    let start = base_score.map_or(String::new(), |score| {
+        format!(" The base policy starts at {}.", text::percent(score))
+    });
     format!(
-        "Of {base}, the highest mean is {}, the lowest {}. {spread}.{start} Circles: single runs; \
+        "Of {}, the highest mean is {}, the lowest {}. {spread}.{start} Circles: single runs; \
          filled mark: their mean; bar: {} interval for other training runs.",
+        text::counted(grid.arms.len(), "arm", "arms"),
         named(best),
         named(worst),
         context.level()
@@ -91,10 +91,7 @@ fn seeds(context: &Context, grid: &GridSummary) -> Table {
         row![
             text::visible(&arm.label),
             text::joined(arm.seeds.iter().map(|seed| seed.seed), ", "),
-            TableCell::value(
-                text::joined(values.iter().map(|it| text::points(*it)), ", "),
-                &values[..]
-            ),
+            text::joined(values.iter().map(|score| text::points(*score)), ", "),
             TableCell::shown(aggregates::iqm(&values).ok(), text::points),
             TableCell::shown(deviation, text::standard_error),
             text::joined(&arm.missing_seeds, ", ")
@@ -111,26 +108,28 @@ pub fn differences<'a>(
     context: &Context,
     comparisons: impl IntoIterator<Item = &'a Comparison>,
 ) -> Intervals {
-    let row = |comparison: &Comparison| {
-        let result = comparison.result.as_ref();
-        let interval = result.and_then(|result| result.interval);
-        let unit = context::unit_of(&comparison.declared.metric);
-        IntervalRow {
-            label: context.label(&comparison.declared.arm),
-            against: Some(context.label(&comparison.declared.reference)),
-            style: context.style(&comparison.declared.arm),
-            centre: result.map(|result| unit.scale() * result.difference),
-            interval: interval.map(|it| (unit.scale() * it.low, unit.scale() * it.high)),
-            published: published_step(context, &comparison.declared.arm),
-            runs: Vec::new(),
-            note: comparison.word.words().to_owned(),
-        }
-    };
+    let rows = comparisons.into_iter().map(|comparison| difference_row(context, comparison));
     Intervals {
         title: "difference to the row that it is compared with".to_owned(),
         x: "points".to_owned(),
         around_zero: true,
-        rows: comparisons.into_iter().map(row).collect(),
+        rows: rows.collect(),
+    }
+}
+
+fn difference_row(context: &Context, comparison: &Comparison) -> IntervalRow {
+    let result = comparison.result.as_ref();
+    let interval = result.and_then(|result| result.interval);
+    let scale = context::unit_of(&comparison.declared.metric).scale();
+    IntervalRow {
+        label: context.label(&comparison.declared.arm),
+        against: Some(context.label(&comparison.declared.reference)),
+        style: context.style(&comparison.declared.arm),
+        centre: result.map(|result| scale * result.difference),
+        interval: interval.map(|it| (scale * it.low, scale * it.high)),
+        published: published_step(context, &comparison.declared.arm),
+        runs: Vec::new(),
+        note: comparison.word.words().to_owned(),
     }
 }
 
@@ -186,27 +185,24 @@ pub fn details(context: &Context, grid: &GridSummary) -> Table {
 }
 
 fn details_row(arm: &ArmSummary) -> Vec<TableCell> {
-    let mean = |of: &dyn Fn(&SeedScore) -> f64| {
-        let sum: f64 = arm.seeds.iter().map(of).sum();
-        (!arm.seeds.is_empty()).then(|| sum / arm.seeds.len() as f64)
+    let mean = |of: &dyn Fn(&SeedScore) -> Option<f64>| {
+        let values: Option<Vec<f64>> = arm.seeds.iter().map(of).collect();
+        values.filter(|values| !values.is_empty()).map(|values| estimators::mean(&values))
     };
     let counted = |value: f64| text::grouped(value.round() as u64);
-    let tokens: Option<u64> = arm.seeds.iter().map(|seed| seed.generated_tokens).sum();
-    let tokens =
-        tokens.filter(|_| !arm.seeds.is_empty()).map(|sum| sum as f64 / arm.seeds.len() as f64);
     let equal = arm.at_equal_rollouts.as_ref().and_then(|equal| equal.score.as_ref());
     row![
         text::visible(&arm.label),
-        TableCell::shown(mean(&|seed| seed.pass_at_k), text::points),
-        TableCell::shown(mean(&|seed| seed.cons_at_k), text::points),
-        TableCell::shown(mean(&|seed| seed.response_tokens_mean), text::number),
+        TableCell::shown(mean(&|seed| Some(seed.pass_at_k)), text::points),
+        TableCell::shown(mean(&|seed| Some(seed.cons_at_k)), text::points),
+        TableCell::shown(mean(&|seed| Some(seed.response_tokens_mean)), text::number),
         TableCell::shown(arm.decoding_standard_error, text::standard_error),
         TableCell::shown(arm.problems_standard_error, text::standard_error),
-        TableCell::shown(mean(&|seed| seed.updates as f64), counted),
-        TableCell::shown(mean(&|seed| seed.generated_rollouts as f64), counted),
-        TableCell::shown(tokens, counted),
+        TableCell::shown(mean(&|seed| Some(seed.updates as f64)), counted),
+        TableCell::shown(mean(&|seed| Some(seed.generated_rollouts as f64)), counted),
+        TableCell::shown(mean(&|seed| Some(seed.generated_tokens? as f64)), counted),
         TableCell::shown(equal.map(|score| score.mean), text::points),
         context::interval_cell(Unit::Share, equal.and_then(|score| score.interval.as_ref()), "–"),
-        TableCell::shown(mean(&|seed| seed.wall_seconds), counted)
+        TableCell::shown(mean(&|seed| Some(seed.wall_seconds)), counted)
     ]
 }

@@ -201,7 +201,7 @@ fn job(
     let newest = of_format(experiment.records);
     let earlier = experiment.records.map(|_| of_format(None));
     let is_there = |(_, run_key, record): &(_, String, PathBuf)| {
-        cell::head(record).is_some_and(|(_, found)| found == *run_key)
+        cell::head(record).is_some_and(|(_, recorded)| recorded == *run_key)
     };
     let (mut experiment, run_key, record) = earlier.filter(is_there).unwrap_or(newest);
     manifest.run_key = run_key;
@@ -266,8 +266,8 @@ fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, StudyError> {
     for name in RECORDS {
         let path = job.folder.inside(name)?;
         let is_file = files::kind(&path)? == Some(FileKind::File);
-        let found = is_file.then(|| files::sha256_file(&path)).transpose()?;
-        if found.as_ref() != cell.digests.get(name) {
+        let digest = is_file.then(|| files::sha256_file(&path)).transpose()?;
+        if digest.as_ref() != cell.digests.get(name) {
             return Ok(Some(name.to_string()));
         }
     }

@@ -89,9 +89,10 @@ pub fn keep(study: &AblateStudy, jobs: &[Job], to_run: &[usize]) -> Result<(), S
 pub fn find(study: &AblateStudy, index: u64) -> Result<ListedCell, StudyError> {
     let listed = files::read_lines::<ListedCell>(&path(study))?;
     let count = listed.len();
-    let found = listed.into_iter().find(|cell| cell.index == index);
-    let reason = || format!("there is no cell {index}; it has {count} cells, from 0");
-    found.ok_or_else(|| StudyError::invalid(path(study), reason()))
+    listed.into_iter().find(|cell| cell.index == index).ok_or_else(|| {
+        let reason = format!("there is no cell {index}; it has {count} cells, from 0");
+        StudyError::invalid(path(study), reason)
+    })
 }
 
 pub fn place(study: &AblateStudy, name: &str) -> Result<PathBuf, StudyError> {

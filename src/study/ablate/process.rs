@@ -105,9 +105,8 @@ impl Process {
             drop(listener.join());
         }
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = |line: &&String| !line.trim().is_empty();
         let error = lines.iter().rev().find(|line| line.starts_with("error: "));
-        let last = error.or_else(|| lines.iter().rev().find(said));
+        let last = error.or_else(|| lines.iter().rev().find(|line| !line.trim().is_empty()));
         Ok(Some(ProcessEnded { status, last_words: last.cloned().unwrap_or_default() }))
     }
 }

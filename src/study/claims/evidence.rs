@@ -22,45 +22,43 @@ pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
 struct EvidenceContext<'a> {
     study: &'a Study,
     /// (claim, part) → its comparison.
-    comparisons: BTreeMap<(String, String), Comparison>,
+    comparisons: BTreeMap<(&'a str, &'a str), Comparison>,
     /// Family → number of its parts that an interval decides.
-    interval_parts: BTreeMap<String, usize>,
+    interval_parts: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> EvidenceContext<'a> {
-    fn new(study: &'a Study, analysis: &Analysis, claims: &Claims) -> Self {
-        let mut comparisons = BTreeMap::new();
-        let mut open: BTreeMap<&str, Vec<(&Claim, &ClaimPart, Declared)>> = BTreeMap::new();
-        let mut interval_parts: BTreeMap<String, usize> = BTreeMap::new();
+    fn new(study: &'a Study, analysis: &Analysis, claims: &'a Claims) -> Self {
+        let mut context =
+            Self { study, comparisons: BTreeMap::new(), interval_parts: BTreeMap::new() };
+        let mut undeclared: BTreeMap<&str, Vec<((&str, &str), Declared)>> = BTreeMap::new();
         let all = claims.claims.iter().flat_map(|it| it.parts.iter().map(move |part| (it, part)));
         for (claim, part) in all {
+            let key = (claim.id.as_str(), part.id.as_str());
             let Some(declared) = declared(claim, part) else {
-                *interval_parts.entry(part.family.clone()).or_default() += 1;
+                *context.interval_parts.entry(&part.family).or_default() += 1;
                 continue;
             };
-            let family: Vec<_> =
-                analysis.families.iter().filter(|it| it.id == part.family).cloned().collect();
-            match analysis::find(&family, &declared) {
-                Some(found) => {
-                    comparisons.insert((claim.id.clone(), part.id.clone()), found.clone());
+            let family = analysis.families.iter().find(|it| it.id == part.family);
+            match analysis::find(family, &declared) {
+                Some(known) => {
+                    context.comparisons.insert(key, known.clone());
                 }
-                None => open.entry(&part.family).or_default().push((claim, part, declared)),
+                None => undeclared.entry(&part.family).or_default().push((key, declared)),
             }
         }
-        for (family, parts) in open {
-            let declared = parts.iter().map(|(_, _, declared)| declared.clone()).collect();
+        for (family, parts) in undeclared {
+            let (keys, comparisons): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
             let family = DeclaredFamily {
                 id: format!("{family} (claims)"),
                 question: "claims that were not declared with the study".to_string(),
                 after: Vec::new(),
-                comparisons: declared,
+                comparisons,
             };
             let results = comparisons::family(study, &family, false).comparisons;
-            for ((claim, part, _), result) in parts.into_iter().zip(results) {
-                comparisons.insert((claim.id.clone(), part.id.clone()), result);
-            }
+            context.comparisons.extend(keys.into_iter().zip(results));
         }
-        Self { study, comparisons, interval_parts }
+        context
     }
 
     fn claim(&self, claim: &Claim) -> ClaimResult {
@@ -93,23 +91,16 @@ impl<'a> EvidenceContext<'a> {
             // `claims::load` refuses checks without evidence.
             paper: part.paper.as_ref().and_then(|check| check.evidence().cloned()),
         };
-        let size = self.interval_parts.get(&part.family).copied().unwrap_or(1).max(1);
+        let size = self.interval_parts.get(part.family.as_str()).copied().unwrap_or(1);
         let alpha = self.study.declaration.alpha / size as f64;
         match &part.test {
             Test::Difference { direction, .. } => {
-                let key = (claim.id.clone(), part.id.clone());
-                if let Some(comparison) = self.comparisons.get(&key) {
-                    self.difference(&mut result, comparison, *direction);
-                }
+                let comparison = &self.comparisons[&(claim.id.as_str(), part.id.as_str())];
+                self.difference(&mut result, comparison, *direction);
             }
             Test::Level { arm, metric, bound, direction } => {
-                intervals::level(
-                    self.study,
-                    &mut result,
-                    (arm, metric),
-                    (*bound, *direction),
-                    alpha,
-                );
+                let (what, claimed) = ((arm.as_str(), metric), (*bound, *direction));
+                intervals::level(self.study, &mut result, what, claimed, alpha);
             }
             Test::AcrossRuns { arms, x, y, bound } => {
                 intervals::across_runs(self.study, &mut result, arms, (x, y), *bound, alpha);
@@ -118,15 +109,14 @@ impl<'a> EvidenceContext<'a> {
         result
     }
 
+    /// A claim is a comparison with an expected sign.
     fn difference(&self, part: &mut PartResult, comparison: &Comparison, claimed: Direction) {
         part.registered = comparison.registered;
-        part.verdict = match comparison.word {
-            Word::Equivalent => ClaimVerdict::Contradicted,
-            _ => match comparison.shown() {
-                Some(shown) if shown == claimed => ClaimVerdict::Supported,
-                Some(_) => ClaimVerdict::Contradicted,
-                None => ClaimVerdict::Inconclusive,
-            },
+        part.verdict = match comparison.shown() {
+            Some(shown) if shown == claimed => ClaimVerdict::Supported,
+            Some(_) => ClaimVerdict::Contradicted,
+            None if comparison.word == Word::Equivalent => ClaimVerdict::Contradicted,
+            None => ClaimVerdict::Inconclusive,
         };
         if part.verdict == ClaimVerdict::Inconclusive {
             part.needed = Some(needed::for_difference(self.study, comparison));

@@ -1,17 +1,13 @@
 //! Parts that an interval decides: an arm against a value, and correlations over runs.
 
-use crate::statistics::{Interval, between};
+use crate::statistics::comparison::{Region, lies_in};
+use crate::statistics::{Interval, Mean, between, correlation, needed as runs_needed};
 use crate::study::claims::needed;
 use crate::study::collection::Study;
 use crate::study::{
-    AcrossRunsResult, Cell, ClaimVerdict, Direction, LevelResult, Mean, Metric, Needed, PartResult,
-    PartWhy, RunValue, WithoutValue, arms, window,
+    AcrossRunsResult, Cell, ClaimVerdict, Direction, LevelResult, Metric, Needed, PartResult,
+    PartWhy, arms, comparisons,
 };
-
-/// There is no other run to compare with, so its own total.
-fn own_budget(metric: &Metric, cell: &Cell) -> Option<u64> {
-    arms::common_budget(&[cell], metric.equal_clock()?)
-}
 
 /// Compares by a t interval over runs at 1 − `alpha`.
 pub fn level(
@@ -22,71 +18,52 @@ pub fn level(
     alpha: f64,
 ) {
     if let Some(absence) = study.absence(arm) {
-        part.needed = Some(fewest_runs_of(arm));
+        part.needed = Some(needed::fewest_runs(vec![arm.to_string()]));
         part.why = PartWhy::Absent { absence };
         return;
     }
-    let (mut runs, mut without_value) = (Vec::new(), Vec::new());
-    for cell in study.cells_of(arm) {
-        match metric.value(cell, own_budget(metric, cell)) {
-            Ok(value) => runs.push(RunValue { seed: cell.seed, value, censored: false }),
-            Err(why) => {
-                let arm = arm.to_string();
-                without_value.push(WithoutValue { arm, seed: cell.seed, why });
-            }
-        }
-    }
+    let cells = study.cells_of(arm);
+    let (runs, without_value) =
+        comparisons::run_values(arm, &cells, metric, &|cell| own_budget(metric, cell));
     let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
-    let Some(summary) = arms::mean(&values, 1.0 - alpha) else {
+    let Some(seen) = Mean::of(&values, 1.0 - alpha) else {
         part.why = PartWhy::NoRunHasTheValue { without_value };
         part.needed = Some(Needed::RunsThatRecordTheMetric);
         return;
     };
-    let result = LevelResult {
+    if let Some(interval) = &seen.interval {
+        let region = match direction {
+            Direction::Higher => Region::Above(bound),
+            Direction::Lower => Region::Below(bound),
+        };
+        let whys = [true, false].map(|claimed| PartWhy::BeyondBound { claimed });
+        decide(part, interval, region, whys, || needed::for_level(&values, bound, alpha));
+    } else {
+        part.why = PartWhy::TooFewRuns { runs: values.len(), least: between::FEWEST_RUNS };
+        part.needed = Some(needed::fewest_runs(vec![arm.to_string()]));
+    }
+    part.level = Some(LevelResult {
         arm: arm.to_string(),
         metric: metric.clone(),
         direction,
         runs,
         without_value,
-        mean: summary.mean,
-        interval: summary.interval,
+        mean: seen.mean,
+        interval: seen.interval,
         bound,
-        token_weighted: token_weighted(study, (arm, metric), alpha),
-    };
-    decide(part, &result, &values, alpha);
-    part.level = Some(result);
+        token_weighted: token_weighted(&cells, metric, alpha),
+    });
 }
 
-fn fewest_runs_of(arm: &str) -> Needed {
-    Needed::AtLeast { count: between::FEWEST_RUNS, blocks: false, of: vec![arm.to_string()] }
+/// There is no other run to compare with, so its own total.
+fn own_budget(metric: &Metric, cell: &Cell) -> Option<u64> {
+    arms::common_budget(&[cell], metric.equal_clock()?)
 }
 
 /// `None` unless all runs have the value.
-fn token_weighted(study: &Study, (arm, metric): (&str, &Metric), alpha: f64) -> Option<Mean> {
-    let runs = study.cells_of(arm);
-    let values: Option<Vec<f64>> = runs.iter().map(|cell| metric.token_weighted(cell)).collect();
-    arms::mean(&values?, 1.0 - alpha)
-}
-
-fn decide(part: &mut PartResult, result: &LevelResult, values: &[f64], alpha: f64) {
-    let (bound, sign) = (result.bound, result.direction.sign());
-    let Some(interval) = result.interval else {
-        part.why = PartWhy::TooFewRuns { runs: values.len(), least: between::FEWEST_RUNS };
-        part.needed = Some(fewest_runs_of(&result.arm));
-        return;
-    };
-    let beyond = |end: f64| sign * (end - bound);
-    let (low, high) = (beyond(interval.low), beyond(interval.high));
-    if low > 0.0 && high > 0.0 {
-        part.verdict = ClaimVerdict::Supported;
-        part.why = PartWhy::BeyondBound { claimed: true };
-    } else if low < 0.0 && high < 0.0 {
-        part.verdict = ClaimVerdict::Contradicted;
-        part.why = PartWhy::BeyondBound { claimed: false };
-    } else {
-        part.why = PartWhy::IncludesBound;
-        part.needed = Some(needed::for_level(values, bound, alpha));
-    }
+fn token_weighted(cells: &[&Cell], metric: &Metric, alpha: f64) -> Option<Mean> {
+    let values: Option<Vec<f64>> = cells.iter().map(|cell| metric.token_weighted(cell)).collect();
+    Mean::of(&values?, 1.0 - alpha)
 }
 
 /// Correlates within arms, by Fisher's interval at 1 − `alpha`.
@@ -99,62 +76,46 @@ pub fn across_runs(
     alpha: f64,
 ) {
     let mut runs = Vec::new();
+    let mut arms = Vec::new();
     for id in ids {
-        for cell in study.cells_of(id) {
-            let value = |metric: &Metric| metric.value(cell, own_budget(metric, cell));
-            if let (Ok(x), Ok(y)) = (value(x), value(y)) {
-                runs.push((id.clone(), cell.seed, x, y));
-            }
+        let value =
+            |cell: &Cell, metric: &Metric| metric.value(cell, own_budget(metric, cell)).ok();
+        let of_run = |cell: &Cell| Some((id.clone(), cell.seed, value(cell, x)?, value(cell, y)?));
+        let own: Vec<_> = study.cells_of(id).into_iter().filter_map(of_run).collect();
+        // An arm's only run equals its mean and carries no information.
+        if own.len() > 1 {
+            arms.push(own.iter().map(|run| (run.2, run.3)).collect());
+            runs.extend(own);
         }
     }
-    // An arm's only run equals its mean and carries no information.
-    let arms_used: Vec<&String> =
-        ids.iter().filter(|id| runs.iter().filter(|run| run.0 == **id).count() > 1).collect();
-    runs.retain(|run| arms_used.contains(&&run.0));
-    let pairs = centred(&runs, &arms_used);
-    let correlation = window::correlation(&pairs);
-    let free = runs.len() as f64 - arms_used.len() as f64 - 2.0;
-    let interval = correlation.filter(|_| free > 0.0).map(|r| fisher(r, free, 1.0 - alpha));
-    let result =
-        AcrossRunsResult { x: x.clone(), y: y.clone(), correlation, interval, bound, runs };
-    match interval {
+    let (correlation, interval) = correlation::within_groups(&arms, 1.0 - alpha);
+    if let Some(interval) = &interval {
+        let whys = [PartWhy::WithinBound, PartWhy::OutsideBound];
+        decide(part, interval, Region::Within(bound), whys, || {
+            let count = runs_needed::for_correlation(bound, alpha, arms.len());
+            Needed::AtLeastInAll { count }
+        });
+    } else {
+        part.why = PartWhy::NoCorrelation;
+        part.needed = Some(Needed::MoreRunsOf { arms: ids.to_vec() });
+    }
+    let (x, y) = (x.clone(), y.clone());
+    part.across_runs = Some(AcrossRunsResult { x, y, correlation, interval, bound, runs });
+}
+
+fn decide(
+    part: &mut PartResult,
+    interval: &Interval,
+    claimed: Region,
+    [inside, outside]: [PartWhy; 2],
+    needed: impl FnOnce() -> Needed,
+) {
+    match lies_in(interval, claimed) {
+        Some(true) => (part.verdict, part.why) = (ClaimVerdict::Supported, inside),
+        Some(false) => (part.verdict, part.why) = (ClaimVerdict::Contradicted, outside),
         None => {
-            part.why = PartWhy::NoCorrelation;
-            part.needed = Some(Needed::MoreRunsOf { arms: ids.to_vec() });
-        }
-        Some(interval) if interval.low > -bound && interval.high < bound => {
-            part.verdict = ClaimVerdict::Supported;
-            part.why = PartWhy::WithinBound;
-        }
-        Some(interval) if interval.low >= bound || interval.high <= -bound => {
-            part.verdict = ClaimVerdict::Contradicted;
-            part.why = PartWhy::OutsideBound;
-        }
-        Some(_) => {
             part.why = PartWhy::IncludesBound;
-            part.needed = Some(needed::for_correlation(bound, alpha, arms_used.len()));
+            part.needed = Some(needed());
         }
     }
-    part.across_runs = Some(result);
-}
-
-fn centred(runs: &[(String, u64, f64, f64)], arms: &[&String]) -> Vec<(f64, f64)> {
-    let mut pairs = Vec::new();
-    for arm in arms {
-        let own: Vec<(f64, f64)> =
-            runs.iter().filter(|run| run.0 == **arm).map(|run| (run.2, run.3)).collect();
-        let count = own.len() as f64;
-        let mean_x = own.iter().map(|(x, _)| x).sum::<f64>() / count;
-        let mean_y = own.iter().map(|(_, y)| y).sum::<f64>() / count;
-        pairs.extend(own.into_iter().map(|(x, y)| (x - mean_x, y - mean_y)));
-    }
-    pairs
-}
-
-/// tanh(artanh r ± z/√free); `free` is N − (arms − 1) − 3, as for a partial correlation.
-fn fisher(r: f64, free: f64, level: f64) -> Interval {
-    let r = r.clamp(-0.999_999, 0.999_999);
-    let half_width = needed::normal_quantile(0.5 + level / 2.0) / free.sqrt();
-    let z = libm::atanh(r);
-    Interval { low: libm::tanh(z - half_width), high: libm::tanh(z + half_width), level }
 }

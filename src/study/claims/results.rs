@@ -1,10 +1,10 @@
 //! Verdicts of claims, and the evidence of each part.
 
-use crate::statistics::Interval;
+use crate::statistics::{Interval, Mean};
 use crate::study::claims::ClaimSource;
 use crate::study::{
-    ClaimRule, Direction, Mean, Metric, Needed, PaperEvidence, PartWhy, Remark, RunValue,
-    WithoutValue, comparisons::Comparison,
+    ClaimRule, Direction, Metric, Needed, PaperEvidence, PartWhy, Remark, RunValue, WithoutValue,
+    comparisons::Comparison,
 };
 use serde::{Deserialize, Serialize};
 

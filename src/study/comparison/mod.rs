@@ -4,8 +4,8 @@
 pub mod load;
 
 use crate::statistics::{
-    Accuracy, Counts, Evidence, Paired, PermutationTest, Question, WelchDifference, accuracy,
-    between, distributions, paired, verdict, verdict::Verdict,
+    Accuracy, Counts, Design, Measured, Paired, PermutationTest, Question, Verdict,
+    WelchDifference, accuracy, between, comparison, distributions, estimators, paired,
 };
 use crate::study::StudyError;
 use serde::Serialize;
@@ -15,6 +15,9 @@ use std::path::PathBuf;
 pub const FORMAT: u64 = 1;
 
 const POWER: f64 = 0.8;
+
+/// Tables declare none.
+const ALPHA: f64 = 0.05;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluatedRun {
@@ -57,6 +60,8 @@ pub struct BetweenRuns {
     pub welch: WelchDifference,
     pub permutation: PermutationTest,
     pub verdict: Verdict,
+    #[serde(skip)]
+    detectable_effect: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -81,14 +86,10 @@ pub fn compare(
 ) -> Result<RunComparison, StudyError> {
     let all: Vec<&EvaluatedRun> = a.iter().chain(b).collect();
     let mut remarks: Vec<String> = Vec::new();
-    for run in &all {
-        remarks.extend(
-            run.remark
-                .iter()
-                .filter(|remark| !remarks.contains(remark))
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
+    for remark in all.iter().filter_map(|run| run.remark.as_ref()) {
+        if !remarks.contains(remark) {
+            remarks.push(remark.clone());
+        }
     }
     let names = problems(&all, common_problems, &mut remarks)?;
     let counts = |runs: &[EvaluatedRun]| -> Vec<Vec<Counts>> {
@@ -98,7 +99,7 @@ pub fn compare(
     let paired = paired::paired(&before, &after, level)?;
     let sides = [side(a, &before, level)?, side(b, &after, level)?];
     let between_runs = between_runs(&sides[0].by_run, &sides[1].by_run, level)?;
-    let detectable = detectable(&paired, &sides);
+    let detectable = detectable(&paired, sides[0].accuracy.problems, between_runs.as_ref());
     let changes = changes(&names, &before, &after);
     let [a, b] = sides;
     Ok(RunComparison { format: FORMAT, a, b, paired, changes, between_runs, detectable, remarks })
@@ -146,18 +147,12 @@ fn side(
     level: f64,
 ) -> Result<ComparedRuns, StudyError> {
     let accuracy = accuracy::accuracy(counts, level)?;
-    let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
-    let ks = doubling.take_while(|k| *k < accuracy.samples).chain([accuracy.samples]);
-    let pass = |k: u64| {
-        let all = counts.iter().flatten();
-        let total: f64 = all.clone().map(|counts| counts.pass_at_k(k)).sum();
-        total / all.count() as f64
-    };
-    let mean = |run: &Vec<Counts>| run.iter().map(Counts::accuracy).sum::<f64>() / run.len() as f64;
+    let ks = estimators::doubling(accuracy.samples);
+    let all = counts.concat();
     Ok(ComparedRuns {
         files: runs.iter().map(|run| run.path.display().to_string()).collect(),
-        by_run: counts.iter().map(mean).collect(),
-        pass_at_k: ks.map(|k| (k, pass(k))).collect(),
+        by_run: counts.iter().map(|run| estimators::avg_at_k(run)).collect(),
+        pass_at_k: ks.map(|k| (k, estimators::pass_at_k(&all, k))).collect(),
         accuracy,
     })
 }
@@ -175,54 +170,34 @@ fn changes(names: &[&str], a: &[Vec<Counts>], b: &[Vec<Counts>]) -> Vec<Change> 
 }
 
 fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>, StudyError> {
-    if a.len() < 2 || b.len() < 2 {
+    let fewest = a.len().min(b.len());
+    if fewest < 2 {
         return Ok(None);
     }
-    let welch = between::welch(a, b, level)?;
-    let permutation = between::permutation_test(a, b)?;
-    let effect = run_effect(a, b);
-    let could_have_detected = effect.is_finite().then_some(effect);
-    let verdict = match welch.interval {
-        None => Verdict::Inconclusive { could_have_detected },
-        Some(interval) => verdict::verdict(&Evidence {
-            adjusted_p: permutation.p,
-            alpha: 0.05,
-            interval,
-            larger_is_better: true,
-            minimum_detectable_effect: effect,
-            equivalence: None,
-        }),
-    };
-    Ok(Some(BetweenRuns { welch, permutation, verdict }))
+    let sigma = between::pooled_deviation(a, b).filter(|_| fewest >= between::FEWEST_RUNS);
+    let design = Design { level, alpha: ALPHA, family_size: 1, power: POWER, sigma, margin: None };
+    let estimate = comparison::estimate(&Measured::Runs(a.to_vec(), b.to_vec()), &design)?;
+    Ok(Some(BetweenRuns {
+        welch: between::welch(a, b, level)?,
+        permutation: between::permutation_test(a, b)?,
+        verdict: estimate.verdict(ALPHA),
+        detectable_effect: estimate.minimum_detectable_effect,
+    }))
 }
 
-fn run_effect(a: &[f64], b: &[f64]) -> f64 {
-    match between::pooled_deviation(a, b) {
-        Some(sigma) if a.len().min(b.len()) >= between::FEWEST_RUNS => {
-            between::minimum_detectable_effect(sigma, a.len(), b.len(), 0.05, POWER)
-        }
-        _ => f64::INFINITY,
-    }
-}
-
-fn detectable(paired: &Paired, sides: &[ComparedRuns; 2]) -> Vec<Detectable> {
+fn detectable(paired: &Paired, problems: u64, runs: Option<&BetweenRuns>) -> Vec<Detectable> {
     let z = distributions::t_quantile(POWER, accuracy::MANY);
-    let n = sides[0].accuracy.problems;
-    let of = |index: usize, df: f64| {
-        let answer = &paired.uncertainties[index];
+    let degrees = [accuracy::MANY, (problems.max(2) - 1) as f64];
+    let of_problems = paired.uncertainties.iter().zip(degrees).map(|(answer, df)| {
         let error = answer.standard_error.filter(|_| answer.interval.is_some());
-        let t = distributions::t_quantile(0.975, df);
+        let t = distributions::t_quantile(1.0 - ALPHA / 2.0, df);
         Detectable { question: answer.question, difference: error.map(|error| (t + z) * error) }
+    });
+    let of_runs = Detectable {
+        question: Question::AnotherTrainingRun,
+        difference: runs.and_then(|runs| runs.detectable_effect),
     };
-    let effect = run_effect(&sides[0].by_run, &sides[1].by_run);
-    vec![
-        of(0, accuracy::MANY),
-        of(1, (n.max(2) - 1) as f64),
-        Detectable {
-            question: Question::AnotherTrainingRun,
-            difference: effect.is_finite().then_some(effect),
-        },
-    ]
+    of_problems.chain([of_runs]).collect()
 }
 
 #[cfg(test)]

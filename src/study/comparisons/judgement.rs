@@ -1,53 +1,28 @@
-//! The verdict of a comparison and what decided it.
+//! The word of a comparison and what decided it.
 
-use crate::statistics::verdict;
-use crate::study::{TestResult, Why, Word, collection::Study, comparisons::Comparison};
+use crate::statistics::{Estimate, Verdict};
+use crate::study::{Why, Word, collection::Study, comparisons::Comparison};
 
 /// Call it after Holm.
 pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
-    let Some(result) = &comparison.result else { return };
+    let Some(estimate) = &comparison.result else { return };
     let alpha = study.declaration.alpha;
     let metric = &comparison.declared.metric;
-    let shown = match (metric.is_time(), &result.interval) {
-        (true, _) => result.adjusted_p <= alpha && result.difference != 0.0,
-        (false, Some(interval)) => {
-            let evidence = verdict::Evidence {
-                adjusted_p: result.adjusted_p,
-                alpha,
-                interval: *interval,
-                larger_is_better: true,
-                minimum_detectable_effect: result
-                    .minimum_detectable_effect
-                    .unwrap_or(f64::INFINITY),
-                equivalence: result.equivalence,
+    let (verdict, adjusted_p) = (estimate.verdict(alpha), estimate.adjusted_p);
+    (comparison.word, comparison.why) = match verdict {
+        Verdict::Improves | Verdict::Hurts => {
+            let rates_policies = metric.is_score() || metric.is_time();
+            let word = match (rates_policies, verdict == Verdict::Improves) {
+                (true, true) => Word::Improves,
+                (true, false) => Word::Hurts,
+                (false, true) => Word::Higher,
+                (false, false) => Word::Lower,
             };
-            use verdict::Verdict::{Hurts, Improves};
-            match verdict::verdict(&evidence) {
-                Improves | Hurts => true,
-                verdict::Verdict::Equivalent { .. } => {
-                    comparison.word = Word::Equivalent;
-                    comparison.why = Why::Equivalent { margin: study.declaration.margin };
-                    return;
-                }
-                verdict::Verdict::Inconclusive { .. } => false,
-            }
+            (word, Why::Shown { adjusted_p, alpha, by_interval: !metric.is_time() })
         }
-        (false, None) => false,
+        Verdict::Equivalent { within } => (Word::Equivalent, Why::Equivalent { margin: within }),
+        Verdict::Inconclusive { .. } => (Word::Inconclusive, open(estimate, alpha, size)),
     };
-    let positive = result.difference > 0.0;
-    if shown {
-        comparison.word = match (metric.is_score() || metric.is_time(), positive) {
-            (true, true) => Word::Improves,
-            (true, false) => Word::Hurts,
-            (false, true) => Word::Higher,
-            (false, false) => Word::Lower,
-        };
-        let (adjusted_p, by_interval) = (result.adjusted_p, !metric.is_time());
-        comparison.why = Why::Shown { adjusted_p, alpha, by_interval };
-        return;
-    }
-    comparison.word = Word::Inconclusive;
-    comparison.why = open(result, alpha, size);
 }
 
 pub fn close(comparison: &mut Comparison, before: &str) {
@@ -60,8 +35,8 @@ pub fn close(comparison: &mut Comparison, before: &str) {
     comparison.why = Why::Closed { after: before.to_string(), otherwise };
 }
 
-fn open(result: &TestResult, alpha: f64, size: usize) -> Why {
-    let TestResult { adjusted_p, smallest_p, .. } = *result;
+fn open(estimate: &Estimate, alpha: f64, size: usize) -> Why {
+    let Estimate { adjusted_p, smallest_p, .. } = *estimate;
     if smallest_p > alpha {
         return Why::RunsCannotShow { smallest_p, alpha };
     }

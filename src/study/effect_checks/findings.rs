@@ -7,12 +7,56 @@ use crate::study::effect_checks::{EffectFinding, EffectVerdict, Recorded};
 /// Rounding of f64 sums is much smaller.
 const ROUNDING: f64 = 1e-9;
 
+/// Whether a technique acted, with the numbers; `None` if no recorded rollout step says.
+type Seen = Option<(bool, String)>;
+
+/// In the paper's order: name, switch, and what the records show.
+const TECHNIQUES: [(&str, fn(&Experiment) -> bool, fn(&Recorded) -> Seen); 5] = [
+    ("Clip-Higher", |it| it.dapo.clip.high > it.dapo.clip.low, clip_higher),
+    ("Dynamic Sampling", resamples, dynamic_sampling),
+    (TOKEN_LEVEL_LOSS, |it| it.dapo.aggregation == Aggregation::TokenMean, token_level_loss),
+    ("Overlong Filtering", |it| it.dapo.overlong.filter, overlong_filtering),
+    (
+        "Soft Overlong Punishment",
+        |it| matches!(it.dapo.overlong.punishment, Punishment::Soft { .. }),
+        soft_punishment,
+    ),
+];
+
+const TOKEN_LEVEL_LOSS: &str = "Token-level loss";
+
+/// Of the paper's techniques, then of the arm's method.
+pub fn all(recorded: &Recorded) -> Vec<EffectFinding> {
+    let findings = TECHNIQUES.into_iter().map(|(technique, is_enabled, seen)| {
+        let finding = finding(technique, is_enabled(recorded.experiment), seen(recorded));
+        explained(recorded.experiment, finding)
+    });
+    findings.chain(method(recorded)).collect()
+}
+
+/// A technique that is off may have acted by another setting.
+fn explained(experiment: &Experiment, finding: EffectFinding) -> EffectFinding {
+    let dapo = &experiment.dapo;
+    let about = dapo.rules().about();
+    let why = if finding.verdict != EffectVerdict::DisabledButActed {
+        return finding;
+    } else if finding.technique == TOKEN_LEVEL_LOSS && dapo.aggregation == Aggregation::ResponseSum
+    {
+        "aggregation = \"response-sum\" weighs all tokens alike too".to_string()
+    } else if about.does_itself.contains(&finding.technique) {
+        format!("{}: {}", about.name, about.differs)
+    } else {
+        return finding;
+    };
+    let evidence = format!("{}; {why}", finding.evidence);
+    EffectFinding { verdict: EffectVerdict::Explained, evidence, ..finding }
+}
+
 pub fn resamples(experiment: &Experiment) -> bool {
     matches!(experiment.dapo.dynamic_sampling, DynamicSampling::Resample { .. })
 }
 
-/// `seen`: `None` if nothing was recorded, else whether the technique acted, with the numbers.
-fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>) -> EffectFinding {
+fn finding(technique: &'static str, enabled: bool, seen: Seen) -> EffectFinding {
     let (verdict, evidence) = match seen {
         None => (EffectVerdict::NotRecorded, "no recorded rollout step says".to_string()),
         Some((acted, evidence)) => {
@@ -50,176 +94,151 @@ fn grouped(sentence: &str) -> String {
 }
 
 /// Tokens between the two upper bounds. Above both the gradient is 0 with and without the technique.
-pub fn clip_higher(recorded: &Recorded) -> EffectFinding {
+fn clip_higher(recorded: &Recorded) -> Seen {
     let experiment = recorded.experiment;
     let dapo = &experiment.dapo;
     let clip = dapo.rules().clip(dapo);
     let (lower, upper) = (1.0 + clip.low, 1.0 + clip.high);
-    let seen = || {
-        let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
-        let tokens = recorded.sum("effect/loss_tokens")?;
-        let above = recorded.sum("effect/clip_higher_clipped_above_tokens")?;
-        let share = percent(through, tokens);
-        let mut evidence = if clip.high > clip.low {
-            format!(
-                "{through} of {tokens} loss tokens ({share}) lay between the upper bounds \
-                 {lower} and {upper} with a positive advantage and were let through; {above} more \
-                 were clipped above {upper}"
-            )
-        } else {
-            format!(
-                "{through} of {tokens} loss tokens above {lower} with a positive advantage were \
-                 let through; {above} were clipped"
-            )
-        };
-        let training = &experiment.training;
-        let rollouts = training.prompts_per_step * experiment.rollout.group_size;
-        let one_update = rollouts <= training.mini_batch_rollouts && training.epochs_per_step == 1;
-        if through == 0.0 && one_update {
-            evidence += "; a rollout step makes one update, whose ratio is 1 everywhere, so no \
-                         clip can act";
-        } else if let (0.0, Some(largest)) = (through, recorded.highest("loss/ratio_max")) {
-            evidence += &format!("; the largest ratio was {largest:.3}");
-        }
-        Some((through > 0.0, evidence))
+    let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
+    let tokens = recorded.sum("effect/loss_tokens")?;
+    let above = recorded.sum("effect/clip_higher_clipped_above_tokens")?;
+    let share = percent(through, tokens);
+    let mut evidence = if clip.high > clip.low {
+        format!(
+            "{through} of {tokens} loss tokens ({share}) lay between the upper bounds \
+             {lower} and {upper} with a positive advantage and were let through; {above} more \
+             were clipped above {upper}"
+        )
+    } else {
+        format!(
+            "{through} of {tokens} loss tokens above {lower} with a positive advantage were \
+             let through; {above} were clipped"
+        )
     };
-    finding("Clip-Higher", dapo.clip.high > dapo.clip.low, seen())
+    let training = &experiment.training;
+    let rollouts = training.prompts_per_step * experiment.rollout.group_size;
+    let one_update = rollouts <= training.mini_batch_rollouts && training.epochs_per_step == 1;
+    if through == 0.0 && one_update {
+        evidence += "; a rollout step makes one update, whose ratio is 1 everywhere, so no \
+                     clip can act";
+    } else if let (0.0, Some(largest)) = (through, recorded.highest("loss/ratio_max")) {
+        evidence += &format!("; the largest ratio was {largest:.3}");
+    }
+    Some((through > 0.0, evidence))
 }
 
 /// Groups that were dropped for being all correct or all wrong.
-pub fn dynamic_sampling(recorded: &Recorded) -> EffectFinding {
+fn dynamic_sampling(recorded: &Recorded) -> Seen {
     let experiment = recorded.experiment;
-    let seen = || {
-        let correct = recorded.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
-        let wrong = recorded.sum("effect/dynamic_sampling_dropped_all_wrong_groups")?;
-        let groups = recorded.sum("rollout/groups")?;
-        let refills = recorded.sum("effect/dynamic_sampling_refill_rounds")?;
-        let useless = recorded.sum("effect/dynamic_sampling_trained_useless_groups")?;
-        let dropped = correct + wrong;
-        let mut evidence = format!(
-            "{dropped} of {groups} sampled groups ({}) were dropped, {correct} all correct and \
-             {wrong} all wrong; {refills} refill rounds",
-            percent(dropped, groups)
+    let correct = recorded.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
+    let wrong = recorded.sum("effect/dynamic_sampling_dropped_all_wrong_groups")?;
+    let groups = recorded.sum("rollout/groups")?;
+    let refills = recorded.sum("effect/dynamic_sampling_refill_rounds")?;
+    let useless = recorded.sum("effect/dynamic_sampling_trained_useless_groups")?;
+    let dropped = correct + wrong;
+    let mut evidence = format!(
+        "{dropped} of {groups} sampled groups ({}) were dropped, {correct} all correct and \
+         {wrong} all wrong; {refills} refill rounds",
+        percent(dropped, groups)
+    );
+    let surplus = |what| recorded.sum(&format!("effect/dynamic_sampling_{what}_surplus_groups"));
+    for (verb, kind) in [("discarded", "discarded"), ("carried over", "carried")] {
+        if let Some(count) = surplus(kind).filter(|count| *count > 0.0) {
+            evidence += &format!("; {count} useful groups beyond the batch {verb}");
+        }
+    }
+    let filled: Vec<f64> = recorded.values("effect/dynamic_sampling_batch_filled_share").collect();
+    let short = filled.iter().filter(|share| **share < 1.0).count();
+    if short > 0 {
+        let least = filled.iter().copied().fold(1.0, f64::min);
+        evidence += &format!(
+            "; at the cap {short} of {} steps trained on a batch that was not full (least {})",
+            filled.len(),
+            percent(least, 1.0)
         );
-        let surplus =
-            |what| recorded.sum(&format!("effect/dynamic_sampling_{what}_surplus_groups"));
-        for (verb, kind) in [("discarded", "discarded"), ("carried over", "carried")] {
-            if let Some(count) = surplus(kind).filter(|count| *count > 0.0) {
-                evidence += &format!("; {count} useful groups beyond the batch {verb}");
-            }
-        }
-        let filled: Vec<f64> =
-            recorded.values("effect/dynamic_sampling_batch_filled_share").collect();
-        let short = filled.iter().filter(|share| **share < 1.0).count();
-        if short > 0 {
-            let least = filled.iter().copied().fold(1.0, f64::min);
-            evidence += &format!(
-                "; at the cap {short} of {} steps trained on a batch that was not full (least {})",
-                filled.len(),
-                percent(least, 1.0)
-            );
-        }
-        if !resamples(experiment) && useless > 0.0 {
-            evidence += &format!("; {useless} groups without a useful gradient were trained on");
-        }
-        Some((dropped > 0.0, evidence))
-    };
-    finding("Dynamic Sampling", resamples(experiment), seen())
+    }
+    if !resamples(experiment) && useless > 0.0 {
+        evidence += &format!("; {useless} groups without a useful gradient were trained on");
+    }
+    Some((dropped > 0.0, evidence))
 }
 
 /// Loss weight on other tokens than under GRPO's response mean.
-pub fn token_level_loss(recorded: &Recorded) -> EffectFinding {
+fn token_level_loss(recorded: &Recorded) -> Seen {
     let dapo = &recorded.experiment.dapo;
-    let seen = || {
-        let largest = recorded.highest("effect/token_level_loss_moved_share_max")?;
-        let mean = recorded.mean("effect/token_level_loss_moved_share_mean")?;
-        let longest = recorded.mean("effect/token_level_loss_longest_quarter_weight")?;
-        let shortest = recorded.mean("effect/token_level_loss_shortest_quarter_weight")?;
-        let acted = largest > ROUNDING;
-        let mut evidence = if acted {
-            format!(
-                "{} of the loss weight (mean over steps) lies on other tokens than under the \
-                 response mean: the longest quarter of the responses weighs {longest:.2} times, the \
-                 shortest {shortest:.2} times as much",
-                percent(mean, 1.0)
-            )
-        } else {
-            "every response had the weight that the response mean gives it".to_string()
-        };
-        match (dapo.aggregation, dapo.token_mean_unit) {
-            (Aggregation::TokenMean, TokenMeanUnit::MicroBatch) if !acted => {
-                evidence += "; dapo.token_mean_unit = \"micro-batch\" with one response, or equal \
-                             lengths, in each micro-batch is the response mean";
-            }
-            (Aggregation::TokenMean, _) if !acted => {
-                evidence += "; the responses of each normalisation unit were equally long";
-            }
-            _ => {}
-        }
-        Some((acted, evidence))
+    let largest = recorded.highest("effect/token_level_loss_moved_share_max")?;
+    let mean = recorded.mean("effect/token_level_loss_moved_share_mean")?;
+    let longest = recorded.mean("effect/token_level_loss_longest_quarter_weight")?;
+    let shortest = recorded.mean("effect/token_level_loss_shortest_quarter_weight")?;
+    let acted = largest > ROUNDING;
+    let mut evidence = if acted {
+        format!(
+            "{} of the loss weight (mean over steps) lies on other tokens than under the \
+             response mean: the longest quarter of the responses weighs {longest:.2} times, the \
+             shortest {shortest:.2} times as much",
+            percent(mean, 1.0)
+        )
+    } else {
+        "every response had the weight that the response mean gives it".to_string()
     };
-    let mut finding =
-        finding("Token-level loss", dapo.aggregation == Aggregation::TokenMean, seen());
-    if finding.verdict == EffectVerdict::DisabledButActed
-        && dapo.aggregation == Aggregation::ResponseSum
-    {
-        finding.verdict = EffectVerdict::Explained;
-        finding.evidence += "; aggregation = \"response-sum\" weighs all tokens alike too";
+    match (dapo.aggregation, dapo.token_mean_unit) {
+        (Aggregation::TokenMean, TokenMeanUnit::MicroBatch) if !acted => {
+            evidence += "; dapo.token_mean_unit = \"micro-batch\" with one response, or equal \
+                         lengths, in each micro-batch is the response mean";
+        }
+        (Aggregation::TokenMean, _) if !acted => {
+            evidence += "; the responses of each normalisation unit were equally long";
+        }
+        _ => {}
     }
-    finding
+    Some((acted, evidence))
 }
 
-pub fn overlong_filtering(recorded: &Recorded) -> EffectFinding {
-    let seen = || {
-        let masked = recorded.sum("effect/overlong_filtering_masked_rollouts")?;
-        let tokens = recorded.sum("effect/overlong_filtering_masked_tokens")?;
-        let truncated = recorded.sum("effect/overlong_filtering_truncated_rollouts")?;
-        let trained = recorded.sum("train/rollouts")?;
-        let evidence = format!(
-            "{masked} of {trained} rollouts in the batches ({tokens} tokens) were masked; \
-             {truncated} were truncated"
-        );
-        Some((masked > 0.0, evidence))
-    };
-    finding("Overlong Filtering", recorded.experiment.dapo.overlong.filter, seen())
+fn overlong_filtering(recorded: &Recorded) -> Seen {
+    let masked = recorded.sum("effect/overlong_filtering_masked_rollouts")?;
+    let tokens = recorded.sum("effect/overlong_filtering_masked_tokens")?;
+    let truncated = recorded.sum("effect/overlong_filtering_truncated_rollouts")?;
+    let trained = recorded.sum("train/rollouts")?;
+    let evidence = format!(
+        "{masked} of {trained} rollouts in the batches ({tokens} tokens) were masked; \
+         {truncated} were truncated"
+    );
+    Some((masked > 0.0, evidence))
 }
 
 /// A penalty that reaches no advantage (the group was dropped, or its responses have the same
 /// penalty) trains nothing.
-pub fn soft_punishment(recorded: &Recorded) -> EffectFinding {
+fn soft_punishment(recorded: &Recorded) -> Seen {
     let experiment = recorded.experiment;
     let punishment = experiment.dapo.overlong.punishment;
-    let enabled = matches!(punishment, Punishment::Soft { .. });
-    let seen = || {
-        let punished = recorded.sum("effect/soft_punishment_punished_rollouts")?;
-        let penalty = recorded.sum("effect/soft_punishment_penalty_sum")?;
-        let moved = recorded.sum("effect/soft_punishment_moved_advantages")?;
-        let generated = recorded.sum("rollout/generated_rollouts")?;
-        let trained = recorded.sum("train/rollouts")?;
-        let mut evidence = format!(
-            "{punished} of {generated} responses ({}) were punished",
-            percent(punished, generated)
-        );
-        if punished > 0.0 {
-            evidence += &format!(", by {:.3} on average", -penalty / punished);
+    let punished = recorded.sum("effect/soft_punishment_punished_rollouts")?;
+    let penalty = recorded.sum("effect/soft_punishment_penalty_sum")?;
+    let moved = recorded.sum("effect/soft_punishment_moved_advantages")?;
+    let generated = recorded.sum("rollout/generated_rollouts")?;
+    let trained = recorded.sum("train/rollouts")?;
+    let mut evidence = format!(
+        "{punished} of {generated} responses ({}) were punished",
+        percent(punished, generated)
+    );
+    if punished > 0.0 {
+        evidence += &format!(", by {:.3} on average", -penalty / punished);
+    }
+    if let Punishment::Soft { cache_tokens, .. } = punishment {
+        let begin = experiment.rollout.max_response_tokens.saturating_sub(cache_tokens);
+        let due = recorded.sum("effect/soft_punishment_due_rollouts")?;
+        evidence += &format!("; {due} were longer than L_max − L_cache = {begin} tokens");
+        if let Some(longest) = recorded.highest("rollout/response_tokens_max") {
+            evidence += &format!(", the longest {longest}");
         }
-        if let Punishment::Soft { cache_tokens, .. } = punishment {
-            let begin = experiment.rollout.max_response_tokens.saturating_sub(cache_tokens);
-            let due = recorded.sum("effect/soft_punishment_due_rollouts")?;
-            evidence += &format!("; {due} were longer than L_max − L_cache = {begin} tokens");
-            if let Some(longest) = recorded.highest("rollout/response_tokens_max") {
-                evidence += &format!(", the longest {longest}");
-            }
-        }
-        evidence += &format!("; {moved} of {trained} trained advantages moved");
-        // Off: any penalty counts. On: the penalty must reach the training.
-        let acted = if enabled { punished > 0.0 && moved > 0.0 } else { punished + moved > 0.0 };
-        Some((acted, evidence))
-    };
-    finding("Soft Overlong Punishment", enabled, seen())
+    }
+    evidence += &format!("; {moved} of {trained} trained advantages moved");
+    // Off: any penalty counts. On: the penalty must reach the training.
+    let is_on = matches!(punishment, Punishment::Soft { .. });
+    let acted = if is_on { punished > 0.0 && moved > 0.0 } else { punished + moved > 0.0 };
+    Some((acted, evidence))
 }
 
-pub fn method(recorded: &Recorded) -> Option<EffectFinding> {
+fn method(recorded: &Recorded) -> Option<EffectFinding> {
     let dapo = &recorded.experiment.dapo;
     dapo.method?;
     let rules = dapo.rules();

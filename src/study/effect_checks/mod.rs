@@ -99,22 +99,8 @@ pub fn check_series(
     series: &dyn Fn(&str) -> Vec<Option<f64>>,
 ) -> Effects {
     let recorded = Recorded { experiment, steps, series };
-    let mut findings = vec![
-        findings::clip_higher(&recorded),
-        findings::dynamic_sampling(&recorded),
-        findings::token_level_loss(&recorded),
-        findings::overlong_filtering(&recorded),
-        findings::soft_punishment(&recorded),
-    ];
-    let about = experiment.dapo.rules().about();
-    for finding in findings.iter_mut().filter(|it| about.does_itself.contains(&it.technique)) {
-        if finding.verdict == EffectVerdict::DisabledButActed {
-            finding.verdict = EffectVerdict::Explained;
-            finding.evidence += &format!("; {}: {}", about.name, about.differs);
-        }
-    }
-    findings.extend(findings::method(&recorded));
-    Effects { steps: steps.len(), findings, named_warnings: named_warnings(&recorded) }
+    let (findings, named_warnings) = (findings::all(&recorded), named_warnings(&recorded));
+    Effects { steps: steps.len(), findings, named_warnings }
 }
 
 /// A larger share of cut-off numbers is a warning. The embedded benchmark has under a thousandth of it.

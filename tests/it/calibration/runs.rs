@@ -3,8 +3,12 @@
 use crate::calibration::worlds::{self, Runs, SPREADS, Spread};
 use crate::calibration::{Measure, Promise, Row, Tally};
 use dapo::base::rng::Stream;
-use dapo::statistics::verdict::{self, Verdict};
-use dapo::statistics::{Evidence, Interval, TimeToEvent, between, equivalence, time_to_level};
+use dapo::statistics::{
+    Design, Measured, TimeToEvent, Verdict, between, comparison, equivalence, time_to_level,
+};
+
+const DESIGN: Design =
+    Design { level: 0.95, alpha: 0.05, family_size: 1, power: 0.8, sigma: None, margin: None };
 
 const T_INTERVAL: Promise =
     Promise::coverage("t interval over runs", "avg@k of another training run");
@@ -122,12 +126,12 @@ fn scores(replicates: u64, spread: Spread, sides: [(Runs, f64); 2], runs: usize)
         let b = sample(&mut draw, &p, sides[1], runs);
         let interval = between::any_t_interval(&b, 0.95).expect("runs have scores");
         t.count_offered(interval.contains(truth), between::t_interval(&b, 0.95).is_ok());
-        let offered = between::welch(&a, &b, 0.95).expect("runs have scores").interval;
         let interval = between::any_welch_interval(&a, &b, 0.95).expect("runs have scores");
-        welch.count_offered(interval.contains(0.0), offered.is_some());
-        let p = between::permutation_test(&a, &b).expect("runs have scores").p;
-        permutation.count(p <= 0.05);
-        words.count(offered.is_some_and(|interval| speaks(p, interval)));
+        let estimate = comparison::estimate(&Measured::Runs(a, b), &DESIGN);
+        let estimate = estimate.expect("runs have scores");
+        welch.count_offered(interval.contains(0.0), estimate.interval.is_some());
+        permutation.count(estimate.p <= 0.05);
+        words.count(matches!(estimate.verdict(0.05), Verdict::Improves | Verdict::Hurts));
     }
     let rows = [(T_INTERVAL, t), (WELCH, welch), (PERMUTATION, permutation), (WORDS, words)];
     let is_limit = |row: &Row| match row.measure {
@@ -137,19 +141,6 @@ fn scores(replicates: u64, spread: Spread, sides: [(Runs, f64); 2], runs: usize)
     };
     let rows = rows.map(|(promise, tally)| promise.row(&scenario, &size, tally));
     rows.map(|row| Row { outside_question: is_limit(&row), ..row }).to_vec()
-}
-
-/// Whether a comparison without a family is called improves or hurts.
-fn speaks(p: f64, interval: Interval) -> bool {
-    let evidence = Evidence {
-        adjusted_p: p,
-        alpha: 0.05,
-        interval,
-        larger_is_better: true,
-        minimum_detectable_effect: f64::INFINITY,
-        equivalence: None,
-    };
-    matches!(verdict::verdict(&evidence), Verdict::Improves | Verdict::Hurts)
 }
 
 /// Times to a level: exponential with mean 20, seen at evaluations every 5, until `end`.
@@ -205,10 +196,11 @@ fn blocks(replicates: u64, shape: Runs, count: usize) -> Vec<Row> {
                 pair[1] - pair[0]
             })
             .collect();
-        let found = between::blocks(&differences, 0.95).expect("blocks have differences");
-        let offered = found.interval.is_some_and(|it| it.contains(0.0));
-        interval.count_offered(offered, found.interval.is_some());
-        test.count(found.test.p <= 0.05);
+        let estimate = comparison::estimate(&Measured::Blocks(differences.clone()), &DESIGN);
+        let estimate = estimate.expect("blocks have differences");
+        let offered = estimate.interval.is_some_and(|it| it.contains(0.0));
+        interval.count_offered(offered, estimate.interval.is_some());
+        test.count(estimate.p <= 0.05);
         let shifted: Vec<f64> = differences.iter().map(|it| it + MARGIN).collect();
         let tests =
             equivalence::of_blocks(&shifted, 0.05, MARGIN).expect("blocks have differences");

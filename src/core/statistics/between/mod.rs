@@ -3,7 +3,9 @@
 
 use crate::base::{Purpose, rng, rng::Id};
 use crate::statistics::distributions::{self, t_quantile};
-use crate::statistics::{StatisticsError, equivalence, error::check, estimators};
+use crate::statistics::{
+    StatisticsError, equivalence, error::check, error::check_level, estimators,
+};
 use serde::{Deserialize, Serialize};
 
 /// Up to this number of splits, all are enumerated.
@@ -49,6 +51,31 @@ pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, Statistics
     Ok(Interval::around(estimators::mean(values), half_width, level))
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Mean {
+    pub mean: f64,
+    /// `None` of one run.
+    pub standard_deviation: Option<f64>,
+    /// [`t_interval`]; `None` for fewer than [`FEWEST_RUNS`].
+    pub interval: Option<Interval>,
+    pub runs: u64,
+}
+
+impl Mean {
+    /// `None` without a run.
+    pub fn of(values: &[f64], level: f64) -> Option<Self> {
+        let runs = values.len() as u64;
+        let mean = (runs > 0).then(|| estimators::mean(values))?;
+        let squares = squares_around(values, mean);
+        let standard_deviation = (runs > 1).then(|| (squares / (runs - 1) as f64).sqrt());
+        Some(Self { mean, standard_deviation, interval: t_interval(values, level).ok(), runs })
+    }
+}
+
+fn squares_around(values: &[f64], mean: f64) -> f64 {
+    values.iter().map(|value| (value - mean) * (value - mean)).sum()
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WelchDifference {
@@ -90,19 +117,15 @@ pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, 
 
 /// Square root of the mean variance of two sides, each weighed by its degrees of freedom.
 pub fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let squares = |values: &[f64]| {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>()
-    };
+    let squares =
+        |values: &[f64]| squares_around(values, values.iter().sum::<f64>() / values.len() as f64);
     let freedom = (a.len() + b.len()).checked_sub(2).filter(|freedom| *freedom > 0)?;
     Some(((squares(a) + squares(b)) / freedom as f64).sqrt())
 }
 
 /// t_{(1+level)/2} with `df` degrees of freedom.
 fn t_for(level: f64, df: f64) -> Result<f64, StatisticsError> {
-    if !(level > 0.0 && level < 1.0) {
-        return Err(StatisticsError::Level(level));
-    }
+    check_level(level)?;
     Ok(t_quantile(0.5 + level / 2.0, df))
 }
 
@@ -200,31 +223,6 @@ fn count_random_splits(values: &[f64], size: usize, threshold: f64) -> u64 {
         count += u64::from(values[..size].iter().sum::<f64>().abs() >= threshold);
     }
     count
-}
-
-/// What blocks say of a difference, from one difference a block: runs of one block share what differs between
-/// blocks, such as the base policy and the run seed. The question is about another block.
-///
-/// The test is `sign_flips_up_to` with 2ⁿ flips (the smallest p of 8 blocks is 2/256), the interval
-/// `t_interval`, which is `None` for fewer blocks than it needs.
-pub fn blocks(differences: &[f64], level: f64) -> Result<BlockDifference, StatisticsError> {
-    check("a test over blocks", differences, 2)?;
-    let enough = differences.len() >= FEWEST_RUNS;
-    let count = differences.len() as f64;
-    Ok(BlockDifference {
-        difference: estimators::mean(differences),
-        deviation: estimators::standard_error_of_mean(differences) * count.sqrt(),
-        interval: enough.then(|| any_t_interval(differences, level)).transpose()?,
-        test: sign_flips_up_to(differences, MOST_SPLITS)?,
-    })
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BlockDifference {
-    pub difference: f64,
-    pub deviation: f64,
-    pub interval: Option<Interval>,
-    pub test: PermutationTest,
 }
 
 /// Sign-flip permutation test on the sum of paired differences. The pair is the unit: of problems, the question

@@ -173,22 +173,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn differences_of_blocks_agree_with_scipy() {
-    // scipy 1.17.1: ttest_1samp(d, 0).confidence_interval(0.95), permutation_test(samples), t.ppf(0.95, 7).
-    let differences = [0.031, -0.012, 0.052, 0.044, 0.018, 0.027, -0.003, 0.061];
-    let effect = blocks(&differences, 0.95).unwrap();
-    let close = |got: f64, expected: f64| assert!((got - expected).abs() < 1e-12, "{got}");
-    close(effect.difference, 0.02725);
-    close(effect.deviation, 0.025599944196367748);
-    let interval = effect.interval.unwrap();
-    close(interval.low, 0.005847911059283461);
-    close(interval.high, 0.04865208894071654);
-    assert_eq!((effect.test.p, effect.test.splits), (8.0 / 256.0, 256));
-    let same = equivalence::of_blocks(&differences, 0.05, 0.05).unwrap();
-    close(same.half_width, 0.01714773067391251);
-    assert_eq!(same.verdict, equivalence::EquivalenceVerdict::Reproduced);
-    assert!(blocks(&differences[..4], 0.95).unwrap().interval.is_none());
-    assert!(blocks(&differences[..1], 0.95).is_err());
-}

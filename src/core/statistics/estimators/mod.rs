@@ -29,48 +29,60 @@ pub struct EstimateSummary {
 }
 
 pub fn summary(problems: &[Vec<Sample>]) -> Result<EstimateSummary, StatisticsError> {
-    check(problems)?;
+    if problems.is_empty() {
+        return Err(StatisticsError::NoProblems);
+    }
+    if let Some(index) = problems.iter().position(Vec::is_empty) {
+        return Err(StatisticsError::NoSamples { index });
+    }
+    let counts: Vec<Counts> = problems.iter().map(|samples| Counts::of(samples)).collect();
     let samples = problems.iter().map(Vec::len).min().unwrap_or(0);
-    let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
-    let ks = doubling.take_while(|k| *k < samples).chain([samples]);
+    let passes = doubling(samples as u64).map(|k| (k, pass_at_k(&counts, k)));
     Ok(EstimateSummary {
         problems: problems.len() as u64,
         samples: samples as u64,
-        avg_at_k: avg_at_k(problems),
-        standard_error_fixed_problems: standard_error_fixed_problems(problems),
-        standard_error_new_problems: standard_error_new_problems(problems),
-        pass_at_k: ks.map(|k| (k as u64, pass_at_k(problems, k))).collect(),
+        avg_at_k: avg_at_k(&counts),
+        standard_error_fixed_problems: outcomes::standard_error_fixed_problems(&counts),
+        standard_error_new_problems: standard_error_new_problems(&counts),
+        pass_at_k: passes.collect(),
         cons_at_k: cons_at_k(problems, samples),
     })
 }
 
-/// avg@k: μ̂ = (1/n) Σᵢ p̂ᵢ. Every problem has the same weight, whatever its kᵢ. This function and
-/// those below panic when there is no problem, or a problem has no sample.
-pub fn avg_at_k(problems: &[Vec<Sample>]) -> f64 {
-    mean(&accuracies(problems))
+/// 1, 2, 4, … below `samples`, and `samples`.
+pub fn doubling(samples: u64) -> impl Iterator<Item = u64> {
+    let doubles = std::iter::successors(Some(1), |k| Some(k * 2));
+    doubles.take_while(move |k| *k < samples).chain([samples])
 }
 
-/// Decoding noise of avg@k, for this checkpoint on these problems: SE² = (1/n²) Σᵢ p̂ᵢ(1−p̂ᵢ)/(kᵢ−1).
-///
-/// A problem with one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at least
-/// the mean of p(1−p) over problems, so the result errs upwards.
-pub fn standard_error_fixed_problems(problems: &[Vec<Sample>]) -> f64 {
-    outcomes::standard_error_fixed_problems(&counts(problems))
+impl Counts {
+    pub fn of(samples: &[Sample]) -> Self {
+        let correct = samples.iter().filter(|sample| sample.is_correct).count();
+        Self { correct: correct as u64, samples: samples.len() as u64 }
+    }
+}
+
+/// avg@k: μ̂ = (1/n) Σᵢ p̂ᵢ. Every problem has the same weight, whatever its kᵢ. This function and
+/// those below panic when there is no problem.
+pub fn avg_at_k(problems: &[Counts]) -> f64 {
+    mean(&accuracies(problems))
 }
 
 /// Noise of avg@k for this checkpoint when the problems are a draw too (clustered by problem, Miller 2024): SE²
 /// = Σᵢ (p̂ᵢ−μ̂)² / (n(n−1)). With equal kᵢ this is the clustered estimator n/(n−1) · (nk)⁻² Σᵢ (Σⱼ (xᵢⱼ−μ̂))².
 ///
 /// For one problem the result is ½, the largest standard deviation of a quantity in [0, 1].
-pub fn standard_error_new_problems(problems: &[Vec<Sample>]) -> f64 {
-    let accuracies = accuracies(problems);
-    if accuracies.len() == 1 { 0.5 } else { standard_error_of_mean(&accuracies) }
+pub fn standard_error_new_problems(problems: &[Counts]) -> f64 {
+    if problems.len() == 1 { 0.5 } else { standard_error_of_mean(&accuracies(problems)) }
 }
 
 /// [`Counts::pass_at_k`], averaged over problems.
-pub fn pass_at_k(problems: &[Vec<Sample>], k: usize) -> f64 {
-    let counts = counts(problems);
-    mean(&counts.iter().map(|counts| counts.pass_at_k(k as u64)).collect::<Vec<f64>>())
+pub fn pass_at_k(problems: &[Counts], k: u64) -> f64 {
+    mean(&problems.iter().map(|counts| counts.pass_at_k(k)).collect::<Vec<f64>>())
+}
+
+pub fn accuracies(problems: &[Counts]) -> Vec<f64> {
+    problems.iter().map(Counts::accuracy).collect()
 }
 
 /// cons@k: share of problems whose most frequent prediction among the first k responses is
@@ -96,34 +108,9 @@ fn consensus_is_correct(samples: &[Sample]) -> bool {
     winner.is_some_and(|(_, first)| samples[first].is_correct)
 }
 
-/// Half the width of the 95 % interval for [`standard_error_fixed_problems`]: 1.96 · SE.
+/// Half the width of the 95 % interval for [`outcomes::standard_error_fixed_problems`]: 1.96 · SE.
 pub fn half_width_fixed_problems(standard_error: f64) -> f64 {
     1.96 * standard_error
-}
-
-fn check(problems: &[Vec<Sample>]) -> Result<(), StatisticsError> {
-    if problems.is_empty() {
-        return Err(StatisticsError::NoProblems);
-    }
-    match problems.iter().position(Vec::is_empty) {
-        Some(index) => Err(StatisticsError::NoSamples { index }),
-        None => Ok(()),
-    }
-}
-
-fn accuracies(problems: &[Vec<Sample>]) -> Vec<f64> {
-    counts(problems).iter().map(Counts::accuracy).collect()
-}
-
-fn counts(problems: &[Vec<Sample>]) -> Vec<Counts> {
-    if let Err(error) = check(problems) {
-        panic!("{error}");
-    }
-    let of = |samples: &Vec<Sample>| Counts {
-        correct: samples.iter().filter(|sample| sample.is_correct).count() as u64,
-        samples: samples.len() as u64,
-    };
-    problems.iter().map(of).collect()
 }
 
 pub fn mean(values: &[f64]) -> f64 {

@@ -13,6 +13,10 @@ fn outcomes(rows: &[&[u8]]) -> Vec<Vec<Sample>> {
     rows.iter().map(|row| row.iter().map(sample).collect()).collect()
 }
 
+fn counts(problems: &[Vec<Sample>]) -> Vec<Counts> {
+    problems.iter().map(|samples| Counts::of(samples)).collect()
+}
+
 fn five_by_four() -> Vec<Vec<Sample>> {
     outcomes(&[&[1, 0, 1, 1], &[0, 0, 0, 0], &[1, 1, 1, 1], &[0, 1, 0, 0], &[1, 0, 0, 1]])
 }
@@ -86,7 +90,7 @@ fn pass_at_k_agrees_with_exact_binomials_at_32_samples() {
         [(1, 8, 0.25), (3, 16, 0.8870967741935484), (10, 4, 0.796579532814238), (20, 16, 1.0)]
     {
         let bits: Vec<u8> = (0..32).map(|index| u8::from(index < correct)).collect();
-        assert_close(pass_at_k(&outcomes(&[&bits]), k), expected);
+        assert_close(pass_at_k(&counts(&outcomes(&[&bits])), k), expected);
     }
 }
 
@@ -128,14 +132,17 @@ fn unequal_sample_counts_use_the_smallest_k_and_weigh_problems_equally() {
 fn one_sample_a_problem_still_has_a_finite_and_cautious_error() {
     let problems = outcomes(&[&[1], &[0], &[1], &[1]]);
     // √(μ̂(1−μ̂)/n)
-    assert_close(standard_error_fixed_problems(&problems), (0.75 * 0.25 / 4.0f64).sqrt());
+    assert_close(
+        outcomes::standard_error_fixed_problems(&counts(&problems)),
+        (0.75 * 0.25 / 4.0f64).sqrt(),
+    );
 }
 
 #[test]
 fn one_problem_says_nothing_about_others() {
     let problems = outcomes(&[&[1, 1, 1, 1]]);
-    assert_eq!(standard_error_fixed_problems(&problems), 0.0);
-    assert_eq!(standard_error_new_problems(&problems), 0.5);
+    assert_eq!(outcomes::standard_error_fixed_problems(&counts(&problems)), 0.0);
+    assert_eq!(standard_error_new_problems(&counts(&problems)), 0.5);
 }
 
 #[test]
@@ -154,13 +161,13 @@ fn evaluation() -> impl Strategy<Value = Vec<Vec<Sample>>> {
 proptest! {
     #[test]
     fn pass_at_1_is_avg_at_k(problems in evaluation()) {
-        prop_assert!((pass_at_k(&problems, 1) - avg_at_k(&problems)).abs() < 1e-12);
+        prop_assert!((pass_at_k(&counts(&problems), 1) - avg_at_k(&counts(&problems))).abs() < 1e-12);
     }
 
     #[test]
     fn pass_at_k_does_not_fall_as_k_grows(problems in evaluation()) {
         let most = problems.iter().map(Vec::len).min().unwrap();
-        let passes: Vec<f64> = (1..=most).map(|k| pass_at_k(&problems, k)).collect();
+        let passes: Vec<f64> = (1..=most).map(|k| pass_at_k(&counts(&problems), k as u64)).collect();
         prop_assert!(passes.windows(2).all(|pair| pair[0] <= pair[1] + 1e-12));
         prop_assert!(passes.iter().all(|pass| (-1e-12..=1.0 + 1e-12).contains(pass)));
     }
@@ -168,7 +175,7 @@ proptest! {
     #[test]
     fn standard_errors_are_finite_and_not_negative(problems in evaluation()) {
         for error in
-            [standard_error_fixed_problems(&problems), standard_error_new_problems(&problems)]
+            [outcomes::standard_error_fixed_problems(&counts(&problems)), standard_error_new_problems(&counts(&problems))]
         {
             prop_assert!(error.is_finite() && error >= 0.0);
         }
@@ -187,7 +194,7 @@ proptest! {
     #[test]
     fn the_order_of_problems_does_not_matter(problems in evaluation()) {
         let reversed: Vec<_> = problems.iter().rev().cloned().collect();
-        prop_assert!((avg_at_k(&problems) - avg_at_k(&reversed)).abs() < 1e-12);
+        prop_assert!((avg_at_k(&counts(&problems)) - avg_at_k(&counts(&reversed))).abs() < 1e-12);
         prop_assert_eq!(cons_at_k(&problems, 3), cons_at_k(&reversed, 3));
     }
 
