@@ -11,7 +11,7 @@ pub fn print_effects(effects: &Effects, verbose: bool) {
 }
 
 fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
-    let steps = text::counted(effects.steps as usize, "rollout step", "rollout steps");
+    let steps = text::counted(effects.steps, "rollout step", "rollout steps");
     let rows = effects.findings.iter().map(|finding| {
         let EffectFinding { technique, enabled, verdict, evidence } = finding;
         let switch = if *enabled { "on" } else { "off" };

@@ -136,7 +136,7 @@ impl Uncertainty {
     }
 
     /// Withholds an interval where there is less than `least` to estimate it from.
-    pub(crate) fn from_at_least(self, least: f64, seen: f64, reason: String) -> Self {
+    pub(crate) fn withheld_below(self, least: f64, seen: f64, reason: String) -> Self {
         if self.interval.is_none() || seen >= least {
             return self;
         }
@@ -166,7 +166,7 @@ fn other_problems_of_shares(values: &[f64], centre: f64, level: f64) -> Uncertai
     let left = values.len() as f64 * centre.min(1.0 - centre);
     let end = if centre > 0.5 { "unsolved" } else { "solved" };
     let reason = format!("avg@k leaves the equivalent of {left:.1} {end} problems");
-    other_problems(values, centre, level).from_at_least(FEWEST_UNUSUAL_PROBLEMS, left, reason)
+    other_problems(values, centre, level).withheld_below(FEWEST_UNUSUAL_PROBLEMS, left, reason)
 }
 
 fn other_runs(by_run: &[f64], level: f64) -> Uncertainty {

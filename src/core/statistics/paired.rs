@@ -72,7 +72,7 @@ fn other_problems(by_problem: &[f64], difference: f64, level: f64) -> Uncertaint
     let changed: f64 = by_problem.iter().map(|value| value.abs()).sum();
     let reason = format!("the equivalent of {changed:.1} problems changed");
     let answer = accuracy::other_problems(by_problem, difference, level);
-    answer.from_at_least(FEWEST_CHANGED_PROBLEMS, changed, reason)
+    answer.withheld_below(FEWEST_CHANGED_PROBLEMS, changed, reason)
 }
 
 #[cfg(test)]

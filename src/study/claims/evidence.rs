@@ -19,10 +19,12 @@ pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
     }
 }
 
+/// Claim and part.
+type PartKey<'a> = (&'a str, &'a str);
+
 struct EvidenceContext<'a> {
     study: &'a Study,
-    /// (claim, part) → its comparison.
-    comparisons: BTreeMap<(&'a str, &'a str), Comparison>,
+    comparisons: BTreeMap<PartKey<'a>, Comparison>,
     /// Family → number of its parts that an interval decides.
     interval_parts: BTreeMap<&'a str, usize>,
 }
@@ -31,7 +33,7 @@ impl<'a> EvidenceContext<'a> {
     fn new(study: &'a Study, analysis: &Analysis, claims: &'a Claims) -> Self {
         let mut context =
             Self { study, comparisons: BTreeMap::new(), interval_parts: BTreeMap::new() };
-        let mut undeclared: BTreeMap<&str, Vec<((&str, &str), Declared)>> = BTreeMap::new();
+        let mut undeclared: BTreeMap<&str, Vec<(PartKey, Declared)>> = BTreeMap::new();
         let all = claims.claims.iter().flat_map(|it| it.parts.iter().map(move |part| (it, part)));
         for (claim, part) in all {
             let key = (claim.id.as_str(), part.id.as_str());

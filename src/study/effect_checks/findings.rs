@@ -10,8 +10,11 @@ const ROUNDING: f64 = 1e-9;
 /// Whether a technique acted, with the numbers; `None` if no recorded rollout step says.
 type Seen = Option<(bool, String)>;
 
-/// In the paper's order: name, switch, and what the records show.
-const TECHNIQUES: [(&str, fn(&Experiment) -> bool, fn(&Recorded) -> Seen); 5] = [
+/// Name, switch, and what the records show.
+type Technique = (&'static str, fn(&Experiment) -> bool, fn(&Recorded) -> Seen);
+
+/// In the paper's order.
+const TECHNIQUES: [Technique; 5] = [
     ("Clip-Higher", |it| it.dapo.clip.high > it.dapo.clip.low, clip_higher),
     ("Dynamic Sampling", resamples, dynamic_sampling),
     (TOKEN_LEVEL_LOSS, |it| it.dapo.aggregation == Aggregation::TokenMean, token_level_loss),

@@ -293,8 +293,7 @@ mod tests {
 
     #[test]
     fn the_last_number_is_that_of_lm_eval() {
-        let path =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/verifier/last_number_cases.jsonl");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/last_number/cases.jsonl");
         let text = files::read_text(Path::new(path)).unwrap();
         for line in text.lines() {
             let case: Value = serde_json::from_str(line).unwrap();

@@ -106,9 +106,10 @@ impl Graders {
     /// One result for each response, in order.
     pub fn grade(&self, asked: &[Asked]) -> Vec<Result<ProgramGrade, Ungraded>> {
         // A function of TRL may compare the responses that it gets with each other.
-        let (parts, chunk) = match self.ready.takes_batches() {
-            true => (asked.len(), asked.len()),
-            false => (asked.len().div_ceil(workers::count()), CHUNK),
+        let (parts, chunk) = if self.ready.takes_batches() {
+            (asked.len(), asked.len())
+        } else {
+            (asked.len().div_ceil(workers::count()), CHUNK)
         };
         let parts: Vec<&[Asked]> = asked.chunks(parts.max(1)).collect();
         let graded = workers::on_all_cores(&parts, |part| self.part(part, chunk.max(1)));

@@ -1,7 +1,7 @@
-"""Makes `last_number_cases.jsonl` of this folder by lm-eval's own code (lm-eval 0.4.9.1: its `regex` filter and
+"""Makes `cases.jsonl` of this folder by lm-eval's own code (lm-eval 0.4.9.1: its `regex` filter and
 `exact_match` with the settings `flexible-extract` of tasks/gsm8k/gsm8k.yaml, which are written out below).
 Hand-made cases first, then random strings of the fragments that the rule reacts to. Run it in this folder:
-`python last_number.py`.
+`python generate.py`.
 """
 
 import json
@@ -42,7 +42,7 @@ def main():
         extracted = expected(response, "")["extracted"]
         truth = extracted if draw.random() < 0.5 else "".join(draw.choice(FRAGMENTS) for _ in range(draw.randrange(1, 4)))
         cases.append((response, truth))
-    with open("last_number_cases.jsonl", "w", encoding="utf-8") as out:
+    with open("cases.jsonl", "w", encoding="utf-8") as out:
         for response, truth in cases:
             line = {"response": response, "ground_truth": truth, "expected": expected(response, truth)}
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
