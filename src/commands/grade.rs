@@ -28,7 +28,7 @@ use std::process::ExitCode;
 /// {"score": ±1.0, "acc": bool, "pred": string or null}, in the same order. With --summary one table says
 /// how many responses were rejected for which reason.
 ///
-/// --verifier FILE.py[:FUNCTION] calls a function as it is: verl's compute_score(data_source, solution_str,
+/// --verifier FILE.py (or FILE.py:FUNCTION) calls a function as it is: verl's compute_score(data_source, solution_str,
 /// ground_truth, extra_info), a reward function of TRL (completions and columns, a list of rewards; messages
 /// where a line's `prompt` is a list of messages), or
 /// any function of a response and an answer. It returns a number, a truth value, or a dictionary with
@@ -58,7 +58,7 @@ pub struct GradeArgs {
     /// Answer each line as soon as it arrives, for a program that asks one at a time. FILE is /dev/stdin.
     #[arg(long, conflicts_with_all = ["summary", "explain"])]
     pub follow: bool,
-    /// Rule for lines that do not state one: answer-line, strict-box or last-number; or FILE.py[:FUNCTION].
+    /// Rule for lines that do not state one: answer-line, strict-box or last-number; or FILE.py, or FILE.py:FUNCTION.
     #[arg(long, value_name = "RULE|FILE.py", default_value = "answer-line", value_parser = graded_by)]
     verifier: GradedBy,
     #[command(flatten)]
