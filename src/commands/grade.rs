@@ -75,7 +75,7 @@ enum GradedBy {
 #[command(next_help_heading = "For a Python function")]
 struct FunctionArgs {
     /// Python that has what the file imports. Default: DAPO_PYTHON, else python3.
-    #[arg(long)]
+    #[arg(long, value_name = "PROGRAM")]
     python: Option<String>,
     /// A number alone is correct above it [default: 0.5].
     #[arg(long)]

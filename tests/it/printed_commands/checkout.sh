@@ -33,6 +33,7 @@ done
 head -n 24 experiments/own-task/train.jsonl > train.jsonl
 echo '{"prompt": "347+562*3?"}' > prompts.jsonl
 echo '{"response": "Answer: 1", "ground_truth": "2"}' > responses.jsonl
+printf 'def compute_score(solution_str, ground_truth):\n    return float(ground_truth in solution_str)\n' > reward.py
 { echo problem,sample,correct; for i in {1..6}; do echo $i,0,$((i % 2)); echo $i,1,1; done; } > grpo.csv
 for name in dapo g1 g2 d1 d2 {grpo,dapo}-{1,2,3}; do cp grpo.csv $name.csv; done
 dapo data prepare mini-aime --out data
