@@ -2,20 +2,20 @@
 //! runs this under callgrind, which counts the instructions inside `measured::*`: a figure that
 //! is the same run after run, on a loaded machine too.
 
-use dapo::numerics::Numerics;
+use dapo_core::numerics::Numerics;
 
 mod measured {
     use crate::native;
-    use dapo::algorithm::{
+    use dapo_core::algorithm::{
         Advantage, Aggregation, Beyond, Buffer, Punishment, Std, StepTotals, Surplus,
         TokenMeanUnit, advantage, aggregation, dynamic_sampling, length_bands, overlong,
     };
-    use dapo::base::Purpose;
-    use dapo::base::rng::{self, Id};
-    use dapo::experiment::{Sampling, Verifier};
-    use dapo::policy::{Qwen2, sampling::sampler};
-    use dapo::statistics::{Sample, estimators};
-    use dapo::task::reward;
+    use dapo_core::base::Purpose;
+    use dapo_core::base::rng::{self, Id};
+    use dapo_core::statistics::{Sample, estimators};
+    use dapo_trainer::experiment::{Sampling, Verifier};
+    use dapo_trainer::policy::{Qwen2, sampling::sampler};
+    use dapo_trainer::task::reward;
     use std::hint::black_box;
 
     /// Numbers without a pattern: 0 to 999.
@@ -139,12 +139,12 @@ mod measured {
 
 /// Work of the native engine. The counted functions stand in `measured` alone.
 mod native {
-    use dapo::base::Purpose;
-    use dapo::base::rng::{self, Id};
-    use dapo::experiment::Sampling;
-    use dapo::numerics::Numerics;
-    use dapo::policy::sampling::generate::{self, Request};
-    use dapo::policy::{Config, Family, Gradients, Limits, Qwen2, Sequences, UpdateScale};
+    use dapo_core::base::Purpose;
+    use dapo_core::base::rng::{self, Id};
+    use dapo_core::numerics::Numerics;
+    use dapo_trainer::experiment::Sampling;
+    use dapo_trainer::policy::sampling::generate::{self, Request};
+    use dapo_trainer::policy::{Config, Family, Gradients, Limits, Qwen2, Sequences, UpdateScale};
     use std::hint::black_box;
     use tch::Tensor;
 
