@@ -193,6 +193,7 @@ mod native {
             max_response_tokens: 40,
             entropy: true,
             stop_tokens: &[],
+            text: None,
             batch_rows: 64,
         };
         black_box(generate::generate(policy, &requests, &limits, |_| ()).expect("responses"));

@@ -4,15 +4,15 @@
 use crate::algorithm::Problem;
 use crate::base::{files, workers};
 use crate::commands::exit::{bail_invalid, bail_usage};
-use crate::commands::{Interrupt, OverrideArgs, PlaceArgs, Progress, bounds, output};
+use crate::commands::{Interrupt, OverrideArgs, PlaceArgs, Progress, PromptArgs, bounds, output};
 use crate::experiment::{PromptTemplate, Verifier, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecord};
 use crate::report::text::{self, percent, points};
-use crate::statistics::{Accuracy, Counts, accuracy};
+use crate::statistics::{Accuracy, Counts, accuracy, estimators};
 use crate::task::data::problem_file;
-use crate::task::{RowKeys, prompt};
+use crate::task::{RowKeys, prompt, response_text};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
 use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
@@ -74,6 +74,8 @@ struct ProtocolArgs {
     /// Text around a question
     #[arg(long, value_enum, default_value = "dapo-chat", requires = "data")]
     template: PromptTemplate,
+    #[command(flatten)]
+    prompt: PromptArgs,
     /// Longest prompt in tokens; a longer one is an error
     #[arg(long, value_name = "TOKENS", default_value_t = 2048, requires = "data",
         value_parser = bounds::count())]
@@ -118,6 +120,11 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
     let Some(experiment) = &args.experiment else {
         bail_usage!("an experiment file is needed, or --model and --data");
     };
+    if !args.protocol.prompt.is_empty() {
+        bail_usage!(
+            "--system, --example, --response-prefix and --stop are for --data; an experiment has keys, such as --set evaluation.stop='[\"TEXT\"]'"
+        );
+    }
     let flags = [("execution.seed", args.seed.is_some()), ("inputs.model", args.model.is_some())];
     args.overrides.check(&[("evaluation.samples", args.samples.is_some())])?;
     args.overrides.check(&args.protocol.place.flags())?;
@@ -195,6 +202,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
     let sets = problem_sets(args)?;
     let (model, tokenizer) = how.place.load_both(folder, how.numerics)?;
     fits(&model, &protocol)?;
+    response_text::check_stop(&tokenizer, &protocol.stop)?;
     for (_, problems) in &sets {
         let problems = problems.len() as u64;
         bounds::held("--samples", samples, problems, protocol.max_response_tokens)?;
@@ -244,6 +252,14 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
         for (record, accuracy) in records.iter().zip(&accuracies) {
             output::say(intervals(&record.set, accuracy));
         }
+        if let [_, _, ..] = &records[..] {
+            let scores: Vec<f64> = records.iter().map(|record| record.avg_at_k).collect();
+            let mean = percent(estimators::mean(&scores));
+            output::say(format!(
+                "mean of the {} sets, whatever their sizes: avg@k {mean}",
+                scores.len()
+            ));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -266,13 +282,14 @@ fn problem_sets(args: &EvalArgs) -> Result<Vec<(String, Vec<Problem>)>> {
 
 fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
     Ok(Protocol {
-        template: args.template,
+        prompt: args.prompt.settings(args.template, true, "--data")?,
         max_prompt_tokens: args.max_prompt_tokens,
         max_response_tokens: args.max_response_tokens,
         sampling: bounds::sampling(args.temperature, args.top_p, 0)?,
         verifier: args.verifier,
         seed,
         batch_rows: args.batch,
+        stop: args.prompt.stop.clone(),
     })
 }
 

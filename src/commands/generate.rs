@@ -3,11 +3,11 @@
 use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
 use crate::commands::exit::bail_invalid;
-use crate::commands::{PolicyArgs, Progress, bounds};
-use crate::experiment::PromptTemplate;
+use crate::commands::{PolicyArgs, Progress, PromptArgs, bounds};
+use crate::experiment::{PromptSettings, PromptTemplate};
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};
-use crate::task::{RowKeys, Tokenizer, data::problem_file, prompt};
+use crate::task::{ResponseText, RowKeys, Tokenizer, data::problem_file, prompt, response_text};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 ///
 /// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`; with --problems the
 /// prompts are the questions of a file. Each line of the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
-/// ("stop" or "length") and log_probs (nats, at the sampling temperature, before top-p).
+/// ("stop", "stop-string" or "length") and log_probs (nats, at the sampling temperature, before top-p).
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4\n  dapo model generate --model golden/mini-aime/base --problems experiments/own-task/dev.jsonl"
@@ -36,6 +36,8 @@ pub struct GenerateArgs {
     /// Text around the question of a problem.
     #[arg(long, value_enum, requires = "problems", default_value_t = PromptTemplate::Question)]
     template: PromptTemplate,
+    #[command(flatten)]
+    prompt: PromptArgs,
     /// Responses for each prompt.
     #[arg(short = 'n', long = "samples", default_value_t = 1, value_parser = bounds::count())]
     samples: u64,
@@ -87,7 +89,9 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let sampling = bounds::sampling(args.temperature, args.top_p, args.top_k)?;
     workers::set_count(args.threads);
     let (model, tokenizer) = args.policy.load_both()?;
-    let prompts = prompts(args, &tokenizer)?;
+    let settings = args.prompt.settings(args.template, args.problems.is_some(), "--problems")?;
+    response_text::check_stop(&tokenizer, &args.prompt.stop)?;
+    let prompts = prompts(args, &settings, &tokenizer)?;
     // The model's positions limit longer responses below.
     let longest = u64::from(args.max_tokens).min(model.config().max_position_embeddings as u64);
     bounds::held("-n", args.samples, prompts.len() as u64, longest)?;
@@ -101,11 +105,14 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
             stream: stream(args.seed, Purpose::Generate, &[Id::from(prompt), Id::from(sample)]),
         })
         .collect();
+    let text =
+        ResponseText::new(&tokenizer, settings.response_prefix.as_deref(), &args.prompt.stop);
     let limits = Limits {
         sampling,
         max_response_tokens: args.max_tokens as usize,
         entropy: false,
         stop_tokens: tokenizer.stop_tokens(),
+        text: text.stopping(),
         batch_rows: args.batch as usize,
     };
     let mut bar = Progress::new("generate", requests.len() as u64);
@@ -118,7 +125,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
             sample,
             prompt_ids: request.prompt,
             response_ids: &response.tokens,
-            text: tokenizer.decode(&response.tokens),
+            text: text.of(&response.tokens),
             finish: response.finish,
             log_probs: &response.log_probs,
         };
@@ -130,11 +137,14 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
 /// The model's positions refuse longer prompts.
 const MOST_PROMPT_TOKENS: u64 = 1 << 20;
 
-fn prompts(args: &GenerateArgs, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> {
+fn prompts(
+    args: &GenerateArgs,
+    settings: &PromptSettings,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Vec<u32>>> {
     if let Some(path) = &args.problems {
         let problems = problem_file::read_with(path, &args.keys)?.consistent(path)?.problems;
-        let prompt =
-            |problem| prompt::prompt(problem, args.template, tokenizer, MOST_PROMPT_TOKENS);
+        let prompt = |problem| prompt::prompt(problem, settings, tokenizer, MOST_PROMPT_TOKENS);
         let prompts = problems.iter().map(|problem| Ok(prompt(problem)?.tokens));
         return prompts.collect();
     }

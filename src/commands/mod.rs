@@ -38,6 +38,7 @@ pub mod table_reader;
 pub use crate::commands::flags::bounds;
 pub use crate::commands::flags::experiment::{ExecutionArgs, OverrideArgs};
 pub use crate::commands::flags::policy::{PlaceArgs, PolicyArgs};
+pub use crate::commands::flags::prompt::PromptArgs;
 pub use crate::commands::terminal::interrupt::Interrupt;
 pub use crate::commands::terminal::progress::Progress;
 pub use crate::commands::terminal::{exit, output};

@@ -1,7 +1,7 @@
 //! Another trainer's responses as groups, graded by this harness.
 
 use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
-use crate::task::{prompt, reward};
+use crate::task::{ResponseText, prompt, reward};
 use crate::training::{TrainingError, run::inputs::Inputs};
 use std::collections::BTreeMap;
 
@@ -93,12 +93,12 @@ fn graded(
         }
         let stopped = tokens.last().is_some_and(|last| tokenizer.stop_tokens().contains(last));
         let finish = if stopped { Finish::Stop } else { Finish::Length };
-        let text = tokenizer.decode(&tokens);
+        let text = ResponseText::of_rollouts(experiment, tokenizer).of(&tokens);
         rollouts.push(Rollout::new(tokens, Vec::new(), finish, text));
     }
-    let (template, longest) = (experiment.prompt.template, experiment.rollout.max_prompt_tokens);
+    let (settings, longest) = (&experiment.prompt, experiment.rollout.max_prompt_tokens);
     let prompt =
-        prompt::prompt(problem, template, tokenizer, longest).map_err(TrainingError::from)?;
+        prompt::prompt(problem, settings, tokenizer, longest).map_err(TrainingError::from)?;
     let mut group = reward::grade_group(Group { prompt, attempt, rollouts }, verifier);
     for (scored, said) in group.rollouts.iter().zip(said) {
         let found = scored.correctness_reward;

@@ -20,11 +20,11 @@ impl RenderedPrompt {
     pub fn of(inputs: &Inputs, problem: usize) -> Result<Self, EngineError> {
         let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
         let problem = &inputs.data.train[problem];
-        let (template, limit) = (experiment.prompt.template, experiment.rollout.max_prompt_tokens);
+        let (settings, limit) = (&experiment.prompt, experiment.rollout.max_prompt_tokens);
         Ok(Self {
             problem: problem.id.clone(),
-            prompt: prompt::render(problem, template, tokenizer)?,
-            tokens: prompt::prompt(problem, template, tokenizer, limit)?.tokens,
+            prompt: prompt::render(problem, settings, tokenizer)?,
+            tokens: prompt::prompt(problem, settings, tokenizer, limit)?.tokens,
             answer: problem.answer.clone(),
         })
     }

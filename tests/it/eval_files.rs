@@ -4,7 +4,7 @@ use crate::binary::{dapo_in, succeeded};
 use crate::golden_data;
 use dapo::algorithm::Problem;
 use dapo::base::files;
-use dapo::experiment::{MiniAimeVariant, PromptTemplate, Sampling, Verifier};
+use dapo::experiment::{MiniAimeVariant, PromptSettings, PromptTemplate, Sampling, Verifier};
 use dapo::policy::{Qwen2, checkpoint};
 use dapo::task::Tokenizer;
 use dapo::task::data::{self, embedded::mini_aime};
@@ -19,7 +19,8 @@ fn problems() -> Vec<Problem> {
 
 fn protocol() -> Protocol {
     Protocol {
-        template: PromptTemplate::Question,
+        prompt: PromptSettings::of(PromptTemplate::Question),
+        stop: Vec::new(),
         max_prompt_tokens: 24,
         max_response_tokens: 60,
         sampling: Sampling { temperature: 1.0, top_p: 0.7, top_k: 0, log_probs: None },

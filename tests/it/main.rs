@@ -50,6 +50,7 @@ mod repository;
 mod run_fixture;
 mod scale;
 mod smollm2;
+mod stop_strings;
 mod stored;
 mod study;
 mod study_fixture;

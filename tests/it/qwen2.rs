@@ -54,7 +54,7 @@ pub fn logits_of(work: impl FnOnce(DrawToken) -> Vec<Token>) -> Vec<f64> {
 
 pub fn greedy(max_response_tokens: usize, stop_tokens: &[u32], batch_rows: usize) -> Limits<'_> {
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None };
-    Limits { sampling, max_response_tokens, entropy: false, stop_tokens, batch_rows }
+    Limits { sampling, max_response_tokens, entropy: false, stop_tokens, text: None, batch_rows }
 }
 
 /// A response to each prompt, drawn with a stream of its own.

@@ -5,12 +5,13 @@ use crate::binary::{ended, succeeded};
 use crate::qwen2::{generated, greedy, logits_of};
 use crate::{golden_data, repository};
 use assert_cmd::cargo::CommandCargoExt;
-use dapo::algorithm::Finish;
+use dapo::algorithm::{Finish, Problem};
 use dapo::base::files;
+use dapo::experiment::{PromptExample, PromptSettings, PromptTemplate};
 use dapo::numerics::{Instructions, fast, vectorised};
 use dapo::policy::checkpoint;
 use dapo::records::Message;
-use dapo::task::Tokenizer;
+use dapo::task::{Tokenizer, prompt};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -156,6 +157,37 @@ fn smollm2_chats_are_rendered_and_texts_have_the_tokens_as_in_transformers() {
     }
     for Prompt { text, ids, .. } in &expected.prompts {
         assert_eq!(&tokenizer.encode(text).unwrap(), ids, "{text:?}");
+    }
+}
+
+#[derive(Deserialize)]
+struct Continued {
+    question: String,
+    cases: Vec<ContinuedCase>,
+}
+
+#[derive(Deserialize)]
+struct ContinuedCase {
+    system: Option<String>,
+    examples: Vec<PromptExample>,
+    response_prefix: String,
+    smollm2_ids: Vec<u32>,
+}
+
+#[test]
+fn smollm2_prompts_with_a_begun_response_have_the_tokens_of_transformers() {
+    let Some((folder, _)) = model() else { return };
+    let tokenizer = Tokenizer::load(&folder).unwrap();
+    let path = golden_data::folder("chat-template").join("continued.json");
+    let Continued { question, cases } = golden_data::read(&path);
+    assert_eq!(cases.len(), 8);
+    for ContinuedCase { system, examples, response_prefix, smollm2_ids } in cases {
+        let response_prefix = Some(response_prefix);
+        let template = PromptTemplate::Chat;
+        let settings = PromptSettings { template, system, examples, response_prefix };
+        let problem = Problem { id: "p".into(), question: question.clone(), answer: "7".into() };
+        let prompt = prompt::prompt(&problem, &settings, &tokenizer, u64::MAX).unwrap();
+        assert_eq!(prompt.tokens, smollm2_ids, "{settings:?}");
     }
 }
 

@@ -139,6 +139,20 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
         let error = error.to_string();
         assert!(error.contains(reason) && error.contains(text), "{error}");
     }
+    let mut begun = dapo();
+    begun.prompt.response_prefix = Some("12".into());
+    let inputs = inputs::prepare_without_weights(begun).unwrap();
+    render::render(&inputs, folder.path(), ONE, &[]).unwrap();
+    let text = files::read_text(&folder.path().join("overrides.txt")).unwrap();
+    assert!(text.contains("+reward.custom_reward_function.reward_kwargs.response_prefix=\"12\"\n"));
+    let path = folder.path().join("train.parquet");
+    let mut contents = Vec::new();
+    let each = &mut |row: dapo::task::SourceRow| {
+        contents.push(row.row.prompt[0].content.clone());
+        Ok(())
+    };
+    dapo::task::data::source::each_row(&path, &dapo::task::RowKeys::default(), each).unwrap();
+    assert!(contents.iter().all(|content| content.ends_with("?12")), "{contents:?}");
 }
 
 fn dumped(to: &Path) {

@@ -3,5 +3,6 @@
 pub mod bounds;
 pub mod experiment;
 pub mod policy;
+pub mod prompt;
 pub mod seeds;
 pub mod tracking;

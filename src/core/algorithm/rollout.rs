@@ -27,7 +27,9 @@ pub struct Prompt {
 pub enum Finish {
     /// A stop token was sampled. It is the response's last token.
     Stop,
-    /// The response reached L_max without a stop token: it is *truncated*.
+    /// The text contains a stop string, whose tokens are the response's last.
+    StopString,
+    /// The response reached L_max without either: it is *truncated*.
     Length,
 }
 
@@ -44,6 +46,7 @@ pub struct Rollout {
     /// was not asked for it.
     pub rollout_entropy: Vec<f64>,
     pub finish: Finish,
+    /// What is graded: from where the prompt begins the response, up to a stop string.
     pub text: String,
 }
 

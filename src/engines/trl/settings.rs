@@ -99,6 +99,9 @@ fn sampling(demand: &mut Demand, experiment: &Experiment) {
     demand.need(sampling.log_probs.is_none(), key, &sampling.log_probs, reason);
     let reason = "TRL's sampler has the trained weights";
     let weights = rollout.sampler_weights;
+    let stop = "TRL calls generate() without the tokenizer, which stop strings need, and counts a response \
+                whose last token is no stop token as truncated; leave the key out";
+    demand.need(rollout.stop.is_none(), "rollout.stop", &rollout.stop, stop);
     demand.need(weights.is_none(), "rollout.sampler_weights", &weights, reason);
 }
 
@@ -181,6 +184,11 @@ fn loss_type(demand: &mut Demand, experiment: &Experiment, processes: u64) -> Op
 fn rewards(demand: &mut Demand, experiment: &Experiment) {
     let verifier = experiment.reward.verifier;
     demand.set_with("harness.verifier", name(&verifier), "reward.verifier", "dapo grade");
+    if let Some(prefix) = &experiment.prompt.response_prefix {
+        let remark = "dapo grade reads it before the response";
+        let key = "prompt.response_prefix";
+        demand.set_with("harness.response_prefix", prefix.as_str(), key, remark);
+    }
     let Punishment::Soft { cache_tokens, factor, .. } = experiment.dapo.overlong.punishment else {
         return;
     };

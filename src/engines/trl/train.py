@@ -51,7 +51,8 @@ def write(path, text):
 
 
 def graded(completions, answers):
-    lines = [json.dumps({"response": text, "ground_truth": answer}) for text, answer in zip(completions, answers)]
+    prefix = own.get("response_prefix", "")
+    lines = [json.dumps({"response": prefix + text, "ground_truth": answer}) for text, answer in zip(completions, answers)]
     command = [own["program"], "grade", "/dev/stdin", "--verifier", own["verifier"]]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -5,9 +5,9 @@ use crate::base::files;
 use crate::engines::rendered::{self, RenderedPrompt};
 use crate::engines::verl::settings::{self, Cards};
 use crate::engines::{EngineError, Setting, verl::overrides};
-use crate::experiment::{Engine, PromptTemplate, sets};
+use crate::experiment::{Engine, sets};
 use crate::records::tables::TableError;
-use crate::task::{TaskError, data};
+use crate::task::{TaskError, data, prompt};
 use crate::training::run::inputs::Inputs;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -107,10 +107,16 @@ pub fn render(
     let write = |name: &str, text: &str| files::write_atomic(&folder.join(name), text.as_bytes());
     write("overrides.txt", &(title + &overrides::file(&all)))?;
     files::write_lines(&folder.join("prompts.jsonl"), &prompts)?;
-    let template = inputs.experiment.prompt.template;
-    let templated = matches!(template, PromptTemplate::Dapo | PromptTemplate::DapoChat);
+    let settings = &inputs.experiment.prompt;
+    let content = |(_, problem): &(&str, &Problem)| {
+        if settings.is_template_alone() {
+            return Ok(data::content(problem, settings.template.instructs()));
+        }
+        prompt::render(problem, settings, &inputs.tokenizer)
+    };
     let table = |name: &str, rows: &[(&str, &Problem)]| {
-        let written = data::write_sourced(&folder.join(name), rows, templated);
+        let prompts = rows.iter().map(content).collect::<Result<Vec<_>, _>>()?;
+        let written = data::write_sourced(&folder.join(name), rows, &prompts);
         written.map_err(|error: TableError| EngineError::from(TaskError::from(error)))
     };
     let train = &inputs.data.train;

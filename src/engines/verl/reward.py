@@ -22,8 +22,10 @@ def _grader(program, verifier):
     return grader
 
 
-def compute_score(data_source, solution_str, ground_truth, extra_info=None, *, program, verifier, **_):
-    line = json.dumps({"response": solution_str, "ground_truth": ground_truth})
+def compute_score(
+    data_source, solution_str, ground_truth, extra_info=None, *, program, verifier, response_prefix="", **_
+):
+    line = json.dumps({"response": response_prefix + solution_str, "ground_truth": ground_truth})
     with _lock:
         grader = _grader(program, verifier)
         try:

@@ -6,9 +6,7 @@ use crate::algorithm::{
     Punishment, Std, Surplus, TokenMeanUnit,
 };
 use crate::engines::demand::{Demand, name};
-use crate::experiment::{
-    Experiment, MiniBatchOrder, NonFinite, PromptTemplate, Sampling, WarmUpStart, WeightKind,
-};
+use crate::experiment::{Experiment, MiniBatchOrder, NonFinite, Sampling, WarmUpStart, WeightKind};
 use crate::numerics::Numerics;
 use serde_json::{Value, json};
 
@@ -190,8 +188,11 @@ fn sampling(demand: &mut Demand, experiment: &Experiment) {
     demand.need(weights.is_none(), "rollout.sampler_weights", &weights, reason);
     let remark = "measures the mismatch of sampler and trainer";
     demand.set_with(&rollout("calculate_log_probs"), true, "", remark);
-    let chat =
-        matches!(experiment.prompt.template, PromptTemplate::Chat | PromptTemplate::DapoChat);
+    let stop = "verl gives its sampler no stop strings; leave the key out";
+    demand.need(own.stop.is_none(), "rollout.stop", &own.stop, stop);
+    let prompt = &experiment.prompt;
+    // What is more than the template is rendered into train.parquet.
+    let chat = prompt.template.is_chat() && prompt.is_template_alone();
     let template = if chat { Value::Null } else { json!(BARE_TEMPLATE) };
     demand.set("actor_rollout_ref.model.custom_chat_template", template, "prompt.template");
 }
@@ -277,6 +278,13 @@ fn rewards(demand: &mut Demand, experiment: &Experiment) {
     demand.set_with(&custom("name"), "compute_score", "reward.verifier", remark);
     let kept = custom("reward_kwargs.verifier");
     demand.set_with(&kept, name(&verifier), "reward.verifier", "dapo grade");
+    if let Some(prefix) = &experiment.prompt.response_prefix {
+        let (kept, key) = (custom("reward_kwargs.response_prefix"), "prompt.response_prefix");
+        demand.set_with(&kept, prefix.as_str(), key, "dapo grade reads it before the response");
+        let is_plain = !prefix.contains(char::is_control) && !prefix.contains("${");
+        let reason = "an override of verl is one line, and ${ begins an interpolation";
+        demand.need(is_plain, key, prefix, reason);
+    }
     let (key, reason) = ("dapo.overlong.filter", "verl does not mask truncated responses");
     demand.need(!overlong.filter, key, &overlong.filter, reason);
     let key = "dapo.overlong.punishment";

@@ -1,6 +1,7 @@
 //! Techniques of the paper with their settings; choices that the paper leaves open or that the
 //! released code makes otherwise; all other settings.
 
+use crate::base::visible;
 use crate::experiment::{Experiment, compare, sources, sources::Key};
 use crate::report::text;
 use crate::study::Effects;
@@ -75,6 +76,9 @@ const TECHNIQUES: [(&str, &str, &[&str]); 5] = [
 ];
 const L_MAX: &str = "rollout.max_response_tokens";
 
+/// Of a setting, as it is shown.
+const MOST_CHARACTERS: usize = 400;
+
 pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> {
     let settings = settings(experiment);
     let technique = |&(name, place, keys): &(&'static str, &'static str, &[&str])| {
@@ -113,11 +117,13 @@ pub fn decisions(experiment: &Experiment) -> Vec<Decision> {
     of_keys.chain(fixed).collect()
 }
 
-/// `table.key` → value, by name. Inputs have their digests in the report.
+/// `table.key` → value, by name; a long text is cut. Inputs have their digests in the report.
 pub fn settings(experiment: &Experiment) -> Vec<(String, String)> {
     let shown = |(key, value): (String, Value)| match value {
-        Value::String(choice) => (text::visible(&key), text::visible(&choice)),
-        other => (text::visible(&key), other.to_string()),
+        Value::String(choice) => {
+            (text::visible(&key), visible::shortened(&text::visible(&choice), MOST_CHARACTERS))
+        }
+        other => (text::visible(&key), visible::shortened(&other.to_string(), MOST_CHARACTERS)),
     };
     let is_shown = |(key, _): &(String, Value)| key != "name" && !key.starts_with("inputs.");
     compare::flat(experiment).into_iter().filter(is_shown).map(shown).collect()

@@ -119,6 +119,14 @@ impl Experiment {
         self.engine != Engine::Verl || self.dapo.dynamic_sampling == (DynamicSampling::None {})
     }
 
+    pub fn rollout_stop(&self) -> &[String] {
+        self.rollout.stop.as_deref().unwrap_or_default()
+    }
+
+    pub fn evaluation_stop(&self) -> &[String] {
+        self.evaluation.stop.as_deref().unwrap_or(self.rollout_stop())
+    }
+
     pub fn record_format(&self) -> u64 {
         self.records.map_or(1, |records| records.format)
     }
@@ -181,10 +189,40 @@ impl Engine {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// In a chat template these are messages: of the system, turns of user and assistant, and an assistant's turn
+/// that goes on. Without one they are text, in this order: the system's text and an empty line; of each
+/// example its question in the template, its response directly behind it, as the policy's own stands, and an
+/// empty line; the question in the template; the beginning of the response.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptSettings {
     pub template: PromptTemplate,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<PromptExample>,
+    /// The text with which every response begins: its tokens are the prompt's and are not trained, and it is
+    /// part of the text that is recorded and graded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_prefix: Option<String>,
+}
+
+impl PromptSettings {
+    pub fn of(template: PromptTemplate) -> Self {
+        Self { template, system: None, examples: Vec::new(), response_prefix: None }
+    }
+
+    /// Whether a prompt is the question in its template and nothing else.
+    pub fn is_template_alone(&self) -> bool {
+        *self == Self::of(self.template)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptExample {
+    pub question: String,
+    pub response: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -201,6 +239,17 @@ pub enum PromptTemplate {
     DapoChat,
 }
 
+impl PromptTemplate {
+    pub fn is_chat(self) -> bool {
+        matches!(self, Self::Chat | Self::DapoChat)
+    }
+
+    /// Whether the released instruction stands around the question.
+    pub fn instructs(self) -> bool {
+        matches!(self, Self::Dapo | Self::DapoChat)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RolloutSettings {
@@ -215,6 +264,9 @@ pub struct RolloutSettings {
     /// A declared mismatch between sampler and trainer. Absent: they have the same weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampler_weights: Option<SamplerWeights>,
+    /// Texts that end a response where it first contains one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Vec<String>>,
 }
 
 impl RolloutSettings {
@@ -359,6 +411,9 @@ pub struct Evaluation {
     pub during_training: Vec<String>,
     /// k for each set, by name: `dev`, and every test set.
     pub samples: BTreeMap<String, u64>,
+    /// As [`RolloutSettings::stop`], which it is where it is absent; an empty list: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Vec<String>>,
 }
 
 impl Evaluation {

@@ -19,8 +19,9 @@ pub mod usage;
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
     ChainsVariant, Data, Engine, Evaluation, Execution, Experiment, LogProbsOver, MiniAimeVariant,
-    MiniBatchOrder, NonFinite, Optimizer, PromptSettings, PromptTemplate, RecordsSettings,
-    RolloutSettings, SamplerWeights, Sampling, Training, Verifier, WarmUp, WarmUpStart,
+    MiniBatchOrder, NonFinite, Optimizer, PromptExample, PromptSettings, PromptTemplate,
+    RecordsSettings, RolloutSettings, SamplerWeights, Sampling, Training, Verifier, WarmUp,
+    WarmUpStart,
 };
 pub use crate::experiment::error::ExperimentError;
 pub use crate::experiment::extends::Chain;

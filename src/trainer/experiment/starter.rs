@@ -218,9 +218,10 @@ fn path_value(path: &Path) -> Value {
     Value::from(path.display().to_string())
 }
 
-/// `text` with another value of a key that stands on one line of a section; its comment stays.
+/// `text` with another value of a key that stands on one line of a section, whose comment stays, or that it
+/// lacks.
 fn with_value(text: &str, section: &str, key: &str, value: &Value) -> String {
-    let mut inside = String::new();
+    let (mut inside, mut has_key) = (String::new(), false);
     let mut lines = String::with_capacity(text.len());
     for line in text.lines() {
         if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
@@ -228,6 +229,7 @@ fn with_value(text: &str, section: &str, key: &str, value: &Value) -> String {
         }
         let is_key =
             inside == section && line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" ="));
+        has_key |= is_key;
         match line.split_once(" #").filter(|_| is_key) {
             Some((_, comment)) => {
                 let _ = writeln!(lines, "{:<40} #{comment}", format!("{key} = {value}"));
@@ -241,7 +243,11 @@ fn with_value(text: &str, section: &str, key: &str, value: &Value) -> String {
             }
         }
     }
-    lines
+    if has_key {
+        return lines;
+    }
+    let header = format!("[{section}]\n");
+    lines.replacen(&header, &format!("{header}{key} = {value}\n"), 1)
 }
 
 /// Without what the base states with the same value. A table with a `kind` is replaced whole.

@@ -3,7 +3,7 @@
 
 use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
 use crate::experiment::sources::{self, KeyRange, Needs};
-use crate::experiment::{Experiment, MiniBatchOrder};
+use crate::experiment::{Experiment, MiniBatchOrder, PromptSettings};
 use serde_json::Value;
 
 /// Bound on rollouts of a step or a round, as `keys.toml` has it for each factor: the product of two
@@ -24,6 +24,8 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
         }
     }
     problems.extend(sampling(experiment));
+    problems.extend(stop(experiment));
+    problems.extend(prompt(&experiment.prompt));
     problems.extend(evaluation(experiment));
     problems.extend(batches(experiment));
     problems.extend(groups(experiment));
@@ -108,6 +110,73 @@ fn sampling(experiment: &Experiment) -> Vec<String> {
         (training.log_probs.is_some() && !training.keeps_a_part(), keeps_all.into()),
         (experiment.evaluation.sampling.log_probs.is_some(), evaluates.into()),
     ])
+}
+
+/// vLLM has no bound; each text is looked for behind every token.
+const MOST_STOP_STRINGS: usize = 16;
+
+const MOST_STOP_BYTES: usize = 256;
+
+fn stop(experiment: &Experiment) -> Vec<String> {
+    let of_key = |(key, texts): (&str, &Option<Vec<String>>)| {
+        let texts = texts.as_deref().unwrap_or_default();
+        let mut problems = stop_strings(key, texts);
+        if key == "rollout.stop" && texts.is_empty() && experiment.rollout.stop.is_some() {
+            problems.push(format!(
+                "{key} must be absent where nothing but a stop token ends a response"
+            ));
+        }
+        problems
+    };
+    let keys = [
+        ("rollout.stop", &experiment.rollout.stop),
+        ("evaluation.stop", &experiment.evaluation.stop),
+    ];
+    keys.into_iter().flat_map(of_key).collect()
+}
+
+/// One sentence for each problem, starting with the key or flag.
+pub fn stop_strings(key: &str, texts: &[String]) -> Vec<String> {
+    let too_many = (
+        texts.len() > MOST_STOP_STRINGS,
+        format!("{key} must be at most {MOST_STOP_STRINGS} texts, got {}", texts.len()),
+    );
+    let of_text = |(index, text): (usize, &String)| {
+        refused([
+            (
+                text.is_empty(),
+                format!("{key} must have no empty text: every response begins with one"),
+            ),
+            (
+                text.len() > MOST_STOP_BYTES,
+                format!(
+                    "{key} must have texts of at most {MOST_STOP_BYTES} bytes, got one of {}",
+                    text.len()
+                ),
+            ),
+            (
+                text.contains(char::REPLACEMENT_CHARACTER),
+                format!(
+                    "{key} must have no U+FFFD, which stands for bytes that are no text, got {text:?}"
+                ),
+            ),
+            (texts[..index].contains(text), format!("{key} names {text:?} twice")),
+        ])
+    };
+    refused([too_many]).into_iter().chain(texts.iter().enumerate().flat_map(of_text)).collect()
+}
+
+/// One sentence for each problem, starting with the key.
+pub fn prompt(settings: &PromptSettings) -> Vec<String> {
+    let PromptSettings { system, examples, response_prefix, .. } = settings;
+    let texts = [("system", system), ("response_prefix", response_prefix)];
+    let texts = texts.into_iter().filter_map(|(key, text)| Some((key.to_string(), text.as_ref()?)));
+    let of_examples = examples.iter().enumerate().flat_map(|(index, example)| {
+        let place = |field: &str| format!("examples[{index}].{field}");
+        [(place("question"), &example.question), (place("response"), &example.response)]
+    });
+    let empty = texts.chain(of_examples).filter(|(_, text)| text.is_empty());
+    empty.map(|(key, _)| format!("prompt.{key} must not be empty; leave it out instead")).collect()
 }
 
 /// The sentences of the conditions that hold.

@@ -69,6 +69,10 @@ pub enum TaskError {
     Vocabulary { path: PathBuf, token: String, id: u32, vocabulary: i64 },
     #[error("cannot tokenize {text:?}: {reason}")]
     Encode { text: String, reason: String },
+    #[error(
+        "the stop string {text:?} has the special token {token:?}, which has no text in a response: name it in eos_token_id of generation_config.json"
+    )]
+    SpecialStop { text: String, token: String },
     #[error("problem {id}: {source}")]
     Problem { id: String, source: Box<TaskError> },
     #[error("problem {id}: its prompt has {tokens} tokens, max_prompt_tokens is {limit}")]

@@ -9,6 +9,7 @@ pub mod reward;
 pub mod data;
 pub mod audit;
 pub mod prompt;
+pub mod response_text;
 pub mod responses;
 
 pub use crate::task::audit::{
@@ -22,4 +23,5 @@ pub use crate::task::data::schema::{ReadRow, Reading, RowKeys, Truth};
 pub use crate::task::data::source::SourceRow;
 pub use crate::task::error::TaskError;
 pub use crate::task::prompt::Tokenizer;
+pub use crate::task::response_text::ResponseText;
 pub use crate::task::reward::{Explanation, Reason};

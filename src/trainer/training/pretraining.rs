@@ -1,7 +1,7 @@
 //! A base policy: a fresh Qwen2 trained by cross-entropy over the response tokens of written
 //! solutions, in stages with different shares of the ways of writing.
 
-use crate::experiment::PromptTemplate;
+use crate::experiment::{PromptSettings, PromptTemplate};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Family, Qwen2};
 use crate::task::data::embedded::{self, characters};
@@ -107,9 +107,9 @@ pub fn pretrain(
     tokenizer: &Tokenizer,
     progress: impl FnMut(&StageUpdate),
 ) -> Result<Qwen2, TrainingError> {
-    let (seed, template) = (recipe.seed, PromptTemplate::Question);
+    let (seed, prompt) = (recipe.seed, &PromptSettings::of(PromptTemplate::Question));
     let stop_token = characters::EOS_TOKEN_ID;
-    let lessons = Lessons { seed, solutions, tokenizer, template, stop_token };
+    let lessons = Lessons { seed, solutions, tokenizer, prompt, stop_token };
     let model = Qwen2::initialise(recipe.config(solutions), seed).with_numerics(recipe.numerics)?;
     supervised::train(model, recipe.optimizer, &recipe.stages, lessons, progress)
 }

@@ -2,7 +2,7 @@
 //! run could work.
 
 use crate::algorithm::Problem;
-use crate::experiment::{Data, PromptTemplate, StarterFiles, sets};
+use crate::experiment::{Data, PromptSettings, PromptTemplate, StarterFiles, sets};
 use crate::policy::checkpoint;
 use crate::task::data::problem_file::{self, Readings};
 use crate::task::data::source;
@@ -45,16 +45,16 @@ pub fn files(
     let problems = data::load(&problems)?;
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;
-    let template = match tuned::template_of(model)? {
-        Some(template) => {
+    let settings = match tuned::prompt_of(model)? {
+        Some(settings) => {
             notes.push("the template is the one that the policy was tuned with (tune.json)".into());
-            template
+            settings
         }
-        None => template(&tokenizer, &problems.train[0])?,
+        None => PromptSettings::of(template(&tokenizer, &problems.train[0])?),
     };
     let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, problems)| problems);
     let length = |problem: &Problem| {
-        let prompt = prompt::prompt(problem, template, &tokenizer, u64::MAX)?;
+        let prompt = prompt::prompt(problem, &settings, &tokenizer, u64::MAX)?;
         Ok::<u64, TaskError>(prompt.tokens.len() as u64)
     };
     let lengths = all.map(length).collect::<Result<Vec<u64>, _>>()?;
@@ -87,7 +87,7 @@ pub fn files(
         let k = if name == sets::DEV { 4 } else { 8 };
         (name.clone(), Value::from(k))
     });
-    let template = Value::try_from(template).expect("the name of a template is a text");
+    let mut of_prompt = Table::try_from(&settings).expect("texts and a name");
     if !is_small {
         notes.push(
             "`numerics` is \"fast\": exact arithmetic is for models of a benchmark's size"
@@ -96,12 +96,14 @@ pub fn files(
     }
     let mut settings = vec![
         ("", "numerics", Value::from(if is_small { "exact" } else { "fast" })),
-        ("prompt", "template", template),
         ("rollout", "max_prompt_tokens", Value::from(longest as i64)),
         ("rollout", "max_response_tokens", Value::from(response as i64)),
         ("evaluation", "samples", Value::Table(samples.collect::<Table>())),
         ("evaluation", "during_training", Value::from(vec![sets::DEV])),
     ];
+    for key in ["template", "system", "examples", "response_prefix"] {
+        settings.extend(of_prompt.remove(key).map(|value| ("prompt", key, value)));
+    }
     // 135 million parameters learned with 2e-5; the paper has 1e-6 for 32 billion.
     if parameters >= 5e7 {
         let rate = if parameters < 3e8 { 1e-5 } else { 1e-6 };
@@ -138,7 +140,8 @@ fn template(tokenizer: &Tokenizer, problem: &Problem) -> Result<PromptTemplate, 
     if tokenizer.chat_template()?.is_some() {
         return Ok(PromptTemplate::DapoChat);
     }
-    let dapo = prompt::prompt(problem, PromptTemplate::Dapo, tokenizer, u64::MAX);
+    let settings = PromptSettings::of(PromptTemplate::Dapo);
+    let dapo = prompt::prompt(problem, &settings, tokenizer, u64::MAX);
     Ok(if dapo.is_ok() { PromptTemplate::Dapo } else { PromptTemplate::Question })
 }
 

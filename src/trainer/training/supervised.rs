@@ -3,7 +3,7 @@
 use crate::algorithm::{Problem, Row};
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, workers};
-use crate::experiment::{Optimizer, PromptTemplate, WarmUp, WarmUpStart};
+use crate::experiment::{Optimizer, PromptSettings, WarmUp, WarmUpStart};
 use crate::numerics::{NumericsError, halving, operations};
 use crate::policy::batch::{self, Pass};
 use crate::policy::{Gradients, Policy, Qwen2, UpdateScale};
@@ -59,7 +59,7 @@ pub struct Lessons<'a> {
     pub seed: u64,
     pub solutions: &'a dyn Solutions,
     pub tokenizer: &'a Tokenizer,
-    pub template: PromptTemplate,
+    pub prompt: &'a PromptSettings,
     /// Follows a solution that ends.
     pub stop_token: u32,
 }
@@ -194,7 +194,7 @@ fn sequences(
     update: u64,
     characters: usize,
 ) -> Result<Vec<Row>, TrainingError> {
-    let Lessons { seed, solutions, tokenizer, template, stop_token } = lessons;
+    let Lessons { seed, solutions, tokenizer, prompt: settings, stop_token } = lessons;
     let most = stage.max_response_tokens as usize;
     let row = |row: u64| {
         let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
@@ -203,7 +203,7 @@ fn sequences(
         let Written { question, solution, ends } = written;
         let id = format!("{}/{}/{row}", stage.name, update + 1);
         let problem = Problem { id, question, answer: String::new() };
-        let prompt = prompt::prompt(&problem, template, tokenizer, u64::MAX)?.tokens;
+        let prompt = prompt::prompt(&problem, settings, tokenizer, u64::MAX)?.tokens;
         let mut response = tokenizer.encode(&solution)?;
         if ends {
             response.push(stop_token)
@@ -268,6 +268,7 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::PromptTemplate;
     use crate::policy::{Config, Family};
     use crate::task::data::embedded::characters;
     use crate::task::data::embedded::word_problems::WordProblems;
@@ -314,7 +315,7 @@ mod tests {
             seed: 1,
             solutions: &WordProblems,
             tokenizer: &tokenizer,
-            template: PromptTemplate::Question,
+            prompt: &PromptSettings::of(PromptTemplate::Question),
             stop_token: characters::EOS_TOKEN_ID,
         };
         let rows = sequences(lessons, &stage, 0, 1).unwrap();

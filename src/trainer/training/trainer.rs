@@ -154,9 +154,9 @@ impl<'a> Trainer<'a> {
         let seed = self.experiment.execution.seed;
         let drawn = drawn(self.problems.len(), seed, self.position.prompts_drawn, count);
         let prompt = |problem: usize| {
-            let (template, limit) =
-                (self.experiment.prompt.template, self.experiment.rollout.max_prompt_tokens);
-            prompt::prompt(&self.problems[problem], template, self.tokenizer, limit)
+            let (settings, limit) =
+                (&self.experiment.prompt, self.experiment.rollout.max_prompt_tokens);
+            prompt::prompt(&self.problems[problem], settings, self.tokenizer, limit)
         };
         let prompts = drawn.into_iter().map(prompt).collect::<Result<_, _>>()?;
         self.position.prompts_drawn += count;
@@ -193,7 +193,8 @@ impl<'a> Trainer<'a> {
             attempt_of.push(*attempt);
             *attempt += 1;
         }
-        let limits = Protocol::of_rollouts(self.experiment).limits(self.tokenizer);
+        let protocol = Protocol::of_rollouts(self.experiment);
+        let limits = protocol.limits(self.tokenizer);
         let limits = Limits { entropy: entropy.is_some() || self.samples_as_trained(), ..limits };
         let total = requests.len();
         tracing::debug!(step = step + 1, responses = total, "generation");
@@ -214,12 +215,13 @@ impl<'a> Trainer<'a> {
                 entropy.map(|sum| sum + response.entropy.iter().fold(0.0, |sum, it| sum + it));
         }
         let mut responses = responses.into_iter();
+        let text = protocol.text(self.tokenizer);
         let groups = prompts.iter().zip(attempt_of).map(|(prompt, attempt)| {
             let rollouts = responses
                 .by_ref()
                 .take(size as usize)
                 .map(|Response { tokens, log_probs, entropy, finish }| {
-                    let text = self.tokenizer.decode(&tokens);
+                    let text = text.of(&tokens);
                     let rollout = Rollout::new(tokens, log_probs, finish, text);
                     Rollout { rollout_entropy: entropy, ..rollout }
                 })

@@ -1,7 +1,7 @@
 //! The folder of a tuned policy: there as a whole with its record, or not there.
 
 use crate::base::files;
-use crate::experiment::PromptTemplate;
+use crate::experiment::PromptSettings;
 use crate::policy::{Qwen2, checkpoint};
 use crate::task::Tokenizer;
 use crate::training::{
@@ -112,7 +112,7 @@ fn make_in(
 ) -> Result<TuneRecord, TrainingError> {
     tuning::write_companions(recipe, base, partial)?;
     let tokenizer = Tokenizer::load(partial)?;
-    let stop_token = tuning::stop_token(&tokenizer, recipe.template, base)?;
+    let stop_token = tuning::stop_token(&tokenizer, recipe.prompt.template, base)?;
     data.fit(recipe, &tokenizer)?;
     tokenizer.fits(base, model.config().vocab_size)?;
     let before = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
@@ -142,11 +142,11 @@ fn make_in(
 ///
 /// # Errors
 /// A record that cannot be read.
-pub fn template_of(folder: &Path) -> Result<Option<PromptTemplate>, TrainingError> {
+pub fn prompt_of(folder: &Path) -> Result<Option<PromptSettings>, TrainingError> {
     let path = folder.join(RECORD);
     if !path.exists() {
         return Ok(None);
     }
     let record: TuneRecord = files::read_json(&path)?;
-    Ok(Some(record.key.recipe.template))
+    Ok(Some(record.key.recipe.prompt))
 }

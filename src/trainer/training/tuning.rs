@@ -3,7 +3,7 @@
 
 use crate::algorithm::{Problem, dynamic_sampling};
 use crate::base::files;
-use crate::experiment::{PromptTemplate, Sampling, Verifier, sets};
+use crate::experiment::{PromptSettings, PromptTemplate, Sampling, Verifier, sets, validate};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint, checkpoint::weights};
 use crate::records::tables::OutcomeRecord;
@@ -26,8 +26,9 @@ pub struct TuneRecipe {
     /// JSON lines `{"question", "solution"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub solutions: Option<PathBuf>,
-    /// As in `prompt.template`.
-    pub template: PromptTemplate,
+    /// As the keys of `[prompt]`. A solution is what follows the beginning of the response.
+    #[serde(flatten)]
+    pub prompt: PromptSettings,
     /// A file for the tuned policy; absent: the checkpoint's own template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<PathBuf>,
@@ -131,6 +132,7 @@ impl TuneRecipe {
     /// One sentence for each problem, starting with the key.
     pub fn problems(&self, data: &TuneData) -> Vec<String> {
         let mut problems = supervised::problems(self.optimizer, &self.stages, &*data.solutions);
+        problems.extend(validate::prompt(&self.prompt));
         let TuneProtocol { problems: count, samples, max_response_tokens, .. } = self.evaluation;
         let held = data.problems.len() as u64;
         for (key, value, most) in [
@@ -148,13 +150,14 @@ impl TuneRecipe {
 
     fn protocol(&self) -> Protocol {
         Protocol {
-            template: self.template,
+            prompt: self.prompt.clone(),
             max_prompt_tokens: u64::MAX,
             max_response_tokens: self.evaluation.max_response_tokens,
             sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
             verifier: self.evaluation.verifier,
             seed: self.seed,
             batch_rows: self.evaluation.generation_batch_rollouts,
+            stop: Vec::new(),
         }
     }
 }
@@ -222,7 +225,7 @@ pub fn stop_token(
     template: PromptTemplate,
     folder: &Path,
 ) -> Result<u32, TaskError> {
-    if matches!(template, PromptTemplate::Question | PromptTemplate::Dapo) {
+    if !template.is_chat() {
         return Ok(tokenizer.stop_tokens()[0]);
     }
     let folder = folder.to_path_buf();
@@ -245,7 +248,7 @@ impl TuneData {
         let limits = recipe.stages.iter().map(|stage| stage.max_response_tokens);
         let limit = limits.min().unwrap_or(u64::MAX);
         for problem in &self.problems {
-            prompt::prompt(problem, recipe.template, tokenizer, u64::MAX)?;
+            prompt::prompt(problem, &recipe.prompt, tokenizer, u64::MAX)?;
         }
         let Some((texts, path)) = self.texts.as_ref().zip(recipe.solutions.as_ref()) else {
             return Ok(());
@@ -272,8 +275,8 @@ pub fn tune(
     stop_token: u32,
     progress: impl FnMut(&StageUpdate),
 ) -> Result<Qwen2, TrainingError> {
-    let (seed, template, solutions) = (recipe.seed, recipe.template, &*data.solutions);
-    let lessons = Lessons { seed, solutions, tokenizer, template, stop_token };
+    let (seed, prompt, solutions) = (recipe.seed, &recipe.prompt, &*data.solutions);
+    let lessons = Lessons { seed, solutions, tokenizer, prompt, stop_token };
     supervised::train(model, recipe.optimizer, &recipe.stages, lessons, progress)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::files::{self, foreign};
+use crate::experiment::Experiment;
 use crate::records::{
     Ending, EvaluationRecord, Outcome, RunRecords, tables, tables::OutcomeRecord,
 };
@@ -19,7 +20,7 @@ use std::path::Path;
 pub fn evaluations(subject: VerifySubject) -> Check {
     let VerifySubject { folder, records, local, entries } = subject;
     let mut check = Check::new("evaluations");
-    let text = local.tokenizer.as_ref().map(Text::of);
+    let text = local.tokenizer.as_ref().map(|tokenizer| Text::of(tokenizer, &records.experiment));
     let mut outcomes = 0;
     for record in &records.evaluations {
         let name = name(&record.set, record.counters.rollout_steps);
@@ -74,22 +75,23 @@ pub fn name(set: &str, step: u64) -> String {
 
 struct Text<'a> {
     tokenizer: &'a Tokenizer,
+    experiment: &'a Experiment,
     most_characters: usize,
     /// Text of stop tokens: empty if special.
     stops: Vec<String>,
 }
 
 impl<'a> Text<'a> {
-    fn of(tokenizer: &'a Tokenizer) -> Self {
+    fn of(tokenizer: &'a Tokenizer, experiment: &'a Experiment) -> Self {
         let stops = tokenizer.stop_tokens().iter().map(|token| tokenizer.decode(&[*token]));
         let most_characters = tokenizer.most_characters();
-        Self { tokenizer, most_characters, stops: stops.collect() }
+        Self { tokenizer, experiment, most_characters, stops: stops.collect() }
     }
 
     /// Counts up to the stop token; the fewest where several tokens could be the last one.
-    fn characters(&self, row: &OutcomeRecord) -> usize {
-        let all = row.response.chars().count();
-        let last = |stop: &String| row.response.ends_with(stop).then(|| stop.chars().count());
+    fn characters(&self, response: &str, row: &OutcomeRecord) -> usize {
+        let all = response.chars().count();
+        let last = |stop: &String| response.ends_with(stop).then(|| stop.chars().count());
         let stops = self.stops.iter().filter(|_| !row.truncated);
         all - stops.filter_map(last).max().unwrap_or(0)
     }
@@ -97,12 +99,20 @@ impl<'a> Text<'a> {
     /// Needs a text of the vocabulary with enough tokens. There may be more: special tokens have no
     /// text, and words can be cut in several ways.
     fn written(&self, check: &mut Check, place: &str, row: &OutcomeRecord) {
-        let tokens = match self.tokenizer.encode(&row.response) {
+        let prefix = self.experiment.prompt.response_prefix.as_deref().unwrap_or_default();
+        let stop = self.experiment.evaluation_stop();
+        let response = row.response.strip_prefix(prefix).unwrap_or_default();
+        if !row.response.starts_with(prefix) || stop.iter().any(|stop| response.contains(stop)) {
+            let what =
+                "does not begin with prompt.response_prefix, or goes on behind a stop string";
+            return check.mismatch(format!("{place}, response"), what);
+        }
+        let tokens = match self.tokenizer.encode(response) {
             Ok(tokens) => tokens,
             Err(error) => {
                 // Decoders may write what their tokenizer cannot read, such as spaces.
                 let known = self.tokenizer.alphabet();
-                let verdict = if row.response.chars().all(|it| known.contains(&it)) {
+                let verdict = if response.chars().all(|it| known.contains(&it)) {
                     VerifyVerdict::Inconclusive
                 } else {
                     VerifyVerdict::Mismatch
@@ -110,12 +120,14 @@ impl<'a> Text<'a> {
                 return check.find(verdict, format!("{place}, response"), error.to_string());
             }
         };
-        if self.tokenizer.decode(&tokens) != row.response {
+        if self.tokenizer.decode(&tokens) != response {
             let what = "the tokens of this text have another text";
             return check.inconclusive(format!("{place}, response"), what);
         }
-        let found = u64::from(row.response_tokens).checked_sub(u64::from(!row.truncated));
-        let fewest = self.characters(row).div_ceil(self.most_characters.max(1)) as u64;
+        // The token that completes a stop string may have text before it.
+        let stopped = u64::from(!row.truncated && stop.is_empty());
+        let found = u64::from(row.response_tokens).checked_sub(stopped);
+        let fewest = self.characters(response, row).div_ceil(self.most_characters.max(1)) as u64;
         if found.is_none_or(|found| found < fewest) {
             let what = format!(
                 "is {}, its text before the stop token has {fewest} or more",

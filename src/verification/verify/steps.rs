@@ -5,7 +5,7 @@ use crate::algorithm::{Group, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
 use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, RunRecords, StepMetrics, metrics, tables};
-use crate::task::reward;
+use crate::task::{ResponseText, reward};
 use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::{Check, VerifySubject};
 use std::collections::BTreeMap;
@@ -382,14 +382,19 @@ pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, subject: Verify
     let limit = records.experiment.rollout.max_response_tokens;
     length(check, place, row.tokens.len() as u64, row.truncated, limit);
     let Some(tokenizer) = &local.tokenizer else { return };
-    if tokenizer.decode(&row.tokens) != row.response {
+    let text = ResponseText::of_rollouts(&records.experiment, tokenizer);
+    if text.of(&row.tokens) != row.response {
         check.mismatch(format!("{place}, response"), "is not the text of its tokens");
     }
-    let stops = |token: &u32| tokenizer.stop_tokens().contains(token);
-    let first = row.tokens.iter().position(stops);
+    let stops = |at: &usize| {
+        let tokens = &row.tokens[..=*at];
+        tokenizer.stop_tokens().contains(&tokens[*at]) || text.is_complete(tokens)
+    };
+    let first = (0..row.tokens.len()).find(stops);
     let expected = (!row.truncated).then(|| row.tokens.len() - 1);
     if first != expected {
-        let what = "a response ends with its first stop token, a truncated one has none";
+        let what =
+            "a response ends with its first stop token or stop string, a truncated one has none";
         check.mismatch(format!("{place}, tokens"), what);
     }
 }

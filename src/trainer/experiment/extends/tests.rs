@@ -393,3 +393,42 @@ fn every_value_of_every_enum_is_suggested_for_its_misspelling() {
         );
     }
 }
+
+#[test]
+fn what_cannot_stand_around_a_question_or_end_a_response_is_refused_all_at_once() {
+    let many: Vec<String> = (0..17).map(|number| format!("stop {number}")).collect();
+    let long = "x".repeat(257);
+    for (text, expected) in [
+        ("rollout.stop = []", "rollout.stop must be absent where nothing but a stop token ends"),
+        ("rollout.stop = [\"\"]", "rollout.stop must have no empty text"),
+        ("rollout.stop = [\"a\", \"b\", \"a\"]", "rollout.stop names \"a\" twice"),
+        (&format!("rollout.stop = {many:?}"), "rollout.stop must be at most 16 texts, got 17"),
+        (&format!("evaluation.stop = [\"{long}\"]"), "at most 256 bytes, got one of 257"),
+        ("evaluation.stop = [\"a\\uFFFD\"]", "evaluation.stop must have no U+FFFD"),
+        ("evaluation.stop = [1]", "evaluation.stop"),
+        ("rollout.stop = \"a\"", "rollout.stop"),
+        ("prompt.system = \"\"", "prompt.system must not be empty"),
+        ("prompt.response_prefix = \"\"", "prompt.response_prefix must not be empty"),
+        (
+            "prompt.examples = [{ question = \"\", response = \"2\" }]",
+            "prompt.examples[0].question must not be empty",
+        ),
+        ("prompt.examples = [{ question = \"1\" }]", "missing field `response`"),
+        ("prompt.examples = [{ problem = \"1\", response = \"2\" }]", "unknown field `problem`"),
+        ("prompt.prefix = \"So\"", "prompt.prefix"),
+    ] {
+        let refused = arm(text).unwrap_err();
+        assert!(refused.contains(expected), "{text}: {refused}");
+    }
+    let both = arm("rollout.stop = [\"\"]\nevaluation.stop = [\"a\", \"a\"]").unwrap_err();
+    assert!(both.contains("rollout.stop must") && both.contains("evaluation.stop names"), "{both}");
+}
+
+#[test]
+fn an_evaluation_stops_where_rollouts_do_unless_it_says_otherwise() {
+    let stop = |text: &str| arm(text).unwrap().evaluation_stop().to_vec();
+    assert_eq!(stop(""), [""; 0]);
+    assert_eq!(stop("rollout.stop = [\"a\"]"), ["a"]);
+    assert_eq!(stop("rollout.stop = [\"a\"]\nevaluation.stop = []"), [""; 0]);
+    assert_eq!(stop("evaluation.stop = [\"b\"]"), ["b"]);
+}

@@ -102,6 +102,29 @@ impl ChatTemplate {
         Err(refuse(&self.path, reason))
     }
 
+    /// The text of a conversation whose last turn the assistant has begun: with transformers 5.23's
+    /// `continue_final_message`, utils/chat_template_utils.py, which marks where the turn goes on.
+    pub fn render_continued(
+        &self,
+        mut messages: Vec<Message>,
+        beginning: &str,
+    ) -> Result<String, TaskError> {
+        const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+        let content = [beginning, TAG].concat();
+        messages.push(Message { role: "assistant".to_string(), content });
+        let text = self.render(&messages, false)?;
+        let parts = text.rsplit_once(TAG.trim_end());
+        match parts.filter(|(before, _)| before.contains(beginning.trim())) {
+            Some((before, after)) if after.starts_with(' ') => Ok(before.to_string()),
+            // The template trims a message.
+            Some((before, _)) => Ok(before.trim_end().to_string()),
+            None => Err(refuse(
+                &self.path,
+                format!("it has no place for a response that begins with {beginning:?}"),
+            )),
+        }
+    }
+
     /// What the template puts behind an assistant's answer: the end of its turn. Empty when it
     /// puts nothing there or does not take an answer.
     pub fn end_of_turn(&self) -> String {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::experiment::PromptExample;
 use serde_json::json;
 
 #[derive(Deserialize)]
@@ -26,6 +27,21 @@ fn golden() -> Golden {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .join("golden/chat-template/templates.json");
     files::read_json(&path).unwrap()
+}
+
+#[derive(Deserialize)]
+struct Case {
+    system: Option<String>,
+    examples: Vec<PromptExample>,
+    response_prefix: String,
+    texts: BTreeMap<String, Option<String>>,
+}
+
+#[derive(Deserialize)]
+struct Continued {
+    question: String,
+    smollm2_template: String,
+    cases: Vec<Case>,
 }
 
 /// A model folder with this `tokenizer_config.json`.
@@ -73,6 +89,37 @@ fn published_templates_render_as_transformers_renders_them() {
         }
     }
     assert!(compared >= 100, "{compared} renderings");
+}
+
+#[test]
+fn a_turn_that_the_assistant_has_begun_goes_on_as_in_transformers() {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .join("golden/chat-template/continued.json");
+    let golden: Continued = files::read_json(&path).unwrap();
+    let mut templates = self::golden().templates;
+    let (template, tokens, rendered) = (golden.smollm2_template, BTreeMap::new(), Vec::new());
+    templates.insert("smollm2".to_string(), Published { tokens, template, rendered });
+    let message =
+        |role: &str, content: &String| Message { role: role.into(), content: content.clone() };
+    let mut refused = 0;
+    for case in &golden.cases {
+        let mut messages: Vec<Message> =
+            case.system.iter().map(|text| message("system", text)).collect();
+        for PromptExample { question, response } in &case.examples {
+            messages.extend([message("user", question), message("assistant", response)]);
+        }
+        messages.push(message("user", &golden.question));
+        for (name, expected) in &case.texts {
+            let published = &templates[name];
+            let mut config = json!(published.tokens);
+            config["chat_template"] = json!(published.template);
+            let template = ChatTemplate::load(folder(&config).path()).unwrap().unwrap();
+            let text = template.render_continued(messages.clone(), &case.response_prefix);
+            refused += usize::from(text.is_err());
+            assert_eq!(&text.ok(), expected, "{name}, {:?}", case.response_prefix);
+        }
+    }
+    assert_eq!(refused, 5, "templates without a system's message or without the text");
 }
 
 #[test]

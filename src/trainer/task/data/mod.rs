@@ -133,21 +133,20 @@ pub fn write_tagged(
     write_problems(path, &rows)
 }
 
-fn content(problem: &Problem, templated: bool) -> String {
+/// The message of a problem: its question, or the released instruction around it.
+pub fn content(problem: &Problem, templated: bool) -> String {
     if templated { template::wrap(&problem.question) } else { problem.question.clone() }
 }
 
-/// As [`write()`], with the `data_source` of each problem; a problem may stand in several rows.
+/// As [`write()`], with the `data_source` and the prompt of each problem; a problem may stand in several rows.
 pub fn write_sourced(
     path: &Path,
     problems: &[(&str, &Problem)],
-    templated: bool,
+    prompts: &[String],
 ) -> Result<(), tables::TableError> {
-    let prompts: Vec<String> =
-        problems.iter().map(|(_, problem)| content(problem, templated)).collect();
     let rows: Vec<NamedProblem> = problems
         .iter()
-        .zip(&prompts)
+        .zip(prompts)
         .map(|(&(data_source, problem), prompt)| NamedProblem {
             data_source,
             ..NamedProblem::new(problem, prompt, &[])

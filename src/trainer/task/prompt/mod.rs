@@ -2,11 +2,11 @@
 
 use crate::algorithm::{Problem, Prompt};
 use crate::base::{contained, files, files::foreign};
-use crate::experiment::PromptTemplate;
+use crate::experiment::PromptSettings;
 use crate::records::Message;
 use crate::task::{ChatTemplate, TaskError, chat_template, data::template};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     stop_tokens: Vec<u32>,
+    special_tokens: BTreeMap<u32, String>,
     sha256: String,
     folder: PathBuf,
     /// Read when a prompt first needs it.
@@ -40,8 +41,13 @@ impl Tokenizer {
         inner.with_truncation(None).expect("no truncation is always possible");
         let stop_tokens = stop_tokens(folder, largest_id(&inner))?;
         let sha256 = files::sha256(&bytes);
+        let added = inner.get_added_tokens_decoder().into_iter();
+        let special_tokens = added
+            .filter(|(_, token)| token.special)
+            .map(|(id, token)| (id, token.content))
+            .collect();
         let (folder, chat_template) = (folder.to_path_buf(), OnceLock::new());
-        Ok(Self { inner, stop_tokens, sha256, folder, chat_template })
+        Ok(Self { inner, stop_tokens, special_tokens, sha256, folder, chat_template })
     }
 
     pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, TaskError> {
@@ -52,13 +58,15 @@ impl Tokenizer {
         Ok(self.chat_template.get_or_init(|| template).as_ref())
     }
 
-    /// A user's message in the chat template, up to where the assistant's answer begins.
-    pub fn in_chat(&self, content: String) -> Result<String, TaskError> {
+    /// Messages in the chat template, up to where the assistant's answer goes on from `prefix`.
+    fn in_chat(&self, messages: Vec<Message>, prefix: Option<&str>) -> Result<String, TaskError> {
         let Some(template) = self.chat_template()? else {
             return Err(TaskError::NoChatTemplate { folder: self.folder.clone() });
         };
-        let message = Message { role: "user".to_string(), content };
-        template.render(&[message], true)
+        match prefix {
+            Some(prefix) => template.render_continued(messages, prefix),
+            None => template.render(&messages, true),
+        }
     }
 
     /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
@@ -131,6 +139,11 @@ impl Tokenizer {
     /// Ids that end a response: sorted, at least one.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.stop_tokens
+    }
+
+    /// Tokens without text, by id, with how they are written.
+    pub fn special_tokens(&self) -> &BTreeMap<u32, String> {
+        &self.special_tokens
     }
 
     /// The token with which the chat template ends an assistant's turn, when it does not stop a
@@ -246,17 +259,33 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, TaskError> {
     Err(TaskError::NoStopToken { folder: folder.to_path_buf() })
 }
 
+/// See [`PromptSettings`].
 pub fn render(
     problem: &Problem,
-    template: PromptTemplate,
+    settings: &PromptSettings,
     tokenizer: &Tokenizer,
 ) -> Result<String, TaskError> {
-    match template {
-        PromptTemplate::Question => Ok(problem.question.clone()),
-        PromptTemplate::Dapo => Ok(template::wrap(&problem.question)),
-        PromptTemplate::Chat => tokenizer.in_chat(problem.question.clone()),
-        PromptTemplate::DapoChat => tokenizer.in_chat(template::wrap(&problem.question)),
+    let PromptSettings { template, system, examples, response_prefix } = settings;
+    let asked = |question: &String| {
+        if template.instructs() { template::wrap(question) } else { question.clone() }
+    };
+    let turns = examples.iter().map(|example| [asked(&example.question), example.response.clone()]);
+    let question = asked(&problem.question);
+    if !template.is_chat() {
+        let before = system.iter().cloned().chain(turns.map(|turn| turn.concat()));
+        let mut text: String = before.map(|part| part + "\n\n").collect();
+        text += &question;
+        text += response_prefix.as_deref().unwrap_or_default();
+        return Ok(text);
     }
+    let message = |role: &str, content| Message { role: role.to_string(), content };
+    let mut messages: Vec<Message> =
+        system.iter().map(|text| message("system", text.clone())).collect();
+    for [question, response] in turns {
+        messages.extend([message("user", question), message("assistant", response)]);
+    }
+    messages.push(message("user", question));
+    tokenizer.in_chat(messages, response_prefix.as_deref())
 }
 
 /// No token of a text stands for more: Qwen's longest are runs of 128 spaces.
@@ -269,13 +298,13 @@ const MOST_BYTES_OF_A_TOKEN: u64 = 1024;
 /// cannot be tokenized; the message names the problem.
 pub fn prompt(
     problem: &Problem,
-    template: PromptTemplate,
+    settings: &PromptSettings,
     tokenizer: &Tokenizer,
     max_prompt_tokens: u64,
 ) -> Result<Prompt, TaskError> {
     let id = problem.id.clone();
     let in_problem = |error| TaskError::Problem { id: id.clone(), source: Box::new(error) };
-    let text = render(problem, template, tokenizer).map_err(in_problem)?;
+    let text = render(problem, settings, tokenizer).map_err(in_problem)?;
     if text.len() as u64 / MOST_BYTES_OF_A_TOKEN > max_prompt_tokens {
         return Err(TaskError::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
     }

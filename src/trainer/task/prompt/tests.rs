@@ -1,6 +1,7 @@
 //! Tests of templates and tokenizers.
 
 use super::*;
+use crate::experiment::{PromptExample, PromptTemplate};
 use crate::task::data::embedded::characters::write_tokenizer;
 
 fn folder(generation_config: &str) -> tempfile::TempDir {
@@ -13,6 +14,20 @@ fn folder(generation_config: &str) -> tempfile::TempDir {
 
 fn tokenizer() -> Tokenizer {
     Tokenizer::load(folder(r#"{"eos_token_id": 1}"#).path()).unwrap()
+}
+
+fn plain(template: PromptTemplate) -> PromptSettings {
+    PromptSettings::of(template)
+}
+
+fn full(template: PromptTemplate) -> PromptSettings {
+    let example = PromptExample { question: "1+1?".into(), response: " Answer: 2".into() };
+    PromptSettings {
+        system: Some("S".into()),
+        examples: vec![example],
+        response_prefix: Some(" So".into()),
+        ..plain(template)
+    }
 }
 
 fn problem(question: &str) -> Problem {
@@ -73,7 +88,7 @@ fn stop_tokens_are_a_number_or_a_list_and_config_json_is_the_fallback() {
 fn a_prompt_longer_than_the_limit_is_an_error_that_names_the_problem() {
     let tokenizer = tokenizer();
     let question = problem("12+34?");
-    let prompt = |limit| prompt(&question, PromptTemplate::Question, &tokenizer, limit);
+    let prompt = |limit| prompt(&question, &plain(PromptTemplate::Question), &tokenizer, limit);
     assert_eq!(prompt(6).unwrap().tokens, tokenizer.encode("12+34?").unwrap());
     let error = prompt(5).unwrap_err().to_string();
     assert_eq!(error, "problem dev/0001: its prompt has 6 tokens, max_prompt_tokens is 5");
@@ -83,7 +98,9 @@ fn a_prompt_longer_than_the_limit_is_an_error_that_names_the_problem() {
 fn an_empty_prompt_and_an_unknown_character_name_the_problem() {
     let tokenizer = tokenizer();
     let prompt = |text: &str| {
-        prompt(&problem(text), PromptTemplate::Question, &tokenizer, 9).unwrap_err().to_string()
+        prompt(&problem(text), &plain(PromptTemplate::Question), &tokenizer, 9)
+            .unwrap_err()
+            .to_string()
     };
     assert_eq!(prompt(""), "problem dev/0001: its prompt is empty");
     assert!(prompt("1-2").starts_with("problem dev/0001: cannot tokenize "));
@@ -91,7 +108,8 @@ fn an_empty_prompt_and_an_unknown_character_name_the_problem() {
 
 #[test]
 fn the_dapo_template_is_the_released_text() {
-    let text = render(&problem("What is 1+1?"), PromptTemplate::Dapo, &tokenizer()).unwrap();
+    let text =
+        render(&problem("What is 1+1?"), &plain(PromptTemplate::Dapo), &tokenizer()).unwrap();
     assert_eq!(
         text,
         "Solve the following math problem step by step. The last line of your response \
@@ -105,7 +123,7 @@ fn the_dapo_template_is_the_released_text() {
 fn a_chat_template_goes_around_the_question_or_the_released_instruction() {
     let folder = folder(r#"{"eos_token_id": 1}"#);
     let tokenizer = || Tokenizer::load(folder.path()).unwrap();
-    let text = |template| render(&problem("1+1?"), template, &tokenizer());
+    let text = |template| render(&problem("1+1?"), &plain(template), &tokenizer());
     let refusal = text(PromptTemplate::Chat).unwrap_err().to_string();
     assert!(refusal.contains("no chat template: neither chat_template.jinja nor"), "{refusal}");
     let chat = "{{ messages[0].role }}:{{ messages[0].content }}>";
@@ -113,4 +131,27 @@ fn a_chat_template_goes_around_the_question_or_the_released_instruction() {
     assert_eq!(text(PromptTemplate::Chat).unwrap(), "user:1+1?>");
     let both = text(PromptTemplate::DapoChat).unwrap();
     assert_eq!(both, format!("user:{}>", template::wrap("1+1?")));
+}
+
+#[test]
+fn system_examples_and_the_beginning_of_the_response_stand_around_a_plain_question() {
+    let text = |template| render(&problem("2+2?"), &full(template), &tokenizer()).unwrap();
+    assert_eq!(text(PromptTemplate::Question), "S\n\n1+1? Answer: 2\n\n2+2? So");
+    let [before, asked] = ["1+1?", "2+2?"].map(template::wrap);
+    assert_eq!(text(PromptTemplate::Dapo), format!("S\n\n{before} Answer: 2\n\n{asked} So"));
+}
+
+#[test]
+fn in_a_chat_they_are_messages_and_the_last_one_goes_on() {
+    let folder = folder(r#"{"eos_token_id": 1}"#);
+    let chat = "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}";
+    files::write_atomic(&folder.path().join("chat_template.jinja"), chat.as_bytes()).unwrap();
+    let tokenizer = Tokenizer::load(folder.path()).unwrap();
+    let text = |template| render(&problem("2+2?"), &full(template), &tokenizer).unwrap();
+    let expected = "[system|S][user|1+1?][assistant| Answer: 2][user|2+2?][assistant| So";
+    assert_eq!(text(PromptTemplate::Chat), expected);
+    let [before, asked] = ["1+1?", "2+2?"].map(template::wrap);
+    let expected =
+        format!("[system|S][user|{before}][assistant| Answer: 2][user|{asked}][assistant| So");
+    assert_eq!(text(PromptTemplate::DapoChat), expected);
 }

@@ -164,6 +164,7 @@ fn generate(
             entropy: false,
             // Without a stop token every row generates as many tokens as allowed.
             stop_tokens: &[],
+            text: None,
             batch_rows: batch,
         };
         let started = Instant::now();

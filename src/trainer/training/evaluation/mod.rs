@@ -4,12 +4,12 @@ pub mod resumable;
 
 use crate::algorithm::{Finish, Problem, Prompt};
 use crate::base::{Purpose, rng::Id, rng::stream};
-use crate::experiment::{Experiment, PromptTemplate, Sampling, Verifier};
+use crate::experiment::{Experiment, PromptSettings, Sampling, Verifier};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::records::{Counters, EvaluationRecord, tables::OutcomeRecord};
 use crate::statistics::{Sample, estimators};
-use crate::task::{TaskError, Tokenizer, prompt, reward};
+use crate::task::{ResponseText, TaskError, Tokenizer, prompt, reward};
 use crate::training::TrainingError;
 use serde::Serialize;
 
@@ -23,9 +23,10 @@ pub struct Set<'a> {
     pub samples: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Protocol {
-    pub template: PromptTemplate,
+    #[serde(flatten)]
+    pub prompt: PromptSettings,
     pub max_prompt_tokens: u64,
     /// L_max.
     pub max_response_tokens: u64,
@@ -33,31 +34,40 @@ pub struct Protocol {
     pub verifier: Verifier,
     pub seed: u64,
     pub batch_rows: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
 }
 
 impl Protocol {
     pub fn of(experiment: &Experiment) -> Self {
         Self {
-            template: experiment.prompt.template,
+            prompt: experiment.prompt.clone(),
             max_prompt_tokens: experiment.rollout.max_prompt_tokens,
             max_response_tokens: experiment.rollout.max_response_tokens,
             sampling: experiment.evaluation.sampling,
             verifier: experiment.reward.verifier,
             seed: experiment.execution.seed,
             batch_rows: experiment.execution.generation_batch_rollouts,
+            stop: experiment.evaluation_stop().to_vec(),
         }
     }
 
     pub fn of_rollouts(experiment: &Experiment) -> Self {
-        Self { sampling: experiment.rollout.sampling, ..Self::of(experiment) }
+        let stop = experiment.rollout_stop().to_vec();
+        Self { sampling: experiment.rollout.sampling, stop, ..Self::of(experiment) }
     }
 
-    pub fn limits<'a>(&self, tokenizer: &'a Tokenizer) -> Limits<'a> {
+    pub fn text<'a>(&'a self, tokenizer: &'a Tokenizer) -> ResponseText<'a> {
+        ResponseText::new(tokenizer, self.prompt.response_prefix.as_deref(), &self.stop)
+    }
+
+    pub fn limits<'a>(&'a self, tokenizer: &'a Tokenizer) -> Limits<'a> {
         Limits {
             sampling: self.sampling,
             max_response_tokens: self.max_response_tokens as usize,
             entropy: false,
             stop_tokens: tokenizer.stop_tokens(),
+            text: self.text(tokenizer).stopping(),
             batch_rows: self.batch_rows as usize,
         }
     }
@@ -151,8 +161,8 @@ pub fn unanswered(protocol: &Protocol, set: Set, outcomes: &[OutcomeRecord]) -> 
 }
 
 fn prompts(tokenizer: &Tokenizer, protocol: &Protocol, set: Set) -> Result<Vec<Prompt>, TaskError> {
-    let Protocol { template, max_prompt_tokens, .. } = *protocol;
-    let prompt = |problem| prompt::prompt(problem, template, tokenizer, max_prompt_tokens);
+    let Protocol { prompt, max_prompt_tokens, .. } = protocol;
+    let prompt = |problem| prompt::prompt(problem, prompt, tokenizer, *max_prompt_tokens);
     set.problems.iter().map(prompt).collect()
 }
 
@@ -163,7 +173,7 @@ fn grade(
     sample: u64,
     response: &Response,
 ) -> OutcomeRecord {
-    let text = tokenizer.decode(&response.tokens);
+    let text = protocol.text(tokenizer).of(&response.tokens);
     let grade = reward::grade(&text, &problem.answer, protocol.verifier);
     OutcomeRecord {
         problem: problem.id.clone(),

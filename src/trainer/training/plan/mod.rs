@@ -15,7 +15,7 @@ pub mod probe;
 pub mod space;
 pub mod warnings;
 
-use crate::experiment::{Experiment, PromptTemplate};
+use crate::experiment::Experiment;
 use crate::task::prompt;
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::Inputs;
@@ -77,22 +77,18 @@ pub fn make(
 fn prompts(inputs: &Inputs) -> Result<PlanPrompts, TrainingError> {
     /// Limit of problems that are tokenized before a run.
     const MOST: usize = 200_000;
-    let template = inputs.experiment.prompt.template;
+    let settings = &inputs.experiment.prompt;
     let (mut sum, mut longest) = (0u64, 0);
     let checked = inputs.data.train.len().min(MOST);
     for problem in &inputs.data.train[..checked] {
-        let prompt = prompt::prompt(problem, template, &inputs.tokenizer, u64::MAX)?;
+        let prompt = prompt::prompt(problem, settings, &inputs.tokenizer, u64::MAX)?;
         let tokens = prompt.tokens.len() as u64;
         sum += tokens;
         longest = longest.max(tokens);
     }
     let mean_tokens = sum as f64 / checked.max(1) as f64;
-    let unstopped_end_of_turn = match template {
-        PromptTemplate::Question | PromptTemplate::Dapo => None,
-        PromptTemplate::Chat | PromptTemplate::DapoChat => {
-            inputs.tokenizer.unstopped_end_of_turn()?
-        }
-    };
+    let unstopped_end_of_turn =
+        if settings.template.is_chat() { inputs.tokenizer.unstopped_end_of_turn()? } else { None };
     Ok(PlanPrompts { mean_tokens, longest_tokens: longest, unstopped_end_of_turn })
 }
 

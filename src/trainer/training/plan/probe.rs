@@ -6,7 +6,7 @@ use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::Experiment;
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
-use crate::task::{prompt, reward};
+use crate::task::{ResponseText, prompt, reward};
 use crate::training::run::inputs::Inputs;
 use crate::training::{Protocol, TrainingError, trainer};
 use serde::{Deserialize, Serialize};
@@ -52,11 +52,12 @@ pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProb
     let prompt = |&index: &usize| {
         // The plan warns of prompts beyond the limit; here they are as good as any.
         let problem = &inputs.data.train[index];
-        prompt::prompt(problem, experiment.prompt.template, &inputs.tokenizer, u64::MAX)
+        prompt::prompt(problem, &experiment.prompt, &inputs.tokenizer, u64::MAX)
     };
     let prompts = order.iter().cycle().take(groups).map(prompt).collect::<Result<Vec<_>, _>>()?;
 
-    let limits = Protocol::of_rollouts(experiment).limits(&inputs.tokenizer);
+    let protocol = Protocol::of_rollouts(experiment);
+    let limits = protocol.limits(&inputs.tokenizer);
     let most = limits.max_response_tokens;
     let at_most = |tokens: usize| Limits { max_response_tokens: tokens, ..limits.clone() };
     let mut seconds = 0.0;
@@ -119,9 +120,10 @@ fn score(
     responses: Vec<Response>,
 ) -> Vec<Group<ScoredRollout>> {
     let experiment = &inputs.experiment;
+    let text = ResponseText::of_rollouts(experiment, &inputs.tokenizer);
     let mut responses =
         responses.into_iter().map(|Response { tokens, log_probs, finish, .. }| {
-            let text = inputs.tokenizer.decode(&tokens);
+            let text = text.of(&tokens);
             Rollout::new(tokens, log_probs, finish, text)
         });
     let mut groups = Vec::with_capacity(prompts.len());

@@ -3,11 +3,11 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::bases::{self, BaseRecipe};
-use crate::experiment::{Data, Device, Experiment, Place, PromptSettings, WeightKind, sets};
+use crate::experiment::{Data, Device, Experiment, Place, WeightKind, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
 use crate::records::{Manifest, run_folder};
-use crate::task::{DataSets, TaskError, Tokenizer, data, prompt};
+use crate::task::{DataSets, TaskError, Tokenizer, data, prompt, response_text};
 use crate::training::TrainingError;
 use serde_json::json;
 use std::cell::RefCell;
@@ -74,6 +74,9 @@ fn assemble(
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
         inputs.samples(name)?;
     }
+    for stop in [inputs.experiment.rollout_stop(), inputs.experiment.evaluation_stop()] {
+        response_text::check_stop(&inputs.tokenizer, stop)?;
+    }
     check_prompts(&inputs, inputs.config.max_position_embeddings)?;
     check_exactness(&inputs.experiment, &inputs.config)?;
     Ok(inputs)
@@ -92,11 +95,11 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Train
 
 /// Every problem can be tokenized and answered.
 fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
-    let Experiment { prompt: PromptSettings { template }, rollout, .. } = &inputs.experiment;
+    let Experiment { prompt: settings, rollout, .. } = &inputs.experiment;
     for (set, problems) in named_sets(&inputs.data) {
         for problem in problems {
             let limit = rollout.max_prompt_tokens;
-            let prompt = prompt::prompt(problem, *template, &inputs.tokenizer, limit)
+            let prompt = prompt::prompt(problem, settings, &inputs.tokenizer, limit)
                 .map_err(|source| in_file(&inputs.experiment.inputs.data, set, source))?;
             let (tokens, response) = (prompt.tokens.len(), rollout.max_response_tokens);
             if tokens as u64 + response > positions as u64 {

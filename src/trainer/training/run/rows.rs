@@ -74,8 +74,8 @@ pub fn carried_groups(
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Group<ScoredRollout>>, TaskError> {
     let limit = experiment.rollout.max_prompt_tokens;
-    let template = experiment.prompt.template;
-    groups(rows, |problem| prompt::prompt(&problem, template, tokenizer, limit))
+    let settings = &experiment.prompt;
+    groups(rows, |problem| prompt::prompt(&problem, settings, tokenizer, limit))
 }
 
 pub fn groups<E>(

@@ -12,6 +12,7 @@ use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT};
 use crate::records::{
     EvaluationRecord, RolloutRow, RunFolder, Session, StepMetrics, StepTimings, environment,
 };
+use crate::task::ResponseText;
 use crate::training::TrainingError;
 use crate::training::run::{RunEvent, evaluations, inputs::Inputs};
 use std::collections::BTreeMap;
@@ -181,8 +182,8 @@ fn resume(
     let evaluated = audit::standing_evaluations(folder)?;
     let steps = folder.checkpoint_steps()?;
     let last = steps.iter().max().copied().unwrap_or(0);
-    let tokenizer = &inputs.tokenizer;
-    let is_text = |row: &RolloutRow| tokenizer.decode(&row.tokens) == row.response;
+    let text = ResponseText::of_rollouts(&inputs.experiment, &inputs.tokenizer);
+    let is_text = |row: &RolloutRow| text.of(&row.tokens) == row.response;
     let sound = Sound::of(folder, &genesis(inputs), last, &is_text)?;
     let mut checkpoint = None;
     for step in steps.into_iter().rev() {

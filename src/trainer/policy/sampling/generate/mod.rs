@@ -9,6 +9,7 @@ use crate::policy::{
     Blocks, NativeEngine, NativeGeneration, PolicyError, Qwen2, Token, model::cache,
     sampling::sampler,
 };
+use crate::task::ResponseText;
 use std::sync::Arc;
 
 /// Tokens between two looks at rows whose weights lie as they are stored. A row computes half as many
@@ -31,12 +32,14 @@ pub struct Limits<'a> {
     pub entropy: bool,
     /// Any of these ends the response and is part of it.
     pub stop_tokens: &'a [u32],
+    /// `None` where no stop string ends a response.
+    pub text: Option<ResponseText<'a>>,
     pub batch_rows: usize,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
-    /// Token ids, the stop token included.
+    /// Token ids, the stop token or the tokens of the stop string included.
     pub tokens: Vec<u32>,
     /// Log-prob of each token (see [`sampler::SamplerDraw`]).
     pub log_probs: Vec<f64>,
@@ -302,6 +305,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
     /// Appends what the rows from `from` on have drawn. Rows that have ended leave. Returns how many.
     fn take(&mut self, from: usize, drawn: &[Token]) -> Result<usize, PolicyError> {
         let mut leaves = vec![false; self.rows.len()];
+        let text = self.limits.text.as_ref();
         for drawn in drawn.chunks(self.rows.len() - from) {
             for (at, &Token { id, log_prob, entropy }) in drawn.iter().enumerate() {
                 if leaves[from + at] {
@@ -317,9 +321,11 @@ impl<'a, D: Drawing> Lane<'a, D> {
                 let stops = self.limits.stop_tokens.contains(&id);
                 if stops {
                     response.finish = Finish::Stop;
+                } else if text.is_some_and(|text| text.is_complete(&response.tokens)) {
+                    response.finish = Finish::StopString;
                 }
-                leaves[from + at] =
-                    stops || response.tokens.len() == self.limits.max_response_tokens;
+                leaves[from + at] = response.finish != Finish::Length
+                    || response.tokens.len() == self.limits.max_response_tokens;
             }
         }
         let finished = leaves.iter().filter(|leaves| **leaves).count();

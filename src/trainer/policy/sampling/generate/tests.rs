@@ -1,7 +1,8 @@
 use super::*;
-use crate::base::{Purpose, rng::Id, rng::stream};
+use crate::base::{Purpose, files, rng::Id, rng::stream};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Family, PolicyError, Sequences};
+use crate::task::{Tokenizer, data::embedded::characters};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
@@ -62,6 +63,7 @@ fn limits(batch_rows: usize) -> Limits<'static> {
         max_response_tokens: 40,
         entropy: true,
         stop_tokens: &STOP,
+        text: None,
         batch_rows,
     }
 }
@@ -101,6 +103,47 @@ fn a_policy_in_the_native_engine_and_one_in_libtorchs_agree() {
             (responses(&model, &prompts, batch_rows), responses(&wide, &prompts, batch_rows));
         assert_agree(&native, &tensors);
     }
+}
+
+#[test]
+fn a_stop_string_ends_a_response_in_both_engines_and_its_tokens_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    characters::write_tokenizer(folder.path(), "abcdefghi").unwrap();
+    files::write_json(&folder.path().join("config.json"), &serde_json::json!({"eos_token_id": 1}))
+        .unwrap();
+    let tokenizer = Tokenizer::load(folder.path()).unwrap();
+    let (model, prompts) = (policy(), prompts());
+    let wide = changed(&model, |_, tensor| tensor.to_kind(Kind::Double));
+    let unstopped = responses(&model, &prompts, 9);
+    let middle =
+        |response: &Response| tokenizer.decode(&response.tokens[2..4.min(response.tokens.len())]);
+    let stop: Vec<String> =
+        unstopped.iter().map(middle).filter(|text| text.len() == 2).take(3).collect();
+    let text = ResponseText::new(&tokenizer, None, &stop);
+    let requests: Vec<Request> = prompts
+        .iter()
+        .zip(0u64..)
+        .map(|(prompt, row)| Request {
+            prompt,
+            stream: stream(7, Purpose::Generate, &[Id::from(row)]),
+        })
+        .collect();
+    let mut ended = 0;
+    for (model, batch_rows) in [(&model, 9), (&model, 30), (&wide, 4)] {
+        let limits = Limits { text: text.stopping(), ..limits(batch_rows) };
+        let stopped = generate(model, &requests, &limits, |_| ()).unwrap();
+        for (stopped, whole) in stopped.iter().zip(&unstopped) {
+            let count = stopped.tokens.len();
+            assert_eq!(stopped.tokens, whole.tokens[..count]);
+            let completes = |count: &usize| text.is_complete(&whole.tokens[..*count]);
+            let end = (1..=whole.tokens.len()).find(completes);
+            assert_eq!(count, end.unwrap_or(whole.tokens.len()));
+            let is_end = end.is_some() && whole.tokens[count - 1] != STOP[0];
+            assert_eq!(stopped.finish == Finish::StopString, is_end);
+            ended += usize::from(is_end);
+        }
+    }
+    assert!(ended > 6, "{ended}");
 }
 
 fn bits(values: &[f64]) -> Vec<u64> {
