@@ -3,6 +3,7 @@
 use crate::statistics::{TimeToEvent, correlation, estimators};
 use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Windows are shares of the rollout steps that the run did, so that a short run has them too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -10,6 +11,13 @@ use serde::{Deserialize, Serialize};
 pub enum Metric {
     Evaluation {
         set: String,
+        at: At,
+        statistic: Statistic,
+    },
+    /// The plain mean over sets, whatever their sizes, of the statistic of each (lm-eval's group mean without
+    /// weights). A run that has no value on one of them has none.
+    MeanOfSets {
+        sets: Vec<String>,
         at: At,
         statistic: Statistic,
     },
@@ -66,6 +74,13 @@ impl At {
             Self::EqualTokens => Some(Clock::GeneratedTokens),
         }
     }
+
+    fn words(self) -> String {
+        match self.clock() {
+            None => "last evaluation".to_string(),
+            Some(clock) => format!("at equal {}", clock.words()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -109,6 +124,13 @@ impl Metric {
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Evaluation { set, .. } => set.is_empty().then(|| "`set` is empty".to_string()),
+            Self::MeanOfSets { sets, .. } => {
+                let distinct: BTreeSet<&String> =
+                    sets.iter().filter(|set| !set.is_empty()).collect();
+                let are_several = distinct.len() == sets.len() && sets.len() > 1;
+                (!are_several)
+                    .then(|| format!("`sets` must name two or more sets, each once, got {sets:?}"))
+            }
             Self::EvaluationMean { from_share, .. } => (!(0.0..1.0).contains(from_share))
                 .then(|| format!("from_share {from_share} must lie in [0, 1)")),
             Self::Metric { window, .. } | Self::Correlation { window, .. } => window.problem(),
@@ -130,9 +152,9 @@ impl Metric {
 
     pub fn statistic(&self) -> Option<Statistic> {
         match self {
-            Self::Evaluation { statistic, .. } | Self::EvaluationMean { statistic, .. } => {
-                Some(*statistic)
-            }
+            Self::Evaluation { statistic, .. }
+            | Self::MeanOfSets { statistic, .. }
+            | Self::EvaluationMean { statistic, .. } => Some(*statistic),
             _ => None,
         }
     }
@@ -141,14 +163,25 @@ impl Metric {
         matches!(self, Self::TimeToLevel { .. })
     }
 
+    /// The sets that it is about.
+    pub fn sets(&self) -> &[String] {
+        match self {
+            Self::Evaluation { set, .. }
+            | Self::EvaluationMean { set, .. }
+            | Self::TimeToLevel { set, .. } => std::slice::from_ref(set),
+            Self::MeanOfSets { sets, .. } => sets,
+            Self::Metric { .. } | Self::Contrast { .. } | Self::Correlation { .. } => &[],
+        }
+    }
+
     pub fn words(&self) -> String {
         match self {
             Self::Evaluation { set, at, statistic } => {
-                let at = match at.clock() {
-                    None => "last evaluation".to_string(),
-                    Some(clock) => format!("at equal {}", clock.words()),
-                };
-                format!("{} on {set}, {at}", statistic.words())
+                format!("{} on {set}, {}", statistic.words(), at.words())
+            }
+            Self::MeanOfSets { sets, at, statistic } => {
+                let sets = sets.join(", ");
+                format!("{}, mean of the sets {sets}, {}", statistic.words(), at.words())
             }
             Self::EvaluationMean { set, statistic, clock, from_share } => format!(
                 "{} on {set}, mean of the evaluations from {:.0} % of the equal {} on",
@@ -174,7 +207,7 @@ impl Metric {
     /// The clock on which compared runs are read at an equal value.
     pub fn equal_clock(&self) -> Option<Clock> {
         match self {
-            Self::Evaluation { at, .. } => at.clock(),
+            Self::Evaluation { at, .. } | Self::MeanOfSets { at, .. } => at.clock(),
             Self::EvaluationMean { clock, .. } => Some(*clock),
             _ => None,
         }
@@ -193,6 +226,13 @@ impl Metric {
                     }
                 };
                 statistic.of(evaluation)
+            }
+            Self::MeanOfSets { sets, at, statistic } => {
+                let of_set = |set: &String| {
+                    let (set, at, statistic) = (set.clone(), *at, *statistic);
+                    Self::Evaluation { set, at, statistic }.value(cell, budget)
+                };
+                estimators::mean(&sets.iter().map(of_set).collect::<Result<Vec<_>, _>>()?)
             }
             Self::EvaluationMean { set, statistic, clock, from_share } => {
                 let budget = budget.ok_or(NoValue::NoCommonReading { clock: *clock })?;

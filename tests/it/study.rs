@@ -10,8 +10,8 @@ use dapo::statistics::Mean;
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
 use dapo::study::{
-    Absence, Cell, CellEnding, Clock, Declaration, Remark, Series, Statistic, Why, Word, analysis,
-    curves, declaration, problems,
+    Absence, At, Cell, CellEnding, Clock, Declaration, Metric, Remark, Series, Statistic, Why,
+    Word, analysis, curves, declaration, problems,
 };
 use dapo::training::run::inputs;
 use serde::Deserialize;
@@ -210,6 +210,44 @@ fn a_set_that_was_not_evaluated_on_the_way_has_no_score_at_equal_rollouts() {
     assert_eq!(comparison.word, Word::NotCompared);
     let why = words::why(&comparison.why);
     assert!(why.contains("was not evaluated between"), "{why}");
+}
+
+#[test]
+fn a_mean_of_sets_weighs_each_set_alike_and_is_a_measure_of_its_own() {
+    let one = "source = \"evaluation\", set = \"mini-aime-plus\"";
+    let mean =
+        |sets: &str| PRIMARY.replace(one, &format!("source = \"mean-of-sets\", sets = {sets}"));
+    let (grids, mut cells) = two_arms(0.4, 0.6, 0.01);
+    let comparison = compared(
+        (grids.clone(), cells.clone()),
+        &mean("[\"mini-aime\", \"mini-aime-plus\"]"),
+        "dapo-grpo",
+    );
+    assert_eq!(comparison.word, Word::Improves);
+    let score = |cell: &Cell, set: &str| cell.last_evaluation(set).unwrap().avg_at_k();
+    for (run, cell) in comparison.reference.iter().zip(&cells) {
+        let sets = ["mini-aime", "mini-aime-plus"].map(|set| score(cell, set));
+        assert_eq!(run.value, (sets[0] + sets[1]) / 2.0);
+    }
+    assert_eq!(
+        comparison.declared.metric.words(),
+        "avg@k, mean of the sets mini-aime, mini-aime-plus, last evaluation"
+    );
+    // A run without one of the sets has no value, and does not leave the arm in silence.
+    cells[0].evaluations.retain(|evaluation| evaluation.set != "mini-aime");
+    cells[0] = cells[0].clone().sealed();
+    let comparison =
+        compared((grids, cells), &mean("[\"mini-aime\", \"mini-aime-plus\"]"), "dapo-grpo");
+    assert_eq!(comparison.word, Word::NotCompared);
+    let why = words::why(&comparison.why);
+    assert!(why.contains("mini-aime"), "{why}");
+    for sets in [&[][..], &["dev"], &["dev", "dev"], &["dev", ""]] {
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        let metric = Metric::MeanOfSets { sets, at: At::Last, statistic: Statistic::AvgAtK };
+        assert!(
+            metric.problem().unwrap().starts_with("`sets` must name two or more sets, each once")
+        );
+    }
 }
 
 #[test]

@@ -115,9 +115,9 @@ fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
 
 pub fn unit_of(metric: &Metric) -> Unit {
     let is_share = match metric {
-        Metric::Evaluation { statistic, .. } | Metric::EvaluationMean { statistic, .. } => {
-            *statistic != Statistic::ResponseTokensMean
-        }
+        Metric::Evaluation { statistic, .. }
+        | Metric::MeanOfSets { statistic, .. }
+        | Metric::EvaluationMean { statistic, .. } => *statistic != Statistic::ResponseTokensMean,
         Metric::Metric { name, .. } | Metric::Contrast { name, .. } => {
             ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word))
         }

@@ -241,20 +241,18 @@ fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(),
         let (first, other) = (first.harness.clone(), other.harness.clone());
         return Err(Why::MixedHarnesses { first, other });
     }
-    let (Metric::Evaluation { set, .. }
-    | Metric::EvaluationMean { set, .. }
-    | Metric::TimeToLevel { set, .. }) = metric
-    else {
-        return Ok(());
+    let is_same = |set: &String| {
+        let problems = |cell: &&Cell| {
+            let ids = cell.problems.get(set).map(|ids| (ids.count, ids.sha256.clone()));
+            ids.zip(cell.last_evaluation(set).map(|evaluation| evaluation.samples))
+        };
+        let mut known = all().filter_map(problems);
+        known.next().is_none_or(|one| known.all(|other| other == one))
     };
-    let problems = |cell: &Cell| {
-        let ids = cell.problems.get(set).map(|ids| (ids.count, ids.sha256.clone()));
-        ids.zip(cell.last_evaluation(set).map(|evaluation| evaluation.samples))
-    };
-    let mut known = all().filter_map(|cell| problems(cell));
-    let Some(one) = known.next() else { return Ok(()) };
-    let is_same = known.all(|other| other == one);
-    if is_same { Ok(()) } else { Err(Why::OtherProblems { set: set.clone() }) }
+    match metric.sets().iter().find(|set| !is_same(set)) {
+        Some(set) => Err(Why::OtherProblems { set: set.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn design(declaration: &Declaration, metric: &Metric, family_size: usize) -> Design {
