@@ -58,7 +58,7 @@ fn generate_and_eval_take_stop_strings_and_what_stands_around_a_question() {
     for (flags, words) in [
         (&["--stop", ""][..], "--stop must have no empty text"),
         (&["--stop", "=", "--stop", "="], "--stop names \"=\" twice"),
-        (&["--system", ""], "prompt.system must not be empty"),
+        (&["--system", ""], "system must not be empty"),
     ] {
         failed(dapo(&[&generate[..], flags].concat()), 2, words);
     }

@@ -118,20 +118,21 @@ fn word_problems_in_the_chat_of_smollm2_fit_into_40_tokens_and_solutions_into_48
     let mut recipe: TuneRecipe = toml::from_str(&text).unwrap();
     recipe.start_from(&folder);
     let experiment = extends::load(&folder.join("dapo.toml")).unwrap();
-    assert_eq!(recipe.prompt.template, experiment.prompt.template);
+    assert_eq!(recipe.template, experiment.prompt.template);
     let scratch = tempfile::tempdir().unwrap();
     tuning::write_companions(&recipe, &base, scratch.path()).unwrap();
     let tokenizer = Tokenizer::load(scratch.path()).unwrap();
-    let stop = tuning::stop_token(&tokenizer, recipe.prompt.template, scratch.path()).unwrap();
+    let stop = tuning::stop_token(&tokenizer, recipe.template, scratch.path()).unwrap();
     assert_eq!((stop, tokenizer.stop_tokens()), (2, &[2][..]));
     let sets = WordProblems.sets();
     let evaluated = sets.evaluated().flat_map(|(_, problems)| problems);
     let limit = experiment.rollout.max_prompt_tokens;
-    let length =
-        |problem| prompt::prompt(problem, &recipe.prompt, &tokenizer, limit).unwrap().tokens.len();
+    let length = |problem| {
+        prompt::prompt(problem, &recipe.prompt(), &tokenizer, limit).unwrap().tokens.len()
+    };
     let lengths: Vec<usize> = sets.train.iter().chain(evaluated).map(length).collect();
     assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&25), Some(&37)));
-    let first = prompt::render(&sets.train[0], &recipe.prompt, &tokenizer).unwrap();
+    let first = prompt::render(&sets.train[0], &recipe.prompt(), &tokenizer).unwrap();
     let question = &sets.train[0].question;
     assert_eq!(first, format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"));
     for index in 0..500u64 {

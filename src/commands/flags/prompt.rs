@@ -51,7 +51,7 @@ impl PromptArgs {
             examples: self.example.chunks_exact(2).map(example).collect(),
             response_prefix: self.response_prefix.clone(),
         };
-        let mut problems = validate::prompt(&settings);
+        let mut problems = validate::prompt("", &settings);
         problems.extend(validate::stop_strings("--stop", &self.stop));
         if problems.is_empty() { Ok(settings) } else { Err(Usage(problems.join("\n"))) }
     }

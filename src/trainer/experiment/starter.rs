@@ -329,6 +329,17 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_the_section_lacks_stands_below_its_header() {
+        let text = "[prompt]\ntemplate = \"chat\" # of the question\n\n[rollout]\nsystem = 1\n";
+        let value = Value::from("two\nlines");
+        let with = with_value(text, "prompt", "system", &value);
+        let table: Table = with.parse().unwrap();
+        assert_eq!(table["prompt"]["system"], value);
+        assert_eq!(table["rollout"]["system"], Value::from(1));
+        assert_eq!(with_value(&with, "prompt", "system", &Value::from("x")).lines().count(), 6);
+    }
+
+    #[test]
     fn an_unknown_arm_is_refused_with_the_names_of_all() {
         let refused = starter(&["grpo", "dpo"]).texts().unwrap_err().to_string();
         assert!(refused.contains("no arm \"dpo\"") && refused.contains("dr-grpo"), "{refused}");

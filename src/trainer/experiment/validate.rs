@@ -25,7 +25,7 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
     }
     problems.extend(sampling(experiment));
     problems.extend(stop(experiment));
-    problems.extend(prompt(&experiment.prompt));
+    problems.extend(prompt("prompt.", &experiment.prompt));
     problems.extend(evaluation(experiment));
     problems.extend(batches(experiment));
     problems.extend(groups(experiment));
@@ -166,8 +166,8 @@ pub fn stop_strings(key: &str, texts: &[String]) -> Vec<String> {
     refused([too_many]).into_iter().chain(texts.iter().enumerate().flat_map(of_text)).collect()
 }
 
-/// One sentence for each problem, starting with the key.
-pub fn prompt(settings: &PromptSettings) -> Vec<String> {
+/// One sentence for each problem, starting with the `table` and the key.
+pub fn prompt(table: &str, settings: &PromptSettings) -> Vec<String> {
     let PromptSettings { system, examples, response_prefix, .. } = settings;
     let texts = [("system", system), ("response_prefix", response_prefix)];
     let texts = texts.into_iter().filter_map(|(key, text)| Some((key.to_string(), text.as_ref()?)));
@@ -176,7 +176,7 @@ pub fn prompt(settings: &PromptSettings) -> Vec<String> {
         [(place("question"), &example.question), (place("response"), &example.response)]
     });
     let empty = texts.chain(of_examples).filter(|(_, text)| text.is_empty());
-    empty.map(|(key, _)| format!("prompt.{key} must not be empty; leave it out instead")).collect()
+    empty.map(|(key, _)| format!("{table}{key} must not be empty; leave it out instead")).collect()
 }
 
 /// The sentences of the conditions that hold.

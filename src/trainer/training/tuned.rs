@@ -112,7 +112,7 @@ fn make_in(
 ) -> Result<TuneRecord, TrainingError> {
     tuning::write_companions(recipe, base, partial)?;
     let tokenizer = Tokenizer::load(partial)?;
-    let stop_token = tuning::stop_token(&tokenizer, recipe.prompt.template, base)?;
+    let stop_token = tuning::stop_token(&tokenizer, recipe.template, base)?;
     data.fit(recipe, &tokenizer)?;
     tokenizer.fits(base, model.config().vocab_size)?;
     let before = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
@@ -148,5 +148,5 @@ pub fn prompt_of(folder: &Path) -> Result<Option<PromptSettings>, TrainingError>
         return Ok(None);
     }
     let record: TuneRecord = files::read_json(&path)?;
-    Ok(Some(record.key.recipe.prompt))
+    Ok(Some(record.key.recipe.prompt()))
 }

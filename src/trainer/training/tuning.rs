@@ -3,7 +3,9 @@
 
 use crate::algorithm::{Problem, dynamic_sampling};
 use crate::base::files;
-use crate::experiment::{PromptSettings, PromptTemplate, Sampling, Verifier, sets, validate};
+use crate::experiment::{
+    PromptExample, PromptSettings, PromptTemplate, Sampling, Verifier, sets, validate,
+};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint, checkpoint::weights};
 use crate::records::tables::OutcomeRecord;
@@ -26,9 +28,15 @@ pub struct TuneRecipe {
     /// JSON lines `{"question", "solution"}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub solutions: Option<PathBuf>,
-    /// As the keys of `[prompt]`. A solution is what follows the beginning of the response.
-    #[serde(flatten)]
-    pub prompt: PromptSettings,
+    /// As in `prompt.template`.
+    pub template: PromptTemplate,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<PromptExample>,
+    /// A solution is what follows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_prefix: Option<String>,
     /// A file for the tuned policy; absent: the checkpoint's own template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<PathBuf>,
@@ -87,6 +95,17 @@ pub struct TuneEvaluation {
 const EXAMPLES: usize = 4;
 
 impl TuneRecipe {
+    /// As `[prompt]` of an experiment. A table of it here would change the records of earlier policies.
+    pub fn prompt(&self) -> PromptSettings {
+        let (examples, response_prefix) = (self.examples.clone(), self.response_prefix.clone());
+        PromptSettings {
+            template: self.template,
+            system: self.system.clone(),
+            examples,
+            response_prefix,
+        }
+    }
+
     /// Relative paths start from `folder`.
     pub fn start_from(&mut self, folder: &Path) {
         for path in [&mut self.solutions, &mut self.chat_template].into_iter().flatten() {
@@ -132,7 +151,7 @@ impl TuneRecipe {
     /// One sentence for each problem, starting with the key.
     pub fn problems(&self, data: &TuneData) -> Vec<String> {
         let mut problems = supervised::problems(self.optimizer, &self.stages, &*data.solutions);
-        problems.extend(validate::prompt(&self.prompt));
+        problems.extend(validate::prompt("", &self.prompt()));
         let TuneProtocol { problems: count, samples, max_response_tokens, .. } = self.evaluation;
         let held = data.problems.len() as u64;
         for (key, value, most) in [
@@ -150,7 +169,7 @@ impl TuneRecipe {
 
     fn protocol(&self) -> Protocol {
         Protocol {
-            prompt: self.prompt.clone(),
+            prompt: self.prompt(),
             max_prompt_tokens: u64::MAX,
             max_response_tokens: self.evaluation.max_response_tokens,
             sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
@@ -247,8 +266,9 @@ impl TuneData {
     pub fn fit(&self, recipe: &TuneRecipe, tokenizer: &Tokenizer) -> Result<(), TaskError> {
         let limits = recipe.stages.iter().map(|stage| stage.max_response_tokens);
         let limit = limits.min().unwrap_or(u64::MAX);
+        let settings = recipe.prompt();
         for problem in &self.problems {
-            prompt::prompt(problem, &recipe.prompt, tokenizer, u64::MAX)?;
+            prompt::prompt(problem, &settings, tokenizer, u64::MAX)?;
         }
         let Some((texts, path)) = self.texts.as_ref().zip(recipe.solutions.as_ref()) else {
             return Ok(());
@@ -275,7 +295,7 @@ pub fn tune(
     stop_token: u32,
     progress: impl FnMut(&StageUpdate),
 ) -> Result<Qwen2, TrainingError> {
-    let (seed, prompt, solutions) = (recipe.seed, &recipe.prompt, &*data.solutions);
+    let (seed, prompt, solutions) = (recipe.seed, &recipe.prompt(), &*data.solutions);
     let lessons = Lessons { seed, solutions, tokenizer, prompt, stop_token };
     supervised::train(model, recipe.optimizer, &recipe.stages, lessons, progress)
 }
