@@ -336,7 +336,9 @@ mod tests {
         let table: Table = with.parse().unwrap();
         assert_eq!(table["prompt"]["system"], value);
         assert_eq!(table["rollout"]["system"], Value::from(1));
-        assert_eq!(with_value(&with, "prompt", "system", &Value::from("x")).lines().count(), 6);
+        let once = with_value(text, "prompt", "system", &Value::from("a"));
+        let twice = with_value(&once, "prompt", "system", &Value::from("b"));
+        assert_eq!(twice, once.replace("\"a\"", "\"b\""));
     }
 
     #[test]
