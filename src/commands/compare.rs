@@ -2,11 +2,13 @@
 
 use crate::commands::exit::bail_usage;
 use crate::commands::{exit, output};
+use crate::report::text::Unit;
 use crate::report::{compared, words};
 use crate::statistics::accuracy::FEWEST_PROBLEMS;
 use crate::study::collection;
 use crate::study::comparison::{self, load, load::ComparisonOptions};
 use crate::study::gate::{self, Gate, GateVerdict, Undecided};
+use crate::study::{TrackedOptions, tracked};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +28,9 @@ use std::process::ExitCode;
   dapo compare aime-base.parquet aime-tuned.parquet --problem-column question_id --markdown
   dapo compare --a grpo-1.csv grpo-2.csv grpo-3.csv --b dapo-1.csv dapo-2.csv dapo-3.csv
   dapo compare runs/a runs/b --evaluation-set mini-aime --json
+  dapo compare --curves dapo-s1.csv dapo-s2.csv --against grpo-s1.csv grpo-s2.csv --metric val/acc
+  dapo compare --curves chart.csv:dapo --against chart.csv:grpo --window 0.2
+  dapo compare --runs scores.csv --arm dapo --against grpo --fail-if worse
 
 Columns that are recognised without a flag:
   problem  problem, problem_id, question_id, task_id, doc_id, id
@@ -34,6 +39,9 @@ Columns that are recognised without a flag:
 A dump of verl: the prompt and `gts` are the problem, `acc` or `score` is correctness. Samples of lm-eval:
 `doc_id` is the problem; of several metrics or filters, --correct-column exact_match,strict-match says which.
 
+Curves: W&B's CSV of a chart (FILE:TEXT takes the runs with this text in their names) or of `run.history()`, event
+files of TensorBoard or a folder of them, verl's file log, `trackio get metric … --json`, CSV with a column of steps.
+
 Exit codes:
   0  the sides were compared, and --fail-if, if given, did not fail
   3  a table cannot be read or used; the message names the file, and the line or row and column
@@ -41,20 +49,31 @@ Exit codes:
   6  with --fail-if: nothing could be shown, or the sides cannot be compared")]
 pub struct CompareArgs {
     /// The side to compare with, then the side to compare.
-    #[arg(num_args = 1..=2, value_names = ["A", "B"], conflicts_with_all = ["a", "b"], required_unless_present = "a")]
+    #[arg(num_args = 1..=2, value_names = ["A", "B"], conflicts_with_all = ["a", "b"],
+        required_unless_present_any = ["a", "curves", "runs"])]
     sides: Vec<PathBuf>,
     /// Compare this arm of a study; name the study's folder as A. The unit is the training run.
     #[arg(long, value_name = "NAME", requires = "against", conflicts_with_all = ["a", "b"])]
     arm: Option<String>,
-    /// The arm to compare it with.
-    #[arg(long, value_name = "NAME", requires = "arm")]
-    against: Option<String>,
+    /// The arm to compare it with; of --curves, the files to compare them with.
+    #[arg(long, num_args = 1.., value_name = "NAME")]
+    against: Vec<String>,
+    /// Compare runs by their curves: files of other trackers, with --against and --metric.
+    #[arg(long, num_args = 1.., value_name = "FILE", requires = "against", conflicts_with_all = ["sides", "a", "arm", "runs"])]
+    curves: Vec<String>,
+    /// Compare --arm with --against by a table with a row a run: CSV with the columns arm, value and, where runs
+    /// have one, seed.
+    #[arg(long, value_name = "TABLE", requires = "arm", conflicts_with_all = ["sides", "a"])]
+    runs: Option<String>,
+    #[command(flatten)]
+    tracked: TrackedOptions,
     /// Exit with 4 when the arm, or B, is shown to be worse, or to differ; exit with 6 when there are too
     /// few runs, samples or problems to show it.
     #[arg(long, value_enum)]
     fail_if: Option<FailIf>,
     /// With --fail-if: a difference of at most so many percent points does not count. Exit with 0 when the
-    /// interval excludes a larger one, with 4 when a larger one is shown, else with 6.
+    /// interval excludes a larger one, with 4 when a larger one is shown, else with 6. Of --curves and --runs: in
+    /// the unit of the metric.
     #[arg(long, value_name = "POINTS", requires = "fail_if")]
     margin: Option<f64>,
     /// Training runs of A.
@@ -89,18 +108,30 @@ enum FailIf {
 /// # Errors
 /// Tables that cannot be read or compared.
 pub fn run(args: &CompareArgs) -> Result<ExitCode> {
-    if args.margin.is_some_and(|points| !(points > 0.0 && points < 100.0)) {
-        bail_usage!("--margin must be between 0 and 100 points");
+    if !(args.level > 0.5 && args.level < 1.0) {
+        bail_usage!("--level must be between 0.5 and 1, got {}", args.level);
     }
-    if let (Some(arm), Some(against)) = (&args.arm, &args.against) {
-        let [study] = &args.sides[..] else { bail_usage!("--arm needs one folder, of a study") };
+    let is_tracked = !args.curves.is_empty() || args.runs.is_some();
+    if !args.margin.is_none_or(|points| points > 0.0 && (is_tracked || points < 100.0)) {
+        bail_usage!(
+            "--margin must be between 0 and 100 points, or positive with --curves or --runs"
+        );
+    }
+    if is_tracked {
+        return tracked_runs(args);
+    }
+    if args.tracked.lower_is_better || args.tracked.unpaired {
+        bail_usage!("--lower-is-better and --unpaired are for --curves and --runs");
+    }
+    if args.arm.is_some() || !args.against.is_empty() {
+        let ([study], Some(arm), [against]) = (&args.sides[..], &args.arm, &args.against[..])
+        else {
+            bail_usage!("--arm and --against take a name each, after one folder, of a study");
+        };
         return arms(args, study, [arm, against]);
     }
     if args.sides.len() == 1 {
         bail_usage!("one side is not enough: name two, or the --arm and --against of a study");
-    }
-    if !(args.level > 0.5 && args.level < 1.0) {
-        bail_usage!("--level must be between 0.5 and 1, got {}", args.level);
     }
     let (a, b) = match args.sides.as_slice() {
         [a, b] => (load::side(&[a], &args.options)?, load::side(&[b], &args.options)?),
@@ -109,7 +140,26 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
     let format = (args.json, args.markdown);
     output::sections(format, &comparison, || compared::sections(&comparison));
-    Ok(exit_code(args, |gate| gate.of_sides(&comparison)))
+    Ok(exit_code(args, (Unit::Share, 0.01), |gate| gate.of_sides(&comparison)))
+}
+
+fn tracked_runs(args: &CompareArgs) -> Result<ExitCode> {
+    let options = &args.tracked;
+    if !options.window.is_none_or(|share| share > 0.0 && share <= 1.0) {
+        bail_usage!("--window must be a share of the budget, above 0 and at most 1");
+    }
+    let [a, b] = match (&args.runs, &args.arm, &args.against[..]) {
+        (Some(table), Some(arm), [against]) => {
+            [against, arm].map(|arm| vec![format!("{table}:{arm}")])
+        }
+        (Some(_), ..) => bail_usage!("--against takes one arm of the table"),
+        _ => [args.against.clone(), args.curves.clone()],
+    };
+    let (a, b) = (tracked::side(&a, options)?, tracked::side(&b, options)?);
+    let comparison = tracked::compare(&a, &b, options, (args.level, args.margin))?;
+    let format = (args.json, args.markdown);
+    output::sections(format, &comparison, || compared::tracked::sections(&comparison));
+    Ok(exit_code(args, (Unit::Plain, 1.0), |gate| gate.of_tracked(&comparison)))
 }
 
 fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<ExitCode> {
@@ -117,25 +167,29 @@ fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<
     let compared = gate::arms(&study, folder, [arm, against])?;
     let comparison = &compared.comparison;
     output::sections((args.json, args.markdown), comparison, || compared::arms(&compared));
-    Ok(exit_code(args, |gate| gate.of_arms(&study, comparison)))
+    Ok(exit_code(args, (Unit::Share, 0.01), |gate| gate.of_arms(&study, comparison)))
 }
 
 /// Applies `--fail-if` and `--margin`; prints a sentence where nothing could be shown.
-fn exit_code(args: &CompareArgs, verdict: impl FnOnce(Gate) -> GateVerdict) -> ExitCode {
+fn exit_code(
+    args: &CompareArgs,
+    (unit, scale): (Unit, f64),
+    verdict: impl FnOnce(Gate) -> GateVerdict,
+) -> ExitCode {
     let Some(fail_if) = args.fail_if else { return ExitCode::SUCCESS };
-    let margin = args.margin.map(|points| points / 100.0);
+    let margin = args.margin.map(|margin| scale * margin);
     match verdict(Gate { either_way: fail_if == FailIf::Different, margin }) {
         GateVerdict::Passed => ExitCode::SUCCESS,
         GateVerdict::Refused => ExitCode::from(exit::MISMATCH),
         GateVerdict::Undecided(why) => {
-            let reason = reason(&why, args.margin.unwrap_or(0.0));
+            let reason = reason(&why, unit, margin.unwrap_or(0.0));
             output::tell(format!("--fail-if: nothing can be decided: {reason}"));
             ExitCode::from(exit::INCONCLUSIVE)
         }
     }
 }
 
-fn reason(undecided: &Undecided, margin: f64) -> String {
+fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
     match undecided {
         Undecided::FewProblems { problems } => format!(
             "{problems} problems are too few to say something of others; at least {FEWEST_PROBLEMS} are needed"
@@ -145,9 +199,10 @@ fn reason(undecided: &Undecided, margin: f64) -> String {
         ),
         Undecided::NoInterval => "too few problems changed for an interval".to_string(),
         Undecided::Wide { low, high } => format!(
-            "the interval {:+.1} to {:+.1} points neither excludes {margin} points nor lies beyond",
-            100.0 * low,
-            100.0 * high
+            "the interval {} to {} neither excludes {} nor lies beyond",
+            unit.signed(*low),
+            unit.signed(*high),
+            unit.show(margin)
         ),
         Undecided::NotCompared(why) => words::why(why),
     }

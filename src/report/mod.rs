@@ -14,15 +14,14 @@ pub mod terminal;
 pub mod audit;
 pub mod claims;
 pub mod cells;
-pub mod compared;
 mod published;
 pub mod export;
 pub mod run;
 pub mod study;
+pub mod compared;
 
 pub use crate::report::error::ReportError;
 pub use crate::report::export::curves::RunCurves;
-pub use crate::report::export::tensorboard::Scalar;
 pub use crate::report::export::tracker::{CurveSender, Tracker};
 pub use crate::report::run::arm::{Decision, Technique};
 pub use crate::report::run::dynamics::{RunCounts, ShownMetric};

@@ -1,11 +1,12 @@
 //! Two arms compared at the declared endpoint, and what a gate says of a difference.
 
-use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS};
+use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection::Study;
 use crate::study::comparison::RunComparison;
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
-    At, Declared, DeclaredFamily, Direction, Metric, Statistic, StudyError, Why, Word, analysis,
+    At, Declared, DeclaredFamily, Direction, Metric, Statistic, StudyError, TrackedComparison, Why,
+    Word, analysis,
 };
 use std::path::Path;
 
@@ -78,6 +79,17 @@ impl Gate {
             }
             _ => GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone())),
         }
+    }
+
+    pub fn of_tracked(self, tracked: &TrackedComparison) -> GateVerdict {
+        let Some(estimate) = &tracked.estimate else {
+            return GateVerdict::Undecided(Undecided::FewRuns { smallest_p: 1.0 });
+        };
+        let Estimate { interval, p, smallest_p, difference, medians, .. } = *estimate;
+        // The test alone decides a time.
+        let time = Interval { low: difference, high: difference, level: 0.0 };
+        let interval = interval.or(medians.map(|_| time));
+        self.of_runs(&Difference { interval, p, alpha: ALPHA }, smallest_p)
     }
 
     fn of_runs(self, difference: &Difference, smallest_p: f64) -> GateVerdict {

@@ -57,6 +57,7 @@ mod study_fixture;
 mod study_forgeries;
 mod study_report;
 mod tensor_operations;
+mod tracked;
 mod train;
 mod tune;
 mod update;

@@ -6,7 +6,7 @@ use crate::repository;
 use dapo::base::files;
 use dapo::experiment::Grid;
 use dapo::records::RunFolder;
-use dapo::report::export::tensorboard;
+use dapo::records::event_file;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -103,8 +103,8 @@ fn a_run_exports_its_curves(root: &Path) {
         for (tag, value) in &line.metrics {
             // An event's tag and value, as they stand beside each other in the file.
             let (tag, step) = (tag.clone(), line.counters.updates);
-            let whole = tensorboard::events(&[tensorboard::Scalar { tag, step, value: *value }]);
-            let record = &whole[tensorboard::events(&[]).len()..];
+            let whole = event_file::events(&[event_file::Scalar { tag, step, value: *value }]);
+            let record = &whole[event_file::events(&[]).len()..];
             assert!(bytes.windows(record.len()).any(|part| part == record), "{line:?}");
         }
     }

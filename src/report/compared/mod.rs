@@ -1,5 +1,7 @@
 //! A comparison of two sides as sections.
 
+pub mod tracked;
+
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::words;
@@ -182,21 +184,22 @@ fn another_run(comparison: &RunComparison) -> Section {
             text::standard_error(welch.standard_error)
         ),
         format!("Do the methods differ? Permutation test: {}.", test(permutation, "splits")),
-        format!("Verdict, if this is the only comparison: {}.", in_words(verdict)),
+        format!("Verdict, if this is the only comparison: {}.", in_words(verdict, Unit::Share)),
     ];
     section(vec![Block::List(scores.into_iter().chain(lines).collect())])
 }
 
-fn in_words(verdict: &Verdict) -> String {
+fn in_words(verdict: &Verdict, unit: Unit) -> String {
+    let points = if unit == Unit::Share { " points" } else { "" };
     match verdict {
         Verdict::Improves => "B is better than A".into(),
         Verdict::Hurts => "B is worse than A".into(),
         Verdict::Equivalent { within } => {
-            format!("equivalent within {} points", text::points(*within))
+            format!("equivalent within {}{points}", unit.show(*within))
         }
         Verdict::Inconclusive { could_have_detected: Some(effect) } => format!(
-            "inconclusive: no effect is shown; one of {} points would be found in 80 % of cases",
-            text::points(*effect)
+            "inconclusive: no effect is shown; one of {}{points} would be found in 80 % of cases",
+            unit.show(*effect)
         ),
         Verdict::Inconclusive { could_have_detected: None } => {
             "inconclusive: too few runs to show any effect".into()

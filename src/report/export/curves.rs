@@ -1,8 +1,9 @@
 //! Curves of a run or cell: scalars over updates (the paper's x-axis), a name and settings; no times.
 
 use crate::base::files;
+use crate::records::event_file::Scalar;
 use crate::records::{CellKey, EvaluationRecord, RunFolder, StepMetrics};
-use crate::report::{ReportError, Scalar};
+use crate::report::ReportError;
 use crate::study::Cell;
 use serde_json::Value;
 

@@ -1,6 +1,5 @@
 //! Runs and cells in the formats of other tools. Exports hold only what is recorded.
 
 pub mod study;
-pub mod tensorboard;
 pub mod curves;
 pub mod tracker;

@@ -2,8 +2,8 @@
 //! small Python program.
 
 use crate::base::files;
-use crate::report::export::{curves::RunCurves, tensorboard};
-use crate::report::{ReportError, Scalar};
+use crate::records::event_file::{self, Scalar};
+use crate::report::{ReportError, export::curves::RunCurves};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
@@ -84,10 +84,10 @@ impl CurveSender {
             CurveSink::Files(out) => {
                 let path = file_of(out, &run.name);
                 if is_first {
-                    files::write_atomic(&path, &tensorboard::events(&new))?
+                    files::write_atomic(&path, &event_file::events(&new))?
                 } else {
-                    let head = tensorboard::events(&[]).len();
-                    files::append(&path, &tensorboard::events(&new)[head..])?;
+                    let head = event_file::events(&[]).len();
+                    files::append(&path, &event_file::events(&new)[head..])?;
                 }
             }
             CurveSink::Python(python, child) => {

@@ -1,10 +1,10 @@
 //! Judges a study against claims: evidence for each part, and the verdict.
 
-use crate::study::claims::{ClaimPart, Test, intervals, needed};
+use crate::study::claims::{ClaimPart, Test, intervals};
 use crate::study::{
     Analysis, Claim, ClaimResult, ClaimVerdict, Claims, Declared, DeclaredFamily, Direction,
     Judged, PartResult, PartWhy, Remark, Word, analysis, collection::Study, comparisons,
-    comparisons::Comparison,
+    comparisons::Comparison, needed,
 };
 use std::collections::BTreeMap;
 

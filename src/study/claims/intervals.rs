@@ -2,8 +2,8 @@
 
 use crate::statistics::comparison::{Region, lies_in};
 use crate::statistics::{Interval, Mean, between, correlation, needed as runs_needed};
-use crate::study::claims::needed;
 use crate::study::collection::Study;
+use crate::study::needed;
 use crate::study::{
     AcrossRunsResult, Cell, ClaimVerdict, Direction, LevelResult, Metric, Needed, PartResult,
     PartWhy, arms, comparisons,

@@ -2,7 +2,6 @@
 //! code knows kinds of tests, not single claims.
 
 pub mod published;
-pub mod needed;
 pub mod results;
 pub mod intervals;
 pub mod evidence;

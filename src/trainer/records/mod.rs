@@ -1,11 +1,13 @@
 //! Run folders, ledgers and tables: written from values of a run and read again, files of strangers
 //! within limits. Nothing here judges what is read.
 
+pub mod event_file;
 pub mod counters;
 pub mod ending;
 pub mod metrics;
 pub mod run_folder;
 pub mod tables;
+pub mod tracked;
 pub mod environment;
 pub mod ledger;
 pub mod audit;
@@ -24,3 +26,4 @@ pub use crate::records::tables::graded::{ColumnNames, GradedTable};
 pub use crate::records::tables::long::{CellKey, EvaluationRow, MetricRow, OutcomeRow};
 pub use crate::records::tables::problems::{Index, Message, NamedProblem, ProblemRow};
 pub use crate::records::tables::{RolloutRow, StoredResponse};
+pub use crate::records::tracked::{TrackedCurve, TrackedNotes, TrackedRun};

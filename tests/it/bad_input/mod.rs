@@ -84,6 +84,11 @@ fn what_cannot_be_compared_is_refused_as_the_table_says() {
 }
 
 #[test]
+fn curves_of_others_that_cannot_be_compared_are_refused_as_the_table_says() {
+    check_table("curves");
+}
+
+#[test]
 fn tampered_runs_are_found_as_the_table_says() {
     check_table("tampered_runs");
 }

@@ -35,6 +35,9 @@ echo '{"prompt": "347+562*3?"}' > prompts.jsonl
 echo '{"response": "Answer: 1", "ground_truth": "2"}' > responses.jsonl
 printf 'def compute_score(solution_str, ground_truth):\n    return float(ground_truth in solution_str)\n' > reward.py
 { echo problem,sample,correct; for i in {1..6}; do echo $i,0,$((i % 2)); echo $i,1,1; done; } > grpo.csv
+for name in {dapo,grpo}-s{1,2}; do printf 'step,val/acc\n1,0.2\n2,0.%s\n' "$RANDOM" > $name.csv; done
+cp "$ROOT/golden/curves/wandb-export.csv" chart.csv
+{ echo arm,seed,value; for i in {1..8}; do printf 'grpo,%s,0.3%s\ndapo,%s,0.5%s\n' $i $i $i $((i * i % 7)); done; } > scores.csv
 for name in dapo g1 g2 d1 d2 {grpo,dapo}-{1,2,3}; do cp grpo.csv $name.csv; done
 dapo data prepare mini-aime --out data
 mv data/mini-aime.parquet aime-2024.parquet

@@ -1,14 +1,11 @@
 //! Tables of (problem, sample, correct) in parquet or CSV, from others. Column names are the
 //! caller's or usual ones.
 
-use crate::base::files::{self, foreign};
 use crate::records::tables::columns::{ColumnTable, integer, shown};
-use crate::records::tables::{Refusal, TableError};
+use crate::records::tables::{Refusal, TableError, csv_rows};
 use polars::prelude::AnyValue;
 use std::collections::BTreeSet;
 use std::path::Path;
-
-const MOST_CSV_BYTES: u64 = 1 << 28;
 
 /// AIME with 32 samples has 960.
 pub const MOST_ROWS: usize = 1 << 22;
@@ -61,8 +58,7 @@ pub struct GradedTable {
 pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {
-        "csv" => read_csv(path, names, b','),
-        "tsv" => read_csv(path, names, b'\t'),
+        "csv" | "tsv" => read_csv(path, names),
         _ => read_parquet(path, names),
     }
 }
@@ -160,56 +156,32 @@ pub fn truth_of_text(text: &str) -> Option<bool> {
 }
 
 pub fn too_many(path: &Path) -> TableError {
-    let reason = format!("more than {MOST_ROWS} rows");
-    TableError::File(files::FileError::Line {
-        path: path.to_path_buf(),
-        line: MOST_ROWS + 2,
-        reason,
-    })
+    csv_rows::at(path, MOST_ROWS + 2, format!("more than {MOST_ROWS} rows"))
 }
 
-fn read_csv(path: &Path, names: &ColumnNames, delimiter: u8) -> Result<GradedTable, TableError> {
-    let bytes = foreign::read_up_to(path, MOST_CSV_BYTES)?;
-    // Spreadsheets write a byte-order mark.
-    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-    let at = |line: u64, reason: String| {
-        TableError::File(files::FileError::Line {
-            path: path.to_path_buf(),
-            line: line as usize,
-            reason,
-        })
-    };
-    let malformed = |error: csv::Error| {
-        let line = error.position().map_or(1, csv::Position::line);
-        at(line, error.to_string())
-    };
-    let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(text);
-    let header: Vec<String> =
-        reader.headers().map_err(malformed)?.iter().map(|name| name.trim().to_string()).collect();
-    let mut seen = BTreeSet::new();
-    if let Some(twice) = header.iter().find(|name| !seen.insert(*name)) {
-        return Err(at(1, format!("two columns are called `{}`", cut(twice))));
-    }
+fn read_csv(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
+    let (header, records) = csv_rows::read(path)?;
+    let header: Vec<String> = header.iter().map(str::to_string).collect();
     let columns = choose(path, names, &header)?;
     let place = |name: &str| header.iter().position(|column| column == name).unwrap_or(0);
     let (problem, correct) = (place(&columns.0), place(&columns.2));
     let sample = columns.1.as_deref().map(place);
     let mut rows = Vec::new();
-    for record in reader.records() {
-        let record = record.map_err(malformed)?;
-        let line = record.position().map_or(0, csv::Position::line);
+    for record in records {
+        let (line, record) = record?;
         let field = |place: usize| record.get(place).unwrap_or("").trim();
+        let refuse = |column: &str, expected: &str, text: &str| {
+            let got = csv_rows::cut(text);
+            csv_rows::at(path, line, format!("column `{column}`: expected {expected}, got `{got}`"))
+        };
         let name = |place: usize| match field(place) {
             text if text.is_empty() || text.len() > MOST_NAME_BYTES => {
-                let got = cut(text);
-                Err(at(line, format!("column `{}`: expected {NAME}, got `{got}`", header[place])))
+                Err(refuse(&header[place], NAME, text))
             }
             text => Ok(text.to_string()),
         };
-        let is_correct = truth_of_text(field(correct)).ok_or_else(|| {
-            let got = cut(field(correct));
-            at(line, format!("column `{}`: expected {TRUTH}, got `{got}`", columns.2))
-        })?;
+        let is_correct = truth_of_text(field(correct))
+            .ok_or_else(|| refuse(&columns.2, TRUTH, field(correct)))?;
         if rows.len() == MOST_ROWS {
             return Err(too_many(path));
         }
@@ -219,13 +191,10 @@ fn read_csv(path: &Path, names: &ColumnNames, delimiter: u8) -> Result<GradedTab
     Ok(GradedTable { rows, columns })
 }
 
-fn cut(text: &str) -> String {
-    text.chars().take(80).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::files;
     use crate::records::tables::columns;
     use polars::prelude::Column;
 

@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod columns;
+pub mod csv_rows;
 pub mod decode;
 pub mod format;
 pub mod graded;

@@ -1,6 +1,6 @@
 //! Estimates of what an inconclusive comparison would need. They decide nothing.
 
-use crate::statistics::{Measured, between, needed, needed::MOST_RUNS};
+use crate::statistics::{Estimate, Measured, between, needed, needed::MOST_RUNS};
 use crate::study::{Declared, Needed, collection::Study, comparisons, comparisons::Comparison};
 
 pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
@@ -12,21 +12,24 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
     // Holm's first step is the strictest.
     let size = declaration.family(&comparison.family).map_or(1, |family| family.comparisons.len());
     let alpha = declaration.alpha / size.max(1) as f64;
-    let measured = comparisons::measured(study, comparison);
-    let (blocks, seen) = match &measured {
+    of_estimate(&comparisons::measured(study, comparison), estimate, alpha, declaration.power)
+}
+
+pub fn of_estimate(measured: &Measured, estimate: &Estimate, alpha: f64, power: f64) -> Needed {
+    let (blocks, seen) = match measured {
         Measured::Blocks(differences) => (true, differences.len()),
-        _ => (false, comparison.arm.len().min(comparison.reference.len())),
+        Measured::Runs(a, b) => (false, a.len().min(b.len())),
+        Measured::Times(a, b) => (false, a.len().min(b.len())),
     };
     if estimate.interval.is_none() || estimate.difference == 0.0 {
-        let least = needed::fewest(&measured, alpha);
+        let least = needed::fewest(measured, alpha);
         return if least > seen {
             Needed::AtLeast { count: least, blocks, of: Vec::new() }
         } else {
             Needed::MoreThan { count: seen, blocks }
         };
     }
-    let power = declaration.power;
-    match needed::for_difference(&measured, estimate.difference, alpha, power) {
+    match needed::for_difference(measured, estimate.difference, alpha, power) {
         Some(count) => Needed::AboutForSeen { count, blocks, power },
         None => Needed::MoreThanForSeen { count: MOST_RUNS, blocks },
     }

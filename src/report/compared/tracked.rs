@@ -1,0 +1,124 @@
+//! A comparison of runs that other programs tracked, as sections.
+
+use crate::records::tracked::TABLE;
+use crate::report::page::{Block, Section, Table, TableCell, row};
+use crate::report::{compared, text, text::Unit, words};
+use crate::statistics::{Estimate, PermutationTest, estimators};
+use crate::study::TrackedComparison;
+
+/// Columns of a run's course.
+const COURSE: usize = 24;
+
+const UNKNOWN: [&str; 4] = [
+    "whether both sides had the same data, code, base model and evaluation",
+    "whether runs or seeds are left out, and whether a name tells a run's seed",
+    "whether points were smoothed or summarised before they were written",
+    "who chose metric, budget, window and level, and whether before the runs",
+];
+
+pub fn sections(comparison: &TrackedComparison) -> Vec<Section> {
+    let title = format!("B against A: {}", text::visible(&comparison.metric));
+    let unknown = UNKNOWN.map(str::to_owned).into();
+    vec![
+        Section::new("result", &title, vec![Block::List(result(comparison))]),
+        Section::new("runs", "Runs", vec![Block::Table(table(comparison))]),
+        Section::new("reading", "How they were read", vec![Block::List(reading(comparison))]),
+        Section::new("unknown", "What these files cannot show", vec![Block::List(unknown)]),
+    ]
+}
+
+fn result(comparison: &TrackedComparison) -> Vec<String> {
+    let mean = |side| {
+        let runs = comparison.runs.iter().filter(|run| run.side == side);
+        estimators::mean(&runs.map(|run| run.value).collect::<Vec<f64>>())
+    };
+    let means = format!("A has {}, B {}", text::number(mean('A')), text::number(mean('B')));
+    let (Some(estimate), Some(verdict)) = (&comparison.estimate, &comparison.verdict) else {
+        let needed = comparison.needed_by_difference.iter().map(|(size, runs)| {
+            let runs = runs.map_or("over 1,000".to_owned(), |runs| runs.to_string());
+            format!("{runs} if it is {size} standard deviations between runs")
+        });
+        let needed = text::joined(needed, ", ");
+        return vec![
+            "No verdict: one run on a side shows no spread between runs.".to_owned(),
+            format!("{means}. Runs a side to show such a difference: {needed}."),
+        ];
+    };
+    let Estimate { difference, interval, p, splits, exact, smallest_p, medians, .. } = *estimate;
+    let test = PermutationTest { p, splits, exact, smallest_p };
+    let (words, test) = (compared::in_words(verdict, Unit::Plain), compared::test(&test, "splits"));
+    let interval = interval.map_or("no interval".to_owned(), |interval| {
+        format!("{} interval {}", text::level(interval.level), Unit::Plain.interval(&interval))
+    });
+    let better = match medians {
+        Some((b, a)) => {
+            let [a, b] = [a, b].map(|it| it.map_or("never".to_owned(), text::number));
+            format!("Median time to the level: A {a}, B {b}.")
+        }
+        None => format!("{means}. B is better by {}; {interval}.", Unit::Plain.signed(difference)),
+    };
+    let needed = comparison.needed.iter().map(|it| format!("Needed: {}.", words::needed(it)));
+    [format!("Verdict, if this is the only comparison: {words}."), better]
+        .into_iter()
+        .chain([format!("Do the methods differ? Permutation test: {test}.")])
+        .chain(needed)
+        .collect()
+}
+
+fn table(comparison: &TrackedComparison) -> Table {
+    let rows = comparison.runs.iter().map(|run| {
+        let course: &[(f64, f64)] = if run.notes.format == TABLE { &[] } else { &run.points };
+        let read_at = course.last().map(|(at, _)| *at);
+        let reached = Some(run.value).filter(|_| run.reached != Some(false));
+        row![
+            run.side,
+            text::visible(&run.run),
+            TableCell::shown(run.seed.map(|seed| seed as f64), text::number),
+            text::sparkline(course, COURSE),
+            TableCell::shown(read_at, text::number),
+            TableCell::shown(reached, text::number)
+        ]
+    });
+    let clock = text::visible(&comparison.asked.at);
+    Table::new("", &format!("side | run | seed # | course | {clock} # | value #"), rows)
+}
+
+fn reading(comparison: &TrackedComparison) -> Vec<String> {
+    let TrackedComparison { asked, budget: (budget, shortest), runs, paired, .. } = comparison;
+    let mut formats: Vec<&str> = runs.iter().map(|run| run.notes.format).collect();
+    formats.dedup();
+    let is_table = formats == [TABLE];
+    let counted = match (asked.window, asked.to_level) {
+        (Some(share), _) => format!("means over its last {}", text::percent(share)),
+        (_, Some(level)) => format!("when {} is reached first; – is never", text::number(level)),
+        _ => "the last value within it".to_owned(),
+    };
+    let [clock, shortest] = [&asked.at, shortest].map(|name| text::visible(name));
+    let end = text::number(*budget);
+    let budget = format!("Equal budget: {end} {clock}, where {shortest} ends; {counted}.");
+    let better = if asked.lower_is_better { "lower" } else { "higher" };
+    let how = if *paired { "paired by seed, a block each" } else { "not paired" };
+    let mut lines = vec![
+        format!("Formats: {}.", text::joined(&formats, ", ")),
+        format!("A {better} value is taken as better (--lower-is-better)."),
+        format!(
+            "Runs are {how}: pairs need the same seeds on both sides, once each, and no times or --unpaired. \
+             Seeds stand in the table, or in names of runs, files and folders."
+        ),
+    ];
+    lines.extend((!is_table).then_some(budget));
+    for run in runs {
+        let same = runs.iter().filter(|other| !is_table && other.points == run.points).count();
+        let replaced =
+            format!("{} points gave way to a later line of an earlier step", run.notes.replaced);
+        for (holds, what) in [
+            (run.notes.replaced > 0, &*replaced),
+            (run.notes.is_cut, "the file ends in the middle of a record"),
+            (run.notes.is_averaged, "points summarise several steps (MIN and MAX differ)"),
+            (same > 1, "another run has the same points; a run counts once"),
+        ] {
+            lines.extend(holds.then(|| format!("{}: {what}.", text::visible(&run.run))));
+        }
+    }
+    lines
+}

@@ -1,0 +1,261 @@
+//! Two sides of runs that other programs tracked. The unit is the run, and a run is one number: its metric at the
+//! end of the budget that all runs spend, the mean of its last part, or the time to a level.
+
+use crate::base::visible;
+use crate::experiment::diagnose;
+use crate::records::tracked::{self, SECONDS};
+use crate::records::{TrackedCurve, TrackedNotes, TrackedRun};
+use crate::statistics::{
+    Design, Estimate, Measured, TimeToEvent, Verdict, between, comparison, estimators,
+    needed as runs_needed,
+};
+use crate::study::{Needed, StudyError, needed};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+pub const FORMAT: u64 = 1;
+
+/// Curves declare none.
+const ALPHA: f64 = 0.05;
+const POWER: f64 = 0.8;
+
+#[derive(Debug, Clone, PartialEq, Serialize, clap::Args)]
+pub struct TrackedOptions {
+    /// The metric of the curves.
+    #[arg(long, value_name = "NAME", requires = "curves")]
+    pub metric: Option<String>,
+    /// What the budget of curves counts: steps, tokens, seconds, or a column that has a running total. The budget
+    /// is the smallest last value of a run; what comes after it does not count.
+    #[arg(long, value_name = "CLOCK", default_value = "steps", requires = "curves")]
+    pub at: String,
+    /// Compare the mean of the points in this last share of the budget, such as 0.2. Default: the last point
+    /// within the budget.
+    #[arg(long, value_name = "SHARE", conflicts_with = "to_level", requires = "curves")]
+    pub window: Option<f64>,
+    /// Compare when the curves reach this value for the first time.
+    #[arg(long, value_name = "VALUE", conflicts_with = "margin", requires = "curves")]
+    pub to_level: Option<f64>,
+    /// Of --curves and --runs: a lower value is better, as of a loss.
+    #[arg(long)]
+    pub lower_is_better: bool,
+    /// Of --curves and --runs: do not pair runs. They are paired where both sides show the same seeds.
+    #[arg(long)]
+    pub unpaired: bool,
+}
+
+/// A run as one number.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrackedValue {
+    /// A is the reference.
+    pub side: char,
+    pub run: String,
+    pub seed: Option<u64>,
+    /// Of a time: when the level was reached, or the budget.
+    pub value: f64,
+    /// Of a time.
+    pub reached: Option<bool>,
+    /// Up to the budget, over the clock.
+    pub points: TrackedCurve,
+    #[serde(flatten)]
+    pub notes: TrackedNotes,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TrackedComparison {
+    pub format: u64,
+    pub metric: String,
+    pub asked: TrackedOptions,
+    /// On the clock, and a run that ends there.
+    pub budget: (f64, String),
+    pub runs: Vec<TrackedValue>,
+    pub paired: bool,
+    /// By how much b is better. `None` with one run on a side.
+    pub estimate: Option<Estimate>,
+    pub verdict: Option<Verdict>,
+    pub needed: Option<Needed>,
+    /// With one run on a side: the difference in standard deviations between runs, which one run does not show, and
+    /// the runs of each side that would show it.
+    pub needed_by_difference: Vec<(f64, Option<usize>)>,
+}
+
+/// The runs of some files. `FILE:TEXT` is those runs of the file that have the text in their names, and of a table
+/// with a row a run those of the arm with this name.
+pub fn side(paths: &[String], options: &TrackedOptions) -> Result<Vec<TrackedRun>, StudyError> {
+    let mut runs = Vec::new();
+    for path in paths {
+        let named = path.rsplit_once(':').filter(|_| !Path::new(path).exists());
+        let (file, part) = named.unwrap_or((path, ""));
+        let mut chosen = tracked::read(Path::new(file), &options.at)?;
+        let names: BTreeSet<String> = chosen.iter().map(|run| run.name.clone()).collect();
+        let is_arm = |run: &TrackedRun| run.notes.format != tracked::TABLE || run.name == part;
+        chosen.retain(|run| run.name.contains(part) && is_arm(run));
+        if chosen.is_empty() {
+            let reason = format!("no run is called {part:?}; there are {}", listed(&names));
+            return Err(StudyError::invalid(file, reason));
+        }
+        runs.extend(chosen);
+    }
+    Ok(runs)
+}
+
+/// # Errors
+/// A metric or clock that a run lacks, a window without a point, a value that is not finite.
+pub fn compare(
+    a: &[TrackedRun],
+    b: &[TrackedRun],
+    options: &TrackedOptions,
+    (level, margin): (f64, Option<f64>),
+) -> Result<TrackedComparison, StudyError> {
+    let all: Vec<&TrackedRun> = a.iter().chain(b).collect();
+    let metric = metric(&all, options.metric.as_deref())?;
+    let read = all.iter().map(|run| on_clock(run, &metric, &options.at));
+    let read = read.collect::<Result<Vec<TrackedCurve>, StudyError>>()?;
+    let ends = read.iter().zip(&all).filter_map(|(points, run)| Some((points.last()?.0, run)));
+    let shortest = ends.min_by(|one, other| one.0.total_cmp(&other.0));
+    let budget = shortest.map_or((0.0, String::new()), |(at, run)| (at, run.name.clone()));
+    let sides = a.iter().map(|_| 'A').chain(b.iter().map(|_| 'B'));
+    let runs = sides.zip(all.iter().zip(read));
+    let runs = runs.map(|(side, (run, points))| of_run(side, run, points, budget.0, options));
+    let mut runs = runs.collect::<Result<Vec<TrackedValue>, StudyError>>()?;
+    runs.sort_by_key(|run| (run.side, run.seed));
+    let sides = runs.split_at(a.len());
+    let [of_a, of_b] = [sides.0, sides.1].map(|it| it.iter().map(|run| run.seed));
+    let is_once =
+        runs.windows(2).all(|pair| (pair[0].side, pair[0].seed) < (pair[1].side, pair[1].seed));
+    let is_same = is_once && of_a.eq(of_b) && runs[0].seed.is_some();
+    let paired = is_same && !options.unpaired && options.to_level.is_none();
+    let measured = measured(sides, paired, options.lower_is_better);
+    let fewest = a.len().min(b.len());
+    let sigma = match &measured {
+        Measured::Runs(a, b) if fewest >= between::FEWEST_RUNS => between::pooled_deviation(a, b),
+        _ => None,
+    };
+    let design = Design { level, alpha: ALPHA, family_size: 1, power: POWER, sigma, margin };
+    let estimate = (fewest > 1).then(|| comparison::estimate(&measured, &design)).transpose()?;
+    let verdict = estimate.as_ref().map(|estimate| estimate.verdict(ALPHA));
+    let is_open = matches!(verdict, Some(Verdict::Inconclusive { .. }));
+    let open = estimate.as_ref().filter(|_| is_open);
+    let needed = open.map(|estimate| needed::of_estimate(&measured, estimate, ALPHA, POWER));
+    // Runs with a standard deviation of 1.
+    let unit = || vec![0.0, std::f64::consts::SQRT_2];
+    let unit = Measured::Runs(unit(), unit());
+    let by_difference = |it| (it, runs_needed::for_difference(&unit, it, ALPHA, POWER));
+    let sizes = [2.0, 1.0, 0.5].into_iter().filter(|_| fewest < 2);
+    Ok(TrackedComparison {
+        format: FORMAT,
+        metric,
+        asked: options.clone(),
+        budget,
+        runs,
+        paired,
+        estimate,
+        verdict,
+        needed,
+        needed_by_difference: sizes.map(by_difference).collect(),
+    })
+}
+
+/// The named metric, or the only one that all runs have.
+fn metric(runs: &[&TrackedRun], wanted: Option<&str>) -> Result<String, StudyError> {
+    let mut names: Vec<String> = runs[0].curves.keys().cloned().collect();
+    names.retain(|name| name != SECONDS && runs.iter().all(|it| it.curves.contains_key(name)));
+    match (wanted, &names[..]) {
+        (Some(wanted), names) if names.iter().any(|name| name == wanted) => Ok(wanted.to_string()),
+        (None, [only]) => Ok(only.clone()),
+        (wanted, names) => {
+            let wanted = wanted.unwrap_or_default();
+            let without = runs.iter().find(|run| !run.curves.contains_key(wanted));
+            let nearest = diagnose::nearest(wanted, names);
+            let nearest = nearest.map_or(String::new(), |name| format!("did you mean `{name}`? "));
+            let listed = listed(names);
+            let reason =
+                format!("--metric {wanted}: {nearest}the metrics of all runs are {listed}");
+            Err(StudyError::invalid(&without.unwrap_or(&runs[0]).path, reason))
+        }
+    }
+}
+
+fn listed<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let names = names.into_iter().map(|name| format!("`{}`", visible::shortened(name, 80)));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Columns of tokens, and whether they are running totals: TRL's are, verl's are of each step.
+const TOKENS: [(&str, bool); 3] =
+    [("num_tokens", true), ("train/num_tokens", true), ("perf/total_num_tokens", false)];
+
+/// The metric over the clock. A point stands at the clock's last reading up to its step.
+fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<TrackedCurve, StudyError> {
+    let refuse = |reason: String| Err(StudyError::invalid(&run.path, reason));
+    if at == "steps" {
+        return Ok(run.curves[metric].clone());
+    }
+    let tokens = TOKENS.iter().find(|(name, _)| at == "tokens" && run.curves.contains_key(*name));
+    let (column, is_total) = tokens.copied().unwrap_or((at, true));
+    let Some(mut clock) = run.curves.get(column).cloned() else {
+        let names = listed(run.curves.keys());
+        let what = format!("--at {at}: {} has no such column", run.name);
+        return refuse(format!("{what}; a running total among these can be named: {names}"));
+    };
+    let mut total = if at == SECONDS { -clock[0].1 } else { 0.0 };
+    for (_, reading) in &mut clock {
+        *reading += total;
+        total = if is_total { total } else { *reading };
+    }
+    if !clock.is_sorted_by(|one, next| one.1 <= next.1) {
+        return refuse(format!("--at {at}: `{column}` falls, so that it is no running total"));
+    }
+    let point = |(step, value): &(f64, f64)| {
+        let readings = clock.partition_point(|(at, _)| at <= step);
+        Some((clock[readings.checked_sub(1)?].1, *value))
+    };
+    Ok(run.curves[metric].iter().filter_map(point).collect())
+}
+
+fn of_run(
+    side: char,
+    run: &TrackedRun,
+    mut points: TrackedCurve,
+    budget: f64,
+    options: &TrackedOptions,
+) -> Result<TrackedValue, StudyError> {
+    points.retain(|(at, _)| *at <= budget);
+    let from = options.window.map(|share| (1.0 - share) * budget);
+    let counted = points.iter().filter(|(at, _)| from.is_none_or(|from| *at > from));
+    let counted: Vec<f64> = counted.map(|(_, value)| *value).collect();
+    let last = counted.last().copied().unwrap_or(f64::NAN);
+    let is_mean = from.is_some() && !counted.is_empty();
+    let mut value = if is_mean { estimators::mean(&counted) } else { last };
+    let mut reached = None;
+    if let Some(level) = options.to_level {
+        let is_there = |value: f64| (value >= level) != options.lower_is_better || value == level;
+        let first = points.iter().find(|(_, value)| !value.is_nan() && is_there(*value));
+        (value, reached) = (first.map_or(budget, |(at, _)| *at), Some(first.is_some()));
+    }
+    if !value.is_finite() {
+        let (name, from, at) = (&run.name, from.unwrap_or(0.0), &options.at);
+        let reason = format!(
+            "{name}: no finite value from {from} to {budget} {at}; without this run its side would look better"
+        );
+        return Err(StudyError::invalid(&run.path, reason));
+    }
+    let (name, seed, notes) = (run.name.clone(), run.seed, run.notes);
+    Ok(TrackedValue { side, run: name, seed, value, reached, points, notes })
+}
+
+/// A higher value of these is better.
+fn measured((a, b): (&[TrackedValue], &[TrackedValue]), paired: bool, is_lower: bool) -> Measured {
+    let times = [a, b].map(|runs| -> Vec<TimeToEvent> {
+        let time = |reached, time| TimeToEvent { time, reached };
+        runs.iter().filter_map(|run| Some(time(run.reached?, run.value))).collect()
+    });
+    let sign = if is_lower { -1.0 } else { 1.0 };
+    let [before, after] = [a, b].map(|runs| runs.iter().map(|it| sign * it.value).collect());
+    let (before, after): (Vec<f64>, Vec<f64>) = (before, after);
+    match times {
+        [a, b] if !a.is_empty() => Measured::Times(a, b),
+        _ if paired => Measured::Blocks(after.iter().zip(&before).map(|(b, a)| b - a).collect()),
+        _ => Measured::Runs(before, after),
+    }
+}

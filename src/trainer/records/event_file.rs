@@ -1,0 +1,153 @@
+//! TensorBoard's event files, scalars only: TFRecord framing around protobuf messages of
+//! `tensorboard/compat/proto/event.proto`, `summary.proto` and `tensor.proto`.
+
+use prost::Message;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scalar {
+    /// The part before the first `/` groups curves.
+    pub tag: String,
+    pub step: u64,
+    /// The format stores f32.
+    pub value: f64,
+}
+
+#[derive(Message)]
+struct Event {
+    #[prost(double, optional, tag = "1")]
+    wall_time: Option<f64>,
+    #[prost(int64, optional, tag = "2")]
+    step: Option<i64>,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+}
+
+#[derive(Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    values: Vec<SummaryValue>,
+}
+
+#[derive(Message)]
+struct SummaryValue {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+    #[prost(message, optional, tag = "8")]
+    tensor: Option<Tensor>,
+}
+
+/// Of one f32 or f64.
+#[derive(Message)]
+struct Tensor {
+    #[prost(bytes = "vec", tag = "4")]
+    content: Vec<u8>,
+    #[prost(float, repeated, tag = "5")]
+    floats: Vec<f32>,
+    #[prost(double, repeated, tag = "6")]
+    doubles: Vec<f64>,
+}
+
+/// The step replaces the time, which records do not have.
+pub fn events(scalars: &[Scalar]) -> Vec<u8> {
+    let file_version = Some("brain.Event:2".to_string());
+    let version = Event { wall_time: Some(0.0), file_version, ..Event::default() };
+    let event = |scalar: &Scalar| {
+        let simple_value = Some(scalar.value as f32);
+        let value = SummaryValue { tag: scalar.tag.clone(), simple_value, tensor: None };
+        Event {
+            wall_time: Some(scalar.step as f64),
+            step: Some(scalar.step as i64),
+            file_version: None,
+            summary: Some(Summary { values: vec![value] }),
+        }
+    };
+    [version].into_iter().chain(scalars.iter().map(event)).flat_map(|it| record(&it)).collect()
+}
+
+/// TFRecord: length, checksum, data, checksum; little-endian.
+fn record(event: &Event) -> Vec<u8> {
+    let data = event.encode_to_vec();
+    let length = (data.len() as u64).to_le_bytes();
+    let [of_length, of_data] = [&length[..], &data].map(masked);
+    [&length[..], &of_length, &data, &of_data].concat()
+}
+
+fn masked(bytes: &[u8]) -> [u8; 4] {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+}
+
+/// Scalars in the order of the file, each with its seconds since 1970, and whether the file ends in the middle of
+/// a record, as that of a process that still writes does.
+///
+/// # Errors
+/// The byte of a record whose checksum or message is wrong.
+pub fn read(bytes: &[u8]) -> Result<(Vec<(Scalar, f64)>, bool), usize> {
+    let (mut scalars, mut rest) = (Vec::new(), bytes);
+    while let Some((length, after)) = rest.split_first_chunk::<8>() {
+        let at = bytes.len() - rest.len();
+        let data = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| at)?;
+        let Some((checksum, after)) = after.split_first_chunk::<4>() else { break };
+        if masked(length) != *checksum {
+            return Err(at);
+        }
+        let Some((data, after)) = after.split_at_checked(data) else { break };
+        let Some((checksum, after)) = after.split_first_chunk::<4>() else { break };
+        let event = Event::decode(data).ok().filter(|_| masked(data) == *checksum).ok_or(at)?;
+        let (step, seconds) = (event.step().max(0) as u64, event.wall_time());
+        for SummaryValue { tag, simple_value, tensor } in event.summary.unwrap_or_default().values {
+            let value = simple_value.map(f64::from).or_else(|| tensor?.number());
+            scalars.extend(value.map(|value| (Scalar { tag, step, value }, seconds)));
+        }
+        rest = after;
+    }
+    Ok((scalars, !rest.is_empty()))
+}
+
+/// Whether a file begins with a record's length and the checksum of it.
+pub fn is_event_file(bytes: &[u8]) -> bool {
+    bytes.get(8..12).is_some_and(|checksum| masked(&bytes[..8]) == checksum)
+}
+
+impl Tensor {
+    fn number(&self) -> Option<f64> {
+        match (&self.content[..], &self.floats[..], &self.doubles[..]) {
+            ([], [number], []) => Some(f64::from(*number)),
+            ([], [], [number]) => Some(*number),
+            (content, [], []) if content.len() == 4 => {
+                Some(f64::from(f32::from_le_bytes(content.try_into().ok()?)))
+            }
+            (content, [], []) => Some(f64::from_le_bytes(content.try_into().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_file_has_the_bytes_of_the_format() {
+        // The first record is the one that every event file of TensorFlow begins with, but for
+        // its time.
+        let version = events(&[]);
+        let file = events(&[Scalar { tag: "a/b".into(), step: 300, value: 0.5 }]);
+        assert_eq!(version.len(), 8 + 4 + 24 + 4);
+        assert_eq!(file[..version.len()], version);
+        let event = &file[version.len() + 12..file.len() - 4];
+        let step = 300f64.to_le_bytes();
+        let expected = [
+            &[0x09][..],
+            &step,
+            &[0x10, 0xac, 0x02, 0x2a, 0x0c, 0x0a, 0x0a, 0x0a, 0x03],
+            b"a/b",
+            &[0x15, 0x00, 0x00, 0x00, 0x3f],
+        ]
+        .concat();
+        assert_eq!(event, expected);
+    }
+}

@@ -1,0 +1,66 @@
+//! CSV with a line of names, as others write it.
+
+use crate::base::files::{self, foreign};
+use crate::records::tables::TableError;
+use csv::{Position, ReaderBuilder, StringRecord};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
+use std::io::Cursor;
+use std::path::Path;
+
+const MOST_CSV_BYTES: u64 = 1 << 28;
+
+/// Line (from 1) and fields of a row.
+pub type CsvRow = (usize, StringRecord);
+
+/// Names of the columns, without spaces around them, and the rows; tabs in a `.tsv`. A column without a name is
+/// a number of rows.
+///
+/// # Errors
+/// Two columns of one name, a row of another length, text that is not UTF-8, with the line.
+pub fn read(
+    path: &Path,
+) -> Result<(StringRecord, impl Iterator<Item = Result<CsvRow, TableError>>), TableError> {
+    let mut bytes = foreign::read_up_to(path, MOST_CSV_BYTES)?;
+    // Spreadsheets write a byte-order mark.
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    let is_tabs = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("tsv"));
+    let delimiter = if is_tabs { b'\t' } else { b',' };
+    let mut reader = ReaderBuilder::new().delimiter(delimiter).from_reader(Cursor::new(bytes));
+    let malformed = |error: csv::Error| {
+        at(path, error.position().map_or(1, Position::line) as usize, error.to_string())
+    };
+    let mut header = reader.headers().map_err(malformed)?.clone();
+    header.trim();
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = header.iter().find(|name| !name.is_empty() && !seen.insert(*name)) {
+        return Err(at(path, 1, format!("two columns are called `{}`", cut(twice))));
+    }
+    let rows = reader.into_records().map(move |record| {
+        let record = record.map_err(malformed)?;
+        Ok((record.position().map_or(0, Position::line) as usize, record))
+    });
+    Ok((header, rows))
+}
+
+/// Every row as a record whose fields are columns; other columns do no harm.
+pub fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, TableError> {
+    let (header, rows) = read(path)?;
+    let record = |row: Result<CsvRow, TableError>| {
+        let (line, mut row) = row?;
+        row.trim();
+        let record = row.deserialize(Some(&header));
+        Ok((line, record.map_err(|error| at(path, line, error.to_string()))?))
+    };
+    rows.map(record).collect()
+}
+
+pub fn at(path: &Path, line: usize, reason: String) -> TableError {
+    TableError::File(files::FileError::Line { path: path.to_path_buf(), line, reason })
+}
+
+pub fn cut(text: &str) -> String {
+    text.chars().take(80).collect()
+}
