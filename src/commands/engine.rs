@@ -5,7 +5,7 @@ use crate::commands::exit::bail_usage;
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::{OverrideArgs, exit, output};
 use crate::engines::run::{self as engines, EngineOptions};
-use crate::engines::{Effective, Setting, Trap, check};
+use crate::engines::{Effective, RunAuditOptions, Setting, Trap, audited, check};
 use crate::experiment::{Engine, starter};
 use crate::report::text;
 use crate::training::run::inputs::{self, Inputs};
@@ -24,6 +24,7 @@ use std::process::ExitCode;
   dapo engine check trl experiments/engines/grpo.toml
   python3 -m verl.trainer.main_ppo … --cfg job > job.yaml    # your own command: it prints, and trains nothing
   dapo engine check verl job.yaml
+  dapo engine audit verl rollouts --config job.yaml --log log.jsonl --verifier answer-line
   dapo engine check trl training_args.bin --against experiments/engines/grpo.toml
   dapo engine render trl experiments/engines/grpo.toml --out runs/trl
   dapo engine launch trl experiments/engines/grpo.toml --out runs/grpo-trl
@@ -33,6 +34,8 @@ pub enum EngineVerb {
     Render(RenderArgs),
     /// Compare what the installed trainer will do with what the arm asks, setting by setting.
     Check(EngineCheckArgs),
+    /// Audit a run that another trainer made on its own: what it did to responses, beside what is configured.
+    Audit(RunAuditArgs),
     /// Render, start, follow and import: as `dapo train` with the engine of the command line.
     Launch(LaunchArgs),
     /// Make a run folder of the outputs of a trainer that ran elsewhere.
@@ -82,6 +85,23 @@ pub struct EngineCheckArgs {
     json: bool,
 }
 
+/// Responses are graded again and groups rebuilt: verl's by `uid` or prompt, TRL's by their places. A contradiction
+/// between what was done and the configuration, or a grade, ends with exit code 4.
+#[derive(Debug, clap::Args)]
+pub struct RunAuditArgs {
+    engine: Engine,
+    /// Folder of verl's `rollout_data_dir` (N.jsonl), or of TRL's `log_completions` (completions_N.parquet).
+    folder: PathBuf,
+    #[command(flatten)]
+    options: RunAuditOptions,
+    /// Python that has the trainer; some configurations are composed by it.
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: String,
+    /// Print one JSON document instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Debug, clap::Args)]
 pub struct LaunchArgs {
     engine: Engine,
@@ -105,6 +125,7 @@ pub fn run(verb: &EngineVerb) -> Result<ExitCode> {
     match verb {
         EngineVerb::Render(args) => render(args),
         EngineVerb::Check(args) => check(args),
+        EngineVerb::Audit(args) => audit(args),
         EngineVerb::Launch(args) => train::run_on(&args.train, Some(args.engine), None),
         EngineVerb::Import(args) => {
             train::run_on(&args.train, Some(args.engine), Some(args.from.clone()))
@@ -163,6 +184,39 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
     let versions = check.versions.iter().map(|(name, version)| format!("{name} {version}"));
     output::tell(text::joined(versions, ", "));
     Ok(exit::agreed(check.agrees()))
+}
+
+fn audit(args: &RunAuditArgs) -> Result<ExitCode> {
+    let RunAuditArgs { engine, folder, options, python, json } = args;
+    if engine.is_native() {
+        bail_usage!("`dapo verify` checks a run of this harness");
+    }
+    let audit = audited::run(*engine, folder, options, python)?;
+    output::document(*json, &audit, || {
+        let mut names: Vec<&str> = audit.steps.values().flat_map(|it| it.keys().copied()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let rows = audit.steps.iter().map(|(step, numbers)| {
+            let number =
+                |name: &&str| numbers.get(name).map_or("–".to_string(), |it| text::number(*it));
+            [step.to_string()].into_iter().chain(names.iter().map(number)).collect::<Vec<_>>()
+        });
+        output::table(&format!("step # | {} #", text::joined(&names, " # | ")), rows)
+    });
+    for Trap { name, key, value, what } in audit.contradictions.iter().filter(|_| !json) {
+        output::say(format!("{name}: {key} = {value}: {what}"));
+    }
+    for (is_missing, what) in [
+        (options.config.is_none(), "whether a configuration explains this (--config)"),
+        (options.log.is_none(), "lengths and truncation (--log)"),
+        (
+            options.verifier.is_none(),
+            "grades (--verifier, and --answers where no `gts` is written)",
+        ),
+    ] {
+        is_missing.then(|| output::tell(format!("not looked at: {what}")));
+    }
+    Ok(exit::agreed(audit.contradictions.is_empty()))
 }
 
 /// A trainer's configuration, not an experiment.

@@ -14,7 +14,9 @@ pub mod trl;
 pub mod verl;
 pub mod run;
 pub mod check;
+pub mod audited;
 
+pub use crate::engines::audited::{RunAudit, RunAuditOptions};
 pub use crate::engines::demand::{Demand, DemandRefusal, Effective, Setting, Trap};
 pub use crate::engines::dump::{DumpProblem, DumpedResponse};
 pub use crate::engines::error::EngineError;

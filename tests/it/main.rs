@@ -2,6 +2,7 @@
 
 mod ablate;
 mod adamw;
+mod audited;
 mod bad_input;
 mod binary;
 mod calibration;

@@ -128,6 +128,12 @@ pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
     table.rows().map(|row| StoredResponse::from_row(&row)).collect()
 }
 
+/// # Errors
+/// A file that is no parquet.
+pub fn column_names(path: &Path) -> Result<Vec<String>, TableError> {
+    Ok(ColumnTable::read_head(path)?.names())
+}
+
 pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), TableError> {
     write_records(path, rollouts)
 }

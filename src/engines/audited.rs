@@ -1,0 +1,293 @@
+//! A run of another trainer as it wrote it: responses are graded again, groups rebuilt, and what was done to them is
+//! held against the configuration. What a file does not have is not guessed: it is absent from the numbers.
+
+use crate::base::files;
+use crate::engines::{EngineError, Trap, trl::written::TrlConfig, verl::compose};
+use crate::experiment::{Engine, Verifier};
+use crate::records::tables::problem_rows::{self, WantedKeys};
+use crate::records::{TrackedRun, tables, tracked};
+use crate::task::{TaskError, reward};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct RunAuditOptions {
+    /// The run's configuration, as `dapo engine check` takes it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// verl's file log, TRL's `trainer_state.json`, or another file of curves: lengths and truncation.
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// JSON lines of {"prompt", "answer"}, in place of `gts` of verl's dumps.
+    #[arg(long, value_name = "FILE")]
+    pub answers: Option<PathBuf>,
+    /// Rule that grades again: answer-line, strict-box or last-number.
+    #[arg(long, value_name = "RULE")]
+    pub verifier: Option<Verifier>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct RunAudit {
+    /// Step → number by name; a number that the files do not show is absent. Groups have no gradient where all
+    /// rewards are equal; a reward is lowered where another response of the same correctness has more.
+    pub steps: BTreeMap<u64, BTreeMap<&'static str, f64>>,
+    /// What the configuration does not explain. The key is that of the configuration.
+    pub contradictions: Vec<Trap>,
+}
+
+struct Response {
+    step: u64,
+    prompt: String,
+    /// The trainer's name of the group; else its place, or the prompt.
+    group: String,
+    reward: f64,
+    advantage: Option<f64>,
+    /// By the rule, and by the trainer's `acc`.
+    ours: Option<bool>,
+    theirs: Option<bool>,
+}
+
+impl Response {
+    fn is_correct(&self) -> Option<bool> {
+        self.ours.or(self.theirs)
+    }
+}
+
+/// Of verl: responses of a prompt, the filter and its number, the length penalty.
+const VERL: [&str; 4] = [
+    "actor_rollout_ref.rollout.n",
+    "algorithm.filter_groups.enable",
+    "algorithm.filter_groups.metric",
+    "reward.reward_kwargs.overlong_buffer_cfg.enable",
+];
+
+/// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`).
+///
+/// # Errors
+/// A file that cannot be read, or a row that is none of these.
+pub fn run(
+    engine: Engine,
+    folder: &Path,
+    options: &RunAuditOptions,
+    python: &str,
+) -> Result<RunAudit, EngineError> {
+    let stated = stated(engine, options.config.as_deref(), python)?;
+    let size = stated[0].as_ref().and_then(|(_, value)| value.as_u64());
+    let lines: Vec<Row> =
+        options.answers.as_deref().map(files::read_data_lines).transpose()?.unwrap_or_default();
+    let pair = |row: &Row| Some((text(row.get("prompt")?)?, text(row.get("answer")?)?));
+    let answers: BTreeMap<String, String> = lines.iter().filter_map(pair).collect();
+    let log = options.log.as_deref().map(|path| tracked::read(path, "")).transpose();
+    let log = log.map_err(TaskError::from)?.unwrap_or_default();
+    let mut steps: BTreeMap<u64, Vec<Response>> = BTreeMap::new();
+    for (path, row) in rows(engine, folder)? {
+        let response = response(&row, &answers, options.verifier).ok_or_else(|| {
+            let reason = "a row lacks step, prompt, response or reward, as verl and TRL write them";
+            EngineError::Output { path, reason: reason.to_string() }
+        })?;
+        let of_step = steps.entry(response.step).or_default();
+        // TRL keeps the responses of a prompt together, and may draw a prompt twice.
+        let place =
+            size.filter(|_| engine == Engine::Trl).map(|size| of_step.len() as u64 / size.max(1));
+        let group = place.map_or(response.group, |place| place.to_string());
+        of_step.push(Response { group, ..response });
+    }
+    let mut audit = RunAudit::default();
+    for (step, responses) in &steps {
+        let (contradictions, numbers) = of_step(*step, responses, &stated, log.first());
+        audit.contradictions.extend(contradictions);
+        audit.steps.insert(*step, numbers);
+    }
+    Ok(audit)
+}
+
+/// A key that the configuration does not state is `None`.
+fn stated(engine: Engine, config: Option<&Path>, python: &str) -> Result<Stated, EngineError> {
+    let Some(path) = config else { return Ok([const { None }; 4]) };
+    if engine == Engine::Verl {
+        let composed = compose::of_file(python, path)?;
+        return Ok(VERL.map(|key| Some((key, composed.get(key)?.clone()))));
+    }
+    let size = TrlConfig::of_file(python, path)?.values.remove("num_generations");
+    Ok([size.map(|size| ("num_generations", size)), None, None, None])
+}
+
+/// Of [`VERL`], or of TRL: its key and value.
+type Stated = [Option<(&'static str, Value)>; 4];
+
+type Row = Map<String, Value>;
+
+/// Columns of TRL that are no reward.
+const TRL: [&str; 4] = ["step", "prompt", "completion", "advantage"];
+
+fn rows(engine: Engine, folder: &Path) -> Result<Vec<(PathBuf, Row)>, EngineError> {
+    let mut rows = Vec::new();
+    for name in files::list(folder)? {
+        let path = files::foreign::inside(folder, &name)?;
+        if engine == Engine::Verl && name.ends_with(".jsonl") {
+            let lines: Vec<Row> = files::read_data_lines(&path)?;
+            rows.extend(lines.into_iter().map(|row| (path.clone(), row)));
+        } else if engine == Engine::Trl && name.ends_with(".parquet") {
+            let others = tables::column_names(&path).map_err(TaskError::from)?;
+            let [question, answer] = [1, 2].map(|place: usize| vec![TRL[place].to_string()]);
+            let wanted = WantedKeys { question, answer, others };
+            problem_rows::each_problem_row(&path, &wanted, &mut |_, row| {
+                rows.push((path.clone(), row));
+                Ok::<(), TaskError>(())
+            })?;
+        }
+    }
+    if rows.is_empty() {
+        let reason = "it has neither verl's N.jsonl (rollout_data_dir) nor TRL's completions_N.parquet (log_completions)";
+        return Err(EngineError::Output { path: folder.to_path_buf(), reason: reason.to_string() });
+    }
+    Ok(rows)
+}
+
+/// A text, or the contents of messages.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::Array(messages) => messages.iter().map(|it| text(it.get("content")?)).collect(),
+        value => value.as_str().map(str::to_string),
+    }
+}
+
+fn response(
+    row: &Row,
+    answers: &BTreeMap<String, String>,
+    verifier: Option<Verifier>,
+) -> Option<Response> {
+    let of = |names: [&str; 2]| names.iter().find_map(|name| row.get(*name)).and_then(text);
+    let (prompt, output) = (of(["input", "prompt"])?, of(["output", "completion"])?);
+    let advantage = row.get("advantage").and_then(Value::as_f64);
+    // TRL has a column for each reward function.
+    let rewards = row.iter().filter(|(name, _)| !TRL.contains(&name.as_str()));
+    let rewards: Vec<f64> = rewards.filter_map(|(_, value)| value.as_f64()).collect();
+    let score = row.get("score").filter(|_| advantage.is_none()).map(Value::as_f64);
+    let reward = score.unwrap_or((!rewards.is_empty()).then(|| rewards.iter().sum()))?;
+    let truth = answers.get(&prompt).cloned().or_else(|| row.get("gts").and_then(text));
+    let ours = truth.zip(verifier);
+    let ours = ours.map(|(truth, rule)| reward::grade(&output, &truth, rule).is_correct);
+    let acc = row.get("acc");
+    let uid = row.get("uid").and_then(text);
+    let group = uid.and_then(|uid| Some(uid.rsplitn(3, '_').nth(2)?.to_string()));
+    Some(Response {
+        step: row.get("step")?.as_u64()?,
+        group: group.unwrap_or_else(|| prompt.clone()),
+        prompt,
+        reward,
+        advantage,
+        ours,
+        theirs: acc.and_then(|acc| acc.as_bool().or(acc.as_f64().map(|acc| acc > 0.0))),
+    })
+}
+
+fn of_step(
+    step: u64,
+    responses: &[Response],
+    [size, filters, metric, punishes]: &Stated,
+    log: Option<&TrackedRun>,
+) -> (Vec<Trap>, BTreeMap<&'static str, f64>) {
+    let mut groups: BTreeMap<&str, Vec<&Response>> = BTreeMap::new();
+    for response in responses {
+        groups.entry(&response.group).or_default().push(response);
+    }
+    let known = responses.iter().all(|it| it.is_correct().is_some());
+    // A length penalty of less than 2 leaves correct responses of ±1 above −1.
+    let floor = if responses.iter().any(|it| it.reward < 0.0) { -1.0 } else { 0.0 };
+    let theirs = |it: &Response| it.theirs.unwrap_or(it.reward > floor);
+    let most = [false, true].map(|class| {
+        let of_class = responses.iter().filter(|it| theirs(it) == class).map(|it| it.reward);
+        of_class.fold(f64::NEG_INFINITY, f64::max)
+    });
+    let count = |holds: &dyn Fn(&Response) -> bool| responses.iter().filter(|it| holds(it)).count();
+    let lowered = count(&|it| it.reward < most[usize::from(theirs(it))] - 1e-6);
+    let otherwise = count(&|it| it.ours.is_some_and(|ours| ours != theirs(it)));
+    let value = |names: [&str; 2]| {
+        let curve = names.iter().find_map(|name| log?.curves.get(*name))?;
+        curve.iter().find(|(at, _)| *at == step as f64).map(|(_, value)| *value)
+    };
+    let truncated = value(["response_length/clip_ratio", "completions/clipped_ratio"]);
+    let is = |stated: &Option<(&str, Value)>, wanted: bool| {
+        stated.as_ref().is_some_and(|(_, value)| *value == wanted)
+    };
+    let unlowered = known && lowered == 0 && truncated > Some(0.0);
+    let mut contradictions = vec![
+        (
+            is(punishes, true) && unlowered,
+            "no-length-penalty",
+            punishes,
+            "responses were truncated, and no reward is lowered".to_string(),
+        ),
+        (
+            is(punishes, false) && known && lowered > 0,
+            "length-penalty",
+            punishes,
+            format!("{lowered} rewards are lowered"),
+        ),
+        (
+            otherwise > 0,
+            "graded-otherwise",
+            &None,
+            format!("{otherwise} responses are graded otherwise"),
+        ),
+    ];
+    let mut without_gradient = 0;
+    for group in groups.values() {
+        let prompt: String = group[0].prompt.chars().take(60).collect();
+        let is_mixed = group.iter().any(|it| it.prompt != group[0].prompt);
+        let wanted = size.as_ref().and_then(|(_, value)| value.as_u64());
+        let is_whole = wanted.is_none_or(|wanted| (group.len() as u64).is_multiple_of(wanted));
+        let advantages = || group.iter().filter_map(|it| it.advantage);
+        let is_centred = advantages().sum::<f64>().abs()
+            <= 1e-3 * advantages().map(f64::abs).sum::<f64>() + 1e-6;
+        let is_flat = group.iter().all(|it| (it.reward - group[0].reward).abs() < 1e-6);
+        let is_even = known && group.iter().all(|it| it.is_correct() == group[0].is_correct());
+        let is_unfiltered = is(filters, true) && is_even;
+        without_gradient += usize::from(is_flat);
+        contradictions.extend(
+            [
+                (
+                    is_mixed,
+                    "mixed-group",
+                    size,
+                    "has responses to another prompt in its group".to_string(),
+                ),
+                (!is_whole, "group-size", size, format!("has {} responses", group.len())),
+                (!is_centred, "advantage", size, "has advantages that do not sum to 0".to_string()),
+                (
+                    is_unfiltered && is_flat,
+                    "no-filter",
+                    filters,
+                    "trained, all correct or all wrong".to_string(),
+                ),
+                (
+                    is_unfiltered && !is_flat,
+                    "filter-metric",
+                    metric,
+                    "trained, all correct or all wrong, by rewards that differ".to_string(),
+                ),
+            ]
+            .map(|(holds, name, stated, what)| (holds, name, stated, format!("{prompt:?} {what}"))),
+        );
+    }
+    let trap = |(_, name, stated, what): (bool, &'static str, &Option<(&str, Value)>, String)| {
+        let (key, value) = stated.clone().unwrap_or(("reward", "as dumped".into()));
+        Trap { name, key: key.to_string(), value, what: format!("step {step}: {what}") }
+    };
+    let numbers = [
+        ("responses", Some(responses.len() as f64)),
+        ("groups", Some(groups.len() as f64)),
+        ("no gradient", Some(without_gradient as f64)),
+        ("correct", known.then(|| count(&|it| it.is_correct() == Some(true)) as f64)),
+        ("lowered", known.then_some(lowered as f64)),
+        ("truncated", truncated),
+        ("tokens", value(["response_length/mean", "completions/mean_length"])),
+    ];
+    (
+        contradictions.into_iter().filter(|(holds, ..)| *holds).map(trap).collect(),
+        numbers.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
+    )
+}

@@ -1,0 +1,167 @@
+//! `dapo engine audit`: runs of verl and TRL that this program did not start, and faults that are planted in them.
+
+use crate::binary::{Output, dapo_in, failed, succeeded};
+use dapo::base::files;
+use dapo::engines::{RunAuditOptions, audited};
+use dapo::experiment::{Engine, Verifier};
+use polars::prelude::{IdxCa, IdxSize, NewChunkedArray, ParquetReader, ParquetWriter, SerReader};
+use serde_json::{Value, json};
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/engines").join(name)
+}
+
+/// The responses of verl's dump, each with its grade where it has a label.
+fn verl_lines() -> Vec<Value> {
+    files::read_data_lines(&golden("verl/dapo/rollouts/1.jsonl")).unwrap()
+}
+
+fn write(folder: &Path, lines: &[Value]) {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    files::write_atomic(&folder.join("rollouts/1.jsonl"), text.as_bytes()).unwrap();
+    let log = json!({"step": 1, "data": {"response_length/clip_ratio": 0.25, "response_length/mean": 30.0}});
+    files::write_atomic(&folder.join("log.jsonl"), format!("{log}\n").as_bytes()).unwrap();
+    let config = json!({
+        "actor_rollout_ref": {"rollout": {"n": 4}},
+        "algorithm": {"filter_groups": {"enable": true, "metric": "acc"}},
+        "reward": {"reward_manager": {"name": "dapo"}, "reward_kwargs": {"overlong_buffer_cfg": {"enable": true}}},
+        "data": {"train_batch_size": 4},
+        "trainer": {"total_epochs": 1},
+    });
+    files::write_json(&folder.join("job.json"), &config).unwrap();
+}
+
+fn audit(folder: &Path, rest: &str) -> Output {
+    let line = format!(
+        "engine audit verl rollouts --config job.json --log log.jsonl --verifier answer-line{rest}"
+    );
+    dapo_in(folder, &line.split(' ').collect::<Vec<_>>())
+}
+
+#[test]
+fn a_run_of_verl_that_does_what_it_says_is_described() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &verl_lines());
+    let (text, talk) = succeeded(audit(folder.path(), ""));
+    insta::assert_snapshot!(format!("{text}{talk}"));
+    let alone = dapo_in(folder.path(), &["engine", "audit", "verl", "rollouts"]);
+    let (_, talk) = succeeded(alone);
+    assert_eq!(talk.matches("not looked at:").count(), 3, "{talk}");
+}
+
+#[test]
+fn faults_planted_in_a_run_of_verl_are_found() {
+    type Plant = fn(&mut Vec<Value>);
+    let plants: [(Plant, &str); 5] = [
+        // The penalty is configured and never acts.
+        (
+            |lines| {
+                for line in lines {
+                    let score = line["score"].as_f64().unwrap();
+                    line["score"] = json!(if score > -1.0 { 1.0 } else { -1.0 });
+                }
+            },
+            "no-length-penalty: ",
+        ),
+        // A solved group with one long response, which a filter on the reward keeps.
+        (
+            |lines| {
+                let solved: Vec<Value> = lines
+                    .iter()
+                    .filter(|it| it["uid"].as_str().unwrap().starts_with("group-1"))
+                    .cloned()
+                    .collect();
+                for (place, line) in solved.into_iter().enumerate() {
+                    let at = lines.iter().position(|it| *it == line).unwrap();
+                    lines[at]["output"] = json!("Answer: 739");
+                    lines[at]["score"] = json!(if place == 0 { 0.5 } else { 1.0 });
+                }
+            },
+            "filter-metric: ",
+        ),
+        // Two responses under each other's group.
+        (
+            |lines| {
+                let (one, other) = (lines[0]["uid"].clone(), lines[4]["uid"].clone());
+                (lines[0]["uid"], lines[4]["uid"]) = (other, one);
+            },
+            "mixed-group: ",
+        ),
+        // A response is missing.
+        (|lines| drop(lines.remove(0)), "group-size: "),
+        // A wrong response is rewarded.
+        (
+            |lines| lines[2]["score"] = json!(1.0),
+            "graded-otherwise: reward = \"as dumped\": step 1: 1 responses",
+        ),
+    ];
+    for (plant, says) in plants {
+        let folder = tempfile::tempdir().unwrap();
+        let mut lines = verl_lines();
+        plant(&mut lines);
+        write(folder.path(), &lines);
+        let (code, text, talk) = audit(folder.path(), "");
+        assert!(code == 4 && text.contains(says), "{says}: {code} {text}{talk}");
+    }
+}
+
+#[test]
+fn completions_of_trl_are_grouped_by_place_and_graded_by_given_answers() {
+    let folder = golden("trl/completions");
+    let options = |answers: Option<&str>| RunAuditOptions {
+        config: None,
+        log: Some(folder.join("trainer_state.json")),
+        answers: answers.map(|name| folder.join(name)),
+        verifier: Some(Verifier::AnswerLine),
+    };
+    let whole =
+        audited::run(Engine::Trl, &folder, &options(Some("answers.jsonl")), "python3").unwrap();
+    let step = &whole.steps[&1];
+    assert_eq!((step["responses"], step["truncated"]), (16.0, 0.5));
+    // TRL's own rule was another one: a lone number is no answer line.
+    assert!(whole.contradictions.iter().any(|trap| trap.name == "graded-otherwise"));
+    let without = audited::run(Engine::Trl, &folder, &options(None), "python3").unwrap();
+    assert!(without.contradictions.is_empty() && !without.steps[&1].contains_key("correct"));
+}
+
+#[test]
+fn responses_under_another_prompt_are_found_in_completions_of_trl() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (golden("trl/completions"), folder.path().join("completions"));
+    let bytes = files::read(&from.join("completions_00001.parquet")).unwrap();
+    let frame = ParquetReader::new(Cursor::new(bytes)).finish().unwrap();
+    let audit = |rows: &[IdxSize]| {
+        let mut planted = frame.take(&IdxCa::from_slice("rows".into(), rows)).unwrap();
+        let mut bytes = Vec::new();
+        ParquetWriter::new(&mut bytes).finish(&mut planted).unwrap();
+        files::write_atomic(&to.join("completions_00001.parquet"), &bytes).unwrap();
+        let options = RunAuditOptions {
+            config: Some(from.join("config.json")),
+            log: None,
+            answers: None,
+            verifier: None,
+        };
+        let audit = audited::run(Engine::Trl, &to, &options, "python3").unwrap();
+        audit.contradictions.iter().map(|trap| trap.name).collect::<Vec<_>>()
+    };
+    let mut rows: Vec<IdxSize> = (0..16).collect();
+    assert_eq!(audit(&rows), [""; 0]);
+    // A correct response to q1 and one to q2, which is wrong, change places.
+    rows.swap(0, 4);
+    assert_eq!(audit(&rows), ["mixed-group", "advantage", "mixed-group", "advantage"]);
+    assert!(audit(&rows[..15]).contains(&"group-size"));
+}
+
+#[test]
+fn a_folder_of_something_else_is_refused_with_what_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    files::write_atomic(&folder.path().join("x/1.jsonl"), b"{\"step\": 1, \"input\": \"q\"}\n")
+        .unwrap();
+    let run = |engine: &str, name: &str| dapo_in(folder.path(), &["engine", "audit", engine, name]);
+    failed(run("verl", "nowhere"), 3, "nowhere");
+    failed(run("trl", "x"), 3, "it has neither verl's N.jsonl (rollout_data_dir) nor TRL's");
+    failed(run("verl", "x"), 3, "x/1.jsonl: a row lacks step, prompt, response or reward");
+    failed(run("native", "x"), 2, "`dapo verify` checks a run of this harness");
+}
