@@ -94,9 +94,6 @@ pub struct RunAuditArgs {
     folder: PathBuf,
     #[command(flatten)]
     options: RunAuditOptions,
-    /// Python that has the trainer; some configurations are composed by it.
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: String,
     /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
@@ -187,11 +184,11 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
 }
 
 fn audit(args: &RunAuditArgs) -> Result<ExitCode> {
-    let RunAuditArgs { engine, folder, options, python, json } = args;
+    let RunAuditArgs { engine, folder, options, json } = args;
     if engine.is_native() {
         bail_usage!("`dapo verify` checks a run of this harness");
     }
-    let audit = audited::run(*engine, folder, options, python)?;
+    let audit = audited::run(*engine, folder, options)?;
     output::document(*json, &audit, || {
         let mut names: Vec<&str> = audit.steps.values().flat_map(|it| it.keys().copied()).collect();
         names.sort_unstable();
@@ -206,13 +203,12 @@ fn audit(args: &RunAuditArgs) -> Result<ExitCode> {
     for Trap { name, key, value, what } in audit.contradictions.iter().filter(|_| !json) {
         output::say(format!("{name}: {key} = {value}: {what}"));
     }
+    let is_graded = audit.steps.values().all(|it| it.contains_key("correct"));
+    let is_graded = is_graded && options.verifier.is_some();
     for (is_missing, what) in [
         (options.config.is_none(), "whether a configuration explains this (--config)"),
         (options.log.is_none(), "lengths and truncation (--log)"),
-        (
-            options.verifier.is_none(),
-            "grades (--verifier, and --answers where no `gts` is written)",
-        ),
+        (!is_graded, "every grade (--verifier, and --answers where there is no `gts`)"),
     ] {
         is_missing.then(|| output::tell(format!("not looked at: {what}")));
     }

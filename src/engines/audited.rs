@@ -1,7 +1,7 @@
 //! A run of another trainer as it wrote it: responses are graded again, groups rebuilt, and what was done to them is
 //! held against the configuration. What a file does not have is not guessed: it is absent from the numbers.
 
-use crate::base::files;
+use crate::base::{files, python};
 use crate::engines::{EngineError, Trap, trl::written::TrlConfig, verl::compose};
 use crate::experiment::{Engine, Verifier};
 use crate::records::tables::problem_rows::{self, WantedKeys};
@@ -26,6 +26,9 @@ pub struct RunAuditOptions {
     /// Rule that grades again: answer-line, strict-box or last-number.
     #[arg(long, value_name = "RULE")]
     pub verifier: Option<Verifier>,
+    /// Python that has the trainer, which composes some configurations. Default: DAPO_PYTHON, else python3.
+    #[arg(long, value_name = "PROGRAM", default_value_t = python::of_environment(), hide_default_value = true)]
+    pub python: String,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -71,9 +74,8 @@ pub fn run(
     engine: Engine,
     folder: &Path,
     options: &RunAuditOptions,
-    python: &str,
 ) -> Result<RunAudit, EngineError> {
-    let stated = stated(engine, options.config.as_deref(), python)?;
+    let stated = stated(engine, options.config.as_deref(), &options.python)?;
     let size = stated[0].as_ref().and_then(|(_, value)| value.as_u64());
     let lines: Vec<Row> =
         options.answers.as_deref().map(files::read_data_lines).transpose()?.unwrap_or_default();

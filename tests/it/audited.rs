@@ -115,14 +115,14 @@ fn completions_of_trl_are_grouped_by_place_and_graded_by_given_answers() {
         log: Some(folder.join("trainer_state.json")),
         answers: answers.map(|name| folder.join(name)),
         verifier: Some(Verifier::AnswerLine),
+        python: "python3".to_string(),
     };
-    let whole =
-        audited::run(Engine::Trl, &folder, &options(Some("answers.jsonl")), "python3").unwrap();
+    let whole = audited::run(Engine::Trl, &folder, &options(Some("answers.jsonl"))).unwrap();
     let step = &whole.steps[&1];
     assert_eq!((step["responses"], step["truncated"]), (16.0, 0.5));
     // TRL's own rule was another one: a lone number is no answer line.
     assert!(whole.contradictions.iter().any(|trap| trap.name == "graded-otherwise"));
-    let without = audited::run(Engine::Trl, &folder, &options(None), "python3").unwrap();
+    let without = audited::run(Engine::Trl, &folder, &options(None)).unwrap();
     assert!(without.contradictions.is_empty() && !without.steps[&1].contains_key("correct"));
 }
 
@@ -142,8 +142,9 @@ fn responses_under_another_prompt_are_found_in_completions_of_trl() {
             log: None,
             answers: None,
             verifier: None,
+            python: "python3".to_string(),
         };
-        let audit = audited::run(Engine::Trl, &to, &options, "python3").unwrap();
+        let audit = audited::run(Engine::Trl, &to, &options).unwrap();
         audit.contradictions.iter().map(|trap| trap.name).collect::<Vec<_>>()
     };
     let mut rows: Vec<IdxSize> = (0..16).collect();

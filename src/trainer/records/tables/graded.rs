@@ -1,10 +1,6 @@
-//! Tables of (problem, sample, correct) in parquet or CSV, from others. Column names are the
-//! caller's or usual ones.
+//! What a table of (problem, sample, correct) from others is read as. Column names are the caller's or usual ones.
 
-use crate::records::tables::columns::{ColumnTable, integer, shown};
-use crate::records::tables::{Refusal, TableError, csv_rows};
-use polars::prelude::AnyValue;
-use std::collections::BTreeSet;
+use crate::records::tables::{Refusal, TableError};
 use std::path::Path;
 
 /// AIME with 32 samples has 960.
@@ -53,16 +49,6 @@ pub struct GradedTable {
     pub columns: (String, Option<String>, String),
 }
 
-/// Parquet, or CSV with a line of names (tabs in a `.tsv`). Truth values are booleans, `true` and
-/// `false` in any case, or 0 and 1.
-pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
-    match extension.to_ascii_lowercase().as_str() {
-        "csv" | "tsv" => read_csv(path, names),
-        _ => read_parquet(path, names),
-    }
-}
-
 pub fn choose(
     path: &Path,
     names: &ColumnNames,
@@ -84,64 +70,8 @@ pub fn choose(
     Ok((problem, sample, find(&names.correct, &CORRECT_NAMES)?))
 }
 
-fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
-    let columns = choose(path, names, &ColumnTable::read_head(path)?.names())?;
-    // A caller may name a column twice.
-    let wanted = [Some(&columns.0), columns.1.as_ref(), Some(&columns.2)].into_iter().flatten();
-    let wanted: BTreeSet<&str> = wanted.map(String::as_str).collect();
-    let wanted: Vec<&str> = wanted.into_iter().collect();
-    let table = ColumnTable::read_columns(path, Some(&wanted))?;
-    let (problem, correct) = (table.column(&columns.0)?, table.column(&columns.2)?);
-    let sample = columns.1.as_ref().map(|name| table.column(name)).transpose()?;
-    if problem.len() > MOST_ROWS {
-        return Err(too_many(path));
-    }
-    let rows = (0..problem.len()).map(|row| {
-        let value = |column: &polars::prelude::Column| -> AnyValue<'static> {
-            column.get(row).expect("columns are as long as the table").into_static()
-        };
-        let refuse = |name: &str, expected, value: &AnyValue| {
-            table.cell_error(name, row, expected, shown(value))
-        };
-        let named = |column, name: &str| {
-            let value = value(column);
-            identity(&value).ok_or_else(|| refuse(name, NAME, &value))
-        };
-        let is_correct = value(&correct);
-        Ok(Graded {
-            problem: named(&problem, &columns.0)?,
-            sample: match (&sample, &columns.1) {
-                (Some(column), Some(name)) => Some(named(column, name)?),
-                _ => None,
-            },
-            is_correct: truth(&is_correct).ok_or_else(|| refuse(&columns.2, TRUTH, &is_correct))?,
-        })
-    });
-    let rows = rows.collect::<Result<Vec<Graded>, TableError>>()?;
-    Ok(GradedTable { rows, columns: columns.clone() })
-}
-
 pub const NAME: &str = "text of at most 1024 bytes or an integer";
 pub const TRUTH: &str = "true, false, 0 or 1";
-
-fn identity(value: &AnyValue) -> Option<String> {
-    let text = value.get_str().map(str::to_string);
-    text.or_else(|| integer(value).map(|number| number.to_string()))
-        .filter(|text| !text.is_empty() && text.len() <= MOST_NAME_BYTES)
-}
-
-fn truth(value: &AnyValue) -> Option<bool> {
-    match value {
-        AnyValue::Boolean(value) => Some(*value),
-        AnyValue::Float64(value) => whole(*value),
-        AnyValue::Float32(value) => whole(f64::from(*value)),
-        value => match (value.get_str(), integer(value)) {
-            (Some(text), _) => truth_of_text(text),
-            (None, Some(number)) => whole(number as f64),
-            (None, None) => None,
-        },
-    }
-}
 
 pub fn whole(number: f64) -> Option<bool> {
     (number == 0.0 || number == 1.0).then_some(number == 1.0)
@@ -155,47 +85,11 @@ pub fn truth_of_text(text: &str) -> Option<bool> {
     }
 }
 
-pub fn too_many(path: &Path) -> TableError {
-    csv_rows::at(path, MOST_ROWS + 2, format!("more than {MOST_ROWS} rows"))
-}
-
-fn read_csv(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
-    let (header, records) = csv_rows::read(path)?;
-    let header: Vec<String> = header.iter().map(str::to_string).collect();
-    let columns = choose(path, names, &header)?;
-    let place = |name: &str| header.iter().position(|column| column == name).unwrap_or(0);
-    let (problem, correct) = (place(&columns.0), place(&columns.2));
-    let sample = columns.1.as_deref().map(place);
-    let mut rows = Vec::new();
-    for record in records {
-        let (line, record) = record?;
-        let field = |place: usize| record.get(place).unwrap_or("").trim();
-        let refuse = |column: &str, expected: &str, text: &str| {
-            let got = csv_rows::cut(text);
-            csv_rows::at(path, line, format!("column `{column}`: expected {expected}, got `{got}`"))
-        };
-        let name = |place: usize| match field(place) {
-            text if text.is_empty() || text.len() > MOST_NAME_BYTES => {
-                Err(refuse(&header[place], NAME, text))
-            }
-            text => Ok(text.to_string()),
-        };
-        let is_correct = truth_of_text(field(correct))
-            .ok_or_else(|| refuse(&columns.2, TRUTH, field(correct)))?;
-        if rows.len() == MOST_ROWS {
-            return Err(too_many(path));
-        }
-        let (problem, sample) = (name(problem)?, sample.map(name).transpose()?);
-        rows.push(Graded { problem, sample, is_correct });
-    }
-    Ok(GradedTable { rows, columns })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::files;
-    use crate::records::tables::columns;
+    use crate::records::tables::{columns, graded_lines};
     use polars::prelude::Column;
 
     fn csv(name: &str, text: &str, names: &ColumnNames) -> Result<GradedTable, String> {
@@ -203,7 +97,7 @@ mod tests {
         let path = folder.path().join(name);
         files::write_atomic(&path, text.as_bytes()).unwrap();
         let place = format!("{}/", folder.path().display());
-        read_graded(&path, names).map_err(|error| error.to_string().replace(&place, ""))
+        graded_lines::read(&path, names).map_err(|error| error.to_string().replace(&place, ""))
     }
 
     fn usual(text: &str) -> Result<GradedTable, String> {
@@ -234,11 +128,11 @@ mod tests {
         );
         assert_eq!(
             refused("problem,sample,score\na,0,1\na,1,0.5\n"),
-            "t.csv:3: column `score`: expected true, false, 0 or 1, got `0.5`"
+            "t.csv:3: `score`: expected true, false, 0 or 1, got `0.5`; name another with --correct-column"
         );
         assert_eq!(
             refused("problem,sample,score\n,0,1\n"),
-            "t.csv:2: column `problem`: expected text of at most 1024 bytes or an integer, got ``"
+            "t.csv:2: `problem`: expected text of at most 1024 bytes or an integer, got ``"
         );
         assert_eq!(
             refused("problem,problem,sample\n"),
@@ -270,7 +164,7 @@ mod tests {
                 Column::new("response".into(), ["x", "x"]),
             ];
             columns::write(&path, 2, columns).unwrap();
-            read_graded(&path, &ColumnNames::default()).unwrap()
+            graded_lines::read(&path, &ColumnNames::default()).unwrap()
         };
         let table = write(true);
         assert_eq!(table, write(false));
@@ -279,14 +173,12 @@ mod tests {
             Graded { problem: "7".into(), sample: Some("1".into()), is_correct: false }
         );
         let names = ColumnNames { problem: Some("response".into()), ..ColumnNames::default() };
-        assert_eq!(read_graded(&path, &names).unwrap().rows[0].problem, "x");
+        assert_eq!(graded_lines::read(&path, &names).unwrap().rows[0].problem, "x");
         let names = ColumnNames { correct: Some("id".into()), ..ColumnNames::default() };
-        let error = read_graded(&path, &names).unwrap_err().to_string();
-        assert!(
-            error.ends_with("column `id`, row 0 (from 0): expected true, false, 0 or 1, got 7")
-        );
+        let error = graded_lines::read(&path, &names).unwrap_err().to_string();
+        assert!(error.contains("t.parquet:1: `id`: expected true, false, 0 or 1, got `7`"));
         let names = ColumnNames { correct: Some("ok".into()), ..ColumnNames::default() };
-        let error = read_graded(&path, &names).unwrap_err().to_string();
+        let error = graded_lines::read(&path, &names).unwrap_err().to_string();
         assert!(error.ends_with("no column `ok`, the file has id, sample, score, response"));
     }
 }

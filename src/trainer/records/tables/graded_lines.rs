@@ -1,9 +1,11 @@
-//! Outcomes as JSON lines: usual names, verl's dumps of rollouts, and lm-eval's samples.
+//! Outcomes as a table or JSON lines: usual names, verl's dumps of rollouts, and lm-eval's samples. Each row is a
+//! line of keys and values, whatever the format.
 
-use crate::base::files::{self, FileError, foreign};
+use crate::base::files::{self, foreign};
 use crate::records::GradedTable;
 use crate::records::tables::graded::{self, ColumnNames, Graded};
-use crate::records::tables::{Refusal, TableError, format};
+use crate::records::tables::problem_rows::{self, WantedKeys};
+use crate::records::tables::{self, Refusal, TableError, csv_rows, format};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,34 +41,34 @@ enum Writer {
     LmEval,
 }
 
-/// Parquet, CSV, or JSON lines (`.jsonl`, `.json`, `.ndjson`).
+/// JSON lines (`.jsonl`, `.json`, `.ndjson`), CSV with a line of names (tabs in a `.tsv`), or parquet. Truth values are
+/// booleans, `true` and `false` in any case, or 0 and 1.
 ///
 /// # Errors
-/// As [`graded::read_graded`]; a file of another format.
+/// A file of another format; a line without a column or truth value; more than one possible column, filter or step.
 pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     format::check(path, "parquet, CSV or JSON lines", true)?;
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
-    match extension.to_ascii_lowercase().as_str() {
-        "jsonl" | "json" | "ndjson" => read_lines(path, names),
-        _ => graded::read_graded(path, names),
-    }
-}
-
-/// # Errors
-/// A line without a column or truth value; more than one possible column, filter or step.
-fn read_lines(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     let mut chosen: Option<(Writer, GradedColumns)> = None;
     let mut rows = Vec::new();
     let (mut filters, mut steps) = (BTreeSet::new(), BTreeSet::new());
     // Such as `exact_match,strict-match`, from lm-eval's results.
     let named = names.correct.as_deref().and_then(|name| name.split_once(','));
     let mut left_out = 0;
-    let file = std::io::BufReader::new(foreign::open(path)?);
-    foreign::each_line(path, file, foreign::DATA, |number, bytes| -> Result<(), TableError> {
-        let at = |reason: String| {
-            TableError::File(FileError::Line { path: path.to_path_buf(), line: number, reason })
-        };
-        let Some(line) = files::parse_line::<Line>(path, number, bytes)? else { return Ok(()) };
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
+    let extension = extension.to_ascii_lowercase();
+    let is_csv = extension == "csv" || extension == "tsv";
+    let is_lines = ["jsonl", "json", "ndjson"].contains(&extension.as_str());
+    if !is_lines {
+        let present = if is_csv { csv_rows::names(path)? } else { tables::column_names(path)? };
+        chosen = Some((Writer::Anybody, graded::choose(path, names, &present)?));
+    }
+    let wanted = chosen.as_ref().map(|(_, (problem, sample, correct))| WantedKeys {
+        question: vec![problem.clone()],
+        answer: vec![correct.clone()],
+        others: sample.clone().into_iter().collect(),
+    });
+    let mut take = |number: usize, line: Line| -> Result<(), TableError> {
+        let at = |reason: String| csv_rows::at(path, number, reason);
         if chosen.is_none() {
             let writer = writer(&line, names);
             chosen = Some((writer, columns(path, &line, writer, names)?));
@@ -111,19 +113,45 @@ fn read_lines(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableErro
         };
         let is_correct = value(correct)?;
         let is_correct = truth(is_correct, *writer).ok_or_else(|| {
-            let got = cut(&is_correct.to_string());
+            let got = is_correct.as_str().map_or_else(|| is_correct.to_string(), str::to_string);
+            let got = cut(&got);
             at(format!(
                 "`{correct}`: expected {}, got `{got}`; name another with --correct-column",
                 graded::TRUTH
             ))
         })?;
         if rows.len() == graded::MOST_ROWS {
-            return Err(graded::too_many(path));
+            return Err(at(format!("more than {} rows", graded::MOST_ROWS)));
         }
         let sample = sample.as_deref().map(name).transpose()?;
         rows.push(Graded { problem, sample, is_correct });
         Ok(())
-    })?;
+    };
+    match wanted {
+        None => {
+            let file = std::io::BufReader::new(foreign::open(path)?);
+            foreign::each_line(path, file, foreign::DATA, |number, bytes| {
+                let line = files::parse_line::<Line>(path, number, bytes)?;
+                line.map_or(Ok(()), |line| take(number, line))
+            })?;
+        }
+        Some(_) if is_csv => {
+            let (header, records) = csv_rows::read(path)?;
+            for record in records {
+                let (number, record) = record?;
+                let pairs = header.iter().zip(&record);
+                let line = pairs.map(|(name, text)| (name.to_string(), text.trim().into()));
+                take(number, line.collect())?;
+            }
+        }
+        Some(wanted) => {
+            let mut number = 0;
+            problem_rows::each_problem_row(path, &wanted, &mut |_, row| {
+                number += 1;
+                take(number, row)
+            })?;
+        }
+    }
     let Some((_, columns)) = chosen else { return Err(ambiguous(path, "no line", String::new())) };
     if filters.len() > 1 {
         let filters: Vec<String> =

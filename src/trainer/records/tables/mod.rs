@@ -7,9 +7,9 @@ pub mod csv_rows;
 pub mod decode;
 pub mod format;
 pub mod graded;
-pub mod graded_lines;
 pub mod long;
 pub mod problem_rows;
+pub mod graded_lines;
 pub mod problems;
 
 use crate::base::files;
