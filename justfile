@@ -124,6 +124,11 @@ isa: build
 count-instructions *ARGS: setup
     @.ci/count-instructions "$@"
 
+# Train with reward functions of verl, TRL, Math-Verify and reasoning-gym, as their packages have them
+[group('check')]
+test-rewards: build
+    @.ci/rewards {{ dapo }}
+
 # Compare the functions with verl's golden vectors
 [group('check')]
 golden: setup

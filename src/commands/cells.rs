@@ -5,7 +5,8 @@ use crate::commands::{exit, output};
 use crate::experiment::Grid;
 use crate::records::{RunFolder, run_folder::is_portable};
 use crate::report::cells as tables;
-use crate::study::cell::{self, build, grading};
+use crate::study::cell::grading::{self, RegradedResponses};
+use crate::study::cell::{self, build};
 use crate::study::{Cell, ablate::AblateStudy};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -81,20 +82,23 @@ fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<ExitCode> {
     let (record, found) = (Cell::read(&args.study)?, build::build(folder)?);
     let mut differences = cell::compare::differences(&record, &found);
     let graded = grading::again(folder, &found)?;
-    let mistaken = graded.differences.len();
-    differences.extend(graded.differences);
+    let told = match &graded {
+        None => "a program graded the responses, and is not started here".to_string(),
+        Some(RegradedResponses { responses, evaluations, differences }) => {
+            let result = match differences.len() {
+                0 => "every outcome and prediction is the stored one".to_string(),
+                mistaken => format!("{mistaken} differ from what is stored"),
+            };
+            format!(
+                "{responses} stored responses of {evaluations} evaluations were graded again: {result}"
+            )
+        }
+    };
+    differences.extend(graded.map(|graded| graded.differences).unwrap_or_default());
     output::document(args.json, &differences, || {
         differences.iter().map(|difference| visible::message(difference) + "\n").collect()
     });
-    eprintln!(
-        "{} stored responses of {} evaluations were graded again: {}",
-        graded.responses,
-        graded.evaluations,
-        match mistaken {
-            0 => "every outcome and prediction is the stored one".to_string(),
-            _ => format!("{mistaken} differ from what is stored"),
-        }
-    );
+    eprintln!("{told}");
     let head = record.ledger_head.as_deref().unwrap_or("none");
     if differences.is_empty() {
         output::tell(format!("the run is the record's, to the ledger's head {head}"));

@@ -1,13 +1,15 @@
 //! `dapo data`: problems as files.
 
+use crate::base::python;
 use crate::commands::exit::bail_usage;
 use crate::commands::{audit, audit::AuditArgs, exit, output};
 use crate::experiment::{Data, sets};
 use crate::task::data::prepared::{self, Preparation};
+use crate::task::data::reasoning_gym::{self as gym, GymRequest};
 use crate::task::data::{self, embedded};
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -48,6 +50,40 @@ Examples:
 
 Exit codes: 0 done, 1 cannot write, 2 usage, 3 data that cannot be used")]
     Prepare(PrepareArgs),
+    /// Write problems of the Python package reasoning-gym, with the program that grades them
+    ///
+    /// DIR gets train.jsonl, dev.jsonl, a file to test on for each dataset, and reward.py, which grades an answer
+    /// by its dataset's own scorer. A question comes once. `pip install reasoning-gym` installs the package.
+    #[command(after_long_help = "\
+Examples:
+  dapo data reasoning-gym chain_sum --out gym
+  dapo data reasoning-gym chain_sum,basic_arithmetic,gcd --sizes 500,50,100 --out gym
+  dapo data reasoning-gym chain_sum,gcd --with chain_sum.max_terms=3 --out gym
+
+Exit codes: 0 done, 1 cannot write, 2 usage, 3 a Python without the package, an unknown dataset or setting")]
+    ReasoningGym(GymArgs),
+}
+
+#[derive(Debug, Args)]
+struct GymArgs {
+    /// Names of datasets, as reasoning_gym.create_dataset takes them
+    #[arg(value_delimiter = ',', required = true, value_name = "DATASET")]
+    datasets: Vec<String>,
+    /// Folder to write to; files of the same name are replaced
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Problems of each dataset: for training, to evaluate during training, and at the end
+    #[arg(long, value_delimiter = ',', num_args = 1, default_values_t = [2000, 64, 200], value_name = "N,N,N")]
+    sizes: Vec<u64>,
+    /// Seed of the datasets
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A setting of the datasets' configuration, or DATASET.KEY=VALUE of one dataset's; may be repeated
+    #[arg(long = "with", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Python that has the package. Default: DAPO_PYTHON, else python3
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -74,7 +110,43 @@ pub fn run(args: &DataArgs) -> Result<ExitCode> {
     match &args.verb {
         DataVerb::Audit(args) => audit::run(args),
         DataVerb::Prepare(args) => prepare(args),
+        DataVerb::ReasoningGym(args) => reasoning_gym(args),
     }
+}
+
+fn reasoning_gym(args: &GymArgs) -> Result<ExitCode> {
+    let Ok(sizes) = <[u64; 3]>::try_from(args.sizes.clone()) else {
+        bail_usage!("--sizes takes three numbers: training, during training, at the end");
+    };
+    let mut settings = Map::new();
+    for text in &args.settings {
+        let Some((key, value)) = text.split_once('=') else {
+            bail_usage!("--with takes KEY=VALUE, got {text:?}");
+        };
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        settings.insert(key.to_string(), value);
+    }
+    let request = GymRequest { datasets: args.datasets.clone(), sizes, seed: args.seed, settings };
+    let python = args.python.clone().unwrap_or_else(python::of_environment);
+    let files = gym::write(&request, &python, &args.out)?;
+    output::tell(format!(
+        "reasoning-gym {}: {} repeated questions and {} problems whose own answer gets no full score are left out",
+        files.version, files.repeated, files.unscored
+    ));
+    for (path, problems) in &files.sets {
+        output::say(format!("{}: {problems} problems", path.display()));
+    }
+    let [train, dev, reward] =
+        ["train.jsonl", "dev.jsonl", gym::PROGRAM].map(|name| args.out.join(name));
+    let tests = files.sets.keys().filter(|path| **path != train && **path != dev);
+    let tests: String = tests.map(|path| format!(" --test {}", path.display())).collect();
+    output::say(format!(
+        "next: dapo init STUDY --model MODEL --train {} --dev {}{tests} --verifier {}",
+        train.display(),
+        dev.display(),
+        reward.display()
+    ));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn prepare(args: &PrepareArgs) -> Result<ExitCode> {

@@ -4,15 +4,16 @@
 use crate::algorithm::Problem;
 use crate::base::{files, workers};
 use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::flags::grading::GradingArgs;
 use crate::commands::{Interrupt, OverrideArgs, PlaceArgs, Progress, PromptArgs, bounds, output};
-use crate::experiment::{PromptTemplate, Verifier, sets};
+use crate::experiment::{PromptTemplate, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecord};
 use crate::report::text::{self, percent, points};
 use crate::statistics::{Accuracy, Counts, accuracy, estimators};
-use crate::task::data::problem_file;
-use crate::task::{RowKeys, prompt, response_text};
+use crate::task::data::{Columns, problem_file};
+use crate::task::{Grader, RowKeys, prompt, response_text};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
 use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
@@ -90,9 +91,8 @@ struct ProtocolArgs {
     /// Keeps the most probable tokens of this mass
     #[arg(long, default_value_t = 0.7, requires = "data")]
     top_p: f64,
-    /// Rules of correctness
-    #[arg(long, value_enum, default_value = "answer-line", requires = "data")]
-    verifier: Verifier,
+    #[command(flatten)]
+    grading: GradingArgs,
     /// How numbers are computed
     #[arg(long, value_enum, default_value = "fast", requires = "data")]
     numerics: Numerics,
@@ -128,6 +128,9 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
     let flags = [("execution.seed", args.seed.is_some()), ("inputs.model", args.model.is_some())];
     args.overrides.check(&[("evaluation.samples", args.samples.is_some())])?;
     args.overrides.check(&args.protocol.place.flags())?;
+    if let Some((flag, _)) = args.protocol.grading.flags().iter().find(|(_, is_given)| *is_given) {
+        bail_usage!("{flag} is for --data; an experiment states reward.verifier");
+    }
     let mut experiment = args.overrides.load(experiment, &flags)?;
     if let Some(model) = &args.model {
         experiment.inputs.model = model.clone();
@@ -199,7 +202,8 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
     let protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
     let samples = args.samples.unwrap_or(32);
     workers::set_count(how.threads);
-    let sets = problem_sets(args)?;
+    let (sets, columns) = problem_sets(args, protocol.verifier.rule().is_none())?;
+    let grader = Grader::start(&protocol.verifier, &protocol.prompt, columns)?;
     let (model, tokenizer) = how.place.load_both(folder, how.numerics)?;
     fits(&model, &protocol)?;
     response_text::check_stop(&tokenizer, &protocol.stop)?;
@@ -226,7 +230,8 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
         let evaluated = resumable::evaluate_into(
             folder,
             &identity,
-            (&model, &tokenizer, &protocol),
+            (&model, &tokenizer),
+            (&protocol, &grader),
             Set { name, problems, samples },
             &|| interrupt.asked(),
             |done, _| bar.set(done as u64, "responses"),
@@ -264,20 +269,24 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn problem_sets(args: &EvalArgs) -> Result<Vec<(String, Vec<Problem>)>> {
-    let mut sets: Vec<(String, Vec<Problem>)> = Vec::new();
+type NamedSets = Vec<(String, Vec<Problem>)>;
+
+fn problem_sets(args: &EvalArgs, with_columns: bool) -> Result<(NamedSets, Columns)> {
+    let (mut sets, mut columns) = (NamedSets::new(), Columns::new());
+    let keys = RowKeys { columns: with_columns, ..args.keys.clone() };
     for path in &args.data {
         let name = sets::set_name(path);
         if sets.iter().any(|(known, _)| *known == name) {
             bail_usage!("two files of --data are named {name:?}; rename one");
         }
-        let file = problem_file::read_with(path, &args.keys)?.consistent(path)?;
+        let file = problem_file::read_with(path, &keys)?.consistent(path)?;
         for sentence in problem_file::told(&file.readings) {
             output::tell(format!("{}: {sentence}", path.display()));
         }
+        columns.extend(file.columns);
         sets.push((name, file.problems));
     }
-    Ok(sets)
+    Ok((sets, columns))
 }
 
 fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
@@ -286,7 +295,7 @@ fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
         max_prompt_tokens: args.max_prompt_tokens,
         max_response_tokens: args.max_response_tokens,
         sampling: bounds::sampling(args.temperature, args.top_p, 0)?,
-        verifier: args.verifier,
+        verifier: args.grading.grading()?,
         seed,
         batch_rows: args.batch,
         stop: args.prompt.stop.clone(),

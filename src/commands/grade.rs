@@ -1,13 +1,15 @@
 //! `dapo grade`: the verifier on a file of responses.
 
 use crate::base::files::{self, foreign};
-use crate::base::{python, visible};
+use crate::base::visible;
 use crate::commands::exit::{Invalid, bail_usage};
+use crate::commands::flags::grading::{self, GradingArgs};
 use crate::commands::output;
-use crate::experiment::Verifier;
+use crate::experiment::{Grading, RewardProgram, Verifier};
 use crate::report::text::percent;
 use crate::task::responses::{self, ResponseLine};
-use crate::task::reward::program::{Asked, Graders, ProgramGrade, RewardProgram};
+use crate::task::reward::Grade;
+use crate::task::reward::program::{Asked, Graders, Ungraded};
 use crate::task::reward::python_text::last_code_points;
 use crate::task::{Explanation, Reason};
 use clap::ValueEnum;
@@ -16,7 +18,7 @@ use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Grade responses by a rule (Eq. 7), or by a Python function.
@@ -43,6 +45,7 @@ use std::process::ExitCode;
   dapo grade responses.jsonl --explain | grep '\"acc\":false'
   dapo grade responses.jsonl --verifier last-number
   dapo grade responses.jsonl --verifier reward.py:compute_score
+  dapo grade responses.jsonl --compare math-verify
   dapo grade runs/reproduce/rollouts/*.parquet --summary
   echo '{\"response\": \"Answer: 540.\", \"ground_truth\": \"540\"}' | dapo grade /dev/stdin --explain")]
 pub struct GradeArgs {
@@ -58,47 +61,13 @@ pub struct GradeArgs {
     /// Answer each line as soon as it arrives, for a program that asks one at a time. FILE is /dev/stdin.
     #[arg(long, conflicts_with_all = ["summary", "explain"])]
     pub follow: bool,
-    /// Rule for lines that do not state one: answer-line, strict-box or last-number; or FILE.py, or FILE.py:FUNCTION.
-    #[arg(long, value_name = "RULE|FILE.py", default_value = "answer-line", value_parser = graded_by)]
-    verifier: GradedBy,
+    /// Grade by a second verifier, too, and print where the two disagree instead of the lines.
+    #[arg(long, value_name = "RULE|FILE.py", value_parser = grading::grading,
+        conflicts_with_all = ["explain", "summary", "follow"])]
+    compare: Option<Grading>,
+    /// Lines that state a rule (strict_box_verify) are graded by theirs.
     #[command(flatten)]
-    function: FunctionArgs,
-}
-
-#[derive(Debug, Clone)]
-enum GradedBy {
-    Rule(Verifier),
-    Function { file: PathBuf, name: Option<String> },
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "For a Python function")]
-struct FunctionArgs {
-    /// Python that has what the file imports. Default: DAPO_PYTHON, else python3.
-    #[arg(long, value_name = "PROGRAM")]
-    python: Option<String>,
-    /// A number alone is correct above it [default: 0.5].
-    #[arg(long)]
-    threshold: Option<f64>,
-    /// Seconds that a response may take [default: 10].
-    #[arg(long)]
-    seconds: Option<u32>,
-    /// Memory of a process, in GiB [default: 4].
-    #[arg(long)]
-    memory: Option<u32>,
-}
-
-fn graded_by(text: &str) -> Result<GradedBy, String> {
-    let (path, name) = match text.rsplit_once(".py:") {
-        Some((path, name)) => (format!("{path}.py"), Some(name.to_string())),
-        None => (text.to_string(), None),
-    };
-    if path.ends_with(".py") {
-        return Ok(GradedBy::Function { file: path.into(), name });
-    }
-    Verifier::from_str(text, false).map(GradedBy::Rule).map_err(|_| {
-        "expected answer-line, strict-box, last-number, or a file that ends with .py".to_string()
-    })
+    grading: GradingArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,33 +97,23 @@ impl<'a> GradeAnswer<'a> {
             reason: explanation.reason.to_string(),
         });
         let pred = grade.released_prediction(verifier);
-        Self { score: grade.score(), acc: grade.is_correct, pred, explained }
+        Self { score: grade.reward, acc: grade.is_correct, pred, explained }
     }
 }
 
 /// # Errors
 /// When a file cannot be read or standard output cannot be written to.
 pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
-    let FunctionArgs { python, threshold, seconds, memory } = &args.function;
-    let of_function = [
-        ("--python", python.is_some()),
-        ("--threshold", threshold.is_some()),
-        ("--seconds", seconds.is_some()),
-        ("--memory", memory.is_some()),
-    ];
+    let grading = args.grading.grading()?;
     let of_rule =
         [("--explain", args.explain), ("--summary", args.summary), ("--follow", args.follow)];
-    let (needed, idle) = match &args.verifier {
-        GradedBy::Rule(_) => ("a Python function (--verifier FILE.py)", &of_function[..]),
-        GradedBy::Function { .. } => {
-            ("a rule (--verifier last-number, for instance)", &of_rule[..])
-        }
-    };
-    if let Some((flag, _)) = idle.iter().find(|(_, is_given)| *is_given) {
-        bail_usage!("{flag} needs {needed}");
+    if let Some((flag, _)) = of_rule.iter().find(|(_, is_given)| *is_given)
+        && grading.rule().is_none()
+    {
+        bail_usage!("{flag} needs a rule (--verifier last-number, for instance)");
     }
-    if let (true, GradedBy::Rule(usual)) = (args.follow, &args.verifier) {
-        return follow(&args.files, *usual);
+    if let (true, Some(usual)) = (args.follow, grading.rule()) {
+        return follow(&args.files, usual);
     }
     let mut lines: Vec<ResponseLine> = Vec::new();
     for file in &args.files {
@@ -171,9 +130,14 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     if lines.is_empty() {
         output::tell("warning: there is no response to grade");
     }
-    let usual = match &args.verifier {
-        GradedBy::Rule(verifier) => *verifier,
-        GradedBy::Function { file, name } => return by_function(args, file, name, &lines),
+    if let Some(second) = &args.compare {
+        let [a, b] = [correct(&grading, &lines)?, correct(second, &lines)?];
+        print!("{}", disagreements([&grading, second], &lines, [&a, &b]));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let usual = match grading {
+        Grading::Rule(rule) => rule,
+        Grading::Program(program) => return by_function(&program, &lines),
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut summary = GradeSummary::default();
@@ -201,36 +165,96 @@ struct Extended<'a> {
     extra: &'a BTreeMap<String, f64>,
 }
 
-fn by_function(
-    args: &GradeArgs,
-    file: &Path,
-    name: &Option<String>,
+/// Each response by the program, graded twice, after a line of what the program is.
+fn graded_by(
+    program: &RewardProgram,
     lines: &[ResponseLine],
-) -> anyhow::Result<ExitCode> {
-    let given = &args.function;
-    let graders = Graders::start(RewardProgram {
-        file: file.to_path_buf(),
-        function: name.clone(),
-        python: given.python.clone().unwrap_or_else(python::of_environment),
-        threshold: given.threshold.unwrap_or(0.5),
-        seconds: f64::from(given.seconds.unwrap_or(10)),
-        memory_bytes: u64::from(given.memory.unwrap_or(4)) << 30,
-    })?;
+) -> anyhow::Result<Vec<Result<Grade, Ungraded>>> {
+    let graders = Graders::start(program.clone())?;
     let ready = graders.ready();
+    let versions: Vec<String> =
+        ready.packages.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let reads = match ready.files.join(", ") {
+        files if files.is_empty() => String::new(),
+        files => format!("reads {files}; "),
+    };
     output::tell(format!(
-        "{}: {} {}, Python {}, reads {}; each response is graded twice",
-        file.display(),
+        "{}: {} {}, {}; {reads}each response is graded twice",
+        program.name(),
         ready.function,
         ready.form(),
-        ready.python,
-        ready.files.join(", ")
+        versions.join(", ")
     ));
     let asked: Vec<Asked> = lines.iter().map(ResponseLine::asked).collect();
-    let graded = graders.grade_twice(&asked);
+    let mut graded = graders.grade(&asked);
+    graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
+    Ok(graded)
+}
+
+fn ungraded(program: &RewardProgram, graded: &[Result<Grade, Ungraded>]) -> Result<(), Invalid> {
+    let mut failed =
+        graded.iter().zip(1..).filter_map(|(it, line)| Some((line, it.as_ref().err()?)));
+    let Some((line, error)) = failed.next() else { return Ok(()) };
+    Err(Invalid(format!(
+        "{}: {} of {} responses were not graded; the first is response {line}: {error}",
+        program.name(),
+        1 + failed.count(),
+        graded.len()
+    )))
+}
+
+fn correct(grading: &Grading, lines: &[ResponseLine]) -> anyhow::Result<Vec<bool>> {
+    let program = match grading {
+        Grading::Rule(rule) => {
+            return Ok(lines.iter().map(|line| line.graded(*rule).1.grade.is_correct).collect());
+        }
+        Grading::Program(program) => program,
+    };
+    let graded = graded_by(program, lines)?;
+    ungraded(program, &graded)?;
+    Ok(graded.into_iter().flatten().map(|grade| grade.is_correct).collect())
+}
+
+/// Responses by what both say of them, then the first on which they disagree.
+fn disagreements(gradings: [&Grading; 2], lines: &[ResponseLine], [a, b]: [&[bool]; 2]) -> String {
+    const LISTED: usize = 20;
+    let names = gradings.map(|grading| match grading {
+        Grading::Rule(rule) => {
+            rule.to_possible_value().map_or(String::new(), |it| it.get_name().to_string())
+        }
+        Grading::Program(program) => program.name(),
+    });
+    let word = |is_correct: bool| if is_correct { "correct" } else { "wrong" }.to_string();
+    let rows = [(true, true), (true, false), (false, true), (false, false)].map(|(of_a, of_b)| {
+        let count = a.iter().zip(b).filter(|(a, b)| (**a, **b) == (of_a, of_b)).count();
+        let share = percent(count as f64 / lines.len().max(1) as f64);
+        [word(of_a), word(of_b), count.to_string(), share]
+    });
+    let [first, second] = &names;
+    let counts = output::table(&format!("{first} | {second} | responses # | share #"), rows);
+    let differing = || lines.iter().zip(1..).zip(a.iter().zip(b)).filter(|(_, (a, b))| a != b);
+    let rows = differing().take(LISTED).map(|((line, number), (a, b))| {
+        let end = last_code_points(&line.response, 2 * EXAMPLE_CHARACTERS);
+        let shown = |text| visible::shortened(text, 2 * EXAMPLE_CHARACTERS);
+        [number.to_string(), word(*a), word(*b), shown(&line.ground_truth), shown(end)]
+    });
+    let header = format!("response # | {first} | {second} | ground truth | end of the response");
+    let listed = match differing().count() {
+        0 => String::new(),
+        count if count > LISTED => format!("\nthe first {LISTED} of {count} disagreements\n"),
+        count => format!("\n{count} disagreements\n"),
+    };
+    counts
+        + &listed
+        + &if listed.is_empty() { listed.clone() } else { output::table(&header, rows) }
+}
+
+fn by_function(program: &RewardProgram, lines: &[ResponseLine]) -> anyhow::Result<ExitCode> {
+    let graded = graded_by(program, lines)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for graded in &graded {
         let line = match graded {
-            Ok(ProgramGrade { is_correct, reward, prediction, extra }) => {
+            Ok(Grade { is_correct, reward, prediction, extra }) => {
                 let pred = prediction.as_deref();
                 let answer =
                     GradeAnswer { score: *reward, acc: *is_correct, pred, explained: None };
@@ -241,18 +265,8 @@ fn by_function(
         writeln!(out, "{line}")?;
     }
     out.flush()?;
-    let failed = graded.iter().filter(|graded| graded.is_err()).count();
-    let first =
-        graded.iter().zip(1..).find_map(|(graded, line)| Some((line, graded.as_ref().err()?)));
-    match first {
-        None => Ok(ExitCode::SUCCESS),
-        Some((line, error)) => Err(Invalid(format!(
-            "{}: {failed} of {} responses were not graded; the first is response {line}: {error}",
-            file.display(),
-            graded.len()
-        ))
-        .into()),
-    }
+    ungraded(program, &graded)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Line and answer in turn.

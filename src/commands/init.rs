@@ -1,7 +1,8 @@
 //! `dapo init`: the folder of a study of one's own.
 
 use crate::base::files;
-use crate::commands::exit::bail_invalid;
+use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::flags::grading::GradingArgs;
 use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::{bounds, output};
 use crate::experiment::{Starter, StarterFiles, grid::file, starter};
@@ -56,6 +57,8 @@ pub struct InitArgs {
     /// Longest response. Default: 1024, or what the model's positions leave; 140 on the embedded benchmark.
     #[arg(long, value_name = "TOKENS", value_parser = bounds::count(), requires = "model")]
     max_response_tokens: Option<u64>,
+    #[command(flatten)]
+    grading: GradingArgs,
 }
 
 /// # Errors
@@ -121,10 +124,15 @@ pub fn run(args: &InitArgs) -> Result<ExitCode> {
 /// `None` for the embedded benchmark.
 fn own_files(args: &InitArgs, folder: &Path) -> Result<Option<StarterFiles>> {
     let (Some(model), Some(train), Some(dev)) = (&args.model, &args.train, &args.dev) else {
+        if let Some((flag, _)) = args.grading.flags().iter().find(|(_, is_given)| *is_given) {
+            bail_usage!("{flag} needs --model and files of problems");
+        }
         return Ok(None);
     };
     let problems = ProblemPaths { train, dev, test: &args.test };
-    let (files, fit) = starting::files(folder, model, problems, args.max_response_tokens)?;
+    let grading = args.grading.grading()?;
+    let (files, fit) =
+        starting::files(folder, model, problems, args.max_response_tokens, &grading)?;
     files.notes.iter().for_each(output::tell);
     println!("{fit}");
     Ok(Some(files))

@@ -70,6 +70,10 @@ pub struct VerifyArgs {
     /// Folder of the problem files, of a run on files.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
+    /// Your own copy of the program that graded a run (or math-verify): it is started if its digest is the recorded
+    /// one, with the Python of DAPO_PYTHON. Without it no program is started, and rewards are taken as recorded.
+    #[arg(long, value_name = "FILE")]
+    run_rewards: Option<PathBuf>,
     /// Your own copy of a study's declaration, TOML or JSON: from a registry, a commit or a mail. The
     /// folder's must be equal, and a declared arm or seed that is missing is inconclusive.
     #[arg(long, value_name = "FILE")]
@@ -117,10 +121,15 @@ fn of_run(args: &VerifyArgs) -> Result<Verification> {
     let here = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let fast = experiment.as_ref().filter(|experiment| experiment.numerics == Numerics::Fast);
     workers::set_count(fast.map_or(here, |experiment| experiment.execution.threads).clamp(1, 1024));
+    let by_rule = experiment.as_ref().is_some_and(|it| it.reward.verifier.rule().is_some());
     if args.data.is_some() && experiment.is_some_and(|it| it.inputs.data.is_generated()) {
         output::tell("--data is not read: the problems of this run are generated, not files");
     }
-    let options = Options { base: args.base.clone(), data: args.data.clone(), replay };
+    if args.run_rewards.is_some() && by_rule {
+        output::tell("--run-rewards is not read: a rule grades the responses of this run");
+    }
+    let (base, data, rewards) = (args.base.clone(), args.data.clone(), args.run_rewards.clone());
+    let options = Options { base, data, rewards, replay };
     Ok(verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?)
 }
 
@@ -130,7 +139,11 @@ fn study(args: &VerifyArgs) -> Result<Verification> {
             "--replay is for a run; a study's cells are trained again one by one, as `Not checked` says",
         );
     }
-    let of_runs = [("--base", args.base.is_some()), ("--data", args.data.is_some())];
+    let of_runs = [
+        ("--base", args.base.is_some()),
+        ("--data", args.data.is_some()),
+        ("--run-rewards", args.run_rewards.is_some()),
+    ];
     if let Some((flag, _)) = of_runs.into_iter().find(|(_, given)| *given) {
         return usage(format!("{flag} is for a run: nothing of a study is executed"));
     }

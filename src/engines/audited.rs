@@ -134,7 +134,7 @@ fn rows(engine: Engine, folder: &Path) -> Result<Vec<(PathBuf, Row)>, EngineErro
         } else if engine == Engine::Trl && name.ends_with(".parquet") {
             let others = tables::column_names(&path).map_err(TaskError::from)?;
             let [question, answer] = [1, 2].map(|place: usize| vec![TRL[place].to_string()]);
-            let wanted = WantedKeys { question, answer, others };
+            let wanted = WantedKeys { question, answer, others, all: false };
             problem_rows::each_problem_row(&path, &wanted, &mut |_, row| {
                 rows.push((path.clone(), row));
                 Ok::<(), TaskError>(())

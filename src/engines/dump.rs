@@ -1,7 +1,8 @@
 //! Another trainer's responses as groups, graded by this harness.
 
 use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
-use crate::task::{ResponseText, prompt, reward};
+use crate::experiment::Grading;
+use crate::task::{ResponseText, Twice, prompt};
 use crate::training::{TrainingError, run::inputs::Inputs};
 use std::collections::BTreeMap;
 
@@ -79,7 +80,7 @@ fn graded(
     members: Vec<DumpedResponse>,
 ) -> Result<Group<ScoredRollout>, GroupsError> {
     let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
-    let (limit, verifier) = (experiment.rollout.max_response_tokens, experiment.reward.verifier);
+    let limit = experiment.rollout.max_response_tokens;
     let said: Vec<f64> = members.iter().map(|member| member.score).collect();
     let mut rollouts = Vec::with_capacity(members.len());
     for DumpedResponse { tokens, .. } in members {
@@ -99,12 +100,17 @@ fn graded(
     let (settings, longest) = (&experiment.prompt, experiment.rollout.max_prompt_tokens);
     let prompt =
         prompt::prompt(problem, settings, tokenizer, longest).map_err(TrainingError::from)?;
-    let mut group = reward::grade_group(Group { prompt, attempt, rollouts }, verifier);
+    let groups = vec![Group { prompt, attempt, rollouts }];
+    let graded = inputs.grader.grade_groups(groups, Twice::Hundredth(1));
+    let mut group = graded.map_err(TrainingError::from)?.0.remove(0);
     for (scored, said) in group.rollouts.iter().zip(said) {
         let found = scored.correctness_reward;
         if said != found {
             let (said, found) = (said.to_string(), found.to_string());
-            let verifier = format!("{verifier:?}");
+            let verifier = match &experiment.reward.verifier {
+                Grading::Rule(rule) => format!("{rule:?}"),
+                Grading::Program(program) => program.name(),
+            };
             return Err(
                 DumpProblem::Score { problem: problem.id.clone(), said, found, verifier }.into()
             );

@@ -333,8 +333,14 @@ fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
     if let Some(fields) = execution.as_object_mut() {
         fields.remove("seed");
     }
+    let program: BTreeMap<&String, &String> = cell
+        .inputs
+        .iter()
+        .filter(|(name, _)| name.starts_with("reward/") || name.starts_with("package/"))
+        .collect();
     let execution = (experiment.numerics == Numerics::Fast).then_some(execution);
-    files::canonical_json_line(&json!({
+    let program = (!program.is_empty()).then_some(program);
+    let mut key = json!({
         "base": base,
         "set": evaluation.set,
         "data": cell.inputs.get(&format!("data/{}", evaluation.set)),
@@ -348,7 +354,11 @@ fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
         "numerics": experiment.numerics,
         "execution": execution,
         "harness": cell.harness,
-    }))
+    });
+    if let Some(program) = program {
+        key["program"] = json!(program);
+    }
+    files::canonical_json_line(&key)
 }
 
 fn shortened(names: &[String]) -> String {

@@ -4,8 +4,11 @@ use crate::binary::{dapo_in, succeeded};
 use crate::golden_data;
 use dapo::algorithm::Problem;
 use dapo::base::files;
-use dapo::experiment::{MiniAimeVariant, PromptSettings, PromptTemplate, Sampling, Verifier};
+use dapo::experiment::{
+    Grading, MiniAimeVariant, PromptSettings, PromptTemplate, Sampling, Verifier,
+};
 use dapo::policy::{Qwen2, checkpoint};
+use dapo::task::Grader;
 use dapo::task::Tokenizer;
 use dapo::task::data::{self, embedded::mini_aime};
 use dapo::training::Protocol;
@@ -17,6 +20,8 @@ fn problems() -> Vec<Problem> {
     mini_aime::generate(MiniAimeVariant::Standard).dev[..6].to_vec()
 }
 
+const RULE: Grader = Grader::Rule(Verifier::AnswerLine);
+
 fn protocol() -> Protocol {
     Protocol {
         prompt: PromptSettings::of(PromptTemplate::Question),
@@ -24,7 +29,7 @@ fn protocol() -> Protocol {
         max_prompt_tokens: 24,
         max_response_tokens: 60,
         sampling: Sampling { temperature: 1.0, top_p: 0.7, top_k: 0, log_probs: None },
-        verifier: Verifier::AnswerLine,
+        verifier: Grading::Rule(Verifier::AnswerLine),
         seed: 1,
         batch_rows: 2,
     }
@@ -47,7 +52,15 @@ fn an_interrupted_evaluation_goes_on_to_the_same_outcomes() {
         let begun = Cell::new(None);
         let progress = |done: usize, _: usize| begun.set(begun.get().or(Some(done)));
         let kept = (kept.as_path(), key);
-        let made = resumable::outcomes(&model, &tokenizer, &protocol(), set, kept, &stop, progress);
+        let made = resumable::outcomes(
+            &model,
+            &tokenizer,
+            (&protocol(), &RULE),
+            set,
+            kept,
+            &stop,
+            progress,
+        );
         (made.unwrap(), begun.get().unwrap())
     };
     // A part of four batches of two rows holds two problems.
@@ -58,7 +71,8 @@ fn an_interrupted_evaluation_goes_on_to_the_same_outcomes() {
     files::write_atomic(&kept, format!("{text}{outcome}\n{}", &outcome[..9]).as_bytes()).unwrap();
     let (outcomes, begun) = session("a", usize::MAX);
     assert_eq!(begun, 8);
-    let whole = evaluation::outcomes(&model, &tokenizer, &protocol(), set, |_, _| ()).unwrap();
+    let whole =
+        evaluation::outcomes(&model, &tokenizer, (&protocol(), &RULE), set, |_, _| ()).unwrap();
     assert_eq!(outcomes.unwrap(), whole);
     // Another key begins again.
     assert_eq!(session("b", 0), (None, 0));

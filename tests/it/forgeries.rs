@@ -6,7 +6,7 @@ use crate::binary::{line_in, says, succeeded};
 use crate::golden_data;
 use crate::verify::{copy, experiment, findings, forge, json, made, replayed, trained, verified};
 use dapo::base::files;
-use dapo::experiment::{Experiment, Verifier};
+use dapo::experiment::{Experiment, Grading, Verifier};
 use dapo::numerics::Numerics;
 use dapo::policy::checkpoint;
 use dapo::records::tables::{self, OutcomeRecord};
@@ -36,7 +36,7 @@ fn assert_verified(of: &Verification, summary: &str) {
 fn outcomes(folder: &RunFolder, change: impl Fn(&mut OutcomeRecord)) {
     let path = folder.outcomes("mini-aime", 3);
     let mut rows = tables::read_outcomes(&path).unwrap();
-    let verifier = folder.experiment().unwrap().reward.verifier;
+    let verifier = folder.experiment().unwrap().reward.verifier.rule().unwrap();
     for row in &mut rows {
         change(row);
         let grade = reward::grade(&row.response, &row.answer, verifier);
@@ -171,7 +171,7 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
     let folder = RunFolder::at(scratch.path().join("saturated"));
     let mut unsolvable = experiment();
     // No response of the benchmark has a box.
-    unsolvable.reward.verifier = Verifier::StrictBox;
+    unsolvable.reward.verifier = Grading::Rule(Verifier::StrictBox);
     made(unsolvable, &folder);
     assert_eq!(folder.outcome().unwrap().ending, Ending::Stalled);
     let found = replayed(&folder, 1, 7);

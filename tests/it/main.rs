@@ -47,6 +47,7 @@ mod qwen2;
 mod record_format;
 mod regress;
 mod report;
+mod reward_programs;
 mod repository;
 mod run_fixture;
 mod scale;

@@ -449,7 +449,7 @@ fn stored_responses_are_graded_again_and_each_other_grade_is_named() {
     let table = |rows: &[OutcomeRecord]| {
         files::create_folder(&folder.path().join("evaluations")).unwrap();
         tables::write_outcomes(&run.outcomes("dev", 0), rows).unwrap();
-        grading::again(&run, &cell).unwrap()
+        grading::again(&run, &cell).unwrap().unwrap()
     };
     let honest = table(&[row("a", "Answer: 7", true)]);
     assert_eq!((honest.responses, honest.evaluations, honest.differences.len()), (1, 1, 0));

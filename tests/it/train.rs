@@ -34,7 +34,8 @@ fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), TrainingErro
     let reference = (inputs.experiment.dapo.kl != Kl::None {}).then(model);
     let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
     let policy = Policy::new(model(), &experiment.optimizer);
-    let mut trainer = Trainer::new(experiment, tokenizer, &inputs.data.train, policy, reference);
+    let mut trainer =
+        Trainer::new(experiment, tokenizer, &inputs.data.train, &inputs.grader, policy, reference);
     let mut made = Vec::new();
     for _ in 0..count {
         match trainer.step(&mut |_| ())? {

@@ -2,6 +2,7 @@
 
 pub mod bounds;
 pub mod experiment;
+pub mod grading;
 pub mod policy;
 pub mod prompt;
 pub mod seeds;

@@ -1,7 +1,8 @@
 //! The user's Python as a child process.
 
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// `DAPO_PYTHON`, else `python3`.
 pub fn of_environment() -> String {
@@ -17,4 +18,22 @@ pub fn command(program: &str) -> Command {
         command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap_or_default());
     }
     command
+}
+
+/// Standard output of a script that gets `input`.
+///
+/// # Errors
+/// A Python that does not start, and the last line on standard error of one that fails.
+pub fn output_of(program: &str, script: &str, input: &[u8]) -> Result<String, String> {
+    let mut command = command(program);
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
+    // A script that ends without reading says why on standard error.
+    let _gone = child.stdin.take().map(|mut stdin| stdin.write_all(input));
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return String::from_utf8(output.stdout).map_err(|error| error.to_string());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(errors.trim().lines().last().unwrap_or("it failed without a word").to_string())
 }

@@ -182,8 +182,10 @@ fn loss_type(demand: &mut Demand, experiment: &Experiment, processes: u64) -> Op
 }
 
 fn rewards(demand: &mut Demand, experiment: &Experiment) {
-    let verifier = experiment.reward.verifier;
-    demand.set_with("harness.verifier", name(&verifier), "reward.verifier", "dapo grade");
+    let verifier = &experiment.reward.verifier;
+    let reason = "the script that starts TRL grades by a rule; hand a function of your own to TRL's reward_funcs";
+    demand.need(verifier.rule().is_some(), "reward.verifier", verifier, reason);
+    demand.set_with("harness.verifier", name(verifier), "reward.verifier", "dapo grade");
     if let Some(prefix) = &experiment.prompt.response_prefix {
         let remark = "dapo grade reads it before the response";
         let key = "prompt.response_prefix";

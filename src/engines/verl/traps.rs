@@ -162,8 +162,8 @@ fn rewards(suspect: &mut Suspect) {
     }
     let path = "reward.custom_reward_function.path";
     let own = suspect.is_other(path, &[]) && suspect.value(path).is_null();
-    if own && suspect.composed.since_0_9() && suspect.asked.reward.verifier == Verifier::AnswerLine
-    {
+    let rule = suspect.asked.reward.verifier.rule();
+    if own && suspect.composed.since_0_9() && rule == Some(Verifier::AnswerLine) {
         let what = "verl's math_dapo takes a boxed answer where a response has no answer line (seen in \
                     0.9.1; 0.7.1 and the released code do not): other rewards and other filtered groups";
         suspect.found("boxed-answers", path, what);

@@ -247,7 +247,7 @@ fn environment(report: &Report) -> Section {
     let machine =
         if report.environment.is_empty() { "The machine is not recorded." } else { "The machine." };
     let mut blocks = vec![
-        Block::Table(Table::new("Identity and inputs.", "what | SHA-256", digests)),
+        Block::Table(Table::new("Identity and inputs.", "what | SHA-256, or version", digests)),
         Block::Table(Table::new(machine, "fact | value", facts)),
     ];
     if !report.sessions.is_empty() {

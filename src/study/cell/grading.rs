@@ -12,7 +12,9 @@ pub struct RegradedResponses {
     pub differences: Vec<String>,
 }
 
-pub fn again(folder: &RunFolder, cell: &Cell) -> Result<RegradedResponses, StudyError> {
+/// `None` where a program graded: it is not started.
+pub fn again(folder: &RunFolder, cell: &Cell) -> Result<Option<RegradedResponses>, StudyError> {
+    let Some(rule) = cell.experiment.reward.verifier.rule() else { return Ok(None) };
     let mut graded = RegradedResponses::default();
     for evaluation in &cell.evaluations {
         let (set, step) = (&evaluation.set, evaluation.counters.rollout_steps);
@@ -23,7 +25,7 @@ pub fn again(folder: &RunFolder, cell: &Cell) -> Result<RegradedResponses, Study
             format!("{set}, rollout step {step}, problem {}, sample {}", row.problem, row.sample)
         };
         for row in &rows {
-            let grade = reward::grade(&row.response, &row.answer, cell.experiment.reward.verifier);
+            let grade = reward::grade(&row.response, &row.answer, rule);
             if grade.is_correct != row.is_correct || grade.prediction != row.prediction {
                 graded.differences.push(format!(
                     "{}: stored {} with prediction {:?}, graded {} with {:?}",
@@ -36,7 +38,7 @@ pub fn again(folder: &RunFolder, cell: &Cell) -> Result<RegradedResponses, Study
             }
         }
     }
-    Ok(graded)
+    Ok(Some(graded))
 }
 
 fn correctness(is_correct: bool) -> &'static str {

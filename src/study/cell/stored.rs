@@ -31,7 +31,7 @@ pub fn read(
     if value.get("record_sha256").is_some() {
         let Cell { mut experiment, inputs: digests, .. } = Cell::read(path)?;
         match inputs {
-            Some(folder) => experiment.inputs.start_from(folder),
+            Some(folder) => experiment.start_from(folder),
             None => find_inputs(&mut experiment, path, &digests)?,
         }
         return Ok((experiment, Some(digests)));
@@ -43,7 +43,7 @@ pub fn read(
     if !problems.is_empty() {
         return Err(ExperimentError::Invalid { problems }.into());
     }
-    inputs.iter().for_each(|folder| experiment.inputs.start_from(folder));
+    inputs.iter().for_each(|folder| experiment.start_from(folder));
     Ok((experiment, None))
 }
 
@@ -55,10 +55,10 @@ fn find_inputs(
     let absolute = std::path::absolute(record).unwrap_or_else(|_| record.to_path_buf());
     let around = absolute.ancestors().skip(1).take(RECORD_DEPTH).map(Path::to_path_buf);
     for folder in [PathBuf::new()].into_iter().chain(around) {
-        let mut there = experiment.inputs.clone();
+        let mut there = experiment.clone();
         there.start_from(&folder);
-        if there.paths().iter().all(|path| path.exists()) {
-            experiment.inputs = there;
+        if there.inputs.paths().iter().all(|path| path.exists()) {
+            *experiment = there;
             return Ok(());
         }
     }

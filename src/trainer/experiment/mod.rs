@@ -18,10 +18,10 @@ pub mod usage;
 
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
-    ChainsVariant, Data, Engine, Evaluation, Execution, Experiment, LogProbsOver, MiniAimeVariant,
-    MiniBatchOrder, NonFinite, Optimizer, PromptExample, PromptSettings, PromptTemplate,
-    RecordsSettings, RolloutSettings, SamplerWeights, Sampling, Training, Verifier, WarmUp,
-    WarmUpStart,
+    ChainsVariant, Data, Engine, Evaluation, Execution, Experiment, Grading, LogProbsOver,
+    MATH_VERIFY, MiniAimeVariant, MiniBatchOrder, NonFinite, Optimizer, ProgramKind, PromptExample,
+    PromptSettings, PromptTemplate, RecordsSettings, Reward, RewardProgram, RolloutSettings,
+    SamplerWeights, Sampling, Training, Verifier, WarmUp, WarmUpStart,
 };
 pub use crate::experiment::error::ExperimentError;
 pub use crate::experiment::extends::Chain;

@@ -3,7 +3,7 @@
 
 use crate::algorithm::methods;
 use crate::base::visible;
-use crate::experiment::{Experiment, ExperimentError, extends};
+use crate::experiment::{Experiment, ExperimentError, extends, sets};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -151,6 +151,9 @@ impl Starter {
             Value::from(self.question.as_str()),
             self.seeds
         );
+        if let Some([first, _, ..]) = self.files.as_ref().map(|files| &files.test[..]) {
+            let _ = writeln!(text, "primary_set = {}", Value::from(sets::set_name(first)));
+        }
         for (index, name) in self.arms.iter().enumerate() {
             let _ = write!(text, "\n[[arms]]\nname = {}\n", Value::from(name.as_str()));
             if index > 0 {

@@ -3,7 +3,7 @@
 
 use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
 use crate::experiment::sources::{self, KeyRange, Needs};
-use crate::experiment::{Experiment, MiniBatchOrder, PromptSettings};
+use crate::experiment::{Experiment, MiniBatchOrder, ProgramKind, PromptSettings};
 use serde_json::Value;
 
 /// Bound on rollouts of a step or a round, as `keys.toml` has it for each factor: the product of two
@@ -23,6 +23,7 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
             problems.extend(unmet(&experiment_json, &path, value, needs));
         }
     }
+    problems.extend(program(experiment));
     problems.extend(sampling(experiment));
     problems.extend(stop(experiment));
     problems.extend(prompt("prompt.", &experiment.prompt));
@@ -100,6 +101,19 @@ pub fn is_plain_name(name: &str) -> bool {
 
 pub fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-_+.".contains(character)
+}
+
+fn program(experiment: &Experiment) -> Vec<String> {
+    let Some(program) = experiment.reward.verifier.program() else { return Vec::new() };
+    let has_file = !program.file.as_os_str().is_empty();
+    let is_own = program.kind == ProgramKind::MathVerify;
+    refused([
+        (!is_own && !has_file, "reward.verifier.file is missing: the program's file".into()),
+        (
+            is_own && has_file,
+            "reward.verifier.file must be absent with kind = \"math-verify\"".into(),
+        ),
+    ])
 }
 
 fn sampling(experiment: &Experiment) -> Vec<String> {

@@ -40,6 +40,8 @@ pub enum DeterminedBy {
     Updates,
     /// The sampler's log-probs or distributions.
     Sampler,
+    /// A program that grades; no table has its further numbers.
+    Verifier,
     /// Another trainer, which measured it by itself.
     Engine,
 }
@@ -70,6 +72,8 @@ pub enum OnlyRuns {
     NonFinite,
     /// `dapo.method` is stated.
     Method,
+    /// A program grades.
+    Program,
 }
 
 impl RecordedMetric {
@@ -80,6 +84,7 @@ impl RecordedMetric {
             Some(OnlyRuns::Fast) => experiment.numerics == Numerics::Fast,
             Some(OnlyRuns::NonFinite) => experiment.optimizer.non_finite.is_some(),
             Some(OnlyRuns::Method) => experiment.dapo.method.is_some(),
+            Some(OnlyRuns::Program) => experiment.reward.verifier.program().is_some(),
         };
         has_it && experiment.record_format() >= self.format
     }
@@ -175,6 +180,10 @@ pub fn is_possible(name: &str, value: f64, experiment: &Experiment) -> bool {
     let limit = experiment.rollout.max_response_tokens as f64;
     let (low, high, whole) = match range {
         MetricRange::Share => (0.0, 1.0, false),
+        // A program's rewards have any range.
+        MetricRange::Correctness if experiment.reward.verifier.rule().is_none() => {
+            return value.is_finite();
+        }
         MetricRange::Correctness => (-1.0, 1.0, false),
         MetricRange::NotNegative => (0.0, f64::MAX, false),
         MetricRange::Count => (0.0, f64::MAX, true),

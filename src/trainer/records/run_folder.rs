@@ -31,7 +31,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Names of this and earlier versions.
-pub const LAYOUT: [&str; 22] = [
+/// Responses of a program's verifier that ended a session, as `dapo grade` reads them.
+pub const UNGRADED: &str = "ungraded.jsonl";
+
+pub const LAYOUT: [&str; 23] = [
     "experiment.json",
     "tags.json",
     "manifest.json",
@@ -47,6 +50,7 @@ pub const LAYOUT: [&str; 22] = [
     "rollouts",
     "checkpoints",
     "diverged",
+    UNGRADED,
     "engine",
     "outcome.json",
     "report.html",

@@ -10,6 +10,8 @@ pub enum TaskError {
     File(#[from] files::FileError),
     #[error("{}: {reason}", path.display())]
     Program { path: PathBuf, reason: String },
+    #[error("{}: the problem {id} is in another set, too; ids must differ where a program grades", path.display())]
+    IdOfTwoSets { path: PathBuf, id: String },
     #[error("{}: chat_template must be a text, or a list of {{name, template}} with the name `default`", path.display())]
     Form { path: PathBuf },
     #[error("{}: chat template: {reason}", path.display())]

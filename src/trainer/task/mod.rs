@@ -10,6 +10,7 @@ pub mod data;
 pub mod audit;
 pub mod prompt;
 pub mod response_text;
+pub mod grader;
 pub mod responses;
 
 pub use crate::task::audit::{
@@ -22,6 +23,7 @@ pub use crate::task::data::embedded::{Embedded, Shares, Solutions, Written};
 pub use crate::task::data::schema::{ReadRow, Reading, RowKeys, Truth};
 pub use crate::task::data::source::SourceRow;
 pub use crate::task::error::TaskError;
+pub use crate::task::grader::{Grader, Tally, Twice, UngradedBatch};
 pub use crate::task::prompt::Tokenizer;
 pub use crate::task::response_text::ResponseText;
 pub use crate::task::reward::{Explanation, Reason};

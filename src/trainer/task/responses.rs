@@ -39,21 +39,8 @@ impl ResponseLine {
     pub fn asked(&self) -> Asked {
         let mut others = self.others.clone();
         let prompt = others.remove("prompt").or(others.remove("input"));
-        let data_source = match others.remove("data_source") {
-            Some(Value::String(text)) => text,
-            other => other.map_or_else(String::new, |other| other.to_string()),
-        };
-        let extra = match others.remove("extra_info") {
-            Some(Value::Object(extra)) => extra,
-            _ => others,
-        };
-        Asked {
-            prompt: prompt.unwrap_or_else(|| Value::from("")),
-            response: self.response.clone(),
-            ground_truth: self.ground_truth.clone(),
-            data_source,
-            extra,
-        }
+        let prompt = prompt.unwrap_or_else(|| Value::from(""));
+        Asked::new(prompt, self.response.clone(), self.ground_truth.clone(), others)
     }
 
     /// By the rules that the line states, else by `usual`.

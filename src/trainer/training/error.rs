@@ -7,7 +7,7 @@ use crate::numerics::NumericsError;
 use crate::policy::{OptimizerError, PolicyError};
 use crate::records::{NotFinite, tables};
 use crate::statistics::StatisticsError;
-use crate::task::TaskError;
+use crate::task::{TaskError, UngradedBatch};
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,13 @@ pub enum TrainingError {
     Problem { path: PathBuf, source: TaskError },
     #[error("there is no {}; `{command}` makes it", path.display())]
     NoBase { path: PathBuf, command: String },
+    #[error(transparent)]
+    Ungraded(#[from] Box<UngradedBatch>),
+    #[error(
+        "{batch}; {} keeps the whole batch, which dapo grade reads, and --resume goes on before it",
+        kept.display()
+    )]
+    UngradedKept { batch: Box<UngradedBatch>, kept: PathBuf },
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]

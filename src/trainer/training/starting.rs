@@ -2,11 +2,13 @@
 //! run could work.
 
 use crate::algorithm::Problem;
-use crate::experiment::{Data, PromptSettings, PromptTemplate, StarterFiles, sets};
+use crate::experiment::{
+    Data, Grading, ProgramKind, PromptSettings, PromptTemplate, StarterFiles, Verifier, sets,
+};
 use crate::policy::checkpoint;
 use crate::task::data::problem_file::{self, Readings};
 use crate::task::data::source;
-use crate::task::{RowKeys, TaskError, Tokenizer, data, prompt, reward};
+use crate::task::{DataSets, Grader, RowKeys, TaskError, Tokenizer, Twice, data, prompt, reward};
 use crate::training::plan::phases;
 use crate::training::run::inputs;
 use crate::training::{TrainingError, tuned};
@@ -33,6 +35,7 @@ pub fn files(
     model: &Path,
     paths: ProblemPaths,
     max_response_tokens: Option<u64>,
+    grading: &Grading,
 ) -> Result<(StarterFiles, String), TrainingError> {
     let ProblemPaths { train, dev, test } = paths;
     let problems =
@@ -40,9 +43,9 @@ pub fn files(
     let names = problems.set_names();
     let mut notes = Vec::new();
     for path in [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path)) {
-        notes.extend(earnable(path)?);
+        notes.extend(earnable(path, grading.rule())?);
     }
-    let problems = data::load(&problems)?;
+    let problems = data::load_with(&problems, grading.rule().is_none())?;
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;
     let settings = match tuned::prompt_of(model)? {
@@ -52,6 +55,9 @@ pub fn files(
         }
         None => PromptSettings::of(template(&tokenizer, &problems.train[0])?),
     };
+    if grading.rule().is_none() {
+        notes.push(earned_of_program(grading, &settings, &problems)?);
+    }
     let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, problems)| problems);
     let length = |problem: &Problem| {
         let prompt = prompt::prompt(problem, &settings, &tokenizer, u64::MAX)?;
@@ -101,6 +107,16 @@ pub fn files(
         ("evaluation", "samples", Value::Table(samples.collect::<Table>())),
         ("evaluation", "during_training", Value::from(vec![sets::DEV])),
     ];
+    let mut grading = grading.clone();
+    if let Grading::Program(program) = &mut grading
+        && program.kind != ProgramKind::MathVerify
+    {
+        program.file = relative(folder, &program.file);
+    }
+    if grading != Grading::Rule(Verifier::AnswerLine) {
+        let value = Value::try_from(grading).expect("a verifier is representable in TOML");
+        settings.push(("reward", "verifier", value));
+    }
     for key in ["template", "system", "examples", "response_prefix"] {
         settings.extend(of_prompt.remove(key).map(|value| ("prompt", key, value)));
     }
@@ -114,13 +130,49 @@ pub fn files(
     Ok((StarterFiles { train, dev, test, settings, notes }, fit))
 }
 
+/// Each ground truth as the answer to its own problem, in the form in which the program takes most of them.
+fn earned_of_program(
+    grading: &Grading,
+    prompt: &PromptSettings,
+    problems: &DataSets,
+) -> Result<String, TrainingError> {
+    let grader = Grader::start(grading, prompt, problems.columns.clone())?;
+    let all: Vec<&Problem> =
+        inputs::named_sets(problems).into_iter().flat_map(|(_, set)| set).collect();
+    let forms = reward::FORMS.map(|(before, after, _)| [before, after]);
+    let forms = forms.into_iter().chain([["", ""], ["#### ", ""], ["<answer>", "</answer>"]]);
+    let mut best: Option<(usize, String, Option<String>)> = None;
+    for [before, after] in forms {
+        let stated = |it: &&Problem| format!("{before}{}{after}", it.answer);
+        let texts: Vec<String> = all.iter().map(stated).collect();
+        let responses =
+            all.iter().zip(&texts).map(|(problem, text)| (*problem, text.as_str(), None));
+        let (grades, _) = grader.grade(&responses.collect::<Vec<_>>(), Twice::Hundredth(1))?;
+        let earned = grades.iter().filter(|grade| grade.is_correct).count();
+        if best.as_ref().is_none_or(|(most, ..)| earned > *most) {
+            let first = grades.iter().position(|grade| !grade.is_correct);
+            let first = first.map(|index| all[index].id.clone());
+            best = Some((earned, format!("{before}…{after}"), first));
+        }
+    }
+    let (earned, form, first) = best.unwrap_or_default();
+    let missed = first.map_or(String::new(), |id| format!("; the first that is not is {id}"));
+    Ok(format!(
+        "the program grades {earned} of {} ground truths, each as the answer to its own problem, as \
+         correct (as `{form}`){missed}",
+        all.len()
+    ))
+}
+
 /// A response must be able to be graded right. Returns what is read differently from the file.
-fn earnable(path: &Path) -> Result<Vec<String>, TaskError> {
+fn earnable(path: &Path, rule: Option<Verifier>) -> Result<Vec<String>, TaskError> {
+    let form = reward::FORMS.into_iter().find(|(_, _, verifier)| Some(*verifier) == rule);
     let mut readings = Readings::new();
     source::each_row(path, &RowKeys::default(), &mut |row| {
         problem_file::count_readings(&mut readings, &row);
         let (truth, place) = (&row.row.ground_truth, &row.place);
-        if truth.trim().is_empty() || reward::is_earned(truth, reward::FORMS[0]) {
+        let is_earned = form.is_none_or(|form| reward::is_earned(truth, form));
+        if truth.trim().is_empty() || is_earned {
             Ok(())
         } else {
             Err(TaskError::Unearned {

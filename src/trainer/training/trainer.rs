@@ -13,7 +13,7 @@ use crate::policy::sampling::{
 };
 use crate::policy::{Limits, Policy, PolicyError, Qwen2, Response, batch, batch::Cut, optimizer};
 use crate::records::{Components, Counters, NotFinite, ledger};
-use crate::task::{Tokenizer, prompt, reward};
+use crate::task::{Grader, Tally, Tokenizer, Twice, prompt};
 use crate::training::{
     Divergence, Metrics, Phase, Position, Protocol, StepOutcome, TrainingError, UpdateError,
     Updates, effects, step::Step, step::StepClock, update,
@@ -28,11 +28,14 @@ pub struct Trainer<'a> {
     experiment: &'a Experiment,
     tokenizer: &'a Tokenizer,
     problems: &'a [Problem],
+    grader: &'a Grader,
     /// π_θ
     policy: Policy,
     /// π_ref of a KL penalty: the frozen base policy.
     reference: Option<Qwen2>,
     position: Position,
+    /// Of the present step.
+    graded: Tally,
 }
 
 impl<'a> Trainer<'a> {
@@ -44,12 +47,13 @@ impl<'a> Trainer<'a> {
         experiment: &'a Experiment,
         tokenizer: &'a Tokenizer,
         problems: &'a [Problem],
+        grader: &'a Grader,
         policy: Policy,
         reference: Option<Qwen2>,
     ) -> Self {
         assert!(!problems.is_empty(), "training needs problems");
-        let position = Position::default();
-        Self { policy, experiment, tokenizer, problems, reference, position }
+        let (position, graded) = (Position::default(), Tally::default());
+        Self { policy, experiment, tokenizer, problems, grader, reference, position, graded }
     }
 
     /// `position` belongs to the policy.
@@ -81,6 +85,7 @@ impl<'a> Trainer<'a> {
         let before = self.position.clone();
         let mut clock = StepClock::default();
         let carried = std::mem::take(&mut self.position.carried);
+        self.graded = Tally::default();
         let (dapo, target) = (&self.experiment.dapo, self.experiment.training.prompts_per_step);
         let mut selection = Selection::new(dapo, target, carried);
         let entropy = match self.fill(&mut selection, &mut clock, watch) {
@@ -94,6 +99,10 @@ impl<'a> Trainer<'a> {
                 let step = Step { groups, carried, seconds: clock.seconds(), ..Step::default() };
                 return Ok(diverged(step, NotFinite::SamplerLogits { prompt: index, token }));
             }
+            Err(error @ TrainingError::Ungraded(_)) => {
+                self.position = before;
+                return Err(error);
+            }
             Err(error) => return Err(error),
         };
         let selected = selection.select(); // 9
@@ -104,6 +113,7 @@ impl<'a> Trainer<'a> {
             return Ok(StepOutcome::Saturated { correct });
         }
         let mut metrics = effects::of_rollouts(&selected, self.experiment, entropy);
+        metrics.extend(self.graded.metrics());
         let improved = self.improve(&selected, &mut clock, &mut metrics, watch); // 10–11
         let kept = selected.waiting();
         let Selected { groups, carried, batch, advantages, .. } = selected;
@@ -139,7 +149,7 @@ impl<'a> Trainer<'a> {
             let prompts = self.draw_prompts()?; // line 2
             let earlier = selection.generated();
             let sampled = self.generate(&prompts, earlier, &mut entropy, clock, watch)?; // 3–4
-            let graded = clock.time("grading", || self.score(sampled)); // 5
+            let graded = clock.time("grading", || self.score(sampled))?; // 5
             let step = self.position.counters.rollout_steps + 1;
             let more = selection.add_round(graded); // 6–8
             if !more.map_err(|source| TrainingError::CapReached { step, source })? {
@@ -236,16 +246,22 @@ impl<'a> Trainer<'a> {
         self.policy.model().is_native() && self.experiment.rollout.says_as_trained()
     }
 
-    /// Eq. 7 plus Eq. 13.
-    fn score(&self, sampled: Vec<Group<Rollout>>) -> Vec<Group<ScoredRollout>> {
+    /// Eq. 7 plus Eq. 13. A program grades the responses of the first step twice.
+    fn score(
+        &mut self,
+        sampled: Vec<Group<Rollout>>,
+    ) -> Result<Vec<Group<ScoredRollout>>, TrainingError> {
         let (limit, dapo) = (self.experiment.rollout.max_response_tokens, &self.experiment.dapo);
-        let mut scored = Vec::with_capacity(sampled.len());
-        for group in sampled {
-            let mut group = reward::grade_group(group, self.experiment.reward.verifier);
-            dapo.rules().shape(&mut group, limit, dapo);
-            scored.push(group);
+        let twice = match self.position.counters.rollout_steps {
+            0 => Twice::All,
+            step => Twice::Hundredth(step),
+        };
+        let (mut groups, graded) = self.grader.grade_groups(sampled, twice)?;
+        self.graded.add(graded);
+        for group in &mut groups {
+            dapo.rules().shape(group, limit, dapo);
         }
-        scored
+        Ok(groups)
     }
 
     /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. `metrics` has what was measured before

@@ -4,13 +4,13 @@
 use crate::algorithm::{Problem, dynamic_sampling};
 use crate::base::files;
 use crate::experiment::{
-    PromptExample, PromptSettings, PromptTemplate, Sampling, Verifier, sets, validate,
+    Grading, PromptExample, PromptSettings, PromptTemplate, Sampling, Verifier, sets, validate,
 };
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint, checkpoint::weights};
 use crate::records::tables::OutcomeRecord;
 use crate::task::data::{self, embedded, texts::Texts};
-use crate::task::{Embedded, Solutions, TaskError, Tokenizer, prompt};
+use crate::task::{Embedded, Grader, Solutions, TaskError, Tokenizer, prompt};
 use crate::training::evaluation::{self, Set};
 use crate::training::supervised::{self, AdamSettings, Lessons, Stage, StageUpdate};
 use crate::training::{Protocol, TrainingError};
@@ -173,7 +173,7 @@ impl TuneRecipe {
             max_prompt_tokens: u64::MAX,
             max_response_tokens: self.evaluation.max_response_tokens,
             sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
-            verifier: self.evaluation.verifier,
+            verifier: Grading::Rule(self.evaluation.verifier),
             seed: self.seed,
             batch_rows: self.evaluation.generation_batch_rollouts,
             stop: Vec::new(),
@@ -313,7 +313,9 @@ pub fn evaluate(
 ) -> Result<TuneEvaluation, TrainingError> {
     let samples = recipe.evaluation.samples;
     let set = Set { name: "tune", problems: &data.problems, samples };
-    let sampled = evaluation::sampled(model, tokenizer, &recipe.protocol(), set, true, progress)?;
+    let grader = Grader::Rule(recipe.evaluation.verifier);
+    let sampled =
+        evaluation::sampled(model, tokenizer, (&recipe.protocol(), &grader), set, true, progress)?;
     Ok(described(&sampled, data, samples))
 }
 

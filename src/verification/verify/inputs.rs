@@ -5,10 +5,12 @@
 //! sender's. Problem files are below the reviewer's folder.
 
 use crate::base::files;
-use crate::experiment::{Data, compare::differing_keys, starter};
+use crate::experiment::{
+    Data, Experiment, Grading, MATH_VERIFY, RewardProgram, compare::differing_keys, starter,
+};
 use crate::policy::checkpoint::{self, weights};
 use crate::records::{RunFolder, RunRecords, Tags};
-use crate::task::{DataSets, Tokenizer, data};
+use crate::task::{DataSets, Grader, Tokenizer, data};
 use crate::training::run::inputs;
 use crate::verification::verify::{Check, Options};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +23,8 @@ pub struct Local {
     /// The base policy's, else a checkpoint's.
     pub tokenizer: Option<Tokenizer>,
     pub base: Option<PathBuf>,
+    /// `None`: rewards are taken as they are recorded.
+    pub grader: Option<Grader>,
     /// Which base policy, and from where.
     pub origin: String,
     /// Keeps the program's base policy as files.
@@ -81,7 +85,59 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
         here(base.is_some()),
         here(tokenizer.is_some())
     );
-    (check.compared(compared), Local { data, source, tokenizer, base, origin, _program: program })
+    let grader = grader(&mut check, records, data.as_ref(), options.rewards.as_deref());
+    let local = Local { data, source, tokenizer, base, grader, origin, _program: program };
+    (check.compared(compared), local)
+}
+
+/// A program is the reviewer's own file, and is not started where another one graded the run. The sender's
+/// command is never started.
+fn grader(
+    check: &mut Check,
+    records: &RunRecords,
+    data: Option<&DataSets>,
+    file: Option<&Path>,
+) -> Option<Grader> {
+    let Experiment { reward, prompt, .. } = &records.experiment;
+    let grading = match &reward.verifier {
+        Grading::Rule(rule) => return Some(Grader::Rule(*rule)),
+        Grading::Program(program) => Grading::Program(of_reviewer(program, file?)),
+    };
+    let file = file?;
+    if file != Path::new(MATH_VERIFY) {
+        let digest = files::sha256_file(file);
+        let digest = digest.map_err(|error| check.inconclusive("reward", error)).ok()?;
+        let name = format!("reward/{}", file.file_name().unwrap_or_default().to_string_lossy());
+        if records.manifest.inputs.get(&name) != Some(&digest) {
+            let file = file.display();
+            check.inconclusive(
+                name,
+                format!("{file} is not the file that graded the run: not started"),
+            );
+            return None;
+        }
+    }
+    let columns = data.map(|data| data.columns.clone()).unwrap_or_default();
+    let here = Grader::start(&grading, prompt, columns)
+        .and_then(|grader| grader.inputs().map(|inputs| (grader, inputs)));
+    let (grader, here) = here.map_err(|error| check.inconclusive("reward", error)).ok()?;
+    let of_program = |name: &String| name.starts_with("reward/") || name.starts_with("package/");
+    let mut recorded = records.manifest.inputs.clone();
+    recorded.retain(|name, _| of_program(name));
+    for name in differing_keys(&here, &recorded) {
+        let [here, there] =
+            [&here, &recorded].map(|all| all.get(name.as_str()).map_or("absent", String::as_str));
+        check.inconclusive(name, format!("is {here} here, and was {there}"));
+    }
+    Some(grader)
+}
+
+fn of_reviewer(program: &RewardProgram, file: &Path) -> RewardProgram {
+    if file == Path::new(MATH_VERIFY) {
+        return RewardProgram::math_verify();
+    }
+    let (file, python, command) = (file.to_path_buf(), None, Vec::new());
+    RewardProgram { file, python, command, ..program.clone() }
 }
 
 const TAGS: &str = "tags.json";
@@ -142,11 +198,10 @@ fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
 }
 
 fn sets(check: &mut Check, records: &RunRecords, source: &Data) -> Option<DataSets> {
-    let sets = data::load(source).map_err(|error| check.inconclusive("data", error)).ok()?;
-    let here: BTreeMap<String, String> = inputs::named_sets(&sets)
-        .into_iter()
-        .map(|(name, problems)| (format!("data/{name}"), data::digest(problems)))
-        .collect();
+    let columns = inputs::grades_by_program(&records.experiment);
+    let sets = data::load_with(source, columns);
+    let sets = sets.map_err(|error| check.inconclusive("data", error)).ok()?;
+    let here = inputs::set_digests(&sets);
     let written: BTreeMap<String, String> = records
         .manifest
         .inputs

@@ -138,6 +138,8 @@ pub struct Options {
     /// Folder; without it the embedded benchmark's base policy.
     pub base: Option<PathBuf>,
     pub data: Option<PathBuf>,
+    /// The reviewer's copy of the program that graded the run; absent: no program is started.
+    pub rewards: Option<PathBuf>,
     pub replay: Option<replay::ReplayRequest>,
 }
 
@@ -149,6 +151,8 @@ pub struct Extent {
     pub ends_early: bool,
     /// Another trainer made the steps.
     pub imported: bool,
+    /// A program graded the responses, and was not started here.
+    pub rewards_as_recorded: bool,
     pub unfinished: bool,
     /// Which base policy, and from where.
     pub base: String,
@@ -252,6 +256,9 @@ fn summary(verdict: VerifyVerdict, extent: &Extent, replay: Option<&Replay>) -> 
         let is_executed = replay.is_some_and(|replay| replay.ending == Some(true));
         summary += if is_executed { ", ending replayed" } else { ", ending not replayed" };
     }
+    if extent.rewards_as_recorded {
+        summary += ", rewards as recorded";
+    }
     summary + "; " + &extent.base
 }
 
@@ -281,6 +288,7 @@ fn examine(
     checks.push(records::identity(&records));
     let (check, local) = inputs::find(folder, &records, options);
     extent.base.clone_from(&local.origin);
+    extent.rewards_as_recorded = local.grader.is_none();
     extent.put_aside.clone_from(&entries.put_aside);
     checks.push(check);
     checks.push(records::ledger(&records));
@@ -345,6 +353,13 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
         notes.push(format!(
             "{name}: a damaged checkpoint that a session put aside and nothing reads"
         ));
+    }
+    if extent.rewards_as_recorded {
+        notes.push(
+            "rewards and correctness: a program graded the responses, and it is not started unless \
+             --run-rewards FILE names your own copy of it; they are taken as recorded"
+                .to_string(),
+        );
     }
     let missing = extent.steps - replay.map_or(0, |replay| replay.covered.len() as u64);
     if missing > 0 && !extent.imported {

@@ -8,12 +8,12 @@ use crate::records::{
 };
 use crate::report::run;
 use crate::study::cell::compare::{DifferingLeaf, leaves};
-use crate::task::{Tokenizer, reward};
+use crate::task::{Tokenizer, Twice};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
 use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, steps};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Each must exist once and follow from its outcomes.
@@ -157,7 +157,7 @@ fn same_problems(check: &mut Check, name: &str, rows: &[OutcomeRecord], problems
 
 fn one(
     check: &mut Check,
-    VerifySubject { folder, records, .. }: VerifySubject,
+    VerifySubject { folder, records, local, .. }: VerifySubject,
     record: &EvaluationRecord,
     (name, rows): (&str, &[OutcomeRecord]),
 ) {
@@ -175,12 +175,10 @@ fn one(
             );
         }
     }
+    same_grades(check, local, (name, rows));
     let limit = experiment.rollout.max_response_tokens;
     for (number, row) in rows.iter().enumerate() {
         let place = format!("{name}, row {number}");
-        let grade = reward::grade(&row.response, &row.answer, experiment.reward.verifier);
-        check.equal(format!("{place}, is_correct"), row.is_correct, grade.is_correct);
-        steps::same_prediction(check, &place, &row.prediction, &grade.prediction);
         steps::length(check, &place, row.response_tokens.into(), row.truncated, limit);
     }
     let step = record.counters.rollout_steps;
@@ -197,6 +195,30 @@ fn one(
             different(check, &place, &value(record), &value(&again));
         }
         Err(error) => check.mismatch(name, error),
+    }
+}
+
+/// Nothing is compared where no program grades again.
+fn same_grades(check: &mut Check, local: &Local, (name, rows): (&str, &[OutcomeRecord])) {
+    let Some(grader) = &local.grader else { return };
+    let set = local.data.as_ref().map(|data| data.evaluated().flat_map(|(_, all)| all));
+    let questions: BTreeMap<&str, &str> =
+        set.into_iter().flatten().map(|it| (it.id.as_str(), it.question.as_str())).collect();
+    let problem = |row: &OutcomeRecord| Problem {
+        id: row.problem.clone(),
+        question: questions.get(row.problem.as_str()).copied().unwrap_or_default().to_string(),
+        answer: row.answer.clone(),
+    };
+    let problems: Vec<Problem> = rows.iter().map(problem).collect();
+    let responses = problems.iter().zip(rows).map(|(it, row)| (it, row.response.as_str(), None));
+    let grades = match grader.grade(&responses.collect::<Vec<_>>(), Twice::Hundredth(1)) {
+        Ok((grades, _)) => grades,
+        Err(error) => return check.inconclusive(name, error),
+    };
+    for ((number, row), grade) in rows.iter().enumerate().zip(grades) {
+        let place = format!("{name}, row {number}");
+        check.equal(format!("{place}, is_correct"), row.is_correct, grade.is_correct);
+        steps::same_prediction(check, &place, &row.prediction, &grade.prediction);
     }
 }
 

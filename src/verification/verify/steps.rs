@@ -5,7 +5,7 @@ use crate::algorithm::{Group, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
 use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, RunRecords, StepMetrics, metrics, tables};
-use crate::task::{ResponseText, reward};
+use crate::task::{ResponseText, Twice};
 use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::{Check, VerifySubject};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl StepTable<'_> {
         let groups = groups(self.rows);
         let mut number = 0;
         for (group, rows) in groups.iter().zip(self.rows.chunk_by(|a, b| a.group == b.group)) {
-            let again = graded(group, &records.experiment);
+            let again = graded(check, self.name, group, subject);
             for (row, again) in rows.iter().zip(&again.rollouts) {
                 let place = format!("{}, row {number}", self.name);
                 same_grade(check, &place, row, again);
@@ -334,17 +334,26 @@ pub fn well_formed(
     true
 }
 
-pub fn graded(group: &Group<ScoredRollout>, experiment: &Experiment) -> Group<ScoredRollout> {
-    let again = |scored: &ScoredRollout| scored.rollout.clone();
-    let sampled = Group {
-        prompt: group.prompt.clone(),
-        attempt: group.attempt,
-        rollouts: group.rollouts.iter().map(again).collect(),
-    };
-    let mut group = reward::grade_group(sampled, experiment.reward.verifier);
+/// With the rewards as they are recorded where no program grades again.
+fn graded(
+    check: &mut Check,
+    name: &str,
+    group: &Group<ScoredRollout>,
+    VerifySubject { records, local, .. }: VerifySubject,
+) -> Group<ScoredRollout> {
+    let (experiment, mut graded) = (&records.experiment, group.clone());
+    if let Some(grader) = &local.grader {
+        let rollouts = group.rollouts.iter().map(|scored| scored.rollout.clone()).collect();
+        let (prompt, attempt) = (group.prompt.clone(), group.attempt);
+        let sampled = vec![Group { prompt, attempt, rollouts }];
+        match grader.grade_groups(sampled, Twice::Hundredth(1)) {
+            Ok((mut groups, _)) => graded = groups.remove(0),
+            Err(error) => check.inconclusive(name, error),
+        }
+    }
     let (limit, dapo) = (experiment.rollout.max_response_tokens, &experiment.dapo);
-    dapo.rules().shape(&mut group, limit, dapo);
-    group
+    dapo.rules().shape(&mut graded, limit, dapo);
+    graded
 }
 
 /// Eq. 7 and the shaping.

@@ -29,11 +29,11 @@ pub fn math_dapo(case: &Case) -> Outputs {
             let window = last_code_points(response, reward::WINDOW);
             let prediction = last_box_in(slice_from(window, last - 100)).map(str::to_owned);
             let is_correct = prediction.as_deref() == Some(ground_truth);
-            reward::Grade { is_correct, prediction }
+            reward::Grade::of_rule(is_correct, prediction)
         }
     };
     outputs([
-        ("score", Got::Number(grade.score())),
+        ("score", Got::Number(grade.reward)),
         ("acc", Got::Flag(grade.is_correct)),
         ("pred", Got::optional_text(grade.released_prediction(verifier))),
     ])
@@ -90,7 +90,7 @@ fn reward_row(
         let line = Punishment::Soft { cache_tokens, factor: 1.0, beyond: Beyond::Unclamped };
         soft_punishment(length, max_response_tokens, &line) as f32 * factor
     });
-    let reward = grade.score() as f32 + penalty.unwrap_or(0.0);
+    let reward = grade.reward as f32 + penalty.unwrap_or(0.0);
     // An empty response writes to index −1: the last padded column.
     let position = if length == 0 { padded.checked_sub(1) } else { Some(length - 1) };
     let written = position.filter(|_| reward != 0.0);
@@ -98,7 +98,7 @@ fn reward_row(
         ("valid_response_length", Got::Integer(length)),
         ("response_text", Got::Text(response.to_owned())),
         ("ground_truth", Got::Text(ground_truth.to_owned())),
-        ("score", Got::Number(grade.score())),
+        ("score", Got::Number(grade.reward)),
         ("acc", Got::Flag(grade.is_correct)),
         ("pred", Got::optional_text(grade.released_prediction(Verifier::AnswerLine))),
         ("reward_sum", Got::Number(f64::from(reward))),

@@ -24,6 +24,11 @@ fn everything_on() -> Experiment {
     value["rollout"]["sampler_weights"] = json!("bf16");
     value["rollout"]["sampling"]["top_p"] = json!(0.9);
     value["rollout"]["sampling"]["log_probs"] = json!("kept-tokens");
+    value["rollout"]["stop"] = json!(["##"]);
+    value["evaluation"]["stop"] = json!(["##"]);
+    let examples = json!([{ "question": "1+1?", "response": "2" }]);
+    value["prompt"] = json!({ "template": "question", "system": "S", "examples": examples,
+        "response_prefix": "=" });
     value["optimizer"]["non_finite"] = json!("skip");
     value["engine"] = json!("trl");
     value["dapo"]["dual_clip"] = json!({ "kind": "constant", "c": 10.0 });
@@ -36,7 +41,20 @@ fn everything_on() -> Experiment {
 fn experiments() -> Vec<Experiment> {
     let arms = methods::FILES.iter().map(|file| file.replace('_', "-"));
     let arms = arms.map(|kind| load(&format!("methods/{kind}.toml")));
-    [load("base.toml"), load("dapo.toml"), everything_on()].into_iter().chain(arms).collect()
+    let shared = [load("base.toml"), load("dapo.toml"), everything_on()];
+    shared.into_iter().chain(arms).chain(programs()).collect()
+}
+
+fn programs() -> [Experiment; 2] {
+    let of = |verifier: Value| {
+        let mut value = serde_json::to_value(load("base.toml")).unwrap();
+        value["reward"]["verifier"] = verifier;
+        serde_json::from_value(value).unwrap()
+    };
+    let python = json!({ "kind": "python", "file": "a.py", "function": "f", "packages": ["numpy"],
+        "python": "python3", "threshold": 0.5, "seconds": 1.0, "memory_gib": 1,
+        "allow_nondeterministic": true });
+    [of(python), of(json!({ "kind": "command", "file": "a.js", "command": ["node", "{file}"] }))]
 }
 
 #[test]

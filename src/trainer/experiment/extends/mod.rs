@@ -16,7 +16,7 @@ const MAX_PROBLEMS: usize = 50;
 /// Loads an experiment file with everything that it extends. `extends = "base.toml"` names one
 /// parent, relative to the file. The file's values win: tables merge, scalars and arrays are
 /// replaced, and a table with a `kind` key, in the file or in the parent, is replaced whole.
-/// Relative paths in `[inputs]` are relative to the file that states them.
+/// Relative paths in `[inputs]`, and that of a program in `[reward]`, are relative to the file that states them.
 pub fn load(path: &Path) -> Result<Experiment, ExperimentError> {
     resolve(chain(path)?)
 }
@@ -181,7 +181,7 @@ fn remove(table: &mut Table, key: &str) -> bool {
     }
 }
 
-/// The file and its ancestors, without their `extends` keys, with the paths of `[inputs]` relative
+/// The file and its ancestors, without their `extends` keys, with its paths relative
 /// to where the process runs.
 pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
     let mut chain: Chain = Vec::new();
@@ -208,7 +208,7 @@ pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
                 return Err(format!("{}: extends: {expected}, got {other}", path.display()).into());
             }
         };
-        resolve_inputs(&mut table, &folder);
+        resolve_paths(&mut table, &folder);
         chain.push((path, table));
     }
     Ok(chain)
@@ -248,9 +248,8 @@ pub fn normal(path: &Path) -> PathBuf {
     parts.iter().collect()
 }
 
-/// Makes the paths of `[inputs]` relative to where the process runs.
-fn resolve_inputs(table: &mut Table, folder: &Path) {
-    let Some(Value::Table(inputs)) = table.get_mut("inputs") else { return };
+/// Makes the paths of `[inputs]` and of a program relative to where the process runs.
+pub fn resolve_paths(table: &mut Table, folder: &Path) {
     let resolve = |value: &mut Value| {
         let paths = match value {
             Value::Array(values) => values.as_mut_slice(),
@@ -263,6 +262,12 @@ fn resolve_inputs(table: &mut Table, folder: &Path) {
             }
         }
     };
+    if let Some(Value::Table(verifier)) =
+        table.get_mut("reward").and_then(|reward| reward.get_mut("verifier"))
+    {
+        verifier.get_mut("file").map(resolve);
+    }
+    let Some(Value::Table(inputs)) = table.get_mut("inputs") else { return };
     inputs.get_mut("model").map(resolve);
     if let Some(Value::Table(data)) = inputs.get_mut("data") {
         for key in ["train", "dev", "test"] {

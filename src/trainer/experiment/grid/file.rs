@@ -108,11 +108,12 @@ pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, Experi
         problems.push(format!("{place}: {key}: {problem}"));
         Sets::default()
     });
-    let written = if axes.is_empty() {
+    let mut written = if axes.is_empty() {
         patches(&place, arms, &mut problems)
     } else {
         axes::arms(&place, axes, &base, &mut problems)
     };
+    written.iter_mut().for_each(|arm| extends::resolve_paths(&mut arm.set, folder));
     let overridden = set.iter().map(|text| text.split('=').next().unwrap_or_default().trim());
     for (key, arm) in overridden.flat_map(|key| written.iter().map(move |arm| (key, arm))) {
         if declared(&arm.set).iter().any(|own| extends::overlap(own, key)) {

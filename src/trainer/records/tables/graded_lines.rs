@@ -66,6 +66,7 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         question: vec![problem.clone()],
         answer: vec![correct.clone()],
         others: sample.clone().into_iter().collect(),
+        all: false,
     });
     let mut take = |number: usize, line: Line| -> Result<(), TableError> {
         let at = |reason: String| csv_rows::at(path, number, reason);

@@ -48,6 +48,9 @@ pub struct WantedKeys {
     /// One of these is required.
     pub answer: Vec<String>,
     pub others: Vec<String>,
+    /// All columns.
+    #[serde(default)]
+    pub all: bool,
 }
 
 /// Number of rows, each row, then end or refusal.
@@ -264,6 +267,9 @@ fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
     }
     for key in &wanted.others {
         choose(key);
+    }
+    if wanted.all {
+        whole.extend(fields_of(schema).iter().cloned());
     }
     let mut chosen: Vec<Arc<Type>> = Vec::new();
     for (column, mut fields) in parts {

@@ -8,16 +8,23 @@ pub mod leaks;
 pub mod texts;
 pub mod template;
 pub mod prepared;
+pub mod reasoning_gym;
 
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::{Data, sets};
 use crate::records::tables::problems::write_problems;
 use crate::records::{NamedProblem, Tags, tables};
-use crate::task::TaskError;
+use crate::task::data::problem_file::ProblemFile;
+use crate::task::{RowKeys, TaskError};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+
+/// What a problem file has beside question and ground truth, by the problem's id; a program that grades may
+/// read it.
+pub type Columns = BTreeMap<String, Map<String, Value>>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataSets {
@@ -27,6 +34,8 @@ pub struct DataSets {
     pub tests: Vec<(String, Vec<Problem>)>,
     /// Of evaluated sets, where their files have any.
     pub tags: Tags,
+    /// Empty unless they were asked for.
+    pub columns: Columns,
 }
 
 impl DataSets {
@@ -43,10 +52,25 @@ impl DataSets {
 /// Among others [`TaskError::Overlap`], when a problem of an evaluation set is trained on: accuracy on it
 /// would say nothing.
 pub fn load(data: &Data) -> Result<DataSets, TaskError> {
+    load_with(data, false)
+}
+
+/// As [`load`], with all columns where `columns` asks for them; then an id names one problem of all files.
+pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
     let Data::Files { train, dev, test } = data else {
         return Ok(embedded::of(data).map(|task| task.sets()).unwrap_or_default());
     };
-    let consistent = |path: &Path| problem_file::read(path)?.consistent(path);
+    let keys = RowKeys { columns, ..RowKeys::default() };
+    let mut all_columns = Columns::new();
+    let mut consistent = |path: &Path| -> Result<ProblemFile, TaskError> {
+        let mut file = problem_file::read_with(path, &keys)?.consistent(path)?;
+        for (id, of_row) in std::mem::take(&mut file.columns) {
+            if all_columns.insert(id.clone(), of_row).is_some() {
+                return Err(TaskError::IdOfTwoSets { path: path.to_path_buf(), id });
+            }
+        }
+        Ok(file)
+    };
     // The records of metrics and outcomes call the development set `dev`.
     let mut names = BTreeSet::from([sets::DEV.to_string()]);
     let (mut tests, mut tags) = (Vec::new(), Tags::new());
@@ -63,7 +87,8 @@ pub fn load(data: &Data) -> Result<DataSets, TaskError> {
     tags.insert(sets::DEV.to_string(), dev_file.tags);
     tags.retain(|_, of_set| !of_set.is_empty());
     let train_problems = consistent(train)?.problems;
-    let sets = DataSets { train: train_problems, dev: dev_file.problems, tests, tags };
+    let (train_set, dev_set, columns) = (train_problems, dev_file.problems, all_columns);
+    let sets = DataSets { train: train_set, dev: dev_set, tests, tags, columns };
     let evaluated = sets.tests.iter().map(|(_, problems)| problems);
     for (path, problems) in test.iter().zip(evaluated).chain([(dev, &sets.dev)]) {
         refuse_overlap((train, &sets.train), (path, problems))?;
@@ -108,6 +133,13 @@ fn refuse_overlap(
 /// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever file it came from.
 pub fn digest(problems: &[Problem]) -> String {
     let line = |problem| files::canonical_json_line(problem) + "\n";
+    files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
+}
+
+/// As [`digest`], with what a program reads of them.
+pub fn digest_with(problems: &[Problem], columns: &Columns) -> String {
+    let line =
+        |problem: &Problem| files::canonical_json_line(&(problem, columns.get(&problem.id))) + "\n";
     files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
 }
 

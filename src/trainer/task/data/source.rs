@@ -44,14 +44,16 @@ pub struct SourceRow {
     pub is_named: bool,
     pub keys: [String; 2],
     pub truth: Truth,
+    /// [`ReadRow::columns`].
+    pub columns: Map<String, Value>,
     /// What stands there. A question as text is the only message and `raw_problem`.
     pub row: ProblemRow,
 }
 
 impl SourceRow {
     fn new(read: ReadRow, number: usize, place: String, [total, done]: [u64; 2]) -> Self {
-        let ReadRow { row, is_named, keys, truth } = read;
-        Self { number, place, total, done, is_named, keys, truth, row }
+        let ReadRow { row, is_named, keys, truth, columns } = read;
+        Self { number, place, total, done, is_named, keys, truth, columns, row }
     }
 
     /// The question: `raw_problem`; without one, the last message without the released template
@@ -88,6 +90,7 @@ pub fn each_row(
                 question: chosen(&keys.question, &schema::QUESTIONS),
                 answer: chosen(&keys.answer, &schema::ANSWERS),
                 others: schema::OTHERS.iter().map(ToString::to_string).collect(),
+                all: keys.columns,
             };
             each_problem_row(path, &wanted, &mut |total, row: Map<String, Value>| {
                 let read = schema::read(&row, keys).map_err(|error| {

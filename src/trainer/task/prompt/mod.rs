@@ -265,27 +265,35 @@ pub fn render(
     settings: &PromptSettings,
     tokenizer: &Tokenizer,
 ) -> Result<String, TaskError> {
-    let PromptSettings { template, system, examples, response_prefix } = settings;
-    let asked = |question: &String| {
-        if template.instructs() { template::wrap(question) } else { question.clone() }
-    };
-    let turns = examples.iter().map(|example| [asked(&example.question), example.response.clone()]);
-    let question = asked(&problem.question);
-    if !template.is_chat() {
-        let before = system.iter().cloned().chain(turns.map(|turn| turn.concat()));
-        let mut text: String = before.map(|part| part + "\n\n").collect();
-        text += &question;
-        text += response_prefix.as_deref().unwrap_or_default();
-        return Ok(text);
+    if !settings.template.is_chat() {
+        return Ok(plain(&problem.question, settings));
     }
+    tokenizer.in_chat(messages(&problem.question, settings), settings.response_prefix.as_deref())
+}
+
+fn asked(question: &str, settings: &PromptSettings) -> String {
+    if settings.template.instructs() { template::wrap(question) } else { question.to_string() }
+}
+
+/// The prompt where the template is no chat.
+pub fn plain(question: &str, settings: &PromptSettings) -> String {
+    let PromptSettings { system, examples, response_prefix, .. } = settings;
+    let turns = examples.iter().map(|it| asked(&it.question, settings) + &it.response);
+    let before = system.iter().cloned().chain(turns);
+    let text: String = before.map(|part| part + "\n\n").collect();
+    text + &asked(question, settings) + response_prefix.as_deref().unwrap_or_default()
+}
+
+/// The messages of a chat, without the beginning of the response.
+pub fn messages(question: &str, settings: &PromptSettings) -> Vec<Message> {
     let message = |role: &str, content| Message { role: role.to_string(), content };
-    let mut messages: Vec<Message> =
-        system.iter().map(|text| message("system", text.clone())).collect();
-    for [question, response] in turns {
-        messages.extend([message("user", question), message("assistant", response)]);
-    }
-    messages.push(message("user", question));
-    tokenizer.in_chat(messages, response_prefix.as_deref())
+    let system = settings.system.iter().map(|text| message("system", text.clone()));
+    let turns = settings.examples.iter().flat_map(|example| {
+        let response = message("assistant", example.response.clone());
+        [message("user", asked(&example.question, settings)), response]
+    });
+    let question = message("user", asked(question, settings));
+    system.chain(turns).chain([question]).collect()
 }
 
 /// No token of a text stands for more: Qwen's longest are runs of 128 spaces.

@@ -10,9 +10,9 @@ pub mod strict_box;
 pub mod last_number;
 pub mod program;
 
-use crate::algorithm::{Group, Rollout, ScoredRollout};
 use crate::experiment::Verifier;
 use crate::task::reward::python_text::last_code_points;
+use std::collections::BTreeMap;
 
 /// Only so many code points at the end of a response are read (math_dapo.py:260).
 pub const WINDOW: usize = 300;
@@ -20,19 +20,24 @@ pub const WINDOW: usize = 300;
 /// What the released verifier prints as prediction when there is no answer line.
 pub const INVALID: &str = "[INVALID]";
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Grade {
-    /// `is_equivalent(ŷ, y)` of Eq. 7.
+    /// `is_equivalent(ŷ, y)` of Eq. 7. Dynamic Sampling looks at this.
     pub is_correct: bool,
+    /// Eq. 7: +1 when correct, −1 otherwise; of a program what it returned. The advantage is of this.
+    pub reward: f64,
     /// What was compared with the ground truth: normalised for an answer line, raw for a box;
     /// `None` when the response has none.
     pub prediction: Option<String>,
+    /// Further numbers of a program.
+    pub extra: BTreeMap<String, f64>,
 }
 
 impl Grade {
-    /// Eq. 7: +1 when correct, −1 otherwise.
-    pub fn score(&self) -> f64 {
-        if self.is_correct { 1.0 } else { -1.0 }
+    /// Eq. 7.
+    pub fn of_rule(is_correct: bool, prediction: Option<String>) -> Self {
+        let reward = if is_correct { 1.0 } else { -1.0 };
+        Self { is_correct, reward, prediction, extra: BTreeMap::new() }
     }
 
     /// The prediction as the released verifier returns it: `[INVALID]` for a response
@@ -58,16 +63,16 @@ pub fn grade(response: &str, ground_truth: &str, verifier: Verifier) -> Grade {
         Verifier::AnswerLine => {
             let prediction = answer::last_answer_line(window).map(answer::normalise);
             let compared = prediction.clone().unwrap_or_else(|| answer::normalise(INVALID));
-            Grade { is_correct: compared == answer::normalise(ground_truth), prediction }
+            Grade::of_rule(compared == answer::normalise(ground_truth), prediction)
         }
         Verifier::StrictBox => {
             let prediction = strict_box::last_box(window).map(str::to_owned);
-            Grade { is_correct: prediction.as_deref() == Some(ground_truth), prediction }
+            Grade::of_rule(prediction.as_deref() == Some(ground_truth), prediction)
         }
         Verifier::LastNumber => {
             let prediction = last_number::last_number(response).map(last_number::normalise);
             let compared = prediction.as_deref().unwrap_or(last_number::INVALID);
-            Grade { is_correct: compared == last_number::normalise(ground_truth), prediction }
+            Grade::of_rule(compared == last_number::normalise(ground_truth), prediction)
         }
     }
 }
@@ -93,7 +98,7 @@ pub fn is_earned(ground_truth: &str, (before, after, verifier): (&str, &str, Ver
         && !grade("", ground_truth, verifier).is_correct
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
     pub grade: Grade,
     /// The text that was read as the answer, before any normalisation.
@@ -182,23 +187,6 @@ pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explan
     Explanation { matched: matched.map(str::to_owned), compared_ground_truth, reason, grade }
 }
 
-/// Scores every rollout of a group by Eq. 7. The length penalty is left at 0: it belongs to `dapo::overlong`.
-pub fn grade_group(group: Group<Rollout>, verifier: Verifier) -> Group<ScoredRollout> {
-    let ground_truth = &group.prompt.problem.answer;
-    let score = |rollout: Rollout| {
-        let grade = grade(&rollout.text, ground_truth, verifier);
-        ScoredRollout {
-            rollout,
-            is_correct: grade.is_correct,
-            correctness_reward: grade.score(),
-            prediction: grade.prediction,
-            overlong_penalty: 0.0,
-        }
-    };
-    let rollouts = group.rollouts.into_iter().map(score).collect();
-    Group { prompt: group.prompt, attempt: group.attempt, rollouts }
-}
-
 /// A loose form for hints only: no decision rests on it.
 fn plain(text: &str) -> String {
     let text = text.replace(['*', ' ', ',', '$'], "").replace('\u{2212}', "-");
@@ -212,7 +200,6 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Finish, Problem, Prompt};
     use crate::base::files;
     use serde_json::Value;
     use std::path::Path;
@@ -234,15 +221,15 @@ mod tests {
     #[test]
     fn a_correct_answer_line_scores_one_and_a_wrong_one_minus_one() {
         let right = grade("Let us see.\nAnswer: $540$", "540", Verifier::AnswerLine);
-        assert_eq!((right.score(), right.prediction.as_deref()), (1.0, Some("540")));
+        assert_eq!((right.reward, right.prediction.as_deref()), (1.0, Some("540")));
         let wrong = grade("Answer: 541", "540", Verifier::AnswerLine);
-        assert_eq!((wrong.score(), wrong.prediction.as_deref()), (-1.0, Some("541")));
+        assert_eq!((wrong.reward, wrong.prediction.as_deref()), (-1.0, Some("541")));
     }
 
     #[test]
     fn without_an_answer_the_prediction_is_none_and_the_released_form_is_kept() {
         let none = grade("540", "540", Verifier::AnswerLine);
-        assert_eq!(none, Grade { is_correct: false, prediction: None });
+        assert_eq!(none, Grade::of_rule(false, None));
         assert_eq!(none.released_prediction(Verifier::AnswerLine), Some("[INVALID]"));
         let none = grade("Answer: 540", "540", Verifier::StrictBox);
         assert_eq!(none.released_prediction(Verifier::StrictBox), None);
@@ -304,23 +291,5 @@ mod tests {
             assert_eq!(extracted, case["expected"]["extracted"], "{line}");
         }
         assert_eq!(text.lines().count(), 300);
-    }
-
-    #[test]
-    fn a_group_is_scored_without_any_length_penalty() {
-        let rollout = |text: &str| Rollout::new(vec![], vec![], Finish::Length, text.into());
-        let problem = Problem { id: "p".into(), question: "?".into(), answer: "7".into() };
-        let group = Group {
-            prompt: Prompt { problem, tokens: vec![1] },
-            attempt: 2,
-            rollouts: vec![rollout("Answer: 7"), rollout("7")],
-        };
-        let scored = grade_group(group, Verifier::AnswerLine);
-        assert_eq!((scored.correct(), scored.attempt), (1, 2));
-        assert_eq!(scored.rollouts[0].reward(), 1.0);
-        assert_eq!(
-            (scored.rollouts[1].reward(), scored.rollouts[1].prediction.as_ref()),
-            (-1.0, None)
-        );
     }
 }

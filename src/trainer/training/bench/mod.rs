@@ -209,7 +209,14 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let config = model.config().clone();
     let parameters = throughput::parameters(&model);
     let policy = Policy::new(model, &experiment.optimizer);
-    let mut trainer = Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None);
+    let mut trainer = Trainer::new(
+        experiment,
+        &inputs.tokenizer,
+        &inputs.data.train,
+        &inputs.grader,
+        policy,
+        None,
+    );
     let is_native = trainer.policy().model().is_native();
     let fed = Fed {
         reads_old: !trainer.samples_as_trained(),

@@ -148,10 +148,11 @@ fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
 /// Prefix of another trainer's own measurements.
 pub const OF_ENGINE: &str = "engine/";
 
-/// Forward passes and updates alone determine it, and a run of this experiment can have it.
+/// Forward passes and updates, or a program's further numbers, alone determine it, and a run of this experiment can have it.
 pub fn is_of_updates(name: &str, experiment: &Experiment) -> bool {
     metrics::of(name).is_some_and(|metric| {
-        metric.of == DeterminedBy::Updates && metric.is_recorded_by(experiment)
+        let in_no_table = [DeterminedBy::Updates, DeterminedBy::Verifier].contains(&metric.of);
+        in_no_table && metric.is_recorded_by(experiment)
     })
 }
 

@@ -4,12 +4,13 @@ pub mod resumable;
 
 use crate::algorithm::{Finish, Problem, Prompt};
 use crate::base::{Purpose, rng::Id, rng::stream};
-use crate::experiment::{Experiment, PromptSettings, Sampling, Verifier};
+use crate::experiment::{Experiment, Grading, PromptSettings, Sampling};
 use crate::policy::sampling::generate::{self, Request};
-use crate::policy::{Limits, Qwen2, Response};
+use crate::policy::{Limits, Qwen2};
 use crate::records::{Counters, EvaluationRecord, tables::OutcomeRecord};
 use crate::statistics::{Sample, estimators};
-use crate::task::{ResponseText, TaskError, Tokenizer, prompt, reward};
+use crate::task::grader::Answered;
+use crate::task::{Grader, ResponseText, TaskError, Tokenizer, Twice, prompt, reward};
 use crate::training::TrainingError;
 use serde::Serialize;
 
@@ -31,7 +32,7 @@ pub struct Protocol {
     /// L_max.
     pub max_response_tokens: u64,
     pub sampling: Sampling,
-    pub verifier: Verifier,
+    pub verifier: Grading,
     pub seed: u64,
     pub batch_rows: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,7 +46,7 @@ impl Protocol {
             max_prompt_tokens: experiment.rollout.max_prompt_tokens,
             max_response_tokens: experiment.rollout.max_response_tokens,
             sampling: experiment.evaluation.sampling,
-            verifier: experiment.reward.verifier,
+            verifier: experiment.reward.verifier.clone(),
             seed: experiment.execution.seed,
             batch_rows: experiment.execution.generation_batch_rollouts,
             stop: experiment.evaluation_stop().to_vec(),
@@ -78,19 +79,19 @@ impl Protocol {
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
-    protocol: &Protocol,
+    (protocol, grader): (&Protocol, &Grader),
     set: Set,
     progress: impl FnMut(usize, usize),
 ) -> Result<Vec<OutcomeRecord>, TrainingError> {
-    let sampled = sampled(model, tokenizer, protocol, set, false, progress)?;
+    let sampled = sampled(model, tokenizer, (protocol, grader), set, false, progress)?;
     Ok(sampled.into_iter().map(|(outcome, _)| outcome).collect())
 }
 
-/// As [`outcomes`], with token entropies where `entropy` asks for them ([`Response::entropy`]).
+/// As [`outcomes`], with token entropies where `entropy` asks for them ([`crate::policy::Response::entropy`]).
 pub fn sampled(
     model: &Qwen2,
     tokenizer: &Tokenizer,
-    protocol: &Protocol,
+    (protocol, grader): (&Protocol, &Grader),
     set: Set,
     entropy: bool,
     mut progress: impl FnMut(usize, usize),
@@ -109,13 +110,31 @@ pub fn sampled(
     let responses =
         generate::generate(model, &requests, &limits, |done| progress(done, requests.len()))
             .map_err(|source| TrainingError::Evaluation { set: set.name.to_string(), source })?;
-    let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(move |s| (prompt, s)));
-    Ok(keys
-        .zip(responses)
-        .map(|((prompt, sample), response)| {
-            (grade(tokenizer, protocol, &prompt.problem, sample, &response), response.entropy)
+    let text = protocol.text(tokenizer);
+    let texts: Vec<String> = responses.iter().map(|response| text.of(&response.tokens)).collect();
+    let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(|s| (&prompt.problem, s)));
+    let answered: Vec<Answered> = keys
+        .clone()
+        .zip(&texts)
+        .zip(&responses)
+        .map(|(((problem, _), text), response)| {
+            (problem, text.as_str(), Some(&response.tokens[..]))
         })
-        .collect())
+        .collect();
+    let (grades, _) = grader.grade(&answered, Twice::Hundredth(1))?;
+    let outcomes = keys.zip(grades).zip(responses.iter().zip(texts));
+    let outcomes = outcomes.map(|(((problem, sample), grade), (response, text))| OutcomeRecord {
+        problem: problem.id.clone(),
+        sample: sample as u32,
+        is_correct: grade.is_correct,
+        response_tokens: response.tokens.len() as u32,
+        truncated: response.finish == Finish::Length,
+        prediction: grade.prediction,
+        answer: problem.answer.clone(),
+        response: text,
+    });
+    let entropies = responses.iter().map(|response| response.entropy.clone());
+    Ok(outcomes.zip(entropies).collect())
 }
 
 /// `outcomes` have the order of [`outcomes`].
@@ -156,7 +175,7 @@ pub fn record(
 /// `None` unless half of the responses or more state no answer that the verifier reads.
 pub fn unanswered(protocol: &Protocol, set: Set, outcomes: &[OutcomeRecord]) -> Option<String> {
     let none = outcomes.iter().filter(|row| row.prediction.is_none()).count();
-    let told = reward::unanswered(none, outcomes.len(), protocol.verifier)?;
+    let told = reward::unanswered(none, outcomes.len(), protocol.verifier.rule()?)?;
     Some(format!("{}: {told}", set.name))
 }
 
@@ -164,25 +183,4 @@ fn prompts(tokenizer: &Tokenizer, protocol: &Protocol, set: Set) -> Result<Vec<P
     let Protocol { prompt, max_prompt_tokens, .. } = protocol;
     let prompt = |problem| prompt::prompt(problem, prompt, tokenizer, *max_prompt_tokens);
     set.problems.iter().map(prompt).collect()
-}
-
-fn grade(
-    tokenizer: &Tokenizer,
-    protocol: &Protocol,
-    problem: &Problem,
-    sample: u64,
-    response: &Response,
-) -> OutcomeRecord {
-    let text = protocol.text(tokenizer).of(&response.tokens);
-    let grade = reward::grade(&text, &problem.answer, protocol.verifier);
-    OutcomeRecord {
-        problem: problem.id.clone(),
-        sample: sample as u32,
-        is_correct: grade.is_correct,
-        response_tokens: response.tokens.len() as u32,
-        truncated: response.finish == Finish::Length,
-        prediction: grade.prediction,
-        answer: problem.answer.clone(),
-        response: text,
-    }
 }

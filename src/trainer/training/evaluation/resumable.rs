@@ -4,7 +4,7 @@
 use crate::base::files::{self, foreign};
 use crate::policy::Qwen2;
 use crate::records::{Counters, EvaluationRecord, tables, tables::OutcomeRecord};
-use crate::task::{Tokenizer, data};
+use crate::task::{Grader, Tokenizer, data};
 use crate::training::{Protocol, TrainingError, evaluation, evaluation::Set};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ enum ResumableLine {
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
-    protocol: &Protocol,
+    (protocol, grader): (&Protocol, &Grader),
     set: Set,
     (kept, key): (&Path, &str),
     is_stopped: &dyn Fn() -> bool,
@@ -49,7 +49,7 @@ pub fn outcomes(
         }
         let before = outcomes.len();
         let part = Set { problems, ..set };
-        let made = evaluation::outcomes(model, tokenizer, protocol, part, |done, _| {
+        let made = evaluation::outcomes(model, tokenizer, (protocol, grader), part, |done, _| {
             progress(before + done, total);
         })?;
         files::append_lines(kept, &part_of(&made))?;
@@ -66,7 +66,8 @@ pub fn outcomes(
 pub fn evaluate_into(
     folder: &Path,
     identity: &Value,
-    (model, tokenizer, protocol): (&Qwen2, &Tokenizer, &Protocol),
+    (model, tokenizer): (&Qwen2, &Tokenizer),
+    (protocol, grader): (&Protocol, &Grader),
     set: Set,
     is_stopped: &dyn Fn() -> bool,
     progress: impl FnMut(usize, usize),
@@ -75,10 +76,15 @@ pub fn evaluate_into(
     key["protocol"] = json!(protocol);
     key["problems"] = json!(data::digest(set.problems));
     key["samples"] = json!(set.samples);
+    let program = grader.inputs()?;
+    if !program.is_empty() {
+        key["program"] = json!(program);
+    }
     let key = files::sha256(files::canonical_json_line(&key).as_bytes());
     let kept = folder.join(format!("{}.partial.jsonl", set.name));
     let begun = (kept.as_path(), key.as_str());
-    let outcomes = outcomes(model, tokenizer, protocol, set, begun, is_stopped, progress)?;
+    let outcomes =
+        outcomes(model, tokenizer, (protocol, grader), set, begun, is_stopped, progress)?;
     let Some(outcomes) = outcomes else { return Ok(None) };
     let path = folder.join(format!("{}.parquet", set.name));
     tables::write_outcomes(&path, &outcomes)?;

@@ -6,7 +6,7 @@ use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::Experiment;
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
-use crate::task::{ResponseText, prompt, reward};
+use crate::task::{ResponseText, Twice, prompt};
 use crate::training::run::inputs::Inputs;
 use crate::training::{Protocol, TrainingError, trainer};
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProb
     let limit = limit.max(PILOT_TOKENS).min(most);
     let prompts = &prompts[..whole];
     let (responses, _) = generate(&model, experiment, prompts, &at_most(limit))?;
-    let groups = score(inputs, prompts, responses);
+    let groups = score(inputs, prompts, responses)?;
     let rollouts = || groups.iter().flat_map(|group| &group.rollouts);
     let count = rollouts().count().max(1) as f64;
     let share =
@@ -118,7 +118,7 @@ fn score(
     inputs: &Inputs,
     prompts: &[Prompt],
     responses: Vec<Response>,
-) -> Vec<Group<ScoredRollout>> {
+) -> Result<Vec<Group<ScoredRollout>>, TrainingError> {
     let experiment = &inputs.experiment;
     let text = ResponseText::of_rollouts(experiment, &inputs.tokenizer);
     let mut responses =
@@ -129,11 +129,12 @@ fn score(
     let mut groups = Vec::with_capacity(prompts.len());
     for prompt in prompts {
         let rollouts = responses.by_ref().take(experiment.rollout.group_size as usize).collect();
-        let group = Group { prompt: prompt.clone(), attempt: 0, rollouts };
-        let mut group = reward::grade_group(group, experiment.reward.verifier);
-        let limit = experiment.rollout.max_response_tokens;
-        experiment.dapo.rules().shape(&mut group, limit, &experiment.dapo);
-        groups.push(group);
+        groups.push(Group { prompt: prompt.clone(), attempt: 0, rollouts });
     }
-    groups
+    let (mut groups, _) = inputs.grader.grade_groups(groups, Twice::All)?;
+    let limit = experiment.rollout.max_response_tokens;
+    for group in &mut groups {
+        experiment.dapo.rules().shape(group, limit, &experiment.dapo);
+    }
+    Ok(groups)
 }

@@ -164,7 +164,8 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> Vec<(Name, String)>
         ));
     }
     let (none, all) = probe.unanswered;
-    if let Some(sentence) = reward::unanswered(none, all, experiment.reward.verifier) {
+    let rule = experiment.reward.verifier.rule();
+    if let Some(sentence) = rule.and_then(|rule| reward::unanswered(none, all, rule)) {
         warnings.push((Name::AnswerMissing, format!("probe: {sentence}")));
     }
     let truncated = probe.truncated_share;

@@ -98,10 +98,15 @@ pub fn evaluate_into<'f>(
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<EvaluationRecord, TrainingError> {
     let protocol = Protocol::of(&inputs.experiment);
-    let outcomes =
-        evaluation::outcomes(model, &inputs.tokenizer, &protocol, set, |done, total| {
+    let outcomes = evaluation::outcomes(
+        model,
+        &inputs.tokenizer,
+        (&protocol, &inputs.grader),
+        set,
+        |done, total| {
             watch(RunEvent::Evaluating(set.name, done, total));
-        })?;
+        },
+    )?;
     let folder = folder()?;
     let path = folder.outcomes(set.name, step);
     tables::write_outcomes(&path, &outcomes)?;

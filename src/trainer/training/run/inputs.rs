@@ -7,7 +7,7 @@ use crate::experiment::{Data, Device, Experiment, Place, WeightKind, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
 use crate::records::{Manifest, run_folder};
-use crate::task::{DataSets, TaskError, Tokenizer, data, prompt, response_text};
+use crate::task::{DataSets, Grader, TaskError, Tokenizer, data, prompt, response_text};
 use crate::training::TrainingError;
 use serde_json::json;
 use std::cell::RefCell;
@@ -23,6 +23,7 @@ pub struct Inputs {
     pub config: Config,
     /// Loaded for the check; its first user takes it.
     base: RefCell<Option<Qwen2>>,
+    pub grader: Grader,
 }
 
 pub fn prepare(experiment: Experiment) -> Result<Inputs, TrainingError> {
@@ -42,7 +43,9 @@ pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
     let experiment = experiment.clone().of_its_seed();
     // Other engines may have policies that are not read here.
     let config = checkpoint::open_model(&experiment.inputs.model).ok().map(|(config, _)| config);
-    manifest(&experiment, config.as_ref(), &data::load(&experiment.inputs.data)?)
+    let data = data::load_with(&experiment.inputs.data, grades_by_program(&experiment))?;
+    let grader = grader(&experiment, &data)?;
+    manifest(&experiment, config.as_ref(), &data, &grader)
 }
 
 fn assemble(
@@ -54,7 +57,7 @@ fn assemble(
         return Err(TrainingError::ExactElsewhere { device: place.device, weights: place.weights });
     }
     let experiment = experiment.of_its_seed();
-    let data = data::load(&experiment.inputs.data)?;
+    let data = data::load_with(&experiment.inputs.data, grades_by_program(&experiment))?;
     let folder = &experiment.inputs.model;
     if !folder.exists() {
         let (path, seed) = (folder.clone(), experiment.execution.seed);
@@ -68,9 +71,10 @@ fn assemble(
     let tokenizer = Tokenizer::load(folder)?;
     let (config, model) = model(folder)?;
     tokenizer.fits(folder, config.vocab_size)?;
-    let manifest = manifest(&experiment, Some(&config), &data)?;
+    let grader = grader(&experiment, &data)?;
+    let manifest = manifest(&experiment, Some(&config), &data, &grader)?;
     let base = RefCell::new(model);
-    let inputs = Inputs { experiment, tokenizer, data, manifest, config, base };
+    let inputs = Inputs { experiment, tokenizer, data, manifest, config, base, grader };
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
         inputs.samples(name)?;
     }
@@ -80,6 +84,14 @@ fn assemble(
     check_prompts(&inputs, inputs.config.max_position_embeddings)?;
     check_exactness(&inputs.experiment, &inputs.config)?;
     Ok(inputs)
+}
+
+pub fn grades_by_program(experiment: &Experiment) -> bool {
+    experiment.reward.verifier.program().is_some()
+}
+
+fn grader(experiment: &Experiment, data: &DataSets) -> Result<Grader, TaskError> {
+    Grader::start(&experiment.reward.verifier, &experiment.prompt, data.columns.clone())
 }
 
 /// Sizes alone decide whether every sum is exact under exact arithmetic.
@@ -158,11 +170,11 @@ fn manifest(
     experiment: &Experiment,
     config: Option<&Config>,
     sets: &DataSets,
+    grader: &Grader,
 ) -> Result<Manifest, TrainingError> {
     let mut inputs = BTreeMap::new();
-    for (name, problems) in named_sets(sets) {
-        inputs.insert(format!("data/{name}"), data::digest(problems));
-    }
+    inputs.extend(set_digests(sets));
+    inputs.extend(grader.inputs()?);
     let folder = &experiment.inputs.model;
     let companions = checkpoint::COMPANIONS.map(str::to_string).into_iter();
     for name in companions.chain(weights::names(folder)?) {
@@ -182,25 +194,31 @@ fn manifest(
     })
 }
 
-/// The first input that no run has, or whose digest is no SHA-256.
+/// The first input that no run has, or whose digest is no SHA-256 (of a package: its version).
 pub fn impossible<'a>(
     inputs: &'a BTreeMap<String, String>,
     experiment: &Experiment,
 ) -> Option<&'a str> {
     let sets = experiment.inputs.data.set_names();
+    let plain = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
+    let is_plain = |text: &str| !text.is_empty() && text.len() <= 128 && text.chars().all(plain);
     let is_possible = |name: &str| match name.split_once('/') {
         Some(("data", set)) => set == sets::TRAIN || sets.iter().any(|known| known == set),
-        Some(("base", file)) => {
-            let plain = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
-            !file.is_empty() && file.len() <= 128 && file.chars().all(plain)
-        }
+        Some(("base", file)) => is_plain(file),
+        Some(("reward", file)) => grades_by_program(experiment) && file.split('/').all(is_plain),
+        Some(("package", package)) => grades_by_program(experiment) && is_plain(package),
         _ => false,
     };
     let is_digest = |text: &str| {
         text.len() == 64
             && text.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
     };
-    let wrong = |(name, digest): &(&String, &String)| !is_possible(name) || !is_digest(digest);
+    let is_version = |text: &str| text.chars().all(|it| plain(it) || "+!".contains(it));
+    let wrong = |(name, value): &(&String, &String)| {
+        let is_value =
+            if name.starts_with("package/") { is_version(value) } else { is_digest(value) };
+        !is_possible(name) || !is_value
+    };
     inputs.iter().find(wrong).map(|(name, _)| name.as_str())
 }
 
@@ -245,6 +263,19 @@ pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> St
         key["format"] = json!(experiment.record_format());
     }
     files::sha256(files::canonical_json_line(&key).as_bytes())
+}
+
+/// `data/SET` → SHA-256.
+pub fn set_digests(sets: &DataSets) -> BTreeMap<String, String> {
+    let digest = |problems| {
+        if sets.columns.is_empty() {
+            data::digest(problems)
+        } else {
+            data::digest_with(problems, &sets.columns)
+        }
+    };
+    let named = named_sets(sets).into_iter();
+    named.map(|(name, problems)| (format!("data/{name}"), digest(problems))).collect()
 }
 
 /// Training set, development set, then test sets.

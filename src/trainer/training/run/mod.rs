@@ -11,7 +11,7 @@ use crate::base::{Lock, files};
 use crate::policy::{Loaded, Policy};
 use crate::records::{
     DivergenceRecord, Ending, EvaluationRecord, NotFinite, Outcome, RunFolder, StepMetrics,
-    StepTimings, environment, ledger, ledger::Kind, tables,
+    StepTimings, environment, ledger, ledger::Kind, run_folder::UNGRADED, tables,
 };
 use crate::task::reward;
 use crate::training::run::inputs::Inputs;
@@ -83,7 +83,17 @@ pub fn run_with(
         session::close(run.held()?)?;
         Ok(RunEnded::Stopped(run.stepper.counters().rollout_steps))
     };
-    let Some((ending, not_finite)) = run.train(watch)? else { return stopped(&run) };
+    let trained = match run.train(watch) {
+        Err(TrainingError::Ungraded(batch)) => {
+            let kept = run.held()?.path(UNGRADED);
+            files::write_lines(&kept, &batch.batch)?;
+            run.save_checkpoint(watch)?;
+            session::close(run.held()?)?;
+            return Err(TrainingError::UngradedKept { batch, kept });
+        }
+        trained => trained?,
+    };
+    let Some((ending, not_finite)) = trained else { return stopped(&run) };
     let format = inputs.experiment.record_format();
     let mut outcome = Outcome::new(format, ending, not_finite, run.stepper.counters());
     run.record_end(&outcome)?;
@@ -101,7 +111,8 @@ pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_
         Kl::Penalty { .. } => Some(load()?),
     };
     let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
-    let trainer = |policy| Trainer::new(experiment, tokenizer, problems, policy, reference);
+    let grader = &inputs.grader;
+    let trainer = |policy| Trainer::new(experiment, tokenizer, problems, grader, policy, reference);
     let Some(Loaded { model, optimizer, progress }) = checkpoint else {
         return Ok(trainer(Policy::new(load()?, &experiment.optimizer)));
     };
@@ -234,10 +245,9 @@ impl<'a> RunInProgress<'a> {
         files::append_line(&self.folder.path("timings.jsonl"), &timings)?;
         watch(RunEvent::Step(&metrics, &timings));
         let none = rows.iter().filter(|row| row.prediction.is_none()).count();
-        let verifier = self.inputs.experiment.reward.verifier;
         // Only for the first step: records have the others.
-        let told = (number == 1).then(|| reward::unanswered(none, rows.len(), verifier)).flatten();
-        if let Some(told) = told {
+        let rule = self.inputs.grader.rule().filter(|_| number == 1);
+        if let Some(told) = rule.and_then(|rule| reward::unanswered(none, rows.len(), rule)) {
             watch(RunEvent::Warning(&format!("rollout step 1: {told}")));
         }
         Ok(())

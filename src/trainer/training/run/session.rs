@@ -8,7 +8,7 @@ use crate::policy::{Loaded, checkpoint};
 use crate::records::Outcome;
 use crate::records::audit::{self, Sound};
 use crate::records::ledger::{self, LedgerEntry};
-use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT};
+use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, UNGRADED};
 use crate::records::{
     EvaluationRecord, RolloutRow, RunFolder, Session, StepMetrics, StepTimings, environment,
 };
@@ -287,6 +287,7 @@ fn rewind(
         (1..=step).any(|kept| folder.rollouts(kept).ends_with(name))
     })?;
     files::remove_folder(&folder.path("diverged"))?;
+    files::remove_file(&folder.path(UNGRADED))?;
     Ok(evaluated)
 }
 

@@ -87,10 +87,11 @@ impl Replayed<'_> {
     pub(super) fn evaluation(&self, model: &Qwen2, picked: &Picked, check: &mut Check) {
         let name = picked.name();
         let protocol = Protocol::of(&self.inputs.experiment);
+        let grading = (&protocol, &self.inputs.grader);
         let samples = self.inputs.samples(&picked.set).unwrap_or_default();
         let set = Set { name: &picked.set, problems: &picked.problems, samples };
         let stored = tables::read_outcomes(&self.folder.outcomes(&picked.set, picked.step));
-        let again = evaluation::outcomes(model, &self.inputs.tokenizer, &protocol, set, |_, _| ());
+        let again = evaluation::outcomes(model, &self.inputs.tokenizer, grading, set, |_, _| ());
         let (stored, again) = match (stored, again) {
             (Ok(stored), Ok(again)) => (stored, again),
             (Err(error), _) => return check.mismatch(name, error),

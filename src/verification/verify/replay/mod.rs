@@ -10,12 +10,13 @@ pub mod evaluations;
 use crate::algorithm::Kl;
 use crate::base::rng::{Id, Stream, stream};
 use crate::base::{Purpose, files};
-use crate::experiment::{Device, compare::differing_keys};
+use crate::experiment::{Device, Grading, compare::differing_keys};
 use crate::policy::checkpoint;
 use crate::records::ledger::STEP_COMPONENTS;
 use crate::records::{
     RolloutRow, RunFolder, RunRecords, StepMetrics, environment, run_folder::is_portable, tables,
 };
+use crate::task::Grader;
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer, run};
@@ -259,6 +260,13 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
         (None, Some(step)) if experiment.dapo.kl == Kl::None {} => folder.checkpoint(*step),
         _ => return Err("the base policy is not here (--base FOLDER)".to_string()),
     };
+    if experiment.reward.verifier.rule().is_none() {
+        // The sender's paths and commands are never used.
+        let Some(program) = local.grader.as_ref().and_then(Grader::program) else {
+            return Err("a program graded the responses (--run-rewards FILE)".to_string());
+        };
+        experiment.reward.verifier = Grading::Program(program.clone());
+    }
     inputs::prepare(experiment).map_err(|error| error.to_string())
 }
 

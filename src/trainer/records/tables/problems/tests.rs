@@ -15,6 +15,7 @@ fn wanted() -> WantedKeys {
         question: keys(&["prompt"]),
         answer: keys(&["reward_model.ground_truth"]),
         others: keys(&["extra_info.index", "extra_info.raw_problem", "tags"]),
+        all: false,
     }
 }
 

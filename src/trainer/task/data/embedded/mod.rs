@@ -177,7 +177,8 @@ fn usual_sets(
     };
     let of_sets = [(test, &tested), (sets::DEV, &dev)];
     let tags = of_sets.map(|(name, problems)| (name.to_string(), tags(problems)));
-    DataSets { tags: tags.into(), train, dev, tests: vec![(test.to_string(), tested)] }
+    let tests = vec![(test.to_string(), tested)];
+    DataSets { tags: tags.into(), train, dev, tests, ..DataSets::default() }
 }
 
 /// The questions of a task's evaluation sets, which pretraining never sees.

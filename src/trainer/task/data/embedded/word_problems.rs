@@ -281,7 +281,8 @@ impl Embedded for WordProblems {
                 .map(|problem| (problem.id.clone(), tags_of.borrow()[&problem.question].clone()));
             (name.to_string(), of_set.collect())
         });
-        DataSets { tags: tags.into(), train, dev, tests: vec![(WORD_PROBLEMS.into(), tested)] }
+        let tests = vec![(WORD_PROBLEMS.into(), tested)];
+        DataSets { tags: tags.into(), train, dev, tests, ..DataSets::default() }
     }
 
     /// `style_NAME_share` of each form, and of responses in none of them: `other`.

@@ -6,7 +6,9 @@
 use crate::algorithm::Problem;
 use crate::experiment::sets;
 use crate::records::Index;
-use crate::task::{Reading, RowKeys, SourceRow, TaskError, data, data::source};
+use crate::task::data::{self, Columns, source};
+use crate::task::{Reading, RowKeys, SourceRow, TaskError};
+use serde_json::{Map, Value, json};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,6 +27,8 @@ pub struct ProblemFile {
     /// Id of a problem → its tags; only of problems that have any.
     pub tags: BTreeMap<String, Vec<String>>,
     pub readings: Readings,
+    /// Id of a problem → the other keys of its first row, where they were asked for.
+    pub columns: Columns,
 }
 
 /// How often ground truths were read as something else than what stands in the file, and the first of
@@ -91,6 +95,7 @@ struct FirstSeen {
     /// No other problem of the file may have this id.
     is_named: bool,
     tags: Vec<String>,
+    columns: Map<String, Value>,
 }
 
 /// Reads `*.parquet` or `*.jsonl` (see [`source`]).
@@ -114,7 +119,7 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     let mut bytes = 0;
     let mut firsts: Vec<FirstSeen> = Vec::new();
     let mut known: BTreeMap<[u8; 32], usize> = BTreeMap::new();
-    source::each_row(path, keys, &mut |row| {
+    source::each_row(path, keys, &mut |mut row| {
         usable(path, &row)?;
         records += 1;
         count_readings(&mut readings, &row);
@@ -122,6 +127,9 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
         match known.entry(data::identity(row.question())) {
             Entry::Vacant(free) => {
                 bytes += row.question().len() + answer.len();
+                if keys.columns {
+                    bytes += json!(row.columns).to_string().len();
+                }
                 free.insert(firsts.len());
                 firsts.push(FirstSeen {
                     question: row.question().to_string(),
@@ -129,6 +137,7 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
                     id: id(&row, &stem),
                     is_named: row.is_named,
                     tags: row.row.tags.clone(),
+                    columns: std::mem::take(&mut row.columns),
                 });
             }
             Entry::Occupied(present) => {
@@ -152,11 +161,14 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
         firsts.into_iter().partition(|first| first.answers.len() == 1);
     let conflict = |first: FirstSeen| Conflict { question: first.question, answers: first.answers };
     let conflicts = conflicting.into_iter().map(conflict).collect();
-    let tags: Vec<Vec<String>> = kept.iter().map(|first| first.tags.clone()).collect();
+    let (tags, columns): (Vec<_>, Vec<_>) =
+        kept.iter().map(|first| (first.tags.clone(), first.columns.clone())).unzip();
     let problems = with_ids(kept, path, &stem)?;
+    let columns = problems.iter().zip(columns).filter(|_| keys.columns);
+    let columns = columns.map(|(problem, of_row)| (problem.id.clone(), of_row)).collect();
     let tagged = problems.iter().zip(tags).filter(|(_, tags)| !tags.is_empty());
     let tags = tagged.map(|(problem, tags)| (problem.id.clone(), tags)).collect();
-    Ok(ProblemFile { records, problems, conflicts, tags, readings })
+    Ok(ProblemFile { records, problems, conflicts, tags, readings, columns })
 }
 
 /// Whether training can take a row.

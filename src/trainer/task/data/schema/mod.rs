@@ -20,6 +20,9 @@ pub struct RowKeys {
     /// expected_answer, final_answer or solution, which must say the same where there are several
     #[arg(long = "answer-key", value_name = "KEY")]
     pub answer: Option<String>,
+    /// Read the row's other keys, too.
+    #[arg(skip)]
+    pub columns: bool,
 }
 
 /// Keys of a question as text, then the prompt: text, or messages.
@@ -69,6 +72,8 @@ pub struct ReadRow {
     pub is_named: bool,
     pub keys: [String; 2],
     pub truth: Truth,
+    /// The row without its prompt, where it was asked for.
+    pub columns: Map<String, Value>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -122,8 +127,10 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
         })?,
     };
     let (data_source, style) = (text("data_source")?, text("reward_model.style")?);
+    let mut columns = if keys.columns { row.clone() } else { Map::new() };
+    columns.remove("prompt");
     let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
-    Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth })
+    Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, columns })
 }
 
 /// The value at a key, or at `a.b`, where it is not null; an object may stand there as JSON in a text.

@@ -93,6 +93,7 @@ fn an_option_names_the_key_and_settles_what_contradicts_itself() {
     let keys = |question: &str, answer: &str| RowKeys {
         question: Some(question.to_string()),
         answer: Some(answer.to_string()),
+        columns: false,
     };
     for (question, answer, expected) in [
         ("task", "solution", "2"),

@@ -4,6 +4,8 @@ The first line states the function; each further line has responses. What the fu
 error, and a child that it forks never answers. The caller bounds time, and restarts this process when it ends.
 """
 
+import importlib.machinery
+import importlib.metadata
 import importlib.util
 import inspect
 import json
@@ -15,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 
 # Answers go where only this module writes; requests come from where the function cannot read.
 answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -41,7 +44,12 @@ def end_with_caller():
 def load(path):
     folder = os.path.dirname(os.path.abspath(path))
     sys.path.insert(0, folder)
-    specification = importlib.util.spec_from_file_location("reward_program", path)
+    if SETTINGS["text"]:
+        module = types.ModuleType("reward_program")
+        exec(compile(SETTINGS["text"], path, "exec"), vars(module))
+        return module, folder
+    loader = importlib.machinery.SourceFileLoader("reward_program", path)
+    specification = importlib.util.spec_from_file_location("reward_program", path, loader=loader)
     module = importlib.util.module_from_spec(specification)
     sys.modules["reward_program"] = module
     specification.loader.exec_module(module)
@@ -72,7 +80,7 @@ def form(function):
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     if "solution_str" in parameters:
         return "verl", parameters, takes_all
-    if "completions" in parameters:
+    if "completions" in parameters or "completion_ids" in parameters:
         return "trl", parameters, takes_all
     needed = [each for each in parameters.values() if each.default is each.empty and each.kind <= each.POSITIONAL_OR_KEYWORD]
     if len(needed) == 2 or len(needed) < 2 <= len(parameters):
@@ -83,7 +91,7 @@ def form(function):
     )
 
 
-def columns(items):
+def columns(items, parameters):
     """The columns of a data set, as TRL passes them; the ground truth under the names that data sets give it."""
     names = {name for item in items for name in item["extra"]}
     table = {name: [item["extra"].get(name) for item in items] for name in names}
@@ -94,7 +102,10 @@ def columns(items):
     is_chat = any(isinstance(item["prompt"], list) for item in items)
     answers_of = lambda text: [{"role": "assistant", "content": text}] if is_chat else text
     table["completions"] = [answers_of(item["response"]) for item in items]
-    table["completion_ids"] = [[] for _ in items]
+    if all("completion_ids" in item for item in items):
+        table["completion_ids"] = [item["completion_ids"] for item in items]
+    elif "completion_ids" in parameters:
+        raise LookupError("it reads completion_ids, and the tokens of these responses are not known")
     return table
 
 
@@ -141,17 +152,24 @@ def main():
         module, folder = load(SETTINGS["file"])
         function, name = choose(module, SETTINGS["function"])
         kind, parameters, takes_all = form(function)
+        packages = {each: importlib.metadata.version(each) for each in SETTINGS["packages"]}
+        packages["python"] = platform.python_version()
+    except importlib.metadata.PackageNotFoundError as missing:
+        answer({"failed": f"{missing} is among its packages, and {sys.executable} does not have it"})
+        return
     except BaseException as error:  # the user's file may even exit
         failed(error)
         return
-    sources = {getattr(each, "__file__", None) for each in list(sys.modules.values())}
-    inside = sorted(os.path.relpath(each, folder) for each in sources if each and os.path.abspath(each).startswith(folder + os.sep))
-    answer({"ready": {"function": name, "form": kind, "python": platform.python_version(), "files": inside}})
+    loaded = [] if SETTINGS["text"] else list(sys.modules.values())
+    sources = {getattr(each, "__file__", None) for each in loaded}
+    within = {os.path.relpath(each, folder) for each in sources if each and os.path.abspath(each).startswith(folder + os.sep)}
+    own = sorted(each for each in within if not {"site-packages", "dist-packages"} & set(each.split(os.sep)))
+    answer({"ready": {"function": name, "form": kind, "packages": packages, "files": own}})
     for line in requests:
         items = json.loads(line)
         if kind == "trl":
             try:
-                values = list(function(**kept(columns(items), parameters, takes_all)))
+                values = list(function(**kept(columns(items, parameters), parameters, takes_all)))
             except Exception as error:
                 failed(error)
                 continue

@@ -1,32 +1,19 @@
-//! A user's Python function as the verifier: verl's `compute_score`, a reward function of TRL, or
-//! `grade(response, answer)`, each as it is. Worker processes call it (`bridge.py`).
+//! A user's program as the verifier. Of a Python file it is a function: verl's `compute_score`, a reward
+//! function of TRL, or `grade(response, answer)`, each as it is, which worker processes call (`bridge.py`). A
+//! command gets a line of JSON for each response ([`Asked`]) and answers with one: a number, a truth value, a
+//! dictionary with `score` (and `acc`, `pred`, further numbers), or one with `error`.
 
 pub mod worker;
 
 use crate::base::{files, visible, workers};
+use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
+use crate::task::reward::Grade;
 use crate::task::reward::program::worker::{Ready, Returned, Worker};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-
-/// What calls the function, and its limits.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RewardProgram {
-    pub file: PathBuf,
-    /// Absent: `compute_score`, `grade`, or the file's only function.
-    pub function: Option<String>,
-    /// The Python that has what the file imports.
-    pub python: String,
-    /// A number alone is correct above it.
-    pub threshold: f64,
-    /// For each response.
-    pub seconds: f64,
-    /// Address space of a worker.
-    pub memory_bytes: u64,
-}
 
 /// A response to grade, as the function sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -38,38 +25,50 @@ pub struct Asked {
     pub data_source: String,
     /// verl's `extra_info`, TRL's further columns.
     pub extra: Map<String, Value>,
+    /// The response's tokens, where they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_ids: Option<Vec<u32>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ProgramGrade {
-    /// The dictionary's `acc`, a truth value, or a number above the threshold. Dynamic Sampling looks at this.
-    pub is_correct: bool,
-    /// The dictionary's `score`, or the number; of a truth value ±1 (Eq. 7). The advantage is of this.
-    pub reward: f64,
-    /// The dictionary's `pred`.
-    pub prediction: Option<String>,
-    /// The dictionary's other numbers.
-    pub extra: BTreeMap<String, f64>,
+impl Asked {
+    /// Of a problem's further columns: `data_source` and `extra_info` by their names; without `extra_info` the
+    /// other columns are the extra ones.
+    pub fn new(
+        prompt: Value,
+        response: String,
+        ground_truth: String,
+        mut columns: Map<String, Value>,
+    ) -> Self {
+        let data_source = match columns.remove("data_source") {
+            Some(Value::String(text)) => text,
+            other => other.map_or_else(String::new, |other| other.to_string()),
+        };
+        let extra = match columns.remove("extra_info") {
+            Some(Value::Object(extra)) => extra,
+            _ => columns,
+        };
+        Self { prompt, response, ground_truth, data_source, extra, completion_ids: None }
+    }
 }
 
 /// Why a response has no grade.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Ungraded {
-    #[error("the function raised {0}")]
+    #[error("the program raised {0}")]
     Raised(String),
-    #[error("the function took longer than {seconds} s for {responses} responses and was stopped")]
+    #[error("the program took longer than {seconds} s for {responses} responses and was stopped")]
     TookTooLong { seconds: f64, responses: usize },
-    #[error("the function ended its process: {0}")]
+    #[error("the program ended its process: {0}")]
     Ended(String),
     #[error(
-        "the function returned {0}, expected a finite number, a truth value, or a dictionary with `score`"
+        "the program returned {0}, expected a finite number, a truth value, or a dictionary with `score`"
     )]
     NoNumber(String),
-    #[error("the function returned {returned} rewards for {responses} responses")]
+    #[error("the program returned {returned} rewards for {responses} responses")]
     WrongLength { returned: usize, responses: usize },
-    #[error("the function graded the response {first} and then {second}: it is not deterministic")]
-    Disagrees { first: f64, second: f64 },
-    #[error("the function failed {0} times before and was not called again")]
+    #[error("the program graded the response {first} and then {second}: it is not deterministic")]
+    Disagrees { first: String, second: String },
+    #[error("the program failed {0} times before and was not called again")]
     GivenUp(usize),
 }
 
@@ -80,6 +79,7 @@ const MOST_RESTARTS: usize = 3;
 const CHUNK: usize = 64;
 
 /// Workers that wait for responses.
+#[derive(Debug)]
 pub struct Graders {
     program: RewardProgram,
     ready: Ready,
@@ -87,15 +87,21 @@ pub struct Graders {
 }
 
 impl Graders {
-    /// Starts a worker, which loads the file.
+    /// Starts a worker.
     ///
     /// # Errors
-    /// A Python that does not start, a file that cannot be loaded, or no function that can be called.
+    /// A Python or a command that does not start, a file that cannot be loaded, or no function that can be called.
     pub fn start(program: RewardProgram) -> Result<Self, TaskError> {
         // A name that Python would not find says so here.
-        files::read_text_up_to(&program.file, 1 << 20)?;
+        if program.kind != ProgramKind::MathVerify {
+            files::read_text_up_to(&program.file, 1 << 20)?;
+        }
         let (worker, ready) = Worker::start(&program)?;
         Ok(Self { program, ready, idle: Mutex::new(vec![worker]) })
+    }
+
+    pub fn program(&self) -> &RewardProgram {
+        &self.program
     }
 
     /// What the first worker found.
@@ -104,7 +110,7 @@ impl Graders {
     }
 
     /// One result for each response, in order.
-    pub fn grade(&self, asked: &[Asked]) -> Vec<Result<ProgramGrade, Ungraded>> {
+    pub fn grade(&self, asked: &[Asked]) -> Vec<Result<Grade, Ungraded>> {
         // A function of TRL may compare the responses that it gets with each other.
         let (parts, chunk) = if self.ready.takes_batches() {
             (asked.len(), asked.len())
@@ -116,20 +122,29 @@ impl Graders {
         graded.into_iter().flatten().collect()
     }
 
-    /// As [`Graders::grade`], twice: a function that says two things of a response has not graded it.
-    pub fn grade_twice(&self, asked: &[Asked]) -> Vec<Result<ProgramGrade, Ungraded>> {
-        let first = self.grade(asked);
-        if first.iter().any(Result::is_err) {
-            return first;
+    /// Grades the responses of these indices once more: one that gets two grades is not graded, unless that is
+    /// allowed. Returns how many did.
+    pub fn grade_again(
+        &self,
+        asked: &[Asked],
+        again: &[usize],
+        first: &mut [Result<Grade, Ungraded>],
+    ) -> u64 {
+        let chosen: Vec<Asked> = again.iter().map(|&index| asked[index].clone()).collect();
+        let mut disagreeing = 0;
+        for (&index, second) in again.iter().zip(self.grade(&chosen)) {
+            if first[index] == second {
+                continue;
+            }
+            disagreeing += 1;
+            if !self.program.allow_nondeterministic {
+                first[index] = disagreement(&first[index], second);
+            }
         }
-        first
-            .into_iter()
-            .zip(self.grade(asked))
-            .map(|(first, second)| agreed(first, second))
-            .collect()
+        disagreeing
     }
 
-    fn part(&self, part: &[Asked], chunk: usize) -> Vec<Result<ProgramGrade, Ungraded>> {
+    fn part(&self, part: &[Asked], chunk: usize) -> Vec<Result<Grade, Ungraded>> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let mut worker = idle().pop();
         let mut restarts = 0;
@@ -152,7 +167,7 @@ impl Graders {
                 }
             };
             let chunk = &rest[..chunk.min(rest.len())];
-            let (values, lost) = running.ask(chunk, self.ready.takes_batches());
+            let (values, lost) = running.ask(chunk);
             graded.extend(values.into_iter().map(|value| self.graded(value?)));
             match lost {
                 None => worker = Some(running),
@@ -166,8 +181,8 @@ impl Graders {
         graded
     }
 
-    fn graded(&self, value: Returned) -> Result<ProgramGrade, Ungraded> {
-        let of = |reward: f64, is_correct| ProgramGrade {
+    fn graded(&self, value: Returned) -> Result<Grade, Ungraded> {
+        let of = |reward: f64, is_correct| Grade {
             is_correct,
             reward,
             prediction: None,
@@ -211,15 +226,16 @@ fn number((name, value): (String, Returned)) -> Option<(String, f64)> {
     }
 }
 
-fn agreed(
-    first: Result<ProgramGrade, Ungraded>,
-    second: Result<ProgramGrade, Ungraded>,
-) -> Result<ProgramGrade, Ungraded> {
-    let (first, second) = (first?, second?);
-    if first == second {
-        return Ok(first);
-    }
-    Err(Ungraded::Disagrees { first: first.reward, second: second.reward })
+fn disagreement(
+    first: &Result<Grade, Ungraded>,
+    second: Result<Grade, Ungraded>,
+) -> Result<Grade, Ungraded> {
+    let (first, second) = (first.clone()?, second?);
+    let [first, second] = [&first, &second].map(|grade| {
+        let label = if grade.is_correct { "correct" } else { "wrong" };
+        format!("{} ({label})", grade.reward)
+    });
+    Err(Ungraded::Disagrees { first, second })
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::experiment::ProgramKind;
 use serde_json::json;
 use std::path::Path;
 
@@ -6,14 +7,8 @@ use std::path::Path;
 fn graders(folder: &Path, text: &str) -> Result<Graders, TaskError> {
     let file = folder.join("reward.py");
     files::write_atomic(&file, text.as_bytes()).unwrap();
-    Graders::start(RewardProgram {
-        file,
-        function: None,
-        python: "python3".to_string(),
-        threshold: 0.5,
-        seconds: 2.0,
-        memory_bytes: 1 << 30,
-    })
+    let limits = RewardProgram::of_python(file, None);
+    Graders::start(RewardProgram { seconds: 2.0, memory_gib: 1, ..limits })
 }
 
 fn asked(responses: &[&str]) -> Vec<Asked> {
@@ -30,12 +25,21 @@ fn asked(responses: &[&str]) -> Vec<Asked> {
 fn said(text: &str, responses: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let graders = graders(folder.path(), text).unwrap();
-    let graded = graders.grade(&asked(responses));
-    let shown = |graded: Result<ProgramGrade, Ungraded>| match graded {
+    shown(graders.grade(&asked(responses)))
+}
+
+fn shown(graded: Vec<Result<Grade, Ungraded>>) -> Vec<String> {
+    let shown = |graded: Result<Grade, Ungraded>| match graded {
         Ok(grade) => format!("{} {}", grade.reward, grade.is_correct),
         Err(error) => error.to_string(),
     };
     graded.into_iter().map(shown).collect()
+}
+
+fn twice(graders: &Graders, asked: &[Asked]) -> Vec<Result<Grade, Ungraded>> {
+    let mut graded = graders.grade(asked);
+    graders.grade_again(asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
+    graded
 }
 
 #[test]
@@ -74,16 +78,8 @@ fn functions_are_called_as_verl_trl_and_anybody_would() {
             "class Scalar:\n def __init__(self, x): self.x = x\n def item(self): return self.x\n",
         );
         let graders = graders(folder.path(), text).unwrap();
-        let graded = graders.grade_twice(&asked(&["7", "12"]));
-        let shown: Vec<String> = graded
-            .iter()
-            .map(|graded| {
-                graded.as_ref().map_or_else(ToString::to_string, |it| {
-                    format!("{} {}", it.reward, it.is_correct)
-                })
-            })
-            .collect();
-        assert_eq!(shown, expected, "{text}");
+        let graded = twice(&graders, &asked(&["7", "12"]));
+        assert_eq!(shown(graded), expected, "{text}");
         let imports: &[&str] = match text.split_whitespace().nth(1) {
             Some("helper") => &["helper.py", "reward.py"],
             Some("numpy_like") => &["numpy_like.py", "reward.py"],
@@ -134,7 +130,7 @@ fn what_a_function_does_wrong_is_told_of_the_response_and_loses_no_other() {
 #[test]
 fn a_function_of_a_batch_returns_one_reward_for_each_response() {
     let short = "def reward(completions, **kwargs):\n return [1.0] * (len(completions) - 1)";
-    assert_eq!(said(short, &["a", "b"]), ["the function returned 1 rewards for 2 responses"; 2]);
+    assert_eq!(said(short, &["a", "b"]), ["the program returned 1 rewards for 2 responses"; 2]);
     let raises = "def reward(completions, **kwargs):\n raise KeyError('x')";
     assert!(said(raises, &["a", "b"])[1].contains("raised KeyError"));
 }
@@ -157,8 +153,40 @@ fn a_function_that_disagrees_with_itself_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let text =
         "import itertools\ncount = itertools.count()\ndef grade(a, b): return float(next(count))";
-    let graded = graders(folder.path(), text).unwrap().grade_twice(&asked(&["a"]));
-    assert_eq!(graded, [Err(Ungraded::Disagrees { first: 0.0, second: 1.0 })]);
+    let graded = twice(&graders(folder.path(), text).unwrap(), &asked(&["a"]));
+    let [first, second] = ["0 (wrong)", "1 (correct)"].map(str::to_string);
+    assert_eq!(graded, [Err(Ungraded::Disagrees { first, second })]);
+}
+
+#[test]
+fn a_command_answers_a_line_of_json_for_each_response() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "#!/usr/bin/env python3\nimport json, sys, time\nfor line in sys.stdin:\n r = json.loads(line)['response']\n if r == 'sleep': time.sleep(60)\n if r == 'end': sys.exit(3)\n print(r, flush=True)\n";
+    let file = folder.path().join("grade");
+    files::write_atomic(&file, script.as_bytes()).unwrap();
+    let python = RewardProgram::of_python(file.clone(), None);
+    let (kind, seconds) = (ProgramKind::Command, 2.0);
+    let command = vec!["python3".to_string(), file.display().to_string()];
+    let graders =
+        Graders::start(RewardProgram { kind, seconds, command, ..python.clone() }).unwrap();
+    for (response, expected) in [
+        ("true", "1 true"),
+        ("0.75", "0.75 true"),
+        ("{\"score\": -2, \"acc\": true, \"steps\": 4}", "-2 true"),
+        ("{\"error\": \"no unit\"}", "raised no unit"),
+        ("[1]", "returned [1], expected"),
+        ("1e999", "its answer \"1e999\" is no line of JSON"),
+        ("well done", "its answer \"well done\" is no line of JSON"),
+        ("end", "exit status 3"),
+        ("sleep", "took longer than 2 s"),
+    ] {
+        let graded = shown(graders.grade(&asked(&["1", response, "1"])));
+        assert!(graded[1].contains(expected), "{response}: {graded:?}");
+        assert_eq!([&graded[0], &graded[2]], ["1 true"; 2], "{response}");
+    }
+    // Not executable, and no command.
+    let error = Graders::start(RewardProgram { kind, ..python }).unwrap_err().to_string();
+    assert!(error.contains("cannot start"), "{error}");
 }
 
 #[test]

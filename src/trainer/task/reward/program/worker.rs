@@ -1,20 +1,24 @@
-//! One process that calls the function. It ends with this one, and is started again after it was lost.
+//! One process that grades. It ends with this one, and is started again after it was lost.
 
-use crate::base::python;
+use crate::base::{python, visible};
+use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
-use crate::task::reward::program::{Asked, RewardProgram, Ungraded};
-use rustix::process::{Pid, Signal, kill_process_group};
+use crate::task::reward::program::{Asked, Ungraded};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const BRIDGE: &str = include_str!("bridge.py");
+
+/// The harness's own function for Math-Verify.
+pub const MATH_VERIFY: &str = include_str!("math_verify.py");
 
 /// Importing PyTorch on a busy machine takes half a minute.
 const LOAD_SECONDS: u64 = 180;
@@ -25,13 +29,14 @@ const MOST_ANSWER_BYTES: u64 = 1 << 20;
 /// Of standard error, for messages.
 const LAST_BYTES: usize = 2000;
 
-/// The function that a worker has found.
+/// What a worker is.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Ready {
+    /// Empty for a command.
     pub function: String,
     form: CallForm,
-    /// The version of Python.
-    pub python: String,
+    /// Versions of Python and of the packages that were asked for.
+    pub packages: BTreeMap<String, String>,
     /// The program's file and what it imports from its folder, relative to it.
     pub files: Vec<String>,
 }
@@ -43,6 +48,7 @@ impl Ready {
             CallForm::Verl => "as verl calls it",
             CallForm::Trl => "as TRL calls it",
             CallForm::Plain => "with a response and an answer",
+            CallForm::Lines => "a command that answers lines",
         }
     }
 
@@ -57,6 +63,7 @@ enum CallForm {
     Verl,
     Trl,
     Plain,
+    Lines,
 }
 
 /// What the function returned for a response.
@@ -84,7 +91,9 @@ enum Answer {
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
-    requests: ChildStdin,
+    form: CallForm,
+    /// To the thread that writes: a process that does not read its input would hold this one up.
+    requests: Sender<Vec<u8>>,
     answers: Receiver<Vec<u8>>,
     errors: Arc<Mutex<Vec<u8>>>,
     seconds: f64,
@@ -92,31 +101,59 @@ pub struct Worker {
 
 impl Worker {
     pub fn start(program: &RewardProgram) -> Result<(Self, Ready), TaskError> {
-        let failed = |reason: String| TaskError::Program { path: program.file.clone(), reason };
-        let cannot = |error| failed(format!("cannot start {}: {error}", program.python));
-        let mut command = python::command(&program.python);
-        command.args(["-c", BRIDGE]).env("PYTHONHASHSEED", "0").process_group(0);
+        let failed = |reason: String| TaskError::Program { path: program.name().into(), reason };
+        let path =
+            std::path::absolute(program.name()).map_err(|error| failed(error.to_string()))?;
+        let python = program.python.clone().unwrap_or_else(python::of_environment);
+        let is_python = program.kind != ProgramKind::Command;
+        let own = (program.kind == ProgramKind::MathVerify).then_some(MATH_VERIFY);
+        let mut line = if is_python {
+            vec![python, "-c".to_string(), BRIDGE.to_string()]
+        } else {
+            let file = path.to_string_lossy();
+            program.command.iter().map(|part| part.replace("{file}", &file)).collect()
+        };
+        if line.is_empty() {
+            line = vec![path.to_string_lossy().into_owned()];
+        }
+        let mut command = python::command(&line[0]);
+        command.args(&line[1..]).env("PYTHONHASHSEED", "0").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(cannot)?;
+        let mut child = command
+            .spawn()
+            .map_err(|error| failed(format!("cannot start {}: {error}", line[0])))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(requests), Some(stdout), Some(stderr)) = pipes else {
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(failed("no pipes to its process".to_string()));
         };
         let errors = Arc::new(Mutex::new(Vec::new()));
         let kept = errors.clone();
         std::thread::spawn(move || keep_last(stderr, &kept));
-        let answers = lines(stdout);
-        let mut worker = Self { child, requests, answers, errors, seconds: program.seconds };
+        let (requests, answers) = (writer(stdin), lines(stdout));
+        let form = if is_python { CallForm::Plain } else { CallForm::Lines };
+        let seconds = program.seconds;
+        let mut worker = Self { child, form, requests, answers, errors, seconds };
+        if !is_python {
+            worker.limit(program.memory_gib << 30).map_err(failed)?;
+            let files = program.file.file_name().map(|name| name.to_string_lossy().into_owned());
+            let (function, packages) = (String::new(), BTreeMap::new());
+            let files = files.into_iter().collect();
+            return Ok((worker, Ready { function, form, packages, files }));
+        }
         let settings = json!({
-            "file": std::path::absolute(&program.file).map_err(cannot)?,
+            "file": path,
+            "text": own,
             "function": program.function,
-            "memory_bytes": program.memory_bytes,
+            "packages": program.packages,
+            "memory_bytes": program.memory_gib << 30,
             "caller": std::process::id(),
         });
-        // Where the process has ended already, its end says why.
-        let _gone = writeln!(worker.requests, "{settings}");
+        worker.send(format!("{settings}\n").into_bytes());
         match worker.answer(Duration::from_secs(LOAD_SECONDS)) {
-            Ok(Answer::Ready(ready)) => Ok((worker, ready)),
+            Ok(Answer::Ready(ready)) => {
+                worker.form = ready.form;
+                Ok((worker, ready))
+            }
             Ok(Answer::Failed(reason)) => Err(failed(reason)),
             Ok(_) => Err(failed("it answered before it was asked".to_string())),
             Err(Lost::TimedOut) => {
@@ -126,17 +163,32 @@ impl Worker {
         }
     }
 
+    /// Where the process has ended, its missing answer says so.
+    fn send(&self, request: Vec<u8>) {
+        let _gone = self.requests.send(request);
+    }
+
+    fn limit(&self, memory_bytes: u64) -> Result<(), String> {
+        let most = Some(memory_bytes);
+        let limit = Rlimit { current: most, maximum: most };
+        let child = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        prlimit(child, Resource::As, limit)
+            .map(drop)
+            .map_err(|error| format!("cannot limit its memory: {error}"))
+    }
+
     /// The values of the first responses, and how the worker was lost at the next one. A batch has all
     /// values or is lost as one response.
-    pub fn ask(
-        &mut self,
-        asked: &[Asked],
-        is_batch: bool,
-    ) -> (Vec<Result<Returned, Ungraded>>, Option<Ungraded>) {
+    pub fn ask(&mut self, asked: &[Asked]) -> (Vec<Result<Returned, Ungraded>>, Option<Ungraded>) {
         let mut values = Vec::with_capacity(asked.len());
-        let request = serde_json::to_vec(asked).expect("responses are text");
-        // Where the process has ended, its missing answer says so.
-        let _gone = self.requests.write_all(&request).and_then(|()| self.requests.write_all(b"\n"));
+        let is_batch = self.form == CallForm::Trl;
+        let line = |of: Value| format!("{of}\n");
+        let request: String = if self.form == CallForm::Lines {
+            asked.iter().map(|asked| line(json!(asked))).collect()
+        } else {
+            line(json!(asked))
+        };
+        self.send(request.into_bytes());
         let responses = if is_batch { asked.len() } else { 1 };
         let seconds = self.seconds * responses as f64;
         while values.len() < asked.len() {
@@ -166,8 +218,17 @@ impl Worker {
 
     fn answer(&mut self, within: Duration) -> Result<Answer, Lost> {
         match self.answers.recv_timeout(within) {
-            Ok(line) => serde_json::from_slice(&line)
-                .map_err(|_| Lost::Ended("its answer cannot be read".to_string())),
+            Ok(line) => {
+                let read = if self.form == CallForm::Lines {
+                    serde_json::from_slice(&line).map(of_command)
+                } else {
+                    serde_json::from_slice(&line)
+                };
+                read.map_err(|_| {
+                    let text = visible::shortened(String::from_utf8_lossy(&line).trim(), 60);
+                    Lost::Ended(format!("its answer {text:?} is no line of JSON"))
+                })
+            }
             Err(RecvTimeoutError::Timeout) => Err(Lost::TimedOut),
             Err(RecvTimeoutError::Disconnected) => Err(Lost::Ended(self.end())),
         }
@@ -203,6 +264,42 @@ impl Drop for Worker {
         let _gone = group.map(|group| kill_process_group(group, Signal::KILL));
         let _status = self.child.wait();
     }
+}
+
+/// A command's answer as the bridge would write it.
+fn of_command(answer: Value) -> Answer {
+    match &answer {
+        Value::Object(fields) if fields.len() == 1 && fields.contains_key("error") => {
+            let text = fields["error"].as_str().map(str::to_string);
+            Answer::Failed(text.unwrap_or_else(|| fields["error"].to_string()))
+        }
+        _ => Answer::Value(returned(answer)),
+    }
+}
+
+fn returned(value: Value) -> Returned {
+    match value {
+        Value::Bool(flag) => Returned::Flag(flag),
+        Value::Number(number) => Returned::Number(number.as_f64().unwrap_or(f64::NAN)),
+        Value::String(text) => Returned::Text(text),
+        Value::Object(fields) => {
+            let field = |(name, value)| (name, returned(value));
+            Returned::Fields(fields.into_iter().map(field).collect())
+        }
+        Value::Null | Value::Array(_) => Returned::Other(value.to_string()),
+    }
+}
+
+fn writer(mut stdin: ChildStdin) -> Sender<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel::<Vec<u8>>();
+    std::thread::spawn(move || {
+        for request in receiver {
+            if stdin.write_all(&request).is_err() {
+                return;
+            }
+        }
+    });
+    sender
 }
 
 enum Lost {

@@ -1,0 +1,81 @@
+//! What grades: a rule, or a function in a Python file.
+
+use crate::commands::exit::bail_usage;
+use crate::experiment::{Grading, MATH_VERIFY, RewardProgram, Verifier};
+use anyhow::Result;
+use clap::ValueEnum;
+
+#[derive(Debug, clap::Args)]
+pub struct GradingArgs {
+    /// Rule: answer-line, strict-box or last-number; or math-verify (the Python package), FILE.py or
+    /// FILE.py:FUNCTION. [default: answer-line]
+    #[arg(long, value_name = "RULE|FILE.py", value_parser = grading)]
+    verifier: Option<Grading>,
+    #[command(flatten)]
+    function: FunctionArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "For a Python function")]
+struct FunctionArgs {
+    /// Python that has what the file imports. Default: DAPO_PYTHON, else python3.
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<String>,
+    /// A number alone is correct above it [default: 0.5].
+    #[arg(long)]
+    threshold: Option<f64>,
+    /// Seconds that a response may take [default: 10].
+    #[arg(long)]
+    seconds: Option<u32>,
+    /// Memory of a process, in GiB [default: 4].
+    #[arg(long)]
+    memory: Option<u32>,
+}
+
+pub fn grading(text: &str) -> Result<Grading, String> {
+    let (path, name) = match text.rsplit_once(".py:") {
+        Some((path, name)) => (format!("{path}.py"), Some(name.to_string())),
+        None => (text.to_string(), None),
+    };
+    if path.ends_with(".py") {
+        return Ok(Grading::Program(RewardProgram::of_python(path.into(), name)));
+    }
+    if path == MATH_VERIFY {
+        return Ok(Grading::Program(RewardProgram::math_verify()));
+    }
+    Verifier::from_str(text, false).map(Grading::Rule).map_err(|_| {
+        "expected answer-line, strict-box, last-number, math-verify, or a file that ends with .py".to_string()
+    })
+}
+
+impl GradingArgs {
+    /// The flags that were given.
+    pub fn flags(&self) -> [(&'static str, bool); 5] {
+        let FunctionArgs { python, threshold, seconds, memory } = &self.function;
+        [
+            ("--verifier", self.verifier.is_some()),
+            ("--python", python.is_some()),
+            ("--threshold", threshold.is_some()),
+            ("--seconds", seconds.is_some()),
+            ("--memory", memory.is_some()),
+        ]
+    }
+
+    /// # Errors
+    /// A flag of a function where a rule grades.
+    pub fn grading(&self) -> Result<Grading> {
+        let chosen = self.verifier.clone().unwrap_or(Grading::Rule(Verifier::AnswerLine));
+        let Grading::Program(mut program) = chosen else {
+            if let Some((flag, _)) = self.flags()[1..].iter().find(|(_, is_given)| *is_given) {
+                bail_usage!("{flag} needs a Python function (--verifier FILE.py)");
+            }
+            return Ok(chosen);
+        };
+        let FunctionArgs { python, threshold, seconds, memory } = &self.function;
+        program.python.clone_from(python);
+        program.threshold = threshold.unwrap_or(program.threshold);
+        program.seconds = seconds.map_or(program.seconds, f64::from);
+        program.memory_gib = memory.map_or(program.memory_gib, u64::from);
+        Ok(Grading::Program(program))
+    }
+}

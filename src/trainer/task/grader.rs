@@ -1,0 +1,259 @@
+//! What grades the responses of an experiment: a rule, or the user's program.
+
+use crate::algorithm::{Group, Problem, Rollout, ScoredRollout};
+use crate::base::files;
+use crate::experiment::{Grading, ProgramKind, PromptSettings, RewardProgram, Verifier};
+use crate::task::TaskError;
+use crate::task::data::Columns;
+use crate::task::prompt;
+use crate::task::reward::program::worker::MATH_VERIFY;
+use crate::task::reward::program::{Asked, Graders, Ungraded};
+use crate::task::reward::{self, Grade};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(Debug)]
+pub enum Grader {
+    Rule(Verifier),
+    Program { graders: Box<Graders>, prompt: PromptSettings, columns: Columns },
+}
+
+/// A response to a problem, as text and, where they are known, as tokens.
+pub type Answered<'a> = (&'a Problem, &'a str, Option<&'a [u32]>);
+
+/// Which responses a program grades twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Twice {
+    All,
+    /// One in a hundred. A function that takes batches gets each hundredth batch again: this number says which.
+    Hundredth(u64),
+}
+
+/// Of a batch of responses.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tally {
+    /// Sum and count of each further number.
+    extra: BTreeMap<String, (f64, u64)>,
+    /// Responses that were graded twice, and those that got another grade.
+    twice: u64,
+    disagreeing: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Self) {
+        for (name, (sum, count)) in other.extra {
+            let own = self.extra.entry(name).or_default();
+            *own = (own.0 + sum, own.1 + count);
+        }
+        self.twice += other.twice;
+        self.disagreeing += other.disagreeing;
+    }
+
+    /// `reward/NAME`: means over the responses that have the number, and the share of those graded twice
+    /// that got another grade.
+    pub fn metrics(&self) -> BTreeMap<String, f64> {
+        let mean =
+            |(name, (sum, count)): (&String, &(f64, u64))| (named(name), sum / *count as f64);
+        let mut metrics: BTreeMap<String, f64> = self.extra.iter().map(mean).collect();
+        if self.disagreeing > 0 {
+            let share = self.disagreeing as f64 / self.twice as f64;
+            metrics.insert("reward/disagreeing_share".to_string(), share);
+        }
+        metrics
+    }
+}
+
+fn named(name: &str) -> String {
+    let plain = |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '_' };
+    format!("reward/{}", name.chars().map(plain).collect::<String>())
+}
+
+/// Responses without a grade, with the whole batch in the form that `dapo grade` reads.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{program}: {failed} of {} responses were not graded; the first is response {first} (problem {problem}): {error}",
+    batch.len()
+)]
+pub struct UngradedBatch {
+    program: String,
+    failed: usize,
+    /// From 1.
+    first: usize,
+    problem: String,
+    error: Ungraded,
+    pub batch: Vec<UngradedResponse>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UngradedResponse {
+    problem: String,
+    #[serde(flatten)]
+    asked: Asked,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Grader {
+    /// Starts the program.
+    ///
+    /// # Errors
+    /// A program that does not start, or has nothing that can be called.
+    pub fn start(
+        grading: &Grading,
+        prompt: &PromptSettings,
+        columns: Columns,
+    ) -> Result<Self, TaskError> {
+        Ok(match grading {
+            Grading::Rule(rule) => Self::Rule(*rule),
+            Grading::Program(program) => {
+                let graders = Box::new(Graders::start(program.clone())?);
+                Self::Program { graders, prompt: prompt.clone(), columns }
+            }
+        })
+    }
+
+    pub fn rule(&self) -> Option<Verifier> {
+        if let Self::Rule(rule) = self { Some(*rule) } else { None }
+    }
+
+    pub fn program(&self) -> Option<&RewardProgram> {
+        if let Self::Program { graders, .. } = self { Some(graders.program()) } else { None }
+    }
+
+    /// What the program is, as inputs of a run: digests of its files, versions of Python and packages.
+    pub fn inputs(&self) -> Result<BTreeMap<String, String>, TaskError> {
+        let Self::Program { graders, .. } = self else { return Ok(BTreeMap::new()) };
+        let (ready, mut inputs) = (graders.ready(), BTreeMap::new());
+        let folder = graders.program().file.parent().map(PathBuf::from).unwrap_or_default();
+        for name in &ready.files {
+            inputs.insert(format!("reward/{name}"), files::sha256_file(&folder.join(name))?);
+        }
+        if graders.program().kind == ProgramKind::MathVerify {
+            inputs.insert("reward/math-verify".to_string(), files::sha256(MATH_VERIFY.as_bytes()));
+        }
+        for (name, version) in &ready.packages {
+            inputs.insert(format!("package/{name}"), version.clone());
+        }
+        Ok(inputs)
+    }
+
+    /// The grades, in order.
+    ///
+    /// # Errors
+    /// Responses that the program did not grade; a rule grades all.
+    pub fn grade(
+        &self,
+        responses: &[Answered],
+        twice: Twice,
+    ) -> Result<(Vec<Grade>, Tally), Box<UngradedBatch>> {
+        let (graders, settings, columns) = match self {
+            Self::Rule(rule) => {
+                let grade =
+                    |(problem, text, _): &Answered| reward::grade(text, &problem.answer, *rule);
+                return Ok((responses.iter().map(grade).collect(), Tally::default()));
+            }
+            Self::Program { graders, prompt, columns } => (graders, prompt, columns),
+        };
+        let asked: Vec<Asked> = responses
+            .iter()
+            .map(|(problem, text, tokens)| {
+                let of_problem = columns.get(&problem.id).cloned().unwrap_or_default();
+                let prompt = prompt_of(&problem.question, settings);
+                let asked =
+                    Asked::new(prompt, text.to_string(), problem.answer.clone(), of_problem);
+                Asked { completion_ids: tokens.map(<[u32]>::to_vec), ..asked }
+            })
+            .collect();
+        let mut results = graders.grade(&asked);
+        let mut tally = Tally::default();
+        let again: Vec<usize> = match twice {
+            Twice::All => (0..asked.len()).collect(),
+            Twice::Hundredth(number) if graders.ready().takes_batches() => {
+                if number.is_multiple_of(100) { (0..asked.len()).collect() } else { Vec::new() }
+            }
+            Twice::Hundredth(number) => (0..asked.len())
+                .filter(|&index| (index as u64 + number).is_multiple_of(100))
+                .collect(),
+        };
+        if results.iter().all(Result::is_ok) {
+            tally.twice = again.len() as u64;
+            tally.disagreeing = graders.grade_again(&asked, &again, &mut results);
+        }
+        let mut grades = Vec::with_capacity(results.len());
+        let mut errors: BTreeMap<usize, Ungraded> = BTreeMap::new();
+        for (index, result) in results.into_iter().enumerate() {
+            match result {
+                Ok(grade) => grades.push(grade),
+                Err(error) => drop(errors.insert(index, error)),
+            }
+        }
+        if let Some((&first, error)) = errors.iter().next() {
+            let problem = |index: usize| responses[index].0.id.clone();
+            let kept = |(index, asked): (usize, Asked)| UngradedResponse {
+                problem: problem(index),
+                asked,
+                error: errors.get(&index).map(ToString::to_string),
+            };
+            return Err(Box::new(UngradedBatch {
+                program: graders.program().name(),
+                failed: errors.len(),
+                first: first + 1,
+                problem: problem(first),
+                error: error.clone(),
+                batch: asked.into_iter().enumerate().map(kept).collect(),
+            }));
+        }
+        for (name, number) in grades.iter().flat_map(|grade| &grade.extra) {
+            let own = tally.extra.entry(name.clone()).or_default();
+            *own = (own.0 + number, own.1 + 1);
+        }
+        Ok((grades, tally))
+    }
+
+    /// Every rollout with its reward. The length penalty is left at 0: it belongs to `overlong`.
+    ///
+    /// # Errors
+    /// As of [`Grader::grade`].
+    pub fn grade_groups(
+        &self,
+        groups: Vec<Group<Rollout>>,
+        twice: Twice,
+    ) -> Result<(Vec<Group<ScoredRollout>>, Tally), Box<UngradedBatch>> {
+        let mut responses: Vec<Answered> = Vec::new();
+        for group in &groups {
+            let problem = &group.prompt.problem;
+            for rollout in &group.rollouts {
+                responses.push((problem, &rollout.text, Some(&rollout.tokens)));
+            }
+        }
+        let (grades, tally) = self.grade(&responses, twice)?;
+        let mut grades = grades.into_iter();
+        let scored = groups.into_iter().map(|Group { prompt, attempt, rollouts }| Group {
+            prompt,
+            attempt,
+            rollouts: rollouts.into_iter().zip(grades.by_ref()).map(scored).collect(),
+        });
+        Ok((scored.collect(), tally))
+    }
+}
+
+fn scored((rollout, grade): (Rollout, Grade)) -> ScoredRollout {
+    ScoredRollout {
+        rollout,
+        is_correct: grade.is_correct,
+        correctness_reward: grade.reward,
+        prediction: grade.prediction,
+        overlong_penalty: 0.0,
+    }
+}
+
+/// As TRL has it: a text, or messages where the model's chat template makes the prompt.
+fn prompt_of(question: &str, settings: &PromptSettings) -> Value {
+    if settings.template.is_chat() {
+        json!(prompt::messages(question, settings))
+    } else {
+        json!(prompt::plain(question, settings))
+    }
+}

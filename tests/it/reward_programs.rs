@@ -1,0 +1,270 @@
+//! Training, evaluation and verification where a user's program grades.
+
+use crate::binary::{Output, dapo, says, succeeded};
+use crate::repository;
+use dapo::base::files;
+use dapo::records::{RunFolder, StepMetrics};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// As verl calls it, with a number more.
+const VERL: &str = "import helper\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n right = helper.last(solution_str) == ground_truth\n return {'score': 1.0 if right else -1.0, 'acc': right, 'pred': helper.last(solution_str), 'word length': len(solution_str)}\n";
+const HELPER: &str = "def last(text): return text.split('Answer: ')[-1].strip()\n";
+
+struct Programs {
+    folder: tempfile::TempDir,
+}
+
+impl Programs {
+    fn new() -> Self {
+        let programs = Self { folder: tempfile::tempdir().unwrap() };
+        programs.write("helper.py", HELPER);
+        programs
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        files::write_atomic(&self.path(name), text.as_bytes()).unwrap();
+        self.path(name)
+    }
+
+    /// `dapo train` of the smoke experiment with these keys of the verifier.
+    fn train(&self, keys: &str, out: &str, more: &[&str]) -> Output {
+        let verifier = format!("reward.verifier={{{keys}}}");
+        let experiment = repository::root().join("experiments/smoke.toml");
+        let out = self.path(out);
+        let arguments = [
+            "train",
+            experiment.to_str().unwrap(),
+            "--set",
+            &verifier,
+            "--out",
+            out.to_str().unwrap(),
+        ];
+        let short = ["--set", "rollout.max_response_tokens=64"];
+        dapo(&[&arguments[..], &short, more].concat())
+    }
+
+    fn python(&self, name: &str, text: &str, out: &str, more: &[&str]) -> Output {
+        let file = self.write(name, text);
+        self.train(&format!("kind=\"python\",file={file:?}"), out, more)
+    }
+}
+
+fn metrics(run: &Path) -> Vec<StepMetrics> {
+    RunFolder::at(run).metrics().unwrap()
+}
+
+fn verify(run: &Path, more: &[&str]) -> Value {
+    let found = dapo(&[&["verify", run.to_str().unwrap(), "--json"], more].concat());
+    serde_json::from_str(&found.1).unwrap()
+}
+
+#[test]
+fn a_function_of_verl_grades_a_run_and_is_part_of_its_identity() {
+    let programs = Programs::new();
+    succeeded(programs.python("reward.py", VERL, "run", &[]));
+    let run = programs.path("run");
+    let manifest = RunFolder::at(&run).manifest().unwrap();
+    let digest = |name: &str| files::sha256_file(&programs.path(name)).unwrap();
+    for name in ["reward.py", "helper.py"] {
+        assert_eq!(manifest.inputs[&format!("reward/{name}")], digest(name));
+    }
+    assert!(manifest.inputs["package/python"].starts_with("3."), "{:?}", manifest.inputs);
+    for step in metrics(&run) {
+        assert!(step.metrics["reward/word_length"] > 1.0);
+        assert!(!step.metrics.contains_key("reward/disagreeing_share"));
+    }
+    // The rule gives the same run, but for the further number.
+    let rule = programs.path("rule");
+    let experiment = repository::root().join("experiments/smoke.toml");
+    let arguments = ["train", experiment.to_str().unwrap(), "--out", rule.to_str().unwrap()];
+    succeeded(dapo(&[&arguments[..], &["--set", "rollout.max_response_tokens=64"]].concat()));
+    for (mut own, by_rule) in metrics(&run).into_iter().zip(metrics(&rule)) {
+        own.metrics.retain(|name, _| !name.starts_with("reward/"));
+        assert_eq!(own, by_rule);
+    }
+    // No program is started unless it is asked for, and then only this one.
+    let recorded = verify(&run, &[]);
+    assert_eq!(recorded["verdict"], "verified", "{recorded:#}");
+    assert!(recorded["summary"].as_str().unwrap().contains("rewards as recorded"), "{recorded:#}");
+    assert!(recorded["not_checked"].to_string().contains("--run-rewards FILE"));
+    let reward = programs.path("reward.py");
+    let graded = verify(
+        &run,
+        &["--run-rewards", reward.to_str().unwrap(), "--replay", "1", "--challenge", "7"],
+    );
+    assert_eq!(graded["verdict"], "verified", "{graded:#}");
+    assert!(!graded["summary"].as_str().unwrap().contains("as recorded"));
+    let replay = verify(&run, &["--replay", "1", "--challenge", "7"]);
+    assert!(replay.to_string().contains("a program graded the responses"), "{replay:#}");
+    programs.write("reward.py", &VERL.replace("1.0 if", "2.0 if"));
+    let other = verify(&run, &["--run-rewards", reward.to_str().unwrap()]);
+    assert!(other.to_string().contains("is not the file that graded the run"), "{other:#}");
+    says(
+        programs.train(&format!("kind=\"python\",file={reward:?}"), "run", &["--resume"]),
+        3,
+        &["the content of reward/reward.py"],
+    );
+}
+
+#[test]
+fn a_response_that_is_not_graded_keeps_its_batch_and_the_run_can_be_resumed() {
+    let programs = Programs::new();
+    let (broken, metrics) = (programs.write("broken", ""), programs.path("run/metrics.jsonl"));
+    // In the second step, so that the first one can be lost.
+    let raise = format!(
+        " import os\n if os.path.exists({broken:?}) and os.path.exists({metrics:?}) and os.path.getsize({metrics:?}) and '7' in solution_str: raise ValueError('seven')\n right ="
+    );
+    let text = VERL.replace(" right =", &raise);
+    let stopped = programs.python("reward.py", &text, "run", &[]);
+    says(
+        stopped,
+        3,
+        &["the first is response", "raised ValueError: seven (line 4)", "run/ungraded.jsonl keeps"],
+    );
+    let kept = programs.path("run/ungraded.jsonl");
+    let reward = format!("{}:compute_score", programs.path("reward.py").display());
+    let grade = || dapo(&["grade", kept.to_str().unwrap(), "--verifier", &reward]);
+    says(grade(), 3, &["the program raised ValueError: seven"]);
+    files::remove_file(&broken).unwrap();
+    succeeded(grade());
+    succeeded(programs.python("reward.py", &text, "run", &["--resume"]));
+    assert!(!kept.exists());
+    assert_eq!(verify(&programs.path("run"), &[])["verdict"], "verified");
+}
+
+#[test]
+fn a_program_that_disagrees_with_itself_ends_the_run_unless_that_is_allowed() {
+    let programs = Programs::new();
+    let text = "import random\ndef grade(response, answer): return random.random()\n";
+    says(programs.python("reward.py", text, "run", &[]), 3, &["it is not deterministic"]);
+    let file = programs.path("reward.py");
+    let keys = format!("kind=\"python\",file={file:?},allow_nondeterministic=true");
+    succeeded(programs.train(&keys, "allowed", &[]));
+    let share = metrics(&programs.path("allowed"))[0].metrics["reward/disagreeing_share"];
+    assert!(share > 0.99, "{share}");
+}
+
+#[test]
+fn a_command_and_a_function_of_trl_grade_a_run() {
+    let programs = Programs::new();
+    let trl = "def close(prompts, completions, ground_truth, **columns):\n return [float(len(c) % 5) - 2.0 for c in completions]\n";
+    succeeded(programs.python("trl.py", trl, "trl", &[]));
+    let command = "import json, sys\nfor line in sys.stdin:\n asked = json.loads(line)\n print(json.dumps(asked['response'].endswith(asked['ground_truth'])), flush=True)\n";
+    let file = programs.write("grade.py", command);
+    let keys = format!("kind=\"command\",file={file:?},command=[\"python3\",\"{{file}}\"]");
+    succeeded(programs.train(&keys, "command", &[]));
+    let manifest = RunFolder::at(programs.path("command")).manifest().unwrap();
+    assert_eq!(manifest.inputs["reward/grade.py"], files::sha256_file(&file).unwrap());
+}
+
+#[test]
+fn mistakes_in_the_table_are_named() {
+    let programs = Programs::new();
+    let file = programs.write("reward.py", VERL);
+    for (keys, expected) in [
+        ("kind=\"python\"".to_string(), "reward.verifier.file is missing"),
+        (format!("kind=\"rust\",file={file:?}"), "unknown variant `rust`"),
+        (
+            format!("kind=\"python\",file={file:?},seconds=0"),
+            "reward.verifier.seconds must be in (0, 3600]",
+        ),
+        (
+            format!("kind=\"command\",file={file:?},function=\"f\""),
+            "needs reward.verifier.kind = \"python\"",
+        ),
+        (format!("kind=\"python\",file={file:?},function=\"f\""), "it has no function `f`"),
+        (
+            format!("kind=\"python\",file={file:?},packages=[\"no-such-package\"]"),
+            "no-such-package is among its packages",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},python=\"no-such-python\""),
+            "cannot start no-such-python",
+        ),
+        (format!("kind=\"python\",file={:?}", programs.path("none.py")), "none.py"),
+        (format!("kind=\"python\",file={file:?},tresholds=1"), "tresholds"),
+    ] {
+        let refused = programs.train(&keys, "run", &[]);
+        assert!(refused.2.contains(expected), "{keys}: {}", refused.2);
+        assert!(!programs.path("run").exists(), "{keys}");
+    }
+}
+
+/// What `reasoning_gym` has of the real package (0.1.25): two datasets, one of which repeats itself.
+const GYM: &str = r#"
+class Dataset:
+    def __init__(self, name, size, terms=2):
+        self.name, self.size, self.terms = name, size, terms
+    def __getitem__(self, index):
+        number = index // 2 if self.name == "twice" else index
+        question = "+".join([str(number)] * self.terms) + "?"
+        return {"question": self.name + question, "answer": str(number * self.terms), "metadata": {"number": (number,)}}
+    def score_answer(self, answer, entry):
+        return 1.0 if answer == entry["answer"] else 0.25 if answer else 0.0
+def create_dataset(name, seed, size, **settings):
+    if name not in ("once", "twice"):
+        raise ValueError(f"Dataset '{name}' not registered")
+    return Dataset(name, size, **settings)
+def get_score_answer_fn(name):
+    return Dataset(name, 0).score_answer
+"#;
+
+#[test]
+fn problems_of_reasoning_gym_are_written_with_the_program_that_grades_them() {
+    let programs = Programs::new();
+    programs.write("gym/reasoning_gym.py", GYM);
+    let metadata = "Metadata-Version: 2.1\nName: reasoning-gym\nVersion: 0.1.25\n";
+    programs.write("gym/reasoning_gym-0.1.25.dist-info/METADATA", metadata);
+    let script = format!("#!/bin/sh\nPYTHONPATH={:?} exec python3 \"$@\"\n", programs.path("gym"));
+    let python = programs.write("python", &script);
+    std::process::Command::new("chmod").arg("+x").arg(&python).status().unwrap();
+    let out = programs.path("task");
+    let write = |more: &[&str]| {
+        let usual = ["data", "reasoning-gym", "--out", out.to_str().unwrap()];
+        let python = ["--python", python.to_str().unwrap()];
+        dapo(&[&usual[..], &python, &["--sizes", "6,2,3"], more].concat())
+    };
+    for (more, words) in [
+        (&["none"][..], "Dataset 'none' not registered"),
+        (&["once", "--with", "other.terms=3"], "the setting other.terms is of no dataset"),
+        (&["once", "--with", "depth=3"], "unexpected keyword argument 'depth'"),
+    ] {
+        says(write(more), 3, &[words]);
+        assert!(!out.exists(), "{more:?}");
+    }
+    says(write(&["once", "--with", "terms"]), 2, &["--with takes KEY=VALUE"]);
+    let (told, talk) = succeeded(write(&["once,twice", "--with", "once.terms=3"]));
+    assert!(told.contains("train.jsonl: 12 problems"), "{told}");
+    assert!(talk.contains("reasoning-gym 0.1.25: 10 repeated questions"), "{talk}");
+    let read = |name: &str| files::read_text(&out.join(name)).unwrap();
+    assert_eq!((read("once.jsonl").lines().count(), read("dev.jsonl").lines().count()), (3, 4));
+    // A part of the score is a reward, and not correct.
+    let line = |response: &str| {
+        let mut problem: Value =
+            serde_json::from_str(read("once.jsonl").lines().last().unwrap()).unwrap();
+        problem["response"] = response.into();
+        problem["ground_truth"] = problem["answer"].clone();
+        format!("{problem}\n")
+    };
+    let lines = [line("so\nAnswer: 6"), line("<answer>6</answer>"), line("9"), line("\n")].concat();
+    let responses = programs.write("responses.jsonl", &lines);
+    let reward = out.join("reward.py");
+    let graded = dapo(&[
+        "grade",
+        responses.to_str().unwrap(),
+        "--verifier",
+        reward.to_str().unwrap(),
+        "--python",
+        python.to_str().unwrap(),
+    ]);
+    let scores: Vec<Value> =
+        succeeded(graded).0.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let scores: Vec<_> =
+        scores.iter().map(|it| (it["score"].as_f64().unwrap(), it["acc"] == true)).collect();
+    assert_eq!(scores, [(1.0, true), (1.0, true), (0.25, false), (0.0, false)]);
+}
