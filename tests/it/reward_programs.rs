@@ -193,6 +193,9 @@ fn mistakes_in_the_table_are_named() {
         assert!(refused.2.contains(expected), "{keys}: {}", refused.2);
         assert!(!programs.path("run").exists(), "{keys}");
     }
+    let keys = format!("kind=\"python\",file={file:?}");
+    let method = ["--set", "dapo.method={kind=\"max-rl\"}"];
+    says(programs.train(&keys, "run", &method), 3, &["reads rewards as 1 or -1"]);
 }
 
 /// What `reasoning_gym` has of the real package (0.1.25): two datasets, one of which repeats itself.

@@ -1,7 +1,9 @@
 //! What the values of an experiment must satisfy: the range of each key and what it needs (`keys.toml`), and
 //! the conditions between keys. All problems are reported at once.
 
-use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
+use crate::algorithm::{
+    Aggregation, AtCap, DynamicSampling, Method, Punishment, Std, TokenMeanUnit,
+};
 use crate::experiment::sources::{self, KeyRange, Needs};
 use crate::experiment::{Experiment, MiniBatchOrder, ProgramKind, PromptSettings};
 use serde_json::Value;
@@ -112,6 +114,11 @@ fn program(experiment: &Experiment) -> Vec<String> {
         (
             is_own && has_file,
             "reward.verifier.file must be absent with kind = \"math-verify\"".into(),
+        ),
+        (
+            !is_own && matches!(experiment.dapo.method, Some(Method::MaxRl(_))),
+            "dapo.method.kind = \"max-rl\" reads rewards as 1 or -1, which a program need not return"
+                .into(),
         ),
     ])
 }
