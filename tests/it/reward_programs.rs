@@ -188,6 +188,10 @@ fn mistakes_in_the_table_are_named() {
         ),
         (format!("kind=\"python\",file={:?}", programs.path("none.py")), "none.py"),
         (format!("kind=\"python\",file={file:?},tresholds=1"), "tresholds"),
+        (
+            format!("kind=\"command\",file={file:?},packages=[\"trl\"]"),
+            "packages must be absent with kind = \"command\"",
+        ),
     ] {
         let refused = programs.train(&keys, "run", &[]);
         assert!(refused.2.contains(expected), "{keys}: {}", refused.2);

@@ -116,6 +116,12 @@ fn program(experiment: &Experiment) -> Vec<String> {
             "reward.verifier.file must be absent with kind = \"math-verify\"".into(),
         ),
         (
+            program.kind == ProgramKind::Command
+                && (program.python.is_some() || !program.packages.is_empty()),
+            "reward.verifier.python and packages must be absent with kind = \"command\": no Python is started for it"
+                .into(),
+        ),
+        (
             !is_own && matches!(experiment.dapo.method, Some(Method::MaxRl(_))),
             "dapo.method.kind = \"max-rl\" reads rewards as 1 or -1, which a program need not return"
                 .into(),
