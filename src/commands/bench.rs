@@ -6,6 +6,7 @@ use crate::records::housekeeping::readable;
 use crate::report::text::percent;
 use crate::training::bench::{self, BenchRecord, BenchSpread};
 use anyhow::{Context, Result};
+use clap::{Args as _, FromArgMatches as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -37,6 +38,9 @@ pub struct BenchArgs {
     /// Write the figures, the machine and the commit to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Print the record of --out instead of text.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -70,24 +74,31 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     if let Some(path) = &args.out {
         files::write_json(path, &record)?;
     }
-    print(&record);
+    output::document(args.json, &record, || text(&record));
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(record: &BenchRecord) {
+/// # Errors
+/// As [`run`].
+pub fn run_default() -> Result<ExitCode> {
+    let command = BenchArgs::augment_args(clap::Command::new("bench").no_binary_name(true));
+    run(&BenchArgs::from_arg_matches(&command.try_get_matches_from([""; 0])?)?)
+}
+
+fn text(record: &BenchRecord) -> String {
     let work = &record.workload;
     let fact = |name: &str| record.environment.get(name).map_or("unknown", String::as_str);
-    println!(
-        "{}, {} cores, LibTorch {}, commit {}{}",
+    let mut out = format!(
+        "{}, {} cores, LibTorch {}, commit {}{}\n",
         fact("cpu"),
         fact("cores"),
         fact("libtorch"),
         fact("git_commit"),
         if fact("git_dirty") == "true" { " with changes" } else { "" }
     );
-    println!(
+    out += &format!(
         "{}: {} rollouts of {:.1} response tokens on average (longest {}), {} updates, \
-         {} parameters, {} threads, {} repetitions",
+         {} parameters, {} threads, {} repetitions\n",
         work.experiment,
         work.rollouts,
         work.response_tokens as f64 / work.rollouts as f64,
@@ -98,8 +109,8 @@ fn print(record: &BenchRecord) {
         work.repetitions
     );
     let rates: Vec<String> = record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")).collect();
-    println!("matrix product on 1, 2, … threads: {} GFLOP/s", rates.join(", "));
-    println!("peak memory: {}\n", readable(record.peak_memory_bytes));
+    out += &format!("matrix product on 1, 2, … threads: {} GFLOP/s\n", rates.join(", "));
+    out += &format!("peak memory: {}\n\n", readable(record.peak_memory_bytes));
     let or_blank = |value: Option<String>| value.unwrap_or_default();
     let rows = record.phases.iter().map(|phase| {
         let BenchSpread { median, least, most } = phase.seconds;
@@ -117,8 +128,9 @@ fn print(record: &BenchRecord) {
         ]
     });
     let columns = "phase | median s # | least # | most # | share # | tokens/s # | GFLOP # | limit s # | of limit #";
-    println!("{}", output::table(columns, rows));
+    out += &format!("{}\n", output::table(columns, rows));
     for (name, what) in bench::PHASES {
-        println!("{name}: {what}");
+        out += &format!("{name}: {what}\n");
     }
+    out
 }

@@ -1,6 +1,7 @@
 //! `dapo runs cells`: the records of a study, and whether a run is the one of a record.
 
 use crate::base::{files, visible};
+use crate::commands::flags::wide::WideArg;
 use crate::commands::{exit, output};
 use crate::experiment::Grid;
 use crate::records::{RunFolder, run_folder::is_portable};
@@ -39,11 +40,14 @@ pub struct CellsArgs {
     /// Print one JSON value.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wide: WideArg,
 }
 
 /// # Errors
 /// A study, record or run folder that cannot be used.
 pub fn run(args: &CellsArgs) -> Result<ExitCode> {
+    args.wide.apply();
     match &args.run {
         Some(run) => compare(args, &RunFolder::at(run)),
         None => list(args),
@@ -98,12 +102,12 @@ fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<ExitCode> {
     output::document(args.json, &differences, || {
         differences.iter().map(|difference| visible::message(difference) + "\n").collect()
     });
-    eprintln!("{told}");
+    output::tell(format!("{told}"));
     let head = record.ledger_head.as_deref().unwrap_or("none");
     if differences.is_empty() {
         output::tell(format!("the run is the record's, to the ledger's head {head}"));
     } else if !is_portable(&record.exactness) {
-        eprintln!("where LibTorch computes, another machine or build may give other bits");
+        output::tell("where LibTorch computes, another machine or build may give other bits");
     }
     Ok(exit::agreed(differences.is_empty()))
 }

@@ -1,9 +1,11 @@
 //! `dapo compare`: two sides from outcomes alone.
 
 use crate::commands::exit::bail_usage;
+use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
 use crate::commands::{exit, output};
+use crate::report::page::Section;
 use crate::report::text::Unit;
-use crate::report::{compared, words};
+use crate::report::{compared, terminal, words};
 use crate::statistics::accuracy::FEWEST_PROBLEMS;
 use crate::study::collection;
 use crate::study::comparison::{self, load, load::ComparisonOptions};
@@ -24,7 +26,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo compare grpo.csv dapo.csv
-  dapo compare my-study --arm dapo --against grpo --fail-if worse
+  dapo compare my-study --arm dapo --against grpo --fail-if worse --junit gate.xml
   dapo compare aime-base.parquet aime-tuned.parquet --problem-column question_id --markdown
   dapo compare --a grpo-1.csv grpo-2.csv grpo-3.csv --b dapo-1.csv dapo-2.csv dapo-3.csv
   dapo compare runs/a runs/b --evaluation-set mini-aime --json
@@ -90,6 +92,8 @@ pub struct CompareArgs {
     /// Confidence level of the intervals.
     #[arg(long, default_value_t = 0.95)]
     level: f64,
+    #[command(flatten)]
+    gate: GateFile,
     /// One JSON document instead of text.
     #[arg(long)]
     json: bool,
@@ -139,8 +143,9 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     };
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
     let format = (args.json, args.markdown);
-    output::sections(format, &comparison, || compared::sections(&comparison));
-    Ok(exit_code(args, (Unit::Share, 0.01), |gate| gate.of_sides(&comparison)))
+    let sections = compared::sections(&comparison);
+    output::sections(format, &comparison, || sections.clone());
+    exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
 }
 
 fn tracked_runs(args: &CompareArgs) -> Result<ExitCode> {
@@ -158,35 +163,61 @@ fn tracked_runs(args: &CompareArgs) -> Result<ExitCode> {
     let (a, b) = (tracked::side(&a, options)?, tracked::side(&b, options)?);
     let comparison = tracked::compare(&a, &b, options, (args.level, args.margin))?;
     let format = (args.json, args.markdown);
-    output::sections(format, &comparison, || compared::tracked::sections(&comparison));
-    Ok(exit_code(args, (Unit::Plain, 1.0), |gate| gate.of_tracked(&comparison)))
+    let sections = compared::tracked::sections(&comparison);
+    output::sections(format, &comparison, || sections.clone());
+    exit_code(args, (Unit::Plain, 1.0), &sections, |gate| gate.of_tracked(&comparison))
 }
 
 fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<ExitCode> {
     let study = collection::load(folder, None)?;
     let compared = gate::arms(&study, folder, [arm, against])?;
     let comparison = &compared.comparison;
-    output::sections((args.json, args.markdown), comparison, || compared::arms(&compared));
-    Ok(exit_code(args, (Unit::Share, 0.01), |gate| gate.of_arms(&study, comparison)))
+    let sections = compared::arms(&compared);
+    output::sections((args.json, args.markdown), comparison, || sections.clone());
+    exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_arms(&study, comparison))
 }
 
 /// Applies `--fail-if` and `--margin`; prints a sentence where nothing could be shown.
 fn exit_code(
     args: &CompareArgs,
     (unit, scale): (Unit, f64),
+    sections: &[Section],
     verdict: impl FnOnce(Gate) -> GateVerdict,
-) -> ExitCode {
-    let Some(fail_if) = args.fail_if else { return ExitCode::SUCCESS };
-    let margin = args.margin.map(|margin| scale * margin);
-    match verdict(Gate { either_way: fail_if == FailIf::Different, margin }) {
-        GateVerdict::Passed => ExitCode::SUCCESS,
-        GateVerdict::Refused => ExitCode::from(exit::MISMATCH),
-        GateVerdict::Undecided(why) => {
-            let reason = reason(&why, unit, margin.unwrap_or(0.0));
-            output::tell(format!("--fail-if: nothing can be decided: {reason}"));
-            ExitCode::from(exit::INCONCLUSIVE)
+) -> Result<ExitCode> {
+    let Some(fail_if) = args.fail_if else {
+        if args.gate.is_given() {
+            bail_usage!(
+                "--junit writes what --fail-if decides; add --fail-if worse or --fail-if different"
+            );
         }
-    }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let margin = args.margin.map(|margin| scale * margin);
+    let verdict = verdict(Gate { either_way: fail_if == FailIf::Different, margin });
+    let (outcome, code, line) = match &verdict {
+        GateVerdict::Passed => (GateOutcome::Passed, exit::SUCCESS, String::new()),
+        GateVerdict::Refused => {
+            let word = if fail_if == FailIf::Different { "differs" } else { "is worse" };
+            (
+                GateOutcome::Failed,
+                exit::MISMATCH,
+                format!("--fail-if: it is shown that a side {word}"),
+            )
+        }
+        GateVerdict::Undecided(why) => {
+            let reason = reason(why, unit, margin.unwrap_or(0.0));
+            let line = format!("--fail-if: nothing can be decided: {reason}");
+            output::tell(&line);
+            (GateOutcome::Undecided, exit::INCONCLUSIVE, line)
+        }
+    };
+    let text = format!("{line}\n{}", terminal::render(sections, None));
+    let name = match fail_if {
+        FailIf::Worse => "not worse",
+        FailIf::Different => "not different",
+    };
+    args.gate.publish("dapo compare", &[GateCheck { name: name.to_string(), outcome, text }])?;
+    Ok(ExitCode::from(code))
 }
 
 fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {

@@ -1,8 +1,7 @@
 //! `dapo completions`: a script for a shell.
 
-use crate::commands::Cli;
+use crate::commands;
 use anyhow::Result;
-use clap::CommandFactory;
 use clap_complete::Shell;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -22,7 +21,7 @@ pub struct CompletionsArgs {
 /// When standard output cannot be written to.
 pub fn run(args: &CompletionsArgs) -> Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "dapo", &mut script);
+    clap_complete::generate(args.shell, &mut commands::command(), "dapo", &mut script);
     io::stdout().lock().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -152,7 +152,7 @@ fn diff(args: &DiffArgs) -> Result<ExitCode> {
     let differences = compare::differences(&a.side, &b.side);
     let unstated = unstated(&a, &b);
     let document = diff_json(&a, &b, &differences, &unstated);
-    output::document(args.json, &document, || diff_text(&a, &b, &differences, &unstated));
+    output::lines(args.json, &document, || diff_text(&a, &b, &differences, &unstated));
     let same_arm = differences.iter().all(|difference| !difference.in_arm);
     Ok(exit::agreed(same_arm || !args.exit_code))
 }
@@ -279,7 +279,7 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
         "experiment": experiment,
     });
     let toml = toml::to_string(&experiment)?;
-    output::document(args.json, &document, || {
+    output::lines(args.json, &document, || {
         let note = "[inputs] and [execution] are not part of the arm; paths are relative to here";
         format!("# {path}\n# arm {arm}\n# {note}\n{toml}")
     });
@@ -307,7 +307,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode> {
         entry
     };
     let entries: Vec<Value> = chosen.iter().map(entry).collect();
-    output::document(args.json, &entries, || {
+    output::lines(args.json, &entries, || {
         chosen.iter().map(|key| key_text(key)).collect::<Vec<_>>().join("\n")
     });
     Ok(ExitCode::SUCCESS)

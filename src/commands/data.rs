@@ -2,7 +2,7 @@
 
 use crate::base::python;
 use crate::commands::exit::bail_usage;
-use crate::commands::{audit, audit::AuditArgs, exit, output};
+use crate::commands::{audit, audit::AuditArgs, exit, grade, output};
 use crate::experiment::{Data, sets};
 use crate::task::data::prepared::{self, Preparation};
 use crate::task::data::reasoning_gym::{self as gym, GymRequest};
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Describe files of problems, or prepare them: without repeated problems, with digests
+/// Describe files of problems, prepare them without repeated problems and with digests, or grade responses
 #[derive(Debug, Args)]
 pub struct DataArgs {
     #[command(subcommand)]
@@ -62,6 +62,7 @@ Examples:
 
 Exit codes: 0 done, 1 cannot write, 2 usage, 3 a Python without the package, an unknown dataset or setting")]
     ReasoningGym(GymArgs),
+    Grade(grade::GradeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -111,6 +112,7 @@ pub fn run(args: &DataArgs) -> Result<ExitCode> {
         DataVerb::Audit(args) => audit::run(args),
         DataVerb::Prepare(args) => prepare(args),
         DataVerb::ReasoningGym(args) => reasoning_gym(args),
+        DataVerb::Grade(args) => grade::run(args),
     }
 }
 

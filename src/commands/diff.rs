@@ -37,6 +37,6 @@ pub struct DiffArgsOf {
 /// A folder that holds no run, or a record that cannot be read.
 pub fn run(args: &DiffArgsOf) -> Result<ExitCode> {
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
-    output::document(args.json, &diff, || text::text(&diff));
+    output::sections((args.json, false), &diff, || text::sections(&diff));
     Ok(exit::agreed(diff.verdict == DiffVerdict::Identical))
 }

@@ -1,6 +1,7 @@
 //! `dapo doctor`: this machine and build.
 
-use crate::commands::{exit, output::document, output::table};
+use crate::commands::output::{self, document, table};
+use crate::commands::{bench, exit};
 use crate::verification::{Examination, doctor};
 use anyhow::Result;
 use std::process::ExitCode;
@@ -12,21 +13,28 @@ use std::process::ExitCode;
 /// arithmetic, of exp, log and sin and of the random streams.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dapo doctor\n  dapo doctor --json > here.json\n\nExit codes:\n  4  a self-check failed"
+    after_help = "Examples:\n  dapo doctor\n  dapo doctor --bench\n  dapo doctor --json > here.json\n\nExit codes:\n  4  a self-check failed"
 )]
 pub struct DoctorArgs {
     /// Print everything as JSON.
     #[arg(long)]
     json: bool,
+    /// Then time a rollout step too, as `dapo bench` does.
+    #[arg(long, conflicts_with = "json")]
+    bench: bool,
 }
 
 /// # Errors
-/// None: a check that fails is the exit code.
+/// What `bench` refuses; a check that fails is the exit code.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let here = doctor::examine();
     document(args.json, &here, || text(&here));
     for check in here.checks.iter().filter(|check| !check.held) {
-        eprintln!("not so: {} ({})", check.name, check.detail);
+        output::tell(format!("not so: {} ({})", check.name, check.detail));
+    }
+    if args.bench {
+        println!();
+        bench::run_default()?;
     }
     Ok(exit::agreed(here.checks.iter().all(|check| check.held)))
 }

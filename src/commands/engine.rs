@@ -150,7 +150,7 @@ fn inputs(
 fn render(args: &RenderArgs) -> Result<ExitCode> {
     let inputs = inputs(args.engine, &args.experiment, &args.overrides, &args.options)?;
     let settings = engines::render(&inputs, &args.out, &args.options)?;
-    eprintln!("{} settings and the prompts of all rollout steps", settings.len());
+    output::tell(format!("{} settings and the prompts of all rollout steps", settings.len()));
     output::path(&args.out.join("train.py"));
     Ok(ExitCode::SUCCESS)
 }

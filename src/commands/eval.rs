@@ -242,7 +242,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
                 Some(_) => "the same command goes on",
                 None => "nothing was kept, as there is no --out",
             };
-            eprintln!("stopped; {next}");
+            output::tell(format!("stopped; {next}"));
             return Ok(interrupt.exit_code());
         };
         let set = Set { name, problems, samples };

@@ -55,8 +55,10 @@ pub fn run(args: &GcArgs) -> Result<ExitCode> {
     }
     let bytes = candidates.iter().map(|candidate| candidate.size_bytes).sum();
     match candidates.len() {
-        0 => eprintln!("nothing to delete"),
-        count => eprintln!("{count} could be deleted, {}", housekeeping::readable(bytes)),
+        0 => output::tell("nothing to delete"),
+        count => {
+            output::tell(format!("{count} could be deleted, {}", housekeeping::readable(bytes)))
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `dapo grade`: the verifier on a file of responses.
+//! `dapo data grade`: the verifier on a file of responses.
 
 use crate::base::files::{self, foreign};
 use crate::base::visible;
@@ -41,13 +41,13 @@ use std::process::ExitCode;
 /// only the error is printed, which names the line), or responses that the function did not grade.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  dapo grade responses.jsonl
-  dapo grade responses.jsonl --explain | grep '\"acc\":false'
-  dapo grade responses.jsonl --verifier last-number
-  dapo grade responses.jsonl --verifier reward.py:compute_score
-  dapo grade responses.jsonl --compare math-verify
-  dapo grade runs/reproduce/rollouts/*.parquet --summary
-  echo '{\"response\": \"Answer: 540.\", \"ground_truth\": \"540\"}' | dapo grade /dev/stdin --explain")]
+  dapo data grade responses.jsonl
+  dapo data grade responses.jsonl --explain | grep '\"acc\":false'
+  dapo data grade responses.jsonl --verifier last-number
+  dapo data grade responses.jsonl --verifier reward.py:compute_score
+  dapo data grade responses.jsonl --compare math-verify
+  dapo data grade runs/reproduce/rollouts/*.parquet --summary
+  echo '{\"response\": \"Answer: 540.\", \"ground_truth\": \"540\"}' | dapo data grade /dev/stdin --explain")]
 pub struct GradeArgs {
     /// JSON lines or tables to grade.
     #[arg(required = true, value_name = "FILE")]
@@ -58,6 +58,9 @@ pub struct GradeArgs {
     /// Print one table of reasons, with their shares and an example each, instead of the lines.
     #[arg(long, conflicts_with = "explain")]
     pub summary: bool,
+    /// With --summary or --compare: one JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
     /// Answer each line as soon as it arrives, for a program that asks one at a time. FILE is /dev/stdin.
     #[arg(long, conflicts_with_all = ["summary", "explain"])]
     pub follow: bool,
@@ -112,6 +115,11 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     {
         bail_usage!("{flag} needs a rule (--verifier last-number, for instance)");
     }
+    if args.json && !args.summary && args.compare.is_none() {
+        bail_usage!(
+            "--json is for --summary and --compare; without them each line is JSON already"
+        );
+    }
     if let (true, Some(usual)) = (args.follow, grading.rule()) {
         return follow(&args.files, usual);
     }
@@ -132,7 +140,8 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     }
     if let Some(second) = &args.compare {
         let [a, b] = [correct(&grading, &lines)?, correct(second, &lines)?];
-        print!("{}", disagreements([&grading, second], &lines, [&a, &b]));
+        let found = Disagreements::of([&grading, second], &lines, [&a, &b]);
+        output::document(args.json, &found, || found.text());
         return Ok(ExitCode::SUCCESS);
     }
     let usual = match grading {
@@ -150,7 +159,7 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.summary {
-        write!(out, "{}", summary.table())?;
+        output::document(args.json, &summary.json(), || summary.table());
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
@@ -215,38 +224,83 @@ fn correct(grading: &Grading, lines: &[ResponseLine]) -> anyhow::Result<Vec<bool
     Ok(graded.into_iter().flatten().map(|grade| grade.is_correct).collect())
 }
 
-/// Responses by what both say of them, then the first on which they disagree.
-fn disagreements(gradings: [&Grading; 2], lines: &[ResponseLine], [a, b]: [&[bool]; 2]) -> String {
+/// What two graders say of the same responses.
+#[derive(Debug, Serialize)]
+struct Disagreements {
+    graders: [String; 2],
+    responses: usize,
+    counts: [AgreementCount; 4],
+    differing: usize,
+    /// The first ones.
+    listed: Vec<Disagreement>,
+}
+
+#[derive(Debug, Serialize)]
+struct AgreementCount {
+    correct: [bool; 2],
+    responses: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Disagreement {
+    /// From 1.
+    response: usize,
+    correct: [bool; 2],
+    ground_truth: String,
+    end: String,
+}
+
+impl Disagreements {
     const LISTED: usize = 20;
-    let names = gradings.map(|grading| match grading {
-        Grading::Rule(rule) => {
-            rule.to_possible_value().map_or(String::new(), |it| it.get_name().to_string())
-        }
-        Grading::Program(program) => program.name(),
-    });
-    let word = |is_correct: bool| if is_correct { "correct" } else { "wrong" }.to_string();
-    let rows = [(true, true), (true, false), (false, true), (false, false)].map(|(of_a, of_b)| {
-        let count = a.iter().zip(b).filter(|(a, b)| (**a, **b) == (of_a, of_b)).count();
-        let share = percent(count as f64 / lines.len().max(1) as f64);
-        [word(of_a), word(of_b), count.to_string(), share]
-    });
-    let [first, second] = &names;
-    let counts = output::table(&format!("{first} | {second} | responses # | share #"), rows);
-    let differing = || lines.iter().zip(1..).zip(a.iter().zip(b)).filter(|(_, (a, b))| a != b);
-    let rows = differing().take(LISTED).map(|((line, number), (a, b))| {
-        let end = last_code_points(&line.response, 2 * EXAMPLE_CHARACTERS);
+
+    fn of(gradings: [&Grading; 2], lines: &[ResponseLine], [a, b]: [&[bool]; 2]) -> Self {
+        let graders = gradings.map(|grading| match grading {
+            Grading::Rule(rule) => {
+                rule.to_possible_value().map_or(String::new(), |it| it.get_name().to_string())
+            }
+            Grading::Program(program) => program.name(),
+        });
+        let both = || a.iter().zip(b).map(|(a, b)| [*a, *b]);
+        let counts = [[true, true], [true, false], [false, true], [false, false]].map(|correct| {
+            AgreementCount { correct, responses: both().filter(|it| *it == correct).count() }
+        });
+        let differing = || lines.iter().zip(1..).zip(both()).filter(|(_, [a, b])| a != b);
         let shown = |text| visible::shortened(text, 2 * EXAMPLE_CHARACTERS);
-        [number.to_string(), word(*a), word(*b), shown(&line.ground_truth), shown(end)]
-    });
-    let header = format!("response # | {first} | {second} | ground truth | end of the response");
-    let listed = match differing().count() {
-        0 => String::new(),
-        count if count > LISTED => format!("\nthe first {LISTED} of {count} disagreements\n"),
-        count => format!("\n{count} disagreements\n"),
-    };
-    counts
-        + &listed
-        + &if listed.is_empty() { listed.clone() } else { output::table(&header, rows) }
+        let listed =
+            differing().take(Self::LISTED).map(|((line, response), correct)| Disagreement {
+                response,
+                correct,
+                ground_truth: shown(&line.ground_truth),
+                end: shown(last_code_points(&line.response, 2 * EXAMPLE_CHARACTERS)),
+            });
+        let (listed, differing) = (listed.collect(), differing().count());
+        Self { graders, responses: lines.len(), counts, differing, listed }
+    }
+
+    /// Responses by what both say of them, then the first on which they disagree.
+    fn text(&self) -> String {
+        let word = |is_correct: bool| if is_correct { "correct" } else { "wrong" }.to_string();
+        let rows = self.counts.iter().map(|AgreementCount { correct: [a, b], responses }| {
+            let share = percent(*responses as f64 / self.responses.max(1) as f64);
+            [word(*a), word(*b), responses.to_string(), share]
+        });
+        let [first, second] = &self.graders;
+        let counts = output::table(&format!("{first} | {second} | responses # | share #"), rows);
+        let heading = match self.differing {
+            0 => return counts,
+            count if count > Self::LISTED => {
+                format!("the first {} of {count} disagreements", Self::LISTED)
+            }
+            count => format!("{count} disagreements"),
+        };
+        let rows = self.listed.iter().map(|it| {
+            let [a, b] = it.correct.map(word);
+            [it.response.to_string(), a, b, it.ground_truth.clone(), it.end.clone()]
+        });
+        let header =
+            format!("response # | {first} | {second} | ground truth | end of the response");
+        format!("{counts}\n{heading}\n{}", output::table(&header, rows))
+    }
 }
 
 fn by_function(program: &RewardProgram, lines: &[ResponseLine]) -> anyhow::Result<ExitCode> {
@@ -296,6 +350,7 @@ struct GradeSummary {
     reasons: BTreeMap<Reason, Counted>,
 }
 
+#[derive(Serialize)]
 struct Counted {
     responses: u64,
     /// Counts responses at the limit, if the table records them.
@@ -321,6 +376,11 @@ impl GradeSummary {
         });
         counted.responses += 1;
         counted.truncated += u64::from(line.truncated);
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let reasons = self.reasons.iter().map(|(reason, counted)| (reason.to_string(), counted));
+        json!({"responses": self.responses, "reasons": reasons.collect::<BTreeMap<_, _>>()})
     }
 
     /// Most frequent first.

@@ -5,7 +5,7 @@ use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::flags::grading::GradingArgs;
 use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::{bounds, output};
-use crate::experiment::{Starter, StarterFiles, grid::file, starter};
+use crate::experiment::{Starter, StarterFiles, grid::file, shipped};
 use crate::report::cells;
 use crate::training::TrainingError;
 use crate::training::run::inputs;
@@ -115,7 +115,7 @@ pub fn run(args: &InitArgs) -> Result<ExitCode> {
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
     }
-    println!("\n{}", cells::evidence(args.seeds.0.len()));
+    output::say(format!("\n{}", cells::evidence(args.seeds.0.len())));
     let shown = args.folder.display();
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(ExitCode::SUCCESS)
@@ -134,7 +134,7 @@ fn own_files(args: &InitArgs, folder: &Path) -> Result<Option<StarterFiles>> {
     let (files, fit) =
         starting::files(folder, model, problems, args.max_response_tokens, &grading)?;
     files.notes.iter().for_each(output::tell);
-    println!("{fit}");
+    output::say(&fit);
     Ok(Some(files))
 }
 
@@ -143,7 +143,7 @@ fn write(starter: &Starter, folder: &Path) -> Result<()> {
         files::write_atomic(&folder.join(name), text.as_bytes())?;
     }
     if starter.files.is_none() {
-        for (name, bytes) in starter::MODEL {
+        for (name, bytes) in shipped::MODEL {
             files::write_atomic(&folder.join("model").join(name), bytes)?;
         }
     }

@@ -18,12 +18,12 @@ pub mod bench;
 pub mod compare;
 pub mod completions;
 pub mod config;
+pub mod grade;
 pub mod data;
 pub mod diff;
 pub mod doctor;
 pub mod eval;
 pub mod export;
-pub mod grade;
 pub mod init;
 pub mod plan;
 pub mod regress;
@@ -44,6 +44,8 @@ pub use crate::commands::terminal::progress::Progress;
 pub use crate::commands::terminal::{exit, output};
 
 use crate::numerics::vectorised;
+use crate::report::terminal as terminal_text;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use std::process::ExitCode;
 
 const EXIT_CODES: &str = "\
@@ -58,21 +60,59 @@ Exit codes:
   130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; train --resume goes on
 
 Environment:
-  DAPO_PYTHON        the Python that has another trainer, such as TRL, or what a reward function imports
+  DAPO_PYTHON        the Python of other trainers and of reward functions
   DAPO_LOG           what is logged on standard error, such as info or debug
-  DAPO_INSTRUCTIONS  scalar, avx2 or avx512: the instruction set of the loops, in place of the
-                     best that the machine has; no exact number depends on it
+  DAPO_INSTRUCTIONS  scalar, avx2 or avx512: the instruction set of the loops,
+                     instead of the machine's best; exact numbers do not change
   NO_COLOR           no colour on a terminal";
 
 /// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check
 #[derive(Debug, clap::Parser)]
-#[command(version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(version, max_term_width = WIDEST, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
-    /// Show all columns of tables, even if the terminal is too narrow for them.
-    #[arg(long, global = true)]
-    wide: bool,
+}
+
+/// Columns of a help text.
+const WIDEST: usize = 100;
+
+/// Verbs as the help lists them.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Study", &["init", "ablate", "report", "compare"]),
+    ("Run", &["train", "plan", "eval", "runs", "export"]),
+    ("Check", &["verify", "diff", "regress"]),
+    ("Other trainers", &["engine"]),
+    ("Tools", &["config", "data", "model", "doctor", "bench"]),
+];
+
+/// The command line, whose help lists the verbs in groups.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let mut verbs = String::new();
+    for (group, names) in GROUPS {
+        verbs += &format!("{group}:\n");
+        for name in names {
+            let verb = command.find_subcommand(name);
+            let about = verb.and_then(|verb| verb.get_about()).map(ToString::to_string);
+            let (first, further) = (format!("  {name:<8}  "), " ".repeat(12));
+            let width = output::width(std::io::stdout()).unwrap_or(WIDEST).min(WIDEST);
+            verbs += &terminal_text::wrapped(
+                &about.unwrap_or_default(),
+                Some(width),
+                [&first, &further],
+            );
+        }
+        verbs.push('\n');
+    }
+    command.before_help(verbs.trim_end().to_string()).help_template(
+        "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}",
+    )
+}
+
+/// Parses the process's arguments; ends the process at a wrong one, or after a help text.
+pub fn parse() -> Cli {
+    Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -80,7 +120,7 @@ enum Verb {
     Init(init::InitArgs),
     Train(train::TrainArgs),
     Ablate(ablate::AblateArgs),
-    #[command(subcommand)]
+    #[command(subcommand, hide = true)]
     Cell(cell::CellVerb),
     #[command(subcommand)]
     Engine(engine::EngineVerb),
@@ -94,6 +134,7 @@ enum Verb {
     Regress(regress::RegressArgs),
     Data(data::DataArgs),
     Config(config::ConfigArgs),
+    #[command(hide = true)]
     Grade(grade::GradeArgs),
     /// Make or tune a base policy, sample from a checkpoint, or score responses with one
     #[command(subcommand)]
@@ -120,7 +161,6 @@ enum ModelVerb {
 /// The verb's error, with its file or run.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     terminal::logs::start();
-    output::WIDE.store(cli.wide, std::sync::atomic::Ordering::Relaxed);
     table_reader::register();
     vectorised::check()?;
     match &cli.verb {

@@ -55,8 +55,14 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     } else {
         inputs::prepare(experiment)?
     };
-    let plan = plan(&inputs, Path::new("runs"), !args.no_probe)?;
-    output::document(args.json, &plan, || text(&plan, args.verbose));
+    show(&inputs, !args.no_probe, (args.verbose, args.json))
+}
+
+/// # Errors
+/// A plan that cannot be met.
+pub fn show(inputs: &Inputs, sample: bool, (verbose, json): (bool, bool)) -> Result<ExitCode> {
+    let plan = plan(inputs, Path::new("runs"), sample)?;
+    output::document(json, &plan, || text(&plan, verbose));
     warn(&plan, true)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -96,7 +102,7 @@ fn plan(inputs: &Inputs, folder: &Path, sample: bool) -> Result<RunPlan> {
 
 fn warn(plan: &RunPlan, forbid: bool) -> Result<()> {
     for warning in &plan.warnings {
-        eprintln!("{warning}");
+        output::tell(format!("{warning}"));
     }
     if forbid && !plan.can_start() {
         bail_invalid!("this plan cannot be met: the errors above say why");

@@ -1,6 +1,7 @@
 //! `dapo regress`: does this program still compute what it did when the golden runs were blessed?
 
 use crate::base::files;
+use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
 use crate::commands::{exit, output};
 use crate::records::RunFolder;
 use crate::report::page::{Block, Section, Table, row};
@@ -10,6 +11,7 @@ use crate::verification::diff::text;
 use crate::verification::regress::{bless, curves, exact, rule};
 use crate::verification::{Compared, Fast, Golden, RegressJudged};
 use anyhow::Result;
+use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -27,6 +29,7 @@ use std::time::SystemTime;
 #[command(after_help = "Examples:
   dapo regress
   dapo regress --part exact
+  dapo regress --junit regress.xml
   dapo regress --bless --reason \"exp from the libm crate\"
 
 Exit codes:
@@ -46,6 +49,11 @@ pub struct RegressArgs {
     /// Why the results changed, for LOG.md.
     #[arg(long, requires = "bless")]
     reason: Option<String>,
+    /// One JSON document instead of text.
+    #[arg(long, conflicts_with = "bless")]
+    json: bool,
+    #[command(flatten)]
+    gate: GateFile,
 }
 
 /// A part of the comparison.
@@ -72,7 +80,7 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let mut exact = None;
     if is_wanted(RegressPart::Exact) {
         let folder = RunFolder::at(scratch.path().join("exact"));
-        let watch = &mut |steps| eprintln!("exact: {steps} rollout steps");
+        let watch = &mut |steps| output::tell(format!("exact: {steps} rollout steps"));
         exact::run(&golden, &rule.exact, &folder, watch)?;
         exact = Some(folder);
     }
@@ -81,7 +89,7 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
         let (count, mut done) = (rule.fast.seeds.len(), 0);
         let watch = &mut |seed| {
             done += 1;
-            eprintln!("fast: seed {seed} done, {done} of {count}");
+            output::tell(format!("fast: seed {seed} done, {done} of {count}"));
         };
         fast = Some(curves::run(&golden, &rule.fast, &scratch.path().join("fast"), watch)?);
     }
@@ -97,11 +105,36 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let judged = old.as_ref().zip(fast.as_ref()).map(judge).transpose()?;
     let mut sections = compared.as_ref().map(exact_sections).unwrap_or_default();
     sections.extend(judged.as_deref().map(|judged| fast_section(&rule.fast, judged)));
-    print!("{}", terminal::render(&sections));
+    output::document(args.json, &json!({"exact": compared, "fast": judged}), || {
+        output::rendered(&sections)
+    });
+    args.gate.publish("dapo regress", &checks(compared.as_ref(), judged.as_deref()))?;
     let is_same = compared.is_none_or(|compared| compared.diff.is_none());
     let verdict = judged.as_deref().map(curves::verdict);
     let is_reproduced = verdict.is_none_or(|it| it == EquivalenceVerdict::Reproduced);
     Ok(exit::agreed(is_same && is_reproduced))
+}
+
+fn checks(compared: Option<&Compared>, judged: Option<&[RegressJudged]>) -> Vec<GateCheck> {
+    let exact = compared.iter().map(|compared| GateCheck {
+        name: "exact: the ledger".to_string(),
+        outcome: if compared.diff.is_none() { GateOutcome::Passed } else { GateOutcome::Failed },
+        text: terminal::render(&exact_sections(compared), None),
+    });
+    let point = |RegressJudged { point, golden, new, equivalence }: &RegressJudged| GateCheck {
+        name: format!("fast: {}", point.name()),
+        outcome: match equivalence.verdict {
+            EquivalenceVerdict::Reproduced => GateOutcome::Passed,
+            EquivalenceVerdict::NotReproduced => GateOutcome::Failed,
+            EquivalenceVerdict::Inconclusive => GateOutcome::Undecided,
+        },
+        text: format!(
+            "{}: {new:.4}, golden {golden:.4}, margin {:.4}",
+            words(equivalence.verdict),
+            equivalence.margin
+        ),
+    };
+    exact.chain(judged.unwrap_or_default().iter().map(point)).collect()
 }
 
 fn exact_sections(Compared { golden, head, diff }: &Compared) -> Vec<Section> {

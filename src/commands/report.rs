@@ -86,8 +86,8 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
         output::json_line(&report);
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}: {}", report.run.name, report.headline);
-    println!("{}", report.status.sentence);
+    output::say(format!("{}: {}", report.run.name, report.headline));
+    output::say(&report.status.sentence);
     if !report.evaluations.is_empty() {
         print!("\n{}", summary(&report));
     }
@@ -124,8 +124,8 @@ pub fn study(
         print!("{}", study::json(&report.facts));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", report.page.title);
-    println!("{}", report.page.headline);
+    output::say(&report.page.title);
+    output::say(&report.page.headline);
     for alert in &report.page.alerts {
         println!("\nnote: {alert}");
     }

@@ -1,5 +1,6 @@
 //! `dapo runs`: what lies in a folder of runs; `dapo runs gc`, `dapo runs cells`.
 
+use crate::commands::flags::wide::WideArg;
 use crate::commands::{cells, gc, output};
 use crate::records::{RunSummary, housekeeping};
 use crate::report::text::points;
@@ -28,6 +29,8 @@ pub struct RunsArgs {
     /// Print one JSON record a line instead of a table.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wide: WideArg,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -44,6 +47,7 @@ pub fn run(args: &RunsArgs) -> Result<ExitCode> {
         Some(RunsVerb::Cells(args)) => return cells::run(args),
         None => {}
     }
+    args.wide.apply();
     let folders = housekeeping::runs(&args.dir)?;
     let summaries: Vec<RunSummary> =
         folders.iter().map(housekeeping::summary).collect::<Result<_, _>>()?;
@@ -79,5 +83,8 @@ fn table(summaries: &[RunSummary]) -> String {
             summary.accuracy.iter().map(score).collect::<Vec<_>>().join(", "),
         ]
     });
-    output::table("run | arm | seed # | arm hash | state | steps # | size # | accuracy %", rows)
+    output::table(
+        "run | arm ? | seed # ? | arm hash ? | state | steps # | size # ? | accuracy %",
+        rows,
+    )
 }

@@ -2,6 +2,7 @@
 
 use crate::commands::exit::bail_usage;
 use crate::commands::flags::tracking::{LiveCurves, TrackerArgs};
+use crate::commands::terminal::course::RunCourse;
 use crate::commands::terminal::effects;
 use crate::commands::{ExecutionArgs, Interrupt, OverrideArgs, Progress, eval, exit, output, plan};
 use crate::engines::run::{self as engines, EngineOptions};
@@ -47,6 +48,9 @@ pub struct TrainArgs {
     /// Delete what this run wrote before, finished or not, and begin again.
     #[arg(long)]
     restart: bool,
+    /// Only plan the run, as `dapo plan` does: what it will do and need. Nothing is written.
+    #[arg(long, conflicts_with_all = ["resume", "restart", "no_plan", "follow"])]
+    dry_run: bool,
     /// Do not sample the base policy before the run, and start even if the plan cannot be met.
     #[arg(long)]
     no_plan: bool,
@@ -93,12 +97,20 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     if let Some(recorded) = &recorded {
         stored::check_inputs(&args.experiment, &manifest.inputs, recorded)?;
     }
+    if args.dry_run {
+        return plan::show(&inputs, true, (args.verbose, false));
+    }
     let folder = RunFolder::at(args.out.clone().unwrap_or_else(|| {
         let key = &manifest.run_key[..8];
         PathBuf::from(format!("runs/{}-seed{}-{key}", manifest.name, manifest.seed))
     }));
     let again = !args.restart && folder.path("outcome.json").exists();
-    eprintln!("arm {} seed {} → {}", manifest.name, manifest.seed, folder.root().display());
+    output::tell(format!(
+        "arm {} seed {} → {}",
+        manifest.name,
+        manifest.seed,
+        folder.root().display()
+    ));
     let unfinished = match (args.resume, args.restart) {
         (true, _) => Unfinished::Resume,
         (_, true) => Unfinished::Restart,
@@ -111,6 +123,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     let mut live = LiveCurves::new(args.follow.map(sender).transpose()?);
     let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("train", inputs.experiment.training.rollout_steps);
+    let mut course = RunCourse::default();
     let stop = || interrupt.asked();
     let engine = EngineOptions { from, ..args.engine.clone() };
     let ended = engines::run(&inputs, &folder, &engine, unfinished, &stop, &mut |event| {
@@ -119,7 +132,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         }
         let is_record = matches!(event, RunEvent::Step(..) | RunEvent::Evaluated(_));
         let is_evaluation = matches!(event, RunEvent::Evaluated(_));
-        show(&mut bar, event);
+        show(&mut bar, &mut course, &folder, event);
         if is_record {
             live.look(&folder, &mut |text| bar.note(text));
         }
@@ -132,22 +145,24 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     let outcome = match ended {
         RunEnded::Finished(outcome) => outcome,
         RunEnded::Stopped(step) => {
-            eprintln!("stopped after rollout step {step}; the same command with --resume goes on");
+            output::tell(format!(
+                "stopped after rollout step {step}; the same command with --resume goes on"
+            ));
             return Ok(interrupt.exit_code());
         }
     };
     if again {
-        eprintln!("this run was finished before; nothing was trained again");
+        output::tell("this run was finished before; nothing was trained again");
     }
-    eprintln!("{}: {}", outcome.ending.name(), endings::sentence(&outcome));
+    output::tell(format!("{}: {}", outcome.ending.name(), endings::sentence(&outcome)));
     if outcome.ending == Ending::Diverged {
         let kept = folder.path("diverged");
-        eprintln!("the step's rollouts, metrics and policy are in {}", kept.display());
+        output::tell(format!("the step's rollouts, metrics and policy are in {}", kept.display()));
     }
     tracing::debug!("report");
     let report = report::run::write(&folder)
         .with_context(|| format!("the report of {}", folder.root().display()))?;
-    eprintln!("{}", report.headline);
+    output::tell(format!("{}", report.headline));
     effects::print_effects(&report.effects, args.verbose);
     output::path(&folder.path("report.html"));
     Ok(match outcome.ending {
@@ -191,7 +206,7 @@ pub fn load(
     Ok((overrides.load(path, &[])?, None))
 }
 
-fn show(bar: &mut Progress, event: RunEvent) {
+fn show(bar: &mut Progress, course: &mut RunCourse, folder: &RunFolder, event: RunEvent) {
     match event {
         RunEvent::Phase(step, _, Phase::Generation(done, total)) => {
             bar.set(step - 1, &format!("generating {done}/{total}"));
@@ -199,14 +214,18 @@ fn show(bar: &mut Progress, event: RunEvent) {
         RunEvent::Phase(step, _, Phase::Update(done, total)) => {
             bar.set(step - 1, &format!("update {done}/{total}"));
         }
-        RunEvent::Resumed(step) => bar.note(&format!("resuming after rollout step {step}")),
+        RunEvent::Resumed(step) => {
+            bar.note(&format!("resuming after rollout step {step}"));
+            let recorded = folder.metrics().unwrap_or_default();
+            recorded.iter().filter(|it| it.step <= step).for_each(|it| course.earlier(bar, it));
+        }
         RunEvent::Saved(step) => tracing::info!(step, "checkpoint saved"),
         RunEvent::Warning(text) => bar.note(&format!("warning: {text}")),
         RunEvent::Evaluating(set, done, total) => {
             bar.message(&format!("evaluating {set} {done}/{total}"))
         }
         RunEvent::Evaluated(record) => bar.note(&format!(
-            "eval  {:<14} step {:>3}  avg@{} {:5.1}% ± {}  len {:.0}",
+            "eval  {:<14} step {:>3}  avg@{:<3} {:5.1}% ± {}  len {:.0}",
             record.set,
             record.counters.rollout_steps,
             record.samples,
@@ -216,24 +235,7 @@ fn show(bar: &mut Progress, event: RunEvent) {
         )),
         RunEvent::Step(metrics, timings) => {
             tracing::info!(step = metrics.step, "rollout step done");
-            let known = |name: &str| metrics.metrics.get(name).copied();
-            // An engine may record only trained groups.
-            let get = |name: &str| {
-                let all = known(&format!("rollout/{name}"));
-                all.or_else(|| known(&format!("train/{name}"))).unwrap_or(f64::NAN)
-            };
-            let useful = known("rollout/groups_useful_share")
-                .map_or("—".to_string(), |it| format!("{:3.0}%", 100.0 * it));
-            let entropy =
-                known("policy/entropy").map_or("—".to_string(), |it| format!("{it:.3}"));
-            bar.note(&format!(
-                "step {:>3}  reward {:+.2}  acc {:4.1}%  len {:4.0}  entropy {entropy}  useful {useful}  {:.1}s",
-                metrics.step,
-                get("reward_mean"),
-                100.0 * get("accuracy"),
-                get("response_tokens_mean"),
-                timings.seconds.get("total").copied().unwrap_or(f64::NAN),
-            ));
+            course.step(bar, metrics, timings);
             bar.set(metrics.step, "");
         }
     }

@@ -44,6 +44,9 @@ pub struct TuneArgs {
     /// Threads. Where LibTorch computes, other counts may give other bits.
     #[arg(long, default_value_t = 2, value_parser = bounds::threads())]
     threads: u64,
+    /// Print the record, tune.json, instead of text.
+    #[arg(long)]
+    json: bool,
 }
 
 /// # Errors
@@ -74,6 +77,10 @@ pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     };
     let (record, was_there) = tuned::make(&recipe, &data, &args.model, &out, args.threads, watch)?;
     bar.into_iter().for_each(|(_, bar)| bar.finish());
+    if args.json {
+        output::document(true, &record, String::new);
+        return Ok(ExitCode::SUCCESS);
+    }
     let (digest, shown) = (&record.sha256["model.safetensors"], args.out.display());
     if was_there {
         println!("{digest}  {shown} (there already)");

@@ -1,10 +1,11 @@
 //! `dapo verify`: whether the folder of a run or of a study from somebody else is what it says.
 
 use crate::base::workers;
+use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
 use crate::commands::{exit, output, report};
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
-use crate::report::text::percent;
+use crate::report::text::{joined, percent};
 use crate::verification::verify::{self, Check, Options, VerifyVerdict, replay::ReplayRequest};
 use crate::verification::{Challenge, Replay, Verification};
 use anyhow::Result;
@@ -28,6 +29,7 @@ Examples:\n  dapo verify runs/dapo-seed1-1f2e3d4c\n  \
 dapo verify received --replay 4 --challenge 90210\n  \
 dapo verify received --base models/theirs --data sets\n  \
 dapo verify received --json\n  \
+dapo verify received --junit verify.xml\n  \
 dapo verify reports/study-1\n  \
 dapo verify reports/study-1 --declaration experiments/study.toml\n\n\
 Exit codes:\n  0  verified: everything that was compared agrees\n  \
@@ -81,6 +83,8 @@ pub struct VerifyArgs {
     /// Print everything as one line of JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    gate: GateFile,
 }
 
 /// # Errors
@@ -92,11 +96,25 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
     } else {
         print(&found);
     }
+    args.gate.publish("dapo verify", &found.checks.iter().map(gate_check).collect::<Vec<_>>())?;
     Ok(ExitCode::from(match found.verdict {
         VerifyVerdict::Verified => exit::SUCCESS,
         VerifyVerdict::Mismatch => exit::MISMATCH,
         VerifyVerdict::Inconclusive => exit::INCONCLUSIVE,
     }))
+}
+
+fn gate_check(check: &Check) -> GateCheck {
+    let outcome = match check.verdict {
+        VerifyVerdict::Verified => GateOutcome::Passed,
+        VerifyVerdict::Mismatch => GateOutcome::Failed,
+        VerifyVerdict::Inconclusive => GateOutcome::Undecided,
+    };
+    let findings = check.findings.iter().map(|it| format!("{}: {}", it.place, it.what));
+    let further =
+        (check.further_findings > 0).then(|| format!("… and {} more", check.further_findings));
+    let text = findings.chain(further).chain([check.compared.clone()]);
+    GateCheck { name: check.name.to_string(), outcome, text: joined(text, "\n") }
 }
 
 fn of_run(args: &VerifyArgs) -> Result<Verification> {
@@ -130,7 +148,7 @@ fn of_run(args: &VerifyArgs) -> Result<Verification> {
     }
     let (base, data, rewards) = (args.base.clone(), args.data.clone(), args.run_rewards.clone());
     let options = Options { base, data, rewards, replay };
-    Ok(verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?)
+    Ok(verify::verify(&folder, &options, &mut |what| output::tell(format!("{what}")))?)
 }
 
 fn study(args: &VerifyArgs) -> Result<Verification> {
@@ -160,8 +178,16 @@ fn print(found: &Verification) {
         print_replay(replay);
     }
     println!("\nNot checked:");
-    found.not_checked.iter().for_each(|note| println!("  {note}"));
-    println!("\n{}", found.summary);
+    for note in &found.not_checked {
+        // A command is copied as it is.
+        if note.starts_with("dapo ") || note.starts_with("cd ") {
+            println!("  {note}");
+        } else {
+            output::say(format!("- {note}"));
+        }
+    }
+    println!();
+    output::say(&found.summary);
 }
 
 fn print_checks(checks: &[Check]) {
@@ -170,7 +196,8 @@ fn print_checks(checks: &[Check]) {
     print!("{}", output::table("check | verdict | compared", rows));
     for check in checks {
         for finding in &check.findings {
-            println!("\n{}: {}: {}", finding.verdict.name(), finding.place, finding.what);
+            println!();
+            output::say(format!("{}: {}: {}", finding.verdict.name(), finding.place, finding.what));
         }
         if check.further_findings > 0 {
             println!("\n… and {} more in {}", check.further_findings, check.name);

@@ -58,8 +58,7 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> Table {
         row![text::visible(&arm.name)].into_iter().chain(states).collect()
     });
     let mut table = Table::new("", "arm", rows);
-    let column = |seed: &u64| Column { name: format!("seed {seed}"), numeric: false };
-    table.columns.extend(seeds.iter().map(column));
+    table.columns.extend(seeds.iter().map(|seed| Column::new(&format!("seed {seed}"))));
     table
 }
 
@@ -111,10 +110,9 @@ pub fn summary(grid: &Grid, cells: &[&Cell]) -> Table {
     sets.sort_by_key(|set| *set != sets::DEV);
     let rows = grid.arms.iter().map(|arm| summary_row(grid, arm, &of_arm(arm), &sets));
     let mut table = Table::new("", &grid.name, rows);
-    let names = sets.iter().map(|set| format!("{} %", text::visible(set)));
-    let names = names.chain(["updates", "rollouts"].map(String::from));
-    table.columns.extend(names.map(|name| Column { name, numeric: true }));
-    table.columns.push(Column { name: "cells".to_owned(), numeric: false });
+    let names = sets.iter().map(|set| format!("{} % #", text::visible(set)));
+    let names = names.chain(["updates # ?", "rollouts # ?", "cells"].map(String::from));
+    table.columns.extend(names.map(|name| Column::new(&name)));
     table
 }
 
@@ -192,6 +190,7 @@ pub fn listed(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Table {
             text::duration(cell.wall_seconds),
         ]
     });
-    let columns = "cell | arms | seed # | ending | steps # | updates # | accuracy % | time #";
+    let columns =
+        "cell | arms | seed # ? | ending | steps # ? | updates # ? | accuracy % | time # ?";
     Table::new("", columns, rows)
 }

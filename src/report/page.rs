@@ -84,18 +84,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// Columns in one line, as in Markdown: `arm | runs #`; `#` aligns to the right.
+    /// Columns in one line, as in Markdown: `arm | runs #`; `#` is for numbers, `?` for what a narrow terminal may
+    /// leave out.
     pub fn new(
         caption: impl Into<String>,
         columns: &str,
         rows: impl IntoIterator<Item = Vec<TableCell>>,
     ) -> Self {
-        let column = |name: &str| {
-            let name = name.trim();
-            let (numeric, name) = (name.ends_with('#'), name.trim_end_matches('#').trim_end());
-            Column { name: name.to_owned(), numeric }
-        };
-        let columns = columns.split('|').map(column).collect();
+        let columns = columns.split('|').map(Column::new).collect();
         Self { caption: caption.into(), columns, rows: rows.into_iter().collect() }
     }
 }
@@ -104,6 +100,17 @@ impl Table {
 pub struct Column {
     pub name: String,
     pub numeric: bool,
+    pub optional: bool,
+}
+
+impl Column {
+    /// `#` and `?` at the end mark it, as in [`Table::new`].
+    pub fn new(marked: &str) -> Self {
+        let name = marked.trim_end_matches(['#', '?', ' ']);
+        let marks = &marked[name.len()..];
+        let (numeric, optional) = (marks.contains('#'), marks.contains('?'));
+        Self { name: name.trim().to_owned(), numeric, optional }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -1,72 +1,130 @@
 //! Sections as plain text for a terminal. Foreign text is made visible where a page is built.
 
-use crate::report::page::{Block, Section, Table};
+use crate::report::page::{Block, Column, Section, Table};
+use crate::report::text;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
+use textwrap::{Options, WordSplitter};
 
-pub fn render(sections: &[Section]) -> String {
+/// A column of text is not narrowed below it while another one can be left out.
+const NARROWEST: usize = 24;
+
+/// Lines are at most `width` columns wide; but for code, numbers, and words that are wider.
+pub fn render(sections: &[Section], width: Option<usize>) -> String {
     let mut out = String::new();
     for section in sections {
         if !out.is_empty() {
             out.push('\n');
         }
-        out += &format!("{}\n", section.title);
-        section.blocks.iter().for_each(|block| push_block(&mut out, block));
+        out += &wrapped(&section.title, width, ["", ""]);
+        section.blocks.iter().for_each(|block| push_block(&mut out, block, width));
     }
     out
 }
 
-fn push_block(out: &mut String, block: &Block) {
+fn push_block(out: &mut String, block: &Block, width: Option<usize>) {
     match block {
-        Block::Heading(text) => *out += &format!("\n  {text}\n"),
-        Block::Text(text) => *out += &format!("  {text}\n"),
-        Block::List(lines) => lines.iter().for_each(|line| *out += &format!("  - {line}\n")),
-        Block::Table(table) | Block::Folded(table) => push_table(out, table),
-        Block::Figure(figure) => push_table(out, &figure.numbers),
+        Block::Heading(text) => *out += &format!("\n{}", wrapped(text, width, ["  ", "  "])),
+        Block::Text(text) => *out += &wrapped(text, width, ["  ", "  "]),
+        Block::List(lines) => {
+            lines.iter().for_each(|line| *out += &wrapped(line, width, ["  - ", "    "]));
+        }
+        Block::Table(table) | Block::Folded(table) => push_table(out, table, width),
+        Block::Figure(figure) => push_table(out, &figure.numbers, width),
         Block::Code(text) => text.lines().for_each(|line| *out += &format!("    {line}\n")),
         Block::More(summary, blocks) => {
-            *out += &format!("\n  {summary}\n");
-            blocks.iter().for_each(|block| push_block(out, block));
+            *out += &format!("\n{}", wrapped(summary, width, ["  ", "  "]));
+            blocks.iter().for_each(|block| push_block(out, block, width));
         }
     }
 }
 
-fn push_table(out: &mut String, shown: &Table) {
+fn push_table(out: &mut String, shown: &Table, width: Option<usize>) {
     if !shown.caption.is_empty() {
-        *out += &format!("  {}\n", shown.caption);
+        *out += &wrapped(&shown.caption, width, ["  ", "  "]);
     }
-    *out += &table(shown, None);
+    *out += &table(shown, width);
 }
 
-/// Columns as wide as their widest cell; numbers are set to the right. Where the lines are wider than
-/// `most`, columns are left out from the right, but for the first and the last one.
-pub fn table(shown: &Table, most: Option<usize>) -> String {
-    let header: Vec<&str> = shown.columns.iter().map(|column| column.name.as_str()).collect();
-    let rows = shown.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect());
-    let lines: Vec<Vec<&str>> = std::iter::once(header).chain(rows).collect();
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let mut kept: Vec<usize> = (0..shown.columns.len()).collect();
-    while kept.len() > 2
-        && most
-            .is_some_and(|most| kept.iter().map(|column| width(*column) + 2).sum::<usize>() > most)
-    {
-        kept.remove(kept.len() - 2);
-    }
-    let mut out = String::new();
-    for line in &lines {
-        let mut text = String::new();
-        for &column in kept.iter().filter(|column| **column < line.len()) {
-            let cell = line[column];
-            let padding = " ".repeat(width(column) - cell.chars().count());
-            let is_number = shown.columns[column].numeric;
-            let (left, right) = if is_number { (&*padding, "") } else { ("", &*padding) };
-            text += &format!("  {left}{cell}{right}");
+/// Each line of a text, broken between words, with the indents of its first and its further lines.
+pub fn wrapped(text: &str, width: Option<usize>, [first, further]: [&str; 2]) -> String {
+    let line = |line: &str| match width {
+        None => format!("{first}{line}\n"),
+        Some(width) => {
+            let options = Options::new(width).initial_indent(first).subsequent_indent(further);
+            let options = options.break_words(false).word_splitter(WordSplitter::NoHyphenation);
+            textwrap::fill(line, options) + "\n"
         }
-        out += text.trim_end();
-        out.push('\n');
+    };
+    if text.is_empty() { line("") } else { text.lines().map(line).collect() }
+}
+
+/// Lines of their own indents, whose further lines are indented by two more.
+pub fn prose(text: &str, width: Option<usize>) -> String {
+    let line = |line: &str| {
+        let (indent, words) = line.split_at(line.len() - line.trim_start().len());
+        wrapped(words, width, [indent, &format!("{indent}  ")])
+    };
+    text.lines().map(line).collect()
+}
+
+/// Numbers are set to the right. In a narrow terminal columns marked `?` are left out from the right, which a
+/// line below says, and then cells of text are wrapped.
+pub fn table(shown: &Table, width: Option<usize>) -> String {
+    let (kept, hidden) = kept(shown, width);
+    let mut table = comfy_table::Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    if let Some(width) = width {
+        table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width.min(1000) as u16);
+    }
+    table.set_header(kept.iter().map(|column| shown.columns[*column].name.as_str()));
+    for row in &shown.rows {
+        let cells =
+            kept.iter().map(|column| row.get(*column).map_or("", |cell| cell.text.as_str()));
+        table.add_row(cells);
+    }
+    for (place, column) in table.column_iter_mut().zip(&kept) {
+        place.set_padding((2, 0));
+        if shown.columns[*column].numeric {
+            place.set_cell_alignment(CellAlignment::Right);
+        }
+        if least(shown, *column) == widest(shown, *column) {
+            place.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    let mut out = table.trim_fmt() + "\n";
+    if !hidden.is_empty() {
+        let names: Vec<String> = hidden.iter().map(|column| column.name.clone()).collect();
+        let line = format!("(--wide also shows {})", text::listed(&names));
+        out += &wrapped(&line, width, ["  ", "  "]);
     }
     out
+}
+
+fn kept(shown: &Table, width: Option<usize>) -> (Vec<usize>, Vec<&Column>) {
+    let mut kept: Vec<usize> = (0..shown.columns.len()).collect();
+    let mut hidden = Vec::new();
+    let is_wide = |kept: &[usize]| {
+        width.is_some_and(|most| kept.iter().map(|it| least(shown, *it) + 2).sum::<usize>() > most)
+    };
+    while is_wide(&kept)
+        && let Some(at) = kept.iter().rposition(|column| shown.columns[*column].optional)
+    {
+        hidden.insert(0, &shown.columns[kept.remove(at)]);
+    }
+    (kept, hidden)
+}
+
+fn least(shown: &Table, column: usize) -> usize {
+    let widest = widest(shown, column);
+    if shown.columns[column].numeric { widest } else { widest.min(NARROWEST) }
+}
+
+fn widest(shown: &Table, column: usize) -> usize {
+    let cells = shown.rows.iter().filter_map(|row| Some(row.get(column)?.text.as_str()));
+    let cells = cells.chain([shown.columns[column].name.as_str()]);
+    cells.map(textwrap::core::display_width).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -75,11 +133,32 @@ mod tests {
     use crate::report::page::row;
 
     #[test]
-    fn a_narrow_terminal_keeps_the_first_and_the_last_column() {
+    fn a_narrow_terminal_leaves_out_what_is_optional_and_says_so() {
         let shown =
-            Table::new("", "run | seed # | steps # | state", [row!["a", "7", "40", "done"]]);
+            Table::new("", "run | seed # ? | steps #? | state", [row!["a", "7", "40", "done"]]);
         assert_eq!(table(&shown, None), "  run  seed  steps  state\n  a       7     40  done\n");
-        assert_eq!(table(&shown, Some(19)), "  run  seed  state\n  a       7  done\n");
-        assert_eq!(table(&shown, Some(1)), "  run  state\n  a    done\n");
+        let narrow = "  run  seed  state\n  a       7  done\n  (--wide also shows\n  steps)\n";
+        assert_eq!(table(&shown, Some(24)), narrow);
+        assert!(table(&shown, Some(12)).starts_with("  run  state\n"));
+    }
+
+    #[test]
+    fn a_narrow_terminal_wraps_text_between_words_and_never_a_number() {
+        let row = row!["records", "1,234", "all of them against their digests and each other"];
+        let shown = Table::new("", "check | count # | compared", [row]);
+        let narrow = table(&shown, Some(44));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
+        assert!(narrow.contains("  records  1,234  all of them against"), "{narrow}");
+        let words: Vec<&str> = narrow.split_whitespace().collect();
+        assert_eq!(
+            words.join(" "),
+            "check count compared records 1,234 all of them against their digests and each other"
+        );
+    }
+
+    #[test]
+    fn prose_is_wrapped_below_its_indent() {
+        assert_eq!(wrapped("one two three", Some(9), ["- ", "  "]), "- one two\n  three\n");
+        assert_eq!(wrapped("one\n\ntwo", None, ["", ""]), "one\n\ntwo\n");
     }
 }

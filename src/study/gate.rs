@@ -1,5 +1,6 @@
 //! Two arms compared at the declared endpoint, and what a gate says of a difference.
 
+use crate::experiment::diagnose;
 use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection::Study;
 use crate::study::comparison::RunComparison;
@@ -175,7 +176,8 @@ fn arm_id(study: &Study, folder: &Path, name: &str) -> Result<String, StudyError
             known.push(id);
         }
     }
-    let reason = format!("there is no arm {name:?}; there are {}", known.join(", "));
+    let reason = diagnose::known(name, "there are", &known);
+    let reason = format!("there is no arm {name:?}; {reason}");
     Err(StudyError::invalid(folder, reason))
 }
 

@@ -15,7 +15,7 @@ pub fn dapo(arguments: &[&str]) -> Output {
 /// Calls it in a folder.
 pub fn dapo_in(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));
-    ended(command.args(arguments).current_dir(folder))
+    ended(command.args(arguments).current_dir(folder).env_remove("COLUMNS"))
 }
 
 /// Calls it in a folder with the words of a line.

@@ -6,6 +6,7 @@ use dapo::base::files;
 use dapo::experiment::{Experiment, extends};
 use dapo::records::ledger::{self, Kind, LedgerEntry};
 use dapo::records::{Components, RunFolder, tables};
+use dapo::report::terminal;
 use dapo::training::Unfinished;
 use dapo::training::run::inputs;
 use dapo::verification::diff::finding::DiffFinding;
@@ -94,7 +95,7 @@ fn runs_differ_where_seed_rate_or_length_make_them_differ() {
     let short = train(&at("short"), 1, |_| ());
     let prefix = diff(&one, &short);
     assert_eq!((prefix.verdict, prefix.agreeing_steps), (DiffVerdict::Prefix, 1), "{prefix:#?}");
-    let lines = text::text(&prefix);
+    let lines = terminal::render(&text::sections(&prefix), None);
     assert!(lines.contains("they agree up to rollout step 1"), "{lines}");
 
     // Without ledgers the stored records tell; a missing one is no agreement.

@@ -59,6 +59,7 @@ mod study_fixture;
 mod study_forgeries;
 mod study_report;
 mod tensor_operations;
+mod terminal;
 mod tracked;
 mod train;
 mod tune;

@@ -8,16 +8,18 @@ use crate::commands::ablate::elsewhere::LauncherArgs;
 use crate::commands::ablate::progress::GridProgress;
 use crate::commands::exit::{Invalid, bail_invalid};
 use crate::commands::flags::seeds::{Seeds, seeds};
+use crate::commands::flags::wide::WideArg;
 use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};
 use crate::engines::Launcher;
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::report::{cells, study as study_report, terminal, text};
+use crate::report::{cells, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
 use anyhow::Result;
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -77,6 +79,11 @@ pub struct AblateArgs {
     /// on the embedded benchmark). It changes no number, and `dapo verify` needs no other.
     #[arg(long)]
     last_checkpoint_only: bool,
+    /// Print one JSON document instead of tables: every cell with its arm, seed, state and scores.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    wide: WideArg,
     #[command(flatten)]
     overrides: OverrideArgs,
     #[command(flatten)]
@@ -87,6 +94,7 @@ pub struct AblateArgs {
 /// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
 /// written.
 pub fn run(args: &AblateArgs) -> Result<ExitCode> {
+    args.wide.apply();
     args.launcher.check(args.jobs)?;
     args.overrides.check(&[
         ("execution.seed", true),
@@ -104,7 +112,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
     let mut sources = Vec::new();
     for name in args.grids() {
-        let mut source = file::load_overridden(&file::find(&name), args.overrides.texts())?;
+        let mut source = file::load_overridden(&file::find(&name)?, args.overrides.texts())?;
         source.grid.seeds = seeds.unwrap_or(&source.grid.seeds).clone();
         sources.push(source);
     }
@@ -165,9 +173,12 @@ fn run_cells(
     })?;
     progress.finish();
     let recorded: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
-    for grid in grids {
-        println!("{}", output::page_table(&cells::summary(grid, &recorded)));
-    }
+    output::document(args.json, &listed(&jobs), || {
+        grids
+            .iter()
+            .map(|grid| output::page_table(&cells::summary(grid, &recorded)) + "\n")
+            .collect()
+    });
     let code = ending(args, study, &jobs, &interrupt);
     if jobs.iter().all(|job| job.state.cell().is_some()) {
         report::study(study.root(), None, None, false)?;
@@ -298,14 +309,14 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
     let cells = study.cells();
     tell(format!("{recorded} of {} cells are on record in {}", jobs.len(), cells.display()));
     if recorded < jobs.len() {
-        eprintln!("stopped; the same command goes on");
+        tell("stopped; the same command goes on");
         if interrupt.asked() {
             return interrupt.exit_code();
         }
     }
     let failed = of(CellEnding::Failed).next().is_some();
     if failed && !args.retry_failed {
-        eprintln!("--retry-failed begins failed cells again");
+        tell("--retry-failed begins failed cells again");
     }
     ExitCode::from(match of(CellEnding::Diverged).next() {
         _ if failed => exit::INCONCLUSIVE,
@@ -323,20 +334,42 @@ fn dry_run(
     if args.is_elsewhere() {
         return elsewhere::hand_over(args, study, jobs);
     }
+    if args.json {
+        output::document(true, &listed(jobs), String::new);
+        return Ok(ExitCode::SUCCESS);
+    }
     let names: Vec<String> = jobs.iter().map(|job| job.state.name()).collect();
     for source in sources {
-        println!("{}", terminal::render(&[cells::arms(source)]));
+        println!("{}", output::rendered(&[cells::arms(source)]));
         println!("{}", output::page_table(&cells::states(&source.grid, jobs, &names)));
     }
     let counts: BTreeSet<usize> = sources.iter().map(|it| it.grid.seeds.len()).collect();
-    counts.into_iter().for_each(|seeds| println!("{}\n", cells::evidence(seeds)));
+    counts.into_iter().for_each(|seeds| output::say(format!("{}\n", cells::evidence(seeds))));
     for job in jobs {
         if let JobState::Unusable { reason } = &job.state {
             output::say(format!("{}: {reason}", job.title()));
         }
     }
-    println!("{}", cells::cost(jobs, &measured(study)?, at_once(args)));
+    output::say(cells::cost(jobs, &measured(study)?, at_once(args)));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Each cell, with its accuracies once it is on record.
+fn listed(jobs: &[Job]) -> Value {
+    let cell = |job: &Job| {
+        let scores = job.state.cell().map(|cell| {
+            let sets = cell.problems.keys();
+            let last =
+                sets.filter_map(|set| Some((set.clone(), cell.last_evaluation(set)?.avg_at_k())));
+            last.collect::<BTreeMap<String, f64>>()
+        });
+        json!({
+            "arms": job.arms, "arm_sha256": job.manifest.arm_sha256, "seed": job.manifest.seed,
+            "run_key": job.manifest.run_key, "state": job.state.name(), "record": job.record,
+            "avg_at_k": scores
+        })
+    };
+    json!({"cells": jobs.iter().map(cell).collect::<Vec<_>>()})
 }
 
 /// Every cell that ended by itself: what one costs here.

@@ -7,3 +7,4 @@ pub mod policy;
 pub mod prompt;
 pub mod seeds;
 pub mod tracking;
+pub mod wide;

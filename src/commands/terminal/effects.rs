@@ -1,7 +1,8 @@
 //! What each technique did in a run: one line a technique, and clearly visible warnings.
 
 use crate::commands::output;
-use crate::report::text;
+use crate::report::page::{Table, TableCell};
+use crate::report::{terminal, text};
 use crate::study::{Effects, effect_checks::EffectFinding};
 
 /// Uses standard error; `verbose` adds evidence. Only terminals get colour; a non-empty `NO_COLOR`
@@ -23,7 +24,9 @@ fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
     } else {
         "technique | switch | effect | "
     };
-    let table = output::table(columns, rows);
+    let table =
+        Table::new("", columns, rows.map(|row| row.into_iter().map(TableCell::from).collect()));
+    let table = terminal::table(&table, output::width(std::io::stderr()));
     let mut text = format!("what each technique did in {steps}:\n{table}");
     for warning in effects.warnings() {
         text += &if colour {

@@ -5,4 +5,6 @@ pub mod output;
 pub mod interrupt;
 pub mod logs;
 pub mod progress;
+pub mod course;
 pub mod effects;
+pub mod gate_file;

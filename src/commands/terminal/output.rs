@@ -3,8 +3,9 @@
 use crate::base::{files, visible};
 use crate::commands::exit;
 use crate::report::page::{Section, Table, TableCell};
-use crate::report::{markdown, terminal};
+use crate::report::{markdown, terminal, terminal::prose};
 use serde::Serialize;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, panic};
@@ -18,6 +19,11 @@ pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> Strin
     }
 }
 
+/// As [`document`]; the lines of the text are as wide as the terminal.
+pub fn lines(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) {
+    document(json, value, || prose(&text(), width(io::stdout())));
+}
+
 /// As [`document`], with the sections of a page as text or Markdown.
 pub fn sections(
     (json, markdown): (bool, bool),
@@ -25,22 +31,32 @@ pub fn sections(
     sections: impl FnOnce() -> Vec<Section>,
 ) {
     document(json, value, || {
-        if markdown { markdown::sections(&sections()) } else { terminal::render(&sections()) }
+        if markdown { markdown::sections(&sections()) } else { rendered(&sections()) }
     });
+}
+
+/// As wide as the terminal.
+pub fn rendered(sections: &[Section]) -> String {
+    terminal::render(sections, width(io::stdout()))
 }
 
 pub fn json_line(value: &impl Serialize) {
     println!("{}", visible::json(&files::canonical_json_line(value)));
 }
 
-/// A line of the result, on standard output; foreign text in it is made visible.
+/// A sentence of the result, on standard output; foreign text in it is made visible. A terminal gets lines
+/// that end between words.
 pub fn say(message: impl ToString) {
-    println!("{}", visible::message(&message.to_string()));
+    print!("{}", sentence(&message.to_string(), width(io::stdout())));
 }
 
 /// As [`say`], on standard error: what is no part of the result.
 pub fn tell(message: impl ToString) {
-    eprintln!("{}", visible::message(&message.to_string()));
+    eprint!("{}", sentence(&message.to_string(), width(io::stderr())));
+}
+
+fn sentence(message: &str, width: Option<usize>) -> String {
+    if message.is_empty() { "\n".to_string() } else { prose(&visible::message(message), width) }
 }
 
 pub fn path(path: &Path) {
@@ -50,11 +66,15 @@ pub fn path(path: &Path) {
 /// `--wide`: tables keep all columns on a narrow terminal.
 pub static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// `None` without a terminal.
-fn terminal_width() -> Option<usize> {
-    let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
-    (columns > 0 && !WIDE.load(Ordering::Relaxed)).then_some(columns.into())
+/// Columns of a terminal, or what the variable COLUMNS says where there is none; `None`: any.
+pub fn width(stream: impl AsFd) -> Option<usize> {
+    let terminal = rustix::termios::tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col));
+    let stated = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.or_else(stated).filter(|columns| *columns >= NARROWEST)
 }
+
+/// A narrower terminal is taken for one whose width is not known.
+const NARROWEST: usize = 20;
 
 /// Columns as in [`Table::new`]; cells may hold foreign text.
 pub fn table<R>(columns: &str, rows: impl IntoIterator<Item = R>) -> String
@@ -66,9 +86,9 @@ where
     page_table(&Table::new("", columns, rows))
 }
 
-/// A terminal gets the columns that fit.
 pub fn page_table(table: &Table) -> String {
-    terminal::table(table, terminal_width())
+    let width = width(io::stdout()).filter(|_| !WIDE.load(Ordering::Relaxed));
+    terminal::table(table, width)
 }
 
 /// `println!` panics on a closed or full standard output. A reader that left (`dapo generate … |

@@ -62,6 +62,12 @@ impl Progress {
         styled(bar, "  {prefix} [{bar:16}] {pos}/{len} {wide_msg}", &visible::message(title))
     }
 
+    /// A line of text below the bars.
+    pub fn line(&self) -> ProgressBar {
+        let Some(bars) = &self.bars else { return ProgressBar::hidden() };
+        styled(bars.add(ProgressBar::new(1)), "  {wide_msg}", "")
+    }
+
     /// `message`: what matters now.
     pub fn set(&mut self, done: u64, message: &str) {
         let total = self.bar.length().unwrap_or(0);

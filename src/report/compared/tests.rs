@@ -28,7 +28,7 @@ fn page(a: &[EvaluatedRun], b: &[EvaluatedRun], render: fn(&[Section]) -> String
 #[test]
 fn one_run_a_side_speaks_of_checkpoints_only() {
     let (a, b) = (made_up("base.csv", 30, 0.0), made_up("tuned.csv", 30, 0.3));
-    insta::assert_snapshot!(page(&[a], &[b], terminal::render));
+    insta::assert_snapshot!(page(&[a], &[b], |it| terminal::render(it, None)));
 }
 
 #[test]
@@ -53,7 +53,9 @@ fn what_no_interval_is_offered_for_says_why() {
         problems: (0..12).map(|i| (i.to_string(), Counts { correct, samples: 4 })).collect(),
         remark: None,
     };
-    insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], terminal::render));
+    insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], |it| terminal::render(
+        it, None
+    )));
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
         remark: None,
     };
     let of = |render| page(&[run(hostile, 1)], &[run("b", 3)], render);
-    let (plain, markdown) = (of(terminal::render), of(markdown::sections));
+    let (plain, markdown) = (of(|it| terminal::render(it, None)), of(markdown::sections));
     assert!(!plain.contains('\u{1b}') && !markdown.contains('\u{1b}'), "{plain}{markdown}");
     assert!(!markdown.contains("<script>"), "{markdown}");
 }

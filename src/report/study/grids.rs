@@ -172,10 +172,10 @@ fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
     });
     let caption = format!("{}, %, by the tags of its problems (how many).", context.score_name());
     let mut table = Table::new(caption, "arm", rows);
-    table.columns.extend(first.tags.iter().map(|(tag, places)| Column {
-        name: format!("{} ({})", text::visible(tag), places.len()),
-        numeric: true,
-    }));
+    let columns = first.tags.iter();
+    let columns =
+        columns.map(|(tag, places)| format!("{} ({}) #", text::visible(tag), places.len()));
+    table.columns.extend(columns.map(|name| Column::new(&name)));
     Some(table)
 }
 

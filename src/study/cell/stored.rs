@@ -2,7 +2,7 @@
 
 use crate::base::files;
 use crate::experiment::compare::differing_keys;
-use crate::experiment::{Experiment, ExperimentError, starter, validate};
+use crate::experiment::{Experiment, ExperimentError, shipped, validate};
 use crate::study::{Cell, StudyError};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,13 +65,8 @@ fn find_inputs(
     let is_embedded = |(name, bytes): &(&str, &[u8])| {
         digests.get(&format!("base/{name}")) == Some(&files::sha256(bytes))
     };
-    if experiment.inputs.data.is_generated() && starter::MODEL.iter().all(is_embedded) {
-        let digest = &digests["base/model.safetensors"][..12];
-        let folder = std::env::temp_dir().join(format!("dapo-base-{digest}"));
-        for (name, bytes) in &starter::MODEL {
-            files::write_atomic(&folder.join(name), bytes)?;
-        }
-        experiment.inputs.model = folder;
+    if experiment.inputs.data.is_generated() && shipped::MODEL.iter().all(is_embedded) {
+        experiment.inputs.model = shipped::write_model()?;
     }
     Ok(())
 }

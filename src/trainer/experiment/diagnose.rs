@@ -202,6 +202,14 @@ pub fn with_suggestion(reason: &str) -> String {
     }
 }
 
+/// `did you mean dapo?`, or all names after `intro`.
+pub fn known(wrong: &str, intro: &str, names: &[String]) -> String {
+    match nearest(wrong, names) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => format!("{intro} {}", names.join(", ")),
+    }
+}
+
 pub fn nearest(wrong: &str, names: &[String]) -> Option<String> {
     let near = names.iter().map(|name| (strsim::osa_distance(wrong, name), name)).min();
     near.filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len()))

@@ -3,6 +3,7 @@
 
 pub mod error;
 pub mod place;
+pub mod shipped;
 pub mod sources;
 pub mod config;
 pub mod compare;

@@ -1,7 +1,8 @@
-//! Experiments by name: a file, or an arm of the folders of experiments here.
+//! Experiments by name: a file, or an arm of the folders of experiments here or of the program.
 
 use crate::base::files;
-use crate::experiment::{Experiment, ExperimentError, diagnose, extends};
+use crate::experiment::{Experiment, ExperimentError, diagnose, extends, shipped};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Folders in which an arm is looked for.
@@ -26,29 +27,30 @@ pub fn find(name: &Path) -> Result<PathBuf, ExperimentError> {
     if let Some(found) = files.find(|path| path.exists()) {
         return Ok(found);
     }
-    let mut known = Vec::new();
+    let mut known = BTreeSet::new();
     for (path, own) in arms() {
-        if own == shown {
+        if own == shown || shipped::name(&path.to_string_lossy()) == shown {
             return Ok(path);
         }
-        known.push(own);
+        known.insert(own);
     }
-    known.sort();
-    let reason = match (diagnose::nearest(&shown, &known), known.is_empty()) {
-        (_, true) => format!("there are no arms here (in {})", FOLDERS.join(", ")),
-        (Some(nearest), _) => format!("did you mean {nearest}?"),
-        (None, _) => format!("the arms here are {}", known.join(", ")),
-    };
+    let reason = diagnose::known(&shown, "the arms here are", &Vec::from_iter(known));
     Err(format!("{shown} is no file, no run folder, and no arm; {reason}").into())
 }
 
-/// File and name of each experiment here. One that cannot be used is passed over: it was not asked for.
+/// File and name of each experiment here and in the program. One that cannot be used is passed over: it
+/// was not asked for.
 fn arms() -> Vec<(PathBuf, String)> {
     let all = FOLDERS.iter().map(Path::new).flat_map(|folder| {
         let names = files::list(folder).unwrap_or_default().into_iter();
         names.filter(|name| name.ends_with(".toml")).map(move |name| folder.join(name))
     });
-    all.filter_map(|path| Some((extends::load(&path).ok()?, path)))
+    let shipped = shipped::paths().into_iter().map(PathBuf::from);
+    let shipped =
+        shipped.filter(|path| path.parent().is_some_and(|it| FOLDERS.map(Path::new).contains(&it)));
+    let all: BTreeSet<PathBuf> = all.chain(shipped).collect();
+    all.into_iter()
+        .filter_map(|path| Some((extends::load(&path).ok()?, path)))
         .map(|(experiment, path)| (path, experiment.name))
         .collect()
 }

@@ -1,46 +1,28 @@
 //! A study to begin with: the texts of a base experiment, a grid and a README, made from the
 //! experiments of this repository, which are part of the program.
 
-use crate::algorithm::methods;
 use crate::base::visible;
-use crate::experiment::{Experiment, ExperimentError, extends, sets};
+use crate::experiment::{Experiment, ExperimentError, diagnose, extends, sets, shipped};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Naive GRPO on the embedded benchmark, with every key.
-const BASE: &str = include_str!("../experiments/base.toml");
+const BASE: &str = shipped::BASE.1;
 
 const GRPO: &str = "grpo";
 
-/// Arms by name, each as the file that says what differs from [`BASE`]. Those of methods with a file
-/// of their own stand there.
-const ARMS: [(&str, &str); 8] = [
-    ("dapo", include_str!("../experiments/dapo.toml")),
-    ("clip-higher", include_str!("../experiments/arms/clip-higher.toml")),
-    ("dynamic-sampling", include_str!("../experiments/arms/dynamic-sampling.toml")),
-    ("token-level-loss", include_str!("../experiments/arms/token-level-loss.toml")),
-    ("overlong-filtering", include_str!("../experiments/arms/overlong-filtering.toml")),
-    ("soft-overlong-punishment", include_str!("../experiments/arms/soft-overlong-punishment.toml")),
-    ("2-grpo", include_str!("../experiments/methods/2-grpo.toml")),
-    ("luspo", include_str!("../experiments/methods/luspo.toml")),
-];
-
 /// Each arm beside GRPO and its text: the techniques, then the methods.
 fn arms() -> impl Iterator<Item = (String, &'static str)> {
-    let methods = methods::FILES.iter().map(|file| file.replace('_', "-"));
-    let techniques = ARMS.iter().map(|(name, text)| (name.to_string(), *text));
-    techniques.chain(methods.zip(methods::ARMS.iter().copied()))
+    let arms = shipped::ARMS.iter().map(|(path, text)| (shipped::name(path), *text));
+    arms.chain(shipped::methods().map(|(path, text)| (shipped::name(&path), text)))
 }
 
 /// The paper's DAPO on Qwen2.5-32B, as `experiments/qwen2.5/paper-32b.toml` states it.
 pub fn paper() -> Result<Experiment, ExperimentError> {
     let name = "experiments/qwen2.5/paper-32b.toml";
-    let texts = [
-        (name, include_str!("../experiments/qwen2.5/paper-32b.toml")),
-        ("experiments/base.toml", BASE),
-    ];
+    let texts = [(name, include_str!("../experiments/qwen2.5/paper-32b.toml")), shipped::BASE];
     let table = |(path, text): (&str, &str)| {
         let mut table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
         table.remove("extends");
@@ -48,15 +30,6 @@ pub fn paper() -> Result<Experiment, ExperimentError> {
     };
     extends::resolve(texts.into_iter().map(table).collect::<Result<_, String>>()?)
 }
-
-/// The embedded benchmark's base policy: file name → content.
-pub const MODEL: [(&str, &[u8]); 5] = [
-    ("config.json", include_bytes!("../golden/mini-aime/base/config.json")),
-    ("generation_config.json", include_bytes!("../golden/mini-aime/base/generation_config.json")),
-    ("model.safetensors", include_bytes!("../golden/mini-aime/base/model.safetensors")),
-    ("tokenizer.json", include_bytes!("../golden/mini-aime/base/tokenizer.json")),
-    ("tokenizer_config.json", include_bytes!("../golden/mini-aime/base/tokenizer_config.json")),
-];
 
 #[derive(Debug, Clone)]
 pub struct Starter {
@@ -174,8 +147,8 @@ impl Starter {
             return Ok(Table::new());
         }
         let Some((_, text)) = arms().find(|(arm, _)| arm == name) else {
-            let known = arm_names().join(", ");
-            return Err(format!("there is no arm {name:?}; there are {known}").into());
+            let reason = diagnose::known(name, "there are", &arm_names());
+            return Err(format!("there is no arm {name:?}; {reason}").into());
         };
         let mut patch: Table = text.parse().expect("an experiment of the repository is TOML");
         for key in ["name", "extends"] {
@@ -346,7 +319,9 @@ mod tests {
 
     #[test]
     fn an_unknown_arm_is_refused_with_the_names_of_all() {
-        let refused = starter(&["grpo", "dpo"]).texts().unwrap_err().to_string();
-        assert!(refused.contains("no arm \"dpo\"") && refused.contains("dr-grpo"), "{refused}");
+        let refusal = |arm| starter(&["grpo", arm]).texts().unwrap_err().to_string();
+        assert_eq!(refusal("dpao"), "there is no arm \"dpao\"; did you mean dapo?");
+        let unlike = refusal("something-else");
+        assert!(unlike.contains("there are grpo, dapo") && unlike.contains("dr-grpo"), "{unlike}");
     }
 }

@@ -3,17 +3,13 @@
 use crate::base::visible::{message, shortened, visible};
 use crate::experiment::compare::Difference;
 use crate::report::page::{Block, Section, Table, TableCell, row};
-use crate::report::{terminal, text};
+use crate::report::text;
 use crate::verification::diff::{DiffVerdict, finding::DiffFinding, ulps};
 use crate::verification::{Basis, FirstDifference, Named, Pair, RunDiff};
 use serde_json::Value;
 
 /// Characters before a value is shortened.
 const VALUE_CHARACTERS: usize = 80;
-
-pub fn text(diff: &RunDiff) -> String {
-    terminal::render(&sections(diff))
-}
 
 pub fn sections(diff: &RunDiff) -> Vec<Section> {
     let mut blocks = vec![sides(diff)];

@@ -5,6 +5,7 @@ use crate::records::{RunFolder, ledger, ledger::LedgerEntry};
 use crate::training::run::inputs;
 use crate::verification::regress::{self, Blessed, rule::Exact};
 use crate::verification::{Golden, RunDiff, VerificationError, diff};
+use serde::Serialize;
 
 /// Large files and times are left out.
 const RECORDS: [&str; 7] = [
@@ -17,7 +18,7 @@ const RECORDS: [&str; 7] = [
     "outcome.json",
 ];
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
     pub golden: String,
     pub head: String,

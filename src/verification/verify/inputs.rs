@@ -6,7 +6,7 @@
 
 use crate::base::files;
 use crate::experiment::{
-    Data, Experiment, Grading, MATH_VERIFY, RewardProgram, compare::differing_keys, starter,
+    Data, Experiment, Grading, MATH_VERIFY, RewardProgram, compare::differing_keys, shipped,
 };
 use crate::policy::checkpoint::{self, weights};
 use crate::records::{RunFolder, RunRecords, Tags};
@@ -144,7 +144,7 @@ const TAGS: &str = "tags.json";
 
 fn written() -> Result<tempfile::TempDir, files::FileError> {
     let folder = files::scratch_folder(&std::env::temp_dir())?;
-    for (name, bytes) in starter::MODEL {
+    for (name, bytes) in shipped::MODEL {
         files::write_atomic(&folder.path().join(name), bytes)?;
     }
     Ok(folder)
@@ -154,7 +154,7 @@ fn origin(folder: &Path, weights: &str) -> String {
     let is_embedded =
         |(name, bytes): &(&str, &[u8])| sha256(folder, name) == Some(files::sha256(bytes));
     let place = folder.display();
-    if starter::MODEL.iter().all(is_embedded) {
+    if shipped::MODEL.iter().all(is_embedded) {
         return format!("base policy: {place}, the embedded benchmark's");
     }
     let digest = sha256(folder, weights).unwrap_or_default();

@@ -3,7 +3,7 @@
 use crate::algorithm::Problem;
 use crate::base::{files, visible};
 use crate::experiment::bases;
-use crate::experiment::{sets, starter};
+use crate::experiment::{sets, shipped};
 use crate::report::study as report;
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
@@ -67,7 +67,7 @@ fn bases(study: &Study) -> String {
         bound.map(|(_, digest)| digest.clone()).collect::<Vec<_>>()
     };
     let named: BTreeSet<Vec<String>> = study.cells.iter().map(weights).collect();
-    let embedded = starter::MODEL.iter().find(|(name, _)| name.ends_with(".safetensors"));
+    let embedded = shipped::MODEL.iter().find(|(name, _)| name.ends_with(".safetensors"));
     let embedded = embedded.map(|(_, bytes)| vec![files::sha256(bytes)]).unwrap_or_default();
     match (named.len(), named.contains(&embedded)) {
         (1, true) => "base policy: the embedded benchmark's".to_string(),

@@ -1,7 +1,7 @@
 //! Loading an experiment file: follow `extends`, merge, resolve paths, deserialise, validate.
 
 use crate::base::files;
-use crate::experiment::{Experiment, ExperimentError, diagnose, validate};
+use crate::experiment::{Experiment, ExperimentError, diagnose, shipped, validate};
 use std::path::{Component, Path, PathBuf};
 use toml::{Table, Value};
 
@@ -214,9 +214,12 @@ pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
     Ok(chain)
 }
 
-/// Reads a TOML file of at most `MAX_FILE_BYTES`.
+/// Reads a TOML file of at most `MAX_FILE_BYTES`, or one of the program that is not here.
 pub fn read_table(path: &Path) -> Result<Table, ExperimentError> {
-    let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
+    let text = match shipped::text(path).filter(|_| !path.exists()) {
+        Some(text) => text.to_string(),
+        None => files::read_text_up_to(path, MAX_FILE_BYTES)?,
+    };
     text.parse().map_err(|error: toml::de::Error| {
         // The text of a file that is no experiment by its name, or a link, is not shown.
         let is_own = path.extension().is_some_and(|extension| extension == "toml")

@@ -23,12 +23,15 @@
 //!
 //! In place of arms, `[[axes]]` with `key = "dapo.clip.high"` and `values = [0.2, 0.28, 0.4]`.
 
+use crate::base::files;
 use crate::experiment::ExperimentError;
 use crate::experiment::grid::{MOST_ARMS, StatedArm, axes, differences, text};
 use crate::experiment::sets::Sets;
-use crate::experiment::{Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, extends};
+use crate::experiment::{
+    Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, diagnose, extends, shipped,
+};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::Table;
 
@@ -54,15 +57,28 @@ pub fn in_folder(folder: &Path) -> Option<PathBuf> {
     Some(folder.join("grid.toml")).filter(|path| path.is_file())
 }
 
-/// `grid` is a file, a folder with a `grid.toml`, or the name of a shipped grid.
-pub fn find(grid: &str) -> PathBuf {
+/// `grid` is a file, a folder with a `grid.toml`, or the name of a grid of the folder `experiments/grids` or
+/// of the program.
+///
+/// # Errors
+/// A name that no grid has.
+pub fn find(grid: &str) -> Result<PathBuf, ExperimentError> {
     if let Some(path) = in_folder(Path::new(grid)) {
-        return path;
+        return Ok(path);
     }
     if grid.contains('/') || grid.ends_with(".toml") {
-        return PathBuf::from(grid);
+        return Ok(PathBuf::from(grid));
     }
-    Path::new(SHIPPED).join(format!("{grid}.toml"))
+    let path = Path::new(SHIPPED).join(format!("{grid}.toml"));
+    if path.exists() || shipped::text(&path).is_some() {
+        return Ok(path);
+    }
+    let here = files::list(Path::new(SHIPPED)).unwrap_or_default().into_iter();
+    let here = here.filter(|name| name.ends_with(".toml"));
+    let own = shipped::paths().into_iter().filter(|path| path.starts_with(SHIPPED));
+    let known: BTreeSet<String> = here.chain(own).map(|path| shipped::name(&path)).collect();
+    let reason = diagnose::known(grid, "the grids here are", &Vec::from_iter(known));
+    Err(format!("{grid} is no file, no folder with a grid.toml, and no grid; {reason}").into())
 }
 
 /// Reads a grid.

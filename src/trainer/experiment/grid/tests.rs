@@ -12,7 +12,7 @@ fn root() -> PathBuf {
 }
 
 fn shipped(name: &str) -> BaseSource {
-    file::load(&root().join(file::find(name))).unwrap()
+    file::load(&root().join(file::find(name).unwrap())).unwrap()
 }
 
 fn hash(experiment: &str) -> String {
@@ -38,7 +38,7 @@ fn grid(text: &str) -> Result<BaseSource, String> {
 fn each_shipped_arm_differs_from_the_one_before_in_exactly_the_declared_keys() {
     for name in SHIPPED {
         let source = shipped(name);
-        let written = extends::read_table(&root().join(file::find(name))).unwrap();
+        let written = extends::read_table(&root().join(file::find(name).unwrap())).unwrap();
         let written = written["arms"].as_array().unwrap();
         for (arm, written) in source.grid.arms.iter().zip(written) {
             let set = written.get("set").and_then(toml::Value::as_table);

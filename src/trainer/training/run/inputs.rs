@@ -3,7 +3,7 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::bases::{self, BaseRecipe};
-use crate::experiment::{Data, Device, Experiment, Place, WeightKind, sets};
+use crate::experiment::{Data, Device, Experiment, Place, WeightKind, sets, shipped};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
 use crate::records::{Manifest, run_folder};
@@ -40,7 +40,8 @@ pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Trainin
 
 /// The run's identity, without checks that it can be trained.
 pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
-    let experiment = experiment.clone().of_its_seed();
+    let mut experiment = experiment.clone().of_its_seed();
+    experiment.inputs.model = shipped::model_folder(&experiment.inputs.model)?;
     // Other engines may have policies that are not read here.
     let config = checkpoint::open_model(&experiment.inputs.model).ok().map(|(config, _)| config);
     let data = data::load_with(&experiment.inputs.data, grades_by_program(&experiment))?;
@@ -56,7 +57,8 @@ fn assemble(
     if experiment.numerics == Numerics::Exact && place != Place::default() {
         return Err(TrainingError::ExactElsewhere { device: place.device, weights: place.weights });
     }
-    let experiment = experiment.of_its_seed();
+    let mut experiment = experiment.of_its_seed();
+    experiment.inputs.model = shipped::model_folder(&experiment.inputs.model)?;
     let data = data::load_with(&experiment.inputs.data, grades_by_program(&experiment))?;
     let folder = &experiment.inputs.model;
     if !folder.exists() {

@@ -1,0 +1,135 @@
+//! What a gate says to a CI: a JUnit file, and annotations of GitHub Actions.
+
+use crate::base::files::{self, FileError};
+use crate::base::visible;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use std::path::{Path, PathBuf};
+
+/// Of verbs whose exit code is a gate.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct GateFile {
+    /// Also write the verdicts to this file, in JUnit's XML: one test case a check. In GitHub Actions what
+    /// failed is an annotation too, with or without the file.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateOutcome {
+    Passed,
+    Failed,
+    /// Nothing could be decided, which is no success.
+    Undecided,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateCheck {
+    pub name: String,
+    pub outcome: GateOutcome,
+    /// What was seen; foreign text is made visible here.
+    pub text: String,
+}
+
+impl GateFile {
+    pub fn is_given(&self) -> bool {
+        self.junit.is_some()
+    }
+
+    /// `verb` names the suite.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn publish(&self, verb: &str, checks: &[GateCheck]) -> Result<(), FileError> {
+        if std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true") {
+            checks
+                .iter()
+                .filter_map(|check| annotation(verb, check))
+                .for_each(|it| eprintln!("{it}"));
+        }
+        match &self.junit {
+            Some(path) => write(path, verb, checks),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write(path: &Path, verb: &str, checks: &[GateCheck]) -> Result<(), FileError> {
+    let mut suite = TestSuite::new(verb);
+    for check in checks {
+        let status = match check.outcome {
+            GateOutcome::Passed => TestCaseStatus::success(),
+            GateOutcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
+            GateOutcome::Undecided => TestCaseStatus::non_success(NonSuccessKind::Error),
+        };
+        let mut case = TestCase::new(visible::visible(&check.name), status);
+        case.set_classname(verb);
+        let text = visible::message(&check.text);
+        match check.outcome {
+            GateOutcome::Passed => drop(case.set_system_out(text)),
+            GateOutcome::Failed | GateOutcome::Undecided => {
+                let word =
+                    if check.outcome == GateOutcome::Failed { "failed" } else { "inconclusive" };
+                case.status.set_type(word).set_message(first_line(&text)).set_description(text);
+            }
+        }
+        suite.add_test_case(case);
+    }
+    let mut report = Report::new("dapo");
+    report.add_test_suite(suite);
+    let mut bytes = Vec::new();
+    report.serialize(&mut bytes).expect("a document in memory can be written");
+    files::write_atomic(path, &bytes)
+}
+
+fn first_line(text: &str) -> String {
+    text.trim_start().lines().next().unwrap_or_default().to_string()
+}
+
+/// A workflow command. `%` and the ends of lines are escaped, and what ends a property in its title.
+fn annotation(verb: &str, check: &GateCheck) -> Option<String> {
+    let level = match check.outcome {
+        GateOutcome::Passed => return None,
+        GateOutcome::Failed => "error",
+        GateOutcome::Undecided => "warning",
+    };
+    let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let title = escaped(&visible::visible(&format!("{verb}: {}", check.name)));
+    let title = title.replace(':', "%3A").replace(',', "%2C");
+    Some(format!("::{level} title={title}::{}", escaped(&visible::message(check.text.trim()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(outcome: GateOutcome, text: &str) -> GateCheck {
+        GateCheck { name: "records".to_string(), outcome, text: text.to_string() }
+    }
+
+    #[test]
+    fn an_annotation_has_one_line_and_no_command_of_foreign_text() {
+        assert_eq!(annotation("dapo verify", &check(GateOutcome::Passed, "all")), None);
+        let failed =
+            annotation("dapo verify", &check(GateOutcome::Failed, "99 %\n::stop-commands::x"));
+        let expected = "::error title=dapo verify%3A records::99 %25%0A::stop-commands::x";
+        assert_eq!(failed.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn a_junit_file_counts_failures_and_what_could_not_be_decided() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = GateFile { junit: Some(folder.path().join("gate.xml")) };
+        let checks = [
+            check(GateOutcome::Passed, "304 records"),
+            check(GateOutcome::Failed, "a < b & \u{1b}[31m"),
+            check(GateOutcome::Undecided, "too few runs"),
+        ];
+        file.publish("dapo verify", &checks).unwrap();
+        let text = files::read_text(file.junit.as_deref().unwrap()).unwrap();
+        assert!(text.contains("tests=\"3\"") && text.contains("failures=\"1\""), "{text}");
+        assert!(
+            text.contains("errors=\"1\"") && text.contains("a &lt; b &amp; \\u{1b}[31m"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! Experiments, grids and the base policy that are part of the program, so that their names mean the
+//! same in any folder. A file of the same path wins.
+
+use crate::algorithm::methods;
+use crate::base::files::{self, FileError};
+use std::path::{Path, PathBuf};
+
+/// Path in the repository, and text.
+type Shipped = (&'static str, &'static str);
+
+pub const BASE: Shipped = ("experiments/base.toml", include_str!("../experiments/base.toml"));
+
+/// Arms that are no method with a file of its own.
+pub const ARMS: [Shipped; 8] = [
+    ("experiments/dapo.toml", include_str!("../experiments/dapo.toml")),
+    ("experiments/arms/clip-higher.toml", include_str!("../experiments/arms/clip-higher.toml")),
+    (
+        "experiments/arms/dynamic-sampling.toml",
+        include_str!("../experiments/arms/dynamic-sampling.toml"),
+    ),
+    (
+        "experiments/arms/token-level-loss.toml",
+        include_str!("../experiments/arms/token-level-loss.toml"),
+    ),
+    (
+        "experiments/arms/overlong-filtering.toml",
+        include_str!("../experiments/arms/overlong-filtering.toml"),
+    ),
+    (
+        "experiments/arms/soft-overlong-punishment.toml",
+        include_str!("../experiments/arms/soft-overlong-punishment.toml"),
+    ),
+    ("experiments/methods/2-grpo.toml", include_str!("../experiments/methods/2-grpo.toml")),
+    ("experiments/methods/luspo.toml", include_str!("../experiments/methods/luspo.toml")),
+];
+
+/// Grids, the experiments that they alone begin with, and that of `dapo bench`.
+const GRIDS: [Shipped; 13] = [
+    ("experiments/grids/add-one.toml", include_str!("../experiments/grids/add-one.toml")),
+    ("experiments/grids/engines.toml", include_str!("../experiments/grids/engines.toml")),
+    ("experiments/grids/fidelity.toml", include_str!("../experiments/grids/fidelity.toml")),
+    ("experiments/grids/held-out.toml", include_str!("../experiments/grids/held-out.toml")),
+    ("experiments/grids/ladder.toml", include_str!("../experiments/grids/ladder.toml")),
+    (
+        "experiments/grids/learning-rate.toml",
+        include_str!("../experiments/grids/learning-rate.toml"),
+    ),
+    (
+        "experiments/grids/leave-one-out.toml",
+        include_str!("../experiments/grids/leave-one-out.toml"),
+    ),
+    ("experiments/grids/methods.toml", include_str!("../experiments/grids/methods.toml")),
+    ("experiments/grids/mismatch.toml", include_str!("../experiments/grids/mismatch.toml")),
+    ("experiments/engines/grpo.toml", include_str!("../experiments/engines/grpo.toml")),
+    ("experiments/more-products.toml", include_str!("../experiments/more-products.toml")),
+    ("experiments/bench.toml", include_str!("../experiments/bench.toml")),
+    BASE,
+];
+
+/// Paths and texts of arms that stand in their method's file.
+pub fn methods() -> impl Iterator<Item = (String, &'static str)> {
+    let path = |file: &&str| format!("experiments/methods/{}.toml", file.replace('_', "-"));
+    methods::FILES.iter().map(path).zip(methods::ARMS.iter().copied())
+}
+
+/// Paths of all experiments and grids.
+pub fn paths() -> Vec<String> {
+    let own = ARMS.iter().chain(&GRIDS).map(|(path, _)| (*path).to_string());
+    own.chain(methods().map(|(path, _)| path)).collect()
+}
+
+/// The text of an experiment or a grid, by its path from the root of the repository.
+pub fn text(path: &Path) -> Option<&'static str> {
+    let own = ARMS.iter().chain(&GRIDS).find(|(own, _)| path == Path::new(own));
+    let of_method = || methods().find(|(own, _)| path == Path::new(own)).map(|(_, text)| text);
+    own.map(|(_, text)| *text).or_else(of_method)
+}
+
+/// The file's name without its ending.
+pub fn name(path: &str) -> String {
+    Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The folder of the embedded benchmark's base policy, from the root of the repository.
+const MODEL_FOLDER: &str = "golden/mini-aime/base";
+
+/// The embedded benchmark's base policy: file name → content.
+pub const MODEL: [(&str, &[u8]); 5] = [
+    ("config.json", include_bytes!("../golden/mini-aime/base/config.json")),
+    ("generation_config.json", include_bytes!("../golden/mini-aime/base/generation_config.json")),
+    ("model.safetensors", include_bytes!("../golden/mini-aime/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../golden/mini-aime/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../golden/mini-aime/base/tokenizer_config.json")),
+];
+
+/// Where a base policy lies: the embedded benchmark's, if it is not here, is written to a temporary folder.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub fn model_folder(model: &Path) -> Result<PathBuf, FileError> {
+    if model == Path::new(MODEL_FOLDER) && !model.exists() {
+        return write_model();
+    }
+    Ok(model.to_path_buf())
+}
+
+/// # Errors
+/// A folder that cannot be written.
+pub fn write_model() -> Result<PathBuf, FileError> {
+    let digests = MODEL.map(|(_, bytes)| files::sha256(bytes)).concat();
+    let digest = files::sha256(digests.as_bytes());
+    let folder = std::env::temp_dir().join(format!("dapo-base-{}", &digest[..12]));
+    for (name, bytes) in MODEL {
+        files::write_atomic(&folder.join(name), bytes)?;
+    }
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{extends, grid::file};
+
+    #[test]
+    fn the_program_has_every_arm_and_grid_that_a_name_finds_in_the_repository() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        for folder in ["experiments/arms", "experiments/methods", "experiments/grids"] {
+            let names = files::list(&root.join(folder)).unwrap();
+            for name in names.iter().filter(|name| name.ends_with(".toml")) {
+                let path = Path::new(folder).join(name);
+                let stored = files::read_text(&root.join(&path)).unwrap();
+                assert_eq!(text(&path), Some(stored.as_str()), "{}", path.display());
+            }
+        }
+        for path in paths() {
+            let path = Path::new(&path);
+            if path.starts_with(file::SHIPPED) {
+                file::load(path).unwrap();
+            } else {
+                extends::load(path).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What verbs print on terminals of 80 and 120 columns: no column that answers is lost, and prose ends between words.
+
+use crate::{repository, run_fixture};
+use dapo::base::files;
+use dapo::commands;
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Name and words of a call in a folder with fixtures, and the reports and golden data of the repository.
+const CALLS: [(&str, &str); 14] = [
+    ("help", "--help"),
+    ("verify-study", "verify reports/methods-1"),
+    ("verify-run", "verify runs/finished"),
+    ("runs", "runs"),
+    ("cells", "runs cells reports/methods-1"),
+    ("report-study", "report reports/methods-1 --out report"),
+    ("compare-tables", "compare a.csv b.csv"),
+    ("compare-arms", "compare reports/methods-1 --arm rloo --against grpo --fail-if worse"),
+    ("grade-summary", "data grade responses.jsonl --summary"),
+    ("grade-compare", "data grade responses.jsonl --compare last-number"),
+    ("config-diff", "config diff grpo dapo"),
+    ("plan", "plan dapo --no-probe --verbose"),
+    ("dry-run", "ablate add-one --dry-run --out study"),
+    ("audit", "data audit golden/data/schemas/math-500.jsonl"),
+];
+
+#[test]
+fn tables_and_prose_fit_80_and_120_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    run_fixture::finished(&folder.path().join("runs/finished"));
+    write_files(folder.path());
+    for name in ["reports", "golden"] {
+        std::os::unix::fs::symlink(repository::root().join(name), folder.path().join(name))
+            .unwrap();
+    }
+    for (name, line) in CALLS {
+        for width in [80, 120] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));
+            command
+                .args(line.split(' '))
+                .env("COLUMNS", width.to_string())
+                .current_dir(folder.path());
+            let output = command.output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let talk = String::from_utf8(output.stderr).unwrap();
+            assert!(!text.is_empty(), "{line}: {talk}");
+            for line in text.lines().filter(|line| !is_code(line)) {
+                assert!(line.chars().count() <= width, "{name} at {width}: {line}");
+            }
+            insta::with_settings!({filters => vec![(r"\d+(\.\d+)? [kMG]B", "[size]")]}, {
+                insta::assert_snapshot!(format!("{name}-{width}"), text);
+            });
+        }
+    }
+}
+
+/// A command to copy.
+fn is_code(line: &str) -> bool {
+    let line = line.trim_start();
+    ["dapo ", "cd "].iter().any(|start| line.starts_with(start))
+}
+
+fn write_files(folder: &std::path::Path) {
+    let write = |name: &str, text: String| {
+        files::write_atomic(&folder.join(name), text.as_bytes()).unwrap();
+    };
+    for (name, shift) in [("a.csv", 0), ("b.csv", 1)] {
+        let row = |index: usize| {
+            format!(
+                "{},{},{}\n",
+                index / 4,
+                index % 4,
+                usize::from((index * 7 + shift) % 5 > 1 + shift)
+            )
+        };
+        let rows: String = (0..160).map(row).collect();
+        write(name, format!("problem,sample,correct\n{rows}"));
+    }
+    let responses =
+        [("Answer: 5", "5"), ("so it is 7", "7"), ("Answer: 12 apples in all of the boxes", "12")];
+    let line = |(response, truth): (&str, &str)| {
+        format!("{}\n", serde_json::json!({"response": response, "ground_truth": truth}))
+    };
+    write("responses.jsonl", responses.map(line).concat());
+}
+
+#[test]
+fn the_help_lists_every_verb_in_one_group() {
+    let command = commands::command();
+    let help = command.clone().render_long_help().to_string();
+    let groups = help.split_once("Study:\n").unwrap().1.split_once("\nOptions:").unwrap().0;
+    let starts = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
+    let listed: Vec<&str> =
+        groups.lines().filter(starts).filter_map(|line| line.split_whitespace().next()).collect();
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let verbs: BTreeSet<&str> = verbs.map(clap::Command::get_name).collect();
+    assert_eq!(listed.len(), verbs.len(), "{listed:?}");
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), verbs);
+}
+
+#[test]
+fn names_of_arms_and_grids_work_in_any_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let call = |line: &str| crate::binary::line_in(folder.path(), line);
+    let (_, shipped, _) = crate::binary::dapo(&["config", "show", "clip-higher", "--json"]);
+    let (code, here, talk) = call("config show clip-higher --json");
+    assert_eq!((code, here), (0, shipped), "{talk}");
+    crate::binary::says(call("ablate leave-one-out --dry-run"), 0, &["token-level-loss", "to run"]);
+    crate::binary::says(call("train dapo --dry-run"), 0, &["40 rollout steps"]);
+    crate::binary::failed(call("ablate laddre --dry-run"), 3, "did you mean ladder?");
+    crate::binary::failed(call("plan clip-highr"), 3, "did you mean clip-higher?");
+    assert!(files::list(folder.path()).unwrap().is_empty());
+}
