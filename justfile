@@ -62,6 +62,11 @@ wheel: setup
 doc: setup
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
 
+# Make the site of docs/ in site/; the first time cargo builds a pinned mdBook, which takes minutes
+[group('build')]
+docs:
+    @.ci/docs
+
 # Everything that must pass before a commit: format, lints, documentation, tests
 [group('check')]
 test: lint doc
