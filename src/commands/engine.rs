@@ -203,6 +203,7 @@ fn audit(args: &RunAuditArgs) -> Result<ExitCode> {
     for Trap { name, key, value, what } in audit.contradictions.iter().filter(|_| !json) {
         output::say(format!("{name}: {key} = {value}: {what}"));
     }
+    audit.notes.iter().for_each(output::tell);
     let is_graded = audit.steps.values().all(|it| it.contains_key("correct"));
     let is_graded = is_graded && options.verifier.is_some();
     for (is_missing, what) in [

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct RunAuditOptions {
@@ -38,6 +39,8 @@ pub struct RunAudit {
     pub steps: BTreeMap<u64, BTreeMap<&'static str, f64>>,
     /// What the configuration does not explain. The key is that of the configuration.
     pub contradictions: Vec<Trap>,
+    /// What was taken for granted, one sentence each.
+    pub notes: Vec<String>,
 }
 
 struct Response {
@@ -75,7 +78,7 @@ pub fn run(
     folder: &Path,
     options: &RunAuditOptions,
 ) -> Result<RunAudit, EngineError> {
-    let stated = stated(engine, options.config.as_deref(), &options.python)?;
+    let (stated, weights) = stated(engine, options.config.as_deref(), &options.python)?;
     let size = stated[0].as_ref().and_then(|(_, value)| value.as_u64());
     let lines: Vec<Row> =
         options.answers.as_deref().map(files::read_data_lines).transpose()?.unwrap_or_default();
@@ -84,8 +87,17 @@ pub fn run(
     let log = options.log.as_deref().map(|path| tracked::read(path, "")).transpose();
     let log = log.map_err(TaskError::from)?.unwrap_or_default();
     let mut steps: BTreeMap<u64, Vec<Response>> = BTreeMap::new();
-    for (path, row) in rows(engine, folder)? {
-        let response = response(&row, &answers, options.verifier).ok_or_else(|| {
+    let mut audit = RunAudit::default();
+    for (path, row, functions) in rows(engine, folder)? {
+        let weights = weighted(&functions, weights.as_deref())
+            .map_err(|reason| EngineError::Output { path: path.clone(), reason })?;
+        if weights.is_assumed && audit.notes.is_empty() {
+            audit.notes.push(format!(
+                "{} are summed with the weight 1 each: no configuration states reward_weights",
+                functions.join(", ")
+            ));
+        }
+        let response = response(&row, &answers, options.verifier, &weights).ok_or_else(|| {
             let reason = "a row lacks step, prompt, response or reward, as verl and TRL write them";
             EngineError::Output { path, reason: reason.to_string() }
         })?;
@@ -96,7 +108,6 @@ pub fn run(
         let group = place.map_or(response.group, |place| place.to_string());
         of_step.push(Response { group, ..response });
     }
-    let mut audit = RunAudit::default();
     for (step, responses) in &steps {
         let (contradictions, numbers) = of_step(*step, responses, &stated, log.first());
         audit.contradictions.extend(contradictions);
@@ -105,15 +116,67 @@ pub fn run(
     Ok(audit)
 }
 
-/// A key that the configuration does not state is `None`.
-fn stated(engine: Engine, config: Option<&Path>, python: &str) -> Result<Stated, EngineError> {
-    let Some(path) = config else { return Ok([const { None }; 4]) };
+/// Of TRL also the weights of its reward functions. A key that the configuration does not state is `None`.
+fn stated(
+    engine: Engine,
+    config: Option<&Path>,
+    python: &str,
+) -> Result<(Stated, Option<Vec<f64>>), EngineError> {
+    let Some(path) = config else { return Ok(([const { None }; 4], None)) };
     if engine == Engine::Verl {
         let composed = compose::of_file(python, path)?;
-        return Ok(VERL.map(|key| Some((key, composed.get(key)?.clone()))));
+        return Ok((VERL.map(|key| Some((key, composed.get(key)?.clone()))), None));
     }
-    let size = TrlConfig::of_file(python, path)?.values.remove("num_generations");
-    Ok([size.map(|size| ("num_generations", size)), None, None, None])
+    let mut config = TrlConfig::of_file(python, path)?;
+    let key = "multi_objective_aggregation";
+    if let Some(kind) = config.values.get(key).filter(|kind| **kind != "sum_then_normalize") {
+        let reason =
+            format!("{key} = {kind} is not audited: the sum of the rewards is no reward then");
+        return Err(EngineError::Output { path: path.to_path_buf(), reason });
+    }
+    let weights = match config.values.remove("reward_weights") {
+        None => None,
+        // TRL weighs each function with 1.
+        Some(Value::Null) => Some(Vec::new()),
+        Some(weights) => {
+            Some(serde_json::from_value(weights).map_err(|error| EngineError::Output {
+                path: path.to_path_buf(),
+                reason: format!("reward_weights: {error}"),
+            })?)
+        }
+    };
+    let size = config.values.remove("num_generations");
+    Ok(([size.map(|size| ("num_generations", size)), None, None, None], weights))
+}
+
+/// The columns of TRL's reward functions, each with its weight.
+struct WeightedFunctions<'a> {
+    functions: Vec<(&'a str, f64)>,
+    /// There are several, and no configuration.
+    is_assumed: bool,
+}
+
+fn weighted<'a>(
+    functions: &'a [String],
+    weights: Option<&[f64]>,
+) -> Result<WeightedFunctions<'a>, String> {
+    let names = functions.iter().map(String::as_str);
+    let is_assumed = weights.is_none() && functions.len() > 1;
+    match weights {
+        Some(weights) if !weights.is_empty() && weights.len() != functions.len() => Err(format!(
+            "it has {} reward functions ({}), and the configuration states {} reward_weights",
+            functions.len(),
+            functions.join(", "),
+            weights.len()
+        )),
+        Some(weights) if !weights.is_empty() => Ok(WeightedFunctions {
+            functions: names.zip(weights.iter().copied()).collect(),
+            is_assumed,
+        }),
+        _ => {
+            Ok(WeightedFunctions { functions: names.map(|name| (name, 1.0)).collect(), is_assumed })
+        }
+    }
 }
 
 /// Of [`VERL`], or of TRL: its key and value.
@@ -124,19 +187,24 @@ type Row = Map<String, Value>;
 /// Columns of TRL that are no reward.
 const TRL: [&str; 4] = ["step", "prompt", "completion", "advantage"];
 
-fn rows(engine: Engine, folder: &Path) -> Result<Vec<(PathBuf, Row)>, EngineError> {
+/// File, row, and TRL's columns of reward functions in their order.
+type FileRow = (PathBuf, Row, Arc<[String]>);
+
+fn rows(engine: Engine, folder: &Path) -> Result<Vec<FileRow>, EngineError> {
     let mut rows = Vec::new();
     for name in files::list(folder)? {
         let path = files::foreign::inside(folder, &name)?;
         if engine == Engine::Verl && name.ends_with(".jsonl") {
             let lines: Vec<Row> = files::read_data_lines(&path)?;
-            rows.extend(lines.into_iter().map(|row| (path.clone(), row)));
+            rows.extend(lines.into_iter().map(|row| (path.clone(), row, Arc::default())));
         } else if engine == Engine::Trl && name.ends_with(".parquet") {
             let others = tables::column_names(&path).map_err(TaskError::from)?;
+            let functions = others.iter().filter(|name| !TRL.contains(&name.as_str()));
+            let functions: Arc<[String]> = functions.cloned().collect();
             let [question, answer] = [1, 2].map(|place: usize| vec![TRL[place].to_string()]);
             let wanted = WantedKeys { question, answer, others, all: false };
             problem_rows::each_problem_row(&path, &wanted, &mut |_, row| {
-                rows.push((path.clone(), row));
+                rows.push((path.clone(), row, functions.clone()));
                 Ok::<(), TaskError>(())
             })?;
         }
@@ -160,13 +228,14 @@ fn response(
     row: &Row,
     answers: &BTreeMap<String, String>,
     verifier: Option<Verifier>,
+    weighted: &WeightedFunctions,
 ) -> Option<Response> {
     let of = |names: [&str; 2]| names.iter().find_map(|name| row.get(*name)).and_then(text);
     let (prompt, output) = (of(["input", "prompt"])?, of(["output", "completion"])?);
     let advantage = row.get("advantage").and_then(Value::as_f64);
-    // TRL has a column for each reward function.
-    let rewards = row.iter().filter(|(name, _)| !TRL.contains(&name.as_str()));
-    let rewards: Vec<f64> = rewards.filter_map(|(_, value)| value.as_f64()).collect();
+    // A function that does not apply to a response gives none.
+    let weigh = |(name, weight): &(&str, f64)| Some(weight * row.get(*name)?.as_f64()?);
+    let rewards: Vec<f64> = weighted.functions.iter().filter_map(weigh).collect();
     let score = row.get("score").filter(|_| advantage.is_none()).map(Value::as_f64);
     let reward = score.unwrap_or((!rewards.is_empty()).then(|| rewards.iter().sum()))?;
     let truth = answers.get(&prompt).cloned().or_else(|| row.get("gts").and_then(text));

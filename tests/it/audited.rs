@@ -2,9 +2,11 @@
 
 use crate::binary::{Output, dapo_in, failed, succeeded};
 use dapo::base::files;
-use dapo::engines::{RunAuditOptions, audited};
+use dapo::engines::{RunAudit, RunAuditOptions, audited};
 use dapo::experiment::{Engine, Verifier};
-use polars::prelude::{IdxCa, IdxSize, NewChunkedArray, ParquetReader, ParquetWriter, SerReader};
+use polars::prelude::{
+    Column, IdxCa, IdxSize, NewChunkedArray, ParquetReader, ParquetWriter, SerReader,
+};
 use serde_json::{Value, json};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -153,6 +155,48 @@ fn responses_under_another_prompt_are_found_in_completions_of_trl() {
     rows.swap(0, 4);
     assert_eq!(audit(&rows), ["mixed-group", "advantage", "mixed-group", "advantage"]);
     assert!(audit(&rows[..15]).contains(&"group-size"));
+}
+
+#[test]
+fn rewards_of_several_functions_are_weighed_as_the_configuration_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (golden("trl/completions"), folder.path().join("completions"));
+    let bytes = files::read(&from.join("completions_00001.parquet")).unwrap();
+    let mut frame = ParquetReader::new(Cursor::new(bytes)).finish().unwrap();
+    // A second function whose values differ where the first one's are equal.
+    let values: Vec<f64> = (0..frame.height()).map(|row| row as f64).collect();
+    frame.with_column(Column::new("length_reward".into(), values)).unwrap();
+    let mut bytes = Vec::new();
+    ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
+    files::write_atomic(&to.join("completions_00001.parquet"), &bytes).unwrap();
+    let audit = |weights: Option<Value>, aggregation: &str| {
+        let config = weights.map(|weights| {
+            let mut config: Value = files::read_json(&from.join("config.json")).unwrap();
+            config["reward_weights"] = weights;
+            config["multi_objective_aggregation"] = json!(aggregation);
+            let path = folder.path().join("config.json");
+            files::write_json(&path, &config).unwrap();
+            path
+        });
+        let (log, answers, verifier) = (None, None, None);
+        let options =
+            RunAuditOptions { config, log, answers, verifier, python: "python3".to_string() };
+        audited::run(Engine::Trl, &to, &options).map_err(|error| error.to_string())
+    };
+    let flat = |audit: &RunAudit| audit.steps[&1]["no gradient"];
+    let assumed = audit(None, "").unwrap();
+    assert!(assumed.notes[0].contains("length_reward are summed with the weight 1 each"));
+    let off = audit(Some(json!([1.0, 0.0])), "sum_then_normalize").unwrap();
+    let on = audit(Some(Value::Null), "sum_then_normalize").unwrap();
+    assert!(on.notes.is_empty() && off.notes.is_empty());
+    assert!(flat(&off) > flat(&on), "{} {}", flat(&off), flat(&on));
+    let refusal = audit(Some(json!([1.0])), "sum_then_normalize").unwrap_err();
+    assert!(
+        refusal.contains("2 reward functions") && refusal.contains("1 reward_weights"),
+        "{refusal}"
+    );
+    let refusal = audit(Some(Value::Null), "normalize_then_sum").unwrap_err();
+    assert!(refusal.contains("multi_objective_aggregation"), "{refusal}");
 }
 
 #[test]
