@@ -4,7 +4,7 @@ use crate::binary::{Output, dapo, says, succeeded};
 use crate::repository;
 use dapo::base::files;
 use dapo::records::{RunFolder, StepMetrics};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// As verl calls it, with a number more.
@@ -274,4 +274,68 @@ fn problems_of_reasoning_gym_are_written_with_the_program_that_grades_them() {
     let scores: Vec<_> =
         scores.iter().map(|it| (it["score"].as_f64().unwrap(), it["acc"] == true)).collect();
     assert_eq!(scores, [(1.0, true), (1.0, true), (0.25, false), (0.0, false)]);
+}
+
+/// As the published Countdown data of verl have them: the ground truth is an object.
+fn countdown(first: u64, count: u64) -> String {
+    let row = |index: u64| {
+        let numbers = [100 + index, 200 + 3 * index, 300 + 7 * index];
+        let question = numbers.map(|number| number.to_string()).join("+") + "?";
+        let row = json!({
+            "data_source": "countdown", "prompt": [{"role": "user", "content": question}], "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": {"target": numbers.iter().sum::<u64>(), "numbers": numbers}},
+            "extra_info": {"split": "train", "index": index}
+        });
+        format!("{row}\n")
+    };
+    (first..first + count).map(row).collect()
+}
+
+#[test]
+fn a_ground_truth_that_is_an_object_reaches_a_function_as_it_is() {
+    let programs = Programs::new();
+    for (name, first, count) in [("train", 1, 16), ("dev", 31, 4), ("test", 41, 4)] {
+        programs.write(&format!("{name}.jsonl"), &countdown(first, count));
+    }
+    let path = |name: &str| programs.path(&format!("{name}.jsonl"));
+    let data = format!(
+        "inputs.data={{kind=\"files\",train={:?},dev={:?},test=[{:?}]}}",
+        path("train"),
+        path("dev"),
+        path("test")
+    );
+    let own = ["--set", &data, "--set", "evaluation.samples={dev=1,test=1}"];
+    let function = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n target, numbers = ground_truth['target'], ground_truth['numbers']\n assert data_source == 'countdown' and sum(numbers) == target\n return 1.0 if str(target) in solution_str else 0.0\n";
+    succeeded(programs.python("reward.py", function, "run", &own));
+    let run = programs.path("run");
+    assert!(metrics(&run).iter().all(|step| step.metrics["rollout/reward_mean"] >= 0.0));
+    let reward = programs.path("reward.py");
+    let data = programs.folder.path();
+    let again = ["--data", data.to_str().unwrap(), "--run-rewards", reward.to_str().unwrap()];
+    let verified = verify(&run, &again);
+    assert_eq!(verified["verdict"], "verified", "{verified:#}");
+    // A rule has no use for it, and says so.
+    let experiment = repository::root().join("experiments/smoke.toml");
+    let out = programs.path("rule");
+    let rule = ["train", experiment.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let refused = dapo(&[&rule[..], &own].concat());
+    says(refused, 3, &["jsonl:1", "an object with numbers, target"]);
+    // A dump of verl, and a line of one's own.
+    let lines = [
+        json!({"input": "q", "output": "it is 98", "gts": {"target": 98, "numbers": [98]}, "data_source": "countdown"}),
+        json!({"response": "it is 5", "ground_truth": {"target": 98, "numbers": [98]}, "data_source": "countdown"}),
+    ];
+    let file = programs.write("lines.jsonl", &lines.map(|line| format!("{line}\n")).concat());
+    let (out, _) = succeeded(dapo(&[
+        "data",
+        "grade",
+        file.to_str().unwrap(),
+        "--verifier",
+        reward.to_str().unwrap(),
+    ]));
+    let scores: Vec<Value> = out
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["score"].clone())
+        .collect();
+    assert_eq!(scores, [json!(1.0), json!(0.0)]);
 }

@@ -70,7 +70,7 @@ fn named(name: &str) -> String {
     format!("reward/{}", name.chars().map(plain).collect::<String>())
 }
 
-/// Responses without a grade, with the whole batch in the form that `dapo grade` reads.
+/// Responses without a grade, with the whole batch in the form that `dapo data grade` reads.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{program}: {failed} of {} responses were not graded; the first is response {first} (problem {problem}): {error}",

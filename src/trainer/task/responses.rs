@@ -14,10 +14,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 pub struct ResponseLine {
     pub response: String,
-    pub ground_truth: String,
+    #[serde(deserialize_with = "ground_truth")]
+    ground_truth: Value,
     /// Which rules grade it, where the line states them.
     strict_box_verify: Option<bool>,
     /// Cut at the limit, where a table records it.
@@ -29,8 +30,9 @@ pub struct ResponseLine {
 }
 
 impl ResponseLine {
-    fn new(response: String, ground_truth: String) -> Self {
+    fn new(response: String, ground_truth: impl Into<Value>) -> Self {
         let (strict_box_verify, others) = (None, Map::new());
+        let ground_truth = ground_truth.into();
         Self { response, ground_truth, strict_box_verify, truncated: false, others }
     }
 
@@ -40,7 +42,13 @@ impl ResponseLine {
         let mut others = self.others.clone();
         let prompt = others.remove("prompt").or(others.remove("input"));
         let prompt = prompt.unwrap_or_else(|| Value::from(""));
-        Asked::new(prompt, self.response.clone(), self.ground_truth.clone(), others)
+        let asked = Asked::new(prompt, self.response.clone(), String::new(), others);
+        Asked { ground_truth: self.ground_truth.clone(), ..asked }
+    }
+
+    /// A text, or the JSON of what only a program reads.
+    pub fn ground_truth(&self) -> String {
+        self.ground_truth.as_str().map_or_else(|| self.ground_truth.to_string(), str::to_string)
     }
 
     /// By the rules that the line states, else by `usual`.
@@ -50,7 +58,7 @@ impl ResponseLine {
             Some(false) => Verifier::AnswerLine,
             None => usual,
         };
-        (verifier, reward::explain(&self.response, &self.ground_truth, verifier))
+        (verifier, reward::explain(&self.response, &self.ground_truth(), verifier))
     }
 }
 
@@ -127,13 +135,29 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
 struct VerlDump {
     output: String,
     #[serde(deserialize_with = "answer")]
-    gts: String,
+    gts: Value,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
 
-fn answer<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    schema::answer(&Value::deserialize(from)?).map_err(D::Error::custom)
+fn answer<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+    let value = Value::deserialize(from)?;
+    match schema::answer(&value) {
+        Ok(answer) => Ok(answer.into()),
+        Err(_) if value.is_object() || value.is_array() => Ok(value),
+        Err(reason) => Err(D::Error::custom(reason)),
+    }
+}
+
+/// A text as it is, or what only a program reads.
+fn ground_truth<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+    let value = Value::deserialize(from)?;
+    if value.is_string() || value.is_object() || value.is_array() {
+        return Ok(value);
+    }
+    Err(D::Error::custom(format!(
+        "ground_truth: expected a text, an object or a list, got {value}"
+    )))
 }
 
 /// lm-eval writes these: responses to a document, once for each filter.

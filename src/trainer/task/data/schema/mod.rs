@@ -63,6 +63,8 @@ pub enum Reading {
     Hashes,
     #[error("texts with a \\boxed{{…}}, of which the last one is read")]
     Boxed,
+    #[error("objects and lists, which a program gets as they are")]
+    Structured,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,7 +102,8 @@ fn refuse<T>(key: &str, reason: impl Into<String>) -> Result<T, RowError> {
 /// names the option that settles it.
 pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowError> {
     let (question_key, prompt, raw_problem) = question(row, keys.question.as_deref())?;
-    let (answer_key, ground_truth, truth) = ground_truth(row, keys.answer.as_deref())?;
+    let (answer_key, ground_truth, truth) =
+        ground_truth(row, keys.answer.as_deref(), keys.columns)?;
     let text = |key: &str| match at(row, key).as_deref() {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -129,6 +132,10 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     let (data_source, style) = (text("data_source")?, text("reward_model.style")?);
     let mut columns = if keys.columns { row.clone() } else { Map::new() };
     columns.remove("prompt");
+    if truth.readings == [Reading::Structured] {
+        let value = at(row, &answer_key).map(Cow::into_owned).unwrap_or_default();
+        columns.insert("ground_truth".to_string(), value);
+    }
     let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
     Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, columns })
 }
@@ -242,9 +249,11 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
     }
 }
 
+/// With `whole`, an object or a list is a ground truth too: its JSON.
 fn ground_truth(
     row: &Map<String, Value>,
     chosen: Option<&str>,
+    whole: bool,
 ) -> Result<(String, String, Truth), RowError> {
     let keys = chosen.map_or(ANSWERS.to_vec(), |key| vec![key]);
     let mut first: Option<(&str, String, Truth)> = None;
@@ -252,7 +261,18 @@ fn ground_truth(
     for &key in &keys {
         let Some(value) = at(row, key) else { continue };
         let mut readings = Vec::new();
-        let text = taken(&value, &mut readings).or_else(|reason| refuse(key, reason))?;
+        let text = match taken(&value, &mut readings) {
+            Err(_) if whole && (value.is_object() || value.is_array()) => {
+                readings = vec![Reading::Structured];
+                value.to_string()
+            }
+            // A program reads the JSON of a text itself.
+            Err(_) if whole && value.is_string() => {
+                readings.clear();
+                value.as_str().unwrap_or_default().to_string()
+            }
+            taken => taken.or_else(|reason| refuse(key, reason))?,
+        };
         if text.trim().is_empty() {
             is_blank = is_blank.or(Some(key));
             continue;

@@ -21,7 +21,8 @@ pub struct Asked {
     /// A text, or a list of messages.
     pub prompt: Value,
     pub response: String,
-    pub ground_truth: String,
+    /// A text; an object or a list where the data have one.
+    pub ground_truth: Value,
     pub data_source: String,
     /// verl's `extra_info`, TRL's further columns.
     pub extra: Map<String, Value>,
@@ -32,7 +33,7 @@ pub struct Asked {
 
 impl Asked {
     /// Of a problem's further columns: `data_source` and `extra_info` by their names; without `extra_info` the
-    /// other columns are the extra ones.
+    /// other columns are the extra ones. An object or a list as `ground_truth` takes the place of its JSON.
     pub fn new(
         prompt: Value,
         response: String,
@@ -43,6 +44,8 @@ impl Asked {
             Some(Value::String(text)) => text,
             other => other.map_or_else(String::new, |other| other.to_string()),
         };
+        let stated = columns.get("ground_truth").filter(|it| it.is_object() || it.is_array());
+        let ground_truth = stated.cloned().unwrap_or(Value::String(ground_truth));
         let extra = match columns.remove("extra_info") {
             Some(Value::Object(extra)) => extra,
             _ => columns,

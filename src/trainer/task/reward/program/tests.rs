@@ -14,7 +14,7 @@ fn graders(folder: &Path, text: &str) -> Result<Graders, TaskError> {
 fn asked(responses: &[&str]) -> Vec<Asked> {
     let asked = |response: &&str| Asked {
         response: response.to_string(),
-        ground_truth: "7".to_string(),
+        ground_truth: "7".into(),
         prompt: Value::from("3 + 4?"),
         ..Asked::default()
     };
