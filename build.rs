@@ -1,11 +1,6 @@
 //! Writes the folder of LibTorch into the run path of the binary and of each crate's tests, so that
 //! `cargo run`, `cargo test` and the installed binary find it with nothing exported by hand. With
-//! `DAPO_WHEEL` it is the folder that pip puts torch into, relative to the program.
-
-/// The Pythons that torch 2.11.0 has packages for.
-const PYTHONS: [&str; 7] = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.13t", "3.14t"];
-/// Of an environment, and of Debian's own Python.
-const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
+//! `DAPO_WHEEL` it is torch's folder beside the wheel's package, which holds the program.
 
 fn main() {
     // Set by torch-sys, which honours LIBTORCH and LIBTORCH_USE_PYTORCH.
@@ -15,12 +10,7 @@ fn main() {
         .expect("torch-sys did not report LibTorch's folder; run `just setup`");
     if std::env::var_os("DAPO_WHEEL").is_some() {
         println!("cargo:rustc-env=DAPO_LIBTORCH_LIB=torch/lib");
-        for packages in PACKAGES {
-            for python in PYTHONS {
-                let path = format!("$ORIGIN/../lib/python{python}/{packages}/torch/lib");
-                println!("cargo:rustc-link-arg=-Wl,-rpath,{path}");
-            }
-        }
+        println!("cargo:rustc-link-arg=-Wl,-rpath,$ORIGIN/../torch/lib");
     } else {
         println!("cargo:rustc-env=DAPO_LIBTORCH_LIB={lib}");
         println!("cargo:rustc-link-arg=-Wl,-rpath,{lib}");
