@@ -159,6 +159,11 @@ test-ray: build
 test-engines: build
     @.ci/engines {{ dapo }}
 
+# Three newcomers from an empty folder to their goals, timed: student, reviewer, maintainer
+[group('check')]
+first-hour *GOALS: build
+    @.ci/first-hour {{ dapo }} "$@"
+
 # Install the wheel into a fresh environment and time it to the first training step; arguments go to pip install
 [group('check')]
 wheel-test *ARGS: wheel

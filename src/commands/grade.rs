@@ -265,12 +265,12 @@ impl Disagreements {
             AgreementCount { correct, responses: both().filter(|it| *it == correct).count() }
         });
         let differing = || lines.iter().zip(1..).zip(both()).filter(|(_, [a, b])| a != b);
-        let shown = |text| visible::shortened(text, 2 * EXAMPLE_CHARACTERS);
+        let shown = |text: &str| visible::shortened(text, 2 * EXAMPLE_CHARACTERS);
         let listed =
             differing().take(Self::LISTED).map(|((line, response), correct)| Disagreement {
                 response,
                 correct,
-                ground_truth: shown(&line.ground_truth),
+                ground_truth: shown(&line.ground_truth()),
                 end: shown(last_code_points(&line.response, 2 * EXAMPLE_CHARACTERS)),
             });
         let (listed, differing) = (listed.collect(), differing().count());

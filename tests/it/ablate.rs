@@ -348,7 +348,7 @@ fn a_grid_that_cannot_be_used_ends_with_code_3_before_anything_is_written() {
     let nothing = restated.replace("overlong = { punishment = { kind = \"none\" } }\n", "");
     let scene = Scene::new(&nothing);
     failed(scene.ablate(&[]), 3, "grid.toml, arm \"symmetric\": dapo.clip.high: changes nothing");
-    failed(scene.dapo(&["ablate", "nowhere"]), 3, "experiments/grids/nowhere.toml");
+    failed(scene.dapo(&["ablate", "nowhere"]), 3, "nowhere is no file, no folder with a grid.toml");
     assert_eq!(scene.ablate(&["--seeds", "3..1"]).0, 2);
     assert!(!scene.path("study").exists());
 }

@@ -1,4 +1,4 @@
-//! `dapo grade`.
+//! `dapo data grade`.
 
 use crate::binary::{Output, dapo_in, failed, succeeded};
 use dapo::base::files;
@@ -6,7 +6,7 @@ use dapo::records::tables::{self, OutcomeRecord};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// `dapo grade` on this text.
+/// `dapo data grade` on this text.
 fn grade(lines: &str, flags: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     files::write_atomic(&folder.path().join("responses.jsonl"), lines.as_ref()).unwrap();

@@ -185,9 +185,9 @@ fn rewards(demand: &mut Demand, experiment: &Experiment) {
     let verifier = &experiment.reward.verifier;
     let reason = "the script that starts TRL grades by a rule; hand a function of your own to TRL's reward_funcs";
     demand.need(verifier.rule().is_some(), "reward.verifier", verifier, reason);
-    demand.set_with("harness.verifier", name(verifier), "reward.verifier", "dapo grade");
+    demand.set_with("harness.verifier", name(verifier), "reward.verifier", "dapo data grade");
     if let Some(prefix) = &experiment.prompt.response_prefix {
-        let remark = "dapo grade reads it before the response";
+        let remark = "dapo data grade reads it before the response";
         let key = "prompt.response_prefix";
         demand.set_with("harness.response_prefix", prefix.as_str(), key, remark);
     }

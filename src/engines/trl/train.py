@@ -3,7 +3,7 @@
 config.yaml has the settings of GRPOConfig, and under `harness.` those of this script; prompts.jsonl has
 the prompts in the order of training. Written here, each file in one step:
 
-rollouts/step-N-rank-R.jsonl  every response of rollout step N: its token ids, and the score by `dapo grade`
+rollouts/step-N-rank-R.jsonl  every response of rollout step N: its token ids, and the score by `dapo data grade`
 log.jsonl                     a line an update: what TRL logs
 policies/step-N/              the weights after rollout step N
 trainer/checkpoint-U/         TRL's own checkpoint after update U; the newest is gone on from
@@ -56,7 +56,7 @@ def graded(completions, answers):
     command = [own["program"], "grade", "/dev/stdin", "--verifier", own["verifier"]]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"dapo grade: {done.stderr.strip()}")
+        sys.exit(f"dapo data grade: {done.stderr.strip()}")
     return [json.loads(line)["score"] for line in done.stdout.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""The arm's verifier for verl: `dapo grade`, one process that answers response after response."""
+"""The arm's verifier for verl: `dapo data grade`, one process that answers response after response."""
 
 import atexit
 import json
@@ -35,6 +35,6 @@ def compute_score(
         except BrokenPipeError:
             answer = ""
         if not answer:
-            raise RuntimeError(f"dapo grade: {grader.communicate()[1].strip()}")
+            raise RuntimeError(f"dapo data grade: {grader.communicate()[1].strip()}")
     graded = json.loads(answer)
     return {"score": graded["score"], "acc": graded["acc"]}

@@ -283,7 +283,7 @@ fn rewards(demand: &mut Demand, experiment: &Experiment) {
             let remark = "verl 0.9.1's own math_dapo takes a box where an answer line is missing";
             demand.set_with(&custom("name"), "compute_score", "reward.verifier", remark);
             let kept = custom("reward_kwargs.verifier");
-            demand.set_with(&kept, name(rule), "reward.verifier", "dapo grade");
+            demand.set_with(&kept, name(rule), "reward.verifier", "dapo data grade");
         }
         Grading::Program(RewardProgram { kind, file, function, .. }) => {
             let reason = "verl calls Python functions";
@@ -300,7 +300,12 @@ fn rewards(demand: &mut Demand, experiment: &Experiment) {
     let rule = experiment.reward.verifier.rule();
     if let Some(prefix) = prefix.as_ref().filter(|_| rule.is_some()) {
         let (kept, key) = (custom("reward_kwargs.response_prefix"), "prompt.response_prefix");
-        demand.set_with(&kept, prefix.as_str(), key, "dapo grade reads it before the response");
+        demand.set_with(
+            &kept,
+            prefix.as_str(),
+            key,
+            "dapo data grade reads it before the response",
+        );
         let is_plain = !prefix.contains(char::is_control) && !prefix.contains("${");
         let reason = "an override of verl is one line, and ${ begins an interpolation";
         demand.need(is_plain, key, prefix, reason);

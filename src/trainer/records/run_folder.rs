@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Names of this and earlier versions.
-/// Responses of a program's verifier that ended a session, as `dapo grade` reads them.
+/// Responses of a program's verifier that ended a session, as `dapo data grade` reads them.
 pub const UNGRADED: &str = "ungraded.jsonl";
 
 pub const LAYOUT: [&str; 23] = [

@@ -25,7 +25,7 @@ pub enum TrainingError {
     #[error(transparent)]
     Ungraded(#[from] Box<UngradedBatch>),
     #[error(
-        "{batch}; {} keeps the whole batch, which dapo grade reads, and --resume goes on before it",
+        "{batch}; {} keeps the whole batch, which dapo data grade reads, and --resume goes on before it",
         kept.display()
     )]
     UngradedKept { batch: Box<UngradedBatch>, kept: PathBuf },
