@@ -15,15 +15,15 @@ use std::path::{Path, PathBuf};
 const VERSIONS: &str = "versions.json";
 
 /// How another trainer is started.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Another trainer")]
 pub struct EngineOptions {
     /// Python that has the other trainer. Default: DAPO_PYTHON, else python3.
-    #[arg(long, value_name = "PROGRAM", default_value_t = python::of_environment(), hide_default_value = true)]
-    pub python: String,
-    /// Processes of accelerate that share each pass.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    pub processes: u64,
+    #[arg(long, value_name = "PROGRAM")]
+    pub python: Option<String>,
+    /// Processes of accelerate that share each pass. Default: 1.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub processes: Option<u64>,
     #[command(flatten)]
     pub cards: Cards,
     /// A key of verl that changes no number, such as
@@ -35,24 +35,25 @@ pub struct EngineOptions {
     pub from: Option<PathBuf>,
 }
 
-impl Default for EngineOptions {
-    fn default() -> Self {
-        let (python, cards) = (python::of_environment(), Cards::default());
-        Self { python, processes: 1, cards, free: Vec::new(), from: None }
-    }
-}
-
 impl EngineOptions {
     /// The first flag that is given although `engine` does not read it, and the engines that read it.
     pub fn unread(&self, engine: Engine) -> Option<(&'static str, &'static [Engine])> {
         let flags: [(&str, bool, &[Engine]); 4] = [
             ("--engine-set", !self.free.is_empty(), &[Engine::Verl]),
             ("--nodes and --gpus-per-node", self.cards != Cards::default(), &[Engine::Verl]),
-            ("--processes", self.processes != 1, &[Engine::Trl]),
-            ("--python", self.python != python::of_environment(), &[Engine::Trl, Engine::Verl]),
+            ("--processes", self.processes.is_some(), &[Engine::Trl]),
+            ("--python", self.python.is_some(), &[Engine::Trl, Engine::Verl]),
         ];
         let unread = |(_, given, of): &(&str, bool, &[Engine])| *given && !of.contains(&engine);
         flags.into_iter().find(unread).map(|(flag, _, readers)| (flag, readers))
+    }
+
+    pub fn processes(&self) -> u64 {
+        self.processes.unwrap_or(1)
+    }
+
+    pub fn python(&self) -> String {
+        self.python.clone().unwrap_or_else(python::of_environment)
     }
 }
 
@@ -68,10 +69,10 @@ pub fn packages(engine: Engine) -> &'static [&'static str] {
 /// # Errors
 /// An arm that the engine cannot run.
 pub fn all_settings(inputs: &Inputs, options: &EngineOptions) -> Result<Vec<Setting>, EngineError> {
-    let EngineOptions { processes, cards, free, .. } = options;
+    let EngineOptions { cards, free, .. } = options;
     match inputs.experiment.engine {
         Engine::Native => Ok(Vec::new()),
-        Engine::Trl => trl::render::all_settings(inputs, *processes),
+        Engine::Trl => trl::render::all_settings(inputs, options.processes()),
         Engine::Verl => verl::render::all_settings(inputs, *cards, free),
     }
 }
@@ -85,10 +86,10 @@ pub fn render(
     folder: &Path,
     options: &EngineOptions,
 ) -> Result<Vec<Setting>, EngineError> {
-    let EngineOptions { processes, cards, free, .. } = options;
+    let EngineOptions { cards, free, .. } = options;
     match inputs.experiment.engine {
         Engine::Native => Ok(Vec::new()),
-        Engine::Trl => trl::render::render(inputs, folder, *processes),
+        Engine::Trl => trl::render::render(inputs, folder, options.processes()),
         Engine::Verl => verl::render::render(inputs, folder, *cards, free),
     }
 }
@@ -113,7 +114,7 @@ pub fn run(
     // Fails before the folder is made.
     all_settings(inputs, options)?;
     if options.from.is_none() {
-        process::versions(&options.python, packages(engine))?;
+        process::versions(&options.python(), packages(engine))?;
     }
     run::run_with(inputs, folder, unfinished, stop, watch, &|checkpoint| {
         let outputs = match &options.from {
@@ -135,7 +136,7 @@ fn outputs<'a>(
 ) -> Result<Box<dyn Outputs + 'a>, EngineError> {
     Ok(match inputs.experiment.engine {
         Engine::Verl => Box::new(VerlOutputs::open(inputs, folder, running)?),
-        _ => Box::new(TrlOutputs::open(inputs, folder, options.processes, running)?),
+        _ => Box::new(TrlOutputs::open(inputs, folder, options.processes(), running)?),
     })
 }
 
@@ -147,12 +148,12 @@ fn begin<'a>(
 ) -> Result<Box<dyn Outputs + 'a>, EngineError> {
     let engine = inputs.experiment.engine;
     render(inputs, folder, options)?;
-    let versions = process::versions(&options.python, packages(engine))?;
+    let versions = process::versions(&options.python(), packages(engine))?;
     files::write_json(&folder.join(VERSIONS), &versions)?;
-    let mut command = python::command(&options.python);
-    if engine == Engine::Trl && options.processes > 1 {
+    let mut command = python::command(&options.python());
+    if engine == Engine::Trl && options.processes() > 1 {
         command.args(["-m", "accelerate.commands.launch", "--num_processes"]);
-        command.arg(options.processes.to_string());
+        command.arg(options.processes().to_string());
     }
     command.arg("train.py").current_dir(folder);
     command.env("HF_HUB_OFFLINE", "1").env("DAPO_PARENT", std::process::id().to_string());

@@ -179,7 +179,7 @@ fn what_a_file_does_not_state_is_in_no_trap_and_no_default() {
     let (part, paper) = (read(&path), starter::paper().unwrap());
     let found = traps::traps(&part, &paper);
     assert_eq!(found.iter().map(|it| it.name).collect::<Vec<_>>(), ["low-precision-weights"]);
-    let (rows, _) = traps::compared(&part, &paper, Cards { nodes: 1, per_node: 8 });
+    let (rows, _) = traps::compared(&part, &paper, Cards::default());
     let stated: Vec<&str> =
         rows.iter().filter(|it| it.value.is_some()).map(|it| it.setting.name.as_str()).collect();
     let actor = "actor_rollout_ref.actor";
@@ -196,7 +196,9 @@ fn each_setting_that_render_writes_is_one_that_check_looks_at() {
     let source = files::read_text(&repository::root().join("src/engines/verl/traps.rs")).unwrap();
     for file in ["experiments/engines/dapo-verl.toml", "golden/engines/verl/dapo.toml"] {
         let arm = dapo::experiment::extends::load(&repository::root().join(file)).unwrap();
-        for setting in settings::demand(&arm, Cards { nodes: 1, per_node: 1 }).into_parts().0 {
+        for setting in
+            settings::demand(&arm, Cards { nodes: Some(1), per_node: Some(1) }).into_parts().0
+        {
             let name = &setting.name;
             let excuse = |(of, why): &(&str, &str)| name.starts_with(of) && !why.is_empty();
             let excused = traps::NOT_HELD.iter().any(excuse) || name == "trainer.experiment_name";

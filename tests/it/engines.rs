@@ -139,7 +139,7 @@ pub fn write(path: &Path, bytes: &[u8]) {
 }
 
 /// Cards of verl.
-pub const ONE: Cards = Cards { nodes: 1, per_node: 1 };
+pub const ONE: Cards = Cards { nodes: Some(1), per_node: Some(1) };
 
 pub fn imported(inputs: &Inputs, outputs: &Path, to: &Path) -> Result<RunEnded, String> {
     let from = Some(outputs.to_path_buf());
@@ -228,7 +228,7 @@ pub fn started_and_followed(
     succeeded(ended(std::process::Command::new("chmod").arg("+x").arg(&python)));
     let started = |python: &Path, run: &str| {
         let python = python.display().to_string();
-        let options = EngineOptions { python, ..EngineOptions::default() };
+        let options = EngineOptions { python: Some(python), ..EngineOptions::default() };
         ran(inputs, options, &folder.path().join(run))
     };
     let ended = started(&python, "run");

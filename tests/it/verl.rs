@@ -35,8 +35,9 @@ fn composed(name: &str) -> Composed {
 
 #[test]
 fn what_verl_cannot_do_is_refused_by_the_name_of_its_key() {
-    let on =
-        |arm: &Experiment, per_node| settings::demand(arm, Cards { nodes: 1, per_node }).finish();
+    let on = |arm: &Experiment, per_node| {
+        settings::demand(arm, Cards { nodes: Some(1), per_node: Some(per_node) }).finish()
+    };
     refused_by_name("verl", &dapo(), |arm| on(arm, 1).err().unwrap_or_default());
     // Two cards share a mini-batch of eight rollouts, three cannot.
     assert!(on(&dapo(), 2).is_ok());
@@ -65,7 +66,9 @@ fn verl_makes_of_the_rendered_overrides_what_the_arm_asks() {
 fn the_papers_setting_is_one_that_verl_can_run() {
     let path = repository::root().join("experiments/engines/dapo-verl.toml");
     let experiment = extends::load(&path).unwrap();
-    let all = settings::demand(&experiment, Cards { nodes: 16, per_node: 8 }).finish().unwrap();
+    let all = settings::demand(&experiment, Cards { nodes: Some(16), per_node: Some(8) })
+        .finish()
+        .unwrap();
     let value = |name: &str| {
         let found = all.iter().find(|setting| setting.name == name);
         found.unwrap_or_else(|| panic!("{name}")).value.clone()

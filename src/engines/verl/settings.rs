@@ -25,25 +25,27 @@ pub const NO_DUAL_CLIP: f64 = 1e9;
 /// The message alone.
 const BARE_TEMPLATE: &str = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
 pub struct Cards {
-    /// Machines that verl trains on.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
-    pub nodes: u64,
-    /// Cards of each machine.
-    #[arg(long = "gpus-per-node", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
-    pub per_node: u64,
-}
-
-impl Default for Cards {
-    fn default() -> Self {
-        Self { nodes: 1, per_node: 8 }
-    }
+    /// Machines that verl trains on. Default: 1.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub nodes: Option<u64>,
+    /// Cards of each machine. Default: 8.
+    #[arg(long = "gpus-per-node", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub per_node: Option<u64>,
 }
 
 impl Cards {
     pub fn all(self) -> u64 {
-        self.nodes.saturating_mul(self.per_node)
+        self.nodes().saturating_mul(self.per_node())
+    }
+
+    fn nodes(self) -> u64 {
+        self.nodes.unwrap_or(1)
+    }
+
+    fn per_node(self) -> u64 {
+        self.per_node.unwrap_or(8)
     }
 }
 
@@ -408,8 +410,8 @@ pub fn save_every(experiment: &Experiment) -> u64 {
 
 fn outputs(demand: &mut Demand, experiment: &Experiment, cards: Cards) {
     demand.set(&rollout("name"), "vllm", "");
-    demand.set("trainer.nnodes", cards.nodes, "");
-    demand.set("trainer.n_gpus_per_node", cards.per_node, "");
+    demand.set("trainer.nnodes", cards.nodes(), "");
+    demand.set("trainer.n_gpus_per_node", cards.per_node(), "");
     let remark = "the import reads each step";
     demand.set_with("trainer.logger", json!(["console", "file"]), "", remark);
     demand.set("trainer.project_name", "dapo", "");
