@@ -1,6 +1,7 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
 use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::flags::wide::WideArg;
 use crate::commands::output;
 use crate::records::RunFolder;
 use crate::report::claims as claim_pages;
@@ -60,6 +61,8 @@ pub struct ReportArgs {
     /// Print the report as one line of JSON, or the claims as one JSON document, instead of text.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    wide: WideArg,
 }
 
 /// Tables are never coloured.
@@ -67,6 +70,7 @@ pub struct ReportArgs {
 /// # Errors
 /// When a file of the report cannot be written.
 pub fn run(args: &ReportArgs) -> Result<ExitCode> {
+    args.wide.apply();
     if let Some(file) = &args.claims {
         return judge(args, file.as_deref());
     }
@@ -136,7 +140,7 @@ pub fn study(
 
 fn summary(report: &Report) -> String {
     let columns =
-        "set | n × k × runs | policy | avg@k % # | 95 %, these # | 95 %, others # | cons@k % #";
+        "set | n × k × runs ? | policy | avg@k % # | 95 %, these # | 95 %, others # | cons@k % # ?";
     let shown = [0, 1, 2, 3, 5, 7, 9];
     let rows = chapters::evaluation_rows(report);
     let rows = rows.iter().map(|row| shown.map(|column| row[column].text.as_str()));

@@ -6,6 +6,7 @@ use crate::report::page::{Block, Column, Section, Table, TableCell, row};
 use crate::report::text::{self, points};
 use crate::statistics::between;
 use crate::study::{Cell, CellEnding, Job};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each arm with the keys that differ from the arm that it is applied to.
@@ -60,6 +61,21 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> Table {
     let mut table = Table::new("", "arm", rows);
     table.columns.extend(seeds.iter().map(|seed| Column::new(&format!("seed {seed}"))));
     table
+}
+
+/// Each cell with its state, and its accuracies once it is on record.
+pub fn document(jobs: &[Job], states: &[String]) -> Value {
+    let cell = |(job, state): (&Job, &String)| {
+        let scores = job.state.cell().map(|cell| {
+            let last = |set: &String| Some((set.clone(), cell.last_evaluation(set)?.avg_at_k()));
+            cell.problems.keys().filter_map(last).collect::<BTreeMap<String, f64>>()
+        });
+        json!({
+            "arms": job.arms, "arm_sha256": job.manifest.arm_sha256, "seed": job.manifest.seed,
+            "run_key": job.manifest.run_key, "state": state, "record": job.record, "avg_at_k": scores
+        })
+    };
+    json!({"cells": jobs.iter().zip(states).map(cell).collect::<Vec<_>>()})
 }
 
 /// `2 finished, 1 stalled`.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Name and words of a call in a folder with fixtures, and the reports and golden data of the repository.
-const CALLS: [(&str, &str); 14] = [
+const CALLS: [(&str, &str); 20] = [
     ("help", "--help"),
     ("verify-study", "verify reports/methods-1"),
     ("verify-run", "verify runs/finished"),
@@ -21,13 +21,24 @@ const CALLS: [(&str, &str); 14] = [
     ("config-diff", "config diff grpo dapo"),
     ("plan", "plan dapo --no-probe --verbose"),
     ("dry-run", "ablate add-one --dry-run --out study"),
+    ("init", "init my-study --arms grpo,dapo"),
+    ("diff", "diff runs/finished runs/other"),
+    ("report-run", "report runs/finished"),
+    (
+        "compare-curves",
+        "compare --curves golden/curves/wandb-export.csv:dapo --against golden/curves/wandb-export.csv:grpo",
+    ),
+    ("config-explain", "config explain dapo.overlong.punishment"),
+    ("claims", "report --claims"),
     ("audit", "data audit golden/data/schemas/math-500.jsonl"),
 ];
 
 #[test]
 fn tables_and_prose_fit_80_and_120_columns() {
     let folder = tempfile::tempdir().unwrap();
-    run_fixture::finished(&folder.path().join("runs/finished"));
+    for name in ["finished", "other"] {
+        run_fixture::finished(&folder.path().join("runs").join(name));
+    }
     write_files(folder.path());
     for name in ["reports", "golden"] {
         std::os::unix::fs::symlink(repository::root().join(name), folder.path().join(name))
@@ -35,6 +46,8 @@ fn tables_and_prose_fit_80_and_120_columns() {
     }
     for (name, line) in CALLS {
         for width in [80, 120] {
+            // What a verb writes is not there before.
+            let _absent = std::fs::remove_dir_all(folder.path().join("my-study"));
             let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));
             command
                 .args(line.split(' '))

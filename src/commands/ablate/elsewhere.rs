@@ -159,7 +159,7 @@ fn kept(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<Vec<u64>
 ///
 /// # Errors
 /// A study that cannot be read.
-pub fn status(study: &AblateStudy, grids: &[Grid]) -> Result<ExitCode> {
+pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<ExitCode> {
     let jobs = jobs::unchecked(study, grids)?;
     let numbers = listing::numbers(study, &jobs)?;
     let (states, silent) = launcher::states(study)?;
@@ -172,6 +172,10 @@ pub fn status(study: &AblateStudy, grids: &[Grid]) -> Result<ExitCode> {
         let (class, name) = state(job, states.get(number))?;
         *counts.entry(class).or_default() += 1;
         names.push(name);
+    }
+    if json {
+        output::document(true, &cells::document(&jobs, &names), String::new);
+        return Ok(ExitCode::SUCCESS);
     }
     for grid in grids {
         println!("{}", output::page_table(&cells::states(grid, &jobs, &names)));

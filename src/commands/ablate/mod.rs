@@ -18,8 +18,7 @@ use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
 use anyhow::Result;
-use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -104,7 +103,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     if args.launcher.status
         && let Some((study, grids)) = args.kept_grids()?
     {
-        return elsewhere::status(&study, &grids);
+        return elsewhere::status(&study, &grids, args.json);
     }
     let declaration = args.declaration.as_deref().map(declaration::load).transpose()?;
     let declared = declaration.as_ref().map(|declaration| &declaration.seeds);
@@ -124,7 +123,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     }
     check_sets(&study, &grids, declaration.is_some())?;
     if args.launcher.status {
-        return elsewhere::status(&study, &grids);
+        return elsewhere::status(&study, &grids, args.json);
     }
     if args.dry_run {
         return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
@@ -173,7 +172,7 @@ fn run_cells(
     })?;
     progress.finish();
     let recorded: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
-    output::document(args.json, &listed(&jobs), || {
+    output::document(args.json, &cells::document(&jobs, &state_names(&jobs)), || {
         grids
             .iter()
             .map(|grid| output::page_table(&cells::summary(grid, &recorded)) + "\n")
@@ -335,10 +334,10 @@ fn dry_run(
         return elsewhere::hand_over(args, study, jobs);
     }
     if args.json {
-        output::document(true, &listed(jobs), String::new);
+        output::document(true, &cells::document(jobs, &state_names(jobs)), String::new);
         return Ok(ExitCode::SUCCESS);
     }
-    let names: Vec<String> = jobs.iter().map(|job| job.state.name()).collect();
+    let names = state_names(jobs);
     for source in sources {
         println!("{}", output::rendered(&[cells::arms(source)]));
         println!("{}", output::page_table(&cells::states(&source.grid, jobs, &names)));
@@ -354,22 +353,8 @@ fn dry_run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each cell, with its accuracies once it is on record.
-fn listed(jobs: &[Job]) -> Value {
-    let cell = |job: &Job| {
-        let scores = job.state.cell().map(|cell| {
-            let sets = cell.problems.keys();
-            let last =
-                sets.filter_map(|set| Some((set.clone(), cell.last_evaluation(set)?.avg_at_k())));
-            last.collect::<BTreeMap<String, f64>>()
-        });
-        json!({
-            "arms": job.arms, "arm_sha256": job.manifest.arm_sha256, "seed": job.manifest.seed,
-            "run_key": job.manifest.run_key, "state": job.state.name(), "record": job.record,
-            "avg_at_k": scores
-        })
-    };
-    json!({"cells": jobs.iter().map(cell).collect::<Vec<_>>()})
+fn state_names(jobs: &[Job]) -> Vec<String> {
+    jobs.iter().map(|job| job.state.name()).collect()
 }
 
 /// Every cell that ended by itself: what one costs here.
