@@ -164,6 +164,11 @@ test-engines: build
 first-hour *GOALS: build
     @.ci/first-hour {{ dapo }} "$@"
 
+# Render the committed studies and a run in headless Chromium, and count screens and printed pages
+[group('check')]
+pages: build
+    @.ci/pages {{ dapo }}
+
 # Install the wheel into a fresh environment and time it to the first training step; arguments go to pip install
 [group('check')]
 wheel-test *ARGS: wheel

@@ -24,6 +24,7 @@ pub mod diff;
 pub mod doctor;
 pub mod eval;
 pub mod export;
+pub mod figure;
 pub mod init;
 pub mod plan;
 pub mod regress;
@@ -79,7 +80,7 @@ const WIDEST: usize = 100;
 
 /// Verbs as the help lists them.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Study", &["init", "ablate", "report", "compare"]),
+    ("Study", &["init", "ablate", "report", "compare", "figure"]),
     ("Run", &["train", "plan", "eval", "runs", "export"]),
     ("Check", &["verify", "diff", "regress"]),
     ("Other trainers", &["engine"]),
@@ -128,6 +129,7 @@ enum Verb {
     Plan(plan::PlanArgs),
     Eval(eval::EvalArgs),
     Report(report::ReportArgs),
+    Figure(figure::FigureArgs),
     Verify(verify::VerifyArgs),
     Diff(diff::DiffArgsOf),
     Compare(compare::CompareArgs),
@@ -173,6 +175,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Plan(args) => plan::run(args),
         Verb::Eval(args) => eval::run(args),
         Verb::Report(args) => report::run(args),
+        Verb::Figure(args) => figure::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Diff(args) => diff::run(args),
         Verb::Compare(args) => compare::run(args),

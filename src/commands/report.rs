@@ -5,6 +5,7 @@ use crate::commands::flags::wide::WideArg;
 use crate::commands::output;
 use crate::records::RunFolder;
 use crate::report::claims as claim_pages;
+use crate::report::index;
 use crate::report::run::{self, Report, chapters};
 use crate::report::study;
 use crate::study::claims::{self, evidence};
@@ -20,7 +21,8 @@ use std::process::ExitCode;
 /// Reads the records and tables of a run folder, finished or not, and writes report.html
 /// (self-contained), report.md and report.json into it. A folder with `grids` is a study: its
 /// report is made from `grids`, `cells` and `study.json` alone. Details are in appendix.html and
-/// appendix.md; `answer.svg` is the answer's chart. No model is loaded.
+/// appendix.md; `answer.svg` is the answer's chart. No model is loaded. Of a folder of runs and studies it
+/// writes index.html: a row each, with links to their reports.
 ///
 /// With --claims it lists the paper's claims, or judges them by a study: a claim is supported,
 /// contradicted, inconclusive (with what would be needed), not testable at this scale (with the
@@ -30,6 +32,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c\n  \
 dapo report runs/ablate\n  \
+dapo report runs\n  \
 dapo report reports/study-1 --declaration experiments/study.toml --out again\n  \
 dapo report --claims\n  \
 dapo report runs/ablate --claims\n  \
@@ -38,8 +41,8 @@ dapo report runs/ablate --claims --only each-row-improves --json\n\n\
 Exit codes:\n  0  the report was written, whether or not its checks held\n  \
 3  the folder is missing or a file in it is malformed; the message names it")]
 pub struct ReportArgs {
-    /// A run folder, or a study.
-    #[arg(value_name = "RUN|STUDY", required_unless_present = "claims")]
+    /// A run folder, a study, or a folder of them.
+    #[arg(value_name = "RUN|STUDY|FOLDER", required_unless_present = "claims")]
     pub run: Option<PathBuf>,
     /// For a study: the declaration to use instead of the study's own study.json.
     #[arg(long, value_name = "FILE", requires = "run")]
@@ -74,8 +77,8 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     if let Some(file) = &args.claims {
         return judge(args, file.as_deref());
     }
-    let Some(path) = &args.run else { bail_usage!("RUN|STUDY is missing: name a folder") };
-    if is_study(path) {
+    let Some(path) = &args.run else { bail_usage!("RUN|STUDY|FOLDER is missing: name a folder") };
+    if collection::is_study(path) {
         return study(path, args.declaration.as_deref(), args.out.as_deref(), args.json);
     }
     if args.declaration.is_some() || args.out.is_some() {
@@ -83,6 +86,9 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
             "{}: --declaration and --out are for a study, a folder with `grids`",
             path.display()
         );
+    }
+    if !path.join("manifest.json").exists() && path.is_dir() && index(path, args.json)? {
+        return Ok(ExitCode::SUCCESS);
     }
     let folder = RunFolder::at(path);
     let report = run::write(&folder)?;
@@ -108,9 +114,15 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn is_study(folder: &Path) -> bool {
-    let has = |name: &str| folder.join(name).is_dir();
-    (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
+/// Whether the folder has runs or studies, which are then listed.
+fn index(folder: &Path, is_json: bool) -> Result<bool> {
+    let Some(page) = index::page(folder)? else { return Ok(false) };
+    if is_json {
+        bail_usage!("--json is for one run or study; `dapo runs FOLDER --json` lists runs");
+    }
+    println!("{}: {}", page.title, page.headline);
+    output::path(&index::write(folder, &page)?);
+    Ok(true)
 }
 
 /// Prints the answer and the report's place.

@@ -2,10 +2,11 @@
 
 use crate::base::workers;
 use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
-use crate::commands::{exit, output, report};
+use crate::commands::{exit, output};
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
 use crate::report::text::{joined, percent};
+use crate::study::collection;
 use crate::verification::verify::{self, Check, Options, VerifyVerdict, replay::ReplayRequest};
 use crate::verification::{Challenge, Replay, Verification};
 use anyhow::Result;
@@ -90,7 +91,7 @@ pub struct VerifyArgs {
 /// # Errors
 /// A folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
-    let found = if report::is_study(&args.run) { study(args)? } else { of_run(args)? };
+    let found = if collection::is_study(&args.run) { study(args)? } else { of_run(args)? };
     if args.json {
         output::json_line(&found);
     } else {

@@ -5,7 +5,7 @@ use crate::report::text;
 use std::fmt::{Display, Write};
 
 /// 9, 5 and 7 have no common factor, so lines that share a colour differ in dashes and marker.
-const COLOURS: usize = 9;
+pub const COLOURS: usize = 9;
 const DASHES: usize = 5;
 pub const SHAPES: usize = 7;
 
@@ -76,9 +76,29 @@ impl Svg {
         self.path(&format!("mark c{}", style % COLOURS), &format!("M{x:.1} {y:.1}{shape}"));
     }
 
+    /// What another picture has inside, moved.
+    pub fn group(&mut self, (x, y): PlotPoint, inside: &str) {
+        let _ = write!(self.0, "<g transform=\"translate({x:.1} {y:.1})\">{inside}</g>");
+    }
+
+    /// A line of the style, 38 wide, with its marker.
+    pub fn key(&mut self, style: usize, (x, y): PlotPoint) {
+        self.line(&format!("line {}", classes(style)), (x + 1.0, y + 6.0), (x + 39.0, y + 6.0));
+        self.marker(style, (x + 20.0, y + 6.0));
+    }
+
     pub fn end(self) -> String {
         self.0 + "</svg>"
     }
+}
+
+/// Width, height and content of a picture that [`Svg`] drew.
+pub fn parts(picture: &str) -> (f64, f64, &str) {
+    let (head, rest) = picture.split_once('>').unwrap_or((picture, ""));
+    let extent = head.split('"').find_map(|it| it.strip_prefix("0 0 ")).unwrap_or_default();
+    let mut numbers = extent.split(' ').map(|it| it.parse().unwrap_or_default());
+    let mut next = || numbers.next().unwrap_or_default();
+    (next(), next(), rest.trim_end_matches("</svg>"))
 }
 
 pub fn classes(style: usize) -> String {
@@ -121,7 +141,7 @@ pub fn tick_label(value: f64) -> String {
 
 /// Ends of a curve's y axis: at 0 where that is near, and never both at one number.
 pub fn span(low: f64, high: f64) -> (f64, f64) {
-    let low = if low >= 0.0 && low < 0.4 * high { 0.0 } else { low };
+    let low = if low >= 0.0 && low < 0.2 * high { 0.0 } else { low };
     if high - low > 1e-12 * high.abs().max(1e-300) {
         return (low, high);
     }

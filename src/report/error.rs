@@ -15,6 +15,8 @@ pub enum ReportError {
     Study(#[from] StudyError),
     #[error("{} is not a run folder: {source}", root.display())]
     NotARun { root: PathBuf, source: files::FileError },
+    #[error("{}: {reason}", folder.display())]
+    NoFigure { folder: PathBuf, reason: String },
     #[error("{}: {reason}", python.display())]
     Tracker { python: PathBuf, reason: String },
 }

@@ -24,10 +24,10 @@ const LOW_LEFT: f64 = 34.0;
 /// Left, top, right, bottom.
 type Area = [f64; 4];
 
-fn extent(size: PanelSize) -> (PlotPoint, Area) {
+fn extent(size: PanelSize, width: f64) -> (PlotPoint, Area) {
     let (wide, tall) = match size {
-        PanelSize::Whole => (WIDTH, HEIGHT),
-        PanelSize::Low => (WIDTH, 98.0),
+        PanelSize::Whole => (width, HEIGHT),
+        PanelSize::Low => (width, 118.0),
         PanelSize::Small => (250.0, 96.0),
     };
     let area = match size {
@@ -42,9 +42,14 @@ const SHADES: usize = 8;
 const ROW: f64 = 36.0;
 
 pub fn panel(panel: &Panel, description: &str) -> String {
+    panel_of_width(panel, WIDTH, description)
+}
+
+/// Curves and intervals fill the width; text keeps its size.
+pub fn panel_of_width(panel: &Panel, width: f64, description: &str) -> String {
     match panel {
-        Panel::Curves(curves) => self::curves(curves, description),
-        Panel::Intervals(intervals) => self::intervals(intervals, description),
+        Panel::Curves(curves) => self::curves(curves, width, description),
+        Panel::Intervals(intervals) => self::intervals(intervals, width, description),
         Panel::Heat(heat) => self::heat(heat, description),
         Panel::Changes(changes) => self::changes(changes, description),
         Panel::Outcomes(outcomes) => self::outcomes(outcomes, description),
@@ -65,8 +70,7 @@ pub fn nothing(height: f64, description: &str, word: &str) -> String {
 
 pub fn key(style: &usize) -> String {
     let mut svg = Svg::hidden("key", (40.0, 12.0));
-    svg.path(&format!("line {}", classes(*style)), "M1 6H39");
-    svg.marker(*style, (20.0, 6.0));
+    svg.key(*style, (0.0, 0.0));
     svg.end()
 }
 
@@ -97,7 +101,7 @@ struct Frame {
 
 impl Frame {
     /// `None` without finite values.
-    fn around(curves: &Curves) -> Option<Self> {
+    fn around(curves: &Curves, width: f64) -> Option<Self> {
         let points = || {
             curves.lines.iter().flat_map(|line| {
                 let band = line.band.iter().flat_map(|(x, low, high)| [(*x, *low), (*x, *high)]);
@@ -111,7 +115,7 @@ impl Frame {
             return None;
         }
         let (low, high) = axes::span(low, high);
-        let (extent, area) = extent(curves.size);
+        let (extent, area) = extent(curves.size, width);
         let count = if curves.size == PanelSize::Whole { 4 } else { 3 };
         let y_ticks = ticks(low, high, count);
         let y = (y_ticks.first()?.min(low), y_ticks.last()?.max(high));
@@ -204,8 +208,8 @@ impl Frame {
     }
 }
 
-fn curves(curves: &Curves, description: &str) -> String {
-    let Some(frame) = Frame::around(curves) else {
+fn curves(curves: &Curves, width: f64, description: &str) -> String {
+    let Some(frame) = Frame::around(curves, width) else {
         return nothing(HEIGHT, description, "not recorded");
     };
     let mut svg = Svg::new("chart", frame.extent, description);
@@ -215,23 +219,30 @@ fn curves(curves: &Curves, description: &str) -> String {
     svg.end()
 }
 
-fn intervals(intervals: &Intervals, description: &str) -> String {
+fn intervals(intervals: &Intervals, width: f64, description: &str) -> String {
     let height = 8.0 + ROW * intervals.rows.len() as f64 + BOTTOM;
     let zero = intervals.around_zero.then_some(0.0);
     let numbers = intervals.rows.iter().flat_map(|row| {
         let ends = row.interval.iter().flat_map(|(low, high)| [*low, *high]);
-        row.runs.iter().copied().chain(row.centre).chain(row.published).chain(ends)
+        let margin = row.margin.iter().flat_map(|margin| [-margin, *margin]);
+        row.runs.iter().copied().chain(row.centre).chain(row.published).chain(ends).chain(margin)
     });
     let (low, high) = aggregates::range(numbers.chain(zero).filter(|number| number.is_finite()));
     if !(low.is_finite() && high.is_finite()) {
         return nothing(height, description, "no run to show");
     }
-    let mut svg = open(height, description);
+    let mut svg = Svg::new("chart", (width, height), description);
     let room = if high > low { 0.04 * (high - low) } else { high.abs().max(1.0) * 0.1 };
     let (low, high) = (low - room, high + room);
-    let (left, right) = (8.0, WIDTH - 8.0);
+    let notes = intervals.rows.iter().map(|row| row.note.text.chars().count()).max().unwrap_or(0);
+    let (left, right) = (8.0, width - 12.0 - CHARACTER * notes as f64);
     let at = |value: f64| left + (value - low) / (high - low) * (right - left);
     let floor = height - BOTTOM;
+    for (index, row) in intervals.rows.iter().enumerate() {
+        let Some(margin) = row.margin else { continue };
+        let top = (at(-margin), 4.0 + ROW * index as f64);
+        svg.rect("margin", top, (at(margin) - at(-margin), ROW));
+    }
     for tick in ticks(low, high, 5).into_iter().filter(|tick| (low..=high).contains(tick)) {
         let x = at(tick);
         svg.line("grid", (x, 4.0), (x, floor));
@@ -241,21 +252,30 @@ fn intervals(intervals: &Intervals, description: &str) -> String {
         svg.line("zero", (at(zero), 4.0), (at(zero), floor));
     }
     for (index, row) in intervals.rows.iter().enumerate() {
-        interval_row(&mut svg, row, 8.0 + ROW * index as f64, &at);
+        interval_row(&mut svg, row, (width, 8.0 + ROW * index as f64), &at);
     }
     svg.text("end unit", (right, height - 4.0), &intervals.x);
     svg.end()
 }
 
-fn interval_row(svg: &mut Svg, row: &IntervalRow, top: f64, at: &dyn Fn(f64) -> f64) {
+/// Of a character of text, on average.
+pub const CHARACTER: f64 = 6.6;
+
+/// The name has a line of its own; the note stands beside the interval.
+fn interval_row(
+    svg: &mut Svg,
+    row: &IntervalRow,
+    (width, top): PlotPoint,
+    at: &dyn Fn(f64) -> f64,
+) {
     let y = top + 24.0;
     let classes = classes(row.style);
-    // What fits beside the note.
-    let label = shortened(&row.label, 40);
-    let room = 45usize.saturating_sub(label.chars().count() + row.note.chars().count()).max(8);
+    let most = ((width - 16.0) / CHARACTER) as usize;
+    let label = shortened(&row.label, most);
+    let room = most.saturating_sub(label.chars().count() + 3).max(8);
     let against = row.against.iter().map(|against| format!(" − {}", shortened(against, room)));
     svg.named("halo", (8.0, top + 11.0), &label, &against.collect::<String>());
-    svg.text("end halo", (WIDTH - 8.0, top + 11.0), &row.note);
+    svg.text(&format!("end {}", row.note.look.class()), (width - 8.0, y + 4.0), &row.note.text);
     if let Some((low, high)) = row.interval {
         let (from, to, above) = (at(low), at(high), y - 4.0);
         let whisker = format!("M{from:.1} {y}H{to:.1}M{from:.1} {above}v8M{to:.1} {above}v8");
@@ -453,7 +473,7 @@ mod tests {
             points in proptest::collection::vec((0.0f64..1e5, -1e6f64..1e6), 1..40),
             doubling in any::<bool>(),
         ) {
-            let frame = Frame::around(&curves_of(&points, doubling)).unwrap();
+            let frame = Frame::around(&curves_of(&points, doubling), WIDTH).unwrap();
             for point in points {
                 let (x, y) = frame.at(point);
                 prop_assert!((LEFT - 0.01..=WIDTH - RIGHT + 0.01).contains(&x), "x {x}");

@@ -54,7 +54,9 @@ fn render_block(out: &mut String, block: &Block) -> fmt::Result {
             if figure.numbers.rows.is_empty() {
                 return Ok(());
             }
-            writeln!(out, "#### {}\n", escape(&figure.title))?;
+            if !figure.title.is_empty() {
+                writeln!(out, "#### {}\n", escape(&figure.title))?;
+            }
             paragraph(out, &figure.caption)?;
             table(out, &figure.numbers)
         }

@@ -16,9 +16,11 @@ pub mod claims;
 pub mod cells;
 mod published;
 pub mod export;
+pub mod printed;
 pub mod run;
 pub mod study;
 pub mod compared;
+pub mod index;
 
 pub use crate::report::error::ReportError;
 pub use crate::report::export::curves::RunCurves;

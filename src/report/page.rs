@@ -5,7 +5,7 @@ use crate::statistics::aggregates;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
-    /// `run` or `study`.
+    /// `run`, `study` or `index`.
     pub kind: &'static str,
     pub title: String,
     pub subtitle: String,
@@ -22,6 +22,8 @@ pub struct Page {
     /// A browser then loads the page again every half minute.
     pub unfinished: bool,
     pub beside: Option<(&'static str, &'static str)>,
+    /// For comfort alone: the page says everything without it. Empty for reports.
+    pub script: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -118,6 +120,8 @@ pub struct TableCell {
     pub text: String,
     pub look: Look,
     pub spark: Vec<(f64, f64)>,
+    /// An address that the first cell of a row leads to; may be empty.
+    pub link: String,
 }
 
 impl TableCell {
@@ -143,7 +147,7 @@ impl TableCell {
 
 impl<T: Into<String>> From<T> for TableCell {
     fn from(text: T) -> Self {
-        Self { text: text.into(), look: Look::Plain, spark: Vec::new() }
+        Self { text: text.into(), ..Self::default() }
     }
 }
 
@@ -180,6 +184,8 @@ pub enum Look {
     Code,
     Good,
     Bad,
+    /// Shown to be about the same: the opposite of [`Self::Open`].
+    Same,
     Open,
 }
 
@@ -280,16 +286,18 @@ pub struct Intervals {
     pub rows: Vec<IntervalRow>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct IntervalRow {
     pub label: String,
     pub against: Option<String>,
     pub style: usize,
     pub centre: Option<f64>,
     pub interval: Option<(f64, f64)>,
+    /// Half width of the range in which differences count as none.
+    pub margin: Option<f64>,
     pub published: Option<f64>,
     pub runs: Vec<f64>,
-    pub note: String,
+    pub note: TableCell,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -32,6 +32,11 @@ pub struct Study {
     pub excluded: Vec<Excluded>,
 }
 
+pub fn is_study(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_dir();
+    (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
+}
+
 /// Reads a study folder. The declaration is `declared`, else the folder's `study.json`, else none.
 pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError> {
     let invalid = |reason: &str| StudyError::Invalid {

@@ -19,6 +19,7 @@ mod eval_files;
 mod exactness;
 mod experiments;
 mod export;
+mod figure;
 mod forgeries;
 mod fuzz;
 mod golden;

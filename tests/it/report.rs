@@ -329,3 +329,33 @@ fn text_has_the_contrast_of_wcag_aa_and_lines_that_of_graphics() {
         }
     }
 }
+
+#[test]
+fn a_folder_of_runs_and_studies_is_one_page_with_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let run = run_fixture::finished(&root.join("a #1"));
+    run::write(&run).unwrap();
+    run_fixture::started(&root.join("b"));
+    let broken = run_fixture::finished(&root.join("c"));
+    files::write_atomic(&broken.path("metrics.jsonl"), b"{\n").unwrap();
+    files::create_folder(&root.join("study/grids")).unwrap();
+    says(line_in(root, "report ."), 0, &["2 runs, 0 studies, 2 that cannot be read", "index.html"]);
+    let page = files::read_text(&root.join("index.html")).unwrap();
+    assert!(page.contains("href=\"./a%20%231/report.html\""), "{page}");
+    for text in ["b (no report)", "unfinished", "metrics.jsonl", "has no grid", "aria-sort"] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    assert!(
+        page.contains("script-src")
+            && !files::read_text(&run.path("report.html")).unwrap().contains("script-src")
+    );
+    // Written again over itself, but not over another's page.
+    succeeded(line_in(root, "report ."));
+    files::write_atomic(&root.join("index.html"), b"<p>mine</p>").unwrap();
+    says(line_in(root, "report ."), 3, &["move it away first"]);
+    says(line_in(root, "report . --json"), 2, &["dapo runs FOLDER --json"]);
+    let empty = root.join("empty");
+    files::create_folder(&empty).unwrap();
+    says(line_in(&empty, "report ."), 3, &["is not a run folder"]);
+}

@@ -131,7 +131,7 @@ fn line(key: &CellKey, own: &[&dyn Display]) -> String {
 
 /// Quotes a CSV field, with an apostrophe where a spreadsheet would read a formula; numbers keep
 /// their sign.
-fn quoted(field: &str) -> String {
+pub fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let field = if formula && field.parse::<f64>().is_err() {
         format!("'{field}")

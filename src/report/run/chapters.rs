@@ -30,19 +30,25 @@ pub fn page(report: &Report) -> Page {
         alerts: failed.chain(warnings).collect(),
         tiles: tiles(report),
         sections: vec![
+            courses::learning(report),
+            evaluation(report),
             techniques::what_was_run(report),
             techniques::effects(report),
-            evaluation(report),
-            courses::beside_the_paper(report),
-            courses::dynamics(report),
+            folded(courses::beside_the_paper(report), "Each curve beside the paper\u{2019}s"),
+            folded(courses::dynamics(report), "Metrics from step to step"),
             cost(report),
-            samples::section(&report.samples),
-            environment(report),
+            folded(samples::section(&report.samples), "Questions and responses"),
+            folded(environment(report), "Digests, and the machine"),
             checking(report),
         ],
         unfinished: report.status.state == "unfinished",
         ..Page::default()
     }
+}
+
+/// A reader who wants it opens it: the first screens have the result.
+fn folded(section: Section, summary: &str) -> Section {
+    Section { blocks: vec![Block::More(summary.to_owned(), section.blocks)], ..section }
 }
 
 fn tiles(report: &Report) -> Vec<Tile> {
@@ -104,8 +110,12 @@ fn evaluation(report: &Report) -> Section {
         let columns = "tag | problems # | base, % # | final, % #";
         blocks.push(Block::Table(Table::new(caption, columns, rows)));
     }
-    blocks.extend(courses::together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k));
-    blocks.extend(report.strip.as_ref().map(|strip| Block::Figure(every_sample(strip))));
+    let passes = courses::together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k);
+    let strip = report.strip.as_ref().map(|strip| Block::Figure(every_sample(strip)));
+    let more: Vec<Block> = passes.into_iter().chain(strip).collect();
+    if !more.is_empty() {
+        blocks.push(Block::More("pass@k, and every sample".to_owned(), more));
+    }
     Section::new("evaluation", "Evaluation", blocks)
 }
 

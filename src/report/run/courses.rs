@@ -10,6 +10,18 @@ use crate::study::paper;
 
 const SPARKLINE_COLUMNS: usize = 32;
 
+/// How many of the curves stand at the top.
+const FIRST_CURVES: usize = 2;
+
+/// The score, and the curve after it.
+pub fn learning(report: &Report) -> Section {
+    let recorded = report.figures.iter().filter(|figure| !figure.ours.is_empty());
+    let first: Vec<RunFigure> = recorded.take(FIRST_CURVES).cloned().collect();
+    let nothing = || Block::text("No evaluation and no rollout step is recorded yet.");
+    let curves = together("learning-curves", "", &first).unwrap_or_else(nothing);
+    Section::new("learning", "Learning curves", vec![curves])
+}
+
 pub fn beside_the_paper(report: &Report) -> Section {
     let intro = format!(
         "Left: this run. Right: the paper\u{2019}s own curve, for its shape alone, in its \
@@ -40,7 +52,7 @@ fn with_the_papers(figure: &RunFigure) -> Figure {
     }
 }
 
-fn own_panel(figure: &RunFigure, title: &str) -> Curves {
+pub fn own_panel(figure: &RunFigure, title: &str) -> Curves {
     let lines = figure.ours.iter().enumerate();
     Curves {
         title: title.to_owned(),

@@ -3,6 +3,7 @@
 use crate::records::{Counters, StepMetrics, metrics as registry};
 use crate::report::{RunReportLoaded, text};
 use crate::statistics::aggregates;
+use crate::study::Clock;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,6 +74,17 @@ pub fn curve(metrics: &[StepMetrics], name: &str) -> Vec<(f64, f64)> {
 pub fn sum(metrics: &[StepMetrics], name: &str) -> Option<f64> {
     let values: Vec<f64> = curve(metrics, name).into_iter().map(|point| point.1).collect();
     (!values.is_empty()).then(|| values.iter().sum())
+}
+
+/// What a clock reads when the updates are done; `None` where it is not recorded.
+pub fn reading(metrics: &[StepMetrics], clock: Clock, updates: f64) -> Option<f64> {
+    let name = match clock {
+        Clock::Updates => return Some(updates),
+        Clock::GeneratedRollouts => "rollout/generated_rollouts",
+        Clock::GeneratedTokens => "rollout/generated_tokens",
+    };
+    let until = curve(metrics, name).into_iter().filter(|(at, _)| *at <= updates);
+    sum(metrics, name).map(|_| until.fold(0.0, |sum, point| sum + point.1))
 }
 
 pub fn counts(loaded: &RunReportLoaded) -> RunCounts {

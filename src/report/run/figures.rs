@@ -73,7 +73,7 @@ pub fn pass_at_k(results: &[SetResult]) -> Vec<RunFigure> {
 }
 
 /// Fig. 1: avg@k over updates of the set with most evaluations.
-fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
+pub fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
     // The last of equally long histories is the development set.
     let result = results.iter().max_by_key(|result| result.history.len())?;
     let label = format!("avg@{} with its interval for these problems", result.samples);

@@ -14,13 +14,14 @@ pub(crate) mod chapters;
 
 use crate::base::files;
 use crate::records::{Ending, RunFolder, Session};
+use crate::report::page::Curves;
 use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
 use crate::report::{
     Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult, ShownMetric,
     Strip, Technique, endings, html, markdown, text,
 };
-use crate::study::{Effects, effect_checks};
+use crate::study::{Clock, Effects, effect_checks};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -135,6 +136,30 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
         checks: checks::checks(run, &loaded)?,
         evaluations,
     })
+}
+
+/// The score over training, as in the report, over another clock if asked for.
+///
+/// # Errors
+/// As [`build`], and for a run without such a curve.
+pub fn curves(run: &RunFolder, clock: Clock) -> Result<Curves, ReportError> {
+    let loaded = load::load(run)?;
+    let refused = |reason: &str| ReportError::NoFigure {
+        folder: run.root().to_path_buf(),
+        reason: reason.to_owned(),
+    };
+    let Some(mut figure) = figures::accuracy(&evaluations::results(&loaded)) else {
+        return Err(refused("no evaluation is recorded: there is no curve"));
+    };
+    let title = std::mem::take(&mut figure.title);
+    for point in figure.ours.iter_mut().flat_map(|line| &mut line.points) {
+        let at = dynamics::reading(&loaded.metrics, clock, point.0);
+        point.0 =
+            at.ok_or_else(|| refused(&format!("its records do not have {}", clock.words())))?;
+    }
+    let x = clock.words();
+    let own = courses::own_panel(&RunFigure { x, ..figure }, "");
+    Ok(Curves { unit: format!("{title}, %"), ..own })
 }
 
 fn identity(loaded: &RunReportLoaded) -> RunFacts {

@@ -57,7 +57,9 @@ pub fn effects(report: &Report) -> Section {
         blocks.push(Block::Table(Table::new(caption, "warning | in this run", rows)));
     }
     let figures = &report.effect_figures;
-    blocks.extend(courses::together("effects-curves", "What each technique did", figures));
+    let curves = courses::together("effects-curves", "What each technique did", figures);
+    let summary = "What each technique did, over updates".to_owned();
+    blocks.extend(curves.map(|curves| Block::More(summary, vec![curves])));
     Section::new("acting", "Is each technique doing something?", blocks)
 }
 

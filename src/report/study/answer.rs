@@ -2,15 +2,16 @@
 //! about, and lines about causes, gaps, limits and checks.
 
 use crate::report::page::{
-    Block, Curves, Figure, Panel, PanelSize, Section, Table, TableCell, row,
+    Block, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell, row,
 };
 use crate::report::study::{checking, comparison, context, courses, scores};
 use crate::report::text::{self, Unit};
-use crate::report::{Context, claims, published, words};
+use crate::report::{Context, axes, claims, published, words};
 use crate::statistics::aggregates;
 use crate::study::{
-    At, Clock, Declared, FamilyResult, Metric, Remark, Word, comparisons::Comparison,
+    Clock, Declared, Direction, FamilyResult, Metric, Remark, Why, Word, comparisons::Comparison,
 };
+use std::collections::BTreeSet;
 
 pub fn headline(context: &Context) -> String {
     match context.analysis.families.first().map(|family| family.comparisons.as_slice()) {
@@ -28,30 +29,99 @@ fn answer(context: &Context, comparison: &Comparison) -> String {
     let declared = &comparison.declared;
     let (arm, reference) = (context.label(&declared.arm), context.label(&declared.reference));
     let metric = text::visible(&declared.metric.words());
-    let Some(result) = &comparison.result else {
+    if comparison.result.is_none() {
         return format!(
             "Not known: {arm} could not be compared with {reference} ({metric}): {}.",
             text::visible(&words::why(&comparison.why))
         );
-    };
-    let unit = context::unit_of(&declared.metric);
-    let means = match comparison.means() {
-        (Some(mean), Some(other)) => {
-            let percent = if unit == Unit::Share { " %" } else { "" };
-            format!("{} against {}{percent}", unit.show(mean), unit.show(other))
-        }
-        _ => format!("difference {}", unit.signed(result.difference)),
-    };
+    }
     let limits = [
         is_control(context, comparison)
             .then_some("positive control: the settings were tuned for it"),
         (!comparison.registered).then_some("exploratory"),
     ];
     let limits = in_brackets(&text::joined(limits.into_iter().flatten(), "; "));
-    let equal = at_equal_rollouts(context, comparison)
-        .map_or(String::new(), |verdict| format!("; {verdict} at equal generated rollouts"));
-    let verdict = text::capital(&verdict(comparison.word, &arm, true, &reference));
-    format!("{verdict}{limits}: {metric}, {means}{equal}.")
+    let unit = context::unit_of(&declared.metric);
+    let means = match comparison.means() {
+        (Some(mean), Some(other)) if unit == Unit::Share => {
+            format!(", {} against {} %", unit.show(mean), unit.show(other))
+        }
+        (Some(mean), Some(other)) => format!(", {} against {}", unit.show(mean), unit.show(other)),
+        _ => String::new(),
+    };
+    let sized = sized(context, comparison, &arm, &reference);
+    let clock = at_equal(comparison);
+    let first = if matches!(comparison.word, Word::Inconclusive | Word::Equivalent) {
+        text::capital(format!("{clock} {sized}").trim_start())
+    } else {
+        text::capital(&(sized + &clock))
+    };
+    let others = at_other_clocks(context, comparison);
+    let blocks = blocks(context, comparison);
+    format!("{first}{blocks}{limits}{others}. Measure: {metric}{means}.")
+}
+
+/// `DAPO is 7.6 points worse than GRPO`; a verdict without a size for what has no points.
+fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str) -> String {
+    let is_share = context::unit_of(&comparison.declared.metric) == Unit::Share;
+    let (Some(result), true) = (&comparison.result, is_share) else {
+        return verdict(comparison.word, arm, true, reference);
+    };
+    let size = format!("{} points", Unit::Share.show(result.difference.abs()));
+    match comparison.word {
+        Word::Improves => format!("{arm} is {size} better than {reference}"),
+        Word::Hurts => format!("{arm} is {size} worse than {reference}"),
+        Word::Higher => format!("{arm} is {size} above {reference}"),
+        Word::Lower => format!("{arm} is {size} below {reference}"),
+        Word::Equivalent => format!(
+            "{arm} and {reference} differ by less than {}{}",
+            points(context.analysis.declaration.margin),
+            in_brackets(&with_interval(comparison))
+        ),
+        Word::Inconclusive => format!(
+            "no difference between {arm} and {reference} is shown{}, and none is excluded",
+            in_brackets(&with_interval(comparison))
+        ),
+        Word::NotCompared => verdict(comparison.word, arm, true, reference),
+    }
+}
+
+fn points(share: f64) -> String {
+    format!("{} points", axes::tick_label(100.0 * share))
+}
+
+/// `+1.4 [−2.8, 5.6]`.
+fn with_interval(comparison: &Comparison) -> String {
+    let unit = context::unit_of(&comparison.declared.metric);
+    let interval = comparison.result.as_ref().and_then(|result| result.interval.as_ref());
+    let interval = interval.map_or(String::new(), |it| format!(" {}", unit.interval(it)));
+    difference(comparison) + &interval
+}
+
+/// ` at equal generated tokens`; empty for a last evaluation.
+fn at_equal(comparison: &Comparison) -> String {
+    let clock = comparison.declared.metric.equal_clock();
+    clock.map_or(String::new(), |clock| format!(" at equal {}", clock.words()))
+}
+
+/// `, in all 8 blocks`, where a difference is shown between blocks.
+fn blocks(context: &Context, comparison: &Comparison) -> String {
+    let higher = comparison.result.as_ref().and_then(|result| result.probability_higher);
+    let (Some(direction), Some(higher), true) = (
+        comparison.shown(),
+        higher,
+        context.analysis.declaration.paired && !comparison.declared.metric.is_time(),
+    ) else {
+        return String::new();
+    };
+    let seeds: BTreeSet<u64> = comparison.arm.iter().map(|run| run.seed).collect();
+    let share = if direction == Direction::Higher { higher } else { 1.0 - higher };
+    let count = (share * seeds.len() as f64).round() as usize;
+    if count == seeds.len() {
+        format!(", in all {count} blocks")
+    } else {
+        format!(", in {count} of {} blocks", seeds.len())
+    }
 }
 
 fn in_brackets(text: &str) -> String {
@@ -151,18 +221,31 @@ fn is_control(context: &Context, primary: &Comparison) -> bool {
     primary.shown().is_some() && compared.any(|other| is_same(&other.declared))
 }
 
-/// What the same arms show at equal generated rollouts.
-fn at_equal_rollouts(context: &Context, primary: &Comparison) -> Option<String> {
-    let equal = context.comparisons().filter(|it| !std::ptr::eq(*it, primary)).find(|it| {
-        same_arms(&it.declared, &primary.declared)
-            && matches!(it.declared.metric, Metric::Evaluation { at: At::EqualRollouts, .. })
-    })?;
-    let verdict = match equal.word {
-        Word::Inconclusive => "no difference is shown",
-        Word::NotCompared => "nothing could be compared",
-        word => word.words(),
-    };
-    Some(verdict.to_owned() + &in_brackets(&difference(equal)))
+/// What the same arms show where another resource is equal.
+fn at_other_clocks(context: &Context, primary: &Comparison) -> String {
+    let mut seen = vec![primary.declared.metric.equal_clock()];
+    let others = context.comparisons().filter(|it| {
+        let clock = it.declared.metric.equal_clock();
+        let is_other = clock.is_some()
+            && !seen.contains(&clock)
+            && same_arms(&it.declared, &primary.declared)
+            && it.declared.metric.is_score();
+        if is_other {
+            seen.push(clock);
+        }
+        is_other
+    });
+    let parts = others.map(|it| {
+        let verdict = match it.word {
+            Word::Improves => "it is better",
+            Word::Hurts => "it is worse",
+            Word::Equivalent => "it is equivalent",
+            Word::NotCompared => "nothing could be compared",
+            Word::Inconclusive | Word::Higher | Word::Lower => "no difference is shown",
+        };
+        format!(";{} {verdict}{}", at_equal(it), in_brackets(&with_interval(it)))
+    });
+    parts.collect()
 }
 
 /// What is missing. Limits, status and assumptions of the study are not alerts.
@@ -176,13 +259,16 @@ pub fn alerts(context: &Context) -> Vec<String> {
 }
 
 pub fn section(context: &Context) -> Section {
-    let mut blocks = declared(context);
-    blocks.extend(figure(context).map(Block::Figure));
+    let mut blocks: Vec<Block> = figure(context).map(Block::Figure).into_iter().collect();
+    blocks.extend(declared(context));
     blocks.push(Block::List(lines(context)));
     Section::new("answer", "The declared comparisons", blocks)
 }
 
-/// Other families take a few words each.
+/// A longer table is folded: the figure has the same rows.
+const MOST_OPEN_ROWS: usize = 12;
+
+/// Other families take a row each.
 fn declared(context: &Context) -> Vec<Block> {
     let (full, other) = families(context);
     if full.is_empty() {
@@ -197,23 +283,53 @@ fn declared(context: &Context) -> Vec<Block> {
         before = metric;
     }
     let columns = format!(
-        "family | comparison | difference # | {} # | above # | p (Holm) # | verdict | status",
+        "family | comparison | difference # | {} # | above # | p (Holm) # | verdict | why",
         context.level()
     );
-    let (of, test) = if context.analysis.declaration.paired {
+    let declaration = &context.analysis.declaration;
+    let (of, test) = if declaration.paired {
         ("blocks", "sign-flip test over blocks")
     } else {
         ("pairs of runs", "permutation test")
     };
     let caption = format!(
-        "Above: share of the {of} in which the first arm is above. p: {test}, after Holm in the family. A row \
-         without a measure has that of the row above."
+        "A difference is shown if p, after Holm in the family, is at most {} and the interval lies on one side \
+         of 0; arms are equivalent if they differ by less than {} (shaded in the figure); else the comparison is \
+         inconclusive. Above: share of the {of} in which the first arm is above. p: {test}. A row without a \
+         measure has that of the row above.",
+        axes::tick_label(declaration.alpha),
+        points(declaration.margin)
     );
-    let table = Block::Table(Table::new(&caption, &columns, rows));
-    let others = text::joined(other.into_iter().map(counted), "; ");
-    let others = (!others.is_empty())
-        .then(|| Block::Text(format!("Other families (in full in the appendix): {others}.")));
+    let is_long = rows.len() > MOST_OPEN_ROWS;
+    let summary = format!("The {} declared comparisons in numbers", rows.len());
+    let table = Table::new(&caption, &columns, rows);
+    let table = Block::Table(table);
+    let table = if is_long { Block::More(summary, vec![table]) } else { table };
+    let others = (!other.is_empty()).then(|| Block::Table(others(&other)));
     [table].into_iter().chain(others).collect()
+}
+
+fn others(families: &[&FamilyResult]) -> Table {
+    let rows = families.iter().map(|family| {
+        let count = |words: &[Word]| {
+            let counts = words.iter().filter_map(|word| {
+                let count = family.comparisons.iter().filter(|it| it.word == *word).count();
+                (count > 0).then(|| format!("{count} {}", word.words()))
+            });
+            text::joined(counts, ", ")
+        };
+        let shown = count(&[Word::Improves, Word::Hurts, Word::Higher, Word::Lower]);
+        let open = count(&[Word::Inconclusive, Word::NotCompared]);
+        row![
+            text::visible(&family.id),
+            text::visible(&family.question),
+            Look::Strong.of(if shown.is_empty() { "–" } else { &shown }),
+            Look::Same.of(count(&[Word::Equivalent])),
+            Look::Open.of(open)
+        ]
+    });
+    let caption = "The other families of comparisons, in full in the appendix.";
+    Table::new(caption, "family | question | shown | equivalent | not shown", rows)
 }
 
 /// Shown in full (the first two families, and those of one comparison), and all others.
@@ -240,26 +356,40 @@ fn comparison_row(
         interval,
         above,
         TableCell::shown(comparison.result.as_ref().map(|it| it.adjusted_p), text::p_value),
-        comparison::word(comparison),
-        context::status(comparison.registered)
+        context::word(comparison),
+        Look::Quiet.of(decided_by(context, comparison))
     ]
 }
 
-fn counted(family: &FamilyResult) -> String {
-    let counts = WORDS.into_iter().filter_map(|word| {
-        let count = family.comparisons.iter().filter(|it| it.word == word).count();
-        (count > 0).then(|| format!("{count} {}", word.words()))
-    });
-    format!("{}: {}", text::visible(&family.id), text::joined(counts, ", "))
+/// The rule that a verdict failed or met, in a few words; empty for what is shown.
+fn decided_by(context: &Context, comparison: &Comparison) -> String {
+    let alpha = context.analysis.declaration.alpha;
+    let margin = points(context.analysis.declaration.margin);
+    let first = match (&comparison.why, &comparison.result) {
+        (Why::Shown { .. }, _) => return String::new(),
+        (Why::Equivalent { .. }, _) => return format!("inside ±{margin}"),
+        (Why::IntervalIncludesZero { .. }, _) => "the interval includes 0".to_owned(),
+        (Why::NotShown { .. }, Some(result)) if result.p <= alpha => {
+            format!("p {} alone, above {alpha} in the family", text::p_value(result.p))
+        }
+        (Why::NotShown { .. }, _) => format!("p above {alpha}"),
+        (Why::RunsCannotShow { smallest_p, .. }, _) => {
+            format!("so few runs give no p below {}", text::p_value(*smallest_p))
+        }
+        (Why::Closed { after, .. }, _) => format!("counts only after {}", text::visible(after)),
+        (why, _) => return text::visible(&words::why(why)),
+    };
+    if comparison.declared.metric.is_avg_at_k() {
+        format!("{first}; not inside ±{margin}")
+    } else {
+        first
+    }
 }
 
 /// Differences beside the learning curves of the arms asked about.
 fn figure(context: &Context) -> Option<Figure> {
     let grid = context.analysis.grids.first()?;
-    let (of, differences) = match declared_scores(context) {
-        Some(declared) => ("what was declared".to_owned(), declared),
-        None => (text::visible(&grid.name), grid.differences.iter().collect()),
-    };
+    let (of, differences) = differences(context)?;
     let mut panels = Vec::new();
     if !differences.is_empty() {
         panels.push(Panel::Intervals(scores::differences(context, differences)));
@@ -292,6 +422,15 @@ fn figure(context: &Context) -> Option<Figure> {
     })
 }
 
+/// What the first figure compares, in words, and the comparisons; `None` for a study without grids.
+pub fn differences<'a>(context: &Context<'a>) -> Option<(String, Vec<&'a Comparison>)> {
+    let grid = context.analysis.grids.first()?;
+    Some(match declared_scores(context) {
+        Some(declared) => ("what was declared".to_owned(), declared),
+        None => (text::visible(&grid.name), grid.differences.iter().collect()),
+    })
+}
+
 /// Where some are of pools or means of evaluations, which no grid has.
 fn declared_scores<'a>(context: &Context<'a>) -> Option<Vec<&'a Comparison>> {
     let (full, _) = families(context);
@@ -308,7 +447,7 @@ fn declared_scores<'a>(context: &Context<'a>) -> Option<Vec<&'a Comparison>> {
 /// More curves in a panel cannot be told apart.
 const MOST_CURVES: usize = 4;
 
-fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a str> {
+pub fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a str> {
     let mut arms = Vec::new();
     let comparisons = context.analysis.families.iter().take(1).flat_map(|it| &it.comparisons);
     for declared in comparisons.map(|comparison| &comparison.declared) {
@@ -322,7 +461,7 @@ fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a str> {
     arms
 }
 
-fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
+pub fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
     let set = text::visible(&context.analysis.declaration.curve_set);
     Curves {
         title: format!("avg@k on {set}, %, over {}", clock.words()),

@@ -1,10 +1,10 @@
 //! Every comparison in full, and every run's scores.
 
-use crate::report::page::{Block, Look, Section, Table, TableCell, row};
+use crate::report::page::{Block, Column, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::context, study::scores, words};
-use crate::statistics::Estimate;
-use crate::study::{GridSummary, Word, comparisons::Comparison};
+use crate::statistics::{Estimate, estimators};
+use crate::study::{ArmSummary, Cell, GridSummary, comparisons::Comparison};
 
 pub fn section(context: &Context) -> Section {
     let mut blocks = vec![Block::text(published::comparability(context.is_embedded()))];
@@ -15,12 +15,13 @@ pub fn section(context: &Context) -> Section {
 fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
     let name = text::visible(&grid.name);
     let caption = format!("{name}: each row against the row that it is compared with, in full");
-    vec![
+    let blocks = [
         Block::Heading(name),
         Block::Figure(scores::scores(context, grid)),
         Block::Folded(comparisons(context, caption, &grid.differences)),
         Block::Folded(scores::details(context, grid)),
-    ]
+    ];
+    blocks.into_iter().chain(by_tag(context, grid).map(Block::Folded)).collect()
 }
 
 /// Seeds in which an arm changed nothing.
@@ -56,16 +57,6 @@ pub fn estimate(comparison: &Comparison) -> [TableCell; 3] {
         context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
         TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
     ]
-}
-
-pub fn word(comparison: &Comparison) -> TableCell {
-    let look = match comparison.word {
-        Word::Improves | Word::Higher => Look::Good,
-        Word::Hurts | Word::Lower => Look::Bad,
-        Word::Inconclusive | Word::Equivalent => Look::Open,
-        Word::NotCompared => Look::Quiet,
-    };
-    look.of(comparison.word.words())
 }
 
 pub fn comparisons(context: &Context, caption: String, list: &[Comparison]) -> Table {
@@ -112,8 +103,42 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
             TableCell::from(p.map(text::p_value).join("; "))
         }),
         result.map_or_else(missing, |result| detectable(context, result)),
-        word(comparison),
+        context::word(comparison),
         context::status(comparison.registered),
         why
     ]
+}
+
+/// Last score on the primary set by tags, means over the runs; `None` without tags.
+fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
+    let set = &context.analysis.declaration.primary_set;
+    let cells = |arm: &ArmSummary| context.study.cells_of(&arm.id);
+    let first = grid.arms.iter().flat_map(cells).find_map(|cell| cell.problems.get(set))?;
+    if first.tags.is_empty() {
+        return None;
+    }
+    let rows = grid.arms.iter().map(|arm| {
+        let shares = first.tags.values();
+        let shares = shares.map(|places| mean_share(&cells(arm), set, places));
+        let shares = shares.map(|share| TableCell::shown(share, text::points));
+        row![text::visible(&arm.label)].into_iter().chain(shares).collect()
+    });
+    let caption = format!("{}, %, by the tags of its problems (how many).", context.score_name());
+    let mut table = Table::new(caption, "arm", rows);
+    let columns = first.tags.iter();
+    let columns =
+        columns.map(|(tag, places)| format!("{} ({}) #", text::visible(tag), places.len()));
+    table.columns.extend(columns.map(|name| Column::new(&name)));
+    Some(table)
+}
+
+/// Mean over the runs of the share of correct samples of these problems.
+fn mean_share(cells: &[&Cell], set: &str, places: &[usize]) -> Option<f64> {
+    let runs = cells.iter().filter_map(|cell| {
+        let accuracies = cell.last_evaluation(set)?.accuracies();
+        let of_places = places.iter().filter_map(|place| accuracies.get(*place));
+        Some(of_places.sum::<f64>() / places.len() as f64)
+    });
+    let runs: Vec<f64> = runs.collect();
+    (!runs.is_empty()).then(|| estimators::mean(&runs))
 }

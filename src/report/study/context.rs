@@ -1,11 +1,11 @@
 //! What all chapters need: study, analysis, names, and a style for each arm that all figures share.
 
-use crate::report::page::TableCell;
+use crate::report::page::{Look, TableCell};
 use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
-    Analysis, ArmSummary, Cell, GridSummary, Judged, Metric, Statistic, collection::Study,
+    Analysis, ArmSummary, Cell, GridSummary, Judged, Metric, Statistic, Word, collection::Study,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,6 +129,17 @@ pub fn unit_of(metric: &Metric) -> Unit {
 pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> TableCell {
     let shown = interval.map(|interval| TableCell::from(unit.interval(interval)));
     shown.unwrap_or_else(|| TableCell::missing(why_not))
+}
+
+pub fn word(comparison: &Comparison) -> TableCell {
+    let look = match comparison.word {
+        Word::Improves | Word::Higher => Look::Good,
+        Word::Hurts | Word::Lower => Look::Bad,
+        Word::Equivalent => Look::Same,
+        Word::Inconclusive => Look::Open,
+        Word::NotCompared => Look::Quiet,
+    };
+    look.of(comparison.word.words())
 }
 
 /// Written down before the first run.

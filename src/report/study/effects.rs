@@ -7,7 +7,29 @@ use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
 use crate::study::{Cell, Effects};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub fn section(context: &Context) -> Section {
+/// A longer table stands in the appendix.
+const MOST_ROWS: usize = 12;
+
+/// For the report, and in full for the appendix where that is more.
+pub fn sections(context: &Context) -> (Section, Option<Section>) {
+    let full = section(context);
+    let rows = full.blocks.iter().map(|block| match block {
+        Block::Table(table) => table.rows.len(),
+        _ => 0,
+    });
+    let rows: usize = rows.sum();
+    if rows <= MOST_ROWS {
+        return (full, None);
+    }
+    let mut brief = full.clone();
+    let place = format!(
+        "What each of {rows} arms switched on, and the runs in which it acted: in the appendix."
+    );
+    brief.blocks[0] = Block::Text(place);
+    (brief, Some(full))
+}
+
+fn section(context: &Context) -> Section {
     // An arm may be in several grids.
     let mut seen = BTreeSet::new();
     let arms = context.arms().filter(|arm| seen.insert(&arm.arm_sha256));

@@ -1,24 +1,21 @@
 //! A section for each grid: scores, differences and learning curves of its arms.
 
 use crate::report::page::{
-    Block, Column, CurveLine, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell,
-    row,
+    Block, CurveLine, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell, row,
 };
 use crate::report::study::{comparison, context, courses, scores};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published};
-use crate::statistics::estimators;
 use crate::study::comparisons::Comparison;
-use crate::study::{ArmSummary, Cell, Clock, GridSummary, Metric, Word};
+use crate::study::{ArmSummary, Clock, GridSummary, Metric, Word};
 
 pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use<'a> {
     context.analysis.grids.iter().map(|grid| {
         let anchor = scores::anchor(&grid.name);
-        let mut blocks = vec![
+        let blocks = vec![
             Block::Table(table(context, grid)),
             Block::Figure(multiples(context, grid, &anchor)),
         ];
-        blocks.extend(by_tag(context, grid).map(Block::Table));
         let name = text::visible(&grid.name);
         let title = format!("{name}: {}", text::visible(&grid.question));
         Section { name, ..Section::new(&format!("grid-{anchor}"), &title, blocks) }
@@ -112,7 +109,7 @@ fn difference_cells(comparison: &Comparison) -> [TableCell; 4] {
         let unit = context::unit_of(&comparison.declared.metric);
         difference = TableCell::from(unit.signed(arm - reference));
     }
-    [difference.looking(Look::Strong), interval, above, comparison::word(comparison)]
+    [difference.looking(Look::Strong), interval, above, context::word(comparison)]
 }
 
 fn paper_cells(arm: &ArmSummary) -> [TableCell; 3] {
@@ -154,38 +151,4 @@ fn among_the_others(lines: &[CurveLine], own: usize) -> Curves {
         lines: [lines[own].clone()].into_iter().chain(ghosts).collect(),
         ..Curves::default()
     }
-}
-
-/// Last score on the primary set by tags, means over the runs; `None` without tags.
-fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
-    let set = &context.analysis.declaration.primary_set;
-    let cells = |arm: &ArmSummary| context.study.cells_of(&arm.id);
-    let first = grid.arms.iter().flat_map(cells).find_map(|cell| cell.problems.get(set))?;
-    if first.tags.is_empty() {
-        return None;
-    }
-    let rows = grid.arms.iter().map(|arm| {
-        let shares = first.tags.values();
-        let shares = shares.map(|places| mean_share(&cells(arm), set, places));
-        let shares = shares.map(|share| TableCell::shown(share, text::points));
-        row![text::visible(&arm.label)].into_iter().chain(shares).collect()
-    });
-    let caption = format!("{}, %, by the tags of its problems (how many).", context.score_name());
-    let mut table = Table::new(caption, "arm", rows);
-    let columns = first.tags.iter();
-    let columns =
-        columns.map(|(tag, places)| format!("{} ({}) #", text::visible(tag), places.len()));
-    table.columns.extend(columns.map(|name| Column::new(&name)));
-    Some(table)
-}
-
-/// Mean over the runs of the share of correct samples of these problems.
-fn mean_share(cells: &[&Cell], set: &str, places: &[usize]) -> Option<f64> {
-    let runs = cells.iter().filter_map(|cell| {
-        let accuracies = cell.last_evaluation(set)?.accuracies();
-        let of_places = places.iter().filter_map(|place| accuracies.get(*place));
-        Some(of_places.sum::<f64>() / places.len() as f64)
-    });
-    let runs: Vec<f64> = runs.collect();
-    (!runs.is_empty()).then(|| estimators::mean(&runs))
 }

@@ -7,6 +7,7 @@ mod comparison;
 pub mod context;
 mod courses;
 mod effects;
+pub mod figure;
 mod grids;
 mod omitted;
 mod picture;
@@ -16,7 +17,9 @@ mod scores;
 mod surroundings;
 
 use crate::base::{files, visible};
-use crate::report::{Context, ReportError, claims, html, markdown, page::Page, text};
+use crate::report::{
+    Context, ReportError, claims, html, markdown, page::Page, page::Section, text,
+};
 use crate::study::claims as paper_claims;
 use crate::study::collection::{self, Study};
 use crate::study::{Claims, StudyFacts, facts};
@@ -40,7 +43,8 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
 pub fn report(study: &Study, claims: &Claims) -> StudyReport {
     let facts = facts::of(study, claims);
     let context = Context::new(study, &facts.analysis, &facts.claims);
-    let (page, appendix) = (page_of(&context), appendix_of(&context));
+    let (brief, effects) = effects::sections(&context);
+    let (page, appendix) = (page_of(&context, brief), appendix_of(&context, effects));
     StudyReport { page, appendix, facts }
 }
 
@@ -88,31 +92,33 @@ pub fn json(facts: &StudyFacts) -> String {
 }
 
 /// The answer, a section a grid, and whether the techniques acted.
-fn page_of(context: &Context) -> Page {
+fn page_of(context: &Context, effects: Section) -> Page {
     let sections = [answer::section(context)].into_iter().chain(grids::sections(context));
     Page {
         headline: answer::headline(context),
         alerts: answer::alerts(context),
-        sections: sections.chain([effects::section(context)]).collect(),
+        sections: sections.chain([effects]).collect(),
         beside: Some(("appendix.html", "Appendix")),
         ..frame(context)
     }
 }
 
-fn appendix_of(context: &Context) -> Page {
+fn appendix_of(context: &Context, effects: Option<Section>) -> Page {
+    let mut sections = vec![
+        comparison::section(context),
+        courses::section(context),
+        problem_map::section(context),
+        claims::section(context.judged),
+        power::section(context),
+        checking::section(context),
+        surroundings::section(context),
+        omitted::section(context),
+    ];
+    sections.extend(effects);
     Page {
         headline: "Appendix: every run, every curve, every comparison, digests and environment."
             .to_owned(),
-        sections: vec![
-            comparison::section(context),
-            courses::section(context),
-            problem_map::section(context),
-            claims::section(context.judged),
-            power::section(context),
-            checking::section(context),
-            surroundings::section(context),
-            omitted::section(context),
-        ],
+        sections,
         beside: Some(("report.html", "Report")),
         ..frame(context)
     }

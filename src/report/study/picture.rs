@@ -2,7 +2,7 @@
 //! inside, light and dark.
 
 use crate::report::page::{Block, Page, Panel};
-use crate::report::{axes::escape, figures, html};
+use crate::report::{axes, axes::escape, figures, html};
 
 /// CSS pixels.
 const WIDTH: u32 = 720;
@@ -26,12 +26,8 @@ pub fn answer(page: &Page) -> String {
 /// Adds namespace, size, heading, description, style and background.
 fn alone(inline: &str, (heading, description): (&str, &str)) -> String {
     let style = html::STYLE;
-    let (head, rest) = inline.split_once('>').unwrap_or((inline, ""));
-    let inside = rest.trim_end_matches("</svg>");
-    // viewBox="0 0 WIDTH HEIGHT"
-    let numbers = head.split('"').find(|it| it.starts_with("0 0 ")).unwrap_or_default();
-    let height = numbers.rsplit(' ').next().and_then(|it| it.parse::<f64>().ok());
-    let height = height.unwrap_or_default() + HEADING;
+    let (_, height, inside) = axes::parts(inline);
+    let height = height + HEADING;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" width=\"{WIDTH}\" \
          viewBox=\"0 0 {} {height}\" style=\"font-family: {FONT}\" role=\"img\">\

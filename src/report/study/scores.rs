@@ -28,7 +28,7 @@ pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
     }
 }
 
-fn score_row(context: &Context, arm: &ArmSummary) -> IntervalRow {
+pub fn score_row(context: &Context, arm: &ArmSummary) -> IntervalRow {
     let mean = arm.score.as_ref().map(|score| score.mean);
     let interval = arm.score.as_ref().and_then(|score| score.interval);
     IntervalRow {
@@ -37,9 +37,10 @@ fn score_row(context: &Context, arm: &ArmSummary) -> IntervalRow {
         style: context.style(&arm.id),
         centre: mean.map(|mean| 100.0 * mean),
         interval: interval.map(|it| (100.0 * it.low, 100.0 * it.high)),
+        margin: None,
         published: None,
         runs: arm.seeds.iter().map(|seed| 100.0 * seed.avg_at_k).collect(),
-        note: mean.map_or("no run".to_owned(), text::points),
+        note: mean.map_or_else(|| TableCell::missing("no run"), |mean| text::points(mean).into()),
     }
 }
 
@@ -121,15 +122,17 @@ fn difference_row(context: &Context, comparison: &Comparison) -> IntervalRow {
     let result = comparison.result.as_ref();
     let interval = result.and_then(|result| result.interval);
     let scale = context::unit_of(&comparison.declared.metric).scale();
+    let margin = context.analysis.declaration.margin;
     IntervalRow {
         label: context.label(&comparison.declared.arm),
         against: Some(context.label(&comparison.declared.reference)),
         style: context.style(&comparison.declared.arm),
         centre: result.map(|result| scale * result.difference),
         interval: interval.map(|it| (scale * it.low, scale * it.high)),
+        margin: comparison.declared.metric.is_avg_at_k().then_some(scale * margin),
         published: published_step(context, &comparison.declared.arm),
         runs: Vec::new(),
-        note: comparison.word.words().to_owned(),
+        note: context::word(comparison),
     }
 }
 

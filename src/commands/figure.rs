@@ -1,0 +1,136 @@
+//! `dapo figure`: a figure for a paper, and its numbers.
+
+use crate::base::files;
+use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::output;
+use crate::records::RunFolder;
+use crate::report::page::Panel;
+use crate::report::study::figure::{self, Kind};
+use crate::report::{printed, run};
+use crate::study::{Clock, collection};
+use anyhow::Result;
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Draw a figure for a paper from a study or a run, and write its numbers beside it as CSV.
+///
+/// The numbers are those of the report. Text is 8 pt at the given width, a PDF or PNG (300 dpi) has its
+/// font inside, and lines differ in dashes and marker as well as in colour. FILE.pdf comes with FILE.csv.
+#[derive(Debug, clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("kind").required(true),
+    after_help = "Examples:
+  dapo figure reports/study-2 --curves --x tokens --out curves.pdf
+  dapo figure reports/study-2 --forest --width 6.75in --out differences.svg
+  dapo figure runs/ablate --ladder --width 6.75in --out ladder.pdf
+  dapo figure runs/reproduce --curves --out run.png
+
+Exit codes:
+  2  an option that this folder or kind of figure cannot have
+  3  the folder cannot be read, or has nothing for such a figure"
+)]
+pub struct FigureArgs {
+    /// Folder of a study, or of a run.
+    #[arg(value_name = "STUDY|RUN")]
+    folder: PathBuf,
+    /// Scores over training: of a run, or of arms of a study, with intervals over their runs.
+    #[arg(long, group = "kind")]
+    curves: bool,
+    /// Differences between arms of a study with their intervals; differences that count as none are shaded.
+    #[arg(long, group = "kind")]
+    forest: bool,
+    /// The arms of a study that stand for rows of the paper's Table 1, beside the paper's scores.
+    #[arg(long, group = "kind")]
+    ladder: bool,
+    /// Only these arms of a study. Default: those of the report's first figure.
+    #[arg(long, value_delimiter = ',', value_name = "ARM")]
+    arms: Vec<String>,
+    /// What curves are over. Default: updates.
+    #[arg(long, value_name = "CLOCK")]
+    x: Option<X>,
+    /// Such as 3.25in, 8.5cm, 85mm or 234pt.
+    #[arg(long, default_value = "3.25in", value_parser = printed::points)]
+    width: f64,
+    /// File to write: .pdf, .svg or .png.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum X {
+    Updates,
+    /// Rollouts generated for training, dropped ones included.
+    Rollouts,
+    /// Their response tokens.
+    Tokens,
+}
+
+/// # Errors
+/// Options that do not fit, and a folder without the figure.
+pub fn run(args: &FigureArgs) -> Result<ExitCode> {
+    let format = args.out.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    if !["pdf", "svg", "png"].contains(&format) {
+        bail_usage!("--out {}: its name must end in .pdf, .svg or .png", args.out.display());
+    }
+    if args.x.is_some() && !args.curves {
+        bail_usage!("--x is for --curves: nothing else is drawn over a clock");
+    }
+    if args.ladder && !args.arms.is_empty() {
+        bail_usage!("--arms is for --curves and --forest: the ladder has the rows of the paper");
+    }
+    let panels = panels(args)?;
+    let numbers = printed::csv(&panels);
+    let csv = args.out.with_extension("csv");
+    refuse_others(&csv)?;
+    let svg = printed::svg(&panels, args.width);
+    let picture = match format {
+        "svg" => Ok(svg.into_bytes()),
+        "pdf" => printed::pdf(&svg),
+        _ => printed::png(&svg),
+    };
+    files::write_atomic(&args.out, &picture.map_err(anyhow::Error::msg)?)?;
+    files::write_atomic(&csv, numbers.as_bytes())?;
+    [&args.out, &csv].into_iter().for_each(|path| output::path(path));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
+    let clock = match args.x.unwrap_or(X::Updates) {
+        X::Updates => Clock::Updates,
+        X::Rollouts => Clock::GeneratedRollouts,
+        X::Tokens => Clock::GeneratedTokens,
+    };
+    let kind = match (args.curves, args.forest) {
+        (true, _) => Kind::Curves(clock),
+        (_, true) => Kind::Forest,
+        _ => Kind::Ladder,
+    };
+    if collection::is_study(&args.folder) {
+        return Ok(figure::panels(&args.folder, kind, &args.arms)?);
+    }
+    if files::kind(&args.folder.join("manifest.json"))?.is_none() {
+        bail_invalid!(
+            "{}: neither a study (a folder with `grids`) nor a run (with `manifest.json`)",
+            args.folder.display()
+        );
+    }
+    if !args.curves || !args.arms.is_empty() {
+        bail_usage!(
+            "{}: a run has --curves alone; --forest, --ladder and --arms are for a study",
+            args.folder.display()
+        );
+    }
+    Ok(vec![Panel::Curves(run::curves(&RunFolder::at(&args.folder), clock)?)])
+}
+
+/// The user's own table is not replaced by the figure's.
+fn refuse_others(csv: &Path) -> Result<()> {
+    if files::kind(csv)?.is_some() && !printed::is_csv(&files::read_text(csv)?) {
+        bail_invalid!(
+            "{} is there and is not of such a figure: choose another name for --out",
+            csv.display()
+        );
+    }
+    Ok(())
+}

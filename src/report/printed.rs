@@ -1,0 +1,200 @@
+//! Figures for papers: a picture of a given width as SVG, PDF or PNG, with the font inside, and its numbers as CSV.
+
+use crate::report::axes::{self, COLOURS, PlotPoint, Svg};
+use crate::report::export::study::quoted;
+use crate::report::figures::{self, CHARACTER};
+use crate::report::page::{Curves, Intervals, Panel};
+use crate::report::text;
+use resvg::{tiny_skia, usvg};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Text of 12 units is then 8 points high.
+const UNITS_A_POINT: f64 = 1.5;
+const POINTS_AN_INCH: f64 = 72.0;
+/// Pixels of a PNG.
+const PIXELS_AN_INCH: f64 = 300.0;
+/// CSS pixels, in which `usvg` counts.
+const CSS_PIXELS_AN_INCH: f64 = 96.0;
+
+/// Okabe and Ito's colours, and two that differ from them in lightness.
+const PALETTE: [&str; COLOURS] = [
+    "#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d00", "#56b4e9", "#882255",
+    "#5b55b0",
+];
+const RULES: &str = include_str!("templates/print.css");
+/// Between panels, and around a legend's entry.
+const GAP: f64 = 16.0;
+const LINE: f64 = 17.0;
+
+/// Panels side by side under one legend; no colour of a style sheet elsewhere, no font of the machine.
+pub fn svg(panels: &[Panel], width_points: f64) -> String {
+    let width = UNITS_A_POINT * width_points;
+    let (mut legend, top) = legend(panels, width);
+    let each = (width - GAP * (panels.len() - 1) as f64) / panels.len() as f64;
+    let mut height = top;
+    for (index, panel) in panels.iter().enumerate() {
+        let left = (each + GAP) * index as f64;
+        let title = if panels.len() > 1 { LINE } else { 0.0 };
+        let shown = if panels.len() > 1 { panel.title() } else { "" };
+        legend.text("name", (left + 8.0, top + 12.0), shown);
+        let picture = figures::panel_of_width(panel, each, "");
+        let (_, tall, inside) = axes::parts(&picture);
+        legend.group((left, top + title), inside);
+        height = height.max(top + title + tall);
+    }
+    let content = legend.end();
+    let (_, _, content) = axes::parts(&content);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}pt\" height=\"{:.2}pt\" viewBox=\"0 0 {width} {height:.1}\" \
+         font-family=\"Ubuntu, Helvetica, Arial, sans-serif\"><style>{RULES}{}</style>\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{content}</svg>\n",
+        width_points,
+        height / UNITS_A_POINT,
+        colours()
+    )
+}
+
+fn colours() -> String {
+    let rules = PALETTE.iter().enumerate().map(|(index, colour)| {
+        format!(
+            ".line.c{index},.run.c{index},.whisker.c{index},.seed.c{index}{{stroke:{colour}}}\
+             .mark.c{index},.band.c{index}{{fill:{colour}}}"
+        )
+    });
+    rules.collect()
+}
+
+/// Lines that have no name beside them, and what the shade means; with the height.
+fn legend(panels: &[Panel], width: f64) -> (Svg, f64) {
+    let mut svg = Svg::new("", (width, 0.0), "");
+    let (mut x, mut y) = (8.0, 4.0);
+    let mut place = |label: &str| -> PlotPoint {
+        let wide = 44.0 + CHARACTER * label.chars().count() as f64;
+        if x > 8.0 && x + wide > width {
+            (x, y) = (8.0, y + LINE);
+        }
+        x += wide + GAP;
+        (x - wide - GAP, y)
+    };
+    for panel in panels {
+        match panel {
+            Panel::Curves(curves) => {
+                for line in &curves.lines {
+                    let (x, y) = place(&line.label);
+                    svg.key(line.style, (x, y));
+                    svg.text("", (x + 44.0, y + 10.0), &line.label);
+                }
+            }
+            Panel::Intervals(Intervals { rows, .. }) => {
+                let margins = rows.iter().filter_map(|row| row.margin);
+                if let Some(margin) = margins.reduce(f64::max) {
+                    let label = format!("within ±{}", axes::tick_label(margin));
+                    let (x, y) = place(&label);
+                    svg.rect("margin", (x, y), (38.0, 12.0));
+                    svg.text("", (x + 44.0, y + 10.0), label);
+                }
+            }
+            _ => {}
+        }
+    }
+    let height = if x > 8.0 { y + LINE + 3.0 } else { 0.0 };
+    (svg, height)
+}
+
+/// The plotted numbers, in the units of the picture; a number that does not exist is empty.
+pub fn csv(panels: &[Panel]) -> String {
+    let mut csv = String::new();
+    for panel in panels {
+        match panel {
+            Panel::Curves(curves) => csv += &of_curves(curves),
+            Panel::Intervals(intervals) => csv += &of_intervals(intervals, csv.is_empty()),
+            _ => {}
+        }
+    }
+    csv
+}
+
+/// Whether a text has a head that [`csv`] writes.
+pub fn is_csv(text: &str) -> bool {
+    text.lines().next().is_some_and(|head| head.contains(NUMBERS))
+}
+
+const NUMBERS: &str = ",value,low,high";
+
+fn of_curves(curves: &Curves) -> String {
+    let mut csv = format!("line,{}{NUMBERS}\n", curves.x.replace(' ', "_"));
+    for line in &curves.lines {
+        for (x, y) in &line.centre {
+            let band = line.band.iter().find(|(at, ..)| at == x);
+            let ends = band.map_or(String::from(","), |(_, low, high)| format!("{low},{high}"));
+            let _ = writeln!(csv, "{},{x},{y},{ends}", quoted(&line.label));
+        }
+    }
+    csv
+}
+
+fn of_intervals(intervals: &Intervals, is_first: bool) -> String {
+    let header = format!("panel,arm,against{NUMBERS},note\n");
+    let mut csv = if is_first { header } else { String::new() };
+    for row in &intervals.rows {
+        let number = |value: Option<f64>| value.map_or(String::new(), |it| it.to_string());
+        let interval = [row.interval.map(|it| it.0), row.interval.map(|it| it.1)];
+        let words = [&intervals.title, &row.label, row.against.as_ref().unwrap_or(&String::new())]
+            .map(|word| quoted(word));
+        let numbers = [row.centre, interval[0], interval[1]].map(number);
+        let fields = words.into_iter().chain(numbers).chain([quoted(&row.note.text)]);
+        csv += &(text::joined(fields, ",") + "\n");
+    }
+    csv
+}
+
+/// # Errors
+/// A sentence, when the picture cannot be drawn.
+pub fn pdf(svg: &str) -> Result<Vec<u8>, String> {
+    let page = svg2pdf::PageOptions { dpi: CSS_PIXELS_AN_INCH as f32 };
+    svg2pdf::to_pdf(&tree(svg)?, svg2pdf::ConversionOptions::default(), page)
+        .map_err(|error| error.to_string())
+}
+
+/// # Errors
+/// A sentence, when the picture cannot be drawn.
+pub fn png(svg: &str) -> Result<Vec<u8>, String> {
+    let tree = tree(svg)?;
+    let scale = (PIXELS_AN_INCH / CSS_PIXELS_AN_INCH) as f32;
+    let [wide, tall] =
+        [tree.size().width(), tree.size().height()].map(|pixels| (scale * pixels).round() as u32);
+    let mut pixels = tiny_skia::Pixmap::new(wide, tall).ok_or("the picture has no pixels")?;
+    let transform = tiny_skia::Transform::from_scale(scale, scale);
+    resvg::render(&tree, transform, &mut pixels.as_mut());
+    pixels.encode_png().map_err(|error| error.to_string())
+}
+
+fn tree(svg: &str) -> Result<usvg::Tree, String> {
+    let mut options = usvg::Options::default();
+    let fonts = Arc::make_mut(&mut options.fontdb);
+    fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
+    usvg::Tree::from_str(svg, &options).map_err(|error| error.to_string())
+}
+
+/// A width with its unit, such as `3.25in`, in points.
+///
+/// # Errors
+/// A sentence, when it is no width or a picture cannot have it.
+pub fn points(width: &str) -> Result<f64, String> {
+    let units = [
+        ("in", POINTS_AN_INCH),
+        ("cm", POINTS_AN_INCH / 2.54),
+        ("mm", POINTS_AN_INCH / 25.4),
+        ("pt", 1.0),
+    ];
+    let parsed = units.iter().find_map(|(unit, points)| {
+        let number: f64 = width.strip_suffix(unit)?.trim().parse().ok()?;
+        Some(points * number)
+    });
+    let points = parsed.ok_or("give a number with its unit: in, cm, mm or pt, such as 3.25in")?;
+    if (108.0..=1440.0).contains(&points) {
+        return Ok(points);
+    }
+    Err("a figure is 1.5in (108pt) to 20in (1440pt) wide".to_owned())
+}
