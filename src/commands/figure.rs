@@ -9,8 +9,7 @@ use crate::report::study::figure::{self, Kind};
 use crate::report::{printed, run};
 use crate::study::{Clock, collection};
 use anyhow::Result;
-use clap::ValueEnum;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Draw a figure for a paper from a study or a run, and write its numbers beside it as CSV.
@@ -43,27 +42,19 @@ pub struct FigureArgs {
     /// The arms of a study that stand for rows of the paper's Table 1, beside the paper's scores.
     #[arg(long, group = "kind")]
     ladder: bool,
-    /// Only these arms of a study. Default: those of the report's first figure.
+    /// Only these arms of a study; differences are then in the first declared measure. Default: those of
+    /// the report's first figure.
     #[arg(long, value_delimiter = ',', value_name = "ARM")]
     arms: Vec<String>,
     /// What curves are over. Default: updates.
     #[arg(long, value_name = "CLOCK")]
-    x: Option<X>,
+    x: Option<Clock>,
     /// Such as 3.25in, 8.5cm, 85mm or 234pt.
     #[arg(long, default_value = "3.25in", value_parser = printed::points)]
     width: f64,
     /// File to write: .pdf, .svg or .png.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum X {
-    Updates,
-    /// Rollouts generated for training, dropped ones included.
-    Rollouts,
-    /// Their response tokens.
-    Tokens,
 }
 
 /// # Errors
@@ -82,7 +73,13 @@ pub fn run(args: &FigureArgs) -> Result<ExitCode> {
     let panels = panels(args)?;
     let numbers = printed::csv(&panels);
     let csv = args.out.with_extension("csv");
-    refuse_others(&csv)?;
+    // A table of the user's own is not replaced.
+    if files::kind(&csv)?.is_some() && !printed::is_csv(&files::read_text(&csv)?) {
+        bail_invalid!(
+            "{} is there and is not of such a figure: choose another name for --out",
+            csv.display()
+        );
+    }
     let svg = printed::svg(&panels, args.width);
     let picture = match format {
         "svg" => Ok(svg.into_bytes()),
@@ -96,11 +93,7 @@ pub fn run(args: &FigureArgs) -> Result<ExitCode> {
 }
 
 fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
-    let clock = match args.x.unwrap_or(X::Updates) {
-        X::Updates => Clock::Updates,
-        X::Rollouts => Clock::GeneratedRollouts,
-        X::Tokens => Clock::GeneratedTokens,
-    };
+    let clock = args.x.unwrap_or(Clock::Updates);
     let kind = match (args.curves, args.forest) {
         (true, _) => Kind::Curves(clock),
         (_, true) => Kind::Forest,
@@ -122,15 +115,4 @@ fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
         );
     }
     Ok(vec![Panel::Curves(run::curves(&RunFolder::at(&args.folder), clock)?)])
-}
-
-/// The user's own table is not replaced by the figure's.
-fn refuse_others(csv: &Path) -> Result<()> {
-    if files::kind(csv)?.is_some() && !printed::is_csv(&files::read_text(csv)?) {
-        bail_invalid!(
-            "{} is there and is not of such a figure: choose another name for --out",
-            csv.display()
-        );
-    }
-    Ok(())
 }

@@ -5,7 +5,7 @@ use crate::report::text;
 use std::fmt::{Display, Write};
 
 /// 9, 5 and 7 have no common factor, so lines that share a colour differ in dashes and marker.
-pub const COLOURS: usize = 9;
+const COLOURS: usize = 9;
 const DASHES: usize = 5;
 pub const SHAPES: usize = 7;
 

@@ -1,6 +1,6 @@
 //! Figures for papers: a picture of a given width as SVG, PDF or PNG, with the font inside, and its numbers as CSV.
 
-use crate::report::axes::{self, COLOURS, PlotPoint, Svg};
+use crate::report::axes::{self, Svg};
 use crate::report::export::study::quoted;
 use crate::report::figures::{self, CHARACTER};
 use crate::report::page::{Curves, Intervals, Panel};
@@ -17,11 +17,6 @@ const PIXELS_AN_INCH: f64 = 300.0;
 /// CSS pixels, in which `usvg` counts.
 const CSS_PIXELS_AN_INCH: f64 = 96.0;
 
-/// Okabe and Ito's colours, and two that differ from them in lightness.
-const PALETTE: [&str; COLOURS] = [
-    "#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07d00", "#56b4e9", "#882255",
-    "#5b55b0",
-];
 const RULES: &str = include_str!("templates/print.css");
 /// Between panels, and around a legend's entry.
 const GAP: f64 = 16.0;
@@ -30,76 +25,64 @@ const LINE: f64 = 17.0;
 /// Panels side by side under one legend; no colour of a style sheet elsewhere, no font of the machine.
 pub fn svg(panels: &[Panel], width_points: f64) -> String {
     let width = UNITS_A_POINT * width_points;
-    let (mut legend, top) = legend(panels, width);
-    let each = (width - GAP * (panels.len() - 1) as f64) / panels.len() as f64;
+    let (mut all, top) = legend(panels, width);
+    let count = panels.len().max(1) as f64;
+    let each = (width - GAP * (count - 1.0)) / count;
     let mut height = top;
     for (index, panel) in panels.iter().enumerate() {
         let left = (each + GAP) * index as f64;
         let title = if panels.len() > 1 { LINE } else { 0.0 };
-        let shown = if panels.len() > 1 { panel.title() } else { "" };
-        legend.text("name", (left + 8.0, top + 12.0), shown);
+        if panels.len() > 1 {
+            all.text("name", (left + 8.0, top + 12.0), panel.title());
+        }
         let picture = figures::panel_of_width(panel, each, "");
         let (_, tall, inside) = axes::parts(&picture);
-        legend.group((left, top + title), inside);
+        all.group((left, top + title), inside);
         height = height.max(top + title + tall);
     }
-    let content = legend.end();
-    let (_, _, content) = axes::parts(&content);
+    let title = axes::escape(panels.first().map_or("nothing is compared", Panel::title));
+    let (all, tall) = (all.end(), height / UNITS_A_POINT);
+    let (_, _, content) = axes::parts(&all);
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}pt\" height=\"{:.2}pt\" viewBox=\"0 0 {width} {height:.1}\" \
-         font-family=\"Ubuntu, Helvetica, Arial, sans-serif\"><style>{RULES}{}</style>\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{content}</svg>\n",
-        width_points,
-        height / UNITS_A_POINT,
-        colours()
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{width_points}pt\" height=\"{tall:.2}pt\" \
+         viewBox=\"0 0 {width} {height:.1}\" font-family=\"Ubuntu, Helvetica, Arial, sans-serif\">\
+         <title>{title}</title><style>{RULES}</style>\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{content}</svg>\n"
     )
-}
-
-fn colours() -> String {
-    let rules = PALETTE.iter().enumerate().map(|(index, colour)| {
-        format!(
-            ".line.c{index},.run.c{index},.whisker.c{index},.seed.c{index}{{stroke:{colour}}}\
-             .mark.c{index},.band.c{index}{{fill:{colour}}}"
-        )
-    });
-    rules.collect()
 }
 
 /// Lines that have no name beside them, and what the shade means; with the height.
 fn legend(panels: &[Panel], width: f64) -> (Svg, f64) {
     let mut svg = Svg::new("", (width, 0.0), "");
     let (mut x, mut y) = (8.0, 4.0);
-    let mut place = |label: &str| -> PlotPoint {
+    for (style, label) in panels.iter().flat_map(entries) {
         let wide = 44.0 + CHARACTER * label.chars().count() as f64;
         if x > 8.0 && x + wide > width {
             (x, y) = (8.0, y + LINE);
         }
-        x += wide + GAP;
-        (x - wide - GAP, y)
-    };
-    for panel in panels {
-        match panel {
-            Panel::Curves(curves) => {
-                for line in &curves.lines {
-                    let (x, y) = place(&line.label);
-                    svg.key(line.style, (x, y));
-                    svg.text("", (x + 44.0, y + 10.0), &line.label);
-                }
-            }
-            Panel::Intervals(Intervals { rows, .. }) => {
-                let margins = rows.iter().filter_map(|row| row.margin);
-                if let Some(margin) = margins.reduce(f64::max) {
-                    let label = format!("within ±{}", axes::tick_label(margin));
-                    let (x, y) = place(&label);
-                    svg.rect("margin", (x, y), (38.0, 12.0));
-                    svg.text("", (x + 44.0, y + 10.0), label);
-                }
-            }
-            _ => {}
+        match style {
+            Some(style) => svg.key(style, (x, y)),
+            None => svg.rect("margin", (x, y), (38.0, 12.0)),
         }
+        svg.text("", (x + 44.0, y + 10.0), label);
+        x += wide + GAP;
     }
-    let height = if x > 8.0 { y + LINE + 3.0 } else { 0.0 };
-    (svg, height)
+    (svg, if x > 8.0 { y + LINE + 3.0 } else { 0.0 })
+}
+
+/// The margin has no style of a line.
+fn entries(panel: &Panel) -> Vec<(Option<usize>, String)> {
+    match panel {
+        Panel::Curves(curves) => {
+            curves.lines.iter().map(|line| (Some(line.style), line.label.clone())).collect()
+        }
+        Panel::Intervals(intervals) => {
+            let margin = intervals.rows.iter().filter_map(|row| row.margin).reduce(f64::max);
+            let margin = margin.map(|it| (None, format!("within ±{}", axes::tick_label(it))));
+            margin.into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// The plotted numbers, in the units of the picture; a number that does not exist is empty.
@@ -165,8 +148,7 @@ pub fn png(svg: &str) -> Result<Vec<u8>, String> {
     let [wide, tall] =
         [tree.size().width(), tree.size().height()].map(|pixels| (scale * pixels).round() as u32);
     let mut pixels = tiny_skia::Pixmap::new(wide, tall).ok_or("the picture has no pixels")?;
-    let transform = tiny_skia::Transform::from_scale(scale, scale);
-    resvg::render(&tree, transform, &mut pixels.as_mut());
+    resvg::render(&tree, tiny_skia::Transform::from_scale(scale, scale), &mut pixels.as_mut());
     pixels.encode_png().map_err(|error| error.to_string())
 }
 

@@ -3,13 +3,17 @@
 use crate::study::{Cell, CellEvaluation};
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
     Updates,
     /// Rollouts generated for training, dropped ones included.
+    #[value(name = "rollouts")]
     GeneratedRollouts,
     /// Their response tokens.
+    #[value(name = "tokens")]
     GeneratedTokens,
 }
 

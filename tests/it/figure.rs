@@ -92,6 +92,7 @@ fn what_cannot_be_drawn_is_refused_with_a_reason() {
     let sums = study("sums-1");
     for (line, code, reason) in [
         (format!("{sums} --curves --arms dapo,gprpo --out x.pdf"), 3, "did you mean grpo?"),
+        (format!("{sums} --forest --arms grpo --out x.pdf"), 3, "is declared"),
         (format!("{sums} --ladder --out x.pdf"), 3, "Table 1"),
         (format!("{sums} --forest --out x.jpeg"), 2, ".pdf, .svg or .png"),
         (format!("{sums} --forest --x tokens --out x.pdf"), 2, "--x is for --curves"),

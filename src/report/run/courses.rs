@@ -10,13 +10,10 @@ use crate::study::paper;
 
 const SPARKLINE_COLUMNS: usize = 32;
 
-/// How many of the curves stand at the top.
-const FIRST_CURVES: usize = 2;
-
 /// The score, and the curve after it.
 pub fn learning(report: &Report) -> Section {
     let recorded = report.figures.iter().filter(|figure| !figure.ours.is_empty());
-    let first: Vec<RunFigure> = recorded.take(FIRST_CURVES).cloned().collect();
+    let first: Vec<RunFigure> = recorded.take(2).cloned().collect();
     let nothing = || Block::text("No evaluation and no rollout step is recorded yet.");
     let curves = together("learning-curves", "", &first).unwrap_or_else(nothing);
     Section::new("learning", "Learning curves", vec![curves])

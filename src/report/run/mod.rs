@@ -144,22 +144,16 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
 /// As [`build`], and for a run without such a curve.
 pub fn curves(run: &RunFolder, clock: Clock) -> Result<Curves, ReportError> {
     let loaded = load::load(run)?;
-    let refused = |reason: &str| ReportError::NoFigure {
-        folder: run.root().to_path_buf(),
-        reason: reason.to_owned(),
-    };
-    let Some(mut figure) = figures::accuracy(&evaluations::results(&loaded)) else {
-        return Err(refused("no evaluation is recorded: there is no curve"));
-    };
-    let title = std::mem::take(&mut figure.title);
-    for point in figure.ours.iter_mut().flat_map(|line| &mut line.points) {
-        let at = dynamics::reading(&loaded.metrics, clock, point.0);
-        point.0 =
-            at.ok_or_else(|| refused(&format!("its records do not have {}", clock.words())))?;
-    }
+    let refused = |reason| ReportError::NoFigure { folder: run.root().to_path_buf(), reason };
+    let none = || refused("no evaluation is recorded: there is no curve".to_owned());
+    let mut figure = figures::accuracy(&evaluations::results(&loaded)).ok_or_else(none)?;
     let x = clock.words();
-    let own = courses::own_panel(&RunFigure { x, ..figure }, "");
-    Ok(Curves { unit: format!("{title}, %"), ..own })
+    for (at, _) in figure.ours.iter_mut().flat_map(|line| &mut line.points) {
+        let reading = dynamics::reading(&loaded.metrics, clock, *at);
+        *at = reading.ok_or_else(|| refused(format!("its records do not have {x}")))?;
+    }
+    let unit = format!("{}, %", figure.title);
+    Ok(Curves { unit, ..courses::own_panel(&RunFigure { x, ..figure }, "") })
 }
 
 fn identity(loaded: &RunReportLoaded) -> RunFacts {

@@ -2,14 +2,14 @@
 //! about, and lines about causes, gaps, limits and checks.
 
 use crate::report::page::{
-    Block, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell, row,
+    Block, Curves, Figure, Look, Page, Panel, PanelSize, Section, Table, TableCell, row,
 };
 use crate::report::study::{checking, comparison, context, courses, scores};
 use crate::report::text::{self, Unit};
-use crate::report::{Context, axes, claims, published, words};
+use crate::report::{Context, axes, claims, printed, published, words};
 use crate::statistics::aggregates;
 use crate::study::{
-    Clock, Declared, Direction, FamilyResult, Metric, Remark, Why, Word, comparisons::Comparison,
+    Clock, Declared, Direction, FamilyResult, Remark, Why, Word, comparisons::Comparison,
 };
 use std::collections::BTreeSet;
 
@@ -42,11 +42,11 @@ fn answer(context: &Context, comparison: &Comparison) -> String {
     ];
     let limits = in_brackets(&text::joined(limits.into_iter().flatten(), "; "));
     let unit = context::unit_of(&declared.metric);
+    let percent = if unit == Unit::Share { " %" } else { "" };
     let means = match comparison.means() {
-        (Some(mean), Some(other)) if unit == Unit::Share => {
-            format!(", {} against {} %", unit.show(mean), unit.show(other))
+        (Some(mean), Some(other)) => {
+            format!(", {} against {}{percent}", unit.show(mean), unit.show(other))
         }
-        (Some(mean), Some(other)) => format!(", {} against {}", unit.show(mean), unit.show(other)),
         _ => String::new(),
     };
     let sized = sized(context, comparison, &arm, &reference);
@@ -57,7 +57,7 @@ fn answer(context: &Context, comparison: &Comparison) -> String {
         text::capital(&(sized + &clock))
     };
     let others = at_other_clocks(context, comparison);
-    let blocks = blocks(context, comparison);
+    let blocks = blocks(context, comparison).unwrap_or_default();
     format!("{first}{blocks}{limits}{others}. Measure: {metric}{means}.")
 }
 
@@ -67,23 +67,25 @@ fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str)
     let (Some(result), true) = (&comparison.result, is_share) else {
         return verdict(comparison.word, arm, true, reference);
     };
-    let size = format!("{} points", Unit::Share.show(result.difference.abs()));
-    match comparison.word {
-        Word::Improves => format!("{arm} is {size} better than {reference}"),
-        Word::Hurts => format!("{arm} is {size} worse than {reference}"),
-        Word::Higher => format!("{arm} is {size} above {reference}"),
-        Word::Lower => format!("{arm} is {size} below {reference}"),
-        Word::Equivalent => format!(
-            "{arm} and {reference} differ by less than {}{}",
-            points(context.analysis.declaration.margin),
-            in_brackets(&with_interval(comparison))
-        ),
-        Word::Inconclusive => format!(
-            "no difference between {arm} and {reference} is shown{}, and none is excluded",
-            in_brackets(&with_interval(comparison))
-        ),
-        Word::NotCompared => verdict(comparison.word, arm, true, reference),
-    }
+    let interval = in_brackets(&with_interval(comparison));
+    let between = match comparison.word {
+        Word::Improves => "better than",
+        Word::Hurts => "worse than",
+        Word::Higher => "above",
+        Word::Lower => "below",
+        Word::Equivalent => {
+            let margin = points(context.analysis.declaration.margin);
+            return format!("{arm} and {reference} differ by less than {margin}{interval}");
+        }
+        Word::Inconclusive | Word::NotCompared => {
+            let pair = format!("{arm} and {reference}");
+            return format!(
+                "no difference between {pair} is shown{interval}, and none is excluded"
+            );
+        }
+    };
+    let size = Unit::Share.show(result.difference.abs());
+    format!("{arm} is {size} points {between} {reference}")
 }
 
 fn points(share: f64) -> String {
@@ -105,23 +107,14 @@ fn at_equal(comparison: &Comparison) -> String {
 }
 
 /// `, in all 8 blocks`, where a difference is shown between blocks.
-fn blocks(context: &Context, comparison: &Comparison) -> String {
-    let higher = comparison.result.as_ref().and_then(|result| result.probability_higher);
-    let (Some(direction), Some(higher), true) = (
-        comparison.shown(),
-        higher,
-        context.analysis.declaration.paired && !comparison.declared.metric.is_time(),
-    ) else {
-        return String::new();
-    };
-    let seeds: BTreeSet<u64> = comparison.arm.iter().map(|run| run.seed).collect();
-    let share = if direction == Direction::Higher { higher } else { 1.0 - higher };
-    let count = (share * seeds.len() as f64).round() as usize;
-    if count == seeds.len() {
-        format!(", in all {count} blocks")
-    } else {
-        format!(", in {count} of {} blocks", seeds.len())
-    }
+fn blocks(context: &Context, comparison: &Comparison) -> Option<String> {
+    let higher = comparison.result.as_ref()?.probability_higher?;
+    let share = if comparison.shown()? == Direction::Higher { higher } else { 1.0 - higher };
+    let all = comparison.arm.iter().map(|run| run.seed).collect::<BTreeSet<_>>().len();
+    let count = (share * all as f64).round() as usize;
+    let of = if count == all { format!("all {all}") } else { format!("{count} of {all}") };
+    let is_paired = context.analysis.declaration.paired && !comparison.declared.metric.is_time();
+    is_paired.then(|| format!(", in {of} blocks"))
 }
 
 fn in_brackets(text: &str) -> String {
@@ -223,29 +216,25 @@ fn is_control(context: &Context, primary: &Comparison) -> bool {
 
 /// What the same arms show where another resource is equal.
 fn at_other_clocks(context: &Context, primary: &Comparison) -> String {
-    let mut seen = vec![primary.declared.metric.equal_clock()];
-    let others = context.comparisons().filter(|it| {
-        let clock = it.declared.metric.equal_clock();
-        let is_other = clock.is_some()
-            && !seen.contains(&clock)
-            && same_arms(&it.declared, &primary.declared)
-            && it.declared.metric.is_score();
-        if is_other {
-            seen.push(clock);
+    let mut seen = vec![primary.declared.metric.equal_clock(), None];
+    let mut parts = String::new();
+    let same = context.comparisons().filter(|it| same_arms(&it.declared, &primary.declared));
+    for other in same.filter(|it| it.declared.metric.is_score() && it.result.is_some()) {
+        let clock = other.declared.metric.equal_clock();
+        if seen.contains(&clock) {
+            continue;
         }
-        is_other
-    });
-    let parts = others.map(|it| {
-        let verdict = match it.word {
+        seen.push(clock);
+        let verdict = match other.word {
             Word::Improves => "it is better",
             Word::Hurts => "it is worse",
             Word::Equivalent => "it is equivalent",
-            Word::NotCompared => "nothing could be compared",
-            Word::Inconclusive | Word::Higher | Word::Lower => "no difference is shown",
+            _ => "no difference is shown",
         };
-        format!(";{} {verdict}{}", at_equal(it), in_brackets(&with_interval(it)))
-    });
-    parts.collect()
+        let interval = in_brackets(&with_interval(other));
+        parts += &format!(";{} {verdict}{interval}", at_equal(other));
+    }
+    parts
 }
 
 /// What is missing. Limits, status and assumptions of the study are not alerts.
@@ -258,6 +247,20 @@ pub fn alerts(context: &Context) -> Vec<String> {
     missing.map(|remark| text::visible(&words::remark(remark))).collect()
 }
 
+/// CSS points.
+const PICTURE_WIDTH: f64 = 468.0;
+
+/// The first chart of differences as a file; an empty picture without one.
+pub fn picture(page: &Page) -> String {
+    let blocks = page.sections.iter().flat_map(|section| &section.blocks);
+    let panels = blocks.flat_map(|block| match block {
+        Block::Figure(figure) => figure.panels.as_slice(),
+        _ => &[],
+    });
+    let differences = panels.filter(|panel| matches!(panel, Panel::Intervals(_)));
+    printed::svg(&differences.take(1).cloned().collect::<Vec<_>>(), PICTURE_WIDTH)
+}
+
 pub fn section(context: &Context) -> Section {
     let mut blocks: Vec<Block> = figure(context).map(Block::Figure).into_iter().collect();
     blocks.extend(declared(context));
@@ -266,7 +269,7 @@ pub fn section(context: &Context) -> Section {
 }
 
 /// A longer table is folded: the figure has the same rows.
-const MOST_OPEN_ROWS: usize = 12;
+pub const MOST_OPEN_ROWS: usize = 12;
 
 /// Other families take a row each.
 fn declared(context: &Context) -> Vec<Block> {
@@ -302,8 +305,7 @@ fn declared(context: &Context) -> Vec<Block> {
     );
     let is_long = rows.len() > MOST_OPEN_ROWS;
     let summary = format!("The {} declared comparisons in numbers", rows.len());
-    let table = Table::new(&caption, &columns, rows);
-    let table = Block::Table(table);
+    let table = Block::Table(Table::new(&caption, &columns, rows));
     let table = if is_long { Block::More(summary, vec![table]) } else { table };
     let others = (!other.is_empty()).then(|| Block::Table(others(&other)));
     [table].into_iter().chain(others).collect()
@@ -361,39 +363,30 @@ fn comparison_row(
     ]
 }
 
-/// The rule that a verdict failed or met, in a few words; empty for what is shown.
+/// The rules that an inconclusive comparison failed, or met for equivalence; empty for what is shown.
 fn decided_by(context: &Context, comparison: &Comparison) -> String {
-    let alpha = context.analysis.declaration.alpha;
-    let margin = points(context.analysis.declaration.margin);
+    let declaration = &context.analysis.declaration;
     let first = match (&comparison.why, &comparison.result) {
         (Why::Shown { .. }, _) => return String::new(),
-        (Why::Equivalent { .. }, _) => return format!("inside ±{margin}"),
-        (Why::IntervalIncludesZero { .. }, _) => "the interval includes 0".to_owned(),
-        (Why::NotShown { .. }, Some(result)) if result.p <= alpha => {
-            format!("p {} alone, above {alpha} in the family", text::p_value(result.p))
+        (Why::Equivalent { margin }, _) => return format!("inside ±{}", points(*margin)),
+        (Why::NotShown { .. }, Some(result)) if result.p <= declaration.alpha => {
+            format!("p {} alone, not in the family", text::p_value(result.p))
         }
-        (Why::NotShown { .. }, _) => format!("p above {alpha}"),
-        (Why::RunsCannotShow { smallest_p, .. }, _) => {
-            format!("so few runs give no p below {}", text::p_value(*smallest_p))
-        }
-        (Why::Closed { after, .. }, _) => format!("counts only after {}", text::visible(after)),
-        (why, _) => return text::visible(&words::why(why)),
+        (Why::NotShown { .. }, _) => format!("p above {}", declaration.alpha),
+        (why, _) => text::visible(&words::why(why)),
     };
-    if comparison.declared.metric.is_avg_at_k() {
-        format!("{first}; not inside ±{margin}")
-    } else {
-        first
+    if comparison.declared.metric.is_avg_at_k() && comparison.result.is_some() {
+        return format!("{first}; not inside ±{}", points(declaration.margin));
     }
+    first
 }
 
 /// Differences beside the learning curves of the arms asked about.
 fn figure(context: &Context) -> Option<Figure> {
-    let grid = context.analysis.grids.first()?;
     let (of, differences) = differences(context)?;
-    let mut panels = Vec::new();
-    if !differences.is_empty() {
-        panels.push(Panel::Intervals(scores::differences(context, differences)));
-    }
+    let differences = scores::differences(context, differences);
+    let is_published = differences.rows.iter().any(|row| row.published.is_some());
+    let mut panels = vec![Panel::Intervals(differences)];
     let mut legend = Vec::new();
     let arms = arms_asked_about(context);
     if !arms.is_empty() {
@@ -403,7 +396,6 @@ fn figure(context: &Context) -> Option<Figure> {
             panels.push(Panel::Curves(curves));
         }
     }
-    let is_published = grid.arms.iter().any(|arm| arm.paper.is_some());
     let hollow = if is_published && context.is_embedded() {
         ", hollow the paper\u{2019}s step (another task and model)"
     } else {
@@ -425,23 +417,14 @@ fn figure(context: &Context) -> Option<Figure> {
 /// What the first figure compares, in words, and the comparisons; `None` for a study without grids.
 pub fn differences<'a>(context: &Context<'a>) -> Option<(String, Vec<&'a Comparison>)> {
     let grid = context.analysis.grids.first()?;
-    Some(match declared_scores(context) {
-        Some(declared) => ("what was declared".to_owned(), declared),
-        None => (text::visible(&grid.name), grid.differences.iter().collect()),
-    })
-}
-
-/// Where some are of pools or means of evaluations, which no grid has.
-fn declared_scores<'a>(context: &Context<'a>) -> Option<Vec<&'a Comparison>> {
     let (full, _) = families(context);
     let declared = full.into_iter().flat_map(|family| &family.comparisons);
-    let declared: Vec<&Comparison> =
-        declared.filter(|it| context::unit_of(&it.declared.metric) == Unit::Share).collect();
-    let no_grid_has = |it: &&Comparison| {
-        matches!(it.declared.metric, Metric::EvaluationMean { .. })
-            || context.analysis.declaration.pool(&it.declared.arm).is_some()
-    };
-    declared.iter().any(no_grid_has).then_some(declared)
+    let is_share = |it: &&Comparison| context::unit_of(&it.declared.metric) == Unit::Share;
+    let declared: Vec<&Comparison> = declared.filter(is_share).collect();
+    if declared.is_empty() {
+        return Some((text::visible(&grid.name), grid.differences.iter().collect()));
+    }
+    Some(("what was declared".to_owned(), declared))
 }
 
 /// More curves in a panel cannot be told apart.
@@ -475,60 +458,15 @@ pub fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
 
 fn lines(context: &Context) -> Vec<String> {
     let mut lines = vec![
-        format!("The largest steps that are shown: {}", steps(context)),
         format!("Not shown: {}", not_shown(context)),
         format!("Limits: {}", limits(context)),
         format!("Check it: {}", check(context)),
     ];
     let claims = claims::headline(context.judged);
     if !claims.is_empty() {
-        lines.insert(2, format!("The paper\u{2019}s claims, here: {claims}."));
+        lines.insert(1, format!("The paper\u{2019}s claims, here: {claims}."));
     }
     lines
-}
-
-/// More are counted.
-const MOST_STEPS: usize = 2;
-
-/// The largest shown differences of the primary metric, declared or not, in grids with a primary arm.
-fn steps(context: &Context) -> String {
-    let primary = context.analysis.families.first().and_then(|it| it.comparisons.first());
-    let Some(primary) = primary.map(|it| &it.declared) else {
-        return "nothing was declared.".to_owned();
-    };
-    let asked = hashes(context, primary);
-    let grids = context.analysis.grids.iter().flat_map(|grid| &grid.differences);
-    let mut steps: Vec<&Comparison> = context.comparisons().chain(grids).collect();
-    steps.retain(|it| {
-        let of = hashes(context, &it.declared);
-        let [arm, reference] =
-            [&it.declared.arm, &it.declared.reference].map(|id| id.split('/').next());
-        let is_a_step = of != asked && arm == reference && of.iter().any(|arm| asked.contains(arm));
-        is_a_step && it.shown().is_some() && it.declared.metric == primary.metric
-    });
-    let size = |it: &Comparison| it.result.as_ref().map_or(0.0, |it| it.difference.abs());
-    steps.sort_by(|a, b| size(b).total_cmp(&size(a)));
-    let mut seen = Vec::new();
-    steps.retain(|step| {
-        let pair = hashes(context, &step.declared);
-        let is_new = !seen.contains(&pair);
-        seen.push(pair);
-        is_new
-    });
-    let named = steps.iter().take(MOST_STEPS).map(|step| {
-        let Declared { arm, reference, .. } = &step.declared;
-        context.pair(arm, reference) + &in_brackets(&difference(step))
-    });
-    let named = text::joined(named, "; ");
-    if named.is_empty() { "none from these arms.".to_owned() } else { format!("{named}.") }
-}
-
-/// Several grids may share an arm.
-fn hashes<'a>(context: &Context<'a>, declared: &Declared) -> [Option<&'a str>; 2] {
-    let ids = [&declared.arm, &declared.reference];
-    let mut pair = ids.map(|id| context.arm(id).map(|arm| arm.arm_sha256.as_str()));
-    pair.sort_unstable();
-    pair
 }
 
 fn not_shown(context: &Context) -> String {

@@ -2,31 +2,22 @@
 
 use crate::base::workers;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
-use crate::report::{Context, text};
+use crate::report::{Context, study::answer, text};
 use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
 use crate::study::{Cell, Effects};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A longer table stands in the appendix.
-const MOST_ROWS: usize = 12;
-
 /// For the report, and in full for the appendix where that is more.
 pub fn sections(context: &Context) -> (Section, Option<Section>) {
     let full = section(context);
-    let rows = full.blocks.iter().map(|block| match block {
-        Block::Table(table) => table.rows.len(),
-        _ => 0,
-    });
-    let rows: usize = rows.sum();
-    if rows <= MOST_ROWS {
+    let [Block::Table(table), warnings] = full.blocks.as_slice() else { return (full, None) };
+    if table.rows.len() <= answer::MOST_OPEN_ROWS {
         return (full, None);
     }
-    let mut brief = full.clone();
-    let place = format!(
-        "What each of {rows} arms switched on, and the runs in which it acted: in the appendix."
-    );
-    brief.blocks[0] = Block::Text(place);
-    (brief, Some(full))
+    let place =
+        format!("What each of {} arms switched on and did: in the appendix.", table.rows.len());
+    let blocks = vec![Block::Text(place), warnings.clone()];
+    (Section { blocks, ..full.clone() }, Some(full))
 }
 
 fn section(context: &Context) -> Section {

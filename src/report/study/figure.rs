@@ -3,10 +3,11 @@
 use crate::experiment::diagnose;
 use crate::report::page::{IntervalRow, Intervals, Panel, PanelSize, TableCell};
 use crate::report::study::{answer, scores};
-use crate::report::text::{self, Unit};
-use crate::report::{Context, ReportError, published, study::context};
+use crate::report::text;
+use crate::report::{Context, ReportError, published};
 use crate::study::claims as paper_claims;
-use crate::study::{Clock, GridSummary, collection, comparisons::Comparison, facts, paper};
+use crate::study::{Clock, Declared, GridSummary, collection, facts, paper};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,23 +37,24 @@ pub fn panels(folder: &Path, kind: Kind, arms: &[String]) -> Result<Vec<Panel>, 
 
 /// The ids of arms; one name may stand for arms of several grids.
 fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<&'a str>, String> {
-    let pools = context.analysis.declaration.pools.iter().map(|pool| pool.id.as_str());
-    let known: Vec<&str> = context.arms().map(|arm| arm.id.as_str()).chain(pools).collect();
+    let compared = context.comparisons().map(|it| &it.declared);
+    // Pools of arms too.
+    let compared = compared.flat_map(|it| [it.arm.as_str(), &it.reference]);
+    let known = context.arms().map(|arm| arm.id.as_str()).chain(compared);
+    let known: Vec<&str> = known.collect::<BTreeSet<_>>().into_iter().collect();
+    let short = |id: &&'a str| id.split('/').next_back().unwrap_or_default();
     let (mut ids, mut problems) = (Vec::new(), Vec::new());
     for name in names {
-        let is_named = |id: &&&str| **id == name || id.split('/').next_back() == Some(name);
-        let matching: Vec<&str> = known.iter().filter(is_named).copied().collect();
-        if matching.is_empty() {
-            let own: Vec<String> = known.iter().map(|id| (*id).to_owned()).collect();
-            let short = own.iter().filter_map(|id| Some(id.split_once('/')?.1.to_owned()));
-            let nearest = diagnose::nearest(name, &short.chain(own.clone()).collect::<Vec<_>>());
-            let hint = nearest.map_or_else(
-                || format!("its arms are {}", known.join(", ")),
-                |nearest| format!("did you mean {nearest}?"),
-            );
+        let before = ids.len();
+        ids.extend(known.iter().filter(|id| **id == name || short(id) == name));
+        if ids.len() == before {
+            let all = known.iter().map(short).chain(known.iter().copied()).map(str::to_owned);
+            let hint = match diagnose::nearest(name, &all.collect::<Vec<_>>()) {
+                Some(nearest) => format!("did you mean {nearest}?"),
+                None => format!("its arms are {}", known.join(", ")),
+            };
             problems.push(format!("there is no arm {}; {hint}", text::visible(name)));
         }
-        ids.extend(matching);
     }
     if problems.is_empty() { Ok(ids) } else { Err(problems.join("; ")) }
 }
@@ -61,18 +63,12 @@ fn curves(context: &Context, arms: &[&str], clock: Clock) -> Result<Vec<Panel>, 
     let asked = if arms.is_empty() { answer::arms_asked_about(context) } else { arms.to_vec() };
     let mut curves = answer::learning(context, &asked, clock);
     let set = text::visible(&context.analysis.declaration.curve_set);
-    let shown = |id: &&&str| curves.lines.iter().any(|line| line.label == context.label(id));
-    if let Some(id) = arms.iter().find(|id| !shown(id)) {
-        return Err(format!(
-            "{} has no evaluation on {set} over {}",
-            context.label(id),
-            clock.words()
-        ));
-    }
-    if curves.lines.is_empty() {
-        return Err(format!(
-            "no arm has an evaluation on {set}: there are no curves; --arms names others"
-        ));
+    let has = |label: &String| curves.lines.iter().any(|line| line.label == *label);
+    let labels: Vec<String> = asked.iter().map(|id| context.label(id)).collect();
+    let absent: Vec<String> = labels.into_iter().filter(|label| !has(label)).collect();
+    if curves.lines.is_empty() || !absent.is_empty() {
+        let (clock, absent) = (clock.words(), text::listed(&absent));
+        return Err(format!("no evaluation on {set} over {clock} is recorded: {absent}"));
     }
     curves.size = PanelSize::Whole;
     // Neighbours then differ in dashes too.
@@ -81,34 +77,28 @@ fn curves(context: &Context, arms: &[&str], clock: Clock) -> Result<Vec<Panel>, 
     Ok(vec![Panel::Curves(curves)])
 }
 
+/// Of named arms the declared differences in the first declared measure.
 fn forest(context: &Context, arms: &[&str]) -> Result<Vec<Panel>, String> {
-    let grids = context.analysis.grids.iter().flat_map(|grid| &grid.differences);
-    let mut shown: Vec<&Comparison> = if arms.is_empty() {
-        answer::differences(context).map_or(Vec::new(), |(_, shown)| shown)
-    } else {
-        let all = context.comparisons().chain(grids);
-        let is_asked = |it: &&Comparison| {
-            context::unit_of(&it.declared.metric) == Unit::Share
-                && arms.contains(&it.declared.arm.as_str())
-        };
-        all.filter(is_asked).collect()
-    };
-    shown.retain(|it| it.result.is_some());
-    let metric = shown.first().map(|first| first.declared.metric.clone());
-    // One axis has one measure: the first that is declared for these arms.
-    shown.retain(|it| Some(&it.declared.metric) == metric.as_ref());
-    let mut seen = Vec::new();
-    shown.retain(|it| {
-        let pair = (&it.declared.arm, &it.declared.reference);
-        let is_new = !seen.contains(&pair);
-        seen.push(pair);
-        is_new
-    });
-    let Some(metric) = metric else {
-        return Err("no difference of these arms was tested: there is nothing to draw".to_owned());
-    };
-    let (title, x) = (text::visible(&metric.words()), "difference, points".to_owned());
-    Ok(vec![Panel::Intervals(Intervals { title, x, ..scores::differences(context, shown) })])
+    let (_, mut shown) = answer::differences(context).ok_or("the study has no grid")?;
+    if !arms.is_empty() {
+        let first = context.comparisons().next().ok_or("the study declares no comparison")?;
+        let measure = &first.declared.metric;
+        let is_asked = |it: &Declared| arms.contains(&it.arm.as_str()) && it.metric == *measure;
+        shown = context.comparisons().filter(|it| is_asked(&it.declared)).collect();
+        // Several families may have a pair.
+        let mut pairs = BTreeSet::new();
+        shown.retain(|it| pairs.insert((&it.declared.arm, &it.declared.reference)));
+        let is_absent = |id: &&&str| shown.iter().all(|it| it.declared.arm != **id);
+        if let Some(id) = arms.iter().find(is_absent) {
+            let measure = text::visible(&measure.words());
+            return Err(format!("no difference of {id} in {measure} is declared"));
+        }
+    }
+    if shown.is_empty() {
+        return Err("it compares nothing: there is no difference to draw".to_owned());
+    }
+    let differences = scores::differences(context, shown);
+    Ok(vec![Panel::Intervals(Intervals { x: "difference, points".to_owned(), ..differences })])
 }
 
 fn ladder(context: &Context) -> Result<Vec<Panel>, String> {

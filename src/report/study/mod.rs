@@ -10,7 +10,6 @@ mod effects;
 pub mod figure;
 mod grids;
 mod omitted;
-mod picture;
 mod power;
 mod problem_map;
 mod scores;
@@ -80,7 +79,7 @@ pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {
         markdown::render(&report.page),
         markdown::render(&report.appendix),
         json(&report.facts),
-        picture::answer(&report.page),
+        answer::picture(&report.page),
     ];
     let mut names = FILES.into_iter();
     texts.map(|text| (names.next().expect("a name for each text"), text))

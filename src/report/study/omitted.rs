@@ -1,7 +1,7 @@
 //! What the study does not reproduce: scale, missing rows and runs, limits of such studies.
 
 use crate::report::{Context, page::Block, page::Section, published, text};
-use crate::study::{ArmSummary, Word, paper};
+use crate::study::{ArmSummary, paper};
 
 pub fn section(context: &Context) -> Section {
     let mut lines = Vec::new();
@@ -18,8 +18,6 @@ pub fn section(context: &Context) -> Section {
         lines.push(one.to_owned());
     }
     lines.extend(rows_without_runs(context));
-    lines.extend(missing_runs(context));
-    lines.extend(open_comparisons(context));
     lines.extend(absent_rows_of_the_paper(context));
     let mut blocks = vec![Block::List(lines), Block::text(published::NO_SPREAD)];
     blocks.extend(published::tables(paper::tables()));
@@ -32,28 +30,6 @@ fn rows_without_runs(context: &Context) -> Option<String> {
         |arm: &ArmSummary| format!("{} ({})", text::visible(&arm.label), text::visible(&arm.id));
     let empty: Vec<String> = empty.map(named).collect();
     (!empty.is_empty()).then(|| format!("Arms without a score: {}.", text::listed(&empty)))
-}
-
-fn missing_runs(context: &Context) -> Option<String> {
-    let missing = context.arms().filter(|arm| !arm.missing_seeds.is_empty()).map(|arm| {
-        format!("{} seeds {}", text::visible(&arm.id), text::joined(&arm.missing_seeds, ", "))
-    });
-    let missing = text::joined(missing, "; ");
-    (!missing.is_empty()).then(|| format!("Runs that are missing: {missing}."))
-}
-
-fn open_comparisons(context: &Context) -> Vec<String> {
-    let total = context.comparisons().count();
-    let of = |word: Word| context.comparisons().filter(|it| it.word == word).count();
-    let (open, untested) = (of(Word::Inconclusive), of(Word::NotCompared));
-    let mut lines = Vec::new();
-    if open > 0 {
-        lines.push(format!("{open} of {total} declared comparisons are inconclusive."));
-    }
-    if untested > 0 {
-        lines.push(format!("{untested} of {total} declared comparisons could not be tested."));
-    }
-    lines
 }
 
 /// Rows of Table 1 without an arm.

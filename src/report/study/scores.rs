@@ -2,9 +2,9 @@
 
 use crate::report::page::{Figure, IntervalRow, Intervals, Panel, Table, TableCell, row};
 use crate::report::text::{self, Unit};
-use crate::report::{Context, axes, published, study::context};
+use crate::report::{Context, published, study::context};
 use crate::statistics::{aggregates, estimators};
-use crate::study::{ArmSummary, GridSummary, SeedScore, comparisons::Comparison};
+use crate::study::{ArmSummary, Declared, GridSummary, SeedScore, comparisons::Comparison};
 
 pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
     let mut panels = vec![Panel::Intervals(Intervals {
@@ -13,15 +13,13 @@ pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
         around_zero: false,
         rows: grid.arms.iter().map(|arm| score_row(context, arm)).collect(),
     })];
-    let mut caption = scores_caption(context, grid);
     if !grid.differences.is_empty() {
         panels.push(Panel::Intervals(differences(context, &grid.differences)));
-        caption += &differences_caption(context, grid);
     }
     Figure {
         id: format!("scores-{}", anchor(&grid.name)),
         title: format!("{}: every training run, and the differences", text::visible(&grid.name)),
-        caption,
+        caption: scores_caption(context, grid),
         panels,
         numbers: seeds(context, grid),
         ..Figure::default()
@@ -33,14 +31,12 @@ pub fn score_row(context: &Context, arm: &ArmSummary) -> IntervalRow {
     let interval = arm.score.as_ref().and_then(|score| score.interval);
     IntervalRow {
         label: text::visible(&arm.label),
-        against: None,
         style: context.style(&arm.id),
         centre: mean.map(|mean| 100.0 * mean),
         interval: interval.map(|it| (100.0 * it.low, 100.0 * it.high)),
-        margin: None,
-        published: None,
         runs: arm.seeds.iter().map(|seed| 100.0 * seed.avg_at_k).collect(),
         note: mean.map_or_else(|| TableCell::missing("no run"), |mean| text::points(mean).into()),
+        ..IntervalRow::default()
     }
 }
 
@@ -51,17 +47,8 @@ pub fn anchor(name: &str) -> String {
 }
 
 fn scores_caption(context: &Context, grid: &GridSummary) -> String {
-    let scored = || grid.arms.iter().filter_map(|arm| Some((arm.score.as_ref()?.mean, arm)));
-    let best = scored().reduce(|a, b| if b.0 > a.0 { b } else { a });
-    let worst = scored().reduce(|a, b| if b.0 < a.0 { b } else { a });
-    let (Some(best), Some(worst)) = (best, worst) else {
-        return "No arm has a run that counts.".to_owned();
-    };
-    let named = |(mean, arm): (f64, &ArmSummary)| {
-        format!("{} ({})", text::visible(&arm.label), text::percent(mean))
-    };
-    let spreads = scored().filter_map(|(_, arm)| arm.score.as_ref()?.standard_deviation);
-    let spread = spreads.reduce(f64::max);
+    let of = |arm: &ArmSummary| arm.score.as_ref()?.standard_deviation;
+    let spread = grid.arms.iter().filter_map(of).reduce(f64::max);
     let spread = spread.map_or(
         "No arm has two runs, so nothing is known of the spread between training runs".to_owned(),
         |spread| {
@@ -76,11 +63,8 @@ fn scores_caption(context: &Context, grid: &GridSummary) -> String {
         format!(" The base policy starts at {}.", text::percent(score))
     });
     format!(
-        "Of {}, the highest mean is {}, the lowest {}. {spread}.{start} Circles: single runs; \
-         filled mark: their mean; bar: {} interval for other training runs.",
-        text::counted(grid.arms.len(), "arm", "arms"),
-        named(best),
-        named(worst),
+        "{spread}.{start} Circles: single runs; filled mark: their mean; bar: {} interval for other \
+         training runs.",
         context.level()
     )
 }
@@ -109,7 +93,11 @@ pub fn differences<'a>(
     context: &Context,
     comparisons: impl IntoIterator<Item = &'a Comparison>,
 ) -> Intervals {
-    let rows = comparisons.into_iter().map(|comparison| difference_row(context, comparison));
+    let clock = |it: &Comparison| it.declared.metric.equal_clock().map(|clock| clock.words());
+    let comparisons: Vec<&Comparison> = comparisons.into_iter().collect();
+    let is_mixed = comparisons.iter().any(|it| clock(it) != clock(comparisons[0]));
+    let rows =
+        comparisons.iter().map(|it| difference_row(context, it, clock(it).filter(|_| is_mixed)));
     Intervals {
         title: "difference to the row that it is compared with".to_owned(),
         x: "points".to_owned(),
@@ -118,46 +106,32 @@ pub fn differences<'a>(
     }
 }
 
-fn difference_row(context: &Context, comparison: &Comparison) -> IntervalRow {
-    let result = comparison.result.as_ref();
+/// With the resource that is equal, where rows differ in it.
+fn difference_row(context: &Context, comparison: &Comparison, clock: Option<&str>) -> IntervalRow {
+    let at = clock.map_or(String::new(), |clock| format!(" at equal {clock}"));
+    let (result, declared) = (comparison.result.as_ref(), &comparison.declared);
     let interval = result.and_then(|result| result.interval);
-    let scale = context::unit_of(&comparison.declared.metric).scale();
-    let margin = context.analysis.declaration.margin;
+    let scale = context::unit_of(&declared.metric).scale();
+    let margin = scale * context.analysis.declaration.margin;
     IntervalRow {
-        label: context.label(&comparison.declared.arm),
-        against: Some(context.label(&comparison.declared.reference)),
-        style: context.style(&comparison.declared.arm),
+        label: context.label(&declared.arm),
+        against: Some(context.label(&declared.reference) + &at),
+        style: context.style(&declared.arm),
         centre: result.map(|result| scale * result.difference),
         interval: interval.map(|it| (scale * it.low, scale * it.high)),
-        margin: comparison.declared.metric.is_avg_at_k().then_some(scale * margin),
-        published: published_step(context, &comparison.declared.arm),
-        runs: Vec::new(),
+        margin: declared.metric.is_avg_at_k().then_some(margin),
+        published: published_step(context, declared),
         note: context::word(comparison),
+        ..IntervalRow::default()
     }
 }
 
-/// In points.
-fn published_step(context: &Context, arm: &str) -> Option<f64> {
-    published::beside(context.arm(arm)?.paper.as_ref()?)?.step
-}
-
-fn differences_caption(context: &Context, grid: &GridSummary) -> String {
-    let shown = |comparison: &&Comparison| comparison.shown().is_some();
-    let count = grid.differences.iter().filter(shown).count();
-    let registered = grid.differences.iter().filter(|it| it.registered).count();
-    let total = text::counted(grid.differences.len(), "difference", "differences");
-    let declared = match registered {
-        0 => "none of them registered beforehand".to_owned(),
-        all if all == grid.differences.len() => "all of them registered beforehand".to_owned(),
-        some => format!("{some} of them registered beforehand"),
-    };
-    format!(
-        " Of {total} ({declared}), {count} {} shown: the adjusted p is at most {} and the {} interval \
-         lies on one side of 0.",
-        if count == 1 { "is" } else { "are" },
-        axes::tick_label(context.analysis.declaration.alpha),
-        context.level()
-    )
+/// In points; the paper compares a row with the row above alone.
+fn published_step(context: &Context, declared: &Declared) -> Option<f64> {
+    let row = |arm: &str| context.arm(arm)?.paper.as_ref();
+    let published = published::beside(row(&declared.arm)?)?;
+    let reference = published::beside(row(&declared.reference)?)?;
+    published.step.filter(|step| (published.value - step - reference.value).abs() < 1e-9)
 }
 
 /// Means over an arm's runs: other statistics of an evaluation, and costs.
