@@ -254,7 +254,8 @@ fn intervals(intervals: &Intervals, width: f64, description: &str) -> String {
     for (index, row) in intervals.rows.iter().enumerate() {
         interval_row(&mut svg, row, (width, 8.0 + ROW * index as f64), &at);
     }
-    svg.text("end unit", (right, height - 4.0), &intervals.x);
+    let unit = right.max(8.0 + CHARACTER * intervals.x.chars().count() as f64);
+    svg.text("end unit", (unit, height - 4.0), &intervals.x);
     svg.end()
 }
 
@@ -272,7 +273,7 @@ fn interval_row(
     let classes = classes(row.style);
     let most = ((width - 16.0) / CHARACTER) as usize;
     let label = shortened(&row.label, most);
-    let room = most.saturating_sub(label.chars().count() + 3).max(8);
+    let room = most.saturating_sub(label.chars().count() + 3).max(1);
     let against = row.against.iter().map(|against| format!(" − {}", shortened(against, room)));
     svg.named("halo", (8.0, top + 11.0), &label, &against.collect::<String>());
     svg.text(&format!("end {}", row.note.look.class()), (width - 8.0, y + 4.0), &row.note.text);

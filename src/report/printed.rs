@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 /// Text of 12 units is then 8 points high.
 const UNITS_A_POINT: f64 = 1.5;
-const POINTS_AN_INCH: f64 = 72.0;
 /// Pixels of a PNG.
 const PIXELS_AN_INCH: f64 = 300.0;
 /// CSS pixels, in which `usvg` counts.
@@ -164,19 +163,14 @@ fn tree(svg: &str) -> Result<usvg::Tree, String> {
 /// # Errors
 /// A sentence, when it is no width or a picture cannot have it.
 pub fn points(width: &str) -> Result<f64, String> {
-    let units = [
-        ("in", POINTS_AN_INCH),
-        ("cm", POINTS_AN_INCH / 2.54),
-        ("mm", POINTS_AN_INCH / 25.4),
-        ("pt", 1.0),
-    ];
+    let units = [("in", 72.0), ("cm", 72.0 / 2.54), ("mm", 72.0 / 25.4), ("pt", 1.0)];
     let parsed = units.iter().find_map(|(unit, points)| {
         let number: f64 = width.strip_suffix(unit)?.trim().parse().ok()?;
         Some(points * number)
     });
     let points = parsed.ok_or("give a number with its unit: in, cm, mm or pt, such as 3.25in")?;
-    if (108.0..=1440.0).contains(&points) {
+    if (144.0..=1440.0).contains(&points) {
         return Ok(points);
     }
-    Err("a figure is 1.5in (108pt) to 20in (1440pt) wide".to_owned())
+    Err("a figure is 2in (144pt) to 20in (1440pt) wide".to_owned())
 }

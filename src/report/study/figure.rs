@@ -60,7 +60,10 @@ fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<&'a str>, St
 }
 
 fn curves(context: &Context, arms: &[&str], clock: Clock) -> Result<Vec<Panel>, String> {
-    let asked = if arms.is_empty() { answer::arms_asked_about(context) } else { arms.to_vec() };
+    let mut asked = if arms.is_empty() { answer::arms_asked_about(context) } else { arms.to_vec() };
+    // Several grids may have an arm.
+    let mut seen = BTreeSet::new();
+    asked.retain(|id| seen.insert(context.arm(id).map_or(*id, |arm| arm.arm_sha256.as_str())));
     let mut curves = answer::learning(context, &asked, clock);
     let set = text::visible(&context.analysis.declaration.curve_set);
     let has = |label: &String| curves.lines.iter().any(|line| line.label == *label);
