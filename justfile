@@ -144,6 +144,11 @@ golden: setup
 regress *ARGS: build
     {{ dapo }} regress "$@"
 
+# Compute the committed studies again with numpy, and what was asked of them later; skipped where python3 has none
+[group('check')]
+recompute *PYTHON:
+    @.ci/recompute "$@"
+
 # Run a small grid under Slurm, started here as root, take a process and a node away, and compare the bits
 [group('check')]
 test-slurm: build
