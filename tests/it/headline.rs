@@ -265,3 +265,130 @@ fn the_table_of_engines_is_the_reports() {
         assert!(page.contains(&row), "README.md has no {row:?}");
     }
 }
+
+/// What a page says of `reports/post-hoc/post_hoc.json`: page, sentence in which `{}` stands for the numbers, and their
+/// places. A place ends with how its number is printed: `interval`, `points`, `plain`, `percent`, `count`.
+const POST_HOC: [(&str, &str, &[&str]); 28] = [
+    (
+        "README.md",
+        "| DAPO − GRPO | −7.6 [−14.0, −1.2] | +1.4 [−2.8, 5.6] | {} |",
+        &["clocks/dapo/flops interval"],
+    ),
+    ("README.md", "| −0.1 [−1.1, 0.9] | {} |", &["clocks/clip/flops interval"]),
+    ("README.md", "| −1.4 [−2.5, −0.2] | {} |", &["clocks/token/flops interval"]),
+    ("README.md", "| −2.5 [−6.4, 1.4] | {} |", &["clocks/soft/flops interval"]),
+    ("README.md", "| +5.3 [1.5, 9.2] | {} |", &["clocks/dynamic/flops interval"]),
+    ("README.md", "{}", &["clocks/enlarged/generated_tokens interval"]),
+    ("README.md", "{}", &["fair_control/equal_tokens interval"]),
+    (
+        "README.md",
+        "{} of GRPO's {}",
+        &[
+            "updates_without_gradient/grpo/without_gradient count",
+            "updates_without_gradient/grpo/updates count",
+        ],
+    ),
+    ("README.md", "{} %", &["warm_up/dapo_share_of_tokens percent"]),
+    ("README.md", "{} %", &["warm_up/grpo_share_of_tokens percent"]),
+    (
+        "README.md",
+        "above 10 in {} of {} and {} of {} runs",
+        &[
+            "instability/study-2/ratio_above_10 count",
+            "instability/study-2/runs count",
+            "instability/sums-1/ratio_above_10 count",
+            "instability/sums-1/runs count",
+        ],
+    ),
+    (
+        "docs/results.md",
+        "| generated tokens | {} | {} | {} |",
+        &[
+            "clocks/dapo/generated_tokens interval",
+            "clocks/enlarged/generated_tokens interval",
+            "clocks/dynamic/generated_tokens interval",
+        ],
+    ),
+    (
+        "docs/results.md",
+        "| FLOPs | {} | {} | {} |",
+        &[
+            "clocks/dapo/flops interval",
+            "clocks/enlarged/flops interval",
+            "clocks/dynamic/flops interval",
+        ],
+    ),
+    (
+        "docs/results.md",
+        "| updates | {} | {} | {} |",
+        &[
+            "clocks/dapo/updates interval",
+            "clocks/enlarged/updates interval",
+            "clocks/dynamic/updates interval",
+        ],
+    ),
+    (
+        "docs/results.md",
+        "| updates with a gradient | {} | {} | {} |",
+        &[
+            "clocks/dapo/updates_with_gradient interval",
+            "clocks/enlarged/updates_with_gradient interval",
+            "clocks/dynamic/updates_with_gradient interval",
+        ],
+    ),
+    ("docs/results.md", "equal FLOPs it is {}.", &["clocks/size/flops points"]),
+    ("docs/results.md", "it is {}.", &["clocks/sums/flops points"]),
+    ("docs/results.md", "{}", &["fair_control/equal_rollouts interval"]),
+    ("docs/results.md", "{}", &["without_collapsed/size_token/with interval"]),
+    ("docs/results.md", "{}", &["without_collapsed/size_token/without interval"]),
+    ("docs/results.md", "{}", &["without_collapsed/sums_primary/with interval"]),
+    ("docs/results.md", "{}", &["without_collapsed/sums_primary/without interval"]),
+    (
+        "docs/results.md",
+        "from {} to {} %",
+        &["instability/study-2/falls/0/before plain", "instability/study-2/falls/0/after plain"],
+    ),
+    (
+        "docs/results.md",
+        "from {} to {} %",
+        &["instability/sums-1/falls/0/before plain", "instability/sums-1/falls/0/after plain"],
+    ),
+    ("docs/results.md", "{}", &["detectable/paired plain"]),
+    ("docs/results.md", "{}", &["detectable/unpaired plain"]),
+    ("reports/sums-1/README.md", "{}", &["without_collapsed/sums_without_token/without interval"]),
+    ("reports/study-2/README.md", "{}", &["fair_control/equal_tokens interval"]),
+];
+
+#[test]
+fn what_is_said_afterwards_is_what_the_committed_script_computed() {
+    let computed: Value = serde_json::from_str(&page("reports/post-hoc/post_hoc.json")).unwrap();
+    for (name, sentence, places) in POST_HOC {
+        let text = page(name).split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut words = sentence.to_string();
+        for place in places {
+            let (keys, form) = place.split_once(' ').unwrap();
+            let value =
+                computed.pointer(&format!("/{keys}")).unwrap_or_else(|| panic!("no {keys}"));
+            let points = |value: &Value, signed: bool| {
+                let value = 100.0 * number(value);
+                let text = if signed { format!("{value:+.1}") } else { format!("{value:.1}") };
+                text.replace('-', "−")
+            };
+            let printed = match form {
+                "interval" => with_interval(&value["difference"], &value["interval"], true),
+                "points" => points(&value["difference"], true),
+                "plain" => points(value, false),
+                "percent" => format!("{:.0}", 100.0 * number(value)),
+                "count" => format!("{:.0}", number(value)),
+                other => panic!("{other} is no way to print a number"),
+            };
+            words = words.replacen("{}", &printed, 1);
+        }
+        assert!(text.contains(&words), "{name} does not say {words:?}");
+    }
+    let dirty: u64 = ["study-2", "sums-1"]
+        .map(|study| computed["records"][study]["git_dirty"].as_u64().unwrap())
+        .iter()
+        .sum();
+    assert!(results().contains(&dirty.to_string()), "docs/results.md does not say {dirty}");
+}
