@@ -8,53 +8,25 @@ use std::path::{Path, PathBuf};
 /// Path in the repository, and text.
 type Shipped = (&'static str, &'static str);
 
-pub const BASE: Shipped = ("experiments/base.toml", include_str!("../experiments/base.toml"));
+macro_rules! shipped {
+    ($($path:literal)*) => {
+        [$((concat!("experiments/", $path), include_str!(concat!("../experiments/", $path)))),*]
+    };
+}
+
+pub const BASE: Shipped = shipped!["base.toml"][0];
 
 /// Arms that are no method with a file of its own.
-pub const ARMS: [Shipped; 8] = [
-    ("experiments/dapo.toml", include_str!("../experiments/dapo.toml")),
-    ("experiments/arms/clip-higher.toml", include_str!("../experiments/arms/clip-higher.toml")),
-    (
-        "experiments/arms/dynamic-sampling.toml",
-        include_str!("../experiments/arms/dynamic-sampling.toml"),
-    ),
-    (
-        "experiments/arms/token-level-loss.toml",
-        include_str!("../experiments/arms/token-level-loss.toml"),
-    ),
-    (
-        "experiments/arms/overlong-filtering.toml",
-        include_str!("../experiments/arms/overlong-filtering.toml"),
-    ),
-    (
-        "experiments/arms/soft-overlong-punishment.toml",
-        include_str!("../experiments/arms/soft-overlong-punishment.toml"),
-    ),
-    ("experiments/methods/2-grpo.toml", include_str!("../experiments/methods/2-grpo.toml")),
-    ("experiments/methods/luspo.toml", include_str!("../experiments/methods/luspo.toml")),
+pub const ARMS: [Shipped; 8] = shipped![
+    "dapo.toml" "arms/clip-higher.toml" "arms/dynamic-sampling.toml" "arms/token-level-loss.toml"
+    "arms/overlong-filtering.toml" "arms/soft-overlong-punishment.toml" "methods/2-grpo.toml" "methods/luspo.toml"
 ];
 
 /// Grids, the experiments that they alone begin with, and that of `dapo bench`.
-const GRIDS: [Shipped; 13] = [
-    ("experiments/grids/add-one.toml", include_str!("../experiments/grids/add-one.toml")),
-    ("experiments/grids/engines.toml", include_str!("../experiments/grids/engines.toml")),
-    ("experiments/grids/fidelity.toml", include_str!("../experiments/grids/fidelity.toml")),
-    ("experiments/grids/held-out.toml", include_str!("../experiments/grids/held-out.toml")),
-    ("experiments/grids/ladder.toml", include_str!("../experiments/grids/ladder.toml")),
-    (
-        "experiments/grids/learning-rate.toml",
-        include_str!("../experiments/grids/learning-rate.toml"),
-    ),
-    (
-        "experiments/grids/leave-one-out.toml",
-        include_str!("../experiments/grids/leave-one-out.toml"),
-    ),
-    ("experiments/grids/methods.toml", include_str!("../experiments/grids/methods.toml")),
-    ("experiments/grids/mismatch.toml", include_str!("../experiments/grids/mismatch.toml")),
-    ("experiments/engines/grpo.toml", include_str!("../experiments/engines/grpo.toml")),
-    ("experiments/more-products.toml", include_str!("../experiments/more-products.toml")),
-    ("experiments/bench.toml", include_str!("../experiments/bench.toml")),
-    BASE,
+const OTHERS: [Shipped; 13] = shipped![
+    "grids/add-one.toml" "grids/engines.toml" "grids/fidelity.toml" "grids/held-out.toml" "grids/ladder.toml"
+    "grids/learning-rate.toml" "grids/leave-one-out.toml" "grids/methods.toml" "grids/mismatch.toml"
+    "engines/grpo.toml" "more-products.toml" "bench.toml" "base.toml"
 ];
 
 /// Paths and texts of arms that stand in their method's file.
@@ -65,13 +37,13 @@ pub fn methods() -> impl Iterator<Item = (String, &'static str)> {
 
 /// Paths of all experiments and grids.
 pub fn paths() -> Vec<String> {
-    let own = ARMS.iter().chain(&GRIDS).map(|(path, _)| (*path).to_string());
+    let own = ARMS.iter().chain(&OTHERS).map(|(path, _)| (*path).to_string());
     own.chain(methods().map(|(path, _)| path)).collect()
 }
 
 /// The text of an experiment or a grid, by its path from the root of the repository.
 pub fn text(path: &Path) -> Option<&'static str> {
-    let own = ARMS.iter().chain(&GRIDS).find(|(own, _)| path == Path::new(own));
+    let own = ARMS.iter().chain(&OTHERS).find(|(own, _)| path == Path::new(own));
     let of_method = || methods().find(|(own, _)| path == Path::new(own)).map(|(_, text)| text);
     own.map(|(_, text)| *text).or_else(of_method)
 }

@@ -110,13 +110,6 @@ fn unless_absent(done: io::Result<()>, action: &'static str, path: &Path) -> Res
     }
 }
 
-/// Overwrites an existing file in place: for the files of the kernel that are switches.
-/// [`write_atomic`] writes everything else.
-pub fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let write = || fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
-    write().map_err(io_error("write", path))
-}
-
 pub fn nearest_folder(path: &Path) -> &Path {
     let whole = path.ancestors().find(|folder| folder.is_dir());
     whole.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

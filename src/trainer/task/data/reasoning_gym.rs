@@ -14,9 +14,6 @@ const REWARD: &str = include_str!("reasoning_gym_reward.py");
 /// Name of the program among the files.
 pub const PROGRAM: &str = "reward.py";
 
-/// Names as Python imports and installs it.
-pub const PACKAGE: &str = "reasoning-gym";
-
 /// What is asked of the package.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GymRequest {
