@@ -144,7 +144,7 @@ golden: setup
 regress *ARGS: build
     {{ dapo }} regress "$@"
 
-# Compute the committed studies again with numpy, and what was asked of them later; skipped where python3 has none
+# Compute the committed studies again with numpy, and what was asked of them later; skipped where it cannot be installed
 [group('check')]
 recompute *PYTHON:
     @.ci/recompute "$@"
