@@ -102,7 +102,7 @@ fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<ExitCode> {
     output::document(args.json, &differences, || {
         differences.iter().map(|difference| visible::message(difference) + "\n").collect()
     });
-    output::tell(format!("{told}"));
+    output::tell(told);
     let head = record.ledger_head.as_deref().unwrap_or("none");
     if differences.is_empty() {
         output::tell(format!("the run is the record's, to the ledger's head {head}"));

@@ -62,7 +62,7 @@ Examples:
 
 Exit codes: 0 done, 1 cannot write, 2 usage, 3 a Python without the package, an unknown dataset or setting")]
     ReasoningGym(GymArgs),
-    Grade(grade::GradeArgs),
+    Grade(Box<grade::GradeArgs>),
 }
 
 #[derive(Debug, Args)]

@@ -162,7 +162,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     tracing::debug!("report");
     let report = report::run::write(&folder)
         .with_context(|| format!("the report of {}", folder.root().display()))?;
-    output::tell(format!("{}", report.headline));
+    output::tell(&report.headline);
     effects::print_effects(&report.effects, args.verbose);
     output::path(&folder.path("report.html"));
     Ok(match outcome.ending {

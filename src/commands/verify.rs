@@ -149,7 +149,7 @@ fn of_run(args: &VerifyArgs) -> Result<Verification> {
     }
     let (base, data, rewards) = (args.base.clone(), args.data.clone(), args.run_rewards.clone());
     let options = Options { base, data, rewards, replay };
-    Ok(verify::verify(&folder, &options, &mut |what| output::tell(format!("{what}")))?)
+    Ok(verify::verify(&folder, &options, &mut |what| output::tell(what))?)
 }
 
 fn study(args: &VerifyArgs) -> Result<Verification> {

@@ -15,6 +15,9 @@ pub enum Clock {
     /// Their response tokens.
     #[value(name = "tokens")]
     GeneratedTokens,
+    /// Floating-point operations a parameter: 2 for a generated token, 8 for a trained one (2 for its old
+    /// probability, 2 forward, 4 backward). A nominal count, without evaluations and attention.
+    Flops,
 }
 
 impl Clock {
@@ -23,6 +26,7 @@ impl Clock {
             Self::Updates => "updates",
             Self::GeneratedRollouts => "generated rollouts",
             Self::GeneratedTokens => "generated tokens",
+            Self::Flops => "FLOPs per parameter",
         }
     }
 
@@ -31,10 +35,29 @@ impl Clock {
         match self {
             Self::Updates => evaluation.counters.updates as f64,
             Self::GeneratedRollouts => evaluation.generated_rollouts as f64,
-            Self::GeneratedTokens => {
+            Self::GeneratedTokens | Self::Flops => {
                 let steps = evaluation.counters.rollout_steps as usize;
-                let each = cell.metric("rollout/generated_tokens").unwrap_or(&[]);
-                each.iter().take(steps).flatten().sum()
+                self.by_step(cell).into_iter().take(steps).flatten().sum()
+            }
+        }
+    }
+
+    /// What each rollout step of a cell adds, as far as it is recorded.
+    pub fn by_step(self, cell: &Cell) -> Vec<Option<f64>> {
+        let of_step = |step| self.added(|name| *cell.metric(name)?.get(step)?);
+        (0..cell.counters.len()).map(of_step).collect()
+    }
+
+    /// What a rollout step adds, by its metrics; `None` where these are not recorded, and for updates, which
+    /// counters have.
+    pub fn added(self, metric: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+        match self {
+            Self::Updates => None,
+            Self::GeneratedRollouts => metric("rollout/generated_rollouts"),
+            Self::GeneratedTokens => metric("rollout/generated_tokens"),
+            Self::Flops => {
+                let trained = metric("train/response_tokens_mean")? * metric("train/rollouts")?;
+                Some(2.0 * metric("rollout/generated_tokens")? + 8.0 * trained)
             }
         }
     }

@@ -56,7 +56,7 @@ pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
         .collect();
     let xs = match clock {
         Clock::Updates => common_xs(&seeds),
-        Clock::GeneratedRollouts | Clock::GeneratedTokens => even_xs(&seeds),
+        Clock::GeneratedRollouts | Clock::GeneratedTokens | Clock::Flops => even_xs(&seeds),
     };
     let level = study.declaration.level;
     let band = xs.into_iter().filter_map(|x| band_point(&seeds, x, clock, level)).collect();
@@ -83,17 +83,19 @@ fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
 }
 
 fn clock_by_step(cell: &Cell, clock: Clock) -> Vec<f64> {
-    let name = match clock {
-        Clock::Updates => return cell.counters.iter().map(|it| it.updates as f64).collect(),
-        Clock::GeneratedRollouts => "rollout/generated_rollouts",
-        Clock::GeneratedTokens => "rollout/generated_tokens",
-    };
+    if clock == Clock::Updates {
+        return cell.counters.iter().map(|it| it.updates as f64).collect();
+    }
+    let added = clock.by_step(cell);
+    if added.iter().all(Option::is_none) {
+        return Vec::new();
+    }
     let mut sum = 0.0;
-    let add = |value: &Option<f64>| {
+    let add = |value: Option<f64>| {
         sum += value.unwrap_or(0.0);
         sum
     };
-    cell.metric(name).unwrap_or(&[]).iter().map(add).collect()
+    added.into_iter().map(add).collect()
 }
 
 fn common_xs(seeds: &[SeedCurve]) -> Vec<f64> {
@@ -119,7 +121,9 @@ fn even_xs(seeds: &[SeedCurve]) -> Vec<f64> {
 fn band_point(seeds: &[SeedCurve], x: f64, clock: Clock, level: f64) -> Option<BandPoint> {
     let value = |curve: &SeedCurve| match clock {
         Clock::Updates => curve.points.iter().find(|(at, _)| *at == x).map(|(_, value)| *value),
-        Clock::GeneratedRollouts | Clock::GeneratedTokens => interpolated(&curve.points, x),
+        Clock::GeneratedRollouts | Clock::GeneratedTokens | Clock::Flops => {
+            interpolated(&curve.points, x)
+        }
     };
     let values: Vec<f64> = seeds.iter().filter_map(value).collect();
     let Mean { mean, interval, runs, .. } = Mean::of(&values, level).filter(|it| it.runs > 1)?;

@@ -340,6 +340,10 @@ pub fn total(cell: &Cell, clock: Clock) -> Option<u64> {
         Clock::Updates => cell.counters.last().map(|counters| counters.updates),
         Clock::GeneratedRollouts => Some(generated_rollouts(cell)),
         Clock::GeneratedTokens => generated_tokens(cell),
+        Clock::Flops => {
+            let added: Option<Vec<f64>> = clock.by_step(cell).into_iter().collect();
+            added.map(|added| added.iter().sum::<f64>().clamp(0.0, 9e15) as u64)
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::repository;
 use dapo::base::files;
 use dapo::report::text;
+use dapo::study::{Clock, collection, metric};
 use serde_json::Value;
 
 fn report(study: &str) -> Value {
@@ -386,6 +387,11 @@ fn what_is_said_afterwards_is_what_the_committed_script_computed() {
         }
         assert!(text.contains(&words), "{name} does not say {words:?}");
     }
+    // The harness's own count of FLOPs is numpy's.
+    let study = collection::load(&repository::root().join("reports/study-2"), None).unwrap();
+    let budget = ["factorial/dapo", "factorial/grpo"].map(|arm| study.cells_of(arm)).concat();
+    let budget = budget.into_iter().filter_map(|cell| metric::total(cell, Clock::Flops)).min();
+    assert_eq!(budget, Some(number(&computed["clocks"]["dapo"]["flops"]["budget"]).round() as u64));
     let dirty: u64 = ["study-2", "sums-1"]
         .map(|study| computed["records"][study]["git_dirty"].as_u64().unwrap())
         .iter()

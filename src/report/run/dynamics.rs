@@ -78,13 +78,13 @@ pub fn sum(metrics: &[StepMetrics], name: &str) -> Option<f64> {
 
 /// What a clock reads when the updates are done; `None` where it is not recorded.
 pub fn reading(metrics: &[StepMetrics], clock: Clock, updates: f64) -> Option<f64> {
-    let name = match clock {
-        Clock::Updates => return Some(updates),
-        Clock::GeneratedRollouts => "rollout/generated_rollouts",
-        Clock::GeneratedTokens => "rollout/generated_tokens",
-    };
-    let until = curve(metrics, name).into_iter().filter(|(at, _)| *at <= updates);
-    sum(metrics, name).map(|_| until.fold(0.0, |sum, point| sum + point.1))
+    if clock == Clock::Updates {
+        return Some(updates);
+    }
+    let added = |step: &StepMetrics| clock.added(|name| step.metrics.get(name).copied());
+    metrics.iter().find_map(added)?;
+    let until = metrics.iter().filter(|step| step.counters.updates as f64 <= updates);
+    Some(until.filter_map(added).sum())
 }
 
 pub fn counts(loaded: &RunReportLoaded) -> RunCounts {
