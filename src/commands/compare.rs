@@ -115,6 +115,11 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     if !(args.level > 0.5 && args.level < 1.0) {
         bail_usage!("--level must be between 0.5 and 1, got {}", args.level);
     }
+    if args.gate.is_given() && args.fail_if.is_none() {
+        bail_usage!(
+            "--junit writes what --fail-if decides; add --fail-if worse or --fail-if different"
+        );
+    }
     let is_tracked = !args.curves.is_empty() || args.runs.is_some();
     if !args.margin.is_none_or(|points| points > 0.0 && (is_tracked || points < 100.0)) {
         bail_usage!(
@@ -184,14 +189,7 @@ fn exit_code(
     sections: &[Section],
     verdict: impl FnOnce(Gate) -> GateVerdict,
 ) -> Result<ExitCode> {
-    let Some(fail_if) = args.fail_if else {
-        if args.gate.is_given() {
-            bail_usage!(
-                "--junit writes what --fail-if decides; add --fail-if worse or --fail-if different"
-            );
-        }
-        return Ok(ExitCode::SUCCESS);
-    };
+    let Some(fail_if) = args.fail_if else { return Ok(ExitCode::SUCCESS) };
     let margin = args.margin.map(|margin| scale * margin);
     let verdict = verdict(Gate { either_way: fail_if == FailIf::Different, margin });
     let (outcome, code, line) = match &verdict {

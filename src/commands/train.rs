@@ -140,6 +140,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
             tracing::warn!(%error, "the report was not renewed");
         }
     })?;
+    course.finish();
     bar.finish();
     live.end(&folder);
     let outcome = match ended {

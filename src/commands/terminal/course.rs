@@ -42,6 +42,11 @@ impl RunCourse {
         }
     }
 
+    /// Leaves the last state: a line that is dropped unfinished clears what is printed after it.
+    pub fn finish(self) {
+        self.lines.iter().for_each(ProgressBar::abandon);
+    }
+
     fn add(&mut self, metrics: &StepMetrics) {
         for (points, (_, names, factor, ..)) in self.points.iter_mut().zip(CURVES) {
             points.extend(value(metrics, names).map(|value| (metrics.step as f64, factor * value)));
