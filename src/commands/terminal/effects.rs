@@ -24,16 +24,15 @@ fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
     } else {
         "technique | switch | effect | "
     };
+    let width = output::width(std::io::stderr());
     let table =
         Table::new("", columns, rows.map(|row| row.into_iter().map(TableCell::from).collect()));
-    let table = terminal::table(&table, output::width(std::io::stderr()));
+    let table = terminal::table(&table, width);
     let mut text = format!("what each technique did in {steps}:\n{table}");
     for warning in effects.warnings() {
-        text += &if colour {
-            format!("\u{1b}[1;33mwarning: {warning}\u{1b}[0m\n")
-        } else {
-            format!("warning: {warning}\n")
-        };
+        let shown = terminal::prose(&format!("warning: {warning}"), width);
+        text +=
+            &if colour { format!("\u{1b}[1;33m{}\u{1b}[0m\n", shown.trim_end()) } else { shown };
     }
     text
 }
