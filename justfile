@@ -129,6 +129,11 @@ isa: build
 count-instructions *ARGS: setup
     @.ci/count-instructions "$@"
 
+# Train with the real verl on the processor and make its updates again here: 25 minutes, 3 GB to fetch
+[group('check')]
+test-verl: build
+    @.ci/verl {{ dapo }}
+
 # Train with reward functions of verl, TRL, Math-Verify and reasoning-gym, as their packages have them
 [group('check')]
 test-rewards: build

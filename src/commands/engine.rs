@@ -170,11 +170,13 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
     if args.json {
         let settings = as_json(&check.effective);
         output::json_line(&json!({
-            "versions": check.versions, "settings": settings, "validation": check.problem
+            "versions": check.versions, "settings": settings, "validation": check.problem,
+            "traps": check.traps
         }));
         return Ok(exit::agreed(check.agrees()));
     }
     print(args.engine, &check.effective, "—");
+    check.traps.iter().for_each(say_trap);
     if let Some(problem) = &check.problem {
         output::tell(format!("verl's own validation: {problem}"));
     }
@@ -200,9 +202,7 @@ fn audit(args: &RunAuditArgs) -> Result<ExitCode> {
         });
         output::table(&format!("step # | {} #", text::joined(&names, " # | ")), rows)
     });
-    for Trap { name, key, value, what } in audit.contradictions.iter().filter(|_| !json) {
-        output::say(format!("{name}: {key} = {value}: {what}"));
-    }
+    audit.contradictions.iter().filter(|_| !json).for_each(say_trap);
     audit.notes.iter().for_each(output::tell);
     let is_graded = audit.steps.values().all(|it| it.contains_key("correct"));
     let is_graded = is_graded && options.verifier.is_some();
@@ -251,9 +251,7 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<ExitCode> 
         return Ok(code);
     }
     print(args.engine, &check.effective, "not stated");
-    for Trap { name, key, value, what } in &check.traps {
-        output::say(format!("{name}: {key} = {value}: {what}"));
-    }
+    check.traps.iter().for_each(say_trap);
     for refusal in &check.refusals {
         let name = args.engine.name();
         output::tell(format!("{name} cannot do what {} asks: {refusal}", asked.name));
@@ -269,6 +267,10 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<ExitCode> 
         check.traps.len()
     ));
     Ok(code)
+}
+
+fn say_trap(Trap { name, key, value, what }: &Trap) {
+    output::say(format!("{name}: {key} = {value}: {what}"));
 }
 
 fn as_json(effective: &[Effective]) -> Vec<Value> {

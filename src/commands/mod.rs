@@ -61,7 +61,8 @@ Exit codes:
   130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; train --resume goes on
 
 Environment:
-  DAPO_PYTHON        the Python of other trainers and of reward functions
+  DAPO_PYTHON        the Python of other trainers and of reward functions;
+                     DAPO_PYTHON_TRL, DAPO_PYTHON_VERL: that of one trainer
   DAPO_LOG           what is logged on standard error, such as info or debug
   DAPO_INSTRUCTIONS  scalar, avx2 or avx512: the instruction set of the loops,
                      instead of the machine's best; exact numbers do not change

@@ -15,11 +15,13 @@ pub struct ArmCheck {
     pub effective: Vec<Effective>,
     /// What the trainer's own validation says against them, or why it was not asked.
     pub problem: Option<String>,
+    pub traps: Vec<Trap>,
 }
 
 impl ArmCheck {
     pub fn agrees(&self) -> bool {
-        self.effective.iter().all(Effective::agrees) && self.problem.is_none()
+        let settings = self.effective.iter().all(Effective::agrees);
+        settings && self.problem.is_none() && self.traps.is_empty()
     }
 }
 
@@ -27,16 +29,18 @@ impl ArmCheck {
 /// An arm that the trainer cannot run, or a trainer that is not installed.
 pub fn arm(inputs: &Inputs, options: &EngineOptions) -> Result<ArmCheck, EngineError> {
     let engine = inputs.experiment.engine;
-    let versions = process::versions(&options.python(), run::packages(engine))?;
+    let versions = process::versions(&options.python(engine), run::packages(engine))?;
     let settings = run::all_settings(inputs, options)?;
     if engine != Engine::Verl {
-        let effective = trl::check::effective(&options.python(), settings)?;
-        return Ok(ArmCheck { versions, effective, problem: None });
+        let effective = trl::check::effective(&options.python(engine), settings)?;
+        return Ok(ArmCheck { versions, effective, problem: None, traps: Vec::new() });
     }
-    let composed = verl::compose::of_settings(&options.python(), &settings)?;
+    let composed = verl::compose::of_settings(&options.python(engine), &settings)?;
     let unchecked = composed.unchecked.as_ref().map(|why| format!("it is not asked: {why}"));
     let effective = composed.beside(settings);
-    Ok(ArmCheck { versions, effective, problem: composed.validation.or(unchecked) })
+    let problem = composed.validation.or(unchecked);
+    let traps = verl::tokenizer::traps(inputs, &options.python(engine))?;
+    Ok(ArmCheck { versions, effective, problem, traps })
 }
 
 /// A configuration from outside, with what an arm asks.
@@ -74,7 +78,7 @@ pub fn configuration(
     options: &EngineOptions,
 ) -> Result<ConfigurationCheck, EngineError> {
     if engine != Engine::Verl {
-        let config = trl::written::TrlConfig::of_file(&options.python(), path)?;
+        let config = trl::written::TrlConfig::of_file(&options.python(engine), path)?;
         let (effective, refusals) = config.compared(asked, options.processes());
         let note = config.partial.as_ref().map(|reason| {
             format!("TRL's own values of what is not stated are not known: {reason}")
@@ -82,7 +86,7 @@ pub fn configuration(
         let traps = config.traps(asked);
         return Ok(ConfigurationCheck { of: "TRL".to_string(), effective, refusals, traps, note });
     }
-    let composed = verl::compose::of_file(&options.python(), path)?;
+    let composed = verl::compose::of_file(&options.python(engine), path)?;
     let (effective, refusals) = verl::traps::compared(&composed, asked, options.cards);
     let note = if composed.version.is_empty() {
         let what = "not checked: keys that were added to verl's own, and verl's own validation; both need \

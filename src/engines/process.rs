@@ -16,17 +16,19 @@ use std::process::{Child, Command, Stdio};
 const LAST_BYTES: usize = 4000;
 
 const VERSIONS: &str = "
-import importlib.metadata, json, platform, sys
+import importlib.metadata, json, os, platform, sys
 found = {'python': platform.python_version()}
 for name in sys.argv[1:]:
     try:
         found[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         pass
+if 'VERL_PLATFORM' in os.environ:
+    found['platform'] = os.environ['VERL_PLATFORM']
 print(json.dumps(found))
 ";
 
-/// Returns versions of Python and of installed packages. The first package is required.
+/// Returns versions of Python and of installed packages, and the platform that verl is told of. The first package is required.
 pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, String>, EngineError> {
     let output = command(program).args(["-c", VERSIONS]).args(packages).output();
     let output =

@@ -18,7 +18,7 @@ const VERSIONS: &str = "versions.json";
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Another trainer")]
 pub struct EngineOptions {
-    /// Python that has the other trainer. Default: DAPO_PYTHON, else python3.
+    /// Python that has the other trainer. Default: DAPO_PYTHON_TRL or DAPO_PYTHON_VERL, else DAPO_PYTHON, else python3.
     #[arg(long, value_name = "PROGRAM")]
     pub python: Option<String>,
     /// Processes of accelerate that share each pass. Default: 1.
@@ -52,8 +52,10 @@ impl EngineOptions {
         self.processes.unwrap_or(1)
     }
 
-    pub fn python(&self) -> String {
-        self.python.clone().unwrap_or_else(python::of_environment)
+    /// Trainers need different versions of the same packages: each may have a Python of its own.
+    pub fn python(&self, engine: Engine) -> String {
+        let own = || std::env::var(format!("DAPO_PYTHON_{}", engine.name().to_uppercase())).ok();
+        self.python.clone().or_else(own).unwrap_or_else(python::of_environment)
     }
 }
 
@@ -114,7 +116,7 @@ pub fn run(
     // Fails before the folder is made.
     all_settings(inputs, options)?;
     if options.from.is_none() {
-        process::versions(&options.python(), packages(engine))?;
+        process::versions(&options.python(engine), packages(engine))?;
     }
     run::run_with(inputs, folder, unfinished, stop, watch, &|checkpoint| {
         let outputs = match &options.from {
@@ -148,9 +150,9 @@ fn begin<'a>(
 ) -> Result<Box<dyn Outputs + 'a>, EngineError> {
     let engine = inputs.experiment.engine;
     render(inputs, folder, options)?;
-    let versions = process::versions(&options.python(), packages(engine))?;
+    let versions = process::versions(&options.python(engine), packages(engine))?;
     files::write_json(&folder.join(VERSIONS), &versions)?;
-    let mut command = python::command(&options.python());
+    let mut command = python::command(&options.python(engine));
     if engine == Engine::Trl && options.processes() > 1 {
         command.args(["-m", "accelerate.commands.launch", "--num_processes"]);
         command.arg(options.processes().to_string());

@@ -278,6 +278,15 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     failed(declare(&format!("{own}\n{other}\n")), 3, "; the declaration names 00000000");
     assert!(!scene.path("study").exists());
     let own = format!("{own}\n{arms}\n");
+    // Its records will name a commit.
+    scene.write("tracked", "");
+    for arguments in ["init -q", "add tracked", "-c user.name=a -c user.email=a@b commit -q -m a"] {
+        let mut git = Command::new("git");
+        succeeded(ended(git.args(arguments.split(' ')).current_dir(scene.path(""))));
+    }
+    scene.write("tracked", "changed");
+    failed(declare(&own), 3, "or run with --dirty");
+    scene.write("tracked", "");
     succeeded(declare(&own));
     let (names, _) = scene.records();
     assert_eq!(names.iter().map(|name| scene.cell(name).seed).collect::<Vec<_>>(), [5]);

@@ -20,16 +20,20 @@ fn verl_lines() -> Vec<Value> {
     files::read_data_lines(&golden("verl/dapo/rollouts/1.jsonl")).unwrap()
 }
 
+fn group_of(line: &Value) -> String {
+    line["uid"].as_str().unwrap().rsplitn(3, '_').last().unwrap().to_string()
+}
+
 fn write(folder: &Path, lines: &[Value]) {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     files::write_atomic(&folder.join("rollouts/1.jsonl"), text.as_bytes()).unwrap();
     let log = json!({"step": 1, "data": {"response_length/clip_ratio": 0.25, "response_length/mean": 30.0}});
     files::write_atomic(&folder.join("log.jsonl"), format!("{log}\n").as_bytes()).unwrap();
     let config = json!({
-        "actor_rollout_ref": {"rollout": {"n": 4}},
+        "actor_rollout_ref": {"rollout": {"n": 8}},
         "algorithm": {"filter_groups": {"enable": true, "metric": "acc"}},
         "reward": {"reward_manager": {"name": "dapo"}, "reward_kwargs": {"overlong_buffer_cfg": {"enable": true}}},
-        "data": {"train_batch_size": 4},
+        "data": {"train_batch_size": 8},
         "trainer": {"total_epochs": 1},
     });
     files::write_json(&folder.join("job.json"), &config).unwrap();
@@ -70,15 +74,11 @@ fn faults_planted_in_a_run_of_verl_are_found() {
         // A solved group with one long response, which a filter on the reward keeps.
         (
             |lines| {
-                let solved: Vec<Value> = lines
-                    .iter()
-                    .filter(|it| it["uid"].as_str().unwrap().starts_with("group-1"))
-                    .cloned()
-                    .collect();
-                for (place, line) in solved.into_iter().enumerate() {
-                    let at = lines.iter().position(|it| *it == line).unwrap();
-                    lines[at]["output"] = json!("Answer: 739");
-                    lines[at]["score"] = json!(if place == 0 { 0.5 } else { 1.0 });
+                let first = group_of(&lines[0]);
+                let solved = lines.iter_mut().filter(|line| group_of(line) == first);
+                for (place, line) in solved.enumerate() {
+                    line["output"] = json!(format!("Answer: {}", line["gts"].as_str().unwrap()));
+                    line["score"] = json!(if place == 0 { 0.5 } else { 1.0 });
                 }
             },
             "filter-metric: ",
@@ -86,8 +86,10 @@ fn faults_planted_in_a_run_of_verl_are_found() {
         // Two responses under each other's group.
         (
             |lines| {
-                let (one, other) = (lines[0]["uid"].clone(), lines[4]["uid"].clone());
-                (lines[0]["uid"], lines[4]["uid"]) = (other, one);
+                let first = group_of(&lines[0]);
+                let at = lines.iter().position(|line| group_of(line) != first).unwrap();
+                let (one, other) = (lines[0]["uid"].clone(), lines[at]["uid"].clone());
+                (lines[0]["uid"], lines[at]["uid"]) = (other, one);
             },
             "mixed-group: ",
         ),
@@ -95,7 +97,10 @@ fn faults_planted_in_a_run_of_verl_are_found() {
         (|lines| drop(lines.remove(0)), "group-size: "),
         // A wrong response is rewarded.
         (
-            |lines| lines[2]["score"] = json!(1.0),
+            |lines| {
+                let wrong = lines.iter_mut().find(|line| line["score"] == json!(-1.0));
+                wrong.unwrap()["score"] = json!(1.0);
+            },
             "graded-otherwise: reward = \"as dumped\": step 1: 1 responses",
         ),
     ];

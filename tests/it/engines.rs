@@ -2,22 +2,19 @@
 //! theirs is one update of this harness.
 
 use crate::bad_input::input::{Step, at};
-use crate::binary::{ended, succeeded};
+use crate::engine_updates::FirstStep;
 use crate::golden_data;
 use crate::verify::copy;
-use dapo::algorithm::{Selection, StepTotals};
-use dapo::base::{Purpose, files, rng::stream};
+use dapo::base::files;
+use dapo::engines::DemandRefusal;
 use dapo::engines::run::{self, EngineOptions};
 use dapo::engines::trl::{outputs::TrlOutputs, settings};
 use dapo::engines::verl::settings::Cards;
-use dapo::engines::{DemandRefusal, Outputs as _};
 use dapo::experiment::{Engine, Experiment, extends};
-use dapo::policy::{Policy, batch::Cut, frozen};
 use dapo::records::RunFolder;
 use dapo::report;
 use dapo::training::run::inputs::{self, Inputs};
-use dapo::training::update::{self, Settings};
-use dapo::training::{MiniBatch, RunEnded, Unfinished};
+use dapo::training::{RunEnded, Unfinished};
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -43,32 +40,10 @@ fn logged_norm(arm: &str) -> f64 {
 
 /// The same, made here of TRL's responses.
 fn norm_here(inputs: &Inputs, folder: &Path) -> f64 {
-    let experiment = &inputs.experiment;
     let mut outputs = TrlOutputs::open(inputs, folder, 1, None).unwrap();
-    let mut selection =
-        Selection::new(&experiment.dapo, experiment.training.prompts_per_step, Vec::new());
-    selection.add_round(outputs.step(1).unwrap().groups).unwrap();
-    let selected = selection.select();
-    let mut policy = Policy::new(inputs.base_policy().unwrap(), &experiment.optimizer);
-    let cut = Cut::of(&experiment.execution);
-    let old = frozen::read(policy.model(), &selected.rows, 1.0, cut).unwrap();
-    let members: Vec<usize> = (0..selected.rows.len()).collect();
-    let totals = StepTotals {
-        tokens: selected.rows.iter().map(|row| row.loss_tokens()).sum(),
-        mini_batches: 1,
-        max_response_tokens: experiment.rollout.max_response_tokens,
-    };
-    let batch = MiniBatch {
-        rows: &selected.rows,
-        members: &members,
-        old_log_probs: &old.log_probs,
-        ref_log_probs: None,
-        sampler_log_probs: None,
-        choice: &stream(1, Purpose::TokenChoice, &[]),
-        totals,
-    };
-    let settings = Settings { dapo: &experiment.dapo, temperature: 1.0, cut };
-    update::update(&mut policy, &batch, &settings, 1e-4).unwrap().gradient_norm
+    let mut step = FirstStep::of(inputs, &mut outputs);
+    let members: Vec<usize> = (0..step.selected.rows.len()).collect();
+    step.update(&members, 1, 1e-4).gradient_norm
 }
 
 #[test]
@@ -224,8 +199,7 @@ pub fn started_and_followed(
          cp -rn {}/. .\necho a last word >&2\nexit 3\n",
         outputs.display()
     );
-    files::write_atomic(&python, script.as_bytes()).unwrap();
-    succeeded(ended(std::process::Command::new("chmod").arg("+x").arg(&python)));
+    files::write_program(&python, &script).unwrap();
     let started = |python: &Path, run: &str| {
         let python = python.display().to_string();
         let options = EngineOptions { python: Some(python), ..EngineOptions::default() };

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 /// Puts a shell script on the path of a scene's commands.
 fn pretend(scene: &Scene, program: &str, script: &str) {
     let path = scene.path("bin").join(program);
-    files::write_atomic(&path, format!("#!/bin/bash\n{script}\n").as_bytes()).unwrap();
-    assert!(Command::new("chmod").arg("+x").arg(&path).status().unwrap().success());
+    files::write_program(&path, &format!("#!/bin/bash\n{script}\n")).unwrap();
 }
 
 fn with_programs(scene: &Scene, arguments: &[&str]) -> Output {

@@ -14,6 +14,7 @@ mod data;
 mod diff;
 mod effects;
 mod engine_check;
+mod engine_updates;
 mod engines;
 mod eval_files;
 mod exactness;

@@ -1,15 +1,17 @@
 //! verl as an engine: what an arm asks of it, what a configuration of it does, and what it wrote becomes a
-//! run. `golden/engines/verl` has what verl 0.9.1 and 0.7.1 composed and dumped.
+//! run. `golden/engines/verl` has what verl 0.9.1 and 0.7.1 composed, and what 0.9.1 wrote when it trained.
 
+use crate::engine_updates::FirstStep;
 use crate::engines::{
     ONE, golden_outputs, imported, refused_by_name, rows, spoilt_outputs_are_refused,
     started_and_followed, write,
 };
 use crate::repository;
+use dapo::algorithm::objective::Sums;
 use dapo::base::files;
 use dapo::engines::Effective;
 use dapo::engines::verl::settings::{self, Cards};
-use dapo::engines::verl::{compose, compose::Composed, render};
+use dapo::engines::verl::{compose, compose::Composed, outputs::VerlOutputs, render};
 use dapo::experiment::{Engine, Experiment, extends, starter};
 use dapo::records::RunFolder;
 use dapo::report;
@@ -18,6 +20,7 @@ use dapo::training::run::inputs;
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 fn golden() -> PathBuf {
@@ -39,7 +42,7 @@ fn what_verl_cannot_do_is_refused_by_the_name_of_its_key() {
         settings::demand(arm, Cards { nodes: Some(1), per_node: Some(per_node) }).finish()
     };
     refused_by_name("verl", &dapo(), |arm| on(arm, 1).err().unwrap_or_default());
-    // Two cards share a mini-batch of eight rollouts, three cannot.
+    // Two cards share a mini-batch of sixteen rollouts, three cannot.
     assert!(on(&dapo(), 2).is_ok());
     assert_eq!(on(&dapo(), 3).unwrap_err()[0].key, "training.mini_batch_rollouts");
 }
@@ -123,9 +126,9 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
     render::render(&inputs, folder.path(), ONE, &free).unwrap();
     let text = files::read_text(&folder.path().join("overrides.txt")).unwrap();
     for part in [
-        "# dapo.clip.high\nactor_rollout_ref.actor.clip_ratio_high=0.28\n",
+        "# dapo.clip.high\nactor_rollout_ref.actor.clip_ratio_high=0.028\n",
         "+reward.reward_kwargs.overlong_buffer_cfg.len=16\n",
-        "actor_rollout_ref.actor.optim.override_optimizer_config={eps:1e-8}\n",
+        "actor_rollout_ref.actor.optim.override_optimizer_config={eps:0.0001}\n",
         "custom_chat_template=\"{% for message in messages %}{{ message['content'] }}{% endfor %}\"\n",
         "# --engine-set\nactor_rollout_ref.rollout.tensor_model_parallel_size=2\n",
     ] {
@@ -158,10 +161,94 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
     assert!(contents.iter().all(|content| content.ends_with("?12")), "{contents:?}");
 }
 
-fn dumped(to: &Path) {
-    golden_outputs(&golden().join("dapo"), "checkpoints/global_step_1/actor/huggingface", to);
+/// What verl wrote of the arms: the golden outputs, or those of `just test-verl`.
+fn written() -> PathBuf {
+    std::env::var_os("DAPO_VERL_ARMS").map_or_else(golden, PathBuf::from)
+}
+
+/// What verl wrote of an arm, with the base policy in place of its weights.
+fn dumped_by(arm: &str, to: &Path) {
+    golden_outputs(&written().join(arm), "checkpoints/global_step_1/actor/huggingface", to);
     write(&to.join("checkpoints/global_step_1/data.pt"), b"");
     write(&to.join("checkpoints/latest_checkpointed_iteration.txt"), b"1");
+}
+
+fn dumped(to: &Path) {
+    dumped_by("dapo", to);
+}
+
+/// A line of `updates.jsonl`.
+#[derive(Deserialize)]
+struct Update {
+    learning_rate: f64,
+    loss: f64,
+    grad_norm: f64,
+    rows: Vec<UpdateRow>,
+}
+
+#[derive(Deserialize)]
+struct UpdateRow {
+    prompt: Vec<u32>,
+    response: Vec<u32>,
+    advantage: f64,
+    old_log_probs: Vec<f64>,
+}
+
+/// Names of the arms that verl ran.
+fn arms() -> Vec<String> {
+    let names = files::list(&golden()).unwrap();
+    names.iter().filter_map(|name| name.strip_suffix(".toml")).map(str::to_owned).collect()
+}
+
+#[test]
+fn verl_and_this_harness_make_the_same_updates_of_the_same_responses() {
+    let close = |theirs: f64, ours: f64, most: f64| (theirs - ours).abs() <= most;
+    let folder = tempfile::tempdir().unwrap();
+    let (mut largest, mut clipped) = (0.0_f64, BTreeMap::new());
+    for arm in arms() {
+        let outputs = folder.path().join(&arm);
+        dumped_by(&arm, &outputs);
+        let experiment = extends::load(&golden().join(format!("{arm}.toml"))).unwrap();
+        let inputs = inputs::prepare(experiment).unwrap();
+        let updates: Vec<Update> = files::read_lines(&outputs.join("updates.jsonl")).unwrap();
+        let mut reader = VerlOutputs::open(&inputs, &outputs, None).unwrap();
+        let mut step = FirstStep::of(&inputs, &mut reader);
+        let mut left: Vec<usize> = (0..step.selected.rows.len()).collect();
+        let mut clipped_shares = Vec::new();
+        for (number, update) in updates.iter().enumerate() {
+            let about = format!("{arm}, update {}", number + 1);
+            let mut members = Vec::new();
+            for row in &update.rows {
+                let tokens = [&row.prompt[..], &row.response].concat();
+                let same = |at: &&usize| step.selected.rows[**at].tokens == tokens;
+                let at = *left.iter().find(same).expect(&about);
+                left.retain(|other| *other != at);
+                members.push(at);
+                let ours = &step.selected.rows[at];
+                assert!(close(row.advantage, ours.advantage, 2e-6), "{about}: advantage");
+                assert_eq!(row.response.len() as u64, ours.loss_tokens(), "{about}");
+                for (theirs, ours) in row.old_log_probs.iter().zip(&step.old_log_probs[at]) {
+                    assert!(close(*theirs, *ours, 1e-5), "{about}: π_old {theirs} {ours}");
+                }
+            }
+            let count = updates.len() as u64;
+            let here = step.update(&members, count, update.learning_rate);
+            let (loss, norm) = (here.sums.loss, here.gradient_norm);
+            // A loss is a difference of terms of size 1.
+            assert!(close(update.loss, loss, 1e-5 * loss.abs().max(0.1)), "{about}: {here:?}");
+            assert!(close(update.grad_norm, norm, 1e-5 * norm), "{about}: {norm}");
+            largest = largest.max((update.grad_norm - norm).abs() / norm.max(f64::MIN_POSITIVE));
+            let Sums { clipped_low, clipped_high, tokens, .. } = here.sums;
+            clipped_shares.push((clipped_low + clipped_high) as f64 / tokens as f64);
+        }
+        assert!(left.is_empty(), "{arm}: rows in no update");
+        let share = clipped_shares.iter().sum::<f64>() / clipped_shares.len() as f64;
+        let theirs = step.metrics["engine/clip_fraction"];
+        assert!(close(theirs, share, 1e-6), "{arm}: clipped {theirs} {share}");
+        clipped.insert(arm, share);
+    }
+    assert!(clipped["grpo"] > 0.01 && clipped["clip-higher"] > 0.01 && clipped["gspo"] > 0.01);
+    println!("largest relative difference of a norm: {largest:.1e}; clipped: {clipped:.3?}");
 }
 
 #[test]
@@ -177,9 +264,11 @@ fn what_verl_wrote_becomes_a_run_that_verifies() {
     let run = RunFolder::at(&run);
     assert_eq!(run.manifest().unwrap().exactness, "imported");
     let metrics = run.metrics().unwrap().remove(0).metrics;
-    assert_eq!(metrics["optimizer/gradient_norm_mean"], 0.5);
-    assert_eq!(metrics["engine/evicted_groups"], 3.0);
-    assert_eq!(metrics["train/groups"], 4.0);
+    let updates: Vec<Update> = files::read_lines(&outputs.join("updates.jsonl")).unwrap();
+    let norm = updates.iter().map(|it| it.grad_norm).sum::<f64>() / updates.len() as f64;
+    assert!((metrics["optimizer/gradient_norm_mean"] - norm).abs() < 1e-12 * norm);
+    assert!(metrics["engine/evicted_groups"] > 0.0);
+    assert_eq!(metrics["train/groups"], 8.0);
     // verl counted the same tokens, stop tokens included.
     assert_eq!(metrics["engine/retokenised_difference"], 0.0);
     // What only all generated groups would tell is absent.
@@ -187,7 +276,7 @@ fn what_verl_wrote_becomes_a_run_that_verifies() {
     assert_eq!((of_all, metrics.get("effect/dynamic_sampling_dropped_share")), (None, None));
     // Our shaped rewards have verl's mean.
     let shaped = metrics["train/reward_mean"];
-    assert!((shaped - metrics["engine/score_mean"]).abs() < 1e-12, "{shaped}");
+    assert!((shaped - metrics["engine/score_mean"]).abs() < 1e-6, "{shaped}");
     report::run::write(&run).unwrap();
     let found = verify::verify(&run, &Options::default(), &mut |_| ()).unwrap();
     assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
@@ -196,7 +285,7 @@ fn what_verl_wrote_becomes_a_run_that_verifies() {
 #[test]
 fn without_dynamic_sampling_a_step_has_the_problems_that_it_draws() {
     use dapo::algorithm::DynamicSampling;
-    use dapo::engines::{Outputs as _, verl::outputs::VerlOutputs};
+    use dapo::engines::Outputs as _;
     let folder = tempfile::tempdir().unwrap();
     dumped(folder.path());
     let mut experiment = dapo();
@@ -209,13 +298,13 @@ fn without_dynamic_sampling_a_step_has_the_problems_that_it_draws() {
     // With the texts of the first draws it is read, in their order whatever that of the dump.
     let prompts = files::read_text(&folder.path().join("prompts.jsonl")).unwrap();
     let prompts: Vec<Value> = prompts.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-    let drawn = dapo::engines::rendered::drawn(&inputs, 4);
+    let drawn = dapo::engines::rendered::drawn(&inputs, 8);
     let ids: Vec<&str> = drawn.iter().map(|&at| inputs.data.train[at].id.as_str()).collect();
     let path = folder.path().join("rollouts/1.jsonl");
     let text = files::read_text(&path).unwrap();
     let mut lines = String::new();
     for (number, line) in text.lines().enumerate() {
-        let prompt = prompts.iter().find(|it| it["problem"] == ids[3 - number / 4]).unwrap();
+        let prompt = prompts.iter().find(|it| it["problem"] == ids[7 - number / 8]).unwrap();
         let mut line: Value = serde_json::from_str(line).unwrap();
         (line["input"], line["gts"]) = (prompt["prompt"].clone(), prompt["answer"].clone());
         line["score"] = (-1.0).into();

@@ -13,6 +13,7 @@ use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, repor
 use crate::engines::Launcher;
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
+use crate::records::environment;
 use crate::report::{cells, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
@@ -74,6 +75,9 @@ pub struct AblateArgs {
     /// Begin failed cells again.
     #[arg(long)]
     retry_failed: bool,
+    /// Run a registered study although tracked files differ from the commit, which each record then says.
+    #[arg(long)]
+    dirty: bool,
     /// Keep only the last checkpoint of each run, whatever the experiment says (about 3 MB instead of 10
     /// on the embedded benchmark). It changes no number, and `dapo verify` needs no other.
     #[arg(long)]
@@ -145,6 +149,9 @@ fn run_cells(
     }
     if let Some(declaration) = declaration {
         declare(study, declaration)?;
+    }
+    if jobs.iter().any(|job| job.is_to_run(args.retry_failed)) && !args.dirty {
+        clean_tree(study)?;
     }
     for grid in grids {
         study.keep(grid)?;
@@ -286,6 +293,20 @@ fn declare(study: &AblateStudy, declaration: &Declaration) -> Result<()> {
         );
     }
     Ok(files::write_json(&path, declaration)?)
+}
+
+/// The records of a registered study name a commit that others can build.
+fn clean_tree(study: &AblateStudy) -> Result<()> {
+    let path = study.root().join("study.json");
+    let registered = files::kind(&path)?.is_some() && declaration::load(&path)?.registered;
+    if registered && environment::has_changes() == Some(true) {
+        bail_invalid!(
+            "{}: the study is registered, and tracked files of this folder differ from the commit that its records \
+             will name; commit them, or run with --dirty, which each record then says",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 fn at_once(args: &AblateArgs) -> usize {

@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 python=${PYTHON:-python3}
+ray() { "$python" -m ray.scripts.scripts "$@"; }
 nodes=$(sed -n 's/^trainer.nnodes=//p' overrides.txt)
 if [ "$nodes" -gt 1 ]; then
     rank=${RANK:-${SLURM_NODEID:?RANK is not set}}

@@ -1,6 +1,7 @@
 //! Settings as Hydra's overrides, one a line, below a comment with the key.
 
 use crate::engines::Setting;
+use crate::engines::verl::settings::MIXED_PRECISION;
 use serde_json::Value;
 
 /// `ppo_trainer.yaml` lacks these tables; Hydra needs a plus to add names.
@@ -8,7 +9,8 @@ const ADDED: [&str; 2] = ["reward.reward_kwargs.", "reward.custom_reward_functio
 
 /// `name=value`.
 pub fn line(setting: &Setting) -> String {
-    let plus = if ADDED.iter().any(|table| setting.name.starts_with(table)) { "+" } else { "" };
+    let added = ADDED.iter().any(|table| setting.name.starts_with(table));
+    let plus = if added || setting.name.ends_with(MIXED_PRECISION) { "+" } else { "" };
     format!("{plus}{}={}", setting.name, written(&setting.value))
 }
 

@@ -125,7 +125,7 @@ pub fn render(
     table("val.parquet", &validation(inputs))?;
     write("train.py", include_str!("train.py"))?;
     write("reward.py", include_str!("reward.py"))?;
-    write("launch.sh", include_str!("launch.sh"))?;
+    files::write_program(&folder.join("launch.sh"), include_str!("launch.sh"))?;
     Ok(all)
 }
 

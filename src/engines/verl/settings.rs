@@ -22,6 +22,9 @@ pub const LOG_RATIO_BOUND: f64 = 20.0;
 /// Cannot act: the ratio is at most e^20 < 5e8.
 pub const NO_DUAL_CLIP: f64 = 1e9;
 
+/// `ppo_trainer.yaml` lacks it.
+pub const MIXED_PRECISION: &str = "fsdp_config.mixed_precision";
+
 /// The message alone.
 const BARE_TEMPLATE: &str = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
 
@@ -78,16 +81,27 @@ fn rollout(name: &str) -> String {
 
 fn numbers(demand: &mut Demand, experiment: &Experiment) {
     let execution = &experiment.execution;
-    let reason = "verl computes in bf16 with PyTorch and vLLM; \"fast\" is what it can do";
+    let reason = "verl computes in bf16 or f32 with PyTorch; \"fast\" is what it can do";
     demand.need(experiment.numerics == Numerics::Fast, "numerics", &experiment.numerics, reason);
-    let bf16 = execution.weights == Some(WeightKind::Bf16);
-    let reason = "verl's passes and its sampler are in bf16, beside weights in f32: \"bf16\"";
-    demand.need(bf16, "execution.weights", &execution.weights, reason);
     let remark = "execution.device says where the harness evaluates";
     demand.set_with("trainer.device", "cuda", "", remark);
     demand.set(&actor("fsdp_config.model_dtype"), "fp32", "execution.weights");
-    demand.set(&actor("fsdp_config.dtype"), "bfloat16", "execution.weights");
-    demand.set(&rollout("dtype"), "bfloat16", "execution.weights");
+    let key = "execution.weights";
+    let kind = match execution.weights.unwrap_or_default() {
+        WeightKind::Bf16 => "bfloat16",
+        WeightKind::F32 => {
+            let f32 =
+                json!({"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"});
+            let remark = "verl's passes are in bf16 without it";
+            for model in ["actor", "ref"] {
+                let name = format!("actor_rollout_ref.{model}.{MIXED_PRECISION}");
+                demand.set_with(&name, f32.clone(), key, remark);
+            }
+            "float32"
+        }
+    };
+    demand.set(&actor("fsdp_config.dtype"), kind, key);
+    demand.set(&rollout("dtype"), kind, key);
     let seed = execution.seed;
     demand.set_with("data.seed", seed, "execution.seed", "train.parquet is in order already");
     demand.set(&rollout("seed"), seed, "execution.seed");
@@ -202,14 +216,47 @@ fn sampling(demand: &mut Demand, experiment: &Experiment) {
     demand.set("actor_rollout_ref.model.custom_chat_template", template, "prompt.template");
 }
 
+/// verl's names of the plain loss and of GRPO's advantages.
+const PLAIN: (&str, &str) = ("vanilla", "grpo");
+
+/// verl's names of a method's loss and of its advantages; `None` where verl lacks it. GMPO is not here: verl takes
+/// the mean over a pass, and not over the mini-batch.
+fn names(method: Option<Method>) -> Option<(&'static str, &'static str)> {
+    let (loss, advantages) = PLAIN;
+    Some(match method {
+        None | Some(Method::DrGrpo(_)) => PLAIN,
+        Some(Method::Cispo(_)) => ("cispo", advantages),
+        Some(Method::Gspo(_)) => ("gspo", advantages),
+        Some(Method::Sapo(_)) => ("sapo", advantages),
+        Some(Method::Opo(_)) => (loss, "opo"),
+        Some(Method::ReinforcePlusPlusBaseline(_)) => (loss, "reinforce_plus_plus_baseline"),
+        Some(Method::Rloo(_)) => (loss, "rloo"),
+        Some(_) => return None,
+    })
+}
+
 fn loss(demand: &mut Demand, experiment: &Experiment) {
     let dapo = &experiment.dapo;
     let dr_grpo = matches!(dapo.method, Some(Method::DrGrpo(_)));
-    let reason = "the harness starts verl with GRPO, its techniques and dr-grpo alone";
-    demand.need(dapo.method.is_none() || dr_grpo, "dapo.method", &dapo.method, reason);
-    demand.set(&actor("policy_loss.loss_mode"), "vanilla", "dapo.method");
-    demand.set(&actor("clip_ratio_low"), dapo.clip.low, "dapo.clip.low");
-    demand.set(&actor("clip_ratio_high"), dapo.clip.high, "dapo.clip.high");
+    let known = names(dapo.method);
+    let reason = "verl lacks it, or computes something else under its name";
+    demand.need(known.is_some(), "dapo.method", &dapo.method, reason);
+    let (mode, _) = known.unwrap_or(PLAIN);
+    demand.set(&actor("policy_loss.loss_mode"), mode, "dapo.method");
+    let clip = dapo.rules().clip(dapo);
+    demand.set(&actor("clip_ratio_low"), clip.low, "dapo.clip.low");
+    demand.set(&actor("clip_ratio_high"), clip.high, "dapo.clip.high");
+    if let Some(Method::Sapo(own)) = dapo.method {
+        demand.set(&actor("tau_pos"), own.tau_positive, "dapo.method.tau_positive");
+        demand.set(&actor("tau_neg"), own.tau_negative, "dapo.method.tau_negative");
+        let (key, reason) = ("dapo.aggregation", "verl's SAPO takes the mean of each response");
+        demand.need(dapo.aggregation == Aggregation::ResponseMean, key, &dapo.aggregation, reason);
+    }
+    if mode != PLAIN.0 {
+        let reason = "verl's loss of this method has no dual clip";
+        let none = dapo.dual_clip == DualClip::None {};
+        demand.need(none, "dapo.dual_clip", &dapo.dual_clip, reason);
+    }
     let mode = match (dr_grpo, dapo.aggregation) {
         (true, _) => "seq-mean-token-sum-norm",
         (_, Aggregation::ResponseMean) => "seq-mean-token-mean",
@@ -261,9 +308,11 @@ fn loss(demand: &mut Demand, experiment: &Experiment) {
 
 fn advantage(demand: &mut Demand, experiment: &Experiment) {
     let own = experiment.dapo.advantage;
-    demand.set("algorithm.adv_estimator", "grpo", "dapo.advantage");
-    let divides =
-        own.std != Std::None && !matches!(experiment.dapo.method, Some(Method::DrGrpo(_)));
+    let (_, estimator) = names(experiment.dapo.method).unwrap_or(PLAIN);
+    demand.set("algorithm.adv_estimator", estimator, "dapo.advantage");
+    let divides = own.std != Std::None
+        && estimator == PLAIN.1
+        && !matches!(experiment.dapo.method, Some(Method::DrGrpo(_)));
     demand.set("algorithm.norm_adv_by_std_in_grpo", divides, "dapo.advantage.std");
     if divides {
         let (key, reason) = ("dapo.advantage.std", "verl divides by the sample standard deviation");

@@ -3,7 +3,7 @@
 
 use crate::algorithm::{DualClip, DynamicSampling, Punishment};
 use crate::engines::verl::compose::Composed;
-use crate::engines::verl::settings::{self, Cards, NO_DUAL_CLIP};
+use crate::engines::verl::settings::{self, Cards, MIXED_PRECISION, NO_DUAL_CLIP};
 use crate::engines::{DemandRefusal, Effective, Trap};
 use crate::experiment::{Experiment, Verifier, WarmUpStart};
 use serde_json::{Value, json};
@@ -121,7 +121,8 @@ pub fn traps(composed: &Composed, asked: &Experiment) -> Vec<Trap> {
     weights(&mut suspect);
     schedule(&mut suspect);
     validation(&mut suspect);
-    for key in &composed.added {
+    // FSDP's engine reads that one.
+    for key in composed.added.iter().filter(|key| !key.contains(MIXED_PRECISION)) {
         let what = format!(
             "the own configuration of {} has no such key: unless its code reads it, it does nothing",
             composed.named()

@@ -75,12 +75,17 @@ pub fn describe(threads: u64) -> Environment {
     put("kernel", proc_text(Path::new("/proc/sys/kernel/osrelease")));
     let commit = git(&["rev-parse", "HEAD"]).and_then(|text| String::from_utf8(text).ok());
     put("git_commit", commit.map(|text| text.trim().to_string()));
-    let changes = git(&["status", "--porcelain", "--untracked-files=no"]);
-    put("git_dirty", changes.map(|changes| (!changes.is_empty()).to_string()));
+    put("git_dirty", has_changes().map(|changes| changes.to_string()));
     for name in PINS {
         put(name, std::env::var(name).ok());
     }
     Environment { facts }
+}
+
+/// Whether tracked files of the working folder differ from its commit; `None` outside of a repository.
+pub fn has_changes() -> Option<bool> {
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"]);
+    changes.map(|changes| !changes.is_empty())
 }
 
 /// Reads it from LibTorch's archive or the Python package `torch`.

@@ -187,6 +187,13 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write_atomic_with(path, |file| file.write_all(bytes))
 }
 
+/// As [`write_atomic`], for a file that may be executed.
+pub fn write_program(path: &Path, text: &str) -> Result<(), FileError> {
+    write_atomic(path, text.as_bytes())?;
+    let all = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(path, all).map_err(io_error("write", path))
+}
+
 /// As [`write_atomic`], with the bytes produced by a function.
 pub fn write_atomic_with(
     path: &Path,
