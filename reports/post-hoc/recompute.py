@@ -360,38 +360,58 @@ def without_each_block(study):
 
 
 def detectable_effects(study):
-    """True differences that are found in 80 %: by independent groups, as report.json has it, and by the blocks' differences."""
+    """True differences that are found in 80 %: by independent groups, and by the blocks' differences, as report.json has it."""
     spread = study.analysis["spread"]
     runs = spread["runs"]
     step = 2 / math.comb(2 * runs, runs)
     level = math.floor(study.declaration["alpha"] / step * (1 + 1e-12)) * step
     unpaired = detectable(spread["observed"], 2 * runs - 2, 2, runs, level)
-    if abs(unpaired - spread["observed_effect"]) > 1e-6:
-        raise SystemExit(f"{study.folder.name}: {unpaired!r} is detectable here, {spread['observed_effect']!r} in report.json")
     differences = block_differences(study, declared(study, "primary", "equal-tokens"))
     deviation = differences.std(ddof=1)
     flips = math.floor(study.declaration["alpha"] * 2 ** (runs - 1)) / 2 ** (runs - 1)
+    of_flips = detectable(deviation, runs - 1, 1, runs, flips)
+    if abs(of_flips - spread["observed_effect"]) > TOLERANCE:
+        raise SystemExit(f"{study.folder.name}: {of_flips!r} is detectable here, {spread['observed_effect']!r} in report.json")
     return {
         "unpaired": unpaired,
         "paired": detectable(deviation, runs - 1, 1, runs, study.declaration["alpha"]),
-        "paired_at_the_sign_flips_level": detectable(deviation, runs - 1, 1, runs, flips),
+        "paired_at_the_sign_flips_level": of_flips,
         "standard_deviation_within_arms": spread["observed"],
         "standard_deviation_of_block_differences": deviation,
     }
 
 
 def equivalence(study):
-    """Verdicts of equivalence, each by itself, and after Holm's correction within its family."""
-    lost, alone = [], 0
+    """Verdicts of equivalence, each by itself, and after Holm's correction within its family; then as report.json has them:
+    corrected, and interactions undivided."""
+    lost, alone, of_report = [], 0, 0
     for family in study.analysis["families"]:
         results = [comparison for comparison in family["comparisons"] if comparison["declared"]["metric"]["source"] == "evaluation-mean"]
-        p = [equivalence_p(block_differences(study, it["declared"]), study.declaration["margin"]) for it in results]
-        for comparison, adjusted in zip(results, holm(p) if p else []):
-            if comparison["word"] == "equivalent":
+        margin, alpha = study.declaration["margin"], study.declaration["alpha"]
+        p = [equivalence_p(block_differences(study, it["declared"]), margin) for it in results]
+        undivided = [equivalence_p(factor_of(it) * block_differences(study, it["declared"]), margin) for it in results]
+        if not p:
+            continue
+        for comparison, own, adjusted, corrected in zip(results, p, holm(p), holm(undivided)):
+            name = f"{family['id']}/{comparison['declared']['id']}"
+            is_open = comparison["word"] in ("equivalent", "inconclusive")
+            if is_open and own <= alpha:
                 alone += 1
-                if adjusted > study.declaration["alpha"]:
-                    lost.append({"comparison": f"{family['id']}/{comparison['declared']['id']}", "adjusted_p": adjusted})
-    return {"equivalent": alone, "equivalent_after_holm": alone - len(lost), "lost": lost}
+                if adjusted > alpha:
+                    lost.append({"comparison": name, "adjusted_p": adjusted})
+            theirs = comparison["result"]["adjusted_equivalence_p"]
+            if not abs(corrected - theirs) <= TOLERANCE or is_open and (corrected <= alpha) != (comparison["word"] == "equivalent"):
+                raise SystemExit(f"{name}: equivalence has p {corrected!r} here, {theirs!r} and {comparison['word']} in report.json")
+            of_report += comparison["word"] == "equivalent"
+    return {"equivalent": alone, "equivalent_after_holm": alone - len(lost), "equivalent_in_report": of_report, "lost": lost}
+
+
+def factor_of(comparison):
+    """What a declared contrast of k techniques was divided by: 2^(k-1)."""
+    is_interaction = comparison["family"].startswith("interactions-of")
+    factor = 2 ** comparison["declared"]["id"].count("+") if is_interaction else 1
+    assert factor == comparison.get("contrast_divisor", 1), comparison["declared"]
+    return factor
 
 
 def equivalence_p(differences, margin):
@@ -411,10 +431,10 @@ def interactions(study):
             continue
         for comparison in family["comparisons"]:
             name = comparison["declared"]["id"]
-            factor = 2 ** name.count("+")
-            differences = factor * block_differences(study, comparison["declared"])
+            factor, divided = factor_of(comparison), block_differences(study, comparison["declared"])
+            differences = factor * divided
             p = equivalence_p(differences, study.declaration["margin"])
-            was = comparison["word"] == "equivalent"
+            was = equivalence_p(divided, study.declaration["margin"]) <= study.declaration["alpha"]
             remains = was and p <= study.declaration["alpha"]
             answers[name] = effect(differences) | {"factor": factor, "equivalent": was, "equivalent_undivided": remains}
     return answers

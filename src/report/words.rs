@@ -112,7 +112,12 @@ pub fn why(reason: &Why) -> String {
             format!("needs at least 2 runs on each side, has {arm} and {reference}{first}")
         }
         Why::CannotBeTested { message } => message.clone(),
-        Why::Equivalent { margin } => format!("the difference is smaller than δ = {margin}"),
+        Why::Equivalent { margin, divisor: 1 } => {
+            format!("the difference is smaller than δ = {margin}")
+        }
+        Why::Equivalent { margin, divisor } => format!(
+            "the difference of differences, {divisor} times this contrast, is smaller than δ = {margin}"
+        ),
         Why::Shown { adjusted_p, alpha, by_interval } => {
             let interval =
                 if *by_interval { " and the interval lies on one side of 0" } else { "" };
@@ -154,6 +159,10 @@ pub fn part_why(part: &PartResult) -> String {
     let bound = bound.or(part.across_runs.as_ref().map(|it| it.bound)).unwrap_or_default();
     match &part.why {
         PartWhy::Comparison => part.comparison.as_ref().map(|it| why(&it.why)).unwrap_or_default(),
+        PartWhy::EquivalentIsNoSize => format!(
+            "{}; what is claimed is a direction, or a size below that",
+            part.comparison.as_ref().map(|it| why(&it.why)).unwrap_or_default()
+        ),
         PartWhy::Absent { absence: missing } => absence(missing),
         PartWhy::NoRunHasTheValue { without_value: runs } => {
             let runs: Vec<String> = runs.iter().map(without_value).collect();
@@ -165,7 +174,8 @@ pub fn part_why(part: &PartResult) -> String {
         PartWhy::BeyondBound { claimed } => {
             let direction = part.level.as_ref().map_or("", |it| it.direction.words());
             let is = if *claimed { "is" } else { "is not" };
-            format!("the whole interval {is} {direction} than {bound}")
+            let whose = if bound == 0.0 { "" } else { ", the threshold of these claims" };
+            format!("the whole interval {is} {direction} than {bound}{whose}")
         }
         PartWhy::WithinBound => format!("the whole interval lies within ±{bound}"),
         PartWhy::OutsideBound => format!("the whole interval lies outside ±{bound}"),

@@ -1,7 +1,7 @@
 //! Everything that a study says, in one value: reports and `dapo report --claims` only print it.
 
 use crate::experiment::Grid;
-use crate::statistics::between;
+use crate::statistics::{Measured, between};
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
     ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, Remark,
@@ -33,11 +33,24 @@ pub struct Spread {
     pub largest: (String, f64),
     pub arms: u64,
     pub runs: u64,
-    /// The true difference that a single comparison of two arms with so many runs finds with the
-    /// declared power at α.
+    /// Of the differences within blocks, pooled over the first family's comparisons of scores; of paired designs.
+    pub within_blocks: Option<f64>,
+    /// Which formula has the two effects below.
+    pub design: SpreadDesign,
+    /// The true difference that a single comparison finds with the declared power at α, from the registered σ: one
+    /// between runs says nothing of the differences within blocks.
     pub registered_effect: Option<f64>,
-    /// The same from the observed σ.
+    /// The same from the observed σ, or from that within blocks.
     pub observed_effect: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpreadDesign {
+    /// Two independent groups of so many runs.
+    IndependentRuns,
+    /// Differences within blocks.
+    Blocks,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -68,7 +81,7 @@ pub fn analyse(study: &Study) -> Analysis {
     };
     let grids: Vec<GridSummary> = study.grids.iter().map(summary).collect();
     Analysis {
-        spread: spread(declaration, &grids),
+        spread: spread(study, &grids, &families),
         declaration: declaration.clone(),
         declaration_sha256: declaration.sha256(),
         grids,
@@ -85,7 +98,8 @@ impl Analysis {
     }
 }
 
-fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
+fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Option<Spread> {
+    let declaration = &study.declaration;
     let mut seen = BTreeSet::new();
     let all = grids.iter().flat_map(|grid| &grid.arms);
     let mut arms: Vec<(&ArmSummary, f64, u64)> = all
@@ -102,11 +116,21 @@ fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
     let observed = (squares / freedom as f64).sqrt();
     let runs = arms.iter().map(|(_, _, runs)| *runs).min()?;
     let registered = declaration.pilot.as_ref().map(|pilot| pilot.sigma);
+    let Declaration { alpha, power, paired, .. } = *declaration;
     let effect = |sigma| {
-        let (n, Declaration { alpha, power, .. }) = (runs as usize, declaration);
-        let effect = between::minimum_detectable_effect(sigma, n, n, *alpha, *power);
-        Some(effect).filter(|effect| effect.is_finite())
+        let n = runs as usize;
+        Some(between::minimum_detectable_effect(sigma, n, n, alpha, power))
     };
+    let blocks = families.first().and_then(|family| within_blocks(study, family));
+    let (design, registered_effect, observed_effect) = if paired {
+        let of_blocks = |(sigma, blocks)| {
+            between::minimum_detectable_effect_of_blocks(sigma, blocks, alpha, power)
+        };
+        (SpreadDesign::Blocks, None, blocks.map(of_blocks))
+    } else {
+        (SpreadDesign::IndependentRuns, registered.and_then(effect), effect(observed))
+    };
+    let finite = |effect: Option<f64>| effect.filter(|effect| effect.is_finite());
     Some(Spread {
         registered,
         observed,
@@ -114,9 +138,27 @@ fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
         largest: (most.0.id.clone(), most.1),
         arms: arms.len() as u64,
         runs,
-        registered_effect: registered.and_then(effect),
-        observed_effect: effect(observed),
+        within_blocks: blocks.map(|(sigma, _)| sigma),
+        design,
+        registered_effect: finite(registered_effect),
+        observed_effect: finite(observed_effect),
     })
+}
+
+/// Standard deviation, pooled over the comparisons of scores, and the fewest blocks of one; `None` unless paired.
+fn within_blocks(study: &Study, family: &FamilyResult) -> Option<(f64, usize)> {
+    let of_scores = family.comparisons.iter().filter(|it| it.declared.metric.is_avg_at_k());
+    let spreads = of_scores.filter_map(|comparison| {
+        let Measured::Blocks(differences) = comparisons::measured(study, comparison) else {
+            return None;
+        };
+        Some((comparison.result.as_ref()?.observed_sigma?, differences.len()))
+    });
+    let spreads: Vec<(f64, usize)> = spreads.collect();
+    let freedom: usize = spreads.iter().map(|(_, blocks)| blocks - 1).sum();
+    let squares: f64 = spreads.iter().map(|(s, blocks)| s * s * (blocks - 1) as f64).sum();
+    let fewest = spreads.iter().map(|(_, blocks)| *blocks).min()?;
+    Some(((squares / freedom as f64).sqrt(), fewest))
 }
 
 fn differences(study: &Study, grid: &Grid, families: &[FamilyResult]) -> Vec<Comparison> {

@@ -18,6 +18,7 @@ pub mod arms;
 pub mod curves;
 pub mod levels;
 pub mod problems;
+pub mod contrast;
 pub mod comparisons;
 pub mod needed;
 pub mod analysis;

@@ -91,7 +91,10 @@ pub enum Why {
         message: String,
     },
     Equivalent {
+        /// Of the undivided difference.
         margin: f64,
+        /// What it was divided by: 1, or 2^(k−1) for an interaction of k factors.
+        divisor: u64,
     },
     /// The adjusted p is at most α and, where there is one, the interval lies on one side of 0.
     Shown {
@@ -124,6 +127,8 @@ pub enum Why {
 pub enum PartWhy {
     /// As of the part's comparison.
     Comparison,
+    /// Equivalent within δ, and what is claimed is a direction, or a size below δ.
+    EquivalentIsNoSize,
     Absent {
         absence: Absence,
     },

@@ -398,3 +398,25 @@ fn what_is_said_afterwards_is_what_the_committed_script_computed() {
         .sum();
     assert!(results().contains(&dirty.to_string()), "docs/results.md does not say {dirty}");
 }
+
+#[test]
+fn interactions_are_told_by_the_arms_of_their_pools() {
+    let report = report("study-2");
+    let mut equivalent = 0;
+    for family in list(&report["analysis"]["families"]) {
+        let is_interaction = family["id"].as_str().unwrap().starts_with("interactions-of");
+        for comparison in list(&family["comparisons"]) {
+            let techniques = comparison["declared"]["id"].as_str().unwrap().matches('+').count();
+            let divisor = if is_interaction { Some(1 << techniques) } else { None };
+            assert_eq!(
+                comparison["contrast_divisor"].as_u64(),
+                divisor,
+                "{}",
+                comparison["declared"]
+            );
+            equivalent += u64::from(comparison["word"] == "equivalent");
+        }
+    }
+    let computed: Value = serde_json::from_str(&page("reports/post-hoc/post_hoc.json")).unwrap();
+    assert_eq!(computed["equivalence"]["study-2"]["equivalent_in_report"], equivalent);
+}

@@ -57,6 +57,8 @@ pub struct Estimate {
     pub observed_detectable_effect: Option<f64>,
     /// Two one-sided tests against δ.
     pub equivalence: Option<Equivalence>,
+    /// Their p, by Holm within the family; uncorrected until that was done.
+    pub adjusted_equivalence_p: Option<f64>,
     /// The chance that these succeed, were the methods the same.
     #[serde(skip)]
     pub attainable_power: Option<f64>,
@@ -90,27 +92,32 @@ fn of_runs(a: &[f64], b: &[f64], design: &Design) -> Result<Estimate, Statistics
         minimum_detectable_effect: sigma.and_then(detectable),
         observed_sigma,
         observed_detectable_effect: observed_sigma.and_then(detectable),
-        equivalence: margin.and_then(|margin| equivalence::equivalence(a, b, alpha, margin).ok()),
         attainable_power: sigma.zip(margin).map(attainable),
         ..Estimate::new(welch.difference, &between::permutation_test(a, b)?)
-    })
+    }
+    .with_equivalence(margin.and_then(|margin| equivalence::equivalence(a, b, alpha, margin).ok())))
 }
 
 /// The smallest p of 8 blocks is 2/256. The σ of runs is not that of blocks' differences.
 fn of_blocks(differences: &[f64], design: &Design) -> Result<Estimate, StatisticsError> {
     error::check("a test over blocks", differences, 2)?;
-    let count = differences.len() as f64;
-    let sigma = estimators::standard_error_of_mean(differences) * count.sqrt();
+    let Design { alpha, family_size, power, margin, .. } = *design;
+    let count = differences.len();
+    let sigma = estimators::standard_error_of_mean(differences) * (count as f64).sqrt();
+    let alpha_of_one = alpha / family_size.max(1) as f64;
+    let detectable =
+        between::minimum_detectable_effect_of_blocks(sigma, count, alpha_of_one, power);
     let test = between::sign_flips_up_to(differences, between::MOST_SPLITS)?;
     Ok(Estimate {
         interval: between::t_interval(differences, design.level).ok(),
         probability_higher: aggregates::probability_of_improvement(&[0.0], differences).ok(),
-        observed_sigma: design.margin.and(Some(sigma)),
-        equivalence: design
-            .margin
-            .and_then(|margin| equivalence::of_blocks(differences, design.alpha, margin).ok()),
+        observed_sigma: margin.and(Some(sigma)),
+        observed_detectable_effect: margin.and(Some(detectable).filter(|it| it.is_finite())),
         ..Estimate::new(estimators::mean(differences), &test)
-    })
+    }
+    .with_equivalence(
+        margin.and_then(|margin| equivalence::of_blocks(differences, alpha, margin).ok()),
+    ))
 }
 
 fn of_times(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<Estimate, StatisticsError> {
@@ -146,6 +153,11 @@ impl Estimate {
         Self { difference, p, adjusted_p: p, smallest_p, splits, exact, ..Self::default() }
     }
 
+    fn with_equivalence(self, equivalence: Option<Equivalence>) -> Self {
+        let adjusted_equivalence_p = equivalence.map(|tests| tests.p());
+        Self { equivalence, adjusted_equivalence_p, ..self }
+    }
+
     /// "Improves" and "hurts" need the test and, but for times, an interval beside 0. A difference that is shown and
     /// also smaller than the margin is called by its direction. NaN shows nothing.
     pub fn verdict(&self, alpha: f64) -> Verdict {
@@ -157,7 +169,10 @@ impl Estimate {
             return if self.difference > 0.0 { Verdict::Improves } else { Verdict::Hurts };
         }
         match self.equivalence.filter(|_| self.interval.is_some()) {
-            Some(tests) if tests.verdict == EquivalenceVerdict::Reproduced => {
+            Some(tests)
+                if tests.verdict == EquivalenceVerdict::Reproduced
+                    && self.adjusted_equivalence_p.is_none_or(|p| p <= alpha) =>
+            {
                 Verdict::Equivalent { within: tests.margin }
             }
             _ => Verdict::Inconclusive { could_have_detected: self.minimum_detectable_effect },
@@ -242,6 +257,8 @@ mod tests {
         let tests = |margin| equivalence::equivalence(&a, &b, 0.05, margin).ok();
         let close = Estimate { equivalence: tests(0.05), ..shown(0.8, -0.01, 0.02) };
         assert_eq!(close.verdict(0.05), Verdict::Equivalent { within: 0.05 });
+        let of_a_family = Estimate { adjusted_equivalence_p: Some(0.051), ..close.clone() };
+        assert_eq!(of_a_family.verdict(0.05), OPEN);
         let narrow = Estimate { equivalence: tests(0.005), ..close.clone() };
         assert_eq!(narrow.verdict(0.05), OPEN);
         // A difference that is shown is called by its direction.

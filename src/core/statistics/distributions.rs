@@ -64,6 +64,12 @@ pub fn regularised_incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     front * fraction
 }
 
+/// P(T < t) of Student's distribution.
+pub fn t_below(t: f64, df: f64) -> f64 {
+    let tail = 0.5 * regularised_incomplete_beta(df / 2.0, 0.5, df / (df + t * t));
+    if t > 0.0 { 1.0 - tail } else { tail }
+}
+
 /// Φ(z) of the standard normal distribution.
 pub fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2)

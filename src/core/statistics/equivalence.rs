@@ -35,6 +35,17 @@ pub struct Equivalence {
     pub verdict: EquivalenceVerdict,
 }
 
+impl Equivalence {
+    /// The larger p of the two one-sided tests: at most α where the interval of confidence 1 − 2α lies within ±δ.
+    pub fn p(&self) -> f64 {
+        let Self { difference, standard_error, degrees_of_freedom, margin, .. } = *self;
+        if degrees_of_freedom == 0.0 {
+            return if difference.abs() < margin { 0.0 } else { 1.0 };
+        }
+        distributions::t_below((difference.abs() - margin) / standard_error, degrees_of_freedom)
+    }
+}
+
 /// Compares two samples. The chance to call samples reproduced whose true means differ by δ or
 /// more is at most α.
 pub fn equivalence(
@@ -167,9 +178,19 @@ mod tests {
     }
 
     #[test]
+    fn the_larger_p_of_the_two_tests_agrees_with_scipy() {
+        // max of ttest_ind(NEW, OLD -+ 0.09, equal_var=False, alternative="less" and "greater").pvalue, scipy 1.17.1.
+        let tests = equivalence(&OLD, &NEW, 0.05, 0.09).unwrap();
+        close(tests.p(), 0.032534228725588504);
+        assert_eq!(tests.verdict, EquivalenceVerdict::Reproduced);
+        assert!(equivalence(&OLD, &NEW, 0.05, 0.08).unwrap().p() > 0.05);
+    }
+
+    #[test]
     fn values_without_spread_are_compared_by_their_means() {
         let same = equivalence(&[1.0, 1.0], &[1.0, 1.0, 1.0], 0.05, 1e-9).unwrap();
         assert_eq!((same.verdict, same.half_width), (EquivalenceVerdict::Reproduced, 0.0));
+        assert_eq!(same.p(), 0.0);
         let other = equivalence(&[1.0, 1.0], &[1.5, 1.5], 0.05, 0.5).unwrap();
         assert_eq!(other.verdict, EquivalenceVerdict::NotReproduced);
     }

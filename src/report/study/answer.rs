@@ -9,7 +9,8 @@ use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, claims, printed, published, words};
 use crate::statistics::aggregates;
 use crate::study::{
-    Clock, Declared, Direction, FamilyResult, Remark, Why, Word, comparisons::Comparison,
+    Clock, Declared, Direction, FamilyResult, Remark, Why, Word, analysis::SpreadDesign,
+    comparisons::Comparison,
 };
 use std::collections::BTreeSet;
 
@@ -297,8 +298,8 @@ fn declared(context: &Context) -> Vec<Block> {
     };
     let caption = format!(
         "A difference is shown if p, after Holm in the family, is at most {} and the interval lies on one side \
-         of 0; arms are equivalent if they differ by less than {} (shaded in the figure); else the comparison is \
-         inconclusive. Above: share of the {of} in which the first arm is above. p: {test}. A row without a \
+         of 0; arms are equivalent if they differ by less than {} (shaded in the figure), after Holm too; else the comparison \
+         is inconclusive. Above: share of the {of} in which the first arm is above. p: {test}. A row without a \
          measure has that of the row above.",
         axes::tick_label(declaration.alpha),
         points(declaration.margin)
@@ -368,7 +369,7 @@ fn decided_by(context: &Context, comparison: &Comparison) -> String {
     let declaration = &context.analysis.declaration;
     let first = match (&comparison.why, &comparison.result) {
         (Why::Shown { .. }, _) => return String::new(),
-        (Why::Equivalent { margin }, _) => return format!("inside ±{}", points(*margin)),
+        (Why::Equivalent { margin, .. }, _) => return format!("inside ±{}", points(*margin)),
         (Why::NotShown { .. }, Some(result)) if result.p <= declaration.alpha => {
             format!("p {} alone, not in the family", text::p_value(result.p))
         }
@@ -493,7 +494,11 @@ fn detectable(context: &Context) -> Option<String> {
     let declared = spread.registered_effect;
     let declared =
         declared.map_or(String::new(), |effect| format!(" (declared: {})", points(effect)));
-    Some(format!("; with the spread seen, one comparison detects {observed}{declared}"))
+    let spread_of = match spread.design {
+        SpreadDesign::IndependentRuns => "with the spread seen",
+        SpreadDesign::Blocks => "with the spread seen within blocks",
+    };
+    Some(format!("; {spread_of}, one comparison detects {observed}{declared}"))
 }
 
 fn limits(context: &Context) -> String {

@@ -3,8 +3,9 @@
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, study::comparison, words};
-use crate::statistics::equivalence::EquivalenceVerdict;
-use crate::study::{ArmTimes, FamilyResult, GridSummary, comparisons::Comparison};
+use crate::study::{
+    ArmTimes, FamilyResult, GridSummary, analysis::SpreadDesign, comparisons::Comparison,
+};
 
 pub fn section(context: &Context) -> Section {
     let declaration = &context.analysis.declaration;
@@ -85,15 +86,26 @@ fn spread(context: &Context) -> String {
         return "No arm has two scored runs: nothing is known of the spread between training runs."
             .to_owned();
     };
+    let of_runs = |sigma, effect| match spread.design {
+        SpreadDesign::IndependentRuns => with_effect(sigma, effect),
+        SpreadDesign::Blocks => format!("{} points", text::standard_error(sigma)),
+    };
     let registered = spread.registered.map_or("none was registered".to_owned(), |sigma| {
-        format!("the registered one is {}", with_effect(sigma, spread.registered_effect))
+        format!("the registered one is {}", of_runs(sigma, spread.registered_effect))
+    });
+    let observed = of_runs(spread.observed, spread.observed_effect);
+    let blocks = spread.within_blocks.map_or(String::new(), |sigma| {
+        let sigma = with_effect(sigma, spread.observed_effect);
+        format!(
+            " Arms share blocks here: the differences within blocks of the first family spread by {sigma}. \
+             What differs between blocks hides nothing in them."
+        )
     });
     format!(
-        "σ between training runs: {registered}; the observed one, pooled over {}, is {}. By arm it \
-         goes from {} ({}) to {} points ({}). What could have been found is a true difference \
+        "σ between training runs: {registered}; the observed one, pooled over {}, is {observed}. By arm it \
+         goes from {} ({}) to {} points ({}).{blocks} What could have been found is a true difference \
          between two arms of {} by one comparison at the declared α and power.",
         text::counted(spread.arms as usize, "arm", "arms"),
-        with_effect(spread.observed, spread.observed_effect),
         text::standard_error(spread.smallest.1),
         context.label(&spread.smallest.0),
         text::standard_error(spread.largest.1),
@@ -145,7 +157,7 @@ fn assumptions(context: &Context) -> Vec<String> {
              count and is listed.",
             "\u{201c}Could have found\u{201d} is the true difference that so many runs find with the \
              declared power: from the pilot\u{2019}s σ, which was registered, and from the σ that the \
-             two arms showed. It is there to read an inconclusive verdict, and decides nothing.",
+             two arms, or their differences within blocks, showed. It is there to read an inconclusive verdict, and decides nothing.",
         ]
         .map(str::to_owned),
     );
@@ -155,23 +167,27 @@ fn assumptions(context: &Context) -> Vec<String> {
 fn equivalence(context: &Context) -> Option<Table> {
     let rows: Vec<Vec<TableCell>> =
         context.comparisons().filter_map(|it| equivalence_row(context, it)).collect();
-    let caption = "Equivalence within δ (two one-sided tests), in points. The attainable power is the \
-                   chance to show it if the two were truly the same.";
-    let columns =
-        "comparison | difference # | half width at 1 − 2α # | δ # | within δ | attainable power #";
+    let caption = "Equivalence within δ (two one-sided tests), in points. The p of a family\u{2019}s tests are \
+                   corrected together (Holm). An interaction of k techniques is compared as the difference of differences \
+                   divided by 2^(k−1), and δ is divided alike. The attainable power is the chance to show equivalence \
+                   if the two were truly the same.";
+    let columns = "comparison | difference # | half width at 1 − 2α # | δ # | p # | p (Holm) # | within δ | attainable power #";
     (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }
 
 fn equivalence_row(context: &Context, comparison: &Comparison) -> Option<Vec<TableCell>> {
     let result = comparison.result.as_ref()?;
     let tests = result.equivalence?;
-    let is_within = tests.verdict == EquivalenceVerdict::Reproduced;
+    let adjusted = result.adjusted_equivalence_p;
+    let is_within = adjusted.is_some_and(|p| p <= context.analysis.declaration.alpha);
     let power = result.attainable_power.map(text::percent);
     Some(row![
         context.pair(&comparison.declared.arm, &comparison.declared.reference),
         Unit::Share.signed(tests.difference),
         text::standard_error(tests.half_width),
-        text::points(tests.margin),
+        text::standard_error(tests.margin),
+        text::p_value(tests.p()),
+        TableCell::shown(adjusted, text::p_value),
         if is_within { "yes" } else { "not shown" },
         power.map_or_else(|| TableCell::missing("no pilot σ"), TableCell::from)
     ])

@@ -112,7 +112,8 @@ fn difference_row(context: &Context, comparison: &Comparison, clock: Option<&str
     let (result, declared) = (comparison.result.as_ref(), &comparison.declared);
     let interval = result.and_then(|result| result.interval);
     let scale = context::unit_of(&declared.metric).scale();
-    let margin = scale * context.analysis.declaration.margin;
+    let divisor = comparison.contrast_divisor as f64;
+    let margin = scale * context.analysis.declaration.margin / divisor;
     IntervalRow {
         label: context.label(&declared.arm),
         against: Some(context.label(&declared.reference) + &at),

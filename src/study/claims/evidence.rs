@@ -3,7 +3,7 @@
 use crate::study::claims::{ClaimPart, Test, intervals};
 use crate::study::{
     Analysis, Claim, ClaimResult, ClaimVerdict, Claims, Declared, DeclaredFamily, Direction,
-    Judged, PartResult, PartWhy, Remark, Word, analysis, collection::Study, comparisons,
+    Judged, PartResult, PartWhy, Remark, Why, Word, analysis, collection::Study, comparisons,
     comparisons::Comparison, needed,
 };
 use std::collections::BTreeMap;
@@ -98,7 +98,8 @@ impl<'a> EvidenceContext<'a> {
         match &part.test {
             Test::Difference { direction, .. } => {
                 let comparison = &self.comparisons[&(claim.id.as_str(), part.id.as_str())];
-                self.difference(&mut result, comparison, *direction);
+                let claimed = (*direction, part.claimed_size);
+                self.difference(&mut result, comparison, claimed);
             }
             Test::Level { arm, metric, bound, direction } => {
                 let (what, claimed) = ((arm.as_str(), metric), (*bound, *direction));
@@ -111,16 +112,30 @@ impl<'a> EvidenceContext<'a> {
         result
     }
 
-    /// A claim is a comparison with an expected sign.
-    fn difference(&self, part: &mut PartResult, comparison: &Comparison, claimed: Direction) {
+    /// A claim is a comparison with an expected sign. A difference below δ may have that sign: equivalence contradicts
+    /// a claimed size from δ on, never a direction alone.
+    fn difference(
+        &self,
+        part: &mut PartResult,
+        comparison: &Comparison,
+        (claimed, size): (Direction, Option<f64>),
+    ) {
         part.registered = comparison.registered;
+        let excludes = match comparison.why {
+            Why::Equivalent { margin, .. } => size.is_some_and(|size| size >= margin),
+            _ => false,
+        };
         part.verdict = match comparison.shown() {
             Some(shown) if shown == claimed => ClaimVerdict::Supported,
             Some(_) => ClaimVerdict::Contradicted,
-            None if comparison.word == Word::Equivalent => ClaimVerdict::Contradicted,
+            None if excludes => ClaimVerdict::Contradicted,
+            None if comparison.word == Word::Equivalent => {
+                part.why = PartWhy::EquivalentIsNoSize;
+                ClaimVerdict::Inconclusive
+            }
             None => ClaimVerdict::Inconclusive,
         };
-        if part.verdict == ClaimVerdict::Inconclusive {
+        if part.verdict == ClaimVerdict::Inconclusive && part.why == PartWhy::Comparison {
             part.needed = Some(needed::for_difference(self.study, comparison));
         }
         part.comparison = Some(comparison.clone());

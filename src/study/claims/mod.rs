@@ -58,6 +58,9 @@ pub struct ClaimPart {
     pub family: String,
     pub test: Test,
     pub rule: ClaimRule,
+    /// The size of the difference that is claimed, in the unit of the metric. Without it a claim is of a direction alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_size: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperCheck>,
 }
@@ -91,7 +94,7 @@ pub enum Test {
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimRule {
     /// Supported: Holm-adjusted permutation p ≤ α, and Welch's interval on the claimed side of 0.
-    /// Contradicted: the same on the other side, or equivalent within δ.
+    /// Contradicted: the same on the other side, or equivalent within a δ of at most the claimed size.
     HolmAndInterval,
     /// Supported: the t interval at 1 − α / (family size) lies on the claimed side of the bound.
     /// Contradicted: it lies on the other side.
@@ -213,6 +216,9 @@ fn check_part(part: &ClaimPart) -> Result<(), String> {
             }
         }
         _ => {}
+    }
+    if part.claimed_size.is_some_and(|size| !(size > 0.0 && size.is_finite())) {
+        return Err("`claimed_size` must be above 0".to_string());
     }
     if part.paper.as_ref().is_some_and(|check| check.evidence().is_none()) {
         let how = "`paper` is none of the checks in golden/paper/evidence.json: write it as there, or run \

@@ -20,7 +20,10 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
             };
             (word, Why::Shown { adjusted_p, alpha, by_interval: !metric.is_time() })
         }
-        Verdict::Equivalent { within } => (Word::Equivalent, Why::Equivalent { margin: within }),
+        Verdict::Equivalent { within } => {
+            let divisor = comparison.contrast_divisor;
+            (Word::Equivalent, Why::Equivalent { margin: within * divisor as f64, divisor })
+        }
         Verdict::Inconclusive { .. } => (Word::Inconclusive, open(estimate, alpha, size)),
     };
 }

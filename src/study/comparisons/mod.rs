@@ -8,7 +8,7 @@ use crate::statistics::{Design, Estimate, Measured, TimeToEvent, between, compar
 use crate::study::collection::Study;
 use crate::study::{
     Cell, Declaration, Declared, DeclaredFamily, Direction, Metric, NoValue, Why, WithoutValue,
-    arms, metric,
+    arms, contrast, metric,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,6 +35,9 @@ pub struct Comparison {
     pub identical_seeds: Vec<u64>,
     pub common_seeds: u64,
     pub budget: Option<u64>,
+    /// Of an interaction of k factors 2^(k−1): the difference is the difference of differences divided by it, and so is δ.
+    #[serde(skip_serializing_if = "is_one")]
+    pub contrast_divisor: u64,
     /// Of arm − reference, in the unit of the metric.
     pub result: Option<Estimate>,
     pub word: Word,
@@ -66,6 +69,10 @@ pub enum Word {
     /// No effect is shown, and none is excluded.
     Inconclusive,
     NotCompared,
+}
+
+fn is_one(divisor: &u64) -> bool {
+    *divisor == 1
 }
 
 impl Word {
@@ -129,9 +136,25 @@ pub fn family(study: &Study, family: &DeclaredFamily, registered: bool) -> Famil
         if let Some(result) = &mut comparison.result {
             result.adjusted_p = adjusted;
         }
+    }
+    adjust_equivalence(&mut comparisons);
+    for comparison in &mut comparisons {
         judgement::judge(study, comparison, size);
     }
     FamilyResult { id: family.id.clone(), question: family.question.clone(), comparisons }
+}
+
+/// Of a family's comparisons that δ is about; one that cannot be tested counts with p = 1 here too.
+fn adjust_equivalence(comparisons: &mut [Comparison]) {
+    let about: Vec<&mut Comparison> =
+        comparisons.iter_mut().filter(|it| it.declared.metric.is_avg_at_k()).collect();
+    let p = |it: &&mut Comparison| it.result.as_ref().and_then(|it| it.adjusted_equivalence_p);
+    let adjusted = between::holm(&about.iter().map(|it| p(it).unwrap_or(1.0)).collect::<Vec<_>>());
+    for (comparison, adjusted) in about.into_iter().zip(adjusted) {
+        if let Some(result) = comparison.result.as_mut().filter(|it| it.equivalence.is_some()) {
+            result.adjusted_equivalence_p = Some(adjusted);
+        }
+    }
 }
 
 fn tested(
@@ -151,6 +174,7 @@ fn tested(
         identical_seeds: Vec::new(),
         common_seeds: 0,
         budget: None,
+        contrast_divisor: contrast::divisor(study, declared),
         result: None,
         word: Word::NotCompared,
         // The judgement replaces this where there is a result.
@@ -196,7 +220,8 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), W
     if arm < 2 || reference < 2 {
         return Err(Why::TooFewRuns { arm, reference, without_value });
     }
-    let design = design(&study.declaration, &metric, size);
+    let mut design = design(&study.declaration, &metric, size);
+    design.margin = design.margin.map(|margin| margin / comparison.contrast_divisor as f64);
     let result = comparison::estimate(&measured(study, comparison), &design);
     comparison.result =
         Some(result.map_err(|error| Why::CannotBeTested { message: error.to_string() })?);

@@ -291,14 +291,36 @@ pub fn minimum_detectable_effect(
     alpha: f64,
     power: f64,
 ) -> f64 {
-    let level = attainable_level(n_a, n_b, alpha);
-    let fits = sigma.is_finite() && sigma >= 0.0 && power > 0.0 && power < 1.0;
-    if n_a == 0 || n_b == 0 || n_a + n_b < 3 || level <= 0.0 || !fits {
+    if n_a == 0 || n_b == 0 || n_a + n_b < 3 {
         return f64::INFINITY;
     }
-    let df = (n_a + n_b - 2) as f64;
-    let critical = t_quantile(1.0 - level / 2.0, df);
     let spread = (1.0 / n_a as f64 + 1.0 / n_b as f64).sqrt();
+    detectable(sigma, spread, (n_a + n_b - 2) as f64, smallest_p(n_a, n_b), (alpha, power))
+}
+
+/// [`minimum_detectable_effect`] of the mean of `n` differences, one a block, whose standard deviation is `sigma`:
+/// the power of the paired t test at the largest level ≤ α that the flips of n signs can have.
+pub fn minimum_detectable_effect_of_blocks(sigma: f64, n: usize, alpha: f64, power: f64) -> f64 {
+    if n < 2 {
+        return f64::INFINITY;
+    }
+    let smallest_p = 2.0 / (1u64 << n.min(62)) as f64;
+    detectable(sigma, (1.0 / n as f64).sqrt(), (n - 1) as f64, smallest_p, (alpha, power))
+}
+
+fn detectable(
+    sigma: f64,
+    spread: f64,
+    df: f64,
+    smallest_p: f64,
+    (alpha, power): (f64, f64),
+) -> f64 {
+    let level = attainable_level(smallest_p, alpha);
+    let fits = sigma.is_finite() && sigma >= 0.0 && power > 0.0 && power < 1.0;
+    if level <= 0.0 || !fits {
+        return f64::INFINITY;
+    }
+    let critical = t_quantile(1.0 - level / 2.0, df);
     let (mut low, mut high) = (0.0, 1.0);
     while t_test_power(high / spread, critical, df) < power {
         (low, high) = (high, high * 2.0);
@@ -316,13 +338,12 @@ pub fn minimum_detectable_effect(
 }
 
 /// The largest multiple of the smallest p that is at most `alpha`.
-fn attainable_level(n_a: usize, n_b: usize, alpha: f64) -> f64 {
-    if n_a == 0 || n_b == 0 || !(alpha > 0.0 && alpha < 1.0) {
+fn attainable_level(smallest_p: f64, alpha: f64) -> f64 {
+    if !(alpha > 0.0 && alpha < 1.0) {
         return 0.0;
     }
-    let step = smallest_p(n_a, n_b);
     // 0.05 / (2/40) is 1 but for rounding.
-    (alpha / step * (1.0 + 1e-12)).floor() * step
+    (alpha / smallest_p * (1.0 + 1e-12)).floor() * smallest_p
 }
 
 /// P(|T| > `critical`) for a noncentral t with `df` degrees of freedom and noncentrality `shift`.

@@ -129,6 +129,15 @@ fn a_detectable_effect_agrees_with_the_power_of_the_t_test() {
 }
 
 #[test]
+fn a_detectable_effect_of_blocks_agrees_with_the_power_of_the_paired_t_test() {
+    // Eight signs: 12 of 256 flips are the level; scipy 1.17.1's noncentral t.
+    let eight = minimum_detectable_effect_of_blocks(1.0, 8, 0.05, 0.8);
+    assert_close(eight, 1.172795816750178, 1e-6);
+    assert_eq!(minimum_detectable_effect_of_blocks(1.0, 5, 0.05, 0.8), f64::INFINITY);
+    assert_eq!(minimum_detectable_effect_of_blocks(1.0, 1, 0.05, 0.8), f64::INFINITY);
+}
+
+#[test]
 fn three_against_three_can_detect_nothing_at_0_05() {
     assert_eq!(minimum_detectable_effect(0.01, 3, 3, 0.05, 0.8), f64::INFINITY);
     assert!(minimum_detectable_effect(0.01, 3, 3, 0.1, 0.8).is_finite());
