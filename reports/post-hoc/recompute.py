@@ -48,6 +48,8 @@ FALL = 0.10
 def main():
     studies = {name: Study(ROOT / "reports" / name) for name in STUDIES}
     chains, sums = studies["study-2"], studies["sums-1"]
+    for study in studies.values():
+        held_against_what_was_looked_at(study)
     answers = {
         "schema": "dapo-post-hoc/1",
         "declared": declared_again(studies),
@@ -117,6 +119,79 @@ def unpaired_results(study, family):
     for result, adjusted in zip(results, holm([result["p"] for result in results])):
         result["adjusted_p"] = adjusted
     return results
+
+
+def held_against_what_was_looked_at(study):
+    """The report's own tables of stability, reference points and sensitivity (of paired studies)."""
+    numbers = 0
+
+    def hold(name, ours, theirs):
+        nonlocal numbers
+        numbers += 1
+        if (ours is None) != (theirs is None) or ours is not None and not abs(ours - theirs) <= TOLERANCE * max(1.0, abs(ours)):
+            raise SystemExit(f"{study.folder.name}, {name}: {ours!r} here, {theirs!r} in report.json")
+
+    for arm in study.analysis["stability"]:
+        name = f"stability of {arm['arm']}"
+        runs = study.runs([arm["arm"]], sorted({seed for _, seed in study.cells}))
+        for key, metric in [("ratio", "loss/ratio_max"), ("kl", "loss/approx_kl"), ("gradient_norm", "optimizer/gradient_norm_max")]:
+            values = [np.nanmax(series(cell, metric)) for cell in runs if metric in cell["metrics"] and not np.isnan(series(cell, metric)).all()]
+            hold(f"{name}, {key}", max(values, default=None), arm[key] and arm[key]["value"])
+        fallen, collapsed = [], []
+        for cell in runs:
+            scores = np.array([accuracy(it) for it in cell["evaluations"] if it["set"] == study.declaration["curve_set"]])
+            fallen += list(scores[1:][np.diff(scores) < -FALL])
+            highest = np.maximum.accumulate(scores)
+            if ((highest - scores > 0.25) & (highest - scores > 0.4 * highest)).any():
+                collapsed.append(cell["seed"])
+        hold(f"{name}, falls", len(fallen), len(arm["falls"]))
+        for ours, theirs in zip(fallen, arm["falls"]):
+            hold(f"{name}, a fall", ours, theirs["after"])
+        assert collapsed == [it["seed"] for it in arm["collapsed"]], name
+    for grid in study.analysis["grids"]:
+        for point in grid["reference_points"]:
+            runs = study.runs([point["arm"]], sorted({seed for _, seed in study.cells}))
+            for key, clock in [("updates", "updates"), ("generated_tokens", "generated_tokens")]:
+                times = [first_time(study, cell, clock, point["level"]) for cell in runs]
+                is_whole = None not in times
+                name = f"{point['arm']} at {point['level']}, {key}"
+                hold(name, np.mean(times) if is_whole else None, point[key] and point[key]["mean"])
+                hold(name, np.std(times, ddof=1) if is_whole else None, point[key] and point[key]["standard_deviation"])
+    for table in study.analysis["sensitivity"] if study.declaration.get("paired") else []:
+        of = declared(study, table["family"], table["id"])
+        seeds = np.array(study.seeds)
+        own = block_differences(study, of)
+        for row in table["rows"]:
+            change, metric = row["change"], of["metric"]
+            kind = change["kind"]
+            if kind == "clock":
+                ours = on_clock(study, of["arm"], of["reference"], change["clock"].replace("-", "_"))
+            elif kind == "from":
+                ours = effect(block_differences(study, of | {"metric": metric | {"from_share": change["share"]}}))
+            elif kind == "last-evaluation":
+                last = {"source": "evaluation", "at": "last", "set": metric["set"], "statistic": "avg-at-k"}
+                ours = effect(block_differences(study, of | {"metric": last}))
+            else:
+                without = {"none": [], "without-seed": [change.get("seed")], "without-collapsed": change.get("seeds")}.get(kind)
+                if without is None:
+                    sides = [study.arms(of[side]) for side in ("arm", "reference")]
+                    is_clean = {seed: all(cell["environment"]["git_dirty"] != "true" for arms in sides for cell in study.runs(arms, [seed])) for seed in study.seeds}
+                    without = [seed for seed in study.seeds if not is_clean[seed]]
+                kept = own[~np.isin(seeds, without)]
+                ours = effect(kept) if len(kept) > 1 else None
+            hold(f"{table['id']}, {change}", ours and ours["difference"], row["difference"])
+            if ours and row["interval"]:
+                hold(f"{table['id']}, {change}", ours["interval"]["low"], row["interval"]["low"])
+                hold(f"{table['id']}, {change}", ours["interval"]["high"], row["interval"]["high"])
+                hold(f"{table['id']}, {change}", ours["p"], row["p"])
+    print(f"{study.folder.name}: {numbers} numbers that were looked at afterwards are those of report.json within {TOLERANCE}")
+
+
+def first_time(study, cell, clock, level):
+    """What a clock shows at the first evaluation at or above a level; None where there is none."""
+    at_step = CLOCKS[clock](cell) if clock == "updates" or "rollout/generated_tokens" in cell["metrics"] else None
+    reached = [it for it in cell["evaluations"] if it["set"] == study.declaration["curve_set"] and accuracy(it) >= level]
+    return float(at_step[reached[0]["counters"]["rollout_steps"]]) if reached and at_step is not None else None
 
 
 # --- Clocks --------------------------------------------------------------------------------------

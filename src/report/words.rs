@@ -139,6 +139,13 @@ pub fn why(reason: &Why) -> String {
             });
             format!("no effect shown: adjusted p {}{least}", text::p_value(*adjusted_p))
         }
+        Why::DoseBelow { technique, dose, least, otherwise } => {
+            let [dose, least] = [*dose, *least].map(text::standard_error);
+            let otherwise = why(otherwise);
+            format!(
+                "{technique} acted on {dose} %, below the declared {least} % (else: {otherwise})"
+            )
+        }
         Why::Closed { after, otherwise } => format!(
             "it counts only after all comparisons of the family `{after}` are shown, and not all are ({})",
             why(otherwise)

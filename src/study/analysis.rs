@@ -3,6 +3,9 @@
 use crate::experiment::Grid;
 use crate::statistics::{Measured, between};
 use crate::study::comparisons::{self, Comparison};
+use crate::study::levels::ReferencePoint;
+use crate::study::sensitivity::{self, Sensitivity};
+use crate::study::stability::{self, ArmStability};
 use crate::study::{
     ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, Remark,
     arms, collection::Study, declaration, levels,
@@ -18,6 +21,9 @@ pub struct Analysis {
     pub families: Vec<FamilyResult>,
     pub excluded: Vec<Excluded>,
     pub spread: Option<Spread>,
+    pub stability: Vec<ArmStability>,
+    /// Of the first family's comparisons of scores.
+    pub sensitivity: Vec<Sensitivity>,
     pub remarks: Vec<Remark>,
 }
 
@@ -63,6 +69,7 @@ pub struct GridSummary {
     pub differences: Vec<Comparison>,
     /// Empty without a declared level.
     pub times: Vec<ArmTimes>,
+    pub reference_points: Vec<ReferencePoint>,
 }
 
 pub fn analyse(study: &Study) -> Analysis {
@@ -73,6 +80,7 @@ pub fn analyse(study: &Study) -> Analysis {
         question: grid.question.clone(),
         arms: arms::summaries(study, grid),
         differences: differences(study, grid, &families),
+        reference_points: levels::reference_points(study, grid),
         times: declaration
             .time_to_level
             .as_ref()
@@ -82,6 +90,8 @@ pub fn analyse(study: &Study) -> Analysis {
     let grids: Vec<GridSummary> = study.grids.iter().map(summary).collect();
     Analysis {
         spread: spread(study, &grids, &families),
+        stability: stability::of(study),
+        sensitivity: sensitivity::of(study, &families),
         declaration: declaration.clone(),
         declaration_sha256: declaration.sha256(),
         grids,

@@ -63,7 +63,7 @@ pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     Curve { arm: arm.to_string(), clock, seeds, band }
 }
 
-fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
+pub fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = match series {
         Series::Evaluation { set, statistic } => cell
             .evaluations_of(set)
@@ -82,7 +82,8 @@ fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
     points
 }
 
-fn clock_by_step(cell: &Cell, clock: Clock) -> Vec<f64> {
+/// The reading after each rollout step; empty where it is not recorded.
+pub fn clock_by_step(cell: &Cell, clock: Clock) -> Vec<f64> {
     if clock == Clock::Updates {
         return cell.counters.iter().map(|it| it.updates as f64).collect();
     }

@@ -2,6 +2,7 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid};
+use crate::study::effect_checks::findings;
 use crate::study::{At, Metric, Statistic, StudyError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,10 @@ pub struct Declaration {
     /// arm with this name do not count. Empty: only names are declared.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub arms: BTreeMap<String, String>,
+    /// Technique → the least share of what it could act on (tokens, groups, loss weight, rollouts) on which it must act:
+    /// below it nothing follows from a comparison of arms with and without it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub least_doses: BTreeMap<String, f64>,
     #[serde(default)]
     pub families: Vec<DeclaredFamily>,
 }
@@ -176,6 +181,7 @@ impl Declaration {
             time_to_level: None,
             held_out: None,
             arms: BTreeMap::new(),
+            least_doses: BTreeMap::new(),
             families: grids.iter().filter_map(family).collect(),
         }
     }
@@ -244,6 +250,14 @@ impl Declaration {
             if digest.len() != 64 || !digest.bytes().all(|it| it.is_ascii_hexdigit()) {
                 return Err(format!("arms: `{arm}` has no SHA-256: `{digest}`"));
             }
+        }
+        for (technique, dose) in &self.least_doses {
+            let known = findings::names();
+            if !known.contains(&technique.as_str()) {
+                let known = known.join(", ");
+                return Err(format!("least_doses: {technique:?} is none of: {known}"));
+            }
+            share(&format!("least_doses.{technique}"), *dose)?;
         }
         self.check_pools()?;
         let mut families = BTreeSet::new();

@@ -7,7 +7,7 @@ use crate::study::comparison::RunComparison;
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
     At, Declared, DeclaredFamily, Direction, Metric, Statistic, StudyError, TrackedComparison, Why,
-    Word, analysis,
+    analysis,
 };
 use std::path::Path;
 
@@ -73,7 +73,7 @@ impl Gate {
 
     pub fn of_arms(self, study: &Study, comparison: &Comparison) -> GateVerdict {
         match &comparison.result {
-            Some(result) if comparison.word != Word::NotCompared && !comparison.is_closed => {
+            Some(result) if comparison.is_judged() => {
                 let alpha = study.declaration.alpha;
                 let (interval, p) = (result.interval, result.adjusted_p);
                 self.of_runs(&Difference { interval, p, alpha }, result.smallest_p)

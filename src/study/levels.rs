@@ -1,7 +1,7 @@
 //! When each run reached the level. A run that never did is censored at its last evaluation.
 
 use crate::experiment::{Arm, Grid};
-use crate::statistics::{TimeToEvent, time_to_level};
+use crate::statistics::{Mean, TimeToEvent, time_to_level};
 use crate::study::{Clock, collection::Study, declaration::Level, metric};
 use serde::Serialize;
 
@@ -18,6 +18,58 @@ pub struct LevelTimes {
     pub reached: u64,
     /// Kaplan–Meier median; `None` where more than half never reached it.
     pub median: Option<f64>,
+}
+
+/// avg@k on the curve set, whether or not a level was declared.
+const REFERENCE_LEVELS: [f64; 5] = [0.5, 0.6, 0.7, 0.8, 0.9];
+
+/// What the runs of an arm took to reach a level for the first time: a reference convergence point, as MLPerf has them.
+/// Means are over all runs, and absent where a run never reached it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReferencePoint {
+    pub arm: String,
+    /// avg@k in [0, 1].
+    pub level: f64,
+    pub reached: u64,
+    pub runs: u64,
+    pub updates: Option<Mean>,
+    pub generated_tokens: Option<Mean>,
+}
+
+/// Of each level that a run reached.
+pub fn reference_points(study: &Study, grid: &Grid) -> Vec<ReferencePoint> {
+    let of_arm = |arm: &Arm| {
+        let id = format!("{}/{}", grid.name, arm.name);
+        REFERENCE_LEVELS.map(|level| reference_point(study, &id, level))
+    };
+    let points = grid.arms.iter().flat_map(of_arm);
+    points.filter(|point| point.reached > 0).collect()
+}
+
+fn reference_point(study: &Study, id: &str, level: f64) -> ReferencePoint {
+    let set = &study.declaration.curve_set;
+    let cells = study.cells_of(id);
+    let times = |clock| -> Vec<f64> {
+        let times = cells.iter().filter_map(|cell| {
+            metric::total(cell, clock)?;
+            let time = metric::time_to_level(cell, set, level, clock).ok()?;
+            time.reached.then_some(time.time)
+        });
+        times.collect()
+    };
+    let mean = |times: Vec<f64>| {
+        let all = times.len() == cells.len();
+        Mean::of(&times, study.declaration.level).filter(|_| all)
+    };
+    let updates = times(Clock::Updates);
+    ReferencePoint {
+        arm: id.to_string(),
+        level,
+        reached: updates.len() as u64,
+        runs: cells.len() as u64,
+        updates: mean(updates),
+        generated_tokens: mean(times(Clock::GeneratedTokens)),
+    }
 }
 
 pub fn times(study: &Study, grid: &Grid, level: &Level) -> Vec<ArmTimes> {

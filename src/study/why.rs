@@ -115,6 +115,13 @@ pub enum Why {
         /// Number of comparisons in the family, and the smallest adjusted p that so few runs can give.
         least: Option<(usize, f64)>,
     },
+    /// The mean over the runs with the technique is below the declared least dose.
+    DoseBelow {
+        technique: String,
+        dose: f64,
+        least: f64,
+        otherwise: Box<Why>,
+    },
     /// Another family must be shown entirely first.
     Closed {
         after: String,

@@ -476,3 +476,30 @@ fn declarations_that_contradict_themselves_are_refused_with_key_and_value() {
         assert!(error.contains(&says) && error.contains("study.json"), "{to}: {error}");
     }
 }
+
+#[test]
+fn below_a_declared_dose_a_technique_had_nothing_to_act_on() {
+    let root = crate::repository::root().join("reports/sums-1");
+    let mut declared: serde_json::Value = files::read_json(&root.join("study.json")).unwrap();
+    let load = |declared: &serde_json::Value| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("study.json");
+        files::write_atomic(&path, declared.to_string().as_bytes()).unwrap();
+        collection::load(&root, Some(&path))
+    };
+    // Clip-Higher lets 0.008 % of DAPO's tokens through there, Dynamic Sampling drops 5 % of its groups.
+    declared["least_doses"] = serde_json::json!({ "Clip-Higher": 0.001, "Dynamic Sampling": 0.01 });
+    let analysis = analysis::analyse(&load(&declared).unwrap());
+    let clip = analysis.comparison("leave-one-out", "clip").unwrap();
+    assert_eq!(clip.word, Word::NothingToActOn);
+    let said = words::why(&clip.why);
+    assert!(said.starts_with("Clip-Higher acted on 0.00"), "{said}");
+    assert!(said.contains("%, below the declared 0.10 %"), "{said}");
+    let dynamic = analysis.comparison("leave-one-out", "dynamic").unwrap();
+    assert_eq!(dynamic.word, Word::Inconclusive);
+    // DAPO and GRPO differ in more than one technique.
+    assert_ne!(analysis.families[0].comparisons[0].word, Word::NothingToActOn);
+    declared["least_doses"] = serde_json::json!({ "clip": 0.001 });
+    let refused = load(&declared).unwrap_err().to_string();
+    assert!(refused.contains("least_doses: \"clip\" is none of: Clip-Higher, "), "{refused}");
+}

@@ -14,7 +14,7 @@ pub fn print_effects(effects: &Effects, verbose: bool) {
 fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
     let steps = text::counted(effects.steps, "rollout step", "rollout steps");
     let rows = effects.findings.iter().map(|finding| {
-        let EffectFinding { technique, enabled, verdict, evidence } = finding;
+        let EffectFinding { technique, enabled, verdict, evidence, .. } = finding;
         let switch = if *enabled { "on" } else { "off" };
         let evidence = if verbose { evidence.as_str() } else { "" };
         [*technique, switch, verdict.words(), evidence]
@@ -49,6 +49,7 @@ mod tests {
             enabled,
             verdict,
             evidence: "0 of 9 were".to_string(),
+            dose: None,
         };
         Effects {
             steps: 3,

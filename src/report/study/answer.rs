@@ -4,7 +4,7 @@
 use crate::report::page::{
     Block, Curves, Figure, Look, Page, Panel, PanelSize, Section, Table, TableCell, row,
 };
-use crate::report::study::{checking, comparison, context, courses, scores};
+use crate::report::study::{checking, comparison, context, courses, scores, stability};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, claims, printed, published, words};
 use crate::statistics::aggregates;
@@ -78,6 +78,7 @@ fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str)
             let margin = points(context.analysis.declaration.margin);
             return format!("{arm} and {reference} differ by less than {margin}{interval}");
         }
+        Word::NothingToActOn => return verdict(comparison.word, arm, true, reference),
         Word::Inconclusive | Word::NotCompared => {
             let pair = format!("{arm} and {reference}");
             return format!(
@@ -175,13 +176,14 @@ fn among(comparisons: &[&Comparison]) -> String {
     format!("{} arms{range}", comparisons.len())
 }
 
-const WORDS: [Word; 7] = [
+const WORDS: [Word; 8] = [
     Word::Improves,
     Word::Hurts,
     Word::Higher,
     Word::Lower,
     Word::Equivalent,
     Word::Inconclusive,
+    Word::NothingToActOn,
     Word::NotCompared,
 ];
 
@@ -195,6 +197,9 @@ fn verdict(word: Word, subject: &str, is_one: bool, reference: &str) -> String {
         Word::Equivalent => format!("{subject} {is} equivalent to {reference} within δ"),
         Word::Inconclusive => {
             format!("no difference from {reference} is shown for {subject}, and none excluded")
+        }
+        Word::NothingToActOn => {
+            format!("{subject} had too little to act on for a verdict against {reference}")
         }
         Word::NotCompared => format!("{subject} could not be compared with {reference}"),
     }
@@ -230,6 +235,7 @@ fn at_other_clocks(context: &Context, primary: &Comparison) -> String {
             Word::Improves => "it is better",
             Word::Hurts => "it is worse",
             Word::Equivalent => "it is equivalent",
+            Word::NothingToActOn => "it had too little to act on",
             _ => "no difference is shown",
         };
         let interval = in_brackets(&with_interval(other));
@@ -322,7 +328,7 @@ fn others(families: &[&FamilyResult]) -> Table {
             text::joined(counts, ", ")
         };
         let shown = count(&[Word::Improves, Word::Hurts, Word::Higher, Word::Lower]);
-        let open = count(&[Word::Inconclusive, Word::NotCompared]);
+        let open = count(&[Word::Inconclusive, Word::NothingToActOn, Word::NotCompared]);
         row![
             text::visible(&family.id),
             text::visible(&family.question),
@@ -463,6 +469,9 @@ fn lines(context: &Context) -> Vec<String> {
         format!("Limits: {}", limits(context)),
         format!("Check it: {}", check(context)),
     ];
+    if let Some(collapsed) = stability::collapsed(context) {
+        lines.insert(1, format!("Unstable: {collapsed}"));
+    }
     let claims = claims::headline(context.judged);
     if !claims.is_empty() {
         lines.insert(1, format!("The paper\u{2019}s claims, here: {claims}."));

@@ -137,7 +137,7 @@ pub fn word(comparison: &Comparison) -> TableCell {
         Word::Hurts | Word::Lower => Look::Bad,
         Word::Equivalent => Look::Same,
         Word::Inconclusive => Look::Open,
-        Word::NotCompared => Look::Quiet,
+        Word::NothingToActOn | Word::NotCompared => Look::Quiet,
     };
     look.of(comparison.word.words())
 }

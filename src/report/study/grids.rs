@@ -22,6 +22,22 @@ pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use
     })
 }
 
+/// Without those of the paper.
+const COLUMNS: usize = 9;
+
+/// Temperature 0 makes the score itself greedy; another evaluation is not recorded.
+fn greedy(context: &Context, grid: &GridSummary) -> &'static str {
+    let temperature = |arm: &ArmSummary| {
+        let arm = context.study.arm(&arm.id)?;
+        Some(arm.experiment.evaluation.sampling.temperature)
+    };
+    if grid.arms.iter().all(|arm| temperature(arm) == Some(0.0)) {
+        " Evaluations are greedy."
+    } else {
+        " Greedy accuracy is not recorded."
+    }
+}
+
 fn difference_of<'a>(grid: &'a GridSummary, arm: &ArmSummary) -> Option<&'a Comparison> {
     grid.differences.iter().find(|comparison| {
         comparison.declared.arm == arm.id
@@ -55,7 +71,7 @@ fn table(context: &Context, grid: &GridSummary) -> Table {
     let level = context.level();
     let shows_paper = grid.arms.iter().any(|arm| arm.paper.is_some());
     let mut columns = format!(
-        "arm | runs | mean, % # | {level} # | difference # | {level} # | above # | verdict"
+        "arm | runs | mean, % # | {level} # | pass@k, % # | difference # | {level} # | above # | verdict"
     );
     let mut caption = format!(
         "{}, last evaluation. Each difference is to the row that the label names, in a ladder to the row above.",
@@ -69,9 +85,12 @@ fn table(context: &Context, grid: &GridSummary) -> Table {
     if compared.peek().is_some() && compared.all(|comparison| !comparison.registered) {
         caption += " Every verdict in it is exploratory.";
     }
-    let declared = context.comparisons().next().map(|first| &first.declared.metric);
-    if let Some(Metric::EvaluationMean { .. }) = declared {
-        caption += " What was declared is another measure: see the first table.";
+    if context.analysis.grids.first() == Some(grid) {
+        let declared = context.comparisons().next().map(|first| &first.declared.metric);
+        if let Some(Metric::EvaluationMean { .. }) = declared {
+            caption += " What was declared is another measure: see the first table.";
+        }
+        caption += greedy(context, grid);
     }
     let rows = grid.arms.iter().map(|arm| {
         let paper = shows_paper.then(|| paper_cells(arm));
@@ -85,7 +104,7 @@ fn arm_row(grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
     let Some(score) = &arm.score else {
         let why = if arm.failed == 0 { "no run" } else { "every run failed" };
         let mut row = row![label, runs(arm, None), TableCell::missing(why)];
-        row.resize(8, TableCell::default());
+        row.resize(COLUMNS, TableCell::default());
         return row;
     };
     let difference = difference_of(grid, arm);
@@ -93,11 +112,12 @@ fn arm_row(grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
         label,
         runs(arm, difference),
         TableCell::shown(Some(score.mean), text::points).looking(Look::Strong),
-        context::interval_cell(Unit::Share, score.interval.as_ref(), "none below 5 runs")
+        context::interval_cell(Unit::Share, score.interval.as_ref(), "none below 5 runs"),
+        TableCell::shown(scores::mean_of(arm, &|seed| Some(seed.pass_at_k)), text::points)
     ];
     match difference {
         Some(comparison) => row.extend(difference_cells(comparison)),
-        None => row.resize(8, TableCell::default()),
+        None => row.resize(COLUMNS, TableCell::default()),
     }
     row
 }

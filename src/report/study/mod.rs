@@ -13,6 +13,8 @@ mod omitted;
 mod power;
 mod problem_map;
 mod scores;
+mod sensitivity;
+mod stability;
 mod surroundings;
 
 use crate::base::{files, visible};
@@ -43,7 +45,12 @@ pub fn report(study: &Study, claims: &Claims) -> StudyReport {
     let facts = facts::of(study, claims);
     let context = Context::new(study, &facts.analysis, &facts.claims);
     let (brief, effects) = effects::sections(&context);
-    let (page, appendix) = (page_of(&context, brief), appendix_of(&context, effects));
+    let (stable, stability) = stability::sections(&context);
+    let [sensitive, sensitivity] = sensitivity::sections(&context);
+    let after = sensitive.into_iter().chain([stable, brief]);
+    let page = page_of(&context, after.collect());
+    let others = sensitivity.into_iter().chain([stability]).chain(effects);
+    let appendix = appendix_of(&context, others.collect());
     StudyReport { page, appendix, facts }
 }
 
@@ -90,19 +97,19 @@ pub fn json(facts: &StudyFacts) -> String {
     visible::json(&files::canonical_json_line(facts)) + "\n"
 }
 
-/// The answer, a section a grid, and whether the techniques acted.
-fn page_of(context: &Context, effects: Section) -> Page {
+/// The answer, a section a grid, and what was looked at besides: choices, stability, whether the techniques acted.
+fn page_of(context: &Context, others: Vec<Section>) -> Page {
     let sections = [answer::section(context)].into_iter().chain(grids::sections(context));
     Page {
         headline: answer::headline(context),
         alerts: answer::alerts(context),
-        sections: sections.chain([effects]).collect(),
+        sections: sections.chain(others).collect(),
         beside: Some(("appendix.html", "Appendix")),
         ..frame(context)
     }
 }
 
-fn appendix_of(context: &Context, effects: Option<Section>) -> Page {
+fn appendix_of(context: &Context, others: Vec<Section>) -> Page {
     let mut sections = vec![
         comparison::section(context),
         courses::section(context),
@@ -113,7 +120,7 @@ fn appendix_of(context: &Context, effects: Option<Section>) -> Page {
         surroundings::section(context),
         omitted::section(context),
     ];
-    sections.extend(effects);
+    sections.extend(others.into_iter().filter(|section| !section.blocks.is_empty()));
     Page {
         headline: "Appendix: every run, every curve, every comparison, digests and environment."
             .to_owned(),

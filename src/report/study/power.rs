@@ -3,6 +3,7 @@
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, study::comparison, words};
+use crate::statistics::Mean;
 use crate::study::{
     ArmTimes, FamilyResult, GridSummary, analysis::SpreadDesign, comparisons::Comparison,
 };
@@ -31,6 +32,7 @@ pub fn section(context: &Context) -> Section {
     }
     blocks.extend(equivalence(context).map(Block::Folded));
     blocks.extend(times(context));
+    blocks.extend(context.analysis.grids.iter().filter_map(|grid| reference_points(context, grid)));
     Section::new("power", "Assumptions, tests and power", blocks)
 }
 
@@ -191,6 +193,36 @@ fn equivalence_row(context: &Context, comparison: &Comparison) -> Option<Vec<Tab
         if is_within { "yes" } else { "not shown" },
         power.map_or_else(|| TableCell::missing("no pilot σ"), TableCell::from)
     ])
+}
+
+/// In thousands of tokens.
+fn reference_points(context: &Context, grid: &GridSummary) -> Option<Block> {
+    let rows = grid.reference_points.iter().map(|point| {
+        let spread = |mean: &Option<Mean>, unit: f64| match mean {
+            Some(Mean { mean, standard_deviation, .. }) => {
+                let spread = standard_deviation.map(|spread| text::number(spread / unit));
+                let spread = spread.map_or(String::new(), |spread| format!(" ± {spread}"));
+                TableCell::from(text::number(mean / unit) + &spread)
+            }
+            None => TableCell::missing("not all runs"),
+        };
+        row![
+            context.label(&point.arm),
+            text::percent(point.level),
+            format!("{} of {}", point.reached, point.runs),
+            spread(&point.updates, 1.0),
+            spread(&point.generated_tokens, 1000.0)
+        ]
+    });
+    let caption = format!(
+        "{}: reference points. What the runs took to reach an accuracy on {} for the first time, mean ± standard \
+         deviation over all runs of an arm; none where a run never reached it. Levels that no run reached are left out.",
+        text::visible(&grid.name),
+        text::visible(&context.analysis.declaration.curve_set)
+    );
+    let columns = "arm | level # | reached # | updates # | thousand generated tokens #";
+    let rows: Vec<Vec<TableCell>> = rows.collect();
+    (!rows.is_empty()).then(|| Block::Folded(Table::new(caption, columns, rows)))
 }
 
 fn times(context: &Context) -> Vec<Block> {

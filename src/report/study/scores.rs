@@ -151,27 +151,29 @@ pub fn details(context: &Context, grid: &GridSummary) -> Table {
         text::visible(&grid.name)
     );
     let columns = format!(
-        "arm | pass@k, % # | cons@k, % # | response tokens # | SE of decoding, points # | \
+        "arm | cons@k, % # | response tokens # | SE of decoding, points # | \
          SE of problems, points # | updates # | generated rollouts # | generated tokens # | \
          at equal # | {} of it # | seconds a run #",
         context.level()
     );
     let mut table = Table::new(caption, &columns, grid.arms.iter().map(details_row));
     // Foreign text may contain the separator of columns.
-    table.columns[9].name = equal_name;
+    table.columns[8].name = equal_name;
     table
 }
 
+/// Over the runs of an arm; `None` where one has no value.
+pub fn mean_of(arm: &ArmSummary, of: &dyn Fn(&SeedScore) -> Option<f64>) -> Option<f64> {
+    let values: Option<Vec<f64>> = arm.seeds.iter().map(of).collect();
+    values.filter(|values| !values.is_empty()).map(|values| estimators::mean(&values))
+}
+
 fn details_row(arm: &ArmSummary) -> Vec<TableCell> {
-    let mean = |of: &dyn Fn(&SeedScore) -> Option<f64>| {
-        let values: Option<Vec<f64>> = arm.seeds.iter().map(of).collect();
-        values.filter(|values| !values.is_empty()).map(|values| estimators::mean(&values))
-    };
+    let mean = |of: &dyn Fn(&SeedScore) -> Option<f64>| mean_of(arm, of);
     let counted = |value: f64| text::grouped(value.round() as u64);
     let equal = arm.at_equal_rollouts.as_ref().and_then(|equal| equal.score.as_ref());
     row![
         text::visible(&arm.label),
-        TableCell::shown(mean(&|seed| Some(seed.pass_at_k)), text::points),
         TableCell::shown(mean(&|seed| Some(seed.cons_at_k)), text::points),
         TableCell::shown(mean(&|seed| Some(seed.response_tokens_mean)), text::number),
         TableCell::shown(arm.decoding_standard_error, text::standard_error),

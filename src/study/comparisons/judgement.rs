@@ -1,7 +1,8 @@
 //! The word of a comparison and what decided it.
 
-use crate::statistics::{Estimate, Verdict};
-use crate::study::{Why, Word, collection::Study, comparisons::Comparison};
+use crate::statistics::{Estimate, Verdict, estimators};
+use crate::study::effect_checks::{self, findings};
+use crate::study::{Cell, Declared, Why, Word, collection::Study, comparisons::Comparison};
 
 /// Call it after Holm.
 pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
@@ -26,10 +27,45 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
         }
         Verdict::Inconclusive { .. } => (Word::Inconclusive, open(estimate, alpha, size)),
     };
+    if let Some((technique, dose, least)) = dose_below(study, &comparison.declared) {
+        let otherwise = Box::new(comparison.why.clone());
+        comparison.word = Word::NothingToActOn;
+        comparison.why = Why::DoseBelow { technique, dose, least, otherwise };
+    }
+}
+
+/// The one technique that tells the two sides apart, its mean dose and the declared least one, where it is below.
+fn dose_below(study: &Study, declared: &Declared) -> Option<(String, f64, f64)> {
+    if study.declaration.least_doses.is_empty() {
+        return None;
+    }
+    let sides = [&declared.arm, &declared.reference].map(|id| study.cells_of(id));
+    let switched = |cells: &[&Cell], technique: &str| {
+        let is_on = |cell: &&Cell| {
+            findings::switches(&cell.experiment).iter().any(|(name, on)| *on && *name == technique)
+        };
+        let on = cells.iter().filter(|cell| is_on(cell)).count();
+        (on == 0 || on == cells.len()).then_some(on > 0)
+    };
+    let differs = |(technique, _): &(&'static str, bool)| {
+        let [arm, reference] = [0, 1].map(|side| switched(&sides[side], technique));
+        arm.zip(reference).is_some_and(|(arm, reference)| arm != reference)
+    };
+    let all = findings::switches(&sides[0].first()?.experiment);
+    let [(technique, arm_has)] = all.into_iter().filter(differs).collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    let least = *study.declaration.least_doses.get(technique)?;
+    let doses = sides[usize::from(!arm_has)].iter().map(|cell| {
+        let effects = effect_checks::of_cell(cell);
+        effects.findings.iter().find(|finding| finding.technique == technique)?.dose
+    });
+    let dose = estimators::mean(&doses.collect::<Option<Vec<f64>>>()?);
+    (dose < least).then(|| (technique.to_string(), dose, least))
 }
 
 pub fn close(comparison: &mut Comparison, before: &str) {
-    if comparison.word == Word::NotCompared {
+    if matches!(comparison.word, Word::NotCompared | Word::NothingToActOn) {
         return;
     }
     comparison.is_closed = true;

@@ -68,6 +68,8 @@ pub enum Word {
     Equivalent,
     /// No effect is shown, and none is excluded.
     Inconclusive,
+    /// What tells the arms apart acted on less than was declared.
+    NothingToActOn,
     NotCompared,
 }
 
@@ -84,12 +86,18 @@ impl Word {
             Self::Lower => "lower",
             Self::Equivalent => "equivalent",
             Self::Inconclusive => "inconclusive",
+            Self::NothingToActOn => "nothing to act on",
             Self::NotCompared => "not compared",
         }
     }
 }
 
 impl Comparison {
+    /// Its word follows from its own numbers.
+    pub fn is_judged(&self) -> bool {
+        !matches!(self.word, Word::NotCompared | Word::NothingToActOn) && !self.is_closed
+    }
+
     pub fn shown(&self) -> Option<Direction> {
         let sign = self.result.as_ref()?.difference;
         // The statistic is positive where the arm is earlier, that is, where its time is lower.
@@ -226,6 +234,21 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), W
     comparison.result =
         Some(result.map_err(|error| Why::CannotBeTested { message: error.to_string() })?);
     Ok(())
+}
+
+/// The comparison of other values, by itself.
+pub fn again(
+    study: &Study,
+    comparison: &Comparison,
+    arm: Vec<RunValue>,
+    reference: Vec<RunValue>,
+) -> Option<Estimate> {
+    let design = design(&study.declaration, &comparison.declared.metric, 1);
+    let comparison = Comparison { arm, reference, ..comparison.clone() };
+    if comparison.arm.len() < 2 || comparison.reference.len() < 2 {
+        return None;
+    }
+    comparison::estimate(&measured(study, &comparison), &design).ok()
 }
 
 /// `budget` is the reading of the metric's clock at which a run counts.

@@ -10,28 +10,64 @@ const ROUNDING: f64 = 1e-9;
 /// Whether a technique acted, with the numbers; `None` if no recorded rollout step says.
 type Seen = Option<(bool, String)>;
 
-/// Name, switch, and what the records show.
-type Technique = (&'static str, fn(&Experiment) -> bool, fn(&Recorded) -> Seen);
+/// Of what it could act on, the share that it acted on; `None` where it is not recorded.
+type Dose = fn(&Recorded) -> Option<f64>;
+
+/// Name, switch, what the records show, and its dose.
+type Technique = (&'static str, fn(&Experiment) -> bool, fn(&Recorded) -> Seen, Dose);
 
 /// In the paper's order.
 const TECHNIQUES: [Technique; 5] = [
-    ("Clip-Higher", |it| it.dapo.clip.high > it.dapo.clip.low, clip_higher),
-    ("Dynamic Sampling", resamples, dynamic_sampling),
-    (TOKEN_LEVEL_LOSS, |it| it.dapo.aggregation == Aggregation::TokenMean, token_level_loss),
-    ("Overlong Filtering", |it| it.dapo.overlong.filter, overlong_filtering),
+    (
+        "Clip-Higher",
+        |it| it.dapo.clip.high > it.dapo.clip.low,
+        clip_higher,
+        |it| Some(it.sum("effect/clip_higher_let_through_tokens")? / it.sum("effect/loss_tokens")?),
+    ),
+    ("Dynamic Sampling", resamples, dynamic_sampling, |it| {
+        let correct = it.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
+        let wrong = it.sum("effect/dynamic_sampling_dropped_all_wrong_groups")?;
+        Some((correct + wrong) / it.sum("rollout/groups")?)
+    }),
+    (
+        TOKEN_LEVEL_LOSS,
+        |it| it.dapo.aggregation == Aggregation::TokenMean,
+        token_level_loss,
+        |it| it.mean("effect/token_level_loss_moved_share_mean"),
+    ),
+    (
+        "Overlong Filtering",
+        |it| it.dapo.overlong.filter,
+        overlong_filtering,
+        |it| Some(it.sum("effect/overlong_filtering_masked_rollouts")? / it.sum("train/rollouts")?),
+    ),
     (
         "Soft Overlong Punishment",
         |it| matches!(it.dapo.overlong.punishment, Punishment::Soft { .. }),
         soft_punishment,
+        |it| {
+            let punished = it.sum("effect/soft_punishment_punished_rollouts")?;
+            Some(punished / it.sum("rollout/generated_rollouts")?)
+        },
     ),
 ];
+
+pub fn names() -> [&'static str; 5] {
+    TECHNIQUES.map(|(technique, ..)| technique)
+}
+
+/// The paper's techniques, in its order, and whether an experiment switches each on.
+pub fn switches(experiment: &Experiment) -> [(&'static str, bool); 5] {
+    TECHNIQUES.map(|(technique, is_enabled, ..)| (technique, is_enabled(experiment)))
+}
 
 const TOKEN_LEVEL_LOSS: &str = "Token-level loss";
 
 /// Of the paper's techniques, then of the arm's method.
-pub fn all(recorded: &Recorded) -> Vec<EffectFinding> {
-    let findings = TECHNIQUES.into_iter().map(|(technique, is_enabled, seen)| {
-        let finding = finding(technique, is_enabled(recorded.experiment), seen(recorded));
+pub(in crate::study::effect_checks) fn all(recorded: &Recorded) -> Vec<EffectFinding> {
+    let findings = TECHNIQUES.into_iter().map(|(technique, is_enabled, seen, dose)| {
+        let dose = dose(recorded).filter(|dose| dose.is_finite());
+        let finding = finding(technique, is_enabled(recorded.experiment), seen(recorded), dose);
         explained(recorded.experiment, finding)
     });
     findings.chain(method(recorded)).collect()
@@ -59,7 +95,7 @@ pub fn resamples(experiment: &Experiment) -> bool {
     matches!(experiment.dapo.dynamic_sampling, DynamicSampling::Resample { .. })
 }
 
-fn finding(technique: &'static str, enabled: bool, seen: Seen) -> EffectFinding {
+fn finding(technique: &'static str, enabled: bool, seen: Seen, dose: Option<f64>) -> EffectFinding {
     let (verdict, evidence) = match seen {
         None => (EffectVerdict::NotRecorded, "no recorded rollout step says".to_string()),
         Some((acted, evidence)) => {
@@ -72,7 +108,7 @@ fn finding(technique: &'static str, enabled: bool, seen: Seen) -> EffectFinding 
             (verdict, evidence)
         }
     };
-    EffectFinding { technique, enabled, verdict, evidence: grouped(&evidence) }
+    EffectFinding { technique, enabled, verdict, evidence: grouped(&evidence), dose }
 }
 
 fn grouped(sentence: &str) -> String {
@@ -250,7 +286,7 @@ fn method(recorded: &Recorded) -> Option<EffectFinding> {
         Over::Mean => recorded.mean(metric),
         Over::Highest => recorded.highest(metric),
     });
-    Some(finding(rules.about().name, true, seen))
+    Some(finding(rules.about().name, true, seen, None))
 }
 
 /// A rare effect must not print as 0.00 %.

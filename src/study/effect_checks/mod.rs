@@ -3,11 +3,12 @@
 //! Frameworks have printed a technique as enabled and trained without it: an enabled technique that
 //! did nothing in the whole run is a warning, and so is a disabled one that acted.
 
-mod findings;
+pub mod findings;
 
 use crate::algorithm::{Aggregation, TokenMeanUnit};
 use crate::experiment::{Experiment, MiniBatchOrder};
 use crate::records::StepMetrics;
+use crate::study::Cell;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -43,6 +44,9 @@ pub struct EffectFinding {
     pub verdict: EffectVerdict,
     /// One sentence without a full stop.
     pub evidence: String,
+    /// The share of what it could act on (tokens, groups, loss weight, rollouts) that it acted on, over all steps.
+    #[serde(skip)]
+    pub dose: Option<f64>,
 }
 
 impl EffectFinding {
@@ -89,6 +93,14 @@ pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
     let steps: Vec<u64> = metrics.iter().map(|step| step.step).collect();
     check_series(experiment, &steps, &|name| {
         metrics.iter().map(|step| step.metrics.get(name).copied()).collect()
+    })
+}
+
+pub fn of_cell(cell: &Cell) -> Effects {
+    let steps: Vec<u64> = cell.counters.iter().map(|counters| counters.rollout_steps).collect();
+    check_series(&cell.experiment, &steps, &|name| {
+        let values = cell.metric(name).unwrap_or_default();
+        (0..steps.len()).map(|step| values.get(step).copied().flatten()).collect()
     })
 }
 

@@ -1,0 +1,84 @@
+//! The primary comparisons on other clocks and windows, and without parts of the runs.
+
+use crate::report::page::{Block, Look, Section, Table, TableCell, row};
+use crate::report::study::context;
+use crate::report::text::{self, Unit};
+use crate::report::{Context, axes};
+use crate::study::Clock;
+use crate::study::sensitivity::{Change, Sensitivity, SensitivityRow};
+
+/// More comparisons are in the appendix.
+const MOST_IN_REPORT: usize = 1;
+
+/// For the report, and for the appendix.
+pub fn sections(context: &Context) -> [Option<Section>; 2] {
+    let all = &context.analysis.sensitivity;
+    let [brief, full] = [true, false].map(|is_brief| {
+        let tables = all.iter().map(move |it| Block::Table(table(context, it, is_brief)));
+        (!all.is_empty()).then(|| section([intro()].into_iter().chain(tables).collect()))
+    });
+    [brief.filter(|_| all.len() <= MOST_IN_REPORT), full]
+}
+
+fn intro() -> Block {
+    Block::text(
+        "Looked at afterwards: only the first row was declared, and no p here is corrected. A clock\u{2019}s row is the \
+         mean from half of the smallest total on, with accuracy drawn as a line between evaluations; windows and the \
+         declared endpoint take the plain mean of evaluations, or the last one. Records have no seconds of a step.",
+    )
+}
+
+fn section(blocks: Vec<Block>) -> Section {
+    let title = "What does the answer depend on?";
+    Section { name: "sensitivity".to_owned(), ..Section::new("sensitivity", title, blocks) }
+}
+
+fn table(context: &Context, of: &Sensitivity, is_brief: bool) -> Table {
+    let comparison = context.analysis.comparison(&of.family, &of.id);
+    let declared = comparison.map(|it| &it.declared);
+    let pair = declared.map_or(String::new(), |it| context.pair(&it.arm, &it.reference));
+    let is_detail = |row: &SensitivityRow| {
+        use Change::{From, LastEvaluation, WithoutSeed};
+        matches!(row.change, From { .. } | LastEvaluation | WithoutSeed { .. })
+    };
+    let columns = format!(
+        "what | difference # | {} # | p, uncorrected # | runs of the arm #",
+        context.level()
+    );
+    let rows = of.rows.iter().filter(|row| !is_brief || !is_detail(row));
+    let more = if is_brief { " Windows, and without each seed: in the appendix." } else { "" };
+    Table::new(format!("{pair}, in points.{more}"), &columns, rows.map(sensitivity_row))
+}
+
+fn sensitivity_row(row: &SensitivityRow) -> Vec<TableCell> {
+    let what = words(&row.change);
+    let is_declared = row.change == Change::None;
+    row![
+        if is_declared { Look::Strong.of(what) } else { what.into() },
+        TableCell::shown(row.difference, |difference| Unit::Share.signed(difference)),
+        context::interval_cell(Unit::Share, row.interval.as_ref(), "–"),
+        TableCell::shown(row.p, text::p_value),
+        TableCell::count(row.runs as usize)
+    ]
+}
+
+fn words(change: &Change) -> String {
+    let resource = |clock: &Clock| clock.words();
+    match change {
+        Change::None => "as declared".to_owned(),
+        Change::Clock { clock } => format!("equal {}", resource(clock)),
+        Change::From { share, clock } => format!(
+            "evaluations from {} % of the equal {} on",
+            axes::tick_label(100.0 * share),
+            resource(clock)
+        ),
+        Change::LastEvaluation => "last evaluation of each run".to_owned(),
+        Change::WithoutSeed { seed } => format!("without seed {seed}"),
+        Change::CleanBuilds { left_out } => {
+            format!("without {left_out} records of work trees with changes")
+        }
+        Change::WithoutCollapsed { seeds } => {
+            format!("without the seeds of collapsed runs ({})", text::joined(seeds, ", "))
+        }
+    }
+}

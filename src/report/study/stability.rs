@@ -1,0 +1,129 @@
+//! What training did on the way, by arm, and the runs that collapsed.
+
+use crate::report::page::{Block, Look, Section, Table, TableCell, row};
+use crate::report::study::answer;
+use crate::report::{Context, text};
+use crate::study::stability::{self, ArmStability, Collapse, Largest};
+
+/// For the report, and for the appendix.
+pub fn sections(context: &Context) -> (Section, Section) {
+    let arms = &context.analysis.stability;
+    let (table, falls) = (Block::Folded(table(context, arms)), falls(context, arms));
+    let summary = Block::List(summary(context, arms));
+    let title = "Did training stay stable?";
+    let section = |blocks| Section {
+        name: "stability".to_owned(),
+        ..Section::new("stability", title, blocks)
+    };
+    if arms.len() > answer::MOST_OPEN_ROWS {
+        let blocks = [table].into_iter().chain(falls).collect();
+        return (section(vec![summary]), section(blocks));
+    }
+    (section(vec![summary, table]), section(falls.into_iter().collect()))
+}
+
+fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
+    let sum = |of: fn(&ArmStability) -> u64| arms.iter().map(of).sum::<u64>();
+    let runs = sum(|arm| arm.runs);
+    let recorded: u64 = arms.iter().filter(|arm| arm.ratio.is_some()).map(|arm| arm.runs).sum();
+    let falls = sum(|arm| arm.falls.len() as u64);
+    let ratios = if recorded == 0 {
+        "No run recorded its largest importance ratio.".to_owned()
+    } else {
+        format!(
+            "The importance ratio of a token went above {} in {} of {recorded} runs that recorded it.",
+            stability::HIGH_RATIO,
+            sum(|arm| arm.high_ratios)
+        )
+    };
+    let set = text::visible(&context.analysis.declaration.curve_set);
+    let falls = format!(
+        "From one evaluation on {set} to the next, accuracy fell by more than {} points {} in {runs} runs.",
+        text::points(stability::FALL).trim_end_matches(".0"),
+        text::counted(falls as usize, "time", "times")
+    );
+    let collapsed = collapsed(context).unwrap_or_else(|| "No run collapsed.".to_owned());
+    let definition = format!(
+        "Collapsed means accuracy more than {:.0} points and more than {:.0} % below the highest that the run had reached, \
+         whether or not it comes back (chosen after the first five studies were read), or a loss or gradient that is \
+         not finite.",
+        100.0 * stability::COLLAPSE_SHARE,
+        100.0 * stability::COLLAPSE_PART
+    );
+    vec![format!("{ratios} {falls}"), format!("{collapsed} {definition}")]
+}
+
+/// One sentence that names collapsed and diverged runs; `None` without one.
+pub fn collapsed(context: &Context) -> Option<String> {
+    let of_arm = |arm: &ArmStability| {
+        let label = context.label(&arm.arm);
+        let (own, nan) = (label.clone(), label);
+        let collapsed = arm.collapsed.iter().map(move |run| named(&own, run));
+        let not_finite =
+            arm.not_finite.iter().map(move |seed| format!("{nan}, seed {seed} (not finite)"));
+        collapsed.chain(not_finite).collect::<Vec<_>>()
+    };
+    let runs: Vec<String> = context.analysis.stability.iter().flat_map(of_arm).collect();
+    (!runs.is_empty()).then(|| {
+        let (run, count) = if runs.len() == 1 { ("run", "counts") } else { ("runs", "count") };
+        format!("{} {run} collapsed, and {count} as declared: {}.", runs.len(), runs.join("; "))
+    })
+}
+
+fn named(label: &str, run: &Collapse) -> String {
+    let [highest, lowest, last] = [run.highest, run.lowest, run.last].map(text::points);
+    let end = if last == lowest { String::new() } else { format!(", {last} % at the end") };
+    format!("{label}, seed {} (from {highest} to {lowest} %{end})", run.seed)
+}
+
+fn table(context: &Context, arms: &[ArmStability]) -> Table {
+    let caption = "The largest values of an arm, each with the seed of its run: importance ratio of a token, mean KL of \
+                   a rollout step, gradient norm before clipping; falls of accuracy, rollout steps at the cap of \
+                   rounds, and runs that collapsed.";
+    let columns = "arm | runs # | ratio # | ratio above 10 # | KL # | gradient norm # | falls # | at the cap # | collapsed";
+    Table::new(caption, columns, arms.iter().map(|arm| arm_row(context, arm)))
+}
+
+fn arm_row(context: &Context, arm: &ArmStability) -> Vec<TableCell> {
+    let of_run = |largest: Option<Largest>| {
+        let shown = largest.map(|it| format!("{} ({})", text::number(it.value), it.seed));
+        shown.map_or_else(|| TableCell::missing("not recorded"), TableCell::from)
+    };
+    let seeds = arm.collapsed.iter().map(|run| run.seed.to_string());
+    let not_finite = arm.not_finite.iter().map(|seed| format!("{seed} (not finite)"));
+    let collapsed = text::joined(seeds.chain(not_finite), ", ");
+    row![
+        context.label(&arm.arm),
+        TableCell::count(arm.runs as usize),
+        of_run(arm.ratio),
+        arm.ratio.map_or_else(TableCell::default, |_| TableCell::count(arm.high_ratios as usize)),
+        of_run(arm.kl),
+        of_run(arm.gradient_norm),
+        TableCell::count(arm.falls.len()),
+        arm.at_cap.map_or_else(
+            || TableCell::missing("no cap"),
+            |(at, all)| format!("{at} of {all}").into()
+        ),
+        if collapsed.is_empty() { TableCell::missing("none") } else { Look::Bad.of(collapsed) }
+    ]
+}
+
+fn falls(context: &Context, arms: &[ArmStability]) -> Option<Block> {
+    let rows = arms.iter().flat_map(|arm| {
+        arm.falls.iter().map(|fall| {
+            let [before, after] = [fall.before, fall.after].map(text::points);
+            row![
+                context.label(&arm.arm),
+                TableCell::from(fall.seed.to_string()),
+                TableCell::from(fall.rollout_step.to_string()),
+                before,
+                after
+            ]
+        })
+    });
+    let rows: Vec<Vec<TableCell>> = rows.collect();
+    let caption =
+        "Every fall of more than 10 points, up to the evaluation after this rollout step.";
+    let columns = "arm | seed # | rollout step # | before, % # | after, % #";
+    (!rows.is_empty()).then(|| Block::Folded(Table::new(caption, columns, rows)))
+}

@@ -1,0 +1,221 @@
+//! The first family's comparisons of scores again: on other clocks and windows, without each block, without changed work
+//! trees and collapsed runs. Nothing of it was registered but the row that says so, and no p is corrected.
+
+use crate::statistics::{Estimate, Interval};
+use crate::study::comparisons::{self, Comparison, RunValue};
+use crate::study::{
+    At, Cell, CellEnding, Clock, FamilyResult, Metric, Series, Statistic, arms, collection::Study,
+    curves, stability,
+};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sensitivity {
+    pub family: String,
+    pub id: String,
+    pub rows: Vec<SensitivityRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SensitivityRow {
+    pub change: Change,
+    /// arm − reference; `None` where a run has no value or too few are left.
+    pub difference: Option<f64>,
+    pub interval: Option<Interval>,
+    /// Not corrected.
+    pub p: Option<f64>,
+    /// Of the arm.
+    pub runs: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Change {
+    /// The comparison as it was declared.
+    None,
+    /// The mean from half of the smallest total of a run on, the exact integral of the score, which is linear between
+    /// evaluations. Declared endpoints are plain means of evaluations.
+    Clock {
+        clock: Clock,
+    },
+    /// The plain mean of the evaluations from this share of the smallest total on.
+    From {
+        share: f64,
+        clock: Clock,
+    },
+    LastEvaluation,
+    WithoutSeed {
+        seed: u64,
+    },
+    /// Without records of a work tree with changes (`git_dirty`).
+    CleanBuilds {
+        left_out: u64,
+    },
+    WithoutCollapsed {
+        seeds: Vec<u64>,
+    },
+}
+
+const CLOCKS: [Clock; 4] =
+    [Clock::GeneratedTokens, Clock::GeneratedRollouts, Clock::Flops, Clock::Updates];
+const FROM_SHARES: [f64; 4] = [0.0, 0.25, 0.5, 0.75];
+
+pub fn of(study: &Study, families: &[FamilyResult]) -> Vec<Sensitivity> {
+    let first = families.iter().take(1).flat_map(|family| &family.comparisons);
+    let of_scores = first.filter(|it| it.declared.metric.is_avg_at_k() && it.result.is_some());
+    of_scores.map(|comparison| of_comparison(study, comparison)).collect()
+}
+
+fn of_comparison(study: &Study, comparison: &Comparison) -> Sensitivity {
+    let again = Again { study, comparison };
+    let mut rows = vec![again.row(Change::None, &|_| true)];
+    if let [set] = comparison.declared.metric.sets() {
+        rows.extend(CLOCKS.map(|clock| again.on_clock(set, clock)));
+        rows.extend(again.windows(set));
+    }
+    let seeds: BTreeSet<u64> = comparison.arm.iter().map(|run| run.seed).collect();
+    if seeds.len() > 2 {
+        let without =
+            |seed| again.row(Change::WithoutSeed { seed }, &move |cell| cell.seed != seed);
+        rows.extend(seeds.into_iter().map(without));
+    }
+    rows.extend(again.clean_builds());
+    rows.extend(again.without_collapsed());
+    let (family, id) = (comparison.family.clone(), comparison.declared.id.clone());
+    Sensitivity { family, id, rows }
+}
+
+struct Again<'a> {
+    study: &'a Study,
+    comparison: &'a Comparison,
+}
+
+impl Again<'_> {
+    fn sides(&self) -> [Vec<&Cell>; 2] {
+        let declared = &self.comparison.declared;
+        [&declared.arm, &declared.reference].map(|id| self.study.cells_of(id))
+    }
+
+    /// The declared value of the runs that are kept.
+    fn row(&self, change: Change, keeps: &dyn Fn(&Cell) -> bool) -> SensitivityRow {
+        self.of_metric(change, &self.comparison.declared.metric, self.comparison.budget, keeps)
+    }
+
+    fn of_metric(
+        &self,
+        change: Change,
+        metric: &Metric,
+        budget: Option<u64>,
+        keeps: &dyn Fn(&Cell) -> bool,
+    ) -> SensitivityRow {
+        self.of_values(change, keeps, &|cell| metric.value(cell, budget).ok())
+    }
+
+    fn of_values(
+        &self,
+        change: Change,
+        keeps: &dyn Fn(&Cell) -> bool,
+        value: &dyn Fn(&Cell) -> Option<f64>,
+    ) -> SensitivityRow {
+        let sides = self.sides().map(|cells| {
+            let runs = cells.into_iter().filter(|cell| keeps(cell)).map(|cell| {
+                let (seed, value) = (cell.seed, value(cell)?);
+                Some(RunValue { seed, value, censored: false })
+            });
+            runs.collect::<Option<Vec<_>>>()
+        });
+        let runs = sides[0].as_ref().map_or(0, Vec::len) as u64;
+        let result: Option<Estimate> = match sides {
+            [Some(arm), Some(reference)] => {
+                comparisons::again(self.study, self.comparison, arm, reference)
+            }
+            _ => None,
+        };
+        SensitivityRow {
+            change,
+            difference: result.as_ref().map(|it| it.difference),
+            interval: result.as_ref().and_then(|it| it.interval),
+            p: result.map(|it| it.p),
+            runs,
+        }
+    }
+
+    fn on_clock(&self, set: &str, clock: Clock) -> SensitivityRow {
+        let cells = self.sides().concat();
+        let finished = |cell: &&&Cell| cell.ending == CellEnding::Finished;
+        let totals = |cells: &mut dyn Iterator<Item = &&Cell>| {
+            let totals = cells.map(|cell| curves::clock_by_step(cell, clock).last().copied());
+            let totals: Option<Vec<f64>> = totals.collect();
+            totals.and_then(|totals| totals.into_iter().reduce(f64::min))
+        };
+        let budget =
+            totals(&mut cells.iter().filter(finished)).or_else(|| totals(&mut cells.iter()));
+        let series = Series::Evaluation { set: set.to_string(), statistic: Statistic::AvgAtK };
+        let late = |cell: &Cell| late_mean(&curves::points(cell, &series, clock), budget?);
+        self.of_values(Change::Clock { clock }, &|_| true, &late)
+    }
+
+    fn windows(&self, set: &str) -> Vec<SensitivityRow> {
+        let declared = &self.comparison.declared.metric;
+        let clock = declared.equal_clock().unwrap_or(Clock::Updates);
+        let budget = arms::common_budget(&self.sides().concat(), clock);
+        let (set, statistic) = (set.to_string(), Statistic::AvgAtK);
+        let window = |from_share| {
+            let metric = Metric::EvaluationMean { set: set.clone(), statistic, clock, from_share };
+            (Change::From { share: from_share, clock }, metric)
+        };
+        let last = Metric::Evaluation { set: set.clone(), at: At::Last, statistic };
+        let all = FROM_SHARES.map(window).into_iter().chain([(Change::LastEvaluation, last)]);
+        let others = all.filter(|(_, metric)| metric != declared);
+        others.map(|(change, metric)| self.of_metric(change, &metric, budget, &|_| true)).collect()
+    }
+
+    fn clean_builds(&self) -> Option<SensitivityRow> {
+        let left_out = self.sides().concat().into_iter().filter(|cell| is_dirty(cell)).count();
+        let change = Change::CleanBuilds { left_out: left_out as u64 };
+        (left_out > 0).then(|| self.row(change, &|cell| !is_dirty(cell)))
+    }
+
+    fn without_collapsed(&self) -> Option<SensitivityRow> {
+        let declared = &self.comparison.declared;
+        let seeds = stability::collapsed_seeds(self.study, &[&declared.arm, &declared.reference]);
+        let change = Change::WithoutCollapsed { seeds: seeds.clone() };
+        (!seeds.is_empty()).then(|| self.row(change, &|cell| !seeds.contains(&cell.seed)))
+    }
+}
+
+fn is_dirty(cell: &Cell) -> bool {
+    cell.environment.get("git_dirty").is_some_and(|dirty| dirty == "true")
+}
+
+/// Mean over the second half of the budget of the line through the points, which goes on as it ends.
+fn late_mean(points: &[(f64, f64)], budget: f64) -> Option<f64> {
+    let (first, last) = (points.first()?, points.last()?);
+    let at = |x: f64| {
+        let end = if x < first.0 { first.1 } else { last.1 };
+        (x, curves::interpolated(points, x).unwrap_or(end))
+    };
+    let inner = points.iter().filter(|(x, _)| *x > budget / 2.0 && *x < budget);
+    let knots: Vec<(f64, f64)> =
+        [at(budget / 2.0)].into_iter().chain(inner.copied()).chain([at(budget)]).collect();
+    let area = knots.windows(2).map(|pair| (pair[0].1 + pair[1].1) / 2.0 * (pair[1].0 - pair[0].0));
+    Some(area.sum::<f64>() / (budget / 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_over_the_second_half_is_an_exact_integral() {
+        // From 0.5 at 5 to 1 at 10: 0.75; with a corner at 8.
+        let line = [(0.0, 0.0), (10.0, 1.0)];
+        assert_eq!(late_mean(&line, 10.0), Some(0.75));
+        let corner = [(0.0, 0.0), (8.0, 0.8), (10.0, 0.8)];
+        assert!((late_mean(&corner, 10.0).unwrap() - (0.65 * 3.0 + 0.8 * 2.0) / 5.0).abs() < 1e-12);
+        // Beyond the last evaluation, and before the first, the score stays.
+        assert_eq!(late_mean(&[(7.0, 0.4)], 10.0), Some(0.4));
+        assert_eq!(late_mean(&[], 10.0), None);
+    }
+}

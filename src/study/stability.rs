@@ -1,0 +1,158 @@
+//! What training did on the way: the largest ratios, KL and gradients, falls of accuracy, rounds at the cap, and runs
+//! that collapsed. It decides nothing: such a run counts in every comparison.
+
+use crate::algorithm::DynamicSampling;
+use crate::study::{Cell, CellEnding, collection::Study};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// From one evaluation to the next, as a share.
+pub const FALL: f64 = 0.10;
+/// Below the highest accuracy so far, as a share of all problems, and as a part of that accuracy. Chosen after the first
+/// five studies were read: both say that no noise of their test sets looks like this.
+pub const COLLAPSE_SHARE: f64 = 0.25;
+pub const COLLAPSE_PART: f64 = 0.40;
+pub const HIGH_RATIO: f64 = 10.0;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ArmStability {
+    pub arm: String,
+    pub runs: u64,
+    /// Of a token, over all updates of all runs: π over π of the sampler.
+    pub ratio: Option<Largest>,
+    /// Runs with a ratio above [`HIGH_RATIO`].
+    pub high_ratios: u64,
+    /// Largest of a rollout step's means.
+    pub kl: Option<Largest>,
+    /// Before clipping.
+    pub gradient_norm: Option<Largest>,
+    /// Rollout steps that drew as many rounds as they may, of all; `None` without a cap.
+    pub at_cap: Option<(u64, u64)>,
+    pub falls: Vec<Fall>,
+    pub collapsed: Vec<Collapse>,
+    /// Seeds whose loss or gradient was NaN or infinite.
+    pub not_finite: Vec<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Largest {
+    pub value: f64,
+    pub seed: u64,
+}
+
+/// Accuracy on the curve set, shares of 1, that fell by more than [`FALL`] up to the evaluation after this step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Fall {
+    pub seed: u64,
+    pub rollout_step: u64,
+    pub before: f64,
+    pub after: f64,
+}
+
+/// Accuracy more than [`COLLAPSE_SHARE`] and more than [`COLLAPSE_PART`] below the highest before it, whether or not it
+/// comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Collapse {
+    pub seed: u64,
+    pub highest: f64,
+    pub lowest: f64,
+    pub last: f64,
+}
+
+/// Every arm once, under its first name.
+pub fn of(study: &Study) -> Vec<ArmStability> {
+    let mut known = BTreeSet::new();
+    let mut arms = Vec::new();
+    for grid in &study.grids {
+        for arm in grid.arms.iter().filter(|arm| known.insert(&arm.arm_sha256)) {
+            arms.push(of_arm(study, format!("{}/{}", grid.name, arm.name)));
+        }
+    }
+    arms
+}
+
+fn of_arm(study: &Study, arm: String) -> ArmStability {
+    let cells = study.cells_of(&arm);
+    let high = |cell: &&&Cell| largest(&[cell], "loss/ratio_max").is_some_and(is_high);
+    let not_finite = cells.iter().filter(|cell| cell.ending == CellEnding::Diverged);
+    ArmStability {
+        runs: cells.len() as u64,
+        ratio: largest(&cells, "loss/ratio_max"),
+        high_ratios: cells.iter().filter(high).count() as u64,
+        kl: largest(&cells, "loss/approx_kl"),
+        gradient_norm: largest(&cells, "optimizer/gradient_norm_max"),
+        at_cap: at_cap(&cells),
+        falls: cells.iter().flat_map(|cell| falls(study, cell)).collect(),
+        collapsed: cells.iter().filter_map(|cell| collapse(study, cell)).collect(),
+        not_finite: not_finite.map(|cell| cell.seed).collect(),
+        arm,
+    }
+}
+
+fn is_high(ratio: Largest) -> bool {
+    ratio.value > HIGH_RATIO
+}
+
+fn largest(cells: &[&Cell], metric: &str) -> Option<Largest> {
+    let values = cells.iter().flat_map(|cell| {
+        let values = cell.metric(metric).unwrap_or_default().iter().flatten();
+        values.map(|value| Largest { value: *value, seed: cell.seed })
+    });
+    values.reduce(|most, next| if next.value > most.value { next } else { most })
+}
+
+fn at_cap(cells: &[&Cell]) -> Option<(u64, u64)> {
+    let experiment = &cells.first()?.experiment;
+    let DynamicSampling::Resample { max_rounds, .. } = experiment.dapo.dynamic_sampling else {
+        return None;
+    };
+    let rounds = cells.iter().flat_map(|cell| cell.metric("rollout/rounds").unwrap_or_default());
+    let rounds: Vec<f64> = rounds.flatten().copied().collect();
+    let at = rounds.iter().filter(|count| **count >= f64::from(max_rounds)).count();
+    (max_rounds > 0).then_some((at as u64, rounds.len() as u64))
+}
+
+/// (rollout step, avg@k) on the curve set.
+fn course(study: &Study, cell: &Cell) -> Vec<(u64, f64)> {
+    let evaluations = cell.evaluations_of(&study.declaration.curve_set);
+    let mut course: Vec<(u64, f64)> =
+        evaluations.map(|it| (it.counters.rollout_steps, it.avg_at_k())).collect();
+    course.sort_by_key(|(step, _)| *step);
+    course
+}
+
+fn falls(study: &Study, cell: &Cell) -> Vec<Fall> {
+    let course = course(study, cell);
+    let pairs = course.windows(2).filter(|pair| pair[0].1 - pair[1].1 > FALL);
+    let fall = |pair: &[(u64, f64)]| {
+        let (rollout_step, after) = pair[1];
+        Fall { seed: cell.seed, rollout_step, before: pair[0].1, after }
+    };
+    pairs.map(fall).collect()
+}
+
+/// The deepest.
+fn collapse(study: &Study, cell: &Cell) -> Option<Collapse> {
+    let course = course(study, cell);
+    let last = course.last()?.1;
+    let mut highest = f64::NEG_INFINITY;
+    let mut deepest: Option<Collapse> = None;
+    for (_, lowest) in course {
+        highest = highest.max(lowest);
+        let lost = highest - lowest;
+        let is_collapsed = lost > COLLAPSE_SHARE && lost > COLLAPSE_PART * highest;
+        if is_collapsed && deepest.is_none_or(|it| lost > it.highest - it.lowest) {
+            deepest = Some(Collapse { seed: cell.seed, highest, lowest, last });
+        }
+    }
+    deepest
+}
+
+/// Blocks in which a run of these arms or pools collapsed or was not finite.
+pub fn collapsed_seeds(study: &Study, ids: &[&str]) -> Vec<u64> {
+    let cells = ids.iter().flat_map(|id| study.cells_of(id));
+    let collapsed =
+        cells.filter(|cell| cell.ending == CellEnding::Diverged || collapse(study, cell).is_some());
+    let seeds: BTreeSet<u64> = collapsed.map(|cell| cell.seed).collect();
+    seeds.into_iter().collect()
+}
