@@ -1,6 +1,6 @@
 //! ScaleRL's curve of a score over what training has spent.
 
-use crate::statistics::{StatisticsError, error};
+use crate::statistics::{StatisticsError, error, estimators};
 
 /// R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B), R₀ the score before training: arXiv 2510.13786, Eq. 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,6 +13,14 @@ pub struct ScalingCurve {
     pub exponent: f64,
     /// Root mean square of score − R(C).
     pub deviation: f64,
+}
+
+impl ScalingCurve {
+    /// R(C) after a score of `start` before training.
+    pub fn at(&self, start: f64, spent: f64) -> f64 {
+        let gain = self.asymptote - start;
+        start + gain / (1.0 + libm::pow(self.midpoint / spent, self.exponent))
+    }
 }
 
 /// Fewest points for three parameters.
@@ -74,9 +82,34 @@ pub fn fit(start: f64, points: &[(f64, f64)]) -> Result<ScalingCurve, Statistics
     Ok(best)
 }
 
+/// Mean of score − R(C) over the points beyond half of the largest C, R fitted to the points up to it: how far the
+/// curve's forecast was off.
+///
+/// # Errors
+/// As [`fit`], of the points up to half.
+pub fn forecast_error(start: f64, points: &[(f64, f64)]) -> Result<f64, StatisticsError> {
+    let largest = points.iter().map(|(spent, _)| *spent).fold(0.0, f64::max);
+    let (seen, later): (Vec<_>, Vec<_>) =
+        points.iter().copied().partition(|(spent, _)| *spent <= largest / 2.0);
+    let curve = fit(start, &seen)?;
+    let errors: Vec<f64> =
+        later.iter().map(|(spent, score)| score - curve.at(start, *spent)).collect();
+    error::check("a forecast", &errors, 1)?;
+    Ok(estimators::mean(&errors))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_curve_that_goes_on_is_forecast_and_one_that_stops_is_not() {
+        let mut points = drawn(0.9, 4e4, 2.0);
+        assert!(forecast_error(0.2, &points).unwrap().abs() < 1e-4);
+        points[6..].iter_mut().for_each(|(_, score)| *score -= 0.07);
+        assert!((forecast_error(0.2, &points).unwrap() + 0.07).abs() < 1e-4);
+        assert!(forecast_error(0.2, &points[..6]).is_err());
+    }
 
     fn drawn(asymptote: f64, midpoint: f64, exponent: f64) -> Vec<(f64, f64)> {
         let score =

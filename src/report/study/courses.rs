@@ -1,13 +1,14 @@
 //! Curves of every arm: each seed, mean and band; the paper's curve has axes of its own.
 
+use crate::base::workers;
 use crate::records::metrics::{self, Quantity};
 use crate::report::page::{
     self, Block, CurveLine, Curves, Figure, LegendEntry, Panel, Section, Table, TableCell, row,
 };
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::scores};
-use crate::statistics::{estimators, scaling};
-use crate::study::curves::{self, BandPoint, Curve};
+use crate::statistics::{aggregates, estimators, scaling};
+use crate::study::curves::{self, BandPoint, Curve, SeedCurve};
 use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, paper};
 
 const SPARKLINE_COLUMNS: usize = 24;
@@ -158,29 +159,48 @@ fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
         "avg@k on {} over generated tokens C: R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B), ScaleRL\u{2019}s curve \
          (arXiv 2510.13786, Eq. 1), by least squares through the evaluations of all runs. A beyond what the runs \
          reached is an extrapolation, and A of 100 % or B of 0.2 or 20 are ends of the search: such runs do not \
-         determine them. The spread around the curve is between runs and around their courses.",
+         determine them. Without one run: the lowest and the highest A of the fits that leave a run out; no interval. \
+         Forecast: the mean of score − R(C) beyond half of the largest C, R fitted up to it. The spread around the \
+         curve is between runs and around their courses.",
         text::visible(&context.analysis.declaration.curve_set)
     );
-    let columns = "arm | R₀ # | A # | C_mid, tokens # | B # | spread around the curve, points #";
+    let columns = "arm | R₀ # | A # | A without one run # | C_mid, tokens # | B # | \
+                   forecast off by, points # | spread around the curve, points #";
     (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }
 
 fn fitted_row(context: &Context, arm: &ArmSummary) -> Option<Vec<TableCell>> {
     let series = scores_of_curve_set(context);
     let curve = curves::curve(context.study, &arm.id, &series, Clock::GeneratedTokens);
-    let all = curve.seeds.iter().flat_map(|seed| seed.points.iter().copied());
-    let (before, after): (Vec<_>, Vec<_>) = all.partition(|(spent, _)| *spent == 0.0);
-    let before: Vec<f64> = before.into_iter().map(|(_, score)| score).collect();
-    let start = if before.is_empty() { f64::NAN } else { estimators::mean(&before) };
+    let (start, after) = start_and_course(curve.seeds.iter());
     let fit = scaling::fit(start, &after).ok()?;
+    let without = workers::on_all_cores(&curve.seeds, |left_out| {
+        let others = curve.seeds.iter().filter(|seed| seed.seed != left_out.seed);
+        let (start, after) = start_and_course(others);
+        scaling::fit(start, &after).ok().map(|fit| fit.asymptote)
+    });
+    let (low, high) = aggregates::range(without.into_iter().flatten());
+    let without = format!("{} to {}", text::percent(low), text::percent(high));
+    let forecast = scaling::forecast_error(start, &after).ok();
     Some(row![
         text::visible(&arm.label),
         text::percent(start),
         text::percent(fit.asymptote),
+        if low <= high { without.into() } else { TableCell::missing("–") },
         text::number(fit.midpoint),
         text::number(fit.exponent),
+        TableCell::shown(forecast, text::signed_points),
         text::points(fit.deviation)
     ])
+}
+
+/// The mean score before training, NaN where no run has it, and all evaluations after.
+fn start_and_course<'a>(seeds: impl Iterator<Item = &'a SeedCurve>) -> (f64, Vec<(f64, f64)>) {
+    let all = seeds.flat_map(|seed| seed.points.iter().copied());
+    let (before, after): (Vec<_>, Vec<_>) = all.partition(|(spent, _)| *spent == 0.0);
+    let before: Vec<f64> = before.into_iter().map(|(_, score)| score).collect();
+    let start = if before.is_empty() { f64::NAN } else { estimators::mean(&before) };
+    (start, after)
 }
 
 pub fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
