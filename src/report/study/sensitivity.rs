@@ -55,7 +55,10 @@ fn sensitivity_row(row: &SensitivityRow) -> Vec<TableCell> {
     let is_declared = row.change == Change::None;
     row![
         if is_declared { Look::Strong.of(what) } else { what.into() },
-        TableCell::shown(row.difference, |difference| Unit::Share.signed(difference)),
+        row.difference.map_or_else(
+            || TableCell::missing(if row.runs < 2 { "too few runs" } else { "not computed" }),
+            |difference| TableCell::from(Unit::Share.signed(difference)),
+        ),
         context::interval_cell(Unit::Share, row.interval.as_ref(), "–"),
         TableCell::shown(row.p, text::p_value),
         TableCell::count(row.runs as usize)
