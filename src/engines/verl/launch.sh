@@ -10,8 +10,15 @@ nodes=$(sed -n 's/^trainer.nnodes=//p' overrides.txt)
 if [ "$nodes" -gt 1 ]; then
     rank=${RANK:-${SLURM_NODEID:?RANK is not set}}
     head=${HEAD:-$(scontrol show hostnames "${SLURM_JOB_NODELIST:?HEAD is not set}" | head -n 1)}
+    # One cluster has one token, which Ray asks for from 2.60 on; the folder is the same on every node.
+    export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$PWD/ray-token
+    if [ "$rank" -eq 0 ] && [ ! -s ray-token ]; then
+        (umask 077 && "$python" -c 'import secrets; print(secrets.token_hex(32), end="")' > ray-token.partial && mv ray-token.partial ray-token)
+    fi
+    until [ -s ray-token ]; do sleep 1; done
     if [ "$rank" -gt 0 ]; then
-        until ray start --address "$head:6379" --block; do sleep 5; done
+        until (exec 3<> "/dev/tcp/$head/6379") 2> /dev/null; do sleep 5; done
+        ray start --address "$head:6379" --block
         exit
     fi
     ray start --head --port 6379
