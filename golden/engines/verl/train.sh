@@ -14,7 +14,8 @@ export dapo here out VERL_CPU_RECORD=1 PYTHON=$here/../../../tests/verl_cpu/pyth
 train() {
     local work
     work=$(mktemp -d)
-    trap 'rm -rf "$work"' EXIT
+    # shellcheck disable=SC2064  # the name is gone at the end
+    trap "rm -rf '$work'" EXIT
     "$dapo" engine render verl "$here/$1.toml" --gpus-per-node 1 --out "$work" > /dev/null 2>&1
     "$work/launch.sh" > "$work/output.log" 2>&1 || { tail -n 30 "$work/output.log"; return 1; }
     rm -rf "${out:?}/$1"
