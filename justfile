@@ -131,8 +131,8 @@ count-instructions *ARGS: setup
 
 # Train with the real verl on the processor and make its updates again here: 25 minutes, 3 GB to fetch
 [group('check')]
-test-verl: build
-    @.ci/verl {{ dapo }}
+test-verl *ARMS: build
+    @.ci/verl {{ dapo }} "$@"
 
 # Train with reward functions of verl, TRL, Math-Verify and reasoning-gym, as their packages have them
 [group('check')]
