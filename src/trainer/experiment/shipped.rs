@@ -23,10 +23,10 @@ pub const ARMS: [Shipped; 8] = shipped![
 ];
 
 /// Grids, the experiments that they alone begin with, and that of `dapo bench`.
-const OTHERS: [Shipped; 13] = shipped![
-    "grids/add-one.toml" "grids/engines.toml" "grids/fidelity.toml" "grids/held-out.toml" "grids/ladder.toml"
-    "grids/learning-rate.toml" "grids/leave-one-out.toml" "grids/methods.toml" "grids/mismatch.toml"
-    "engines/grpo.toml" "more-products.toml" "bench.toml" "base.toml"
+const OTHERS: [Shipped; 15] = shipped![
+    "grids/add-one.toml" "grids/engines.toml" "grids/engines-2.toml" "grids/fidelity.toml" "grids/held-out.toml"
+    "grids/ladder.toml" "grids/learning-rate.toml" "grids/leave-one-out.toml" "grids/methods.toml"
+    "grids/mismatch.toml" "engines/grpo.toml" "engines/verl-grpo.toml" "more-products.toml" "bench.toml" "base.toml"
 ];
 
 /// Paths and texts of arms that stand in their method's file.
