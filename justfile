@@ -129,7 +129,7 @@ isa: build
 count-instructions *ARGS: setup
     @.ci/count-instructions "$@"
 
-# Train with the real verl on the processor and make its updates again here: 25 minutes, 3 GB to fetch
+# Train with the real verl on the processor and make its updates again here: about 20 minutes, 3 GB to fetch
 [group('check')]
 test-verl *ARMS: build
     @.ci/verl {{ dapo }} "$@"
