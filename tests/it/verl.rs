@@ -252,6 +252,7 @@ fn verl_and_this_harness_make_the_same_updates_of_the_same_responses() {
     for arm in ["grpo", "clip-higher", "dapo", "gspo"] {
         assert!(clipped.get(arm).is_none_or(|share| *share > 0.01), "{clipped:?}");
     }
+    assert!(!clipped.is_empty(), "no arm in {}", written().display());
     println!("largest relative difference of a norm: {largest:.1e}; clipped: {clipped:.3?}");
 }
 
