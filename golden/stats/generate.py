@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from rliable import metrics
+from rliable import library, metrics
 from scipy import integrate, stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestIndPower
@@ -166,6 +166,11 @@ def censored():
         }
 
 
+def share(scores, tau):
+    """rliable's performance profile at one threshold."""
+    return float(library.run_score_deviation(scores, tau))
+
+
 def aggregates():
     for s, tasks in [(5, 1), (7, 3), (12, 2)]:
         a = np.array([runs(tasks, 0.5, 0.1) for _ in range(s)])
@@ -176,6 +181,7 @@ def aggregates():
             "b": b.tolist(),
             "iqm_of_b": float(metrics.aggregate_iqm(b)),
             "trim_mean_of_b": float(stats.trim_mean(b.ravel(), 0.25)),
+            "share_above_of_b": [[tau, share(b, tau)] for tau in (0.4, 0.5, 0.55, 0.7)],
             # rliable's P(X > Y) with X = b.
             "probability_of_improvement": float(metrics.probability_of_improvement(b, a)),
         }

@@ -18,7 +18,7 @@ use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Grade responses by a rule (Eq. 7), or by a Python function.
@@ -108,8 +108,7 @@ impl<'a> GradeAnswer<'a> {
 /// When a file cannot be read or standard output cannot be written to.
 pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     let grading = args.grading.grading()?;
-    let of_rule =
-        [("--explain", args.explain), ("--summary", args.summary), ("--follow", args.follow)];
+    let of_rule = [("--explain", args.explain), ("--summary", args.summary)];
     if let Some((flag, _)) = of_rule.iter().find(|(_, is_given)| *is_given)
         && grading.rule().is_none()
     {
@@ -120,8 +119,8 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
             "--json is for --summary and --compare; without them each line is JSON already"
         );
     }
-    if let (true, Some(usual)) = (args.follow, grading.rule()) {
-        return follow(&args.files, usual);
+    if args.follow {
+        return follow(&args.files, &grading);
     }
     let mut lines: Vec<ResponseLine> = Vec::new();
     for file in &args.files {
@@ -307,30 +306,47 @@ fn by_function(program: &RewardProgram, lines: &[ResponseLine]) -> anyhow::Resul
     let graded = graded_by(program, lines)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for graded in &graded {
-        let line = match graded {
-            Ok(Grade { is_correct, reward, prediction, extra }) => {
-                let pred = prediction.as_deref();
-                let answer =
-                    GradeAnswer { score: *reward, acc: *is_correct, pred, explained: None };
-                serde_json::to_string(&Extended { answer, extra })?
-            }
-            Err(error) => json!({"error": error.to_string()}).to_string(),
-        };
-        writeln!(out, "{line}")?;
+        writeln!(out, "{}", program_answer(graded)?)?;
     }
     out.flush()?;
     ungraded(program, &graded)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Line and answer in turn.
-fn follow(files: &[PathBuf], usual: Verifier) -> anyhow::Result<ExitCode> {
+fn program_answer(graded: &Result<Grade, Ungraded>) -> anyhow::Result<String> {
+    Ok(match graded {
+        Ok(Grade { is_correct, reward, prediction, extra }) => {
+            let pred = prediction.as_deref();
+            let answer = GradeAnswer { score: *reward, acc: *is_correct, pred, explained: None };
+            serde_json::to_string(&Extended { answer, extra })?
+        }
+        Err(error) => json!({"error": error.to_string()}).to_string(),
+    })
+}
+
+/// Line and answer in turn; a program grades each once.
+fn follow(files: &[PathBuf], grading: &Grading) -> anyhow::Result<ExitCode> {
     let [file] = files else { bail_usage!("--follow reads one FILE") };
+    match grading {
+        Grading::Rule(usual) => answer_each(file, |line| {
+            let (verifier, explanation) = line.graded(*usual);
+            answer(&explanation, verifier, false)
+        }),
+        Grading::Program(program) => {
+            let graders = Graders::start(program.clone())?;
+            answer_each(file, |line| program_answer(&graders.grade(&[line.asked()]).swap_remove(0)))
+        }
+    }
+}
+
+fn answer_each(
+    file: &Path,
+    answered: impl Fn(&ResponseLine) -> anyhow::Result<String>,
+) -> anyhow::Result<ExitCode> {
     let reader = std::io::BufReader::new(foreign::open(file)?);
     foreign::each_line(file, reader, foreign::DATA, |number, line| -> anyhow::Result<()> {
-        if let Some(line) = files::parse_line::<ResponseLine>(file, number, line)? {
-            let (verifier, explanation) = line.graded(usual);
-            println!("{}", answer(&explanation, verifier, false)?);
+        if let Some(line) = files::parse_line(file, number, line)? {
+            println!("{}", answered(&line)?);
             std::io::stdout().flush()?;
         }
         Ok(())

@@ -1,11 +1,16 @@
 //! Prompts as another trainer gets them.
 
-use crate::engines::EngineError;
+use crate::algorithm::Problem;
+use crate::base::files;
+use crate::engines::{Demand, EngineError, demand};
+use crate::experiment::{Grading, RewardProgram};
 use crate::task::prompt;
+use crate::task::reward::program::Asked;
 use crate::training::{run::inputs::Inputs, trainer};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::Path;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// A line of `prompts.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +50,56 @@ impl RenderedPrompt {
         };
         lines.iter().enumerate().map(place).collect()
     }
+}
+
+/// The arm's verifier for the trainer's script, as it is named to `dapo data grade --verifier`.
+pub fn verifier(grading: &Grading) -> Value {
+    match grading {
+        Grading::Rule(rule) => demand::name(rule),
+        Grading::Program(_) => Value::from(format!("{{folder}}/{VERIFIER}")),
+    }
+}
+
+/// What holds of a program in every trainer's script.
+pub fn need_program(demand: &mut Demand, grading: &Grading) {
+    let Grading::Program(program) = grading else { return };
+    let reason =
+        "each response is graded again when the run is imported, and must get the same grade";
+    let allowed = program.allow_nondeterministic;
+    demand.need(!allowed, "reward.verifier.allow_nondeterministic", &allowed, reason);
+}
+
+const VERIFIER: &str = "verifier.json";
+
+/// Of a program, writes `verifier.json` and `asked.jsonl`: a line a problem with what the program is told of it
+/// beside the response.
+pub fn write_program<'a>(
+    inputs: &Inputs,
+    folder: &Path,
+    problems: impl IntoIterator<Item = &'a Problem>,
+) -> Result<(), EngineError> {
+    let Grading::Program(program) = &inputs.experiment.reward.verifier else { return Ok(()) };
+    let file = std::path::absolute(&program.file).unwrap_or_else(|_| program.file.clone());
+    let file = if program.file.as_os_str().is_empty() { PathBuf::new() } else { file };
+    let program = Grading::Program(RewardProgram { file, ..program.clone() });
+    files::write_json(&folder.join(VERIFIER), &program)?;
+    let mut written = BTreeSet::new();
+    let new = problems.into_iter().filter(|problem| written.insert(&problem.id));
+    let asked = new.filter_map(|problem| {
+        Some(AskedProblem {
+            problem: &problem.id,
+            asked: inputs.grader.asked((problem, "", None))?,
+        })
+    });
+    files::write_lines(&folder.join("asked.jsonl"), &asked.collect::<Vec<_>>())?;
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct AskedProblem<'a> {
+    problem: &'a str,
+    #[serde(flatten)]
+    asked: Asked,
 }
 
 /// Training problems in the order of this harness's trainer.

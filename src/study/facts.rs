@@ -7,7 +7,7 @@ use serde::Serialize;
 /// In a study's folder.
 pub const FILE: &str = "report.json";
 
-const SCHEMA: &str = "dapo-study-report/4";
+const SCHEMA: &str = "dapo-study-report/5";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StudyFacts {

@@ -33,7 +33,7 @@ pub use crate::study::ablate::jobs::Job;
 pub use crate::study::ablate::process::ProcessEnded;
 pub use crate::study::ablate::schedule::ScheduleProgress;
 pub use crate::study::analysis::{Analysis, GridSummary};
-pub use crate::study::arms::{ArmSummary, SeedScore};
+pub use crate::study::arms::{ArmSummary, OverSets, SeedScore};
 pub use crate::study::cell::{Cell, CellEnding, CellEvaluation, CellOutcomes, ProblemIds};
 pub use crate::study::claims::published::{PaperCheck, PaperEvidence};
 pub use crate::study::claims::results::{

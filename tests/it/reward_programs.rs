@@ -339,3 +339,76 @@ fn a_ground_truth_that_is_an_object_reaches_a_function_as_it_is() {
         .collect();
     assert_eq!(scores, [json!(1.0), json!(0.0)]);
 }
+
+/// Other trainers ask `dapo data grade` with what their scripts find beside them.
+#[test]
+fn a_program_grades_for_other_trainers_with_the_columns_that_it_has_here() {
+    let programs = Programs::new();
+    for (name, first, count) in [("train", 1, 16), ("dev", 31, 4), ("test", 41, 4)] {
+        programs.write(&format!("{name}.jsonl"), &countdown(first, count));
+    }
+    let function = "def grade(completions, ground_truth, split, data_source=None, **columns):\n assert split == ['train'] * len(completions) and data_source is None\n return [float(str(each['target']) in text) for text, each in zip(completions, ground_truth)]\n";
+    let reward = programs.write("reward.py", function);
+    let path = |name: &str| programs.path(&format!("{name}.jsonl"));
+    let (train, dev, test) = (path("train"), path("dev"), path("test"));
+    let arm = |engine: &str, more: &str| {
+        let base = repository::root().join(format!("experiments/engines/{engine}.toml"));
+        let text = format!(
+            "extends = {base:?}\nname = \"own\"\n[inputs.data]\nkind = \"files\"\ntrain = {train:?}\ndev = {dev:?}\ntest = [{test:?}]\n\
+             [evaluation]\nduring_training = []\nsamples = {{ dev = 1, test = 1 }}\n[reward]\nverifier = {{ kind = \"python\", file = \"reward.py\"{more} }}\n"
+        );
+        programs.write(&format!("{engine}.toml"), &text)
+    };
+    for (trainer, engine) in [("verl", "verl-grpo"), ("trl", "grpo")] {
+        let (file, out) = (arm(engine, ", threshold = 0.75"), programs.path(trainer));
+        let render = |file: &Path| {
+            let place = [file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+            dapo(&[&["engine", "render", trainer], &place[..]].concat())
+        };
+        succeeded(render(&file));
+        let asked = files::read_text(&out.join("asked.jsonl")).unwrap();
+        let first: Value = serde_json::from_str(asked.lines().next().unwrap()).unwrap();
+        assert!(first["ground_truth"]["target"].is_number(), "{first}");
+        // The verifier of an experiment, of a rendered folder, and line by line.
+        let target = first["ground_truth"]["target"].clone();
+        let line = |response: String| {
+            let mut line = first.clone();
+            line["response"] = response.into();
+            format!("{line}\n")
+        };
+        let lines = [line(format!("it is {target}")), line("no".to_owned())].concat();
+        let lines = programs.write("lines.jsonl", &lines);
+        for verifier in [&file, &out.join("verifier.json")] {
+            for more in [&[][..], &["--follow"]] {
+                let graded =
+                    ["grade", lines.to_str().unwrap(), "--verifier", verifier.to_str().unwrap()];
+                let (graded, _) = succeeded(dapo(&[&graded[..], more].concat()));
+                let scores: Vec<Value> =
+                    graded.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+                let score = |score: f64| json!({"score": score, "acc": score > 0.5, "pred": null});
+                assert_eq!(scores, [score(1.0), score(0.0)]);
+            }
+        }
+        let random = arm(engine, ", allow_nondeterministic = true");
+        says(render(&random), 3, &["must get the same grade"]);
+    }
+    // verl's function of the rendered folder, as verl calls it.
+    let asked = files::read_text(&programs.path("verl/asked.jsonl")).unwrap();
+    let asked: Value = serde_json::from_str(asked.lines().next().unwrap()).unwrap();
+    let script = format!(
+        "import sys; sys.path.insert(0, '.'); import reward\ncall = lambda text: reward.compute_score('train', text, '', {{'index': {:?}}}, program={:?}, verifier='verifier.json')\n\
+         print(call('it is {}'), call('no'))\n",
+        asked["problem"].as_str().unwrap(),
+        env!("CARGO_BIN_EXE_dapo"),
+        asked["ground_truth"]["target"],
+    );
+    let mut python = std::process::Command::new("python3");
+    let python = python.args(["-c", &script]).current_dir(programs.path("verl"));
+    let (out, _) = succeeded(crate::binary::ended(python));
+    assert_eq!(out, "{'score': 1.0, 'acc': True} {'score': 0.0, 'acc': False}\n");
+    files::remove_file(&reward).unwrap();
+    let python = python.env("PYTHONDONTWRITEBYTECODE", "1");
+    let (code, _, talk) = crate::binary::ended(python);
+    assert!(code != 0 && talk.contains("reward.py"), "{talk}");
+    says(dapo(&["grade", "lines.jsonl", "--verifier", "rewards.js"]), 2, &["an experiment file"]);
+}

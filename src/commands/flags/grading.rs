@@ -1,15 +1,18 @@
 //! What grades: a rule, or a function in a Python file.
 
+use crate::base::files;
 use crate::commands::exit::bail_usage;
-use crate::experiment::{Grading, MATH_VERIFY, RewardProgram, Verifier};
+use crate::experiment::{Grading, MATH_VERIFY, RewardProgram, Verifier, named};
 use anyhow::Result;
 use clap::ValueEnum;
+use serde_json::Value;
+use std::path::Path;
 
 #[derive(Debug, clap::Args)]
 pub struct GradingArgs {
-    /// Rule: answer-line, strict-box or last-number; or math-verify (the Python package), FILE.py or
-    /// FILE.py:FUNCTION. [default: answer-line]
-    #[arg(long, value_name = "RULE|FILE.py", value_parser = grading)]
+    /// Rule: answer-line, strict-box or last-number; or math-verify (the Python package), FILE.py,
+    /// FILE.py:FUNCTION, or an experiment file, whose verifier is taken. [default: answer-line]
+    #[arg(long, value_name = "RULE|FILE", value_parser = grading)]
     verifier: Option<Grading>,
     #[command(flatten)]
     function: FunctionArgs,
@@ -43,9 +46,28 @@ pub fn grading(text: &str) -> Result<Grading, String> {
     if path == MATH_VERIFY {
         return Ok(Grading::Program(RewardProgram::math_verify()));
     }
+    let file = Path::new(text);
+    match file.extension().and_then(|extension| extension.to_str()) {
+        Some("toml") => return experiment_grading(file),
+        Some("json") => return recorded_grading(file),
+        _ => {}
+    }
     Verifier::from_str(text, false).map(Grading::Rule).map_err(|_| {
-        "expected answer-line, strict-box, last-number, math-verify, or a file that ends with .py".to_string()
+        "expected answer-line, strict-box, last-number, math-verify, a file that ends with .py, or an experiment file"
+            .to_string()
     })
+}
+
+fn experiment_grading(file: &Path) -> Result<Grading, String> {
+    let experiment = named::load(file, &[]).map_err(|error| error.to_string())?;
+    Ok(experiment.reward.verifier)
+}
+
+/// Of a run's `experiment.json`, or of the `verifier.json` that `engine render` writes.
+fn recorded_grading(file: &Path) -> Result<Grading, String> {
+    let all: Value = files::read_json(file).map_err(|error| error.to_string())?;
+    let own = all.pointer("/reward/verifier").unwrap_or(&all).clone();
+    serde_json::from_value(own).map_err(|error| format!("it states no verifier: {error}"))
 }
 
 impl GradingArgs {
@@ -72,7 +94,7 @@ impl GradingArgs {
             return Ok(chosen);
         };
         let FunctionArgs { python, threshold, seconds, memory } = &self.function;
-        program.python.clone_from(python);
+        program.python = python.clone().or(program.python);
         program.threshold = threshold.unwrap_or(program.threshold);
         program.seconds = seconds.map_or(program.seconds, f64::from);
         program.memory_gib = memory.map_or(program.memory_gib, u64::from);

@@ -13,6 +13,13 @@ pub fn iqm(values: &[f64]) -> Result<f64, StatisticsError> {
     Ok(estimators::mean(&sorted[dropped..sorted.len() - dropped]))
 }
 
+/// The run-score distribution, rliable's performance profile: for each threshold the share of the scores above it.
+pub fn share_above(values: &[f64], thresholds: &[f64]) -> Result<Vec<f64>, StatisticsError> {
+    check("a performance profile", values, 1)?;
+    let above = |threshold: &f64| values.iter().filter(|value| *value > threshold).count();
+    Ok(thresholds.iter().map(|it| above(it) as f64 / values.len() as f64).collect())
+}
+
 /// P(b > a) for a run of each: the Mann–Whitney U over n_a · n_b, ties counting ½.
 pub fn probability_of_improvement(a: &[f64], b: &[f64]) -> Result<f64, StatisticsError> {
     check("a probability of improvement", a, 1)?;

@@ -41,6 +41,7 @@ pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Sett
     );
     files::write_atomic(&folder.join("config.yaml"), (title + &demand::yaml(&all)).as_bytes())?;
     files::write_lines(&folder.join("prompts.jsonl"), &prompts)?;
+    rendered::write_program(inputs, folder, &inputs.data.train)?;
     files::write_atomic(&folder.join("train.py"), SCRIPT.as_bytes())?;
     Ok(all)
 }

@@ -5,8 +5,8 @@ use crate::algorithm::{
     Aggregation, DualClip, DynamicSampling, Kl, KlEstimator, LogRatioClamp, Method, Punishment,
     Std, TokenMeanUnit,
 };
-use crate::engines::demand::{Demand, name};
-use crate::engines::{DemandRefusal, Setting};
+use crate::engines::demand::Demand;
+use crate::engines::{DemandRefusal, Setting, rendered};
 use crate::experiment::{Device, Experiment, MiniBatchOrder, NonFinite};
 use crate::numerics::Numerics;
 use crate::policy::optimizer;
@@ -183,9 +183,9 @@ fn loss_type(demand: &mut Demand, experiment: &Experiment, processes: u64) -> Op
 
 fn rewards(demand: &mut Demand, experiment: &Experiment) {
     let verifier = &experiment.reward.verifier;
-    let reason = "the script that starts TRL grades by a rule; hand a function of your own to TRL's reward_funcs";
-    demand.need(verifier.rule().is_some(), "reward.verifier", verifier, reason);
-    demand.set_with("harness.verifier", name(verifier), "reward.verifier", "dapo data grade");
+    rendered::need_program(demand, verifier);
+    let kept = rendered::verifier(verifier);
+    demand.set_with("harness.verifier", kept, "reward.verifier", "dapo data grade");
     if let Some(prefix) = &experiment.prompt.response_prefix {
         let remark = "dapo data grade reads it before the response";
         let key = "prompt.response_prefix";

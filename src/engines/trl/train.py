@@ -50,18 +50,30 @@ def write(path, text):
     partial.rename(path)
 
 
-def graded(completions, answers):
+def asked():
+    """What a program of the user's is told of each problem beside the response; a rule reads the ground truth alone."""
+    lines = (here / "asked.jsonl").read_text().splitlines() if own["verifier"].endswith(".json") else []
+    return {line.pop("problem"): line for line in map(json.loads, lines)}
+
+
+of_problem = asked()
+
+
+def graded(completions, completion_ids, index):
     prefix = own.get("response_prefix", "")
-    lines = [json.dumps({"response": prefix + text, "ground_truth": answer}) for text, answer in zip(completions, answers)]
-    command = [own["program"], "grade", "/dev/stdin", "--verifier", own["verifier"]]
+    lines = []
+    for text, ids, i in zip(completions, completion_ids, index):
+        problem = of_problem.get(prompts[i]["problem"], {"ground_truth": prompts[i]["answer"]})
+        lines.append(json.dumps({**problem, "response": prefix + text, "completion_ids": ids}))
+    command = [own["program"], "grade", "/dev/stdin", "--verifier", own["verifier"].replace("{folder}", str(here))]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"dapo data grade: {done.stderr.strip()}")
     return [json.loads(line)["score"] for line in done.stdout.splitlines()]
 
 
-def correctness(prompts, completions, completion_ids, index, answer, trainer_state, **_):
-    scores = graded(completions, answer)
+def correctness(prompts, completions, completion_ids, index, trainer_state, **_):
+    scores = graded(completions, completion_ids, index)
     step = trainer_state.global_step // updates + 1
     rows = zip(index, completions, completion_ids, scores)
     lines = [json.dumps({"prompt": i, "text": t, "tokens": ids, "score": s}) for i, t, ids, s in rows]
@@ -115,7 +127,7 @@ def main():
     for prompt in prompts:
         if tokenizer(prompt["prompt"])["input_ids"] != prompt["tokens"]:
             sys.exit(f"problem {prompt['problem']}: transformers gives its prompt other token ids than the harness")
-    rows = [{"prompt": p["prompt"], "answer": p["answer"], "index": i} for i, p in enumerate(prompts)]
+    rows = [{"prompt": p["prompt"], "index": i} for i, p in enumerate(prompts)]
     model = AutoModelForCausalLM.from_pretrained(own["model"], dtype=torch.float32)
     config = GRPOConfig(output_dir=str(here / "trainer"), disable_tqdm=True, gradient_checkpointing=False, **settings)
     optimizer = torch.optim.AdamW(

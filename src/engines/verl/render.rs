@@ -122,7 +122,10 @@ pub fn render(
     let train = &inputs.data.train;
     let train: Vec<_> = drawn.iter().map(|&problem| ("train", &train[problem])).collect();
     table("train.parquet", &train)?;
-    table("val.parquet", &validation(inputs))?;
+    let validation = validation(inputs);
+    table("val.parquet", &validation)?;
+    let graded = train.iter().chain(&validation).map(|(_, problem)| *problem);
+    rendered::write_program(inputs, folder, graded)?;
     write("train.py", include_str!("train.py"))?;
     write("reward.py", include_str!("reward.py"))?;
     files::write_program(&folder.join("launch.sh"), include_str!("launch.sh"))?;

@@ -5,11 +5,9 @@ use crate::algorithm::{
     Aggregation, AtCap, DualClip, DynamicSampling, Kl, KlEstimator, LogRatioClamp, Method,
     Punishment, Std, Surplus, TokenMeanUnit,
 };
-use crate::engines::demand::{Demand, name};
-use crate::experiment::{
-    Experiment, Grading, MiniBatchOrder, NonFinite, ProgramKind, RewardProgram, Sampling,
-    WarmUpStart, WeightKind,
-};
+use crate::engines::demand::Demand;
+use crate::engines::rendered;
+use crate::experiment::{Experiment, MiniBatchOrder, NonFinite, Sampling, WarmUpStart, WeightKind};
 use crate::numerics::Numerics;
 use serde_json::{Value, json};
 
@@ -328,28 +326,17 @@ fn rewards(demand: &mut Demand, experiment: &Experiment) {
     demand.set("reward.reward_manager.name", "dapo", "reward.verifier");
     let custom = |name: &str| format!("reward.custom_reward_function.{name}");
     let prefix = &experiment.prompt.response_prefix;
-    match &experiment.reward.verifier {
-        Grading::Rule(rule) => {
-            demand.set(&custom("path"), "{folder}/reward.py", "reward.verifier");
-            let remark = "verl 0.9.1's own math_dapo takes a box where an answer line is missing";
-            demand.set_with(&custom("name"), "compute_score", "reward.verifier", remark);
-            let kept = custom("reward_kwargs.verifier");
-            demand.set_with(&kept, name(rule), "reward.verifier", "dapo data grade");
-        }
-        Grading::Program(RewardProgram { kind, file, function, .. }) => {
-            let reason = "verl calls Python functions";
-            demand.need(*kind == ProgramKind::Python, "reward.verifier.kind", kind, reason);
-            let (key, reason) = ("reward.verifier.function", "verl needs the function's name");
-            demand.need(function.is_some(), key, function, reason);
-            let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-            demand.set(&custom("path"), path.to_string_lossy(), "reward.verifier.file");
-            demand.set(&custom("name"), function.as_deref().unwrap_or_default(), key);
-            let reason = "verl hands a function the response without it";
-            demand.need(prefix.is_none(), "prompt.response_prefix", prefix, reason);
-        }
-    }
-    let rule = experiment.reward.verifier.rule();
-    if let Some(prefix) = prefix.as_ref().filter(|_| rule.is_some()) {
+    let verifier = &experiment.reward.verifier;
+    demand.set(&custom("path"), "{folder}/reward.py", "reward.verifier");
+    let remark = match verifier.rule() {
+        Some(_) => "verl 0.9.1's own math_dapo takes a box where an answer line is missing",
+        None => "a program gets the columns that it gets here",
+    };
+    demand.set_with(&custom("name"), "compute_score", "reward.verifier", remark);
+    let kept = custom("reward_kwargs.verifier");
+    demand.set_with(&kept, rendered::verifier(verifier), "reward.verifier", "dapo data grade");
+    rendered::need_program(demand, verifier);
+    if let Some(prefix) = prefix {
         let (kept, key) = (custom("reward_kwargs.response_prefix"), "prompt.response_prefix");
         demand.set_with(
             &kept,

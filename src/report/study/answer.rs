@@ -4,245 +4,12 @@
 use crate::report::page::{
     Block, Curves, Figure, Look, Page, Panel, PanelSize, Section, Table, TableCell, row,
 };
-use crate::report::study::{checking, comparison, context, courses, scores, stability};
+use crate::report::study::{checking, comparison, context, courses, headline, scores, stability};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, claims, printed, published, words};
-use crate::statistics::aggregates;
 use crate::study::{
-    Clock, Declared, Direction, FamilyResult, Remark, Why, Word, analysis::SpreadDesign,
-    comparisons::Comparison,
+    Clock, FamilyResult, Remark, Why, Word, analysis::SpreadDesign, comparisons::Comparison,
 };
-use std::collections::BTreeSet;
-
-pub fn headline(context: &Context) -> String {
-    match context.analysis.families.first().map(|family| family.comparisons.as_slice()) {
-        None | Some([]) => {
-            "The study declares no comparison, and no arm of its grids is compared with another: \
-             there is nothing to answer."
-                .to_owned()
-        }
-        Some([one]) => answer(context, one),
-        Some(several) => answers(context, several),
-    }
-}
-
-fn answer(context: &Context, comparison: &Comparison) -> String {
-    let declared = &comparison.declared;
-    let (arm, reference) = (context.label(&declared.arm), context.label(&declared.reference));
-    let metric = text::visible(&declared.metric.words());
-    if comparison.result.is_none() {
-        return format!(
-            "Not known: {arm} could not be compared with {reference} ({metric}): {}.",
-            text::visible(&words::why(&comparison.why))
-        );
-    }
-    let limits = [
-        is_control(context, comparison)
-            .then_some("positive control: the settings were tuned for it"),
-        (!comparison.registered).then_some("exploratory"),
-    ];
-    let limits = in_brackets(&text::joined(limits.into_iter().flatten(), "; "));
-    let unit = context::unit_of(&declared.metric);
-    let percent = if unit == Unit::Share { " %" } else { "" };
-    let means = match comparison.means() {
-        (Some(mean), Some(other)) => {
-            format!(", {} against {}{percent}", unit.show(mean), unit.show(other))
-        }
-        _ => String::new(),
-    };
-    let sized = sized(context, comparison, &arm, &reference);
-    let clock = at_equal(comparison);
-    let first = if matches!(comparison.word, Word::Inconclusive | Word::Equivalent) {
-        text::capital(format!("{clock} {sized}").trim_start())
-    } else {
-        text::capital(&(sized + &clock))
-    };
-    let others = at_other_clocks(context, comparison);
-    let blocks = blocks(context, comparison).unwrap_or_default();
-    format!("{first}{blocks}{limits}{others}. Measure: {metric}{means}.")
-}
-
-/// `DAPO is 7.6 points worse than GRPO`; a verdict without a size for what has no points.
-fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str) -> String {
-    let is_share = context::unit_of(&comparison.declared.metric) == Unit::Share;
-    let (Some(result), true) = (&comparison.result, is_share) else {
-        return verdict(comparison.word, arm, true, reference);
-    };
-    let interval = in_brackets(&with_interval(comparison));
-    let between = match comparison.word {
-        Word::Improves => "better than",
-        Word::Hurts => "worse than",
-        Word::Higher => "above",
-        Word::Lower => "below",
-        Word::Equivalent => {
-            let margin = points(context.analysis.declaration.margin);
-            return format!("{arm} and {reference} differ by less than {margin}{interval}");
-        }
-        Word::NothingToActOn => return verdict(comparison.word, arm, true, reference),
-        Word::Inconclusive | Word::NotCompared => {
-            let pair = format!("{arm} and {reference}");
-            return format!(
-                "no difference between {pair} is shown{interval}, and none is excluded"
-            );
-        }
-    };
-    let size = Unit::Share.show(result.difference.abs());
-    format!("{arm} is {size} points {between} {reference}")
-}
-
-fn points(share: f64) -> String {
-    format!("{} points", axes::tick_label(100.0 * share))
-}
-
-/// `+1.4 [−2.8, 5.6]`.
-fn with_interval(comparison: &Comparison) -> String {
-    let unit = context::unit_of(&comparison.declared.metric);
-    let interval = comparison.result.as_ref().and_then(|result| result.interval.as_ref());
-    let interval = interval.map_or(String::new(), |it| format!(" {}", unit.interval(it)));
-    difference(comparison) + &interval
-}
-
-/// ` at equal generated tokens`; empty for a last evaluation.
-fn at_equal(comparison: &Comparison) -> String {
-    let clock = comparison.declared.metric.equal_clock();
-    clock.map_or(String::new(), |clock| format!(" at equal {}", clock.words()))
-}
-
-/// `, in all 8 blocks`, where a difference is shown between blocks.
-fn blocks(context: &Context, comparison: &Comparison) -> Option<String> {
-    let higher = comparison.result.as_ref()?.probability_higher?;
-    let share = if comparison.shown()? == Direction::Higher { higher } else { 1.0 - higher };
-    let all = comparison.arm.iter().map(|run| run.seed).collect::<BTreeSet<_>>().len();
-    let count = (share * all as f64).round() as usize;
-    let of = if count == all { format!("all {all}") } else { format!("{count} of {all}") };
-    let is_paired = context.analysis.declaration.paired && !comparison.declared.metric.is_time();
-    is_paired.then(|| format!(", in {of} blocks"))
-}
-
-fn in_brackets(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!(" ({text})") }
-}
-
-/// Arms that differ from their references, and arms that do not.
-fn answers(context: &Context, comparisons: &[Comparison]) -> String {
-    let first = &comparisons[0];
-    let is_common = |is_same: fn(&Declared, &Declared) -> bool| {
-        comparisons.iter().all(|it| is_same(&it.declared, &first.declared))
-    };
-    let reference = if is_common(|a, b| a.reference == b.reference) {
-        context.label(&first.declared.reference)
-    } else {
-        "the row before".to_owned()
-    };
-    let parts = WORDS.iter().filter_map(|word| {
-        let of: Vec<&Comparison> = comparisons.iter().filter(|it| it.word == *word).collect();
-        let subject = if of.len() > MOST_NAMED { among(&of) } else { named(context, &of) };
-        (!of.is_empty()).then(|| verdict(*word, &subject, of.len() == 1, &reference))
-    });
-    let parts = text::capital(&text::joined(parts, "; "));
-    let status = if first.registered { "" } else { " (exploratory)" };
-    let metric = if is_common(|a, b| a.metric == b.metric) {
-        format!(": {}", text::visible(&first.declared.metric.words()))
-    } else {
-        String::new()
-    };
-    format!("{parts}{status}{metric}.")
-}
-
-/// More are counted.
-const MOST_NAMED: usize = 6;
-
-fn named(context: &Context, comparisons: &[&Comparison]) -> String {
-    let name = |it: &&Comparison| context.label(&it.declared.arm) + &in_brackets(&difference(it));
-    text::listed(&comparisons.iter().map(name).collect::<Vec<_>>())
-}
-
-/// `+3.1`; empty where nothing was tested.
-fn difference(comparison: &Comparison) -> String {
-    let unit = context::unit_of(&comparison.declared.metric);
-    let result = comparison.result.as_ref();
-    result.map_or(String::new(), |result| unit.signed(result.difference))
-}
-
-fn among(comparisons: &[&Comparison]) -> String {
-    let unit = context::unit_of(&comparisons[0].declared.metric);
-    let all = comparisons.iter().filter_map(|it| Some(it.result.as_ref()?.difference));
-    let (low, high) = aggregates::range(all);
-    let range = if low <= high {
-        format!(" ({} to {})", unit.signed(low), unit.signed(high))
-    } else {
-        String::new()
-    };
-    format!("{} arms{range}", comparisons.len())
-}
-
-const WORDS: [Word; 8] = [
-    Word::Improves,
-    Word::Hurts,
-    Word::Higher,
-    Word::Lower,
-    Word::Equivalent,
-    Word::Inconclusive,
-    Word::NothingToActOn,
-    Word::NotCompared,
-];
-
-fn verdict(word: Word, subject: &str, is_one: bool, reference: &str) -> String {
-    let (improve, is) = if is_one { ("improves", "is") } else { ("improve", "are") };
-    match word {
-        Word::Improves => format!("{subject} {improve} on {reference}"),
-        Word::Hurts => format!("{subject} {is} worse than {reference}"),
-        Word::Higher => format!("{subject} {is} higher than {reference}"),
-        Word::Lower => format!("{subject} {is} lower than {reference}"),
-        Word::Equivalent => format!("{subject} {is} equivalent to {reference} within δ"),
-        Word::Inconclusive => {
-            format!("no difference from {reference} is shown for {subject}, and none excluded")
-        }
-        Word::NothingToActOn => {
-            format!("{subject} had too little to act on for a verdict against {reference}")
-        }
-        Word::NotCompared => format!("{subject} could not be compared with {reference}"),
-    }
-}
-
-fn same_arms(one: &Declared, other: &Declared) -> bool {
-    one.arm == other.arm && one.reference == other.reference
-}
-
-/// Whether the benchmark was made to show this difference.
-fn is_control(context: &Context, primary: &Comparison) -> bool {
-    let controls = context.judged.claims.iter().filter(|claim| claim.positive_control.is_some());
-    let mut compared =
-        controls.flat_map(|claim| &claim.parts).filter_map(|part| part.comparison.as_ref());
-    let is_same = |other: &Declared| {
-        same_arms(other, &primary.declared) && other.metric == primary.declared.metric
-    };
-    primary.shown().is_some() && compared.any(|other| is_same(&other.declared))
-}
-
-/// What the same arms show where another resource is equal.
-fn at_other_clocks(context: &Context, primary: &Comparison) -> String {
-    let mut seen = vec![primary.declared.metric.equal_clock(), None];
-    let mut parts = String::new();
-    let same = context.comparisons().filter(|it| same_arms(&it.declared, &primary.declared));
-    for other in same.filter(|it| it.declared.metric.is_score() && it.result.is_some()) {
-        let clock = other.declared.metric.equal_clock();
-        if seen.contains(&clock) {
-            continue;
-        }
-        seen.push(clock);
-        let verdict = match other.word {
-            Word::Improves => "it is better",
-            Word::Hurts => "it is worse",
-            Word::Equivalent => "it is equivalent",
-            Word::NothingToActOn => "it had too little to act on",
-            _ => "no difference is shown",
-        };
-        let interval = in_brackets(&with_interval(other));
-        parts += &format!(";{} {verdict}{interval}", at_equal(other));
-    }
-    parts
-}
 
 /// What is missing. Limits, status and assumptions of the study are not alerts.
 pub fn alerts(context: &Context) -> Vec<String> {
@@ -308,7 +75,7 @@ fn declared(context: &Context) -> Vec<Block> {
          is inconclusive. Above: share of the {of} in which the first arm is above. p: {test}. A row without a \
          measure has that of the row above.",
         axes::tick_label(declaration.alpha),
-        points(declaration.margin)
+        headline::points(declaration.margin)
     );
     let is_long = rows.len() > MOST_OPEN_ROWS;
     let summary = format!("The {} declared comparisons in numbers", rows.len());
@@ -375,7 +142,9 @@ fn decided_by(context: &Context, comparison: &Comparison) -> String {
     let declaration = &context.analysis.declaration;
     let first = match (&comparison.why, &comparison.result) {
         (Why::Shown { .. }, _) => return String::new(),
-        (Why::Equivalent { margin, .. }, _) => return format!("inside ±{}", points(*margin)),
+        (Why::Equivalent { margin, .. }, _) => {
+            return format!("inside ±{}", headline::points(*margin));
+        }
         (Why::NotShown { .. }, Some(result)) if result.p <= declaration.alpha => {
             format!("p {} alone, not in the family", text::p_value(result.p))
         }
@@ -383,7 +152,7 @@ fn decided_by(context: &Context, comparison: &Comparison) -> String {
         (why, _) => text::visible(&words::why(why)),
     };
     if comparison.declared.metric.is_avg_at_k() && comparison.result.is_some() {
-        return format!("{first}; not inside ±{}", points(declaration.margin));
+        return format!("{first}; not inside ±{}", headline::points(declaration.margin));
     }
     first
 }

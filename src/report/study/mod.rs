@@ -9,7 +9,9 @@ mod courses;
 mod effects;
 pub mod figure;
 mod grids;
+mod headline;
 mod omitted;
+mod over_sets;
 mod power;
 mod problem_map;
 mod scores;
@@ -101,7 +103,7 @@ pub fn json(facts: &StudyFacts) -> String {
 fn page_of(context: &Context, others: Vec<Section>) -> Page {
     let sections = [answer::section(context)].into_iter().chain(grids::sections(context));
     Page {
-        headline: answer::headline(context),
+        headline: headline::headline(context),
         alerts: answer::alerts(context),
         sections: sections.chain(others).collect(),
         beside: Some(("appendix.html", "Appendix")),
@@ -113,6 +115,7 @@ fn appendix_of(context: &Context, others: Vec<Section>) -> Page {
     let mut sections = vec![
         comparison::section(context),
         courses::section(context),
+        over_sets::section(context),
         problem_map::section(context),
         claims::section(context.judged),
         power::section(context),
@@ -120,7 +123,8 @@ fn appendix_of(context: &Context, others: Vec<Section>) -> Page {
         surroundings::section(context),
         omitted::section(context),
     ];
-    sections.extend(others.into_iter().filter(|section| !section.blocks.is_empty()));
+    sections.extend(others);
+    sections.retain(|section| !section.blocks.is_empty());
     Page {
         headline: "Appendix: every run, every curve, every comparison, digests and environment."
             .to_owned(),

@@ -139,6 +139,15 @@ impl Grader {
         Ok(inputs)
     }
 
+    /// What the program is told of a response; `None` of a rule.
+    pub fn asked(&self, (problem, text, tokens): Answered) -> Option<Asked> {
+        let Self::Program { prompt, columns, .. } = self else { return None };
+        let of_problem = columns.get(&problem.id).cloned().unwrap_or_default();
+        let prompt = prompt_of(&problem.question, prompt);
+        let asked = Asked::new(prompt, text.to_string(), problem.answer.clone(), of_problem);
+        Some(Asked { completion_ids: tokens.map(<[u32]>::to_vec), ..asked })
+    }
+
     /// The grades, in order.
     ///
     /// # Errors
@@ -148,24 +157,15 @@ impl Grader {
         responses: &[Answered],
         twice: Twice,
     ) -> Result<(Vec<Grade>, Tally), Box<UngradedBatch>> {
-        let (graders, settings, columns) = match self {
+        let graders = match self {
             Self::Rule(rule) => {
                 let grade =
                     |(problem, text, _): &Answered| reward::grade(text, &problem.answer, *rule);
                 return Ok((responses.iter().map(grade).collect(), Tally::default()));
             }
-            Self::Program { graders, prompt, columns } => (graders, prompt, columns),
+            Self::Program { graders, .. } => graders,
         };
-        let asked: Vec<Asked> = responses
-            .iter()
-            .map(|(problem, text, tokens)| {
-                let of_problem = columns.get(&problem.id).cloned().unwrap_or_default();
-                let prompt = prompt_of(&problem.question, settings);
-                let asked =
-                    Asked::new(prompt, text.to_string(), problem.answer.clone(), of_problem);
-                Asked { completion_ids: tokens.map(<[u32]>::to_vec), ..asked }
-            })
-            .collect();
+        let asked: Vec<Asked> = responses.iter().filter_map(|it| self.asked(*it)).collect();
         let mut results = graders.grade(&asked);
         let mut tally = Tally::default();
         let again: Vec<usize> = match twice {

@@ -36,14 +36,21 @@ impl ResponseLine {
         Self { response, ground_truth, strict_box_verify, truncated: false, others }
     }
 
-    /// As a function sees it: `prompt` (`input` in verl's dumps), `data_source` and `extra_info` by their
-    /// names; without `extra_info` the line's other keys are the extra columns.
+    /// As a function sees it: `prompt` (`input` in verl's dumps), `data_source`, `extra_info` and `completion_ids` by
+    /// their names; without `extra_info` the line's other keys are the extra columns. A line that a run wrote
+    /// ([`Asked`]) has them as `extra`.
     pub fn asked(&self) -> Asked {
         let mut others = self.others.clone();
         let prompt = others.remove("prompt").or(others.remove("input"));
         let prompt = prompt.unwrap_or_else(|| Value::from(""));
+        let completion_ids =
+            others.remove("completion_ids").and_then(|ids| serde_json::from_value(ids).ok());
+        if others.contains_key("data_source") && others.get("extra").is_some_and(Value::is_object) {
+            let extra = others.remove("extra").unwrap_or_default();
+            others.entry("extra_info").or_insert(extra);
+        }
         let asked = Asked::new(prompt, self.response.clone(), String::new(), others);
-        Asked { ground_truth: self.ground_truth.clone(), ..asked }
+        Asked { ground_truth: self.ground_truth.clone(), completion_ids, ..asked }
     }
 
     /// A text, or the JSON of what only a program reads.

@@ -75,6 +75,7 @@ struct Aggregates {
     a: Vec<Vec<f64>>,
     b: Vec<Vec<f64>>,
     iqm_of_b: f64,
+    share_above_of_b: Vec<[f64; 2]>,
     trim_mean_of_b: f64,
     probability_of_improvement: f64,
 }
@@ -167,6 +168,12 @@ fn aggregates_agree_with_rliable_and_scipy() {
         let iqm = aggregates::iqm(&flat).unwrap();
         assert_close(iqm, case.iqm_of_b, 1e-12);
         assert_close(iqm, case.trim_mean_of_b, 1e-12);
+        let (thresholds, shares): (Vec<f64>, Vec<f64>) =
+            case.share_above_of_b.iter().map(|[at, share]| (*at, *share)).unzip();
+        for (own, share) in aggregates::share_above(&flat, &thresholds).unwrap().iter().zip(shares)
+        {
+            assert_close(*own, share, 1e-12);
+        }
         let columns = |scores: &[Vec<f64>]| -> Vec<Vec<f64>> {
             let tasks = 0..scores[0].len();
             tasks.map(|task| scores.iter().map(|run| run[task]).collect()).collect()
