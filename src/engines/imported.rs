@@ -74,6 +74,8 @@ impl Stepper for Imported<'_> {
         let selected = selection.select();
         let mut metrics = effects::of_rollouts(&selected, experiment, None);
         metrics.extend(read.metrics);
+        let generated = effects::generated_by_engine(&metrics, experiment);
+        metrics.extend(generated.map(|count| (effects::GENERATED_ROLLOUTS.to_string(), count)));
         let trained = selected.batch.iter().copied().zip(selected.advantages).collect();
         let mut components = Components::new();
         if self.outputs.policy(number).is_some() {

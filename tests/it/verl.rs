@@ -276,9 +276,16 @@ fn what_verl_wrote_becomes_a_run_that_verifies() {
     assert_eq!(metrics["train/groups"], 8.0);
     // verl counted the same tokens, stop tokens included.
     assert_eq!(metrics["engine/retokenised_difference"], 0.0);
-    // What only all generated groups would tell is absent.
-    let of_all = metrics.keys().find(|name| name.starts_with("rollout/"));
-    assert_eq!((of_all, metrics.get("effect/dynamic_sampling_dropped_share")), (None, None));
+    // What only all generated groups would tell is absent, but for their number.
+    let of_all: Vec<&String> = metrics.keys().filter(|it| it.starts_with("rollout/")).collect();
+    assert_eq!(of_all, ["rollout/generated_rollouts"]);
+    assert!(!metrics.contains_key("effect/dynamic_sampling_dropped_share"));
+    let surplus = metrics.get("engine/discarded_surplus_groups").copied().unwrap_or_default();
+    let groups = 8.0 + metrics["engine/evicted_groups"] + surplus;
+    assert_eq!(metrics["rollout/generated_rollouts"], 8.0 * groups);
+    let cell = dapo::study::cell::build::build(&run).unwrap();
+    let last = cell.evaluations.last().unwrap();
+    assert_eq!(last.generated_rollouts as f64, 8.0 * groups);
     // Our shaped rewards have verl's mean.
     let shaped = metrics["train/reward_mean"];
     assert!((shaped - metrics["engine/score_mean"]).abs() < 1e-6, "{shaped}");

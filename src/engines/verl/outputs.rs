@@ -48,7 +48,7 @@ struct VerlMetrics {
 
 /// verl's name and ours. verl averages a step's mini-batches, and measures entropy under the arm's
 /// aggregation: those keep their own names.
-const METRICS: [(&str, &str); 15] = [
+const METRICS: [(&str, &str); 16] = [
     ("actor/grad_norm", "optimizer/gradient_norm_mean"),
     ("actor/entropy", "engine/entropy"),
     ("actor/pg_loss", "engine/loss"),
@@ -64,6 +64,7 @@ const METRICS: [(&str, &str); 15] = [
     ("training/rollout_probs_diff_max", "engine/mismatch_max"),
     ("training/filter_groups/evicted_samples", "engine/evicted_groups"),
     ("training/filter_groups/discarded_surplus_samples", "engine/discarded_surplus_groups"),
+    ("training/rollout_failure/evicted_samples", "engine/failed_groups"),
 ];
 
 pub struct VerlOutputs<'a> {

@@ -53,7 +53,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
     let mut problems = BTreeMap::new();
     let mut evaluations = Vec::new();
     for record in &records.evaluations {
-        evaluations.push(evaluation(folder, record, &records.experiment, &mut problems)?);
+        evaluations.push(evaluation(folder, record, &begun, &mut problems)?);
     }
     let ending = match outcome.ending {
         Ending::Finished => CellEnding::Finished,
@@ -95,7 +95,8 @@ pub fn failed(
     let records: Vec<EvaluationRecord> = lines(folder, "evaluations.jsonl");
     let (sessions, timings) = (lines(folder, "sessions.jsonl"), lines(folder, "timings.jsonl"));
     let mut problems = BTreeMap::new();
-    let read = |record| evaluation(folder, record, experiment, &mut problems).ok();
+    let begun = begun(experiment, manifest, &metrics);
+    let read = |record| evaluation(folder, record, &begun, &mut problems).ok();
     let evaluations: Vec<CellEvaluation> = records.iter().filter_map(read).collect();
     problems.retain(|set, _| evaluations.iter().any(|evaluation| evaluation.set == *set));
     let cell = fitted(Cell {
@@ -104,7 +105,7 @@ pub fn failed(
         evaluations,
         environment: folder.environment().map(|it| it.facts).unwrap_or_default(),
         wall_seconds: wall_seconds(&sessions, &timings),
-        ..begun(experiment, manifest, &metrics)
+        ..begun
     });
     if bytes(&cell) <= MAX_BYTES {
         return cell;
@@ -162,7 +163,7 @@ fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), StudyError
 fn evaluation(
     folder: &RunFolder,
     record: &EvaluationRecord,
-    experiment: &Experiment,
+    begun: &Cell,
     problems: &mut BTreeMap<String, ProblemIds>,
 ) -> Result<CellEvaluation, StudyError> {
     let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
@@ -181,10 +182,11 @@ fn evaluation(
     if *problems.entry(record.set.clone()).or_insert_with(|| ids.clone()) != ids {
         return Err(refuse("its problems are not those of the set's other evaluations".into()));
     }
+    let by_step = begun.metric(GENERATED);
     let evaluation = CellEvaluation {
         set: record.set.clone(),
         counters: record.counters,
-        generated_rollouts: numbers::generated(experiment, record.counters),
+        generated_rollouts: numbers::generated(&begun.experiment, record.counters, by_step),
         samples: record.samples,
         outcomes: rows.iter().map(|row| row.is_correct).collect(),
         cons_at_k: record.cons_at_k,

@@ -4,13 +4,22 @@ use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
 use crate::records::{Counters, metrics};
 use crate::study::{Cell, CellEvaluation};
-use crate::training::trainer;
+use crate::training::{effects, trainer};
 use std::fmt::Display;
 
-pub const GENERATED: &str = "rollout/generated_rollouts";
+pub const GENERATED: &str = effects::GENERATED_ROLLOUTS;
 
-/// Every generation round draws the same number of prompts.
-pub fn generated(experiment: &Experiment, counters: Counters) -> u64 {
+/// Every generation round draws the same number of prompts. Another trainer may fetch them one by one; the metric `by_step` has
+/// what it counted.
+pub fn generated(
+    experiment: &Experiment,
+    counters: Counters,
+    by_step: Option<&[Option<f64>]>,
+) -> u64 {
+    if !experiment.records_every_group() {
+        let steps = by_step.unwrap_or_default().iter().take(counters.rollout_steps as usize);
+        return steps.flatten().sum::<f64>() as u64;
+    }
     let round =
         trainer::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
     counters.generation_rounds.saturating_mul(round)

@@ -259,8 +259,16 @@ pub fn compare(
     if let Some(name) = entropy.filter(|name| !found.contains_key(*name)) {
         check.mismatch(place(name), "is missing");
     }
+    let counted = effects::generated_by_engine(found, experiment);
+    if let (Some(stated), Some(counted)) = (found.get(effects::GENERATED_ROLLOUTS), counted)
+        && *stated != counted
+    {
+        let what = format!("is {stated}, the groups that the trainer counted make {counted}");
+        check.mismatch(place(effects::GENERATED_ROLLOUTS), what);
+    }
     let known = |name: &String| {
-        effects::is_of_updates(name, experiment)
+        (counted.is_some() && name == effects::GENERATED_ROLLOUTS)
+            || effects::is_of_updates(name, experiment)
             || again.contains_key(name)
             || Some(name.as_str()) == entropy
             || (!native && name.starts_with(effects::OF_ENGINE))

@@ -55,6 +55,19 @@ pub fn of_rollouts(step: &Selected, experiment: &Experiment, entropy: Option<f64
     metrics
 }
 
+pub const GENERATED_ROLLOUTS: &str = "rollout/generated_rollouts";
+
+/// Groups that verl generated and did not train on, as it counts them.
+const LEFT_OUT: [&str; 3] =
+    ["engine/evicted_groups", "engine/discarded_surplus_groups", "engine/failed_groups"];
+
+/// [`GENERATED_ROLLOUTS`] of a step whose records lack groups, from the trainer's own counts of these; else `None`.
+pub fn generated_by_engine(step: &Metrics, experiment: &Experiment) -> Option<f64> {
+    let trained = step.get("train/groups").filter(|_| !experiment.records_every_group())?;
+    let left_out: f64 = LEFT_OUT.iter().filter_map(|name| step.get(*name)).sum();
+    Some((trained + left_out) * experiment.rollout.group_size as f64)
+}
+
 fn is_of_every_group(name: &str) -> bool {
     metrics::of(name).is_some_and(|metric| metric.of == DeterminedBy::Generated)
 }
