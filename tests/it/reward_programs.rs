@@ -412,3 +412,44 @@ fn a_program_grades_for_other_trainers_with_the_columns_that_it_has_here() {
     assert!(code != 0 && talk.contains("reward.py"), "{talk}");
     says(dapo(&["grade", "lines.jsonl", "--verifier", "rewards.js"]), 2, &["an experiment file"]);
 }
+
+#[test]
+fn the_words_of_the_control_are_what_their_program_writes_and_grades() {
+    let programs = Programs::new();
+    let folder = repository::root().join("experiments/controls/words");
+    let mut python = std::process::Command::new("python3");
+    let out = programs.folder.path();
+    python.arg("-B").arg(folder.join("words.py")).arg(out).args(["--solutions", "200"]);
+    succeeded(crate::binary::ended(&mut python));
+    for name in ["train.jsonl", "dev.jsonl", "test.jsonl"] {
+        let [written, committed] =
+            [out, &folder].map(|folder| files::read_text(&folder.join(name)).unwrap());
+        assert_eq!(written, committed, "{name}");
+    }
+    let words = ["abcabcabcaba", "abcabcabcabc", "aabcabcabcba", "gbcabcabcabg", "abcabcabcab", ""];
+    let line = |word| json!({"response": word, "ground_truth": "abcdef="}).to_string() + "\n";
+    let file = programs.write("words.jsonl", &words.map(line).concat());
+    let graded = |function: &str| {
+        let verifier = format!("{}:{function}", folder.join("reward.py").display());
+        let (graded, _) =
+            succeeded(dapo(&["grade", file.to_str().unwrap(), "--verifier", &verifier]));
+        let lines = graded.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<Value>>()
+    };
+    let rules = graded("rules");
+    let kept = rules.iter().map(|it| it["extra"]["rules_kept"].as_f64().unwrap());
+    assert_eq!(kept.collect::<Vec<_>>(), [3.0, 2.0, 2.0, 2.0, 0.0, 0.0]);
+    let right = |it: &Value| it["acc"] == true && it["score"] == 1.0;
+    assert_eq!(rules.iter().map(right).collect::<Vec<_>>(), words.map(|it| it == words[0]));
+    assert_eq!(graded("coin"), graded("coin"));
+    // A planted solution is right in 18 of 100.
+    let solutions = files::read_text(&out.join("solutions.jsonl")).unwrap();
+    let lines = solutions.lines().map(|line| {
+        let solution: Value = serde_json::from_str(line).unwrap();
+        json!({"response": solution["solution"], "ground_truth": solution["question"]}).to_string()
+            + "\n"
+    });
+    files::write_atomic(&file, lines.collect::<String>().as_bytes()).unwrap();
+    let right = graded("rules").iter().filter(|it| right(it)).count();
+    assert!((20..=52).contains(&right), "{right} of 200");
+}
