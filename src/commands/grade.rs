@@ -65,7 +65,7 @@ pub struct GradeArgs {
     #[arg(long, conflicts_with_all = ["summary", "explain"])]
     pub follow: bool,
     /// Grade by a second verifier, too, and print where the two disagree instead of the lines.
-    #[arg(long, value_name = "RULE|FILE.py", value_parser = grading::grading,
+    #[arg(long, value_name = "RULE|FILE", value_parser = grading::grading,
         conflicts_with_all = ["explain", "summary", "follow"])]
     compare: Option<Grading>,
     /// Lines that state a rule (strict_box_verify) are graded by theirs.

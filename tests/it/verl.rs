@@ -286,6 +286,10 @@ fn what_verl_wrote_becomes_a_run_that_verifies() {
     let cell = dapo::study::cell::build::build(&run).unwrap();
     let last = cell.evaluations.last().unwrap();
     assert_eq!(last.generated_rollouts as f64, 8.0 * groups);
+    let mut without = cell.clone();
+    without.metrics.insert("rollout/generated_rollouts".to_owned(), vec![None]);
+    let refused = dapo::study::cell::check::check(&without.sealed()).unwrap_err();
+    assert!(refused.contains("`rollout/generated_rollouts` of a rollout step"), "{refused}");
     // Our shaped rewards have verl's mean.
     let shaped = metrics["train/reward_mean"];
     assert!((shaped - metrics["engine/score_mean"]).abs() < 1e-6, "{shaped}");

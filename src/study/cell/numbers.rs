@@ -38,8 +38,12 @@ pub fn significant(value: f64, digits: usize) -> f64 {
 
 pub fn steps(cell: &Cell) -> Result<(), String> {
     digits(cell)?;
-    let counted = cell.counters.is_empty() || cell.metric(GENERATED).is_some();
-    ensure(counted, format_args!("it has no metric `{GENERATED}`"))?;
+    // Where the rounds do not say it, a step without the number would count as nothing.
+    let is_whole = |values: &[Option<f64>]| {
+        cell.experiment.records_every_group() || values.iter().all(Option::is_some)
+    };
+    let counted = cell.counters.is_empty() || cell.metric(GENERATED).is_some_and(is_whole);
+    ensure(counted, format_args!("it lacks the metric `{GENERATED}` of a rollout step"))?;
     for (name, values) in &cell.metrics {
         let known = is_recorded(name, &cell.experiment);
         ensure(known, format_args!("a run like this has no metric `{name}`"))?;
