@@ -7,7 +7,7 @@ use std::path::Path;
 const TABLE: &str = include_str!("../experiments/bases.toml");
 
 /// How the base policies of one name are made: each from a seed of its own, or one for all seeds.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BaseRecipe {
     /// From the root of the repository.
@@ -17,17 +17,23 @@ pub struct BaseRecipe {
     /// The recipe of the justfile that fetches a model and tunes it, for all seeds the same.
     #[serde(default)]
     pub just: Option<String>,
+    /// The model that the recipe tunes; without it the recipe trains a policy from nothing.
+    #[serde(default)]
+    pub tunes: Option<String>,
 }
 
 impl BaseRecipe {
     /// The command that makes the base policy `model` of a seed; `up` leads to the root of the repository.
     pub fn command(&self, up: &str, model: &Path, seed: u64) -> String {
-        match &self.just {
-            Some(name) => format!("{}justw {name}", if up.is_empty() { "./" } else { up }),
-            None => {
-                let (recipe, out) = (&self.recipe, model.display());
-                format!("dapo model pretrain {up}{recipe} --seed {seed} --out {out}")
+        let (recipe, out) = (&self.recipe, model.display());
+        match (&self.just, &self.tunes) {
+            (Some(name), _) => format!("{}justw {name}", if up.is_empty() { "./" } else { up }),
+            (None, Some(tuned)) => {
+                format!(
+                    "dapo model tune {up}{tuned} --recipe {up}{recipe} --seed {seed} --out {out}"
+                )
             }
+            (None, None) => format!("dapo model pretrain {up}{recipe} --seed {seed} --out {out}"),
         }
     }
 }
@@ -59,5 +65,11 @@ mod tests {
         let command = |up| of_seed(tuned, 3).map(|base| base.command(up, tuned, 3));
         assert_eq!(command(""), Some("./justw smollm2".to_string()));
         assert_eq!(command("../"), Some("../justw smollm2".to_string()));
+        let of_a_block = Path::new("bases/smollm2-collapse-104");
+        let command = of_seed(of_a_block, 104).map(|base| base.command("../", of_a_block, 104));
+        let words = "dapo model tune ../models/SmolLM2-135M-Instruct --recipe \
+                     ../experiments/smollm2/collapse/recipe.toml --seed 104 --out \
+                     bases/smollm2-collapse-104";
+        assert_eq!(command.as_deref(), Some(words));
     }
 }

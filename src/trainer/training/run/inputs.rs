@@ -63,7 +63,7 @@ fn assemble(
     let folder = &experiment.inputs.model;
     if !folder.exists() {
         let (path, seed) = (folder.clone(), experiment.execution.seed);
-        let unknown = || BaseRecipe { recipe: "RECIPE".to_string(), minutes: 0, just: None };
+        let unknown = || BaseRecipe { recipe: "RECIPE".to_string(), ..Default::default() };
         let base = bases::of_seed(folder, seed);
         if let Some(base) = base.or(experiment.inputs.base.as_ref().map(|_| unknown())) {
             let command = base.command("", folder, seed);
