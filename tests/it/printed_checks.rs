@@ -35,7 +35,8 @@ impl Bench {
         let verification: Value = serde_json::from_str(&out).unwrap();
         let not_checked = verification["not_checked"].as_array().unwrap().iter();
         let lines = not_checked.map(|line| line.as_str().unwrap().to_string());
-        let is_command = |line: &String| line.starts_with("cd ") || line.starts_with("dapo ");
+        let is_command =
+            |line: &String| ["cd ", "dapo ", "python3 "].iter().any(|it| line.starts_with(it));
         let lines: Vec<String> = lines.filter(is_command).collect();
         let last = lines.last().unwrap();
         let named = last.split_whitespace().find(|word| word.starts_with("cells/")).unwrap();
@@ -101,6 +102,8 @@ fn begins(study: &str) {
     let bench = Bench::of(study);
     let (commands, last) = (&bench.lines[1..], bench.lines.last().unwrap());
     let embedded = bench.cell.experiment.inputs.model.starts_with("golden");
+    let (texts, commands): (Vec<_>, Vec<_>) =
+        commands.iter().partition(|line| line.starts_with("python3 "));
     assert_eq!(commands.len(), if embedded { 1 } else { 2 }, "{commands:?}");
     if !embedded {
         let refused = bench.begin(last, || false).unwrap();
@@ -109,7 +112,11 @@ fn begins(study: &str) {
         assert!(message.contains("dapo model pretrain experiments/"), "{message}");
         let files = bench.companions();
         assert_eq!(files.len(), 4);
-        let ended = bench.begin(&commands[0], || are_there(&bench.model(), &files));
+        for line in texts {
+            let output = bench.shell(line).output().unwrap();
+            assert!(output.status.success(), "{line}: {output:?}");
+        }
+        let ended = bench.begin(commands[0], || are_there(&bench.model(), &files));
         assert!(ended.is_none(), "{ended:?}");
         return;
     }

@@ -4,6 +4,7 @@ use crate::binary::{Output, dapo, says, succeeded};
 use crate::repository;
 use dapo::base::files;
 use dapo::records::{RunFolder, StepMetrics};
+use dapo::study::{Cell, cell::CellEvaluation};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -109,6 +110,29 @@ fn a_function_of_verl_grades_a_run_and_is_part_of_its_identity() {
         3,
         &["the content of reward/reward.py"],
     );
+}
+
+/// A problem whose responses are all right has no most frequent answer where the program names none.
+#[test]
+fn a_study_is_recorded_where_a_program_names_no_answer() {
+    let programs = Programs::new();
+    let reward = "def reward(response, answer):\n right = len(response) % 7 != 0\n return {'score': 1.0 if right else -1.0, 'acc': right}\n";
+    programs.write("reward.py", reward);
+    let smoke = repository::root().join("experiments/smoke.toml");
+    let keys =
+        "reward.verifier = { kind = \"python\", file = \"reward.py\", function = \"reward\" }";
+    let arm = format!(
+        "name = \"any-length\"\nextends = {smoke:?}\n{keys}\nrollout.max_response_tokens = 64\n"
+    );
+    programs.write("arm.toml", &arm);
+    let grid = "name = \"lengths\"\nquestion = \"?\"\nbase = \"arm.toml\"\nseeds = [1]\nprimary_set = \"mini-aime\"\n[[arms]]\nname = \"own\"\n";
+    let (grid, study) = (programs.write("grid.toml", grid), programs.path("study"));
+    succeeded(dapo(&["ablate", grid.to_str().unwrap(), "--out", study.to_str().unwrap()]));
+    let cells = study.join("cells");
+    let [name] = files::list(&cells).unwrap().try_into().unwrap();
+    let cell = Cell::read(&cells.join(name)).unwrap();
+    let all_right = |it: &CellEvaluation| it.correct().iter().any(|count| *count == it.samples);
+    assert!(cell.evaluations.iter().any(|it| it.cons_at_k == 0.0 && all_right(it)));
 }
 
 #[test]

@@ -104,7 +104,13 @@ impl Job {
 /// All arms of the first seed first, so that seeds complete in order. An arm in several grids is
 /// one job.
 pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError> {
-    let mut jobs = listed(study, grids, prepared)?;
+    // The weights of a base policy are loaded for the first cell that begins with it.
+    let mut loaded = BTreeSet::new();
+    let mut jobs = listed(study, grids, |experiment| {
+        let first = loaded.insert(experiment.inputs.model.clone());
+        let prepare = if first { inputs::prepare } else { inputs::prepare_without_weights };
+        Ok(prepare(experiment.clone())?.manifest)
+    })?;
     let states = workers::on_all_cores(&jobs, state);
     for (job, state) in jobs.iter_mut().zip(states) {
         job.state = state?;
@@ -120,7 +126,7 @@ pub fn unchecked(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyE
 fn listed(
     study: &AblateStudy,
     grids: &[Grid],
-    manifest: fn(&Experiment) -> Result<Manifest, TrainingError>,
+    mut manifest: impl FnMut(&Experiment) -> Result<Manifest, TrainingError>,
 ) -> Result<Vec<Job>, StudyError> {
     let mut names = BTreeSet::new();
     if let Some(grid) = grids.iter().find(|grid| !names.insert(&grid.name)) {
@@ -175,10 +181,6 @@ fn executed(experiment: &Experiment, seed: u64) -> Experiment {
     experiment.execution.seed = seed;
     experiment.execution.threads = 1;
     experiment.of_its_seed()
-}
-
-fn prepared(experiment: &Experiment) -> Result<Manifest, TrainingError> {
-    Ok(inputs::prepare(experiment.clone())?.manifest)
 }
 
 fn job(

@@ -117,9 +117,11 @@ pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     }
     let samples = evaluation.samples;
     let count = |of: &dyn Fn(u64) -> bool| correct.iter().filter(|c| of(**c)).count() as f64;
-    // The most frequent answer is correct where all are, and wrong where none is.
+    // The most frequent answer is correct where all are, and wrong where none is; a user's program need not name answers.
     let consensus = (cons_at_k * problems).round();
-    let possible = count(&|c| c == samples)..=count(&|c| c > 0);
+    let names_answers = cell.experiment.reward.verifier.program().is_none();
+    let least = if names_answers { count(&|c| c == samples) } else { 0.0 };
+    let possible = least..=count(&|c| c > 0);
     ensure(possible.contains(&consensus), "has a `cons_at_k` that its outcomes exclude")?;
     ensure(
         response_tokens_mean + 1e-9 >= truncated_share * limit,

@@ -17,24 +17,27 @@ pub struct BaseRecipe {
     /// The recipe of the justfile that fetches a model and tunes it, for all seeds the same.
     #[serde(default)]
     pub just: Option<String>,
+    /// A Python script, and the folder into which it writes the recipe's texts, from the root of the repository.
+    #[serde(default)]
+    pub texts: Option<(String, String)>,
     /// The model that the recipe tunes; without it the recipe trains a policy from nothing.
     #[serde(default)]
     pub tunes: Option<String>,
 }
 
 impl BaseRecipe {
-    /// The command that makes the base policy `model` of a seed; `up` leads to the root of the repository.
-    pub fn command(&self, up: &str, model: &Path, seed: u64) -> String {
-        let (recipe, out) = (&self.recipe, model.display());
-        match (&self.just, &self.tunes) {
-            (Some(name), _) => format!("{}justw {name}", if up.is_empty() { "./" } else { up }),
-            (None, Some(tuned)) => {
-                format!(
-                    "dapo model tune {up}{tuned} --recipe {up}{recipe} --seed {seed} --out {out}"
-                )
-            }
-            (None, None) => format!("dapo model pretrain {up}{recipe} --seed {seed} --out {out}"),
+    /// The commands that make the base policy `model` of a seed; `up` leads to the root of the repository.
+    pub fn commands(&self, up: &str, model: &Path, seed: u64) -> Vec<String> {
+        if let Some(name) = &self.just {
+            return vec![format!("{}justw {name}", if up.is_empty() { "./" } else { up })];
         }
+        let texts = |(script, into): &(String, String)| format!("python3 {up}{script} {up}{into}");
+        let recipe = format!("{up}{} --seed {seed} --out {}", self.recipe, model.display());
+        let made = match &self.tunes {
+            Some(tuned) => format!("dapo model tune {up}{tuned} --recipe {recipe}"),
+            None => format!("dapo model pretrain {recipe}"),
+        };
+        self.texts.iter().map(texts).chain([made]).collect()
     }
 }
 
@@ -62,14 +65,20 @@ mod tests {
         assert_eq!(of("runs/bases/signed-sums-106", 6), None);
         assert_eq!(of("golden/mini-aime/base", 1), None);
         let tuned = Path::new("models/SmolLM2-135M-word-problems");
-        let command = |up| of_seed(tuned, 3).map(|base| base.command(up, tuned, 3));
-        assert_eq!(command(""), Some("./justw smollm2".to_string()));
-        assert_eq!(command("../"), Some("../justw smollm2".to_string()));
+        let command = |up| of_seed(tuned, 3).map(|base| base.commands(up, tuned, 3));
+        assert_eq!(command(""), Some(vec!["./justw smollm2".to_string()]));
+        assert_eq!(command("../"), Some(vec!["../justw smollm2".to_string()]));
         let of_a_block = Path::new("bases/smollm2-collapse-104");
-        let command = of_seed(of_a_block, 104).map(|base| base.command("../", of_a_block, 104));
+        let commands = of_seed(of_a_block, 104).unwrap().commands("../", of_a_block, 104);
         let words = "dapo model tune ../models/SmolLM2-135M-Instruct --recipe \
                      ../experiments/smollm2/collapse/recipe.toml --seed 104 --out \
                      bases/smollm2-collapse-104";
-        assert_eq!(command.as_deref(), Some(words));
+        assert_eq!(commands, [words]);
+        let with_texts = of_seed(Path::new("words-3"), 3).unwrap();
+        let words = [
+            "python3 experiments/controls/words/words.py data/words",
+            "dapo model pretrain experiments/controls/words/recipe.toml --seed 3 --out words-3",
+        ];
+        assert_eq!(with_texts.commands("", Path::new("words-3"), 3), words);
     }
 }

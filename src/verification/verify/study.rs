@@ -283,13 +283,16 @@ fn not_checked(
     lines
 }
 
-/// Makes a base policy that is in no repository; runs in the study's folder.
-fn base_of_seed(folder: &Path, cell: &Cell) -> Option<String> {
+/// Make a base policy that is in no repository; they run in the study's folder.
+fn base_of_seed(folder: &Path, cell: &Cell) -> Vec<String> {
     let model = &cell.experiment.inputs.model;
-    let base = bases::of_seed(model, cell.seed)?;
+    let Some(base) = bases::of_seed(model, cell.seed) else { return Vec::new() };
     let mut above = (0..4).map(|depth| "../".repeat(depth));
     let up = above.find(|up| folder.join(up).join(&base.recipe).exists()).unwrap_or_default();
-    let (command, minutes) = (base.command(&up, model, cell.seed), base.minutes);
+    let (mut commands, minutes) = (base.commands(&up, model, cell.seed), base.minutes);
     let digest = cell.inputs.get("base/model.safetensors").map_or("unknown", String::as_str);
-    Some(format!("{command}  # first: the base policy, about {minutes} minutes; SHA-256 {digest}"))
+    if let Some(last) = commands.last_mut() {
+        *last += &format!("  # first: the base policy, about {minutes} minutes; SHA-256 {digest}");
+    }
+    commands
 }

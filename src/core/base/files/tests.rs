@@ -16,6 +16,11 @@ fn sha256_agrees_with_the_published_vector_of_abc() {
     let path = folder.path().join("abc");
     write_atomic(&path, b"abc").unwrap();
     assert_eq!(sha256_file(&path).unwrap(), digest);
+    assert_eq!(sha256_file_once(&path).unwrap(), digest);
+    write_atomic(&path, b"abd").unwrap();
+    assert_eq!(sha256_file_once(&path).unwrap(), sha256(b"abd"));
+    std::fs::write(&path, b"abe").unwrap();
+    assert_eq!(sha256_file_once(&path).unwrap(), sha256(b"abe"));
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn assemble(
         let unknown = || BaseRecipe { recipe: "RECIPE".to_string(), ..Default::default() };
         let base = bases::of_seed(folder, seed);
         if let Some(base) = base.or(experiment.inputs.base.as_ref().map(|_| unknown())) {
-            let command = base.command("", folder, seed);
+            let command = base.commands("", folder, seed).join(" && ");
             return Err(TrainingError::NoBase { path, command });
         }
     }
@@ -182,7 +182,7 @@ fn manifest(
     for name in companions.chain(weights::names(folder)?) {
         let path = folder.join(&name);
         if path.exists() {
-            inputs.insert(format!("base/{name}"), files::sha256_file(&path)?);
+            inputs.insert(format!("base/{name}"), files::sha256_file_once(&path)?);
         }
     }
     Ok(Manifest {
