@@ -168,7 +168,7 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
         bar.finish();
         records.push(record);
     }
-    print(&records, args.json);
+    print(&records, &inputs.grader, args.json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -252,7 +252,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
         accuracies.push(accuracy(&outcomes)?);
         records.push(record);
     }
-    print(&records, args.json);
+    print(&records, &grader, args.json);
     if !args.json {
         for (record, accuracy) in records.iter().zip(&accuracies) {
             output::say(intervals(&record.set, accuracy));
@@ -355,7 +355,8 @@ pub fn half_width(record: &EvaluationRecord) -> String {
     }
 }
 
-fn print(records: &[EvaluationRecord], json: bool) {
+/// A user's program that names no answers has no most frequent one.
+fn print(records: &[EvaluationRecord], grader: &Grader, json: bool) {
     if json {
         for record in records {
             output::json_line(record);
@@ -371,7 +372,10 @@ fn print(records: &[EvaluationRecord], json: bool) {
             half_width(record),
             points(record.standard_error_new_problems),
             points(pass),
-            points(record.cons_at_k),
+            match record.cons_at_k {
+                0.0 if grader.program().is_some() => "—".to_string(),
+                share => points(share),
+            },
             points(record.truncated_share),
             format!("{:.0}", record.response_tokens_mean),
         ]

@@ -2,6 +2,7 @@
 
 use crate::experiment::{Arm, Grid, PaperRow, sets};
 use crate::statistics::{Counts, Mean, aggregates, estimators, outcomes};
+use crate::study::cell::numbers;
 use crate::study::{
     Cell, CellEnding, CellEvaluation, Clock, Declaration, collection::Study, metric,
 };
@@ -46,7 +47,8 @@ pub struct SeedScore {
     pub ending: CellEnding,
     /// avg@k on the primary set.
     pub avg_at_k: f64,
-    pub cons_at_k: f64,
+    /// `None` where a user's program names no answers.
+    pub cons_at_k: Option<f64>,
     /// Unbiased pass@k with k the number of samples.
     pub pass_at_k: f64,
     pub samples: u64,
@@ -164,7 +166,8 @@ fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> SeedScore {
         cell: cell.file_name(),
         ending: cell.ending,
         avg_at_k: evaluation.avg_at_k(),
-        cons_at_k: evaluation.cons_at_k,
+        cons_at_k: (numbers::names_answers(cell) || evaluation.cons_at_k > 0.0)
+            .then_some(evaluation.cons_at_k),
         pass_at_k: estimators::pass_at_k(&counts, evaluation.samples),
         samples: evaluation.samples,
         decoding_standard_error: outcomes::standard_error_fixed_problems(&counts),

@@ -131,8 +131,10 @@ fn a_study_is_recorded_where_a_program_names_no_answer() {
     let cells = study.join("cells");
     let [name] = files::list(&cells).unwrap().try_into().unwrap();
     let cell = Cell::read(&cells.join(name)).unwrap();
-    let all_right = |it: &CellEvaluation| it.correct().iter().any(|count| *count == it.samples);
+    let all_right = |it: &CellEvaluation| it.correct().contains(&it.samples);
     assert!(cell.evaluations.iter().any(|it| it.cons_at_k == 0.0 && all_right(it)));
+    let report: Value = files::read_json(&study.join("report.json")).unwrap();
+    assert!(report.to_string().contains("\"cons_at_k\":null"));
 }
 
 #[test]

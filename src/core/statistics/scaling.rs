@@ -16,6 +16,12 @@ pub struct ScalingCurve {
 }
 
 impl ScalingCurve {
+    /// Whether A and B lie inside of what is searched: at an end they do not move as the data do.
+    pub fn is_inside(&self) -> bool {
+        let (least, most) = EXPONENTS;
+        self.asymptote < 1.0 && self.exponent > 1.001 * least && self.exponent < 0.999 * most
+    }
+
     /// R(C) after a score of `start` before training.
     pub fn at(&self, start: f64, spent: f64) -> f64 {
         let gain = self.asymptote - start;
@@ -125,7 +131,7 @@ mod tests {
             assert!((curve.asymptote - asymptote).abs() < 1e-5, "{curve:?}");
             assert!((curve.midpoint / midpoint - 1.0).abs() < 1e-5, "{curve:?}");
             assert!((curve.exponent / exponent - 1.0).abs() < 1e-4, "{curve:?}");
-            assert!(curve.deviation < 1e-6, "{curve:?}");
+            assert!(curve.deviation < 1e-6 && curve.is_inside(), "{curve:?}");
         }
     }
 
@@ -144,6 +150,14 @@ mod tests {
         ] {
             assert!((value - expected).abs() < 1e-5, "{value} {expected}");
         }
+    }
+
+    #[test]
+    fn a_step_has_no_exponent() {
+        let step = |(spent, _): (f64, f64)| (spent, if spent < 4.5e4 { 0.2 } else { 0.7 });
+        let points: Vec<(f64, f64)> = drawn(0.7, 4e4, 2.0).into_iter().map(step).collect();
+        let curve = fit(0.2, &points).unwrap();
+        assert!(curve.exponent > 19.99 && !curve.is_inside(), "{curve:?}");
     }
 
     #[test]

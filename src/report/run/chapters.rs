@@ -169,7 +169,7 @@ fn evaluation_cells(evaluation: &ShownEvaluation) -> Vec<TableCell> {
     let mut cells = estimate_cells(&evaluation.avg_at_k, text::points);
     cells.extend(row![
         pass.map(text::points).unwrap_or_default(),
-        text::points(evaluation.cons_at_k),
+        TableCell::shown(evaluation.cons_at_k, text::points),
         text::points(evaluation.truncated_share),
         format!("{:.1}", evaluation.response_tokens_mean)
     ]);

@@ -30,8 +30,9 @@ pub struct ShownEvaluation {
     pub avg_at_k: ShownEstimate,
     /// k → unbiased pass@k.
     pub pass_at_k: BTreeMap<u64, f64>,
-    /// Share of problems whose most frequent answer is correct.
-    pub cons_at_k: f64,
+    /// Share of problems whose most frequent answer is correct; `None` where no response names an answer, as with a
+    /// user's program that returns none.
+    pub cons_at_k: Option<f64>,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
     pub outcomes_sha256: String,
@@ -129,6 +130,8 @@ fn result(set: &EvaluatedSet) -> SetResult {
 
 fn evaluation(loaded: &LoadedEvaluation) -> ShownEvaluation {
     let record = &loaded.record;
+    let mut all = loaded.outcomes.iter().flatten().flat_map(|problem| &problem.samples);
+    let names_answers = loaded.outcomes.is_none() || all.any(|it| it.prediction.is_some());
     let outcomes = loaded.outcomes.as_deref().map(counts);
     let accuracy = outcomes.and_then(|outcomes| accuracy::accuracy(&[outcomes], LEVEL).ok());
     let [fixed, new] = match accuracy.map(|accuracy| accuracy.uncertainties) {
@@ -148,7 +151,7 @@ fn evaluation(loaded: &LoadedEvaluation) -> ShownEvaluation {
         counters: record.counters,
         avg_at_k: estimate(record.avg_at_k, [fixed, new], (0.0, 1.0)),
         pass_at_k: record.pass_at_k.clone(),
-        cons_at_k: record.cons_at_k,
+        cons_at_k: names_answers.then_some(record.cons_at_k),
         truncated_share: record.truncated_share,
         response_tokens_mean: record.response_tokens_mean,
         outcomes_sha256: text::visible(&record.outcomes_sha256),

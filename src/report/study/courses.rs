@@ -7,7 +7,7 @@ use crate::report::page::{
 };
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::scores};
-use crate::statistics::{aggregates, estimators, scaling};
+use crate::statistics::{between, estimators, scaling, scaling::ScalingCurve};
 use crate::study::curves::{self, BandPoint, Curve, SeedCurve};
 use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, paper};
 
@@ -159,12 +159,14 @@ fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
         "avg@k on {} over generated tokens C: R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B), ScaleRL\u{2019}s curve \
          (arXiv 2510.13786, Eq. 1), by least squares through the evaluations of all runs. A beyond what the runs \
          reached is an extrapolation, and A of 100 % or B of 0.2 or 20 are ends of the search: such runs do not \
-         determine them. Without one run: the lowest and the highest A of the fits that leave a run out; no interval. \
+         determine them. Its {:.0} % interval is the jackknife\u{2019}s over runs, cut to 100 %; there is none where a \
+         fit, or one without some run, is at an end, and with fewer than five runs. \
          Forecast: the mean of score − R(C) beyond half of the largest C, R fitted up to it. The spread around the \
          curve is between runs and around their courses.",
-        text::visible(&context.analysis.declaration.curve_set)
+        text::visible(&context.analysis.declaration.curve_set),
+        100.0 * context.analysis.declaration.level
     );
-    let columns = "arm | R₀ # | A # | A without one run # | C_mid, tokens # | B # | \
+    let columns = "arm | R₀ # | A # | interval of A # | C_mid, tokens # | B # | \
                    forecast off by, points # | spread around the curve, points #";
     (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }
@@ -174,19 +176,24 @@ fn fitted_row(context: &Context, arm: &ArmSummary) -> Option<Vec<TableCell>> {
     let curve = curves::curve(context.study, &arm.id, &series, Clock::GeneratedTokens);
     let (start, after) = start_and_course(curve.seeds.iter());
     let fit = scaling::fit(start, &after).ok()?;
-    let without = workers::on_all_cores(&curve.seeds, |left_out| {
+    let inside = |fit: ScalingCurve| fit.is_inside().then_some(fit.asymptote);
+    let without: Vec<Option<f64>> = workers::on_all_cores(&curve.seeds, |left_out| {
         let others = curve.seeds.iter().filter(|seed| seed.seed != left_out.seed);
         let (start, after) = start_and_course(others);
-        scaling::fit(start, &after).ok().map(|fit| fit.asymptote)
+        scaling::fit(start, &after).ok().and_then(inside)
     });
-    let (low, high) = aggregates::range(without.into_iter().flatten());
-    let without = format!("{} to {}", text::percent(low), text::percent(high));
+    let without: Option<Vec<f64>> = without.into_iter().collect();
+    let level = context.analysis.declaration.level;
+    let interval = inside(fit)
+        .zip(without)
+        .and_then(|(all, without)| between::jackknife_interval(all, &without, level).ok())
+        .map(|it| [it.low, it.high].map(|share| text::percent(share.clamp(0.0, 1.0))).join(" to "));
     let forecast = scaling::forecast_error(start, &after).ok();
     Some(row![
         text::visible(&arm.label),
         text::percent(start),
         text::percent(fit.asymptote),
-        if low <= high { without.into() } else { TableCell::missing("–") },
+        interval.map_or_else(|| TableCell::missing("–"), TableCell::from),
         text::number(fit.midpoint),
         text::number(fit.exponent),
         TableCell::shown(forecast, text::signed_points),

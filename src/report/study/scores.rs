@@ -174,7 +174,7 @@ fn details_row(arm: &ArmSummary) -> Vec<TableCell> {
     let equal = arm.at_equal_rollouts.as_ref().and_then(|equal| equal.score.as_ref());
     row![
         text::visible(&arm.label),
-        TableCell::shown(mean(&|seed| Some(seed.cons_at_k)), text::points),
+        TableCell::shown(mean(&|seed| seed.cons_at_k), text::points),
         TableCell::shown(mean(&|seed| Some(seed.response_tokens_mean)), text::number),
         TableCell::shown(arm.decoding_standard_error, text::standard_error),
         TableCell::shown(arm.problems_standard_error, text::standard_error),

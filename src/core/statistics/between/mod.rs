@@ -51,6 +51,22 @@ pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, Statistics
     Ok(Interval::around(estimators::mean(values), half_width, level))
 }
 
+/// Around an estimate from S runs whose error has no formula: ± t · √((S − 1)/S · Σ (θ₋ᵢ − θ̄₋)²) with S − 1 degrees of
+/// freedom, θ₋ᵢ the estimate without run i. Of a mean it is [`t_interval`]. Efron and Tibshirani, An Introduction to the
+/// Bootstrap (1993), Eq. 11.5, with t for z.
+pub fn jackknife_interval(
+    estimate: f64,
+    without_each: &[f64],
+    level: f64,
+) -> Result<Interval, StatisticsError> {
+    check("a jackknife interval over runs", without_each, FEWEST_RUNS)?;
+    check("a jackknife interval over runs", &[estimate], 1)?;
+    let runs = without_each.len() as f64;
+    let squares = squares_around(without_each, estimators::mean(without_each));
+    let error = ((runs - 1.0) / runs * squares).sqrt();
+    Ok(Interval::around(estimate, t_for(level, runs - 1.0)? * error, level))
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
     pub mean: f64,

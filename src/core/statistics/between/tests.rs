@@ -182,3 +182,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_jackknifes_interval_of_a_mean_is_the_t_interval() {
+    let values = [0.31, 0.42, 0.27, 0.55, 0.36, 0.49];
+    let without = |left_out: usize| {
+        let mut others = values.to_vec();
+        others.remove(left_out);
+        estimators::mean(&others)
+    };
+    let without: Vec<f64> = (0..values.len()).map(without).collect();
+    let found = jackknife_interval(estimators::mean(&values), &without, 0.9).unwrap();
+    let expected = t_interval(&values, 0.9).unwrap();
+    assert!((found.low - expected.low).abs() < 1e-12 && (found.high - expected.high).abs() < 1e-12);
+    assert!(jackknife_interval(0.4, &without[..4], 0.9).is_err());
+    assert!(jackknife_interval(f64::NAN, &without, 0.9).is_err());
+}
