@@ -2,19 +2,25 @@
 
 use dapo::commands::{self, exit, output};
 use std::panic;
-use std::process::ExitCode;
 
-fn main() -> ExitCode {
+fn main() {
     output::end_with_the_reader();
-    let cli = commands::parse();
+    output::end(status());
+}
+
+fn status() -> u8 {
+    let cli = match commands::parse() {
+        Ok(cli) => cli,
+        Err(shown) => return output::help_or_usage(&shown),
+    };
     // A panic was printed by its hook; it is a bug, and has a bug's exit code.
     match panic::catch_unwind(|| commands::run(&cli)) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) if output::reader_left(&error) => ExitCode::from(exit::SUCCESS),
+        Ok(Err(error)) if output::reader_left(&error) => exit::SUCCESS,
         Ok(Err(error)) => {
             output::tell(format!("error: {}", exit::message(&error)));
-            ExitCode::from(exit::code(&error))
+            exit::code(&error)
         }
-        Err(_panic) => ExitCode::from(exit::BUG),
+        Err(_panic) => exit::BUG,
     }
 }

@@ -1,12 +1,11 @@
 //! `dapo data audit`: what a file of problems holds.
 
-use crate::commands::{Progress, output};
+use crate::commands::{Progress, exit, output};
 use crate::report::audit as report;
 use crate::task::audit::{self, AuditFinding, AuditOptions};
 use crate::task::prompt;
 use crate::task::{FindingKind, RowKeys, SourceRow, TaskError, TokenCount, Tokenizer};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Describe a file of problems before you train on it or evaluate with it
 ///
@@ -45,7 +44,7 @@ pub struct AuditArgs {
 
 /// # Errors
 /// When the file or the tokenizer cannot be used.
-pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
     let tokenizer = args.tokenizer.as_deref().map(Tokenizer::load).transpose()?;
     let count = |row: &SourceRow| -> Result<u64, String> {
         let tokenizer = tokenizer.as_ref().expect("called with a tokenizer only");
@@ -83,7 +82,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     } else {
         output::say(report::text(&audit))
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// Counts the messages, in the chat template if there is one.

@@ -1,14 +1,13 @@
 //! `dapo bench`: time a rollout step by phase; `dapo bench throughput`.
 
 use crate::base::files;
-use crate::commands::{OverrideArgs, Progress, bounds, output, throughput};
+use crate::commands::{OverrideArgs, Progress, bounds, exit, output, throughput};
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
 use crate::training::bench::{self, BenchRecord, BenchSpread};
 use anyhow::{Context, Result};
 use clap::{Args as _, FromArgMatches as _};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Time one rollout step by phase, and compare it with the rate of this machine's matrix products.
 ///
@@ -50,7 +49,7 @@ enum BenchVerb {
 
 /// # Errors
 /// An experiment or model that cannot be used, or a file that cannot be written.
-pub fn run(args: &BenchArgs) -> Result<ExitCode> {
+pub fn run(args: &BenchArgs) -> Result<u8> {
     if let Some(BenchVerb::Throughput(args)) = &args.verb {
         return throughput::run(args);
     }
@@ -75,12 +74,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         files::write_json(path, &record)?;
     }
     output::document(args.json, &record, || text(&record));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// # Errors
 /// As [`run`].
-pub fn run_default() -> Result<ExitCode> {
+pub fn run_default() -> Result<u8> {
     let command = BenchArgs::augment_args(clap::Command::new("bench").no_binary_name(true));
     run(&BenchArgs::from_arg_matches(&command.try_get_matches_from([""; 0])?)?)
 }

@@ -11,7 +11,6 @@ use crate::training::run::inputs;
 use anyhow::{Result, bail};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// One cell of a study, on any machine that sees the study's folder
 #[derive(Debug, clap::Subcommand)]
@@ -54,12 +53,12 @@ pub struct CellRunArgs {
 
 /// # Errors
 /// A study, cell or input that cannot be used; a folder that another process works in.
-pub fn run(CellVerb::Run(args): &CellVerb) -> Result<ExitCode> {
+pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
     let study = AblateStudy::at(&args.study);
     let mut job = job(&study, args)?;
     if !job.is_to_run(args.retry_failed) {
         tell(format!("{} is on record: {}", job.title(), job.state.name()));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     for attempt in 1..=ATTEMPTS {
         if job.folder.is_locked()? {
@@ -117,7 +116,7 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
 }
 
 /// Trains as `dapo train`. Returns the exit code when stopped; a failed run is on record.
-fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Option<ExitCode>> {
+fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Option<u8>> {
     let mut arguments = process::arguments(&study.experiment(&job.run_name()), &job.folder);
     if let Some(folder) = &args.inputs {
         arguments.extend([OsString::from("--inputs"), folder.into()]);
@@ -144,17 +143,17 @@ fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Opt
     }
 }
 
-fn ending(job: &Job) -> ExitCode {
-    let Some(cell) = job.state.cell() else { return ExitCode::SUCCESS };
+fn ending(job: &Job) -> u8 {
+    let Some(cell) = job.state.cell() else { return exit::SUCCESS };
     let said = match cell.ending {
         CellEnding::Failed => cell.reason.clone(),
         _ => cells::scores(cell),
     };
     tell(format!("{} {}: {said}", job.title(), cell.ending.name()));
     output::path(&job.record);
-    ExitCode::from(match cell.ending {
+    match cell.ending {
         CellEnding::Finished | CellEnding::Saturated | CellEnding::Stalled => exit::SUCCESS,
         CellEnding::Diverged => exit::DIVERGED,
         CellEnding::Failed => exit::INCONCLUSIVE,
-    })
+    }
 }

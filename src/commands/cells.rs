@@ -12,7 +12,6 @@ use crate::study::{Cell, ablate::AblateStudy};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// List the cells of a study, or compare a run of your own with a cell's record.
 ///
@@ -46,7 +45,7 @@ pub struct CellsArgs {
 
 /// # Errors
 /// A study, record or run folder that cannot be used.
-pub fn run(args: &CellsArgs) -> Result<ExitCode> {
+pub fn run(args: &CellsArgs) -> Result<u8> {
     args.wide.apply();
     match &args.run {
         Some(run) => compare(args, &RunFolder::at(run)),
@@ -54,7 +53,7 @@ pub fn run(args: &CellsArgs) -> Result<ExitCode> {
     }
 }
 
-fn list(args: &CellsArgs) -> Result<ExitCode> {
+fn list(args: &CellsArgs) -> Result<u8> {
     let study = AblateStudy::at(&args.study);
     let (cells, refused) = cell::read_folder(&study.cells())?;
     refused.iter().for_each(output::tell);
@@ -82,7 +81,7 @@ pub fn names(study: &AblateStudy) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(names)
 }
 
-fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<ExitCode> {
+fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<u8> {
     let (record, found) = (Cell::read(&args.study)?, build::build(folder)?);
     let mut differences = cell::compare::differences(&record, &found);
     let graded = grading::again(folder, &found)?;

@@ -13,7 +13,6 @@ use crate::study::gate::{self, Gate, GateVerdict, Undecided};
 use crate::study::{TrackedOptions, tracked};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Compare two methods or checkpoints on the same problems, from tables of (problem, sample,
 /// correct).
@@ -111,7 +110,7 @@ enum FailIf {
 
 /// # Errors
 /// Tables that cannot be read or compared.
-pub fn run(args: &CompareArgs) -> Result<ExitCode> {
+pub fn run(args: &CompareArgs) -> Result<u8> {
     if !(args.level > 0.5 && args.level < 1.0) {
         bail_usage!("--level must be between 0.5 and 1, got {}", args.level);
     }
@@ -153,7 +152,7 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
 }
 
-fn tracked_runs(args: &CompareArgs) -> Result<ExitCode> {
+fn tracked_runs(args: &CompareArgs) -> Result<u8> {
     let options = &args.tracked;
     if !options.window.is_none_or(|share| share > 0.0 && share <= 1.0) {
         bail_usage!("--window must be a share of the budget, above 0 and at most 1");
@@ -173,7 +172,7 @@ fn tracked_runs(args: &CompareArgs) -> Result<ExitCode> {
     exit_code(args, (Unit::Plain, 1.0), &sections, |gate| gate.of_tracked(&comparison))
 }
 
-fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<ExitCode> {
+fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<u8> {
     let study = collection::load(folder, None)?;
     let compared = gate::arms(&study, folder, [arm, against])?;
     let comparison = &compared.comparison;
@@ -188,8 +187,8 @@ fn exit_code(
     (unit, scale): (Unit, f64),
     sections: &[Section],
     verdict: impl FnOnce(Gate) -> GateVerdict,
-) -> Result<ExitCode> {
-    let Some(fail_if) = args.fail_if else { return Ok(ExitCode::SUCCESS) };
+) -> Result<u8> {
+    let Some(fail_if) = args.fail_if else { return Ok(exit::SUCCESS) };
     let margin = args.margin.map(|margin| scale * margin);
     let verdict = verdict(Gate { either_way: fail_if == FailIf::Different, margin });
     let (outcome, code, line) = match &verdict {
@@ -215,7 +214,7 @@ fn exit_code(
         FailIf::Different => "not different",
     };
     args.gate.publish("dapo compare", &[GateCheck { name: name.to_string(), outcome, text }])?;
-    Ok(ExitCode::from(code))
+    Ok(code)
 }
 
 fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {

@@ -1,10 +1,10 @@
 //! `dapo completions`: a script for a shell.
 
 use crate::commands;
+use crate::commands::exit;
 use anyhow::Result;
 use clap_complete::Shell;
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
@@ -19,9 +19,9 @@ pub struct CompletionsArgs {
 
 /// # Errors
 /// When standard output cannot be written to.
-pub fn run(args: &CompletionsArgs) -> Result<ExitCode> {
+pub fn run(args: &CompletionsArgs) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut commands::command(), "dapo", &mut script);
     io::stdout().lock().write_all(&script)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }

@@ -10,7 +10,6 @@ use crate::report::text::literal;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Show an experiment, explain a key, or name every key in which two experiments differ.
 ///
@@ -88,7 +87,7 @@ struct ExplainArgs {
 
 /// # Errors
 /// An experiment that cannot be found or read, or a key that does not exist.
-pub fn run(args: &ConfigArgs) -> Result<ExitCode> {
+pub fn run(args: &ConfigArgs) -> Result<u8> {
     match &args.action {
         Action::Diff(args) => diff(args),
         Action::Show(args) => show(args),
@@ -143,7 +142,7 @@ fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experime
     Ok((path, experiment))
 }
 
-fn diff(args: &DiffArgs) -> Result<ExitCode> {
+fn diff(args: &DiffArgs) -> Result<u8> {
     if matches!(args.b.as_str(), "paper" | "released-code") && !args.overrides.is_empty() {
         bail_usage!("--set is for B, and {} states values of its own; swap A and B", args.b);
     }
@@ -269,7 +268,7 @@ fn line(name: &str, value: &str) -> String {
     format!("  {name:<15}{value}\n")
 }
 
-fn show(args: &ShowArgs) -> Result<ExitCode> {
+fn show(args: &ShowArgs) -> Result<u8> {
     let (path, experiment) = experiment(&args.experiment, &args.overrides)?;
     let (path, arm) = (path.display().to_string(), experiment.arm_sha256());
     let document = json!({
@@ -283,10 +282,10 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
         let note = "[inputs] and [execution] are not part of the arm; paths are relative to here";
         format!("# {path}\n# arm {arm}\n# {note}\n{toml}")
     });
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
-fn explain(args: &ExplainArgs) -> Result<ExitCode> {
+fn explain(args: &ExplainArgs) -> Result<u8> {
     let asked = args.key.as_deref().unwrap_or_default();
     let below = format!("{}.", asked.trim_end_matches('.'));
     let chosen: Vec<&Key> = sources::all()
@@ -310,7 +309,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode> {
     output::lines(args.json, &entries, || {
         chosen.iter().map(|key| key_text(key)).collect::<Vec<_>>().join("\n")
     });
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn key_text(key: &Key) -> String {

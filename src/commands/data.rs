@@ -11,7 +11,6 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Describe files of problems, prepare them without repeated problems and with digests, or grade responses
 #[derive(Debug, Args)]
@@ -107,7 +106,7 @@ struct PrepareArgs {
 
 /// # Errors
 /// Data that cannot be used, and a file that cannot be written.
-pub fn run(args: &DataArgs) -> Result<ExitCode> {
+pub fn run(args: &DataArgs) -> Result<u8> {
     match &args.verb {
         DataVerb::Audit(args) => audit::run(args),
         DataVerb::Prepare(args) => prepare(args),
@@ -116,7 +115,7 @@ pub fn run(args: &DataArgs) -> Result<ExitCode> {
     }
 }
 
-fn reasoning_gym(args: &GymArgs) -> Result<ExitCode> {
+fn reasoning_gym(args: &GymArgs) -> Result<u8> {
     let Ok(sizes) = <[u64; 3]>::try_from(args.sizes.clone()) else {
         bail_usage!("--sizes takes three numbers: training, during training, at the end");
     };
@@ -148,10 +147,10 @@ fn reasoning_gym(args: &GymArgs) -> Result<ExitCode> {
         dev.display(),
         reward.display()
     ));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
-fn prepare(args: &PrepareArgs) -> Result<ExitCode> {
+fn prepare(args: &PrepareArgs) -> Result<u8> {
     let target = args.out.join(format!("{}.parquet", sets::set_name(&args.source)));
     if let (Ok(source), Ok(target)) = (args.source.canonicalize(), target.canonicalize())
         && source == target
@@ -166,7 +165,7 @@ fn prepare(args: &PrepareArgs) -> Result<ExitCode> {
     let digests = prepared.write(&args.out)?;
     if args.json {
         output::json_line(&digests);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     for (name, problems) in &prepared.sets {
         let (path, sha256) = (args.out.join(format!("{name}.parquet")), data::digest(problems));
@@ -176,7 +175,7 @@ fn prepare(args: &PrepareArgs) -> Result<ExitCode> {
             path.display()
         ));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// `None` for a file.

@@ -5,7 +5,6 @@ use crate::records::RunFolder;
 use crate::verification::diff::{self, DiffVerdict, text};
 use anyhow::Result;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Find the first rollout step and component at which two runs differ, and what differs there.
 ///
@@ -35,7 +34,7 @@ pub struct DiffArgsOf {
 
 /// # Errors
 /// A folder that holds no run, or a record that cannot be read.
-pub fn run(args: &DiffArgsOf) -> Result<ExitCode> {
+pub fn run(args: &DiffArgsOf) -> Result<u8> {
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
     output::sections((args.json, false), &diff, || text::sections(&diff));
     Ok(exit::agreed(diff.verdict == DiffVerdict::Identical))

@@ -4,7 +4,6 @@ use crate::commands::output::{self, document, table};
 use crate::commands::{bench, exit};
 use crate::verification::{Examination, doctor};
 use anyhow::Result;
-use std::process::ExitCode;
 
 /// Examine this machine: what it is, and whether its arithmetic holds.
 ///
@@ -26,7 +25,7 @@ pub struct DoctorArgs {
 
 /// # Errors
 /// What `bench` refuses; a check that fails is the exit code.
-pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
+pub fn run(args: &DoctorArgs) -> Result<u8> {
     let here = doctor::examine();
     document(args.json, &here, || text(&here));
     for check in here.checks.iter().filter(|check| !check.held) {

@@ -12,7 +12,6 @@ use crate::training::run::inputs::{self, Inputs};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Run an experiment on another trainer, and import what came out
 ///
@@ -118,7 +117,7 @@ pub struct ImportArgs {
 
 /// # Errors
 /// An experiment, engine or folder that cannot be used.
-pub fn run(verb: &EngineVerb) -> Result<ExitCode> {
+pub fn run(verb: &EngineVerb) -> Result<u8> {
     match verb {
         EngineVerb::Render(args) => render(args),
         EngineVerb::Check(args) => check(args),
@@ -147,15 +146,15 @@ fn inputs(
     Ok(inputs::prepare_without_weights(experiment)?)
 }
 
-fn render(args: &RenderArgs) -> Result<ExitCode> {
+fn render(args: &RenderArgs) -> Result<u8> {
     let inputs = inputs(args.engine, &args.experiment, &args.overrides, &args.options)?;
     let settings = engines::render(&inputs, &args.out, &args.options)?;
     output::tell(format!("{} settings and the prompts of all rollout steps", settings.len()));
     output::path(&args.out.join("train.py"));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
-fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
+fn check(args: &EngineCheckArgs) -> Result<u8> {
     let Some(file) = args.config.as_ref().or(args.file.as_ref()) else {
         bail_usage!("FILE is missing: name an experiment or a configuration");
     };
@@ -185,7 +184,7 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
     Ok(exit::agreed(check.agrees()))
 }
 
-fn audit(args: &RunAuditArgs) -> Result<ExitCode> {
+fn audit(args: &RunAuditArgs) -> Result<u8> {
     let RunAuditArgs { engine, folder, options, json } = args;
     if engine.is_native() {
         bail_usage!("`dapo verify` checks a run of this harness");
@@ -226,7 +225,7 @@ fn is_configuration(path: &Path) -> bool {
     kind != Some("json") || !files::read_json(path).is_ok_and(is_ours)
 }
 
-fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<ExitCode> {
+fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
     train::check_flags(&args.options, args.engine)?;
     if args.engine.is_native() {
         bail_usage!("the native engine has no configuration of its own");
@@ -238,7 +237,7 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<ExitCode> 
     let check = check::configuration(args.engine, file, &asked, &args.options)?;
     let not_stated = check.not_stated();
     let code = if check.agrees() && !not_stated.is_empty() {
-        ExitCode::from(exit::INCONCLUSIVE)
+        exit::INCONCLUSIVE
     } else {
         exit::agreed(check.agrees())
     };

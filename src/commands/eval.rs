@@ -5,7 +5,9 @@ use crate::algorithm::Problem;
 use crate::base::{files, workers};
 use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::flags::grading::GradingArgs;
-use crate::commands::{Interrupt, OverrideArgs, PlaceArgs, Progress, PromptArgs, bounds, output};
+use crate::commands::{
+    Interrupt, OverrideArgs, PlaceArgs, Progress, PromptArgs, bounds, exit, output,
+};
 use crate::experiment::{PromptTemplate, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
@@ -20,7 +22,6 @@ use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
 use anyhow::Result;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 const LEVEL: f64 = 0.95;
 
@@ -110,7 +111,7 @@ struct ProtocolArgs {
 
 /// # Errors
 /// An experiment, model, data set or set name that cannot be used.
-pub fn run(args: &EvalArgs) -> Result<ExitCode> {
+pub fn run(args: &EvalArgs) -> Result<u8> {
     if let Some(model) = args.model.as_deref().filter(|_| !args.data.is_empty()) {
         if !args.overrides.is_empty() {
             bail_usage!("--set is for the keys of an experiment, and --data has none");
@@ -169,7 +170,7 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
         records.push(record);
     }
     print(&records, &inputs.grader, args.json);
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
@@ -197,7 +198,7 @@ fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
 }
 
 /// `--out` keeps outcomes, and an interrupted evaluation continues.
-fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
+fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     let how = &args.protocol;
     let protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
     let samples = args.samples.unwrap_or(32);
@@ -266,7 +267,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
             ));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 type NamedSets = Vec<(String, Vec<Problem>)>;

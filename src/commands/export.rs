@@ -10,7 +10,6 @@ use crate::study::{ablate::AblateStudy, cell};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 /// How often records are read again with --follow.
@@ -64,7 +63,7 @@ pub struct ExportArgs {
 
 /// # Errors
 /// No format, a study that cannot be read, or a folder that cannot be written.
-pub fn run(args: &ExportArgs) -> Result<ExitCode> {
+pub fn run(args: &ExportArgs) -> Result<u8> {
     let to = args.to.or(args.tensorboard.then_some(Tracker::Tensorboard));
     if !(args.csv || args.parquet || to.is_some()) {
         bail_usage!("choose --csv, --parquet, --tensorboard or --to, or several");
@@ -144,7 +143,7 @@ fn follow(
     }
 }
 
-fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<ExitCode> {
+fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<u8> {
     let shown = visible::visible(&args.folder.display().to_string());
     if args.csv || args.parquet {
         bail_usage!(
@@ -153,7 +152,7 @@ fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<ExitCode> {
         );
     }
     let run = RunFolder::at(&args.folder);
-    let Some(tracker) = to else { return Ok(ExitCode::SUCCESS) };
+    let Some(tracker) = to else { return Ok(exit::SUCCESS) };
     let absolute = std::path::absolute(&args.folder)?;
     let beside = || match args.folder.file_name() {
         Some(_) => args.folder.with_file_name("export"),
@@ -168,5 +167,5 @@ fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<ExitCode> {
     };
     follow(&mut sender, look)?;
     sender.end()?.iter().for_each(|path| output::path(path));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }

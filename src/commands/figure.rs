@@ -1,8 +1,11 @@
 //! `dapo figure`: a figure for a paper, and its numbers.
 
 use crate::base::files;
-use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::output;
+use crate::commands::{
+    exit,
+    exit::{bail_invalid, bail_usage},
+};
 use crate::records::RunFolder;
 use crate::report::page::Panel;
 use crate::report::study::figure::{self, Kind};
@@ -10,7 +13,6 @@ use crate::report::{printed, run};
 use crate::study::{Clock, collection};
 use anyhow::Result;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Draw a figure for a paper from a study or a run, and write its numbers beside it as CSV.
 ///
@@ -59,7 +61,7 @@ pub struct FigureArgs {
 
 /// # Errors
 /// Options that do not fit, and a folder without the figure.
-pub fn run(args: &FigureArgs) -> Result<ExitCode> {
+pub fn run(args: &FigureArgs) -> Result<u8> {
     let format = args.out.extension().and_then(|it| it.to_str()).unwrap_or_default();
     if !["pdf", "svg", "png"].contains(&format) {
         bail_usage!("--out {}: its name must end in .pdf, .svg or .png", args.out.display());
@@ -89,7 +91,7 @@ pub fn run(args: &FigureArgs) -> Result<ExitCode> {
     files::write_atomic(&args.out, &picture.map_err(anyhow::Error::msg)?)?;
     files::write_atomic(&csv, numbers.as_bytes())?;
     [&args.out, &csv].into_iter().for_each(|path| output::path(path));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {

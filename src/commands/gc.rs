@@ -1,11 +1,10 @@
 //! `dapo runs gc`: what could be deleted.
 
 use crate::base::visible;
-use crate::commands::output;
+use crate::commands::{exit, output};
 use crate::records::{HousekeepingRules, housekeeping};
 use anyhow::Result;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// List what could be deleted from a folder of runs: path, size and reason, with tabs between them.
 ///
@@ -37,7 +36,7 @@ pub struct GcArgs {
 
 /// # Errors
 /// A folder that cannot be listed.
-pub fn run(args: &GcArgs) -> Result<ExitCode> {
+pub fn run(args: &GcArgs) -> Result<u8> {
     let rules =
         HousekeepingRules { keep_last: args.keep_last as usize, unfinished: args.unfinished };
     let candidates = housekeeping::candidates(&args.dir, rules)?;
@@ -60,5 +59,5 @@ pub fn run(args: &GcArgs) -> Result<ExitCode> {
             output::tell(format!("{count} could be deleted, {}", housekeeping::readable(bytes)))
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }

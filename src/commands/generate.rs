@@ -3,7 +3,7 @@
 use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
 use crate::commands::exit::bail_invalid;
-use crate::commands::{PolicyArgs, Progress, PromptArgs, bounds};
+use crate::commands::{PolicyArgs, Progress, PromptArgs, bounds, exit};
 use crate::experiment::{PromptSettings, PromptTemplate};
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};
@@ -11,7 +11,6 @@ use crate::task::{ResponseText, RowKeys, Tokenizer, data::problem_file, prompt, 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Sample responses for prompts, with per-token log-probs.
 ///
@@ -85,7 +84,7 @@ struct Output<'a> {
 
 /// # Errors
 /// A model or prompts that cannot be used, or sampling settings out of range.
-pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
+pub fn run(args: &GenerateArgs) -> Result<u8> {
     let sampling = bounds::sampling(args.temperature, args.top_p, args.top_k)?;
     workers::set_count(args.threads);
     let (model, tokenizer) = args.policy.load_both()?;
@@ -131,7 +130,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
         };
         println!("{}", visible::json(&serde_json::to_string(&output)?));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// The model's positions refuse longer prompts.

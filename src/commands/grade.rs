@@ -2,9 +2,12 @@
 
 use crate::base::files::{self, foreign};
 use crate::base::visible;
-use crate::commands::exit::{Invalid, bail_usage};
 use crate::commands::flags::grading::{self, GradingArgs};
 use crate::commands::output;
+use crate::commands::{
+    exit,
+    exit::{Invalid, bail_usage},
+};
 use crate::experiment::{Grading, RewardProgram, Verifier};
 use crate::report::text::percent;
 use crate::task::responses::{self, ResponseLine};
@@ -19,7 +22,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Grade responses by a rule (Eq. 7), or by a Python function.
 ///
@@ -106,7 +108,7 @@ impl<'a> GradeAnswer<'a> {
 
 /// # Errors
 /// When a file cannot be read or standard output cannot be written to.
-pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &GradeArgs) -> anyhow::Result<u8> {
     let grading = args.grading.grading()?;
     let of_rule = [("--explain", args.explain), ("--summary", args.summary)];
     if let Some((flag, _)) = of_rule.iter().find(|(_, is_given)| *is_given)
@@ -141,7 +143,7 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
         let [a, b] = [correct(&grading, &lines)?, correct(second, &lines)?];
         let found = Disagreements::of([&grading, second], &lines, [&a, &b]);
         output::document(args.json, &found, || found.text());
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     let usual = match grading {
         Grading::Rule(rule) => rule,
@@ -161,7 +163,7 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
         output::document(args.json, &summary.json(), || summary.table());
     }
     out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// With the other numbers of the function's dictionary.
@@ -302,7 +304,7 @@ impl Disagreements {
     }
 }
 
-fn by_function(program: &RewardProgram, lines: &[ResponseLine]) -> anyhow::Result<ExitCode> {
+fn by_function(program: &RewardProgram, lines: &[ResponseLine]) -> anyhow::Result<u8> {
     let graded = graded_by(program, lines)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for graded in &graded {
@@ -310,7 +312,7 @@ fn by_function(program: &RewardProgram, lines: &[ResponseLine]) -> anyhow::Resul
     }
     out.flush()?;
     ungraded(program, &graded)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn program_answer(graded: &Result<Grade, Ungraded>) -> anyhow::Result<String> {
@@ -325,7 +327,7 @@ fn program_answer(graded: &Result<Grade, Ungraded>) -> anyhow::Result<String> {
 }
 
 /// Line and answer in turn; a program grades each once.
-fn follow(files: &[PathBuf], grading: &Grading) -> anyhow::Result<ExitCode> {
+fn follow(files: &[PathBuf], grading: &Grading) -> anyhow::Result<u8> {
     let [file] = files else { bail_usage!("--follow reads one FILE") };
     match grading {
         Grading::Rule(usual) => answer_each(file, |line| {
@@ -342,7 +344,7 @@ fn follow(files: &[PathBuf], grading: &Grading) -> anyhow::Result<ExitCode> {
 fn answer_each(
     file: &Path,
     answered: impl Fn(&ResponseLine) -> anyhow::Result<String>,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<u8> {
     let reader = std::io::BufReader::new(foreign::open(file)?);
     foreign::each_line(file, reader, foreign::DATA, |number, line| -> anyhow::Result<()> {
         if let Some(line) = files::parse_line(file, number, line)? {
@@ -351,7 +353,7 @@ fn answer_each(
         }
         Ok(())
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// A line of JSON, with keys in the order that the released verifier has.

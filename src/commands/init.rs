@@ -4,7 +4,7 @@ use crate::base::files;
 use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::flags::grading::GradingArgs;
 use crate::commands::flags::seeds::{Seeds, seeds};
-use crate::commands::{bounds, output};
+use crate::commands::{bounds, exit, output};
 use crate::experiment::{Starter, StarterFiles, grid::file, shipped};
 use crate::report::cells;
 use crate::training::TrainingError;
@@ -12,7 +12,6 @@ use crate::training::run::inputs;
 use crate::training::starting::{self, ProblemPaths};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use toml::Value;
 
 /// Write the folder of a study: base experiment, arms, grid and a README.
@@ -63,7 +62,7 @@ pub struct InitArgs {
 
 /// # Errors
 /// A folder that holds something, an unknown arm, a model or problems that cannot be used.
-pub fn run(args: &InitArgs) -> Result<ExitCode> {
+pub fn run(args: &InitArgs) -> Result<u8> {
     let folder = std::path::absolute(&args.folder)?;
     if files::kind(&folder)?.is_some() && !files::list(&folder)?.is_empty() {
         bail_invalid!("{}: the folder is not empty; name a new one", args.folder.display());
@@ -118,7 +117,7 @@ pub fn run(args: &InitArgs) -> Result<ExitCode> {
     output::say(format!("\n{}", cells::evidence(args.seeds.0.len())));
     let shown = args.folder.display();
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// `None` for the embedded benchmark.

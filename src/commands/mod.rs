@@ -47,7 +47,6 @@ pub use crate::commands::terminal::{exit, output};
 use crate::numerics::vectorised;
 use crate::report::terminal as terminal_text;
 use clap::{CommandFactory as _, FromArgMatches as _};
-use std::process::ExitCode;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -113,8 +112,10 @@ pub fn command() -> clap::Command {
 }
 
 /// Parses the process's arguments; ends the process at a wrong one, or after a help text.
-pub fn parse() -> Cli {
-    Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
+/// # Errors
+/// A wrong command line, and what `--help` and `--version` show.
+pub fn parse() -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&command().try_get_matches()?)
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -162,7 +163,7 @@ enum ModelVerb {
 
 /// # Errors
 /// The verb's error, with its file or run.
-pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+pub fn run(cli: &Cli) -> anyhow::Result<u8> {
     terminal::logs::start();
     table_reader::register();
     vectorised::check()?;

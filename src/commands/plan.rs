@@ -1,7 +1,7 @@
 //! `dapo plan`: what a run will do and need, before it starts.
 
 use crate::commands::exit::bail_invalid;
-use crate::commands::{ExecutionArgs, OverrideArgs, output};
+use crate::commands::{ExecutionArgs, OverrideArgs, exit, output};
 use crate::records::{RunFolder, housekeeping::readable};
 use crate::report::text::{joined, number, percent};
 use crate::training::run::inputs::{self, Inputs};
@@ -9,7 +9,6 @@ use crate::training::{Name, Range, RunPlan, plan};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 
 /// Plan a run: updates, rollouts, memory and disk.
@@ -47,7 +46,7 @@ fn help() -> String {
 
 /// # Errors
 /// An experiment, model or data set that cannot be used; a plan that cannot be met.
-pub fn run(args: &PlanArgs) -> Result<ExitCode> {
+pub fn run(args: &PlanArgs) -> Result<u8> {
     let mut experiment = args.overrides.load(&args.experiment, &args.execution.flags())?;
     args.execution.overrule(&mut experiment.execution);
     let inputs = if args.no_probe {
@@ -60,11 +59,11 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
 
 /// # Errors
 /// A plan that cannot be met.
-pub fn show(inputs: &Inputs, sample: bool, (verbose, json): (bool, bool)) -> Result<ExitCode> {
+pub fn show(inputs: &Inputs, sample: bool, (verbose, json): (bool, bool)) -> Result<u8> {
     let plan = plan(inputs, Path::new("runs"), sample)?;
     output::document(json, &plan, || text(&plan, verbose));
     warn(&plan, true)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// Without `sample` (`--no-plan`) only prints warnings, which then do not forbid.

@@ -2,7 +2,7 @@
 
 use crate::base::{files, workers};
 use crate::commands::exit::{Invalid, bail_invalid};
-use crate::commands::{Progress, bounds};
+use crate::commands::{Progress, bounds, exit};
 use crate::experiment::diagnose;
 use crate::policy::checkpoint;
 use crate::report::text::joined;
@@ -13,7 +13,6 @@ use anyhow::Result;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Make a small base policy from written solutions, those of a generated task or your own.
 #[derive(Debug, clap::Args)]
@@ -41,7 +40,7 @@ const MOST_RECIPE_BYTES: u64 = 1 << 20;
 
 /// # Errors
 /// A recipe that cannot be read, a folder that cannot be written, or divergence.
-pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
+pub fn run(args: &PretrainArgs) -> Result<u8> {
     workers::set_count(args.threads);
     let (mut recipe, solutions) = recipe(&args.recipe)?;
     recipe.seed = args.seed.unwrap_or(recipe.seed);
@@ -72,7 +71,7 @@ pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
     let path = args.out.join("model.safetensors");
     checkpoint::write_tensors(&path, &checkpoint::values(&model))?;
     println!("{}  {}", files::sha256_file(&path)?, args.out.display());
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// Returns the solutions, too.

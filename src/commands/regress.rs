@@ -13,7 +13,6 @@ use crate::verification::{Compared, Fast, Golden, RegressJudged};
 use anyhow::Result;
 use serde_json::json;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::SystemTime;
 
 /// Compare this program with the golden runs.
@@ -67,7 +66,7 @@ enum RegressPart {
 
 /// # Errors
 /// Golden files that are missing or stale, a run that fails, or a blessing that is refused.
-pub fn run(args: &RegressArgs) -> Result<ExitCode> {
+pub fn run(args: &RegressArgs) -> Result<u8> {
     let golden = Golden::at(&args.golden);
     let rule = rule::load(&golden.rule())?;
     let is_wanted = |part| args.part.is_none_or(|only| only == part);
@@ -98,7 +97,7 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         bless::record(&golden, &leave, &parts, now)?;
         output::path(&golden.log());
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     let compared = exact.as_ref().map(|run| exact::compare(&golden, run)).transpose()?;
     let judge = |(old, new)| curves::compare(&golden, &rule.fast, old, new);

@@ -1,8 +1,11 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
-use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::flags::wide::WideArg;
 use crate::commands::output;
+use crate::commands::{
+    exit,
+    exit::{bail_invalid, bail_usage},
+};
 use crate::records::RunFolder;
 use crate::report::claims as claim_pages;
 use crate::report::index;
@@ -14,7 +17,6 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Write a report of one run, or of a study, as HTML, Markdown and JSON.
 ///
@@ -72,7 +74,7 @@ pub struct ReportArgs {
 ///
 /// # Errors
 /// When a file of the report cannot be written.
-pub fn run(args: &ReportArgs) -> Result<ExitCode> {
+pub fn run(args: &ReportArgs) -> Result<u8> {
     args.wide.apply();
     if let Some(file) = &args.claims {
         return judge(args, file.as_deref());
@@ -88,13 +90,13 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
         );
     }
     if !path.join("manifest.json").exists() && path.is_dir() && index(path, args.json)? {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     let folder = RunFolder::at(path);
     let report = run::write(&folder)?;
     if args.json {
         output::json_line(&report);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     output::say(format!("{}: {}", report.run.name, report.headline));
     output::say(&report.status.sentence);
@@ -111,7 +113,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     for name in ["report.html", "report.md", "report.json"] {
         output::path(&folder.path(name));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// Whether the folder has runs or studies, which are then listed.
@@ -134,11 +136,11 @@ pub fn study(
     declaration: Option<&Path>,
     out: Option<&Path>,
     json: bool,
-) -> Result<ExitCode> {
+) -> Result<u8> {
     let (report, paths) = study::write(folder, declaration, out)?;
     if json {
         print!("{}", study::json(&report.facts));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     output::say(&report.page.title);
     output::say(&report.page.headline);
@@ -147,7 +149,7 @@ pub fn study(
     }
     println!();
     paths.iter().for_each(|path| output::path(path));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn summary(report: &Report) -> String {
@@ -161,7 +163,7 @@ fn summary(report: &Report) -> String {
 }
 
 /// All claims are computed, so that what is adjusted together stays together.
-fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
+fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {
     let load = |folder| collection::load(folder, args.declaration.as_deref());
     let study = args.run.as_deref().map(load).transpose()?;
     let mut all = match (file, args.run.as_deref().zip(study.as_ref())) {
@@ -176,7 +178,7 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
     let Some(study) = study else {
         all.claims.retain(|it| wanted(&it.id));
         output::sections((args.json, false), &all, || claim_pages::listed(&all));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     };
     let mut judged = evidence::judge(&study, &analysis::analyse(&study), &all);
     judged.claims.retain(|claim| wanted(&claim.id));
@@ -188,5 +190,5 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
         let arm = excluded.arm.as_deref().unwrap_or("no arm");
         output::tell(format!("{} does not count for {arm}: {}", excluded.cell, excluded.reason));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }

@@ -1,12 +1,11 @@
 //! `dapo runs`: what lies in a folder of runs; `dapo runs gc`, `dapo runs cells`.
 
 use crate::commands::flags::wide::WideArg;
-use crate::commands::{cells, gc, output};
+use crate::commands::{cells, exit, gc, output};
 use crate::records::{RunSummary, housekeeping};
 use crate::report::text::points;
 use anyhow::Result;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// List the runs of a folder: state, steps, size and accuracy.
 ///
@@ -41,7 +40,7 @@ enum RunsVerb {
 
 /// # Errors
 /// A folder that cannot be listed; what `gc` and `cells` refuse.
-pub fn run(args: &RunsArgs) -> Result<ExitCode> {
+pub fn run(args: &RunsArgs) -> Result<u8> {
     match &args.verb {
         Some(RunsVerb::Gc(args)) => return gc::run(args),
         Some(RunsVerb::Cells(args)) => return cells::run(args),
@@ -63,7 +62,7 @@ pub fn run(args: &RunsArgs) -> Result<ExitCode> {
     } else {
         print!("{}", table(&summaries));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn table(summaries: &[RunSummary]) -> String {

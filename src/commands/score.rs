@@ -3,14 +3,13 @@
 use crate::algorithm::Row;
 use crate::base::{files, workers};
 use crate::commands::exit::{bail_invalid, bail_usage};
-use crate::commands::{PolicyArgs, bounds, output};
+use crate::commands::{PolicyArgs, bounds, exit, output};
 use crate::policy::{Qwen2, batch::Pass};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::json;
 use std::io::Read;
 use std::path::Path;
-use std::process::ExitCode;
 use tch::Kind;
 
 /// Score responses from standard input with the training forward.
@@ -41,7 +40,7 @@ struct ScoreLine {
 
 /// # Errors
 /// A model that cannot be loaded, or lines that it cannot score, by number.
-pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
+pub fn run(args: &ScoreArgs) -> Result<u8> {
     if !(args.temperature > 0.0 && args.temperature.is_finite()) {
         bail_usage!("--temperature must be greater than 0, got {}", args.temperature);
     }
@@ -62,7 +61,7 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
     for (log_probs, entropy) in scores {
         output::json_line(&json!({"log_probs": log_probs, "entropy": entropy}));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn check(model: &Qwen2, line: &ScoreLine) -> Result<()> {

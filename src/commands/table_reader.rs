@@ -1,10 +1,10 @@
 //! The hidden verb that reads parquet files and tries chat templates apart: see `src/apart.rs`.
 
 use crate::base::apart;
+use crate::commands::exit;
 use crate::records::tables::{decode, problem_rows};
 use crate::task::chat_template;
 use anyhow::Context;
-use std::process::ExitCode;
 
 pub const VERB: &str = "table-reader";
 
@@ -26,7 +26,7 @@ pub fn register() {
 
 /// # Errors
 /// When a limit cannot be set or an answer cannot be written.
-pub fn run(args: &TableReaderArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &TableReaderArgs) -> anyhow::Result<u8> {
     match args.problem_rows.as_deref() {
         Some(arguments) => problem_rows::answer(arguments),
         None => apart::serve(|request| match chat_template::answer(request) {
@@ -35,5 +35,5 @@ pub fn run(args: &TableReaderArgs) -> anyhow::Result<ExitCode> {
         }),
     }
     .context("reading tables for another process")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }

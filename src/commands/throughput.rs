@@ -2,14 +2,13 @@
 
 use crate::base::workers;
 use crate::commands::exit::bail_usage;
-use crate::commands::{OverrideArgs, PlaceArgs, Progress, bounds, output};
+use crate::commands::{OverrideArgs, PlaceArgs, Progress, bounds, exit, output};
 use crate::numerics::Numerics;
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
 use crate::training::{Throughput, ThroughputWorkload, bench::throughput};
 use anyhow::Result;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Measure how fast a checkpoint's policy generates and trains, on any device.
 ///
@@ -44,7 +43,7 @@ pub struct ThroughputArgs {
 
 /// # Errors
 /// A model or a device that cannot be used, or a batch that the policy cannot serve.
-pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {
+pub fn run(args: &ThroughputArgs) -> Result<u8> {
     let workload = &args.workload;
     if workload.train_rows == 0 && !args.overrides.is_empty() {
         bail_usage!("--set is for the experiment of an update; give --train-rows, too");
@@ -69,7 +68,7 @@ pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {
     })?;
     bar.finish();
     output::document(args.json, &measured, || text(&measured));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn text(measured: &Throughput) -> String {

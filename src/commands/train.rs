@@ -16,7 +16,6 @@ use anyhow::{Context, Result};
 use clap::{Args as _, FromArgMatches as _};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Train an arm under one seed, evaluate it, and write its report.
 ///
@@ -69,13 +68,13 @@ pub struct TrainArgs {
 
 /// # Errors
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
-pub fn run(args: &TrainArgs) -> Result<ExitCode> {
+pub fn run(args: &TrainArgs) -> Result<u8> {
     run_on(args, None, None)
 }
 
 /// # Errors
 /// As [`run`], and arguments that do not parse.
-pub fn run_line(arguments: &[OsString]) -> Result<ExitCode> {
+pub fn run_line(arguments: &[OsString]) -> Result<u8> {
     let command = TrainArgs::augment_args(clap::Command::new("train").no_binary_name(true));
     run(&TrainArgs::from_arg_matches(&command.try_get_matches_from(arguments)?)?)
 }
@@ -84,7 +83,7 @@ pub fn run_line(arguments: &[OsString]) -> Result<ExitCode> {
 ///
 /// # Errors
 /// As [`run`], and an arm that the engine cannot run.
-pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -> Result<ExitCode> {
+pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -> Result<u8> {
     args.overrides.check(&args.execution.flags())?;
     args.overrides.check(&[("engine", engine.is_some())])?;
     let (mut experiment, recorded) =
@@ -167,8 +166,8 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     effects::print_effects(&report.effects, args.verbose);
     output::path(&folder.path("report.html"));
     Ok(match outcome.ending {
-        Ending::Diverged => ExitCode::from(exit::DIVERGED),
-        Ending::Finished | Ending::Saturated | Ending::Stalled => ExitCode::SUCCESS,
+        Ending::Diverged => exit::DIVERGED,
+        Ending::Finished | Ending::Saturated | Ending::Stalled => exit::SUCCESS,
     })
 }
 

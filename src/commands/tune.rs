@@ -1,13 +1,12 @@
 //! `dapo model tune`: a cold start from written solutions.
 
 use crate::base::workers;
-use crate::commands::{Progress, bounds, exit::Invalid, output, pretrain};
+use crate::commands::{Progress, bounds, exit, exit::Invalid, output, pretrain};
 use crate::report::text::points;
 use crate::training::{TuneEvaluation, TuneEvent, TuneRecipe, TuneRecord, tuned, tuning};
 use anyhow::Result;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Tune a checkpoint on written solutions, so that it knows the form of an answer before training.
 ///
@@ -51,7 +50,7 @@ pub struct TuneArgs {
 
 /// # Errors
 /// A recipe, model or solutions that cannot be used, a folder that holds something else, or divergence.
-pub fn run(args: &TuneArgs) -> Result<ExitCode> {
+pub fn run(args: &TuneArgs) -> Result<u8> {
     workers::set_count(args.threads);
     let (recipe, data) = read(args)?;
     let out = std::path::absolute(&args.out)?;
@@ -79,19 +78,19 @@ pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     bar.into_iter().for_each(|(_, bar)| bar.finish());
     if args.json {
         output::document(true, &record, String::new);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     let (digest, shown) = (&record.sha256["model.safetensors"], args.out.display());
     if was_there {
         println!("{digest}  {shown} (there already)");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     print!("{}", table(&record));
     for [question, answer, response] in &record.after.examples {
         output::json_line(&json!({"question": question, "answer": answer, "response": response}));
     }
     println!("{digest}  {shown}");
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn read(args: &TuneArgs) -> Result<(TuneRecipe, tuning::TuneData)> {

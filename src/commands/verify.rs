@@ -11,7 +11,6 @@ use crate::verification::verify::{self, Check, Options, VerifyVerdict, replay::R
 use crate::verification::{Challenge, Replay, Verification};
 use anyhow::Result;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Verify the folder of a run, or of a study, from somebody else, offline and without trusting it.
 ///
@@ -90,7 +89,7 @@ pub struct VerifyArgs {
 
 /// # Errors
 /// A folder that holds no run, or that cannot be listed.
-pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
+pub fn run(args: &VerifyArgs) -> Result<u8> {
     let found = if collection::is_study(&args.run) { study(args)? } else { of_run(args)? };
     if args.json {
         output::json_line(&found);
@@ -98,11 +97,11 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
         print(&found);
     }
     args.gate.publish("dapo verify", &found.checks.iter().map(gate_check).collect::<Vec<_>>())?;
-    Ok(ExitCode::from(match found.verdict {
+    Ok(match found.verdict {
         VerifyVerdict::Verified => exit::SUCCESS,
         VerifyVerdict::Mismatch => exit::MISMATCH,
         VerifyVerdict::Inconclusive => exit::INCONCLUSIVE,
-    }))
+    })
 }
 
 fn gate_check(check: &Check) -> GateCheck {

@@ -2,7 +2,7 @@
 
 use crate::commands::ablate::AblateArgs;
 use crate::commands::exit::bail_usage;
-use crate::commands::{output, output::tell};
+use crate::commands::{exit, output, output::tell};
 use crate::engines::launcher::{self, program::line, ray, slurm};
 use crate::engines::{CellProgram, Launcher, LauncherState};
 use crate::experiment::Grid;
@@ -12,7 +12,6 @@ use crate::study::{CellEnding, Job, cell};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Where cells run, and what is asked about them.
 #[derive(Debug, clap::Args)]
@@ -88,7 +87,7 @@ impl LauncherArgs {
 ///
 /// # Errors
 /// A study that cannot be written, or a launcher that cannot be asked or refuses.
-pub fn hand_over(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<ExitCode> {
+pub fn hand_over(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<u8> {
     let launcher = &args.launcher;
     let cells = kept(args, study, jobs)?;
     let program = launcher.program(study, args.retry_failed)?;
@@ -124,7 +123,7 @@ pub fn hand_over(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result
     if !args.dry_run {
         tell("the same command with --status instead of --launcher shows the state of the cells");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 /// Numbers of cells, ascending.
@@ -159,7 +158,7 @@ fn kept(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<Vec<u64>
 ///
 /// # Errors
 /// A study that cannot be read.
-pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<ExitCode> {
+pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
     let jobs = jobs::unchecked(study, grids)?;
     let numbers = listing::numbers(study, &jobs)?;
     let (states, silent) = launcher::states(study)?;
@@ -175,7 +174,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<ExitCod
     }
     if json {
         output::document(true, &cells::document(&jobs, &names), String::new);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     for grid in grids {
         println!("{}", output::page_table(&cells::states(grid, &jobs, &names)));
@@ -183,7 +182,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<ExitCod
     let count = |class: &&str| format!("{} {class}", counts.get(*class).unwrap_or(&0));
     let counts: Vec<String> = CLASSES.iter().map(count).collect();
     println!("{} cells: {}", jobs.len(), counts.join(", "));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 const CLASSES: [&str; 6] = ["done", "failed", "running", "queued", "to run", "unusable"];

@@ -21,7 +21,6 @@ use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studi
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 
 /// Run a grid: every arm with every seed, each as a process with one thread.
@@ -96,7 +95,7 @@ pub struct AblateArgs {
 /// # Errors
 /// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
 /// written.
-pub fn run(args: &AblateArgs) -> Result<ExitCode> {
+pub fn run(args: &AblateArgs) -> Result<u8> {
     args.wide.apply();
     args.launcher.check(args.jobs)?;
     args.overrides.check(&[
@@ -140,7 +139,7 @@ fn run_cells(
     study: &AblateStudy,
     grids: &[Grid],
     declaration: Option<&Declaration>,
-) -> Result<ExitCode> {
+) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let _lock = study.lock()?;
     let mut jobs = jobs::jobs(study, grids)?;
@@ -315,7 +314,7 @@ fn at_once(args: &AblateArgs) -> usize {
 }
 
 /// Prints what is left and why.
-fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Interrupt) -> ExitCode {
+fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Interrupt) -> u8 {
     let of = |ending: CellEnding| {
         let is = move |job: &&Job| job.state.cell().is_some_and(|cell| cell.ending == ending);
         jobs.iter().filter(is)
@@ -338,11 +337,11 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
     if failed && !args.retry_failed {
         tell("--retry-failed begins failed cells again");
     }
-    ExitCode::from(match of(CellEnding::Diverged).next() {
+    match of(CellEnding::Diverged).next() {
         _ if failed => exit::INCONCLUSIVE,
         Some(_) => exit::DIVERGED,
         None => exit::SUCCESS,
-    })
+    }
 }
 
 fn dry_run(
@@ -350,13 +349,13 @@ fn dry_run(
     study: &AblateStudy,
     sources: &[BaseSource],
     jobs: &[Job],
-) -> Result<ExitCode> {
+) -> Result<u8> {
     if args.is_elsewhere() {
         return elsewhere::hand_over(args, study, jobs);
     }
     if args.json {
         output::document(true, &cells::document(jobs, &state_names(jobs)), String::new);
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit::SUCCESS);
     }
     let names = state_names(jobs);
     for source in sources {
@@ -371,7 +370,7 @@ fn dry_run(
         }
     }
     output::say(cells::cost(jobs, &measured(study)?, at_once(args)));
-    Ok(ExitCode::SUCCESS)
+    Ok(exit::SUCCESS)
 }
 
 fn state_names(jobs: &[Job]) -> Vec<String> {

@@ -12,7 +12,6 @@ use crate::task::TaskError;
 use crate::training::TrainingError;
 use crate::verification::VerificationError;
 use std::io::{self, ErrorKind};
-use std::process::ExitCode;
 
 pub const SUCCESS: u8 = 0;
 /// A bug, or the machine failed.
@@ -31,8 +30,8 @@ pub const INCONCLUSIVE: u8 = 6;
 /// Standard error was closed: a shell's code for SIGPIPE.
 pub const NOBODY_LISTENS: u8 = 141;
 
-pub fn agreed(agrees: bool) -> ExitCode {
-    ExitCode::from(if agrees { SUCCESS } else { MISMATCH })
+pub fn agreed(agrees: bool) -> u8 {
+    if agrees { SUCCESS } else { MISMATCH }
 }
 
 /// clap accepts these arguments, the verb does not.

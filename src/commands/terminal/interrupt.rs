@@ -4,7 +4,6 @@
 use anyhow::Result;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -43,7 +42,7 @@ impl Interrupt {
     }
 
     /// Exit code of a process that stopped as asked.
-    pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from((SIGNALLED + self.signal.load(Ordering::Relaxed)) as u8)
+    pub fn exit_code(&self) -> u8 {
+        (SIGNALLED + self.signal.load(Ordering::Relaxed)) as u8
     }
 }

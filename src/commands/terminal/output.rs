@@ -5,10 +5,11 @@ use crate::commands::exit;
 use crate::report::page::{Section, Table, TableCell};
 use crate::report::{markdown, terminal, terminal::prose};
 use serde::Serialize;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::panic;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{io, panic};
 
 /// Text of a page, or anything else whose foreign text is visible.
 pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) {
@@ -99,7 +100,7 @@ pub fn end_with_the_reader() {
         let text = info.payload().downcast_ref::<String>().map_or("", String::as_str);
         // Nobody reads this. The run can be resumed.
         if text.starts_with("failed printing to stderr: ") {
-            std::process::exit(i32::from(exit::NOBODY_LISTENS));
+            end(exit::NOBODY_LISTENS);
         }
         let Some(reason) = text.strip_prefix("failed printing to stdout: ") else {
             return print(info);
@@ -110,6 +111,20 @@ pub fn end_with_the_reader() {
         eprintln!("error: cannot write to standard output: {reason}");
         std::process::exit(i32::from(exit::BUG));
     }));
+}
+
+/// Ends the process without C++'s destructors: LibTorch takes 0.1 s to take its operators out of its
+/// tables again.
+pub fn end(status: u8) -> ! {
+    // A reader that left, or a full disk, at the last line changes no exit code.
+    let _ = io::stdout().flush();
+    signal_hook::low_level::exit(i32::from(status))
+}
+
+/// Prints what clap shows instead of executing a command.
+pub fn help_or_usage(shown: &clap::Error) -> u8 {
+    let _ = shown.print();
+    u8::try_from(shown.exit_code()).unwrap_or(exit::BUG)
 }
 
 pub fn reader_left(error: &anyhow::Error) -> bool {
