@@ -11,8 +11,9 @@ use crate::task::{DataSets, Grader, TaskError, Tokenizer, data, prompt, response
 use crate::training::TrainingError;
 use serde_json::json;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 #[derive(Debug)]
 pub struct Inputs {
@@ -107,9 +108,22 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Train
     Ok(())
 }
 
-/// Every problem can be tokenized and answered.
+/// Every problem can be tokenized and answered. A process asks once: the cells of a study differ in
+/// other things.
 fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
+    static ANSWERABLE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let Experiment { prompt: settings, rollout, .. } = &inputs.experiment;
+    let mut read = inputs.manifest.inputs.clone();
+    read.retain(|name, _| match name.split_once('/') {
+        Some(("base", file)) => checkpoint::COMPANIONS.contains(&file),
+        other => other.is_some_and(|(kind, _)| kind == "data"),
+    });
+    let lengths = (rollout.max_prompt_tokens, rollout.max_response_tokens, positions);
+    let asked = files::canonical_json_line(&(read, settings, lengths));
+    let answerable = || ANSWERABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    if answerable().contains(&asked) {
+        return Ok(());
+    }
     for (set, problems) in named_sets(&inputs.data) {
         for problem in problems {
             let limit = rollout.max_prompt_tokens;
@@ -122,6 +136,7 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
             }
         }
     }
+    answerable().insert(asked);
     Ok(())
 }
 
