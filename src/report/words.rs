@@ -79,6 +79,9 @@ pub fn no_value(why: &NoValue) -> String {
         NoValue::NoCorrelation { x, y } => {
             format!("`{x}` and `{y}` have too few values or no spread: no correlation")
         }
+        NoValue::NoAnswers => {
+            "the program that graded the run names no answers: cons@k needs them".to_string()
+        }
         NoValue::NotFinite => "the value is NaN or infinite".to_string(),
     }
 }

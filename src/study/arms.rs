@@ -2,7 +2,6 @@
 
 use crate::experiment::{Arm, Grid, PaperRow, sets};
 use crate::statistics::{Counts, Mean, aggregates, estimators, outcomes};
-use crate::study::cell::numbers;
 use crate::study::{
     Cell, CellEnding, CellEvaluation, Clock, Declaration, collection::Study, metric,
 };
@@ -166,8 +165,7 @@ fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> SeedScore {
         cell: cell.file_name(),
         ending: cell.ending,
         avg_at_k: evaluation.avg_at_k(),
-        cons_at_k: (numbers::names_answers(cell) || evaluation.cons_at_k > 0.0)
-            .then_some(evaluation.cons_at_k),
+        cons_at_k: cell.cons_at_k(evaluation),
         pass_at_k: estimators::pass_at_k(&counts, evaluation.samples),
         samples: evaluation.samples,
         decoding_standard_error: outcomes::standard_error_fixed_problems(&counts),

@@ -67,7 +67,7 @@ pub fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = match series {
         Series::Evaluation { set, statistic } => cell
             .evaluations_of(set)
-            .map(|evaluation| (clock.at(cell, evaluation), statistic.of(evaluation)))
+            .filter_map(|it| Some((clock.at(cell, it), statistic.of(cell, it).ok()?)))
             .collect(),
         Series::Metric { name } => {
             let Some(values) = cell.metric(name) else { return Vec::new() };

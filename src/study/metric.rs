@@ -96,17 +96,17 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    pub fn of(self, evaluation: &CellEvaluation) -> f64 {
-        match self {
+    pub fn of(self, cell: &Cell, evaluation: &CellEvaluation) -> Result<f64, NoValue> {
+        Ok(match self {
             Self::AvgAtK => evaluation.avg_at_k(),
-            Self::ConsAtK => evaluation.cons_at_k,
+            Self::ConsAtK => cell.cons_at_k(evaluation).ok_or(NoValue::NoAnswers)?,
             Self::PassAtK => {
                 let solved = evaluation.correct().iter().filter(|c| **c > 0).count() as f64;
                 solved / evaluation.correct().len().max(1) as f64
             }
             Self::TruncatedShare => evaluation.truncated_share,
             Self::ResponseTokensMean => evaluation.response_tokens_mean,
-        }
+        })
     }
 
     pub fn words(self) -> &'static str {
@@ -225,7 +225,7 @@ impl Metric {
                         evaluation_within(cell, set, (clock, budget))?
                     }
                 };
-                statistic.of(evaluation)
+                statistic.of(cell, evaluation)?
             }
             Self::MeanOfSets { sets, at, statistic } => {
                 let of_set = |set: &String| {
@@ -242,7 +242,8 @@ impl Metric {
                     let at = clock.at(cell, evaluation);
                     at > after && at <= clock.at(cell, last)
                 });
-                let values: Vec<f64> = counted.map(|it| statistic.of(it)).collect();
+                let values =
+                    counted.map(|it| statistic.of(cell, it)).collect::<Result<Vec<f64>, _>>()?;
                 if values.is_empty() {
                     let (set, clock) = (set.clone(), *clock);
                     return Err(NoValue::NotEvaluatedBetween { set, from: after, clock, budget });

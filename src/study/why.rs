@@ -45,6 +45,8 @@ pub enum NoValue {
         x: String,
         y: String,
     },
+    /// A most frequent answer is asked for, and the program that grades names none.
+    NoAnswers,
     NotFinite,
 }
 

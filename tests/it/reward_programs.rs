@@ -4,7 +4,8 @@ use crate::binary::{Output, dapo, says, succeeded};
 use crate::repository;
 use dapo::base::files;
 use dapo::records::{RunFolder, StepMetrics};
-use dapo::study::{Cell, cell::CellEvaluation};
+use dapo::study::metric::{At, Metric, Statistic};
+use dapo::study::{Cell, cell::CellEvaluation, why::NoValue};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -135,6 +136,14 @@ fn a_study_is_recorded_where_a_program_names_no_answer() {
     assert!(cell.evaluations.iter().any(|it| it.cons_at_k == 0.0 && all_right(it)));
     let report: Value = files::read_json(&study.join("report.json")).unwrap();
     assert!(report.to_string().contains("\"cons_at_k\":null"));
+    succeeded(dapo(&["export", study.to_str().unwrap(), "--csv", "--parquet"]));
+    let table = files::read_text(&study.join("export/evaluations.csv")).unwrap();
+    let mut lines = table.lines();
+    let column = lines.next().unwrap().split(',').position(|it| it == "cons_at_k").unwrap();
+    assert!(lines.all(|line| line.split(',').nth(column) == Some("")), "{table}");
+    let (set, at, statistic) = ("mini-aime".to_string(), At::Last, Statistic::ConsAtK);
+    let consensus = Metric::Evaluation { set, at, statistic };
+    assert_eq!(consensus.value(&cell, None), Err(NoValue::NoAnswers));
 }
 
 #[test]

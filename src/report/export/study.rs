@@ -51,7 +51,7 @@ fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
                 problems: cell.problems.get(set).map_or(0, |problems| problems.count),
                 samples: evaluation.samples,
                 avg_at_k: evaluation.avg_at_k(),
-                cons_at_k: evaluation.cons_at_k,
+                cons_at_k: cell.cons_at_k(evaluation),
                 truncated_share: evaluation.truncated_share,
                 response_tokens_mean: evaluation.response_tokens_mean,
             });
@@ -90,6 +90,7 @@ pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>,
         .iter()
         .map(|row| line(row.key, &[&row.step, &row.updates, &row.metric, &row.value]));
     let evaluations = rows.evaluations.iter().map(|row| {
+        let cons_at_k = row.cons_at_k.map_or_else(String::new, |value| value.to_string());
         let own: [&dyn Display; 11] = [
             &row.ending,
             &row.set,
@@ -99,7 +100,7 @@ pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>,
             &row.problems,
             &row.samples,
             &row.avg_at_k,
-            &row.cons_at_k,
+            &cons_at_k,
             &row.truncated_share,
             &row.response_tokens_mean,
         ];

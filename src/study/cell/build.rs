@@ -17,14 +17,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_REASON: usize = 1000;
 
-/// Significant digits, and the prefixes of metrics that are kept. The first pair that fits into
-/// [`MAX_BYTES`] applies.
-const ROOM: [(usize, &[&str]); 5] = [
-    (9, &[""]),
-    (6, &[""]),
-    (4, &[""]),
-    (4, &["rollout/", "policy/", "loss/", "train/"]),
+/// A record of so many bytes keeps more digits than the fewest.
+const SHORT_BYTES: u64 = 50_000;
+
+/// Bytes, significant digits, and the prefixes of metrics that are kept. The first row that a record fits
+/// into applies.
+const ROOM: [(u64, usize, &[&str]); 6] = [
+    (SHORT_BYTES, 9, &[""]),
+    (SHORT_BYTES, 6, &[""]),
+    (SHORT_BYTES, 4, &[""]),
+    (MAX_BYTES, 4, &[""]),
+    (MAX_BYTES, 4, &["rollout/", "policy/", "loss/", "train/", "effect/"]),
     (
+        MAX_BYTES,
         4,
         &[
             "rollout/accuracy",
@@ -253,7 +258,7 @@ fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
 
 /// Writing refuses a record that is still too large.
 fn fitted(cell: Cell) -> Cell {
-    let fit = |(digits, kept): (usize, &[&str])| {
+    let fit = |digits: usize, kept: &[&str]| {
         let rounded = |values: &[Option<f64>]| {
             values.iter().map(|value| value.map(|value| significant(value, digits))).collect()
         };
@@ -262,9 +267,9 @@ fn fitted(cell: Cell) -> Cell {
         let metrics = metrics.map(|(name, values)| (name.clone(), rounded(values))).collect();
         Cell { metrics, ..cell.clone() }.sealed()
     };
-    let fits = |cell: &Cell| bytes(cell) <= MAX_BYTES;
-    let [.., least] = ROOM;
-    ROOM.into_iter().map(fit).find(fits).unwrap_or_else(|| fit(least))
+    let fitted = |(most, digits, kept)| Some(fit(digits, kept)).filter(|cell| bytes(cell) <= most);
+    let [.., (_, digits, kept)] = ROOM;
+    ROOM.into_iter().find_map(fitted).unwrap_or_else(|| fit(digits, kept))
 }
 
 #[cfg(test)]
@@ -311,7 +316,7 @@ mod tests {
     #[test]
     fn records_fit_their_limit_with_fewer_digits_and_then_with_fewer_metrics() {
         let folder = tempfile::tempdir().unwrap();
-        for (steps, metrics, kept) in [(40, 40, 40), (60, 80, 80), (400, 80, 2)] {
+        for (steps, metrics, kept) in [(40, 40, 40), (60, 80, 80), (400, 80, 80), (4000, 80, 2)] {
             let cell = fitted(long(steps, metrics));
             let path = cell.write(folder.path()).unwrap();
             assert!(files::size_bytes(&path).unwrap() <= MAX_BYTES);
@@ -320,8 +325,8 @@ mod tests {
             assert!(cell.metrics.contains_key(GENERATED));
         }
         // What no room can be made for is refused, not cut.
-        let refused = fitted(long(3000, 2)).write(folder.path()).unwrap_err().to_string();
-        assert!(refused.contains("more than 50000"), "{refused}");
+        let refused = fitted(long(60_000, 2)).write(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("more than 1000000"), "{refused}");
     }
 
     #[test]

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 pub const FORMAT: u64 = 1;
 
-pub const MAX_BYTES: u64 = 50_000;
+/// 1,000 rollout steps with a hundred metrics.
+pub const MAX_BYTES: u64 = 1_000_000;
 
 /// Every verdict from records says this.
 pub const ONLY_TRAINING: &str = "only training a cell again (dapo train CELL.json --out RUN, \
@@ -164,6 +165,12 @@ impl Cell {
     /// the arm hash: there the execution can change bits.
     pub fn file_name(&self) -> String {
         file_name(&self.arm_sha256, &self.run_key, &self.exactness, self.seed)
+    }
+
+    /// `None` where no response of a user's program names an answer.
+    pub fn cons_at_k(&self, evaluation: &CellEvaluation) -> Option<f64> {
+        let has_answers = numbers::names_answers(self) || evaluation.cons_at_k > 0.0;
+        has_answers.then_some(evaluation.cons_at_k)
     }
 
     pub fn metric(&self, name: &str) -> Option<&[Option<f64>]> {

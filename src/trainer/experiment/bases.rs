@@ -14,7 +14,8 @@ pub struct BaseRecipe {
     pub recipe: String,
     /// What one thread took.
     pub minutes: u64,
-    /// The recipe of the justfile that fetches a model and tunes it, for all seeds the same.
+    /// The recipe of the justfile that fetches the model to tune. Without `tunes` it tunes it, too, for all
+    /// seeds the same.
     #[serde(default)]
     pub just: Option<String>,
     /// A Python script, and the folder into which it writes the recipe's texts, from the root of the repository.
@@ -28,8 +29,10 @@ pub struct BaseRecipe {
 impl BaseRecipe {
     /// The commands that make the base policy `model` of a seed; `up` leads to the root of the repository.
     pub fn commands(&self, up: &str, model: &Path, seed: u64) -> Vec<String> {
-        if let Some(name) = &self.just {
-            return vec![format!("{}justw {name}", if up.is_empty() { "./" } else { up })];
+        let here = if up.is_empty() { "./" } else { up };
+        let fetched = self.just.iter().map(|name| format!("{here}justw {name}"));
+        if self.is_for_all_seeds() {
+            return fetched.collect();
         }
         let texts = |(script, into): &(String, String)| format!("python3 {up}{script} {up}{into}");
         let recipe = format!("{up}{} --seed {seed} --out {}", self.recipe, model.display());
@@ -37,7 +40,11 @@ impl BaseRecipe {
             Some(tuned) => format!("dapo model tune {up}{tuned} --recipe {recipe}"),
             None => format!("dapo model pretrain {recipe}"),
         };
-        self.texts.iter().map(texts).chain([made]).collect()
+        fetched.chain(self.texts.iter().map(texts)).chain([made]).collect()
+    }
+
+    fn is_for_all_seeds(&self) -> bool {
+        self.just.is_some() && self.tunes.is_none()
     }
 }
 
@@ -49,7 +56,7 @@ pub fn all() -> BTreeMap<String, BaseRecipe> {
 /// Of a folder whose name ends with the seed, as `runs/bases/signed-sums-101`, or that is for all seeds.
 pub fn of_seed(model: &Path, seed: u64) -> Option<BaseRecipe> {
     let name = model.file_name()?.to_str()?;
-    let of_all_seeds = all().remove(name).filter(|base| base.just.is_some());
+    let of_all_seeds = all().remove(name).filter(BaseRecipe::is_for_all_seeds);
     of_all_seeds.or_else(|| all().remove(name.strip_suffix(&format!("-{seed}"))?))
 }
 
@@ -73,7 +80,7 @@ mod tests {
         let words = "dapo model tune ../models/SmolLM2-135M-Instruct --recipe \
                      ../experiments/smollm2/collapse/recipe.toml --seed 104 --out \
                      bases/smollm2-collapse-104";
-        assert_eq!(commands, [words]);
+        assert_eq!(commands, ["../justw smollm2", words]);
         let with_texts = of_seed(Path::new("words-3"), 3).unwrap();
         let words = [
             "python3 experiments/controls/words/words.py data/words",

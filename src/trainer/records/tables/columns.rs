@@ -46,6 +46,7 @@ written! {
     u64 => |value| *value;
     bool => |value| *value;
     f64 => |value| *value;
+    Option<f64> => |value| *value;
     &str => |value| *value;
     String => |value| value.as_str();
     Option<String> => |value| value.as_deref();

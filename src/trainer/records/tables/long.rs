@@ -35,7 +35,8 @@ pub struct EvaluationRow<'a> {
     pub samples: u64,
     /// In [0, 1].
     pub avg_at_k: f64,
-    pub cons_at_k: f64,
+    /// `None`: no response names an answer.
+    pub cons_at_k: Option<f64>,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
 }
