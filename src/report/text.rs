@@ -184,10 +184,11 @@ pub fn sentence(text: &str) -> String {
     if text.ends_with(['.', '?', '!']) { text.to_owned() } else { format!("{text}.") }
 }
 
+/// A symbol such as ε stays as it is.
 pub fn capital(text: &str) -> String {
     let mut characters = text.chars();
-    let first = characters.next().into_iter().flat_map(char::to_uppercase);
-    first.chain(characters).collect()
+    let first = characters.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(characters).collect()
 }
 
 /// Rounded up: `3 minutes`.
