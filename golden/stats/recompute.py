@@ -35,7 +35,7 @@ def print_comparisons(study):
         for comparison, ours in zip(family["comparisons"], family_results(study, family)):
             name = f"{family['id']}/{comparison['declared']['id']}"
             if ours is None:
-                print(f"{name}: {comparison['reason']}")
+                print(f"{name}: {comparison['why']}")
                 continue
             result = comparison["result"]
             # Below five blocks the report has no interval.
@@ -82,8 +82,9 @@ def main():
     study = Study(sys.argv[1])
     worst = print_comparisons(study)
     primary = study.analysis["families"][0]["comparisons"][0]["declared"]["metric"] | {"clock": "updates"}
-    for grid in study.analysis["grids"]:
-        print_spread(study, grid, primary)
+    if primary["source"] == "evaluation-mean":
+        for grid in study.analysis["grids"]:
+            print_spread(study, grid, primary)
     sys.exit(int(max(worst.values()) > 1e-9))
 
 

@@ -50,10 +50,19 @@ def read_cells(folder):
     return cells
 
 
+def outcomes(evaluation):
+    """Whether each response is right, problems by samples."""
+    count, bits = evaluation["outcomes"].split(":")
+    right = np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8))[: int(count)]
+    return right.reshape(-1, evaluation["samples"])
+
+
 def accuracy(evaluation):
     """avg@k: the share of outcomes that are right."""
-    count, bits = evaluation["outcomes"].split(":")
-    return float(np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8)).sum()) / int(count)
+    return float(outcomes(evaluation).mean())
+
+
+STATISTICS = {"avg-at-k": accuracy, "pass-at-k": lambda evaluation: float(outcomes(evaluation).any(1).mean())}
 
 
 def reading(cell, clock, steps):
@@ -85,8 +94,8 @@ def value(cell, metric, budget):
     evaluations = [evaluation for evaluation in cell["evaluations"] if evaluation["set"] == metric["set"]]
     if metric["source"] == "evaluation":
         assert metric["at"] == "last", metric
-        return accuracy(evaluations[-1])
-    assert metric["source"] == "evaluation-mean", metric
+        return STATISTICS[metric["statistic"]](evaluations[-1])
+    assert (metric["source"], metric["statistic"]) == ("evaluation-mean", "avg-at-k"), metric
     at = [reading(cell, metric["clock"], evaluation["counters"]["rollout_steps"]) for evaluation in evaluations]
     inside = [metric["from_share"] * budget < reached <= budget for reached in at]
     return np.mean([accuracy(evaluation) for evaluation, use in zip(evaluations, inside) if use])

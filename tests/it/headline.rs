@@ -128,7 +128,7 @@ fn every_interval_in_the_words_is_a_declared_comparisons() {
 /// `recomputed.txt` is what `golden/stats/recompute.py` printed of the records that the report is made of.
 #[test]
 fn the_recomputed_numbers_are_the_reports() {
-    for study in ["study-2", "sums-1"] {
+    for study in ["study-2", "sums-1", "words"] {
         let recomputed = page(&format!("reports/{study}/recomputed.txt"));
         let report = report(study);
         for family in list(&report["analysis"]["families"]) {
@@ -244,6 +244,41 @@ fn the_tables_of_methods_are_the_reports() {
             assert!(found, "README.md has no {label} {row:?}");
         }
     }
+}
+
+/// Entropy in nats, accuracy in points.
+#[test]
+fn the_doses_of_clip_higher_are_the_reports() {
+    let report = report("words");
+    let signed = |value: &Value| format!("{:+.2}", number(value)).replace('-', "−");
+    let unsigned = |value: &Value| format!("{:.2}", number(value)).replace('-', "−");
+    for dose in ["0.28", "0.4", "0.8"] {
+        let [entropy, right] = ["entropy", "accuracy"]
+            .map(|family| declared(&report, family, &format!("high-{dose}")));
+        let [entropy_p, right_p] =
+            [entropy, right].map(|it| format!("{:.4}", number(&it["result"]["adjusted_p"])));
+        let [entropy_word, right_word] = [entropy, right].map(|it| it["word"].as_str().unwrap());
+        let (nats, interval) = (&entropy["result"]["difference"], &entropy["result"]["interval"]);
+        let nats = format!(
+            "{} [{}, {}]",
+            signed(nats),
+            unsigned(&interval["low"]),
+            unsigned(&interval["high"])
+        );
+        let points = of_result(right);
+        let row = format!(
+            "| {dose} | {nats} | {entropy_p} | {entropy_word} | {points} | {right_p} | {right_word} |"
+        );
+        for name in ["docs/results.md", "reports/words/README.md"] {
+            assert!(page(name).contains(&row), "{name} has no {row:?}");
+        }
+    }
+    let grpo = &list(&grid(&report, "words-clip-higher")["arms"])[0];
+    let [last, base] = [&grpo["score"]["mean"], &grpo["base_score"]].map(|it| 100.0 * number(it));
+    assert!(results().contains(&format!("and {last:.1} % of the responses are right at the end")));
+    assert!(page("reports/words/README.md").contains(&format!("has {base:.1} % right")));
+    let same = list(&declared(&report, "null", "one-update-0.8")["identical_seeds"]).len();
+    assert_eq!(same, 8);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const STUDIES: [&str; 5] = ["study-1", "study-2", "sums-1", "engines-1", "methods-1"];
+const STUDIES: [&str; 6] = ["study-1", "study-2", "sums-1", "engines-1", "methods-1", "words"];
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dapo");
 
 /// A copy of a study where `verify` of the copy prints its lines, beside the repository's other files.
@@ -78,7 +78,10 @@ impl Bench {
     }
 
     fn model(&self) -> PathBuf {
-        self.study().join(&self.cell.experiment.inputs.model)
+        let last = self.lines.last().unwrap();
+        let inputs =
+            last.split_once("--inputs ").map_or(".", |(_, rest)| rest.split(' ').next().unwrap());
+        self.study().join(inputs).join(&self.cell.experiment.inputs.model)
     }
 
     /// Those of the base policy, but for its weights: name and digest.

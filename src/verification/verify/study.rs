@@ -3,7 +3,7 @@
 use crate::algorithm::Problem;
 use crate::base::{files, visible};
 use crate::experiment::bases;
-use crate::experiment::{sets, shipped};
+use crate::experiment::{Data, sets, shipped};
 use crate::report::study as report;
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
@@ -275,21 +275,37 @@ fn not_checked(
             "cd {}  # the following lines are for the study's folder",
             visible::message(&folder.display().to_string())
         ));
-        lines.extend(base_of_seed(folder, cell));
+        let inputs = place_of_data(folder, cell);
+        lines.extend(base_of_seed(folder, inputs.as_deref(), cell));
+        let inputs = inputs.map_or_else(String::new, |up| format!(" --inputs {up}"));
         lines.push(format!(
-            "dapo train cells/{name} --out check && dapo runs cells cells/{name} --run check"
+            "dapo train cells/{name}{inputs} --out check && dapo runs cells cells/{name} --run check"
         ));
     }
     lines
 }
 
-/// Make a base policy that is in no repository; they run in the study's folder.
-fn base_of_seed(folder: &Path, cell: &Cell) -> Vec<String> {
+/// The folder that the paths of a record with data files start from, as seen from the study's.
+fn place_of_data(folder: &Path, cell: &Cell) -> Option<String> {
+    let Data::Files { train, .. } = &cell.experiment.inputs.data else { return None };
+    let up = above(folder, train)?;
+    Some(if up.is_empty() { "." } else { up.trim_end_matches('/') }.to_string())
+}
+
+/// The way up from a study's folder to the one that has the file.
+fn above(folder: &Path, file: &Path) -> Option<String> {
+    let mut ways = (0..4).map(|depth| "../".repeat(depth));
+    ways.find(|up| folder.join(up).join(file).exists())
+}
+
+/// Make a base policy that is in no repository; they run in the study's folder. The record's paths start from
+/// `inputs`, else from there.
+fn base_of_seed(folder: &Path, inputs: Option<&str>, cell: &Cell) -> Vec<String> {
     let model = &cell.experiment.inputs.model;
     let Some(base) = bases::of_seed(model, cell.seed) else { return Vec::new() };
-    let mut above = (0..4).map(|depth| "../".repeat(depth));
-    let up = above.find(|up| folder.join(up).join(&base.recipe).exists()).unwrap_or_default();
-    let (mut commands, minutes) = (base.commands(&up, model, cell.seed), base.minutes);
+    let up = above(folder, Path::new(&base.recipe)).unwrap_or_default();
+    let model = inputs.map_or_else(|| model.clone(), |inputs| Path::new(inputs).join(model));
+    let (mut commands, minutes) = (base.commands(&up, &model, cell.seed), base.minutes);
     let digest = cell.inputs.get("base/model.safetensors").map_or("unknown", String::as_str);
     if let Some(last) = commands.last_mut() {
         *last += &format!("  # first: the base policy, about {minutes} minutes; SHA-256 {digest}");
