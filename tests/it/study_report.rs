@@ -6,8 +6,9 @@ use crate::run_fixture::HOSTILE;
 use crate::{repository, study_fixture};
 use dapo::base::files;
 use dapo::experiment::{Grid, RecordsSettings};
+use dapo::report::page::{Block, Panel};
 use dapo::report::{StudyReport, study};
-use dapo::study::{Cell, CellEnding};
+use dapo::study::{Cell, CellEnding, claims, collection};
 use dapo::training::run::inputs;
 use dapo::verification::verify::{VerifyVerdict, study as study_verification};
 use serde_json::Value;
@@ -358,5 +359,44 @@ fn sentences_in(value: &Value, name: &str, sentences: &mut Vec<String>) {
             sentences.push(format!("{name}: {text}"));
         }
         _ => {}
+    }
+}
+
+/// What the first declared comparison asks about is drawn first: a metric of training in its unit, else accuracy.
+#[test]
+fn the_first_figure_shows_what_was_asked() {
+    for (study, unit, rows, curves) in [
+        (
+            "words",
+            "nats",
+            5,
+            ["policy/rollout_entropy, nats, over updates", "avg@k on dev, %, over updates"],
+        ),
+        (
+            "sums-1",
+            "points",
+            5,
+            [
+                "avg@k on signed-sums, %, over updates",
+                "avg@k on signed-sums, %, over generated tokens",
+            ],
+        ),
+    ] {
+        let folder = repository::root().join("reports").join(study);
+        let loaded = collection::load(&folder, None).unwrap();
+        let report = study::report(&loaded, &claims::shipped());
+        let blocks = report.page.sections.iter().flat_map(|section| &section.blocks);
+        let mut panels = blocks.filter_map(|block| match block {
+            Block::Figure(figure) => Some(&figure.panels),
+            _ => None,
+        });
+        let Some([Panel::Intervals(differences), Panel::Curves(first), Panel::Curves(second)]) =
+            panels.next().map(Vec::as_slice)
+        else {
+            panic!("{study}: the first figure has other panels");
+        };
+        assert_eq!((differences.x.as_str(), differences.rows.len()), (unit, rows), "{study}");
+        assert_eq!([first, second].map(|it| it.title.as_str()), curves, "{study}");
+        assert!(!first.lines.is_empty() && first.lines[0].band.iter().all(|it| it.1 < it.2));
     }
 }

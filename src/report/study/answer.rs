@@ -8,7 +8,8 @@ use crate::report::study::{checking, comparison, context, courses, headline, sco
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, claims, printed, published, words};
 use crate::study::{
-    Clock, FamilyResult, Remark, Why, Word, analysis::SpreadDesign, comparisons::Comparison,
+    Clock, FamilyResult, Metric, Remark, Series, Why, Word, analysis::SpreadDesign,
+    comparisons::Comparison,
 };
 
 /// What is missing. Limits, status and assumptions of the study are not alerts.
@@ -166,11 +167,13 @@ fn figure(context: &Context) -> Option<Figure> {
     let mut legend = Vec::new();
     let arms = arms_asked_about(context);
     if !arms.is_empty() {
-        for clock in [Clock::Updates, Clock::GeneratedTokens] {
-            let curves = learning(context, &arms, clock);
-            legend = courses::legend(&curves.lines);
-            panels.push(Panel::Curves(curves));
-        }
+        let scores = |clock| learning(context, &arms, clock);
+        let curves = match training_metric(context) {
+            Some(name) => [course(context, &arms, name), scores(Clock::Updates)],
+            None => [scores(Clock::Updates), scores(Clock::GeneratedTokens)],
+        };
+        legend = courses::legend(&curves[1].lines);
+        panels.extend(curves.map(Panel::Curves));
     }
     let hollow = if is_published && context.is_embedded() {
         ", hollow the paper\u{2019}s step (another task and model)"
@@ -195,12 +198,30 @@ pub fn differences<'a>(context: &Context<'a>) -> Option<(String, Vec<&'a Compari
     let grid = context.analysis.grids.first()?;
     let (full, _) = families(context);
     let declared = full.into_iter().flat_map(|family| &family.comparisons);
-    let is_share = |it: &&Comparison| context::unit_of(&it.declared.metric) == Unit::Share;
-    let declared: Vec<&Comparison> = declared.filter(is_share).collect();
+    let first = context.comparisons().next().map(|it| &it.declared.metric);
+    let asks_for_training = training_metric(context).is_some();
+    let is_drawn = |it: &&Comparison| {
+        let metric = &it.declared.metric;
+        if asks_for_training {
+            Some(metric) == first
+        } else {
+            context::unit_of(metric) == Unit::Share
+        }
+    };
+    let declared: Vec<&Comparison> = declared.filter(is_drawn).collect();
     if declared.is_empty() {
         return Some((text::visible(&grid.name), grid.differences.iter().collect()));
     }
     Some(("what was declared".to_owned(), declared))
+}
+
+/// What the first declared comparison asks about, where it is a metric of training and no score.
+fn training_metric<'a>(context: &Context<'a>) -> Option<&'a str> {
+    let first = context.analysis.families.first()?.comparisons.first()?;
+    match &first.declared.metric {
+        Metric::Metric { name, .. } => Some(name),
+        _ => None,
+    }
 }
 
 /// More curves in a panel cannot be told apart.
@@ -228,6 +249,21 @@ pub fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
         unit: "%".to_owned(),
         size: PanelSize::Low,
         lines: courses::mean_scores(context, arms.iter().copied(), clock),
+        ..Curves::default()
+    }
+}
+
+/// A metric of training over updates.
+fn course(context: &Context, arms: &[&str], name: &str) -> Curves {
+    let unit = context::unit_of_training(name);
+    let series = Series::Metric { name: name.to_owned() };
+    let unit_name = context::unit_name(name);
+    Curves {
+        title: text::visible(&format!("{name}, {unit_name}, over updates")),
+        x: Clock::Updates.words().to_owned(),
+        unit: unit_name.to_owned(),
+        size: PanelSize::Low,
+        lines: courses::means(context, arms.iter().copied(), (&series, unit), Clock::Updates),
         ..Curves::default()
     }
 }

@@ -1,5 +1,6 @@
 //! What all chapters need: study, analysis, names, and a style for each arm that all figures share.
 
+use crate::records::metrics::{self, Quantity};
 use crate::report::page::{Look, TableCell};
 use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
@@ -119,11 +120,26 @@ pub fn unit_of(metric: &Metric) -> Unit {
         | Metric::MeanOfSets { statistic, .. }
         | Metric::EvaluationMean { statistic, .. } => *statistic != Statistic::ResponseTokensMean,
         Metric::Metric { name, .. } | Metric::Contrast { name, .. } => {
-            ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word))
+            return unit_of_training(name);
         }
         Metric::Correlation { .. } | Metric::TimeToLevel { .. } => false,
     };
     if is_share { Unit::Share } else { Unit::Plain }
+}
+
+pub fn unit_of_training(name: &str) -> Unit {
+    let is_share = ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word));
+    if is_share { Unit::Share } else { Unit::Plain }
+}
+
+/// `%`, `nats`; of what no figure draws its own scale.
+pub fn unit_name(metric: &str) -> &'static str {
+    let is_drawn = |it: &&Quantity| it.metrics.iter().any(|drawn| drawn.name == metric);
+    match (unit_of_training(metric), metrics::quantities().iter().find(is_drawn)) {
+        (Unit::Share, _) => "%",
+        (Unit::Plain, Some(quantity)) => &quantity.unit,
+        (Unit::Plain, None) => "its own scale",
+    }
 }
 
 pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> TableCell {

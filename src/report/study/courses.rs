@@ -220,13 +220,26 @@ pub fn mean_scores<'a>(
     arms: impl IntoIterator<Item = &'a str>,
     clock: Clock,
 ) -> Vec<CurveLine> {
-    let series = scores_of_curve_set(context);
+    means(context, arms, (&scores_of_curve_set(context), Unit::Share), clock)
+}
+
+/// Mean and interval of a series, in the unit of print, for arms that have it.
+pub fn means<'a>(
+    context: &Context,
+    arms: impl IntoIterator<Item = &'a str>,
+    (series, unit): (&Series, Unit),
+    clock: Clock,
+) -> Vec<CurveLine> {
+    let interval = |point: &BandPoint| match unit {
+        Unit::Share => interval_of_share(point),
+        Unit::Plain => point.interval.map(|it| (point.x, it.low, it.high)),
+    };
     let lines = arms.into_iter().map(|id| {
-        let curve = curves::curve(context.study, id, &series, clock);
+        let curve = curves::curve(context.study, id, series, clock);
         CurveLine {
-            band: curve.band.iter().filter_map(interval_of_share).collect(),
+            band: curve.band.iter().filter_map(interval).collect(),
             runs: Vec::new(),
-            ..line(&curve, context.label(id), context.style(id), 100.0)
+            ..line(&curve, context.label(id), context.style(id), unit.scale())
         }
     });
     lines.filter(|line| !line.centre.is_empty()).collect()

@@ -101,7 +101,8 @@ fn forest(context: &Context, arms: &[&str]) -> Result<Vec<Panel>, String> {
         return Err("it compares nothing: there is no difference to draw".to_owned());
     }
     let differences = scores::differences(context, shown);
-    Ok(vec![Panel::Intervals(Intervals { x: "difference, points".to_owned(), ..differences })])
+    let x = format!("difference, {}", differences.x);
+    Ok(vec![Panel::Intervals(Intervals { x, ..differences })])
 }
 
 fn ladder(context: &Context) -> Result<Vec<Panel>, String> {

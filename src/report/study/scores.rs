@@ -4,7 +4,7 @@ use crate::report::page::{Figure, IntervalRow, Intervals, Panel, Table, TableCel
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::context};
 use crate::statistics::{aggregates, estimators};
-use crate::study::{ArmSummary, Declared, GridSummary, SeedScore, comparisons::Comparison};
+use crate::study::{ArmSummary, Declared, GridSummary, Metric, SeedScore, comparisons::Comparison};
 
 pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
     let mut panels = vec![Panel::Intervals(Intervals {
@@ -100,7 +100,12 @@ pub fn differences<'a>(
         comparisons.iter().map(|it| difference_row(context, it, clock(it).filter(|_| is_mixed)));
     Intervals {
         title: "difference to the row that it is compared with".to_owned(),
-        x: "points".to_owned(),
+        x: match comparisons.first().map(|it| &it.declared.metric) {
+            Some(Metric::Metric { name, .. }) if context::unit_of_training(name) == Unit::Plain => {
+                context::unit_name(name).to_owned()
+            }
+            _ => "points".to_owned(),
+        },
         around_zero: true,
         rows: rows.collect(),
     }
