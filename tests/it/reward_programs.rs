@@ -4,8 +4,9 @@ use crate::binary::{Output, dapo, says, succeeded};
 use crate::repository;
 use dapo::base::files;
 use dapo::records::{RunFolder, StepMetrics};
+use dapo::study::cell::{CellEvaluation, compare};
 use dapo::study::metric::{At, Metric, Statistic};
-use dapo::study::{Cell, cell::CellEvaluation, why::NoValue};
+use dapo::study::{Cell, why::NoValue};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -131,7 +132,7 @@ fn a_study_is_recorded_where_a_program_names_no_answer() {
     succeeded(dapo(&["ablate", grid.to_str().unwrap(), "--out", study.to_str().unwrap()]));
     let cells = study.join("cells");
     let [name] = files::list(&cells).unwrap().try_into().unwrap();
-    let cell = Cell::read(&cells.join(name)).unwrap();
+    let cell = Cell::read(&cells.join(&name)).unwrap();
     let all_right = |it: &CellEvaluation| it.correct().contains(&it.samples);
     assert!(cell.evaluations.iter().any(|it| it.cons_at_k == 0.0 && all_right(it)));
     let report: Value = files::read_json(&study.join("report.json")).unwrap();
@@ -144,6 +145,11 @@ fn a_study_is_recorded_where_a_program_names_no_answer() {
     let (set, at, statistic) = ("mini-aime".to_string(), At::Last, Statistic::ConsAtK);
     let consensus = Metric::Evaluation { set, at, statistic };
     assert_eq!(consensus.value(&cell, None), Err(NoValue::NoAnswers));
+    let text = files::read_text(&cells.join(name)).unwrap();
+    let moved = text.replace("reward.py\",\"function", "elsewhere/reward.py\",\"function");
+    let elsewhere: Cell = serde_json::from_str(&moved).unwrap();
+    assert_ne!(elsewhere.experiment, cell.experiment);
+    assert_eq!(compare::differences(&cell, &elsewhere), Vec::<String>::new());
 }
 
 #[test]

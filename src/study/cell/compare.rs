@@ -20,6 +20,10 @@ pub fn differences(one: &Cell, other: &Cell) -> Vec<String> {
         }
         if let Some(experiment) = value.get_mut("experiment").and_then(Value::as_object_mut) {
             experiment.retain(|name, _| !OUTSIDE_EXPERIMENT.contains(&name.as_str()));
+            // A program's place is none of its identity, its digest is among the inputs.
+            let verifier = cell.experiment.reward.verifier.of_arm();
+            experiment
+                .insert("reward".to_string(), serde_json::to_value(verifier).unwrap_or_default());
         }
         value
     };

@@ -481,7 +481,7 @@ impl Grading {
     }
 
     /// Without what differs between machines, and without limits, which a resumed run may have wider.
-    fn of_arm(&self) -> Self {
+    pub fn of_arm(&self) -> Self {
         match self {
             Self::Rule(rule) => Self::Rule(*rule),
             Self::Program(program) => Self::Program(RewardProgram {
