@@ -26,12 +26,13 @@ struct Bench {
 impl Bench {
     fn of(study: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["experiments", "golden"] {
-            symlink(repository::root().join(name), folder.path().join(name)).unwrap();
-        }
+        // A path of a recipe, `../../data/words`, leads to this folder from a copy, and past it from a link.
+        let (root, here) = (repository::root(), folder.path());
+        crate::verify::copy(&root.join("experiments"), &here.join("experiments"));
+        symlink(root.join("golden"), here.join("golden")).unwrap();
         let copy = format!("reports/{study}");
-        crate::verify::copy(&repository::root().join(&copy), &folder.path().join(&copy));
-        let (out, _) = succeeded(line_in(folder.path(), &format!("verify {copy} --json")));
+        crate::verify::copy(&root.join(&copy), &here.join(&copy));
+        let (out, _) = succeeded(line_in(here, &format!("verify {copy} --json")));
         let verification: Value = serde_json::from_str(&out).unwrap();
         let not_checked = verification["not_checked"].as_array().unwrap().iter();
         let lines = not_checked.map(|line| line.as_str().unwrap().to_string());
