@@ -70,7 +70,8 @@ docs:
 # Everything that must pass before a commit: format, lints, documentation, tests
 [group('check')]
 test: lint doc
-    if cargo nextest --version >/dev/null 2>&1; then cargo nextest run; else cargo test --lib --bins --tests; fi
+    cargo test --quiet --lib --bins
+    if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --test it; else cargo test --test it; fi
     cargo test --doc
 
 # Check the format, and refuse every warning of the compiler and of clippy
