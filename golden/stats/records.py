@@ -13,6 +13,9 @@ import pathlib
 import numpy as np
 
 CLOCKS = {"generated-tokens": "rollout/generated_tokens", "generated-rollouts": "rollout/generated_rollouts"}
+# Floating-point operations per parameter: a generated token is one forward pass; a trained token is one for its old
+# probability, one forward and one backward (twice a forward).
+FLOPS_GENERATED, FLOPS_TRAINED = 2, 8
 
 
 class Study:
@@ -69,7 +72,11 @@ def reading(cell, clock, steps):
     """What a clock shows after so many rollout steps; None: at the end."""
     if clock == "updates":
         return max((counters["updates"] for counters in cell["counters"][:steps]), default=0)
-    return sum(cell["metrics"][CLOCKS[clock]][:steps])
+    metrics = cell["metrics"]
+    if clock == "flops":
+        steps_of = zip(metrics["rollout/generated_tokens"][:steps], metrics["train/response_tokens_mean"], metrics["train/rollouts"])
+        return sum(FLOPS_GENERATED * generated + FLOPS_TRAINED * mean * rollouts for generated, mean, rollouts in steps_of)
+    return sum(metrics[CLOCKS[clock]][:steps])
 
 
 def equal_budget(runs, clock):

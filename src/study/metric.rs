@@ -343,7 +343,8 @@ pub fn total(cell: &Cell, clock: Clock) -> Option<u64> {
         Clock::GeneratedTokens => generated_tokens(cell),
         Clock::Flops => {
             let added: Option<Vec<f64>> = clock.by_step(cell).into_iter().collect();
-            added.map(|added| added.iter().sum::<f64>().clamp(0.0, 9e15) as u64)
+            // Rounded up: rounded down, a run's own last evaluation would lie beyond its total.
+            added.map(|added| added.iter().sum::<f64>().ceil().clamp(0.0, 9e15) as u64)
         }
     }
 }
