@@ -37,7 +37,7 @@ pub struct SeedCurve {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BandPoint {
     pub x: f64,
-    /// Seeds that reach this x; at least 2.
+    /// Seeds that have a value at this x; at least 2.
     pub runs: u64,
     pub mean: f64,
     pub lowest: f64,
@@ -45,22 +45,29 @@ pub struct BandPoint {
     pub interval: Option<Interval>,
 }
 
-/// Over updates a band point takes the seeds with a value at exactly that x. Over generated
-/// rollouts or tokens values are interpolated linearly on the x range that all seeds have.
+/// Where all runs have the same updates after each step, as far as they got, a band point over updates takes the seeds with
+/// a value at exactly that x. Elsewhere, and over generated rollouts or tokens, values are interpolated linearly on the x
+/// range that all seeds have: a mean over the seeds that reach an x would rise or fall because others do not.
 pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
-    let seeds: Vec<SeedCurve> = study
-        .cells_of(arm)
+    let cells = study.cells_of(arm);
+    let exact = clock == Clock::Updates && have_the_same_updates(&cells);
+    let seeds: Vec<SeedCurve> = cells
         .into_iter()
         .map(|cell| SeedCurve { seed: cell.seed, points: points(cell, series, clock) })
         .filter(|curve| !curve.points.is_empty())
         .collect();
-    let xs = match clock {
-        Clock::Updates => common_xs(&seeds),
-        Clock::GeneratedRollouts | Clock::GeneratedTokens | Clock::Flops => even_xs(&seeds),
-    };
+    let xs = if exact { all_xs(&seeds) } else { even_xs(&seeds) };
     let level = study.declaration.level;
-    let band = xs.into_iter().filter_map(|x| band_point(&seeds, x, clock, level)).collect();
+    let band = xs.into_iter().filter_map(|x| band_point(&seeds, x, exact, level)).collect();
     Curve { arm: arm.to_string(), clock, seeds, band }
+}
+
+/// After each rollout step that two runs both did.
+fn have_the_same_updates(cells: &[&Cell]) -> bool {
+    let Some(longest) = cells.iter().max_by_key(|cell| cell.counters.len()) else { return true };
+    let updates = |cell: &Cell| clock_by_step(cell, Clock::Updates);
+    let of_longest = updates(longest);
+    cells.iter().all(|cell| of_longest.starts_with(&updates(cell)))
 }
 
 pub fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
@@ -99,7 +106,7 @@ pub fn clock_by_step(cell: &Cell, clock: Clock) -> Vec<f64> {
     added.into_iter().map(add).collect()
 }
 
-fn common_xs(seeds: &[SeedCurve]) -> Vec<f64> {
+fn all_xs(seeds: &[SeedCurve]) -> Vec<f64> {
     let mut xs: Vec<f64> = seeds.iter().flat_map(|it| it.points.iter().map(|p| p.0)).collect();
     xs.sort_by(f64::total_cmp);
     xs.dedup();
@@ -119,10 +126,11 @@ fn even_xs(seeds: &[SeedCurve]) -> Vec<f64> {
     (0..BAND_POINTS).map(|index| (low + step * index as f64).min(high)).collect()
 }
 
-fn band_point(seeds: &[SeedCurve], x: f64, clock: Clock, level: f64) -> Option<BandPoint> {
-    let value = |curve: &SeedCurve| match clock {
-        Clock::Updates => curve.points.iter().find(|(at, _)| *at == x).map(|(_, value)| *value),
-        Clock::GeneratedRollouts | Clock::GeneratedTokens | Clock::Flops => {
+fn band_point(seeds: &[SeedCurve], x: f64, exact: bool, level: f64) -> Option<BandPoint> {
+    let value = |curve: &SeedCurve| {
+        if exact {
+            curve.points.iter().find(|(at, _)| *at == x).map(|(_, value)| *value)
+        } else {
             interpolated(&curve.points, x)
         }
     };

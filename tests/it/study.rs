@@ -442,6 +442,21 @@ fn curves_have_every_seed_and_a_band_on_both_clocks() {
     assert_eq!(curves::interpolated(&[(0.0, 0.0), (2.0, 4.0)], 2.1), None);
 }
 
+/// Dynamic Sampling made fewer updates in the runs that learned fastest: a mean over the runs that reach 1,920 updates
+/// would be of those that learned late.
+#[test]
+fn a_curve_is_over_all_runs_where_their_updates_differ() {
+    let reports = crate::repository::root().join("reports/useful");
+    let study = collection::load(&reports, None).unwrap();
+    let series = Series::Evaluation { set: "dev".to_owned(), statistic: Statistic::AvgAtK };
+    let curve = curves::curve(&study, "useful/dynamic", &series, Clock::Updates);
+    assert!(curve.band.iter().all(|point| point.runs == 8));
+    let last = curve.band.last().unwrap();
+    assert!(last.x < 1_920.0 && (last.mean - 0.909).abs() < 0.001, "{last:?}");
+    let same = curves::curve(&study, "useful/grpo", &series, Clock::Updates);
+    assert_eq!((same.band.len(), same.band.last().unwrap().x), (13, 1_920.0));
+}
+
 #[test]
 fn problems_that_changed_are_counted() {
     let study = declared_study(two_arms(0.4, 0.6, 0.0));
