@@ -73,7 +73,7 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
     if let Some(path) = &args.out {
         files::write_json(path, &record)?;
     }
-    output::document(args.json, &record, || text(&record));
+    output::lines(args.json, &record, || text(&record));
     Ok(exit::SUCCESS)
 }
 
@@ -126,7 +126,7 @@ fn text(record: &BenchRecord) -> String {
             or_blank(limit.map(|limit| percent(limit / median))),
         ]
     });
-    let columns = "phase | median s # | least # | most # | share # | tokens/s # | GFLOP # | limit s # | of limit #";
+    let columns = "phase | median s # | least #? | most #? | share # | tokens/s # | GFLOP #? | limit s #? | of limit #";
     out += &format!("{}\n", output::table(columns, rows));
     for (name, what) in bench::PHASES {
         out += &format!("{name}: {what}\n");

@@ -381,7 +381,7 @@ fn print(records: &[EvaluationRecord], grader: &Grader, json: bool) {
             format!("{:.0}", record.response_tokens_mean),
         ]
     });
-    let columns = "set | n × k | avg@k % # | ± these problems # | ± new problems (SE) # | pass@k % # \
-                   | cons@k % # | truncated % # | tokens #";
+    let columns = "set | n × k | avg@k % # | ± these problems # | ± new problems (SE) #? | pass@k % # \
+                   | cons@k % # | truncated % #? | tokens #?";
     print!("{}", output::table(columns, rows));
 }

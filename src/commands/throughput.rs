@@ -67,7 +67,7 @@ pub fn run(args: &ThroughputArgs) -> Result<u8> {
         done += 1;
     })?;
     bar.finish();
-    output::document(args.json, &measured, || text(&measured));
+    output::lines(args.json, &measured, || text(&measured));
     Ok(exit::SUCCESS)
 }
 
@@ -88,8 +88,12 @@ fn text(measured: &Throughput) -> String {
         let first = format!("{:.3}", row.first_token_seconds);
         [row.batch.to_string(), first, rate, format!("{limit:.1}"), share]
     });
-    let columns = "rows # | first token s # | tokens/s # | limit of bandwidth # | of limit #";
+    let columns = "rows # | first token s # | tokens/s # | limit of bandwidth #? | of limit #";
     text += &output::table(columns, rows);
+    if measured.generation.iter().any(|row| row.tokens_per_second > Some(row.bandwidth_limit)) {
+        text +=
+            "above 100 %: the weights fit in the processor's cache, so memory's rate is no limit\n";
+    }
     if let Some(row) = measured.training {
         text += &format!(
             "an update of {} rows: {:.0} tokens/s, {:.2} TFLOP/s; forward alone {:.0} tokens/s\n",

@@ -18,6 +18,9 @@ pub enum Clock {
     /// Floating-point operations a parameter: 2 for a generated token, 8 for a trained one (2 for its old
     /// probability, 2 forward, 4 backward). A nominal count, without evaluations and attention.
     Flops,
+    /// Of the machine that ran the cell: whoever ran it vouches for them, so no declaration compares at them.
+    #[value(skip)]
+    Seconds,
 }
 
 impl Clock {
@@ -27,6 +30,7 @@ impl Clock {
             Self::GeneratedRollouts => "generated rollouts",
             Self::GeneratedTokens => "generated tokens",
             Self::Flops => "FLOPs per parameter",
+            Self::Seconds => "seconds",
         }
     }
 
@@ -35,7 +39,7 @@ impl Clock {
         match self {
             Self::Updates => evaluation.counters.updates as f64,
             Self::GeneratedRollouts => evaluation.generated_rollouts as f64,
-            Self::GeneratedTokens | Self::Flops => {
+            Self::GeneratedTokens | Self::Flops | Self::Seconds => {
                 let steps = evaluation.counters.rollout_steps as usize;
                 self.by_step(cell).into_iter().take(steps).flatten().sum()
             }
@@ -44,15 +48,18 @@ impl Clock {
 
     /// What each rollout step of a cell adds, as far as it is recorded.
     pub fn by_step(self, cell: &Cell) -> Vec<Option<f64>> {
-        let of_step = |step| self.added(|name| *cell.metric(name)?.get(step)?);
+        let of_step = |step| match self {
+            Self::Seconds => cell.step_seconds.get(step).copied(),
+            _ => self.added(|name| *cell.metric(name)?.get(step)?),
+        };
         (0..cell.counters.len()).map(of_step).collect()
     }
 
-    /// What a rollout step adds, by its metrics; `None` where these are not recorded, and for updates, which
-    /// counters have.
+    /// What a rollout step adds, by its metrics; `None` where these are not recorded, for updates, which
+    /// counters have, and for seconds, which are no metric.
     pub fn added(self, metric: impl Fn(&str) -> Option<f64>) -> Option<f64> {
         match self {
-            Self::Updates => None,
+            Self::Updates | Self::Seconds => None,
             Self::GeneratedRollouts => metric("rollout/generated_rollouts"),
             Self::GeneratedTokens => metric("rollout/generated_tokens"),
             Self::Flops => {

@@ -1,5 +1,6 @@
 //! Numbers of one run, defined once for comparisons, claims and tables.
 
+use crate::records::metrics;
 use crate::statistics::{TimeToEvent, correlation, estimators};
 use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce};
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,9 @@ impl Metric {
                 (!are_several)
                     .then(|| format!("`sets` must name two or more sets, each once, got {sets:?}"))
             }
+            Self::EvaluationMean { clock: Clock::Seconds, .. } => {
+                Some("`clock` cannot be seconds, which nobody can check".to_string())
+            }
             Self::EvaluationMean { from_share, .. } => (!(0.0..1.0).contains(from_share))
                 .then(|| format!("from_share {from_share} must lie in [0, 1)")),
             Self::Metric { window, .. } | Self::Correlation { window, .. } => window.problem(),
@@ -190,10 +194,10 @@ impl Metric {
                 clock.words()
             ),
             Self::Metric { name, window, reduce } => {
-                format!("{} of {name}, {}", reduce.words(), window.words())
+                format!("{} of {}, {}", reduce.words(), with_meaning(name), window.words())
             }
             Self::Contrast { name, early, late } => {
-                format!("{name}, {} minus {}", late.words(), early.words())
+                format!("{}, {} minus {}", with_meaning(name), late.words(), early.words())
             }
             Self::Correlation { x, y, window } => {
                 format!("correlation of {x} and {y}, {}", window.words())
@@ -292,6 +296,11 @@ impl Metric {
     }
 }
 
+/// `policy/entropy (nats a token, batch)`.
+fn with_meaning(name: &str) -> String {
+    metrics::of(name).map_or(name.to_owned(), |metric| format!("{name} ({})", metric.meaning))
+}
+
 fn series<'a>(cell: &'a Cell, name: &str) -> Result<&'a [Option<f64>], NoValue> {
     cell.metric(name).ok_or_else(|| NoValue::MetricNotRecorded { name: name.to_string() })
 }
@@ -341,7 +350,7 @@ pub fn total(cell: &Cell, clock: Clock) -> Option<u64> {
         Clock::Updates => cell.counters.last().map(|counters| counters.updates),
         Clock::GeneratedRollouts => Some(generated_rollouts(cell)),
         Clock::GeneratedTokens => generated_tokens(cell),
-        Clock::Flops => {
+        Clock::Flops | Clock::Seconds => {
             let added: Option<Vec<f64>> = clock.by_step(cell).into_iter().collect();
             // Rounded up: rounded down, a run's own last evaluation would lie beyond its total.
             added.map(|added| added.iter().sum::<f64>().ceil().clamp(0.0, 9e15) as u64)

@@ -57,8 +57,13 @@ pub enum Change {
     },
 }
 
-const CLOCKS: [Clock; 4] =
-    [Clock::GeneratedTokens, Clock::GeneratedRollouts, Clock::Flops, Clock::Updates];
+const CLOCKS: [Clock; 5] = [
+    Clock::GeneratedTokens,
+    Clock::GeneratedRollouts,
+    Clock::Flops,
+    Clock::Updates,
+    Clock::Seconds,
+];
 const FROM_SHARES: [f64; 4] = [0.0, 0.25, 0.5, 0.75];
 
 pub fn of(study: &Study, families: &[FamilyResult]) -> Vec<Sensitivity> {
@@ -71,7 +76,9 @@ fn of_comparison(study: &Study, comparison: &Comparison) -> Sensitivity {
     let again = Again { study, comparison };
     let mut rows = vec![again.row(Change::None, &|_| true)];
     if let [set] = comparison.declared.metric.sets() {
-        rows.extend(CLOCKS.map(|clock| again.on_clock(set, clock)));
+        let has_seconds = again.sides().concat().iter().all(|cell| !cell.step_seconds.is_empty());
+        let clocks = CLOCKS.into_iter().filter(|clock| *clock != Clock::Seconds || has_seconds);
+        rows.extend(clocks.map(|clock| again.on_clock(set, clock)));
         rows.extend(again.windows(set));
     }
     let seeds: BTreeSet<u64> = comparison.arm.iter().map(|run| run.seed).collect();

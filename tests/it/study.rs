@@ -9,6 +9,7 @@ use dapo::report::words;
 use dapo::statistics::Mean;
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
+use dapo::study::sensitivity::{Change, SensitivityRow};
 use dapo::study::{
     Absence, At, Cell, CellEnding, Clock, Declaration, Metric, Remark, Series, Statistic, Why,
     Word, analysis, curves, declaration, problems,
@@ -440,6 +441,32 @@ fn curves_have_every_seed_and_a_band_on_both_clocks() {
     assert!((last.mean - 0.1).abs() < 1e-9);
     assert_eq!(curves::interpolated(&[(0.0, 0.0), (2.0, 4.0)], 1.0), Some(2.0));
     assert_eq!(curves::interpolated(&[(0.0, 0.0), (2.0, 4.0)], 2.1), None);
+}
+
+/// A study whose records all have seconds is compared at equal seconds, too; no declaration can ask for it.
+#[test]
+fn seconds_are_a_clock_of_what_is_looked_at_afterwards() {
+    let (grids, cells) = two_arms(0.4, 0.6, 0.01);
+    let rows = |cells: Vec<Cell>| {
+        let study = declared_study((grids.clone(), cells));
+        analysis::analyse(&study).sensitivity.into_iter().flat_map(|it| it.rows)
+    };
+    let is_of_seconds =
+        |row: &SensitivityRow| row.change == Change::Clock { clock: Clock::Seconds };
+    assert!(!rows(cells.clone()).any(|row| is_of_seconds(&row)));
+    let timed = cells.into_iter().map(|cell| {
+        let step_seconds = vec![1.5; cell.counters.len()];
+        Cell { step_seconds, ..cell }.sealed()
+    });
+    let row = rows(timed.collect()).find(is_of_seconds).unwrap();
+    assert!(row.runs == 5 && row.difference.unwrap() > 0.0, "{row:?}");
+    let metric = Metric::EvaluationMean {
+        set: "dev".to_owned(),
+        statistic: Statistic::AvgAtK,
+        clock: Clock::Seconds,
+        from_share: 0.5,
+    };
+    assert!(metric.problem().unwrap().contains("nobody can check"));
 }
 
 /// Dynamic Sampling made fewer updates in the runs that learned fastest: a mean over the runs that reach 1,920 updates

@@ -152,6 +152,7 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
         digests: written.map(|name| (name.to_owned(), own(name))).into(),
         environment: BTreeMap::new(),
         wall_seconds: 60.0,
+        step_seconds: Vec::new(),
         record_sha256: String::new(),
     }
     .sealed()

@@ -1,6 +1,6 @@
 //! What all chapters need: study, analysis, names, and a style for each arm that all figures share.
 
-use crate::records::metrics::{self, Quantity};
+use crate::records::metrics;
 use crate::report::page::{Look, TableCell};
 use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
@@ -128,18 +128,12 @@ pub fn unit_of(metric: &Metric) -> Unit {
 }
 
 pub fn unit_of_training(name: &str) -> Unit {
-    let is_share = ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word));
-    if is_share { Unit::Share } else { Unit::Plain }
+    if metrics::unit(name) == Some("%") { Unit::Share } else { Unit::Plain }
 }
 
-/// `%`, `nats`; of what no figure draws its own scale.
+/// `%`, `nats`; of a pure number its own scale.
 pub fn unit_name(metric: &str) -> &'static str {
-    let is_drawn = |it: &&Quantity| it.metrics.iter().any(|drawn| drawn.name == metric);
-    match (unit_of_training(metric), metrics::quantities().iter().find(is_drawn)) {
-        (Unit::Share, _) => "%",
-        (Unit::Plain, Some(quantity)) => &quantity.unit,
-        (Unit::Plain, None) => "its own scale",
-    }
+    metrics::unit(metric).unwrap_or("its own scale")
 }
 
 pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> TableCell {

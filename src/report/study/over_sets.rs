@@ -45,7 +45,7 @@ fn figure(context: &Context) -> Option<Figure> {
     let runs = arms.iter().filter_map(|id| context.arm(id)).map(|arm| arm.seeds.len()).max()?;
     let legend = courses::legend(&lines);
     let curves = Curves {
-        title: "share of runs and sets above a score, %".to_owned(),
+        title: "share of runs and sets above a score, %, over the score (avg@k, %)".to_owned(),
         x: "avg@k, %".to_owned(),
         unit: "%".to_owned(),
         size: PanelSize::Low,

@@ -15,17 +15,24 @@ pub fn sections(context: &Context) -> [Option<Section>; 2] {
     let all = &context.analysis.sensitivity;
     let [brief, full] = [true, false].map(|is_brief| {
         let tables = all.iter().map(move |it| Block::Table(table(context, it, is_brief)));
-        (!all.is_empty()).then(|| section([intro()].into_iter().chain(tables).collect()))
+        (!all.is_empty()).then(|| section([intro(all)].into_iter().chain(tables).collect()))
     });
     [brief.filter(|_| all.len() <= MOST_IN_REPORT), full]
 }
 
-fn intro() -> Block {
-    Block::text(
+fn intro(all: &[Sensitivity]) -> Block {
+    let is_of_seconds =
+        |row: &SensitivityRow| row.change == Change::Clock { clock: Clock::Seconds };
+    let seconds = if all.iter().flat_map(|it| &it.rows).any(is_of_seconds) {
+        "Seconds are those of rollout steps on the machine that ran them, without evaluations: nobody can check them."
+    } else {
+        "Records have no seconds of a step."
+    };
+    Block::text(format!(
         "Looked at afterwards: only the first row was declared, and no p here is corrected. A clock\u{2019}s row is the \
          mean from half of the smallest total on, with accuracy drawn as a line between evaluations; windows and the \
-         declared endpoint take the plain mean of evaluations, or the last one. Records have no seconds of a step.",
-    )
+         declared endpoint take the plain mean of evaluations, or the last one. {seconds}"
+    ))
 }
 
 fn section(blocks: Vec<Block>) -> Section {

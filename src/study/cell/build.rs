@@ -69,6 +69,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
     let mut digests = outcome.digests.clone();
     digests.retain(|name, _| RECORDS.contains(&name.as_str()));
     digests.extend(last_weights(outcome));
+    let timings = folder.timings()?;
     let cell = fitted(Cell {
         ending,
         not_finite: outcome.not_finite.clone(),
@@ -78,7 +79,8 @@ pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
         ledger_head: records.ledger.last().map(|entry| entry.head.clone()),
         digests,
         environment: folder.environment()?.facts,
-        wall_seconds: wall_seconds(&folder.sessions()?, &folder.timings()?),
+        wall_seconds: wall_seconds(&folder.sessions()?, &timings),
+        step_seconds: step_seconds(&timings, begun.counters.len()),
         ..begun
     });
     check::check(&cell).map_err(|reason| StudyError::invalid(folder.root(), reason))?;
@@ -143,6 +145,7 @@ fn begun(experiment: &Experiment, manifest: &Manifest, metrics: &[StepMetrics]) 
         digests: BTreeMap::new(),
         environment: BTreeMap::new(),
         wall_seconds: 0.0,
+        step_seconds: Vec::new(),
         record_sha256: String::new(),
     }
 }
@@ -256,6 +259,19 @@ fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
     milliseconds as f64 / 1000.0
 }
 
+/// Of each rollout step, to a millisecond, without evaluations and checkpoints; none where a step has no line.
+fn step_seconds(timings: &[StepTimings], steps: usize) -> Vec<f64> {
+    const AROUND: [&str; 2] = ["evaluation", "checkpoint"];
+    let of_step = |step: usize| {
+        // A step that was repeated after a stop counts as it went the last time.
+        let mut lines = timings.iter().rev().filter(|line| line.step == step as u64);
+        let line = lines.find(|line| AROUND.iter().all(|phase| !line.seconds.contains_key(*phase)));
+        line.and_then(|line| Some((line.seconds.get("total")? * 1000.0).round() / 1000.0))
+    };
+    let seconds: Option<Vec<f64>> = (1..=steps).map(of_step).collect();
+    seconds.unwrap_or_default()
+}
+
 /// Writing refuses a record that is still too large.
 fn fitted(cell: Cell) -> Cell {
     let fit = |digits: usize, kept: &[&str]| {
@@ -350,5 +366,25 @@ mod tests {
         let sessions = [session(1_000, None), session(100_000, Some(105_500))];
         assert_eq!(wall_seconds(&sessions, &[line(3_000), line(4_000), line(104_000)]), 8.5);
         assert_eq!(wall_seconds(&[session(5, None)], &[]), 0.0);
+    }
+
+    #[test]
+    fn a_step_takes_as_long_as_the_last_time_without_what_is_around_it() {
+        let line = |step, phase: &str, total| StepTimings {
+            step,
+            seconds: [(phase.to_string(), total), ("total".to_string(), total)].into(),
+            ended_ms: None,
+        };
+        let lines = [
+            line(0, "evaluation", 9.0),
+            line(1, "update", 2.0),
+            line(1, "checkpoint", 8.0),
+            line(2, "update", 3.0),
+            line(2, "update", 1.000_4),
+            line(2, "evaluation", 9.0),
+        ];
+        assert_eq!(step_seconds(&lines, 2), [2.0, 1.0]);
+        assert!(step_seconds(&lines, 3).is_empty());
+        assert!(step_seconds(&[], 1).is_empty());
     }
 }

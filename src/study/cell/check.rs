@@ -31,6 +31,10 @@ pub fn check(cell: &Cell) -> Result<(), String> {
         seconds >= 0.0 && seconds.is_finite(),
         format_args!("`wall_seconds` cannot be {seconds}"),
     )?;
+    let steps = &cell.step_seconds;
+    let are_seconds = steps.iter().all(|seconds| *seconds >= 0.0 && seconds.is_finite());
+    let is_whole = steps.is_empty() || steps.len() == cell.counters.len();
+    ensure(are_seconds && is_whole, "`step_seconds` are not those of its rollout steps")?;
     let free =
         [&cell.name, &cell.reason, &cell.harness].into_iter().chain(cell.environment.values());
     let fits = free.map(String::len).all(|length| length <= MOST_TEXT);

@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Fields of time, place and names, which a repetition need not share.
-const OUTSIDE: [&str; 5] = ["name", "environment", "wall_seconds", "record_sha256", "harness"];
+const OUTSIDE: [&str; 6] =
+    ["name", "environment", "wall_seconds", "step_seconds", "record_sha256", "harness"];
 
 /// No part of an arm's identity; they change no number.
 const OUTSIDE_EXPERIMENT: [&str; 4] = ["name", "inputs", "execution", "checkpoints"];

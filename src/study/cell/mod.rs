@@ -89,6 +89,10 @@ pub struct Cell {
     pub environment: BTreeMap<String, String>,
     /// Of all sessions, outside every comparison.
     pub wall_seconds: f64,
+    /// Of each rollout step, without evaluations and checkpoints; outside every comparison, and empty where they
+    /// were not recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub step_seconds: Vec<f64>,
     /// SHA-256 of the canonical JSON with this field empty. Detects edits, not forgery.
     pub record_sha256: String,
 }

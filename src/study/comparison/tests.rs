@@ -164,6 +164,7 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         digests: digests(&["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl"]),
         environment: BTreeMap::new(),
         wall_seconds: 0.0,
+        step_seconds: Vec::new(),
         record_sha256: String::new(),
     };
     cell.sealed().write(folder).unwrap()

@@ -41,9 +41,13 @@ pub fn ranges(experiment: &Experiment) -> Vec<String> {
     let experiment_json = json(experiment);
     let mut problems: Vec<String> = name(&experiment.name).into_iter().collect();
     for key in sources::all() {
-        let Some(range) = &key.range else { continue };
         for (path, value) in stated(&experiment_json, &key.path) {
-            problems.extend(outside(&path, value, range));
+            problems.extend(match &key.range {
+                Some(range) => outside(&path, value, range),
+                // Of a key without a range: NaN and infinities are no numbers of any.
+                None if value.is_null() => outside(&path, value, &KeyRange::default()),
+                None => None,
+            });
         }
     }
     problems

@@ -173,6 +173,19 @@ pub fn of(name: &str) -> Option<&'static RecordedMetric> {
     BY_NAME.get(name).copied().or_else(|| all().iter().find(|metric| metric.has_star_for(name)))
 }
 
+/// `%`, `nats`, `tokens`; `None` of a pure number, and of a metric that is not in the registry.
+pub fn unit(name: &str) -> Option<&'static str> {
+    let is_drawn = |it: &&Quantity| it.metrics.iter().any(|drawn| drawn.name == name);
+    if let Some(quantity) = quantities().iter().find(is_drawn) {
+        return Some(&quantity.unit);
+    }
+    match of(name)?.range? {
+        MetricRange::Share => Some("%"),
+        MetricRange::Length | MetricRange::WholeLength => Some("tokens"),
+        MetricRange::Correctness | MetricRange::NotNegative | MetricRange::Count => None,
+    }
+}
+
 /// Whether a run of the experiment can have recorded the value. Of a metric that is not in the registry
 /// (another trainer's own) it is known only that it is finite.
 pub fn is_possible(name: &str, value: f64, experiment: &Experiment) -> bool {
