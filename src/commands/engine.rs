@@ -2,11 +2,12 @@
 
 use crate::base::files;
 use crate::commands::exit::bail_usage;
+use crate::commands::flags::grading;
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::{OverrideArgs, exit, output};
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::{Effective, RunAuditOptions, Setting, Trap, audited, check};
-use crate::experiment::{Engine, starter};
+use crate::experiment::{Engine, Grading, starter};
 use crate::report::text;
 use crate::training::run::inputs::{self, Inputs};
 use anyhow::Result;
@@ -93,6 +94,10 @@ pub struct RunAuditArgs {
     folder: PathBuf,
     #[command(flatten)]
     options: RunAuditOptions,
+    /// What grades again: answer-line, strict-box or last-number; or math-verify, FILE.py, FILE.py:FUNCTION or an
+    /// experiment file, by the Python of DAPO_PYTHON.
+    #[arg(long, value_name = "RULE|FILE", value_parser = grading::grading)]
+    verifier: Option<Grading>,
     /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
@@ -185,11 +190,11 @@ fn check(args: &EngineCheckArgs) -> Result<u8> {
 }
 
 fn audit(args: &RunAuditArgs) -> Result<u8> {
-    let RunAuditArgs { engine, folder, options, json } = args;
+    let RunAuditArgs { engine, folder, options, verifier, json } = args;
     if engine.is_native() {
         bail_usage!("`dapo verify` checks a run of this harness");
     }
-    let audit = audited::run(*engine, folder, options)?;
+    let audit = audited::run(*engine, folder, options, verifier.as_ref())?;
     output::document(*json, &audit, || {
         let mut names: Vec<&str> = audit.steps.values().flat_map(|it| it.keys().copied()).collect();
         names.sort_unstable();
@@ -204,7 +209,7 @@ fn audit(args: &RunAuditArgs) -> Result<u8> {
     audit.contradictions.iter().filter(|_| !json).for_each(say_trap);
     audit.notes.iter().for_each(output::tell);
     let is_graded = audit.steps.values().all(|it| it.contains_key("correct"));
-    let is_graded = is_graded && options.verifier.is_some();
+    let is_graded = is_graded && verifier.is_some();
     for (is_missing, what) in [
         (options.config.is_none(), "whether a configuration explains this (--config)"),
         (options.log.is_none(), "lengths and truncation (--log)"),

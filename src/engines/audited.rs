@@ -1,11 +1,13 @@
 //! A run of another trainer as it wrote it: responses are graded again, groups rebuilt, and what was done to them is
 //! held against the configuration. What a file does not have is not guessed: it is absent from the numbers.
 
-use crate::base::{files, python};
+use crate::base::{files, python, visible};
 use crate::engines::{EngineError, Trap, trl::written::TrlConfig, verl::compose};
-use crate::experiment::{Engine, Verifier};
+use crate::experiment::{Engine, Grading};
 use crate::records::tables::problem_rows::{self, WantedKeys};
 use crate::records::{TrackedRun, tables, tracked};
+use crate::task::reward::Grade;
+use crate::task::reward::program::{Asked, Graders, Ungraded};
 use crate::task::{TaskError, reward};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -21,12 +23,10 @@ pub struct RunAuditOptions {
     /// verl's file log, TRL's `trainer_state.json`, or another file of curves: lengths and truncation.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// JSON lines of {"prompt", "answer"}, in place of `gts` of verl's dumps.
+    /// JSON lines of {"prompt", "answer"}, in place of `gts` of verl's dumps. A function that grades gets the other
+    /// columns of a line, such as data_source and extra_info.
     #[arg(long, value_name = "FILE")]
     pub answers: Option<PathBuf>,
-    /// Rule that grades again: answer-line, strict-box or last-number.
-    #[arg(long, value_name = "RULE")]
-    pub verifier: Option<Verifier>,
     /// Python that has the trainer, which composes some configurations. Default: DAPO_PYTHON, else python3.
     #[arg(long, value_name = "PROGRAM", default_value_t = python::of_environment(), hide_default_value = true)]
     pub python: String,
@@ -50,7 +50,7 @@ struct Response {
     group: String,
     reward: f64,
     advantage: Option<f64>,
-    /// By the rule, and by the trainer's `acc`.
+    /// Graded again, and by the trainer's `acc`.
     ours: Option<bool>,
     theirs: Option<bool>,
 }
@@ -69,25 +69,28 @@ const VERL: [&str; 4] = [
     "reward.reward_kwargs.overlong_buffer_cfg.enable",
 ];
 
-/// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`).
+/// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`), whose responses `verifier`
+/// grades again.
 ///
 /// # Errors
-/// A file that cannot be read, or a row that is none of these.
+/// A file that cannot be read, a row that is none of these, and a response that a program does not grade.
 pub fn run(
     engine: Engine,
     folder: &Path,
     options: &RunAuditOptions,
+    verifier: Option<&Grading>,
 ) -> Result<RunAudit, EngineError> {
     let (stated, weights) = stated(engine, options.config.as_deref(), &options.python)?;
     let size = stated[0].as_ref().and_then(|(_, value)| value.as_u64());
     let lines: Vec<Row> =
         options.answers.as_deref().map(files::read_data_lines).transpose()?.unwrap_or_default();
-    let pair = |row: &Row| Some((text(row.get("prompt")?)?, text(row.get("answer")?)?));
-    let answers: BTreeMap<String, String> = lines.iter().filter_map(pair).collect();
+    let pair = |mut row: Row| Some((text(&row.remove("prompt")?)?, row));
+    let answers: BTreeMap<String, Row> = lines.into_iter().filter_map(pair).collect();
     let log = options.log.as_deref().map(|path| tracked::read(path, "")).transpose();
     let log = log.map_err(TaskError::from)?.unwrap_or_default();
     let mut steps: BTreeMap<u64, Vec<Response>> = BTreeMap::new();
     let mut audit = RunAudit::default();
+    let (mut asked, mut places) = (Vec::new(), Vec::new());
     for (path, row, functions) in rows(engine, folder)? {
         let weights = weighted(&functions, weights.as_deref())
             .map_err(|reason| EngineError::Output { path: path.clone(), reason })?;
@@ -97,7 +100,7 @@ pub fn run(
                 functions.join(", ")
             ));
         }
-        let response = response(&row, &answers, options.verifier, &weights).ok_or_else(|| {
+        let response = response(&row, &weights).ok_or_else(|| {
             let reason = "a row lacks step, prompt, response or reward, as verl and TRL write them";
             EngineError::Output { path, reason: reason.to_string() }
         })?;
@@ -106,7 +109,16 @@ pub fn run(
         let place =
             size.filter(|_| engine == Engine::Trl).map(|size| of_step.len() as u64 / size.max(1));
         let group = place.map_or(response.group, |place| place.to_string());
+        if let Some(question) = verifier.and_then(|_| question(row, &response.prompt, &answers)) {
+            places.push((response.step, of_step.len()));
+            asked.push(question);
+        }
         of_step.push(Response { group, ..response });
+    }
+    let graded = verifier.map(|verifier| graded(verifier, &asked, folder)).transpose()?;
+    for ((step, place), is_correct) in places.into_iter().zip(graded.unwrap_or_default()) {
+        let response = steps.get_mut(&step).and_then(|of_step| of_step.get_mut(place));
+        response.expect("it was put there").ours = Some(is_correct);
     }
     for (step, responses) in &steps {
         let (contradictions, numbers) = of_step(*step, responses, &stated, log.first());
@@ -224,23 +236,58 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-fn response(
-    row: &Row,
-    answers: &BTreeMap<String, String>,
-    verifier: Option<Verifier>,
-    weighted: &WeightedFunctions,
-) -> Option<Response> {
-    let of = |names: [&str; 2]| names.iter().find_map(|name| row.get(*name)).and_then(text);
-    let (prompt, output) = (of(["input", "prompt"])?, of(["output", "completion"])?);
+fn of(row: &Row, names: [&str; 2]) -> Option<String> {
+    names.iter().find_map(|name| row.get(*name)).and_then(text)
+}
+
+/// With the columns that the answers or, without them, verl's dump has of the problem; `None` without a ground truth.
+fn question(mut row: Row, prompt: &str, answers: &BTreeMap<String, Row>) -> Option<Asked> {
+    const OWN: [&str; 5] = ["input", "step", "score", "acc", "uid"];
+    let response = of(&row, ["output", "completion"])?;
+    let (ground_truth, columns) = match answers.get(prompt).cloned() {
+        Some(mut columns) => (columns.remove("answer")?, columns),
+        None => {
+            let ground_truth = row.remove("gts")?;
+            row.retain(|name, _| !OWN.contains(&name.as_str()) && name != "output");
+            (ground_truth, row)
+        }
+    };
+    let asked = Asked::new(Value::from(prompt), response, String::new(), columns);
+    Some(Asked { ground_truth, ..asked })
+}
+
+/// Whether each is correct.
+fn graded(verifier: &Grading, asked: &[Asked], folder: &Path) -> Result<Vec<bool>, EngineError> {
+    let program = match verifier {
+        Grading::Rule(rule) => {
+            let is_correct = |it: &Asked| {
+                let truth = text(&it.ground_truth).unwrap_or_else(|| it.ground_truth.to_string());
+                reward::grade(&it.response, &truth, *rule).is_correct
+            };
+            return Ok(asked.iter().map(is_correct).collect());
+        }
+        Grading::Program(program) => program,
+    };
+    let graded = Graders::start(program.clone())?.grade(asked);
+    let of_response = |(grade, asked): (Result<Grade, Ungraded>, &Asked)| {
+        grade.map(|grade| grade.is_correct).map_err(|error| {
+            let response = visible::shortened(&asked.response, 80);
+            let reason = format!("{} did not grade {response:?}: {error}", program.name());
+            EngineError::Output { path: folder.to_path_buf(), reason }
+        })
+    };
+    graded.into_iter().zip(asked).map(of_response).collect()
+}
+
+fn response(row: &Row, weighted: &WeightedFunctions) -> Option<Response> {
+    let prompt = of(row, ["input", "prompt"])?;
+    of(row, ["output", "completion"])?;
     let advantage = row.get("advantage").and_then(Value::as_f64);
     // A function that does not apply to a response gives none.
     let weigh = |(name, weight): &(&str, f64)| Some(weight * row.get(*name)?.as_f64()?);
     let rewards: Vec<f64> = weighted.functions.iter().filter_map(weigh).collect();
     let score = row.get("score").filter(|_| advantage.is_none()).map(Value::as_f64);
     let reward = score.unwrap_or((!rewards.is_empty()).then(|| rewards.iter().sum()))?;
-    let truth = answers.get(&prompt).cloned().or_else(|| row.get("gts").and_then(text));
-    let ours = truth.zip(verifier);
-    let ours = ours.map(|(truth, rule)| reward::grade(&output, &truth, rule).is_correct);
     let acc = row.get("acc");
     let uid = row.get("uid").and_then(text);
     let group = uid.and_then(|uid| Some(uid.rsplitn(3, '_').nth(2)?.to_string()));
@@ -250,7 +297,7 @@ fn response(
         prompt,
         reward,
         advantage,
-        ours,
+        ours: None,
         theirs: acc.and_then(|acc| acc.as_bool().or(acc.as_f64().map(|acc| acc > 0.0))),
     })
 }

@@ -3,7 +3,7 @@
 use crate::binary::{Output, dapo_in, failed, succeeded};
 use dapo::base::files;
 use dapo::engines::{RunAudit, RunAuditOptions, audited};
-use dapo::experiment::{Engine, Verifier};
+use dapo::experiment::{Engine, Grading, Verifier};
 use polars::prelude::{
     Column, IdxCa, IdxSize, NewChunkedArray, ParquetReader, ParquetWriter, SerReader,
 };
@@ -121,16 +121,50 @@ fn completions_of_trl_are_grouped_by_place_and_graded_by_given_answers() {
         config: None,
         log: Some(folder.join("trainer_state.json")),
         answers: answers.map(|name| folder.join(name)),
-        verifier: Some(Verifier::AnswerLine),
         python: "python3".to_string(),
     };
-    let whole = audited::run(Engine::Trl, &folder, &options(Some("answers.jsonl"))).unwrap();
+    let rule = Some(&Grading::Rule(Verifier::AnswerLine));
+    let whole = audited::run(Engine::Trl, &folder, &options(Some("answers.jsonl")), rule).unwrap();
     let step = &whole.steps[&1];
     assert_eq!((step["responses"], step["truncated"]), (16.0, 0.5));
     // TRL's own rule was another one: a lone number is no answer line.
     assert!(whole.contradictions.iter().any(|trap| trap.name == "graded-otherwise"));
-    let without = audited::run(Engine::Trl, &folder, &options(None)).unwrap();
+    let without = audited::run(Engine::Trl, &folder, &options(None), rule).unwrap();
     assert!(without.contradictions.is_empty() && !without.steps[&1].contains_key("correct"));
+}
+
+/// A function grades as in training: with the ground truth and, with --answers, the columns of the user's data.
+#[test]
+fn a_run_is_graded_again_by_the_users_own_function() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &verl_lines());
+    let file = |name: &str, text: &str| {
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    let same = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    \
+                assert data_source == DATA, data_source\n    \
+                last = solution_str.rsplit('Answer:', 1)\n    \
+                return float(len(last) == 2 and last[1].strip() == ground_truth)\n";
+    file("same.py", &same.replace("DATA", "''"));
+    file("math.py", &same.replace("DATA", "'math'"));
+    file("other.py", "def grade(response, answer):\n    return len(response) % 2 == 0\n");
+    file("broken.py", "def grade(response, answer):\n    return 1 / 0\n");
+    let answer = |line: Value| {
+        let line = json!({"prompt": line["input"], "answer": line["gts"], "data_source": "math"});
+        format!("{line}\n")
+    };
+    file("answers.jsonl", &verl_lines().into_iter().map(answer).collect::<String>());
+    let line = "engine audit verl rollouts --config job.json --log log.jsonl";
+    let audit = |verifier: &str| {
+        let line = format!("{line} --verifier {verifier}");
+        dapo_in(folder.path(), &line.split(' ').collect::<Vec<_>>())
+    };
+    let (by_rule, _) = succeeded(audit("answer-line"));
+    assert_eq!(succeeded(audit("same.py")).0, by_rule);
+    assert_eq!(succeeded(audit("math.py --answers answers.jsonl")).0, by_rule);
+    let (code, text, talk) = audit("other.py");
+    assert!(code == 4 && text.contains("graded-otherwise"), "{code} {text}{talk}");
+    failed(audit("broken.py"), 3, "did not grade");
 }
 
 #[test]
@@ -148,10 +182,9 @@ fn responses_under_another_prompt_are_found_in_completions_of_trl() {
             config: Some(from.join("config.json")),
             log: None,
             answers: None,
-            verifier: None,
             python: "python3".to_string(),
         };
-        let audit = audited::run(Engine::Trl, &to, &options).unwrap();
+        let audit = audited::run(Engine::Trl, &to, &options, None).unwrap();
         audit.contradictions.iter().map(|trap| trap.name).collect::<Vec<_>>()
     };
     let mut rows: Vec<IdxSize> = (0..16).collect();
@@ -183,10 +216,9 @@ fn rewards_of_several_functions_are_weighed_as_the_configuration_says() {
             files::write_json(&path, &config).unwrap();
             path
         });
-        let (log, answers, verifier) = (None, None, None);
-        let options =
-            RunAuditOptions { config, log, answers, verifier, python: "python3".to_string() };
-        audited::run(Engine::Trl, &to, &options).map_err(|error| error.to_string())
+        let (log, answers) = (None, None);
+        let options = RunAuditOptions { config, log, answers, python: "python3".to_string() };
+        audited::run(Engine::Trl, &to, &options, None).map_err(|error| error.to_string())
     };
     let flat = |audit: &RunAudit| audit.steps[&1]["no gradient"];
     let assumed = audit(None, "").unwrap();

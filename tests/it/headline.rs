@@ -320,6 +320,70 @@ fn a_runs_last_evaluation_lies_within_its_total() {
     }
 }
 
+/// What the pages of the two controls say besides their declared comparisons: means of arms and the largest ratio by the
+/// report, and what was looked at afterwards by what the committed scripts printed (`.ci/recompute` runs them again).
+#[test]
+fn what_the_pages_of_the_controls_say_is_computed() {
+    let reports = ["words", "useful"].map(report);
+    let mean = |comparison: &Value, side: &str| {
+        let values = list(&comparison[side]).iter().map(|run| number(&run["value"]));
+        values.clone().sum::<f64>() / values.count() as f64
+    };
+    let high = declared(&reports[0], "entropy", "high-0.28");
+    let clipped = declared(&reports[0], "clipped", "high-0.28");
+    let [entropy, coin, above] = [
+        mean(high, "reference"),
+        mean(declared(&reports[0], "coin", "coin"), "arm"),
+        100.0 * mean(clipped, "reference"),
+    ];
+    let [words, useful] = ["words", "useful"].map(|it| page(&format!("reports/{it}/README.md")));
+    let results = results();
+    let says = |page: &str, sentence: String| {
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat(page).contains(&flat(&sentence)), "no page says {sentence:?}");
+    };
+    says(&results, format!("entropy falls from 1.74 to {entropy:.2} nats"));
+    says(&results, format!("{above:.1} % of the tokens are clipped above"));
+    for page in [&results, &words] {
+        says(page, format!("to {coin:.2} nats"));
+    }
+    for (page, report) in [&words, &useful].into_iter().zip(&reports) {
+        let ratios = list(&report["analysis"]["stability"]).iter();
+        let largest = ratios.map(|arm| number(&arm["ratio"]["value"])).fold(0.0, f64::max);
+        says(page, format!("importance ratios up to {}", text::grouped(largest as u64)));
+    }
+    let printed = page("reports/words/at_equal_accuracy.txt");
+    let kept = |arm: &str, level: &str| -> f64 {
+        let mut lines = printed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let line = lines.find(|it| it[0] == arm && it[1] == level).unwrap();
+        line[5].parse().unwrap()
+    };
+    let [low, high] = ["high-0.4", "high-0.8"].map(|arm| kept(arm, "0.70"));
+    says(&words, format!("0.4 and 0.8 have {low:.2} and {high:.2} nats more than GRPO"));
+    for arm in ["high-0.4", "high-0.8"] {
+        let more = kept(arm, "0.75");
+        says(&words, format!("at 75 % they have {more:.2} more"));
+        says(&results, format!("{more:.2} nats more than GRPO"));
+    }
+    let printed = page("reports/useful/by_block.txt");
+    let means = printed.lines().find(|line| line.starts_with(" mean")).unwrap();
+    let means: Vec<&str> = means.split_whitespace().filter(|word| *word != "%").collect();
+    let [_, groups, dropped, late, prompts, rollouts, ..] = means[..] else { panic!("{means:?}") };
+    says(&useful, format!("GRPO has {groups} % useful groups in its last ten steps"));
+    says(
+        &useful,
+        format!(
+            "drops {dropped} % of its groups in the mean over all steps, and {late} % in the last ten"
+        ),
+    );
+    says(&useful, format!("samples {rollouts} responses a step"));
+    let prompts: f64 = prompts.parse().unwrap();
+    says(&useful, format!("has {prompts:.0} groups in the mean instead of 64"));
+    let (_, fresh) = printed.split_once("second half of equal tokens: ").unwrap();
+    let fresh = fresh.lines().next().unwrap();
+    says(&useful, format!("by more than Dynamic Sampling is: {fresh}"));
+}
+
 #[test]
 fn the_table_of_engines_is_the_reports() {
     let report = report("engines-1");
