@@ -33,7 +33,7 @@ def main():
     runs = {}
     for (arm, seed), cell in study.cells.items():
         runs.setdefault(arm.split("/")[1], {})[seed] = cell
-    print("block  GRPO: useful, last ten steps   Dynamic Sampling: groups dropped   same, last ten   prompts trained, last ten   rollouts a step   at the cap   test - GRPO")
+    print("block  GRPO: useful, last ten steps   Dynamic Sampling: groups dropped   same, last ten   prompts trained, last ten   rollouts a step   steps below 64   test - GRPO")
     rows = []
     for seed, grpo in sorted(runs["grpo"].items()):
         dynamic = runs["dynamic"][seed]
@@ -42,9 +42,9 @@ def main():
         rows.append((100 * metric(grpo, "rollout/groups_useful_share", 10), 100 * metric(dynamic, dropped), 100 * metric(dynamic, dropped, 10),
                      metric(dynamic, "train/groups", 10), metric(dynamic, "rollout/generated_rollouts"),
                      sum(groups < 64 for groups in dynamic["metrics"]["train/groups"]), difference))
-        print(f"{seed:5} {rows[-1][0]:28.0f} % {rows[-1][1]:32.0f} % {rows[-1][2]:14.0f} % {rows[-1][3]:26.1f} {rows[-1][4]:17.0f} {rows[-1][5]:12} {rows[-1][6]:+13.1f}")
+        print(f"{seed:5} {rows[-1][0]:28.0f} % {rows[-1][1]:32.0f} % {rows[-1][2]:14.0f} % {rows[-1][3]:26.1f} {rows[-1][4]:17.0f} {rows[-1][5]:16} {rows[-1][6]:+13.1f}")
     means = np.mean(rows, 0)
-    print(f" mean {means[0]:28.0f} % {means[1]:32.0f} % {means[2]:14.0f} % {means[3]:26.1f} {means[4]:17.0f} {means[5]:12.0f} {means[6]:+13.1f}")
+    print(f" mean {means[0]:28.0f} % {means[1]:32.0f} % {means[2]:14.0f} % {means[3]:26.1f} {means[4]:17.0f} {means[5]:16.0f} {means[6]:+13.1f}")
     print("\nstep    GRPO  Dynamic - GRPO  blocks above     136 prompts - GRPO")
     curves = {arm: {seed: curve(cell, "dev") for seed, cell in of_arm.items()} for arm, of_arm in runs.items()}
     for step in range(0, 121, 10):

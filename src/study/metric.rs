@@ -132,7 +132,8 @@ impl Metric {
                 (!are_several)
                     .then(|| format!("`sets` must name two or more sets, each once, got {sets:?}"))
             }
-            Self::EvaluationMean { clock: Clock::Seconds, .. } => {
+            Self::EvaluationMean { clock: Clock::Seconds, .. }
+            | Self::TimeToLevel { clock: Clock::Seconds, .. } => {
                 Some("`clock` cannot be seconds, which nobody can check".to_string())
             }
             Self::EvaluationMean { from_share, .. } => (!(0.0..1.0).contains(from_share))

@@ -148,6 +148,10 @@ fn a_run_is_graded_again_by_the_users_own_function() {
     file("same.py", &same.replace("DATA", "''"));
     file("math.py", &same.replace("DATA", "'math'"));
     file("other.py", "def grade(response, answer):\n    return len(response) % 2 == 0\n");
+    file(
+        "random.py",
+        "import random\ndef grade(response, answer):\n    return random.random() < 0.5\n",
+    );
     file("broken.py", "def grade(response, answer):\n    return 1 / 0\n");
     let answer = |line: Value| {
         let line = json!({"prompt": line["input"], "answer": line["gts"], "data_source": "math"});
@@ -165,6 +169,7 @@ fn a_run_is_graded_again_by_the_users_own_function() {
     let (code, text, talk) = audit("other.py");
     assert!(code == 4 && text.contains("graded-otherwise"), "{code} {text}{talk}");
     failed(audit("broken.py"), 3, "did not grade");
+    failed(audit("random.py"), 3, "did not grade");
 }
 
 #[test]

@@ -460,13 +460,14 @@ fn seconds_are_a_clock_of_what_is_looked_at_afterwards() {
     });
     let row = rows(timed.collect()).find(is_of_seconds).unwrap();
     assert!(row.runs == 5 && row.difference.unwrap() > 0.0, "{row:?}");
-    let metric = Metric::EvaluationMean {
-        set: "dev".to_owned(),
-        statistic: Statistic::AvgAtK,
-        clock: Clock::Seconds,
-        from_share: 0.5,
-    };
-    assert!(metric.problem().unwrap().contains("nobody can check"));
+    let (set, clock) = ("dev".to_owned(), Clock::Seconds);
+    let statistic = Statistic::AvgAtK;
+    for metric in [
+        Metric::EvaluationMean { set: set.clone(), statistic, clock, from_share: 0.5 },
+        Metric::TimeToLevel { set, level: 0.5, clock },
+    ] {
+        assert!(metric.problem().unwrap().contains("nobody can check"));
+    }
 }
 
 /// Dynamic Sampling made fewer updates in the runs that learned fastest: a mean over the runs that reach 1,920 updates
