@@ -5,7 +5,7 @@ use crate::algorithm::{Group, ScoredRollout, Selection};
 use crate::engines::EngineError;
 use crate::experiment::Experiment;
 use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint};
-use crate::records::{Components, Counters};
+use crate::records::{Components, Counters, TensorDigest};
 use crate::training::{Metrics, Phase, StepOutcome, Stepper, TrainingError};
 use crate::training::{effects, run::inputs::Inputs, step::Step, trainer};
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl Stepper for Imported<'_> {
         let mut components = Components::new();
         if self.outputs.policy(number).is_some() {
             self.counters.rollout_steps = number;
-            let weights = checkpoint::weights_sha256(&self.model()?);
+            let weights = checkpoint::weights_digest(&self.model()?, TensorDigest::Bytes);
             components.insert("weights".to_string(), weights);
         }
         self.counters = Counters {

@@ -5,6 +5,7 @@
 pub mod error;
 pub mod vectorised;
 pub mod fast;
+pub mod flat;
 pub mod arithmetic;
 pub mod folded;
 pub mod functions;

@@ -165,6 +165,16 @@ fn update_on_device(
         }
     }
     model.parameters_changed();
+    if model.device().is_cuda() {
+        let zeros = |parameter: &Tensor| parameter.zeros_like();
+        let of = |(at, (name, parameter)): (usize, (_, &Tensor))| match gradients.get(at) {
+            Some(gradient) if gradient.defined() => (name, gradient.shallow_clone()),
+            _ => (name, zeros(parameter)),
+        };
+        let all: Vec<_> = model.parameters().iter().enumerate().map(of).collect();
+        let all: Vec<_> = all.iter().map(|(name, gradient)| (*name, gradient)).collect();
+        return Ok((ledger::on_a_card(&all), norm));
+    }
     let mut all = gradients.iter();
     let values = model.parameters().iter().map(|(name, parameter)| match all.next() {
         Some(gradient) if gradient.defined() => (name, fast::values(gradient)),

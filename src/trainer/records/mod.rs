@@ -17,7 +17,7 @@ pub use crate::records::audit::{FolderEntries, RunRecords};
 pub use crate::records::counters::Counters;
 pub use crate::records::ending::{DivergenceRecord, Ending, NotFinite, Outcome};
 pub use crate::records::housekeeping::{Candidate, HousekeepingRules, RunSummary};
-pub use crate::records::ledger::{Broken, Components, Tensors};
+pub use crate::records::ledger::{Broken, Components, TensorDigest, Tensors};
 pub use crate::records::metrics::{Quantity, RecordedMetric};
 pub use crate::records::run_folder::{
     Environment, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings, Tags,

@@ -3,7 +3,7 @@
 
 use crate::base::files;
 use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint, optimizer};
-use crate::records::{Ending, FolderEntries, RunFolder, RunRecords, StepMetrics, ledger};
+use crate::records::{Ending, FolderEntries, RunFolder, RunRecords, StepMetrics, TensorDigest};
 use crate::training::trainer;
 use crate::verification::Waiting;
 use crate::verification::verify::{Check, VerifySubject, inputs, inputs::Local, steps};
@@ -63,11 +63,10 @@ fn one(
     let made = if imported { 0 } else { expected_updates(records, step) };
     check.equal(format!("{name}/trainer.json, optimizer_updates"), optimizer.updates, made);
     if step > 0 {
-        let state = &optimizer;
-        let moments = ledger::moments(state.updates, &state.first_moments, &state.second_moments);
-        for (component, digest) in
-            [("weights", checkpoint::weights_sha256(&model)), ("moments", moments)]
-        {
+        let how = TensorDigest::of(&records.experiment);
+        let weights = checkpoint::weights_digest(&model, how);
+        let moments = checkpoint::moments_digest(&optimizer, how);
+        for (component, digest) in [("weights", weights), ("moments", moments)] {
             let unknown = imported && component == "moments";
             if !unknown && records.component(step, component) != Some(&digest) {
                 let what = format!("the ledger's component {component} of step {step} is another");

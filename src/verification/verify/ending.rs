@@ -3,7 +3,9 @@
 
 use crate::base::files;
 use crate::policy::checkpoint;
-use crate::records::{DivergenceRecord, Ending, Outcome, RunFolder, RunRecords, tables};
+use crate::records::{
+    DivergenceRecord, Ending, Outcome, RunFolder, RunRecords, TensorDigest, tables,
+};
 use crate::training::run::rows::rollout_rows;
 use crate::training::{Divergence, StepOutcome, Trainer};
 use crate::verification::Waiting;
@@ -73,7 +75,11 @@ fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     }
     if last > 0
         && records.counters(last).is_some_and(|it| it.updates == outcome.counters.updates)
-        && records.component(last, "weights") != Some(&checkpoint::weights_sha256(&loaded.model))
+        && records.component(last, "weights")
+            != Some(&checkpoint::weights_digest(
+                &loaded.model,
+                TensorDigest::of(&records.experiment),
+            ))
     {
         check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
     }
@@ -137,7 +143,8 @@ fn differing_divergence(
     let rows = tables::read_rollouts(&folder.path(ROLLOUTS)).ok();
     let record = files::read_json::<DivergenceRecord>(&folder.path(RECORD)).ok();
     let loaded = checkpoint::load(&folder.path(CHECKPOINT)).ok();
-    let weights = loaded.map(|loaded| checkpoint::weights_sha256(&loaded.model));
+    let how = TensorDigest::of(trainer.experiment());
+    let weights = loaded.map(|loaded| checkpoint::weights_digest(&loaded.model, how));
     let rows_again = rollout_rows(&step);
     let mut metrics = step.metrics;
     metrics.retain(|_, value| value.is_finite());

@@ -10,7 +10,7 @@ use crate::base::files::{self, foreign};
 use crate::numerics::fast;
 use crate::policy::optimizer;
 use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
-use crate::records::{Counters, RolloutRow, ledger, run_folder, tables};
+use crate::records::{Counters, RolloutRow, TensorDigest, ledger, run_folder, tables};
 use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -204,9 +204,34 @@ pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
     })
 }
 
-pub fn weights_sha256(model: &Qwen2) -> String {
-    let values = values(model).into_iter().map(|(name, (_, values))| (name, values));
-    ledger::tensors(&values.collect())
+/// The ledger's component `weights` of a policy.
+pub fn weights_digest(model: &Qwen2, how: TensorDigest) -> String {
+    let weights = model.parameters();
+    match how {
+        TensorDigest::Bytes => {
+            ledger::each_tensor(weights.iter().map(|(name, weight)| (name, fast::values(weight))))
+        }
+        TensorDigest::OnACard => ledger::on_a_card(&weights.iter().collect::<Vec<_>>()),
+    }
+}
+
+/// The ledger's component `moments` of a checkpoint.
+pub fn moments_digest(state: &optimizer::OptimizerState, how: TensorDigest) -> String {
+    let both = [&state.first_moments, &state.second_moments];
+    match how {
+        TensorDigest::Bytes => ledger::moments(state.updates, both[0], both[1]),
+        TensorDigest::OnACard => {
+            let tensors = both.map(|moments| {
+                let tensor = |(name, values): (&String, &Vec<f32>)| {
+                    (name.clone(), Tensor::from_slice(values))
+                };
+                moments.iter().map(tensor).collect::<BTreeMap<String, Tensor>>()
+            });
+            let [first, second] =
+                tensors.each_ref().map(|moments| moments.iter().collect::<Vec<_>>());
+            ledger::moments_on_a_card(state.updates, [&first, &second])
+        }
+    }
 }
 
 /// The policy's weights as plain values: name → (shape, values).

@@ -3,17 +3,19 @@
 //!
 //! It has no times and no facts about the machine. Values have one form in bytes: counts and lengths are
 //! little-endian u64, text and lists are preceded by their length, reals are little-endian f64 (an f32
-//! log-prob is widened, which is exact). Weights, moments and gradients are hashed as f32.
+//! log-prob is widened, which is exact). Weights, moments and gradients are hashed as f32, on a card by [`on_a_card`].
 //!
 //! A forger who writes every line anew gets a chain that holds: only computing a run again checks
 //! its computation.
 
 use crate::base::files;
-use crate::experiment::Experiment;
+use crate::experiment::{Device, Experiment};
+use crate::numerics::flat::{self, Part, Parts};
 use crate::records::{EvaluationRecord, Manifest, Outcome, RolloutRow, RunFolder, StepMetrics};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
+use tch::Tensor;
 
 pub const FILE: &str = "ledger.jsonl";
 
@@ -238,6 +240,41 @@ pub fn each_moment<'a, V: AsRef<[f32]>>(
     digest.finish()
 }
 
+/// How the ledger has the numbers of tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TensorDigest {
+    /// Their bytes: [`each_tensor`].
+    Bytes,
+    /// Sums that a card computes: [`on_a_card`].
+    OnACard,
+}
+
+impl TensorDigest {
+    /// As this harness wrote the run, or another trainer's files were imported.
+    pub fn of(experiment: &Experiment) -> Self {
+        match experiment.execution.device {
+            Some(Device::Cuda(_)) if experiment.engine.is_native() => Self::OnACard,
+            _ => Self::Bytes,
+        }
+    }
+}
+
+/// As [`tensors`], of a policy on a card: names, counts of numbers, and the sums of [`flat::fold`] over parts of them.
+/// Copying 0.5 GB to the processor for each update, and hashing it there, took most of an update's time.
+pub fn on_a_card(named: &[(&String, &Tensor)]) -> String {
+    let mut digest = Digest::default();
+    digest.folded(named);
+    digest.finish()
+}
+
+/// As [`moments`], of a policy on a card.
+pub fn moments_on_a_card(updates: u64, moments: [&[(&String, &Tensor)]; 2]) -> String {
+    let mut digest = Digest::default();
+    digest.count(updates);
+    moments.into_iter().for_each(|moment| digest.folded(moment));
+    digest.finish()
+}
+
 /// `gradients`, over the updates of a step.
 pub fn sequence(digests: &[String]) -> String {
     let mut all = Digest::default();
@@ -334,6 +371,24 @@ impl Digest {
                 places.iter_mut().zip(values).for_each(|(place, x)| *place = x.to_le_bytes());
                 self.0.update(&bytes[..4 * values.len()]);
             }
+        }
+    }
+
+    fn folded(&mut self, named: &[(&String, &Tensor)]) {
+        self.count(named.len() as u64);
+        for (name, tensor) in named {
+            self.text(name);
+            self.count(tensor.numel() as u64);
+        }
+        let device = named.first().map_or(tch::Device::Cpu, |(_, tensor)| tensor.device());
+        let parts = Parts::of(named.iter().map(|(_, tensor)| tensor.numel()));
+        let fold = |(part, _): (Part, i64)| {
+            flat::fold(&part.gathered(device, |tensor| Some(named[tensor].1)))
+        };
+        let sums: Vec<Tensor> = parts.iter().map(fold).collect();
+        if !sums.is_empty() {
+            let sums: Vec<i64> = Vec::try_from(Tensor::cat(&sums, 0)).expect("dense sums");
+            self.counts(sums.into_iter().map(|sum| sum as u64));
         }
     }
 

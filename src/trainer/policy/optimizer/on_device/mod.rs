@@ -3,15 +3,14 @@
 
 use crate::experiment::Optimizer;
 use crate::numerics::fast;
-use crate::policy::optimizer::{
-    OptimizerError, OptimizerState, OptimizerTensors, clip_coefficient,
-};
+use crate::numerics::flat::{Part, Parts};
+use crate::policy::optimizer::{OptimizerError, OptimizerState, clip_coefficient};
 use crate::policy::{Element, Update};
 use crate::records::ledger;
 use std::collections::BTreeMap;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
-/// Tensors by name, all f32 and on one device.
+/// Tensors by name, all f32, contiguous and on one device.
 pub type OnDevice = BTreeMap<String, Tensor>;
 
 #[derive(Debug)]
@@ -19,23 +18,33 @@ pub struct DeviceAdamW {
     config: Optimizer,
     updates: u64,
     weights: OnDevice,
-    /// m and v of each weight.
-    moments: BTreeMap<String, [Tensor; 2]>,
+    /// Of the weights' numbers.
+    parts: Parts,
+    /// m and v of all weights in the order of names, flat.
+    moments: [Tensor; 2],
 }
 
 impl DeviceAdamW {
-    /// Goes on with weights, f32 and on one device, which are updated in place, and a kept state.
+    /// Goes on with weights, which are updated in place, and a kept state.
     pub fn new(config: &Optimizer, weights: OnDevice, state: &OptimizerState) -> Self {
-        let moment =
-            |moments: &OptimizerTensors, name: &String, weight: &Tensor| match state.updates {
-                0 => weight.zeros_like(),
-                _ => Tensor::from_slice(&moments[name]).view_as(weight).to_device(weight.device()),
-            };
-        let moments = weights.iter().map(|(name, weight)| {
-            let both = [&state.first_moments, &state.second_moments];
-            (name.clone(), both.map(|moments| moment(moments, name, weight)))
+        let parts = Parts::of(weights.values().map(Tensor::numel));
+        let total: usize = weights.values().map(Tensor::numel).sum();
+        let device = weights.values().next().map_or(Device::Cpu, Tensor::device);
+        let both = [&state.first_moments, &state.second_moments];
+        let moments = both.map(|moments| {
+            let all = Tensor::zeros([total as i64], (Kind::Float, device));
+            if state.updates > 0 {
+                let mut at = 0;
+                for name in weights.keys() {
+                    let moment = Tensor::from_slice(&moments[name]);
+                    let count = moment.numel() as i64;
+                    all.narrow(0, at, count).copy_(&moment);
+                    at += count;
+                }
+            }
+            all
         });
-        Self { config: config.clone(), updates: state.updates, moments: moments.collect(), weights }
+        Self { config: config.clone(), updates: state.updates, weights, parts, moments }
     }
 
     pub fn weights(&self) -> &OnDevice {
@@ -47,20 +56,45 @@ impl DeviceAdamW {
     }
 
     pub fn moments(&self, name: &str) -> [Vec<f32>; 2] {
-        let [first, second] = &self.moments[name];
-        [fast::values(first), fast::values(second)]
+        self.each_moment(name).map(|moment| fast::values(&moment))
     }
 
-    /// SHA-256 of the weights, and of the moments, as the ledger has them.
+    /// Both moments of a weight, flat.
+    fn each_moment(&self, name: &str) -> [Tensor; 2] {
+        let before = self.weights.iter().take_while(|(other, _)| other.as_str() < name);
+        let before = before.map(|(_, weight)| weight.numel());
+        let (first, count) = (before.sum::<usize>(), self.weights[name].numel());
+        self.moments.each_ref().map(|all| all.narrow(0, first as i64, count as i64))
+    }
+
+    /// Digests of the weights, and of the moments, as the ledger has them.
     pub fn digests(&self) -> [String; 2] {
+        // Before the first update there are none.
+        let count = if self.updates == 0 { 0 } else { self.weights.len() };
+        if self.device().is_cuda() {
+            let weights: Vec<_> = self.weights.iter().collect();
+            let all: Vec<_> = self
+                .weights
+                .keys()
+                .take(count)
+                .map(|name| (name, self.each_moment(name)))
+                .collect();
+            let moments = [0, 1].map(|which| {
+                all.iter().map(|(name, both)| (*name, &both[which])).collect::<Vec<_>>()
+            });
+            let moments = moments.each_ref().map(|moments| &moments[..]);
+            return [ledger::on_a_card(&weights), ledger::moments_on_a_card(self.updates, moments)];
+        }
         let moments = [0, 1].map(|which| {
-            // Before the first update there are none.
-            let count = if self.updates == 0 { 0 } else { self.moments.len() };
-            let all: Vec<_> = self.moments.iter().take(count).collect();
-            all.into_iter().map(move |(name, both)| (name, fast::values(&both[which])))
+            let names: Vec<&String> = self.weights.keys().take(count).collect();
+            names.into_iter().map(move |name| (name, fast::values(&self.each_moment(name)[which])))
         });
         let weights = self.weights.iter().map(|(name, weight)| (name, fast::values(weight)));
         [ledger::each_tensor(weights), ledger::each_moment(self.updates, moments)]
+    }
+
+    fn device(&self) -> Device {
+        self.moments[0].device()
     }
 
     /// One update in place. Gradients in the order of names; an undefined one counts as 0. Returns
@@ -77,62 +111,57 @@ impl DeviceAdamW {
         let norm = self.finite_norm(gradients)?;
         let scale = clip_coefficient(norm, self.config.max_gradient_norm);
         let update = Update::new(&self.config, learning_rate, self.updates + 1);
+        let weights: Vec<&Tensor> = self.weights.values().collect();
+        let updated = |part: Part, moments: &mut [Tensor; 2]| {
+            let mut weight = part.gathered(self.device(), |tensor| Some(weights[tensor]));
+            let gradient = part.gathered(self.device(), |tensor| defined(gradients, tensor));
+            update.apply_to(&mut weight, moments, &(gradient * scale));
+            weight
+        };
         // A copy of weights and moments may not fit beside them. Only when their sizes are near
         // f32's largest number is the update first tried on copies, part by part.
         if !update.stays_finite(self.largest(), norm * scale) {
-            self.each_part(gradients, scale, |name, weight, moments, gradient| {
-                let (mut weight, mut moments) =
-                    (weight.copy(), moments.map(|moment| moment.copy()));
-                update.apply_to(&mut weight, &mut moments, gradient);
+            for (part, first) in self.parts.iter() {
+                let mut moments = self.of_part(part, first).map(|moment| moment.copy());
+                let weight = updated(part, &mut moments);
                 let [first, second] = &moments;
                 for (what, new) in
                     [("weight", &weight), ("first moment", first), ("second moment", second)]
                 {
-                    if !bool::try_from(new.isfinite().all()).expect("one truth value") {
-                        return Err(OptimizerError::Overflow { what, tensor: name.clone() });
+                    if let Some(tensor) = self.not_finite(part, new) {
+                        return Err(OptimizerError::Overflow { what, tensor });
                     }
                 }
-                Ok(())
-            })?;
+            }
+        }
+        for (part, first) in self.parts.iter() {
+            let weight = updated(part, &mut self.of_part(part, first));
+            part.put(&weight, |tensor| weights[tensor]);
         }
         self.updates += 1;
-        self.each_part(gradients, scale, |_, mut weight, mut moments, gradient| {
-            update.apply_to(&mut weight, &mut moments, gradient);
-            Ok(())
-        })?;
         Ok(norm)
     }
 
-    /// Calls `each` with a tensor's name and every part of it: weight, moments, clipped gradient.
-    fn each_part(
-        &self,
-        gradients: &[Tensor],
-        scale: f64,
-        mut each: impl FnMut(&String, Tensor, [Tensor; 2], &Tensor) -> Result<(), OptimizerError>,
-    ) -> Result<(), OptimizerError> {
-        let mut gradients = gradients.iter();
-        for ((name, weight), moments) in self.weights.iter().zip(self.moments.values()) {
-            let zero;
-            let gradient = match gradients.next() {
-                Some(gradient) if gradient.defined() => gradient,
-                _ => {
-                    zero = weight.zeros_like();
-                    &zero
-                }
-            };
-            for rows in parts(weight) {
-                let scaled = part(gradient, rows).to_kind(Kind::Float) * scale;
-                let moments = moments.each_ref().map(|moment| part(moment, rows));
-                each(name, part(weight, rows), moments, &scaled)?;
-            }
+    /// Both moments of a part's numbers, in place.
+    fn of_part(&self, part: Part, first: i64) -> [Tensor; 2] {
+        self.moments.each_ref().map(|all| all.narrow(0, first, part.count()))
+    }
+
+    /// The name of the first tensor with a number of the part that is not finite.
+    fn not_finite(&self, part: Part, numbers: &Tensor) -> Option<String> {
+        let finite = numbers.isfinite();
+        if bool::try_from(finite.all()).expect("one truth value") {
+            return None;
         }
-        Ok(())
+        let at = Vec::<bool>::try_from(finite).expect("truth values");
+        let at = at.into_iter().position(|finite| !finite).expect("one that is not finite");
+        self.weights.keys().nth(part.tensor_of(at)).cloned()
     }
 
     /// The largest sizes of a weight and of each moment, NaN where one is NaN. Only three numbers
     /// come to the processor.
     fn largest(&self) -> Element {
-        let largest = |tensors: &mut dyn Iterator<Item = &Tensor>| {
+        let largest = |tensors: &mut dyn Iterator<Item = Tensor>| {
             let sizes: Vec<Tensor> = tensors
                 .filter(|tensor| tensor.numel() > 0)
                 .map(|tensor| {
@@ -142,19 +171,24 @@ impl DeviceAdamW {
                 .collect();
             if sizes.is_empty() { 0.0 } else { Tensor::stack(&sizes, 0).max().double_value(&[]) }
         };
+        let weights: Vec<&Tensor> = self.weights.values().collect();
+        let weight =
+            |(part, _): (Part, i64)| part.gathered(self.device(), |tensor| Some(weights[tensor]));
+        let [first, second] = &self.moments;
         Element {
-            parameter: largest(&mut self.weights.values()),
-            first_moment: largest(&mut self.moments.values().map(|[first, _]| first)),
-            second_moment: largest(&mut self.moments.values().map(|[_, second]| second)),
+            parameter: largest(&mut self.parts.iter().map(weight)),
+            first_moment: largest(&mut [first.shallow_clone()].into_iter()),
+            second_moment: largest(&mut [second.shallow_clone()].into_iter()),
         }
     }
 
-    /// The device sums the squares of each part of a tensor in f64; one number comes to the processor.
+    /// The device sums the squares of each part in f64; one number comes to the processor.
     fn finite_norm(&self, gradients: &[Tensor]) -> Result<f64, OptimizerError> {
-        let sum = |part: Tensor| part.square().sum(Kind::Double);
-        let defined = gradients.iter().filter(|gradient| gradient.defined());
-        let sums = |gradient| parts(gradient).map(move |rows| sum(part(gradient, rows)));
-        let sums: Vec<Tensor> = defined.flat_map(sums).collect();
+        let sum = |(part, _): (Part, i64)| {
+            let gradient = part.gathered(self.device(), |tensor| defined(gradients, tensor));
+            gradient.square().sum(Kind::Double)
+        };
+        let sums: Vec<Tensor> = self.parts.iter().map(sum).collect();
         if sums.is_empty() {
             return Ok(0.0);
         }
@@ -173,6 +207,11 @@ impl DeviceAdamW {
         }
         Err(OptimizerError::NormOverflow)
     }
+}
+
+/// The gradient of a tensor, where it has one.
+fn defined(gradients: &[Tensor], tensor: usize) -> Option<&Tensor> {
+    gradients.get(tensor).filter(|gradient| gradient.defined())
 }
 
 impl Update {
@@ -196,23 +235,6 @@ impl Update {
         let root = second.sqrt() / self.second_correction_root + self.epsilon;
         *weight *= self.keep;
         *weight -= &*first / root * self.step_size;
-    }
-}
-
-/// First row and number of rows of the parts of a tensor that are updated at once. The intermediate
-/// results of an update are five times as large as a part.
-fn parts(tensor: &Tensor) -> impl Iterator<Item = (i64, i64)> {
-    const NUMBERS: i64 = 1 << 24;
-    let rows = tensor.size().first().copied().unwrap_or(1).max(1);
-    let width = (tensor.numel() as i64 / rows).max(1);
-    let size = (NUMBERS / width).max(1);
-    (0..rows).step_by(size as usize).map(move |from| (from, size.min(rows - from)))
-}
-
-fn part(tensor: &Tensor, (from, count): (i64, i64)) -> Tensor {
-    match tensor.dim() {
-        0 => tensor.shallow_clone(),
-        _ => tensor.narrow(0, from, count),
     }
 }
 

@@ -1,7 +1,6 @@
 use super::*;
 use crate::experiment::{WarmUp, WarmUpStart};
-use crate::policy::AdamW;
-use tch::Device;
+use crate::policy::{AdamW, optimizer::OptimizerTensors};
 
 fn config() -> Optimizer {
     Optimizer {
@@ -103,13 +102,4 @@ fn sizes_leave_no_doubt_about_an_update_of_usual_size() {
         assert!(!update.stays_finite(doubtful, 1.0), "{doubtful:?}");
     }
     assert!(!update.stays_finite(usual, 1e31), "{:?}", update);
-}
-
-#[test]
-fn a_large_tensor_is_updated_part_by_part_without_a_gap() {
-    let large = Tensor::zeros([5, 1 << 23], (Kind::Float, Device::Cpu));
-    let cuts: Vec<(i64, i64)> = parts(&large).collect();
-    assert_eq!(cuts, [(0, 2), (2, 2), (4, 1)]);
-    let vector = Tensor::zeros([7], (Kind::Float, Device::Cpu));
-    assert_eq!(parts(&vector).collect::<Vec<_>>(), [(0, 7)]);
 }
