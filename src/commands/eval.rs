@@ -169,7 +169,8 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
         bar.finish();
         records.push(record);
     }
-    print(&records, &inputs.grader, args.json);
+    let names_answers = |set: &str| inputs.experiment.grading_of(set).program().is_none();
+    print(&records, &names_answers, args.json);
     Ok(exit::SUCCESS)
 }
 
@@ -253,7 +254,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
         accuracies.push(accuracy(&outcomes)?);
         records.push(record);
     }
-    print(&records, &grader, args.json);
+    print(&records, &|_| grader.program().is_none(), args.json);
     if !args.json {
         for (record, accuracy) in records.iter().zip(&accuracies) {
             output::say(intervals(&record.set, accuracy));
@@ -357,7 +358,7 @@ pub fn half_width(record: &EvaluationRecord) -> String {
 }
 
 /// A user's program that names no answers has no most frequent one.
-fn print(records: &[EvaluationRecord], grader: &Grader, json: bool) {
+fn print(records: &[EvaluationRecord], names_answers: &dyn Fn(&str) -> bool, json: bool) {
     if json {
         for record in records {
             output::json_line(record);
@@ -374,7 +375,7 @@ fn print(records: &[EvaluationRecord], grader: &Grader, json: bool) {
             points(record.standard_error_new_problems),
             points(pass),
             match record.cons_at_k {
-                0.0 if grader.program().is_some() => "—".to_string(),
+                0.0 if !names_answers(&record.set) => "—".to_string(),
                 share => points(share),
             },
             points(record.truncated_share),

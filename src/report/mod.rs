@@ -27,7 +27,9 @@ pub use crate::report::export::curves::RunCurves;
 pub use crate::report::export::tracker::{CurveSender, Tracker};
 pub use crate::report::run::arm::{Decision, Technique};
 pub use crate::report::run::dynamics::{RunCounts, ShownMetric};
-pub use crate::report::run::evaluations::{SetResult, ShownEstimate, ShownEvaluation, Strip};
+pub use crate::report::run::evaluations::{
+    SetResult, SetsTogether, ShownEstimate, ShownEvaluation, Strip,
+};
 pub use crate::report::run::load::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded};
 pub use crate::report::run::samples::SampleRollout;
 pub use crate::report::study::StudyReport;

@@ -62,6 +62,7 @@ mod study_forgeries;
 mod study_report;
 mod tensor_operations;
 mod terminal;
+mod test_sets;
 mod tracked;
 mod train;
 mod tune;

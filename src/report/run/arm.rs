@@ -26,13 +26,14 @@ pub struct Decision {
 }
 
 /// They decide the method, not scale, data or machine.
-const CHOICES: [&str; 8] = [
+const CHOICES: [&str; 9] = [
     "dapo.",
     "optimizer.",
     "prompt.",
     "reward.",
     "rollout.sampling.",
     "evaluation.sampling.",
+    "evaluation.sets.",
     "training.epochs_per_step",
     "training.mini_batch_order",
 ];

@@ -6,7 +6,7 @@ use crate::report::page::{
 };
 use crate::report::run::evaluations::StripRow;
 use crate::report::run::{Report, courses, samples, techniques};
-use crate::report::{SetResult, ShownEstimate, ShownEvaluation, Strip, text};
+use crate::report::{SetResult, SetsTogether, ShownEstimate, ShownEvaluation, Strip, text};
 use std::collections::BTreeMap;
 
 pub fn page(report: &Report) -> Page {
@@ -101,6 +101,7 @@ fn evaluation(report: &Report) -> Section {
     let columns = "set | n × k × runs # | policy | avg@k %# | SE # | 95 %, these problems # | SE # | \
                    95 %, other problems # | pass@k %# | cons@k %# | truncated %# | mean tokens #";
     blocks.push(Block::Table(Table::new(caption, columns, evaluation_rows(report))));
+    blocks.extend(report.sets_together.as_ref().map(|it| Block::text(sets_together(it))));
     if !report.by_tag.is_empty() {
         let rows = report.by_tag.iter().map(|it| {
             let share = |share: Option<f64>| TableCell::shown(share, text::points);
@@ -117,6 +118,16 @@ fn evaluation(report: &Report) -> Section {
         blocks.push(Block::More("pass@k, and every sample".to_owned(), more));
     }
     Section::new("evaluation", "Evaluation", blocks)
+}
+
+fn sets_together(together: &SetsTogether) -> String {
+    let points = |share: Option<f64>| share.map_or("–".to_owned(), text::points);
+    format!(
+        "Mean of avg@k over the test sets {}: {} % before training, {} % at the end.",
+        text::listed(&together.sets),
+        points(together.base),
+        points(together.last)
+    )
 }
 
 /// A sentence for each reason of a withheld interval.

@@ -52,6 +52,15 @@ pub struct SetResult {
     pub history: Vec<(u64, f64, f64)>,
 }
 
+/// avg@k over all test sets, each with the same weight.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SetsTogether {
+    pub sets: Vec<String>,
+    /// Means; `None` where a set was not evaluated.
+    pub base: Option<f64>,
+    pub last: Option<f64>,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Strip {
     pub set: String,
@@ -74,6 +83,25 @@ const STRIP_PROBLEMS: usize = 64;
 
 pub fn results(loaded: &RunReportLoaded) -> Vec<SetResult> {
     sets(loaded).iter().map(result).collect()
+}
+
+/// `None` where there is one test set. A set that has the problems of another one is left out.
+pub fn together(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<SetsTogether> {
+    let copies: Vec<&String> =
+        loaded.experiment.evaluation.copies().map(|(name, _)| name).collect();
+    let is_its_own =
+        |result: &&SetResult| result.set != DEVELOPMENT_SET && !copies.contains(&&result.set);
+    let tests: Vec<&SetResult> = results.iter().filter(is_its_own).collect();
+    let mean = |of: fn(&SetResult) -> &Option<ShownEvaluation>| {
+        let values = tests.iter().map(|set| Some(of(set).as_ref()?.avg_at_k.value));
+        values.collect::<Option<Vec<f64>>>().map(|values| estimators::mean(&values))
+    };
+    let sets = tests.iter().map(|result| result.set.clone()).collect();
+    (tests.len() > 1).then(|| SetsTogether {
+        sets,
+        base: mean(|set| &set.base),
+        last: mean(|set| &set.last),
+    })
 }
 
 /// A set's evaluations; at least one.

@@ -18,8 +18,8 @@ use crate::report::page::Curves;
 use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
 use crate::report::{
-    Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult, ShownMetric,
-    Strip, Technique, endings, html, markdown, text,
+    Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult, SetsTogether,
+    ShownMetric, Strip, Technique, endings, html, markdown, text,
 };
 use crate::study::{Clock, Effects, effect_checks};
 use serde::Serialize;
@@ -37,6 +37,8 @@ pub struct Report {
     pub decisions: Vec<Decision>,
     pub settings: Vec<(String, String)>,
     pub evaluations: Vec<SetResult>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sets_together: Option<SetsTogether>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_tag: Vec<evaluations::TagResult>,
     pub strip: Option<Strip>,
@@ -134,6 +136,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
         inputs: visible(&loaded.manifest.inputs),
         digests: loaded.outcome.as_ref().map(|end| visible(&end.digests)).unwrap_or_default(),
         checks: checks::checks(run, &loaded)?,
+        sets_together: evaluations::together(&loaded, &evaluations),
         evaluations,
     })
 }

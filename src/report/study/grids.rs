@@ -25,16 +25,20 @@ pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use
 /// Without those of the paper.
 const COLUMNS: usize = 9;
 
-/// Temperature 0 makes the score itself greedy; another evaluation is not recorded.
-fn greedy(context: &Context, grid: &GridSummary) -> &'static str {
+fn greedy(context: &Context, grid: &GridSummary) -> String {
     let temperature = |arm: &ArmSummary| {
-        let arm = context.study.arm(&arm.id)?;
-        Some(arm.experiment.evaluation.sampling.temperature)
+        let set = &context.analysis.declaration.primary_set;
+        Some(context.study.arm(&arm.id)?.experiment.sampling_of(set).temperature)
     };
     if grid.arms.iter().all(|arm| temperature(arm) == Some(0.0)) {
-        " Evaluations are greedy."
-    } else {
-        " Greedy accuracy is not recorded."
+        return " Evaluations are greedy.".to_owned();
+    }
+    match grid.arms.iter().find_map(|arm| arm.greedy.as_ref()) {
+        Some(greedy) => format!(
+            " Greedy: one response to each problem at temperature 0 (set {}), mean over runs.",
+            text::visible(&greedy.set)
+        ),
+        None => " Greedy accuracy is not recorded.".to_owned(),
     }
 }
 
@@ -90,11 +94,18 @@ fn table(context: &Context, grid: &GridSummary) -> Table {
         if let Some(Metric::EvaluationMean { .. }) = declared {
             caption += " What was declared is another measure: see the first table.";
         }
-        caption += greedy(context, grid);
+        caption += &greedy(context, grid);
+    }
+    let shows_greedy = grid.arms.iter().any(|arm| arm.greedy.is_some());
+    if shows_greedy {
+        columns += "| greedy, % #";
     }
     let rows = grid.arms.iter().map(|arm| {
         let paper = shows_paper.then(|| paper_cells(arm));
-        arm_row(grid, arm).into_iter().chain(paper.into_iter().flatten()).collect()
+        let greedy = arm.greedy.as_ref().map(|greedy| greedy.score.mean);
+        let greedy = shows_greedy.then(|| TableCell::shown(greedy, text::points));
+        let more = paper.into_iter().flatten().chain(greedy);
+        arm_row(grid, arm).into_iter().chain(more).collect()
     });
     Table::new(caption, &columns, rows)
 }

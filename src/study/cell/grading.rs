@@ -12,12 +12,12 @@ pub struct RegradedResponses {
     pub differences: Vec<String>,
 }
 
-/// `None` where a program graded: it is not started.
+/// `None` where a program graded every set: it is not started.
 pub fn again(folder: &RunFolder, cell: &Cell) -> Result<Option<RegradedResponses>, StudyError> {
-    let Some(rule) = cell.experiment.reward.verifier.rule() else { return Ok(None) };
     let mut graded = RegradedResponses::default();
     for evaluation in &cell.evaluations {
         let (set, step) = (&evaluation.set, evaluation.counters.rollout_steps);
+        let Some(rule) = cell.experiment.grading_of(set).rule() else { continue };
         let rows = tables::read_outcomes(&folder.recorded_outcomes(set, step)?)?;
         graded.evaluations += 1;
         graded.responses += rows.len() as u64;
@@ -38,7 +38,7 @@ pub fn again(folder: &RunFolder, cell: &Cell) -> Result<Option<RegradedResponses
             }
         }
     }
-    Ok(Some(graded))
+    Ok((graded.evaluations > 0).then_some(graded))
 }
 
 fn correctness(is_correct: bool) -> &'static str {

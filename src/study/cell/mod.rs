@@ -173,7 +173,8 @@ impl Cell {
 
     /// `None` where no response of a user's program names an answer.
     pub fn cons_at_k(&self, evaluation: &CellEvaluation) -> Option<f64> {
-        let has_answers = numbers::names_answers(self) || evaluation.cons_at_k > 0.0;
+        let has_answers =
+            numbers::names_answers(self, &evaluation.set) || evaluation.cons_at_k > 0.0;
         has_answers.then_some(evaluation.cons_at_k)
     }
 

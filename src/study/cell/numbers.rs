@@ -102,8 +102,8 @@ fn clocks(cell: &Cell, step: u64, before: Counters, after: Counters) -> Result<(
 }
 
 /// Whether every right response has an answer that can be the most frequent one: a user's program need not name any.
-pub fn names_answers(cell: &Cell) -> bool {
-    cell.experiment.reward.verifier.program().is_none()
+pub fn names_answers(cell: &Cell, set: &str) -> bool {
+    cell.experiment.grading_of(set).program().is_none()
 }
 
 pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
@@ -124,7 +124,7 @@ pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let count = |of: &dyn Fn(u64) -> bool| correct.iter().filter(|c| of(**c)).count() as f64;
     // The most frequent answer is correct where all are, and wrong where none is.
     let consensus = (cons_at_k * problems).round();
-    let least = if names_answers(cell) { count(&|c| c == samples) } else { 0.0 };
+    let least = if names_answers(cell, &evaluation.set) { count(&|c| c == samples) } else { 0.0 };
     let possible = least..=count(&|c| c > 0);
     ensure(possible.contains(&consensus), "has a `cons_at_k` that its outcomes exclude")?;
     ensure(

@@ -132,6 +132,24 @@ impl Experiment {
         self.engine != Engine::Verl || self.dapo.dynamic_sampling == (DynamicSampling::None {})
     }
 
+    /// Every evaluated set, the development set first. No file is read.
+    pub fn set_names(&self) -> Vec<String> {
+        let copies = self.evaluation.copies().map(|(name, _)| name.clone());
+        self.inputs.data.set_names().into_iter().chain(copies).collect()
+    }
+
+    /// What grades a set's responses.
+    pub fn grading_of(&self, set: &str) -> Grading {
+        let own = self.evaluation.sets.get(set).and_then(|set| set.verifier);
+        own.map_or_else(|| self.reward.verifier.clone(), Grading::Rule)
+    }
+
+    /// How a set's responses are drawn.
+    pub fn sampling_of(&self, set: &str) -> Sampling {
+        let own = self.evaluation.sets.get(set).and_then(|set| set.sampling);
+        own.unwrap_or(self.evaluation.sampling)
+    }
+
     pub fn rollout_stop(&self) -> &[String] {
         self.rollout.stop.as_deref().unwrap_or_default()
     }
@@ -587,9 +605,32 @@ pub struct Evaluation {
     /// As [`RolloutSettings::stop`], which it is where it is absent; an empty list: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Vec<String>>,
+    /// What single sets have otherwise, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sets: BTreeMap<String, SetSettings>,
+}
+
+/// How one set is evaluated where that is not how all are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetSettings {
+    /// A set of the data whose problems these are: one more set. Absent: those of the data's set of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problems: Option<String>,
+    /// The rule that grades; absent: `reward.verifier`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verifier: Option<Verifier>,
+    /// Absent: [`Evaluation::sampling`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
 }
 
 impl Evaluation {
+    /// Sets with the problems of another set: their names, and that set's.
+    pub fn copies(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.sets.iter().filter_map(|(name, set)| Some((name, set.problems.as_ref()?)))
+    }
+
     /// Whether a set is evaluated after so many rollout steps; 0 is the base policy.
     pub fn is_due(&self, set: &str, step: u64, is_end: bool) -> bool {
         let is_on_the_way = step.is_multiple_of(self.every_steps)

@@ -22,7 +22,7 @@ pub use crate::experiment::config::{
     ChainsVariant, Data, Engine, Evaluation, Execution, Experiment, Grading, LogProbsOver,
     MATH_VERIFY, MiniAimeVariant, MiniBatchOrder, NonFinite, Optimizer, ProgramKind, PromptExample,
     PromptSettings, PromptTemplate, RecordsSettings, Reward, RewardProgram, RolloutSettings,
-    SamplerWeights, Sampling, Training, Verifier, WarmUp, WarmUpStart,
+    SamplerWeights, Sampling, SetSettings, Training, Verifier, WarmUp, WarmUpStart,
 };
 pub use crate::experiment::error::ExperimentError;
 pub use crate::experiment::extends::Chain;

@@ -1,7 +1,7 @@
 //! The names of evaluation sets, and the two that a grid is read by: the keys `primary_set` (scores
 //! and comparisons) and `curve_set` (curves over training).
 
-use crate::experiment::Data;
+use crate::experiment::{Data, Experiment};
 use std::path::Path;
 
 /// The paper's AIME: 30 problems, evaluated with 32 samples each.
@@ -57,8 +57,8 @@ pub struct Sets {
 
 impl Sets {
     /// On files an unstated primary set is the only test set, or `dev` where there is none.
-    pub fn resolved(self, data: &Data) -> Result<Self, (&'static str, String)> {
-        let known = data.set_names();
+    pub fn resolved(self, experiment: &Experiment) -> Result<Self, (&'static str, String)> {
+        let (data, known) = (&experiment.inputs.data, experiment.set_names());
         for (key, name) in [("primary_set", &self.primary), ("curve_set", &self.curve)] {
             if let Some(problem) = name.as_ref().and_then(|name| unknown(name, &known)) {
                 return Err((key, problem));

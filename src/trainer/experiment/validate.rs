@@ -5,7 +5,9 @@ use crate::algorithm::{
     Aggregation, AtCap, DynamicSampling, Method, Punishment, Std, TokenMeanUnit,
 };
 use crate::experiment::sources::{self, KeyRange, Needs};
-use crate::experiment::{Experiment, MiniBatchOrder, ProgramKind, PromptSettings};
+use crate::experiment::{
+    Experiment, MiniBatchOrder, ProgramKind, PromptSettings, SetSettings, sets,
+};
 use serde_json::Value;
 
 /// Bound on rollouts of a step or a round, as `keys.toml` has it for each factor: the product of two
@@ -228,7 +230,38 @@ fn evaluation(experiment: &Experiment) -> Vec<String> {
             (sets[..index].contains(set), format!("{names} twice")),
         ])
     };
-    sets.iter().enumerate().flat_map(of_set).collect()
+    sets.iter().enumerate().flat_map(of_set).chain(single_sets(experiment)).collect()
+}
+
+/// Of `[evaluation.sets]`.
+fn single_sets(experiment: &Experiment) -> Vec<String> {
+    let known = experiment.inputs.data.set_names();
+    let is_known = |name: &String| known.contains(name);
+    let of_set = |(name, set): (&String, &SetSettings)| {
+        let (key, sets) = (format!("evaluation.sets.{name}"), known.join(", "));
+        let of_data = set.problems.as_ref().unwrap_or(name);
+        refused([
+            (*set == SetSettings::default(), format!("{key} states nothing; leave it out instead")),
+            (!is_known(of_data), format!("{key} names no set of the data, which are {sets}")),
+            (
+                set.problems.is_some() && (is_known(name) || name == sets::TRAIN),
+                format!("{key}.problems must be absent: the data have a set of that name"),
+            ),
+            (
+                set.problems.is_some() && !is_plain_name(name),
+                format!("{key}: a set is named by letters, digits and any of -_+. (not first)"),
+            ),
+            (
+                !experiment.evaluation.samples.contains_key(name),
+                format!("{key}: evaluation.samples has no k for it"),
+            ),
+            (
+                set.sampling.is_some_and(|sampling| sampling.log_probs.is_some()),
+                format!("{key}.sampling.log_probs must be absent: nothing trains on evaluations"),
+            ),
+        ])
+    };
+    experiment.evaluation.sets.iter().flat_map(of_set).collect()
 }
 
 fn batches(experiment: &Experiment) -> Vec<String> {

@@ -198,8 +198,7 @@ fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
 }
 
 fn sets(check: &mut Check, records: &RunRecords, source: &Data) -> Option<DataSets> {
-    let columns = inputs::grades_by_program(&records.experiment);
-    let sets = data::load_with(source, columns);
+    let sets = data::of_experiment(&records.experiment, source);
     let sets = sets.map_err(|error| check.inconclusive("data", error)).ok()?;
     let here = inputs::set_digests(&sets);
     let written: BTreeMap<String, String> = records

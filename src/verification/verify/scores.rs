@@ -2,13 +2,13 @@
 
 use crate::algorithm::Problem;
 use crate::base::files::{self, foreign};
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Verifier};
 use crate::records::{
     Ending, EvaluationRecord, Outcome, RunRecords, tables, tables::OutcomeRecord,
 };
 use crate::report::run;
 use crate::study::cell::compare::{DifferingLeaf, leaves};
-use crate::task::{Tokenizer, Twice};
+use crate::task::{Grader, Tokenizer, Twice};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
 use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, steps};
@@ -175,7 +175,8 @@ fn one(
             );
         }
     }
-    same_grades(check, local, (name, rows));
+    let own = experiment.evaluation.sets.get(&record.set).and_then(|set| set.verifier);
+    same_grades(check, local, own, (name, rows));
     let limit = experiment.rollout.max_response_tokens;
     for (number, row) in rows.iter().enumerate() {
         let place = format!("{name}, row {number}");
@@ -199,8 +200,14 @@ fn one(
 }
 
 /// Nothing is compared where no program grades again.
-fn same_grades(check: &mut Check, local: &Local, (name, rows): (&str, &[OutcomeRecord])) {
-    let Some(grader) = &local.grader else { return };
+fn same_grades(
+    check: &mut Check,
+    local: &Local,
+    rule: Option<Verifier>,
+    (name, rows): (&str, &[OutcomeRecord]),
+) {
+    let rule = rule.map(Grader::Rule);
+    let Some(grader) = rule.as_ref().or(local.grader.as_ref()) else { return };
     let set = local.data.as_ref().map(|data| data.evaluated().flat_map(|(_, all)| all));
     let questions: BTreeMap<&str, &str> =
         set.into_iter().flatten().map(|it| (it.id.as_str(), it.question.as_str())).collect();

@@ -166,15 +166,17 @@ fn problems(study: &Study) -> Check {
         if !source.is_generated() {
             continue;
         }
-        let sets = known.entry(files::canonical_json_line(source)).or_insert_with(|| {
-            let sets = data::load(source).unwrap_or_default();
-            let of = |(set, problems): (&str, &[Problem])| {
-                let ids: Vec<&str> = problems.iter().map(|it| it.id.as_str()).collect();
-                let ids = ProblemIds::of(&ids, sets.tags.get(set));
-                (set.to_string(), ((set != sets::TRAIN).then_some(ids), data::digest(problems)))
-            };
-            inputs::named_sets(&sets).into_iter().map(of).collect()
-        });
+        let copies: Vec<_> = cell.experiment.evaluation.copies().collect();
+        let sets =
+            known.entry(files::canonical_json_line(&(source, copies))).or_insert_with(|| {
+                let sets = data::load_for(&cell.experiment).unwrap_or_default();
+                let of = |(set, problems): (&str, &[Problem])| {
+                    let ids: Vec<&str> = problems.iter().map(|it| it.id.as_str()).collect();
+                    let ids = ProblemIds::of(&ids, sets.tags.get(set));
+                    (set.to_string(), ((set != sets::TRAIN).then_some(ids), data::digest(problems)))
+                };
+                inputs::named_sets(&sets).into_iter().map(of).collect()
+            });
         for (set, (ids, digest)) in sets {
             compared += 1;
             let input = cell.inputs.get(&format!("data/{set}"));

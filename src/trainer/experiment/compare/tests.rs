@@ -26,6 +26,9 @@ fn everything_on() -> Experiment {
     value["rollout"]["sampling"]["log_probs"] = json!("kept-tokens");
     value["rollout"]["stop"] = json!(["##"]);
     value["evaluation"]["stop"] = json!(["##"]);
+    let greedy = json!({ "temperature": 0.0, "top_p": 1.0, "top_k": 0 });
+    value["evaluation"]["sets"]["dev"] =
+        json!({ "problems": "c", "verifier": "last-number", "sampling": greedy });
     let examples = json!([{ "question": "1+1?", "response": "2" }]);
     value["prompt"] = json!({ "template": "question", "system": "S", "examples": examples,
         "response_prefix": "=" });

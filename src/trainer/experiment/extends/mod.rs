@@ -136,19 +136,27 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
 /// Takes away the samples of sets that a parent had and the data of the file have not; a set that
 /// the data never had is a problem.
 fn keep_sets(chain: &[(PathBuf, Table)], experiment: &mut Experiment) -> Vec<String> {
-    let known = experiment.inputs.data.set_names();
+    let of_files = experiment.inputs.data.set_names();
     let of_data = stated_in(chain, "inputs.data.kind");
     let mut problems = Vec::new();
-    experiment.evaluation.samples.retain(|set, _| {
-        let key = format!("evaluation.samples.{set}");
-        let is_known = known.contains(set);
+    let mut is_kept = |known: &[String], (key, set): (String, &str)| {
+        let is_known = known.iter().any(|name| name == set);
         if !is_known && stated_in(chain, &key) <= of_data {
             let sets = known.join(", ");
             let problem = format!("{key} names no set of the data, which are {sets}");
             problems.push(with_file(chain, problem));
         }
         is_known
+    };
+    experiment.evaluation.sets.retain(|name, set| match &set.problems {
+        Some(other) => is_kept(&of_files, (format!("evaluation.sets.{name}.problems"), other)),
+        None => is_kept(&of_files, (format!("evaluation.sets.{name}"), name)),
     });
+    let known = experiment.set_names();
+    experiment
+        .evaluation
+        .samples
+        .retain(|set, _| is_kept(&known, (format!("evaluation.samples.{set}"), set)));
     if stated_in(chain, "evaluation.during_training") > of_data {
         experiment.evaluation.during_training.retain(|set| known.contains(set));
     }

@@ -120,7 +120,7 @@ pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, Experi
         None => return Err(ExperimentError::Invalid { problems }),
     };
     let base = extends::resolve(chain.clone())?;
-    let sets = stated.resolved(&base.inputs.data).unwrap_or_else(|(key, problem)| {
+    let sets = stated.resolved(&base).unwrap_or_else(|(key, problem)| {
         problems.push(format!("{place}: {key}: {problem}"));
         Sets::default()
     });

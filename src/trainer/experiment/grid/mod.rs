@@ -116,7 +116,7 @@ impl Grid {
                 problems.push(at("`arm_sha256` is not the hash of `experiment`".to_string()));
             }
             problems.extend(validate::problems(&arm.experiment).into_iter().map(at));
-            let known = arm.experiment.inputs.data.set_names();
+            let known = arm.experiment.set_names();
             for (key, name) in [("primary_set", &self.primary_set), ("curve_set", &self.curve_set)]
             {
                 let problem = name.as_ref().and_then(|name| sets::unknown(name, &known));

@@ -12,7 +12,7 @@ pub mod reasoning_gym;
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::experiment::{Data, sets};
+use crate::experiment::{Data, Experiment, sets};
 use crate::records::tables::problems::write_problems;
 use crate::records::{NamedProblem, Tags, tables};
 use crate::task::data::problem_file::ProblemFile;
@@ -53,6 +53,25 @@ impl DataSets {
 /// would say nothing.
 pub fn load(data: &Data) -> Result<DataSets, TaskError> {
     load_with(data, false)
+}
+
+/// The problems of an experiment, with the sets that evaluate another set's problems once more. All columns where a
+/// program grades.
+pub fn load_for(experiment: &Experiment) -> Result<DataSets, TaskError> {
+    of_experiment(experiment, &experiment.inputs.data)
+}
+
+/// As [`load_for`], from data that lie elsewhere.
+pub fn of_experiment(experiment: &Experiment, data: &Data) -> Result<DataSets, TaskError> {
+    let mut sets = load_with(data, experiment.reward.verifier.rule().is_none())?;
+    for (name, of) in experiment.evaluation.copies() {
+        let problems = sets.evaluated().find(|(known, _)| known == of).map(|(_, all)| all.to_vec());
+        sets.tests.push((name.clone(), problems.unwrap_or_default()));
+        if let Some(tags) = sets.tags.get(of).cloned() {
+            sets.tags.insert(name.clone(), tags);
+        }
+    }
+    Ok(sets)
 }
 
 /// As [`load`], with all columns where `columns` asks for them; then an id names one problem of all files.

@@ -53,6 +53,11 @@ impl Protocol {
         }
     }
 
+    pub fn of_set(experiment: &Experiment, set: &str) -> Self {
+        let (verifier, sampling) = (experiment.grading_of(set), experiment.sampling_of(set));
+        Self { verifier, sampling, ..Self::of(experiment) }
+    }
+
     pub fn of_rollouts(experiment: &Experiment) -> Self {
         let stop = experiment.rollout_stop().to_vec();
         Self { sampling: experiment.rollout.sampling, stop, ..Self::of(experiment) }

@@ -131,8 +131,9 @@ impl<'a> PlanSizes<'a> {
         let cache = rows * slots * 2.0 * self.layers * self.keys * self.width;
         // Logits, distribution, exponential, and that padded to whole blocks.
         let mut draw = self.width + 3.0 * F32;
-        let evaluated = &self.experiment.evaluation.sampling;
-        if evaluated.top_p < 1.0 || rollout.sampling.top_p < 1.0 {
+        let sets = self.experiment.set_names();
+        let evaluated = sets.iter().map(|set| self.experiment.sampling_of(set).top_p);
+        if evaluated.fold(1.0, f64::min) < 1.0 || rollout.sampling.top_p < 1.0 {
             // Sorted values with their ids, cumulative sums and what is before each.
             draw += 3.0 * F32 + 4.0 * F64;
         }

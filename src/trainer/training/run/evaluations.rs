@@ -97,16 +97,13 @@ pub fn evaluate_into<'f>(
     (step, counters): (u64, Counters),
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<EvaluationRecord, TrainingError> {
-    let protocol = Protocol::of(&inputs.experiment);
-    let outcomes = evaluation::outcomes(
-        model,
-        &inputs.tokenizer,
-        (&protocol, &inputs.grader),
-        set,
-        |done, total| {
+    let protocol = Protocol::of_set(&inputs.experiment, set.name);
+    let rule = inputs.rule_of(set.name);
+    let grader = rule.as_ref().unwrap_or(&inputs.grader);
+    let outcomes =
+        evaluation::outcomes(model, &inputs.tokenizer, (&protocol, grader), set, |done, total| {
             watch(RunEvent::Evaluating(set.name, done, total));
-        },
-    )?;
+        })?;
     let folder = folder()?;
     let path = folder.outcomes(set.name, step);
     tables::write_outcomes(&path, &outcomes)?;

@@ -45,7 +45,7 @@ pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
     experiment.inputs.model = shipped::model_folder(&experiment.inputs.model)?;
     // Other engines may have policies that are not read here.
     let config = checkpoint::open_model(&experiment.inputs.model).ok().map(|(config, _)| config);
-    let data = data::load_with(&experiment.inputs.data, grades_by_program(&experiment))?;
+    let data = data::load_for(&experiment)?;
     let grader = grader(&experiment, &data)?;
     manifest(&experiment, config.as_ref(), &data, &grader)
 }
@@ -60,7 +60,7 @@ fn assemble(
     }
     let mut experiment = experiment.of_its_seed();
     experiment.inputs.model = shipped::model_folder(&experiment.inputs.model)?;
-    let data = data::load_with(&experiment.inputs.data, grades_by_program(&experiment))?;
+    let data = data::load_for(&experiment)?;
     let folder = &experiment.inputs.model;
     if !folder.exists() {
         let (path, seed) = (folder.clone(), experiment.execution.seed);
@@ -174,6 +174,12 @@ impl Inputs {
         Ok(model.with_numerics(self.experiment.numerics)?)
     }
 
+    /// What grades a set whose verifier is not that of rollouts: a rule.
+    pub fn rule_of(&self, set: &str) -> Option<Grader> {
+        let own = self.experiment.evaluation.sets.get(set)?.verifier?;
+        Some(Grader::Rule(own))
+    }
+
     pub fn samples(&self, set: &str) -> Result<u64, TrainingError> {
         let samples = &self.experiment.evaluation.samples;
         samples.get(set).copied().ok_or_else(|| TrainingError::Samples {
@@ -216,7 +222,7 @@ pub fn impossible<'a>(
     inputs: &'a BTreeMap<String, String>,
     experiment: &Experiment,
 ) -> Option<&'a str> {
-    let sets = experiment.inputs.data.set_names();
+    let sets = experiment.set_names();
     let plain = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
     let is_plain = |text: &str| !text.is_empty() && text.len() <= 128 && text.chars().all(plain);
     let is_possible = |name: &str| match name.split_once('/') {

@@ -86,8 +86,9 @@ pub fn executed(records: &RunRecords, done: Vec<Picked>) -> Executed {
 impl Replayed<'_> {
     pub(super) fn evaluation(&self, model: &Qwen2, picked: &Picked, check: &mut Check) {
         let name = picked.name();
-        let protocol = Protocol::of(&self.inputs.experiment);
-        let grading = (&protocol, &self.inputs.grader);
+        let protocol = Protocol::of_set(&self.inputs.experiment, &picked.set);
+        let rule = self.inputs.rule_of(&picked.set);
+        let grading = (&protocol, rule.as_ref().unwrap_or(&self.inputs.grader));
         let samples = self.inputs.samples(&picked.set).unwrap_or_default();
         let set = Set { name: &picked.set, problems: &picked.problems, samples };
         let stored = tables::read_outcomes(&self.folder.outcomes(&picked.set, picked.step));
