@@ -1,11 +1,13 @@
 //! `dapo compare`: two sides from outcomes alone.
 
+use crate::base::files;
 use crate::commands::exit::bail_usage;
 use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
 use crate::commands::{exit, output};
+use crate::report::compared::{self, picture, picture::Pictures};
 use crate::report::page::Section;
 use crate::report::text::Unit;
-use crate::report::{compared, terminal, words};
+use crate::report::{html, terminal, words};
 use crate::statistics::accuracy::FEWEST_PROBLEMS;
 use crate::study::collection;
 use crate::study::comparison::{self, load, load::ComparisonOptions};
@@ -31,6 +33,7 @@ use std::path::{Path, PathBuf};
   dapo compare runs/a runs/b --evaluation-set mini-aime --json
   dapo compare --curves dapo-s1.csv dapo-s2.csv --against grpo-s1.csv grpo-s2.csv --metric val/acc
   dapo compare --curves chart.csv:dapo --against chart.csv:grpo --window 0.2
+  dapo compare --curves chart.csv:dapo --against chart.csv:grpo --html picture.html
   dapo compare --runs scores.csv --arm dapo --against grpo --fail-if worse
 
 Columns that are recognised without a flag:
@@ -99,6 +102,9 @@ pub struct CompareArgs {
     /// Markdown instead of text.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
+    /// Also write a page with pictures to this file: the difference with its intervals, and the curves.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// What a gate refuses.
@@ -149,6 +155,7 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
     let format = (args.json, args.markdown);
     let sections = compared::sections(&comparison);
     output::sections(format, &comparison, || sections.clone());
+    page(args, "B against A", &sections, || picture::of_sides(&comparison))?;
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
 }
 
@@ -169,6 +176,8 @@ fn tracked_runs(args: &CompareArgs) -> Result<u8> {
     let format = (args.json, args.markdown);
     let sections = compared::tracked::sections(&comparison);
     output::sections(format, &comparison, || sections.clone());
+    let title = format!("B against A: {}", comparison.metric);
+    page(args, &title, &sections, || picture::of_tracked(&comparison))?;
     exit_code(args, (Unit::Plain, 1.0), &sections, |gate| gate.of_tracked(&comparison))
 }
 
@@ -178,7 +187,21 @@ fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<
     let comparison = &compared.comparison;
     let sections = compared::arms(&compared);
     output::sections((args.json, args.markdown), comparison, || sections.clone());
+    let title = format!("{arm} (B) against {against} (A)");
+    page(args, &title, &sections, || picture::of_arms(&compared))?;
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_arms(&study, comparison))
+}
+
+fn page(
+    args: &CompareArgs,
+    title: &str,
+    sections: &[Section],
+    pictures: impl FnOnce() -> Pictures,
+) -> Result<()> {
+    let Some(path) = &args.html else { return Ok(()) };
+    let page = picture::page(title, sections.to_vec(), pictures());
+    files::write_atomic(path, html::render(&page).as_bytes())?;
+    Ok(())
 }
 
 /// Applies `--fail-if` and `--margin`; prints a sentence where nothing could be shown.

@@ -5,11 +5,11 @@ use crate::statistics::aggregates;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
-    /// `run`, `study` or `index`.
+    /// `run`, `study`, `comparison` or `index`.
     pub kind: &'static str,
     pub title: String,
     pub subtitle: String,
-    /// `finished`, `saturated`, `diverged`, `unfinished`; `registered`, `exploratory`.
+    /// `finished`, `saturated`, `diverged`, `unfinished`; `registered`, `exploratory`; empty for a comparison.
     pub state: &'static str,
     /// The result in a sentence or two, with its interval.
     pub headline: String,

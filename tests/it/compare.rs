@@ -1,6 +1,6 @@
 //! `dapo compare`: tables, run folders and what it refuses.
 
-use crate::binary::{Output, dapo_in, failed, succeeded};
+use crate::binary::{Output, dapo_in, failed, line_in, succeeded};
 use crate::run_fixture;
 use dapo::base::files;
 use serde_json::{Value, json};
@@ -135,4 +135,46 @@ fn a_gate_that_so_few_runs_cannot_decide_is_inconclusive() {
     let single = |set: &[&str]| compare(folder.path(), &[set, &worse[..]].concat()).0;
     assert_eq!(single(&["a0.csv", "b0.csv"]), 4);
     assert_eq!(single(&["a0.csv", "a0.csv"]), 0);
+}
+
+#[test]
+fn a_page_shows_the_difference_and_the_courses_of_runs_beside_the_same_words() {
+    let folder = tempfile::tempdir().unwrap();
+    for (side, slope) in [("a", 2), ("b", 3)] {
+        for seed in 1..=6 {
+            let line = |step: u64| format!("{step},0.{}\n", 100 + slope * step + seed * (step % 7));
+            let text = format!("step,val/acc\n{}", (0..50).map(line).collect::<String>());
+            let name = format!("{side}-s{seed}.csv");
+            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        }
+    }
+    let of = |side: &str| {
+        (1..=6).map(|seed| format!("{side}-s{seed}.csv")).collect::<Vec<_>>().join(" ")
+    };
+    let line = format!(
+        "compare --curves {} --against {} --metric val/acc --html page.html",
+        of("b"),
+        of("a")
+    );
+    let (text, _) = succeeded(line_in(folder.path(), &line));
+    let page = files::read_text(&folder.path().join("page.html")).unwrap();
+    assert!(page.contains("B is better than A") && text.contains("B is better than A"), "{text}");
+    for part in
+        ["id=\"difference\"", "id=\"courses\"", "A (6 runs)", "What these files cannot show"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.matches("<svg").count() >= 3 && !page.contains("<script"));
+    let write = |name: &str, tenths| {
+        let text = table("question_id,repeat,correct", 30, 8, tenths);
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    write("<b>.csv", 3);
+    write("tuned.csv", 7);
+    succeeded(line_in(folder.path(), "compare <b>.csv tuned.csv --html sides.html"));
+    let page = files::read_text(&folder.path().join("sides.html")).unwrap();
+    assert!(page.contains("points on the same problems.") && !page.contains("<b>"));
+    let (code, _, talk) =
+        line_in(folder.path(), "compare <b>.csv tuned.csv --html tuned.csv/x.html");
+    assert_ne!(code, 0, "{talk}");
 }

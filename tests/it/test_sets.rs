@@ -60,7 +60,8 @@ fn a_set_has_a_rule_and_a_sampling_of_its_own_in_training_verification_and_eval(
     assert!(report.contains("over the test sets mini-aime and mini-aime-plus:"), "{report}");
     let (out, _) = succeeded(line_in(folder, "eval arm.toml --evaluation-set greedy --json"));
     let again: EvaluationRecord = serde_json::from_str(out.trim()).unwrap();
-    let (twice, _) = succeeded(line_in(folder, "eval arm.toml --evaluation-set greedy --json --seed 2"));
+    let (twice, _) =
+        succeeded(line_in(folder, "eval arm.toml --evaluation-set greedy --json --seed 2"));
     let twice: EvaluationRecord = serde_json::from_str(twice.trim()).unwrap();
     // Greedy responses depend on no draw.
     assert_eq!((again.samples, again.outcomes_sha256), (1, twice.outcomes_sha256));

@@ -101,7 +101,7 @@ impl Part<'_> {
 ///
 /// They tell apart what differs by chance, as a computation that went another way. They do not withstand somebody who
 /// looks for numbers with given sums.
-pub fn fold(numbers: &Tensor) -> Tensor {
+fn fold(numbers: &Tensor) -> Tensor {
     let logical_shift = |z: &Tensor, by: i64| {
         let shifted = z.bitwise_right_shift_tensor_scalar(by);
         // The shift of LibTorch repeats the sign.
@@ -117,6 +117,20 @@ pub fn fold(numbers: &Tensor) -> Tensor {
     z = z.bitwise_xor_tensor(&logical_shift(&z, 31));
     let sums = [z.sum(Kind::Int64), z.square().sum(Kind::Int64)];
     Tensor::stack(&sums, 0)
+}
+
+/// [`fold`] of each part of some tensors, one after another.
+pub fn sums(tensors: &[&Tensor]) -> Vec<u64> {
+    let device = tensors.first().map_or(Device::Cpu, |tensor| tensor.device());
+    let parts = Parts::of(tensors.iter().map(|tensor| tensor.numel()));
+    let fold =
+        |(part, _): (Part, i64)| fold(&part.gathered(device, |tensor| Some(tensors[tensor])));
+    let sums: Vec<Tensor> = parts.iter().map(fold).collect();
+    if sums.is_empty() {
+        return Vec::new();
+    }
+    let sums: Vec<i64> = Vec::try_from(Tensor::cat(&sums, 0)).expect("dense sums");
+    sums.into_iter().map(|sum| sum as u64).collect()
 }
 
 #[cfg(test)]

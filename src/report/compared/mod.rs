@@ -1,6 +1,7 @@
 //! A comparison of two sides as sections.
 
 pub mod tracked;
+pub mod picture;
 
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};

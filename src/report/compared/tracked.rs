@@ -27,7 +27,7 @@ pub fn sections(comparison: &TrackedComparison) -> Vec<Section> {
     ]
 }
 
-fn result(comparison: &TrackedComparison) -> Vec<String> {
+pub(super) fn result(comparison: &TrackedComparison) -> Vec<String> {
     let mean = |side| {
         let runs = comparison.runs.iter().filter(|run| run.side == side);
         estimators::mean(&runs.map(|run| run.value).collect::<Vec<f64>>())

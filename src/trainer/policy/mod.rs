@@ -5,6 +5,7 @@
 
 pub mod error;
 pub mod model;
+pub mod on_a_card;
 pub mod optimizer;
 pub mod batch;
 pub mod checkpoint;

@@ -3,6 +3,7 @@
 
 use crate::experiment::Optimizer;
 use crate::numerics::fast;
+use crate::policy::on_a_card;
 use crate::policy::optimizer;
 use crate::policy::{
     AdamW, DeviceAdamW, Gradients, Moments, OnDevice, OptimizerError, Qwen2, Stepped,
@@ -173,7 +174,7 @@ fn update_on_device(
         };
         let all: Vec<_> = model.parameters().iter().enumerate().map(of).collect();
         let all: Vec<_> = all.iter().map(|(name, gradient)| (*name, gradient)).collect();
-        return Ok((ledger::on_a_card(&all), norm));
+        return Ok((on_a_card::digest(&all), norm));
     }
     let mut all = gradients.iter();
     let values = model.parameters().iter().map(|(name, parameter)| match all.next() {

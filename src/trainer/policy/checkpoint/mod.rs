@@ -8,6 +8,7 @@ pub mod weights;
 
 use crate::base::files::{self, foreign};
 use crate::numerics::fast;
+use crate::policy::on_a_card;
 use crate::policy::optimizer;
 use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
 use crate::records::{Counters, RolloutRow, TensorDigest, ledger, run_folder, tables};
@@ -211,7 +212,7 @@ pub fn weights_digest(model: &Qwen2, how: TensorDigest) -> String {
         TensorDigest::Bytes => {
             ledger::each_tensor(weights.iter().map(|(name, weight)| (name, fast::values(weight))))
         }
-        TensorDigest::OnACard => ledger::on_a_card(&weights.iter().collect::<Vec<_>>()),
+        TensorDigest::OnACard => on_a_card::digest(&weights.iter().collect::<Vec<_>>()),
     }
 }
 
@@ -229,7 +230,7 @@ pub fn moments_digest(state: &optimizer::OptimizerState, how: TensorDigest) -> S
             });
             let [first, second] =
                 tensors.each_ref().map(|moments| moments.iter().collect::<Vec<_>>());
-            ledger::moments_on_a_card(state.updates, [&first, &second])
+            on_a_card::moments_digest(state.updates, [&first, &second])
         }
     }
 }

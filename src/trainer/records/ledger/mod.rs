@@ -10,12 +10,10 @@
 
 use crate::base::files;
 use crate::experiment::{Device, Experiment};
-use crate::numerics::flat::{self, Part, Parts};
 use crate::records::{EvaluationRecord, Manifest, Outcome, RolloutRow, RunFolder, StepMetrics};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
-use tch::Tensor;
 
 pub const FILE: &str = "ledger.jsonl";
 
@@ -259,19 +257,26 @@ impl TensorDigest {
     }
 }
 
-/// As [`tensors`], of a policy on a card: names, counts of numbers, and the sums of [`flat::fold`] over parts of them.
-/// Copying 0.5 GB to the processor for each update, and hashing it there, took most of an update's time.
-pub fn on_a_card(named: &[(&String, &Tensor)]) -> String {
+/// What a card says of tensors: names with their counts of numbers, and sums over all of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Summed<'a> {
+    pub counts: &'a [(&'a String, usize)],
+    pub sums: &'a [u64],
+}
+
+/// As [`tensors`], of a policy on a card. Copying 0.5 GB to the processor for each update, and hashing it there, took
+/// most of an update's time.
+pub fn on_a_card(summed: Summed) -> String {
     let mut digest = Digest::default();
-    digest.folded(named);
+    digest.summed(summed);
     digest.finish()
 }
 
 /// As [`moments`], of a policy on a card.
-pub fn moments_on_a_card(updates: u64, moments: [&[(&String, &Tensor)]; 2]) -> String {
+pub fn moments_on_a_card(updates: u64, moments: [Summed; 2]) -> String {
     let mut digest = Digest::default();
     digest.count(updates);
-    moments.into_iter().for_each(|moment| digest.folded(moment));
+    moments.into_iter().for_each(|moment| digest.summed(moment));
     digest.finish()
 }
 
@@ -374,21 +379,14 @@ impl Digest {
         }
     }
 
-    fn folded(&mut self, named: &[(&String, &Tensor)]) {
-        self.count(named.len() as u64);
-        for (name, tensor) in named {
+    fn summed(&mut self, Summed { counts, sums }: Summed) {
+        self.count(counts.len() as u64);
+        for (name, count) in counts {
             self.text(name);
-            self.count(tensor.numel() as u64);
+            self.count(*count as u64);
         }
-        let device = named.first().map_or(tch::Device::Cpu, |(_, tensor)| tensor.device());
-        let parts = Parts::of(named.iter().map(|(_, tensor)| tensor.numel()));
-        let fold = |(part, _): (Part, i64)| {
-            flat::fold(&part.gathered(device, |tensor| Some(named[tensor].1)))
-        };
-        let sums: Vec<Tensor> = parts.iter().map(fold).collect();
         if !sums.is_empty() {
-            let sums: Vec<i64> = Vec::try_from(Tensor::cat(&sums, 0)).expect("dense sums");
-            self.counts(sums.into_iter().map(|sum| sum as u64));
+            self.counts(sums.iter().copied());
         }
     }
 

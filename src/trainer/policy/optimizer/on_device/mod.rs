@@ -4,6 +4,7 @@
 use crate::experiment::Optimizer;
 use crate::numerics::fast;
 use crate::numerics::flat::{Part, Parts};
+use crate::policy::on_a_card;
 use crate::policy::optimizer::{OptimizerError, OptimizerState, clip_coefficient};
 use crate::policy::{Element, Update};
 use crate::records::ledger;
@@ -83,7 +84,7 @@ impl DeviceAdamW {
                 all.iter().map(|(name, both)| (*name, &both[which])).collect::<Vec<_>>()
             });
             let moments = moments.each_ref().map(|moments| &moments[..]);
-            return [ledger::on_a_card(&weights), ledger::moments_on_a_card(self.updates, moments)];
+            return [on_a_card::digest(&weights), on_a_card::moments_digest(self.updates, moments)];
         }
         let moments = [0, 1].map(|which| {
             let names: Vec<&String> = self.weights.keys().take(count).collect();
