@@ -192,3 +192,38 @@ fn real_models_fit_the_card_that_their_experiment_names_and_the_papers_fits_none
     }
     assert!(needed("paper-32b", "32b") > 2.0 * 139.0 * GIB);
 }
+
+/// Files called `study.toml` in a folder and below it.
+fn declarations(folder: &Path) -> Vec<PathBuf> {
+    let inside = files::list(folder).unwrap().into_iter().map(|name| folder.join(name));
+    let below =
+        inside.flat_map(|path| if path.is_dir() { declarations(&path) } else { vec![path] });
+    below.filter(|path| path.ends_with("study.toml")).collect()
+}
+
+#[test]
+fn the_arms_that_a_declaration_binds_are_those_of_its_grids() {
+    let mut bound = 0;
+    for path in declarations(&folder()) {
+        let text: toml::Table = toml::from_str(&files::read_text(&path).unwrap()).unwrap();
+        let Some(arms) = text.get("arms").and_then(|arms| arms.as_table()) else { continue };
+        // Its grids lie beside it, or are the shipped ones.
+        let beside = path.parent().unwrap().join("grids");
+        let mut known = BTreeMap::new();
+        for folder in [folder().join("grids"), beside].iter().filter(|folder| folder.exists()) {
+            let names = files::list(folder).unwrap().into_iter();
+            for name in names.filter(|name| name.ends_with(".toml")) {
+                let grid = grid::file::load(&folder.join(name)).unwrap().grid;
+                let id = |arm: &str| format!("{}/{arm}", grid.name);
+                known.extend(grid.arms.iter().map(|arm| (id(&arm.name), arm.arm_sha256.clone())));
+            }
+        }
+        for (id, digest) in arms {
+            let own =
+                known.get(id).unwrap_or_else(|| panic!("{}: no grid has {id}", path.display()));
+            assert_eq!(Some(own.as_str()), digest.as_str(), "{}: {id}", path.display());
+            bound += 1;
+        }
+    }
+    assert!(bound >= 46, "{bound}");
+}

@@ -31,13 +31,13 @@ mod tests {
 
     #[test]
     fn what_a_card_sums_depends_on_names_on_the_cut_into_tensors_and_on_every_number() {
-        let digest = |tensors: &[(&str, &[f32])]| {
+        let both = |tensors: &[(&str, &[f32])]| {
             let named: Vec<(String, Tensor)> = tensors
                 .iter()
                 .map(|(name, values)| (name.to_string(), Tensor::from_slice(values)))
                 .collect();
             let named: Vec<_> = named.iter().map(|(name, tensor)| (name, tensor)).collect();
-            [super::digest(&named), moments_digest(3, [&named, &named])]
+            [digest(&named), moments_digest(3, [&named, &named])]
         };
         let all: Vec<[String; 2]> = [
             &[("a", &[1.0, 2.0][..]), ("b", &[3.0])][..],
@@ -49,7 +49,7 @@ mod tests {
             &[("a", &[-0.0, 2.0]), ("b", &[3.0])],
             &[],
         ]
-        .map(digest)
+        .map(both)
         .into();
         let different: BTreeSet<&String> = all.iter().flatten().collect();
         assert_eq!(different.len(), 2 * all.len());
