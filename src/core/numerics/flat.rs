@@ -95,12 +95,7 @@ impl Part<'_> {
     }
 }
 
-/// Two sums over f32 numbers `[count]`, at most 2³² of them, that a device computes where the numbers are: Σ z and
-/// Σ z² modulo 2⁶⁴ of z = mix(2³² · index + bits), where mix is the last step of SplitMix64 and bits are those of the
-/// number. Sums of integers do not depend on their order, so every device has the same ones.
-///
-/// They tell apart what differs by chance, as a computation that went another way. They do not withstand somebody who
-/// looks for numbers with given sums.
+/// Σ z and Σ z² of f32 numbers `[count]`, at most 2³² of them.
 fn fold(numbers: &Tensor) -> Tensor {
     let logical_shift = |z: &Tensor, by: i64| {
         let shifted = z.bitwise_right_shift_tensor_scalar(by);
@@ -119,7 +114,13 @@ fn fold(numbers: &Tensor) -> Tensor {
     Tensor::stack(&sums, 0)
 }
 
-/// [`fold`] of each part of some tensors, one after another.
+/// Two sums over each part of some tensors, one part after another, that a device computes where the numbers are: Σ z
+/// and Σ z² modulo 2⁶⁴ of z = mix(2³² · index + bits), where mix is the last step of SplitMix64, index counts within the
+/// part and bits are those of the number in f32. Sums of integers do not depend on their order, so every device has the
+/// same ones.
+///
+/// They tell apart what differs by chance, as a computation that went another way. They do not withstand somebody who
+/// looks for numbers with given sums.
 pub fn sums(tensors: &[&Tensor]) -> Vec<u64> {
     let device = tensors.first().map_or(Device::Cpu, |tensor| tensor.device());
     let parts = Parts::of(tensors.iter().map(|tensor| tensor.numel()));
