@@ -27,8 +27,9 @@ fn everything_on() -> Experiment {
     value["rollout"]["stop"] = json!(["##"]);
     value["evaluation"]["stop"] = json!(["##"]);
     let greedy = json!({ "temperature": 0.0, "top_p": 1.0, "top_k": 0 });
-    value["evaluation"]["sets"]["dev"] =
-        json!({ "problems": "c", "verifier": "last-number", "sampling": greedy });
+    value["evaluation"]["sets"]["dev"] = json!({ "verifier": "last-number", "sampling": greedy });
+    value["evaluation"]["sets"]["again"] = json!({ "problems": "c" });
+    value["evaluation"]["samples"]["again"] = json!(1);
     let examples = json!([{ "question": "1+1?", "response": "2" }]);
     value["prompt"] = json!({ "template": "question", "system": "S", "examples": examples,
         "response_prefix": "=" });
@@ -138,6 +139,7 @@ fn every_number_has_a_range_but_those_of_which_all_values_are_allowed() {
             "dapo.method.below",
             "evaluation.every_steps",
             "evaluation.sampling.top_k",
+            "evaluation.sets.dev.sampling.top_k",
             "execution.seed",
             "optimizer.warm_up.rollout_steps",
             "rollout.sampling.top_k",
