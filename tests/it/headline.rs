@@ -70,12 +70,68 @@ fn what_each_technique_changes_is_the_reports() {
         let words = found.map(|it| it["word"].as_str().unwrap());
         let row = format!("| {name} | {tokens} | {} | {updates} | {} |", words[0], words[1]);
         assert!(results.contains(&row), "docs/results.md has no row {row:?}");
+        let [tokens, updates] = found.map(in_bold_if_shown);
         let row = format!("| {name} | {tokens} | {updates} |");
         assert!(readme.contains(&row), "README.md has no row {row:?}");
     }
     let equal = declared(&report, "other-clocks", "equal-rollouts");
     let text = results.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(&format!("the difference is {}", of_result(equal))), "{text}");
+}
+
+/// `**−7.6** [−14.0, −1.2]`; without stars where nothing is shown.
+fn in_bold_if_shown(comparison: &Value) -> String {
+    let text = of_result(comparison);
+    let is_shown = ["improves", "hurts"].contains(&comparison["word"].as_str().unwrap());
+    let (mean, interval) = text.split_once(' ').unwrap();
+    if is_shown { format!("**{mean}** {interval}") } else { text }
+}
+
+/// DAPO − GRPO with one setting of study 2 repaired: on three clocks, in three pages.
+#[test]
+fn the_comparisons_of_the_repairs_are_the_reports() {
+    let report = report("repairs-chains");
+    for (grid, in_readme, in_pages) in [
+        ("safeguards", "with bounds on the ratio", "released bounds on the ratio"),
+        ("no-warm-up", "without warm-up", "no warm-up"),
+        ("long", "60 steps, mini-batches of four groups", "60 steps, mini-batches of four groups"),
+    ] {
+        let of = |id: &str| declared(&report, grid, id);
+        let [tokens, flops, updates] = ["equal-tokens", "equal-flops", "equal-updates"].map(of);
+        let shown = [tokens, updates, flops].map(in_bold_if_shown).join(" | ");
+        let row = format!("| {in_readme} | {shown} |");
+        assert!(page("README.md").contains(&row), "README.md has no row {row:?}");
+        let with_word = |comparison: &Value| {
+            format!("{}, {}", of_result(comparison), comparison["word"].as_str().unwrap())
+        };
+        let row =
+            format!("| {in_pages} | {} |", [tokens, flops, updates].map(with_word).join(" | "));
+        for name in ["docs/results.md", "reports/repairs-chains/README.md"] {
+            assert!(page(name).contains(&row), "{name} has no {row:?}");
+        }
+    }
+    for (grid, clock) in [("no-warm-up", "equal tokens"), ("long", "equal FLOPs")] {
+        let enlarged = of_result(declared(&report, grid, "enlarged"));
+        let sentence = format!("({enlarged} at {clock})");
+        for name in ["docs/results.md", "reports/repairs-chains/README.md"] {
+            let text = page(name).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(&sentence), "{name} does not say {sentence:?}");
+        }
+    }
+    // Looked at afterwards: `.ci/recompute` prints it again.
+    let printed = page("reports/repairs-chains/against_study_2.txt");
+    let at_equal_tokens = printed.split("\n\n").next().unwrap();
+    for grid in ["safeguards", "no-warm-up", "long"] {
+        let line = at_equal_tokens.lines().find(|line| line.starts_with(grid)).unwrap();
+        let (_, change) = line.trim_end().rsplit_once("  ").unwrap();
+        let (mean, interval) = change.trim().split_once(' ').unwrap();
+        let (page, mean) = (page("reports/repairs-chains/README.md"), mean.replace('-', "−"));
+        let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let interval = interval.replace('-', "−");
+        let said =
+            [format!("{mean} {interval}"), format!("{} points higher {interval}", &mean[1..])];
+        assert!(said.iter().any(|said| text.contains(said)), "no page says {said:?}");
+    }
 }
 
 /// `12.5` of `+12.5` and of `−12.5` with its sign; `None` of what is no number.
@@ -128,7 +184,7 @@ fn every_interval_in_the_words_is_a_declared_comparisons() {
 /// `recomputed.txt` is what `golden/stats/recompute.py` printed of the records that the report is made of.
 #[test]
 fn the_recomputed_numbers_are_the_reports() {
-    for study in ["study-2", "sums-1", "words", "useful"] {
+    for study in ["study-2", "sums-1", "words", "useful", "repairs-chains"] {
         let recomputed = page(&format!("reports/{study}/recomputed.txt"));
         let report = report(study);
         for family in list(&report["analysis"]["families"]) {
@@ -410,7 +466,7 @@ fn the_table_of_engines_is_the_reports() {
 const POST_HOC: [(&str, &str, &[&str]); 28] = [
     (
         "README.md",
-        "| DAPO − GRPO | −7.6 [−14.0, −1.2] | +1.4 [−2.8, 5.6] | {} |",
+        "| DAPO − GRPO | **−7.6** [−14.0, −1.2] | +1.4 [−2.8, 5.6] | {} |",
         &["clocks/dapo/flops interval"],
     ),
     ("README.md", "| −0.1 [−1.1, 0.9] | {} |", &["clocks/clip/flops interval"]),

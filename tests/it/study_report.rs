@@ -325,7 +325,16 @@ fn the_command_writes_its_files_and_names_a_folder_that_is_no_study() {
 fn other_words_change_no_verdict() {
     let scratch = tempfile::tempdir().unwrap();
     let text_of = |path: &Path| files::read_text(path).unwrap();
-    for study in ["engines-1", "methods-1", "study-1", "study-2", "sums-1", "useful", "words"] {
+    for study in [
+        "engines-1",
+        "methods-1",
+        "repairs-chains",
+        "study-1",
+        "study-2",
+        "sums-1",
+        "useful",
+        "words",
+    ] {
         let (committed, copy) =
             (repository::root().join("reports").join(study), scratch.path().join(study));
         crate::verify::copy(&committed, &copy);

@@ -14,9 +14,25 @@ pub fn headline(context: &Context) -> String {
              there is nothing to answer."
                 .to_owned()
         }
-        Some([one]) => answer(context, one),
+        Some([first, others @ ..]) if are_clocks_of(first, others) => answer(context, first),
         Some(several) => answers(context, several),
     }
+}
+
+/// Whether the others compare the same arms by the same score, each where another resource is
+/// equal.
+fn are_clocks_of(first: &Comparison, others: &[Comparison]) -> bool {
+    let score_and_clock = |comparison: &Comparison| {
+        let metric = &comparison.declared.metric;
+        metric.is_score().then(|| metric.equal_clock()).flatten()
+    };
+    let mut clocks = vec![score_and_clock(first)];
+    others.iter().all(|other| {
+        let clock = score_and_clock(other);
+        let is_new = clock.is_some() && !clocks.contains(&clock);
+        clocks.push(clock);
+        is_new && same_arms(&first.declared, &other.declared)
+    })
 }
 
 fn answer(context: &Context, comparison: &Comparison) -> String {
@@ -125,16 +141,18 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
     let reference = if is_common(|a, b| a.reference == b.reference) {
         context.label(&first.declared.reference)
     } else {
-        "the row before".to_owned()
+        "its reference".to_owned()
     };
+    let is_one_metric = is_common(|a, b| a.metric == b.metric);
     let parts = WORDS.iter().filter_map(|word| {
         let of: Vec<&Comparison> = comparisons.iter().filter(|it| it.word == *word).collect();
-        let subject = if of.len() > MOST_NAMED { among(&of) } else { named(context, &of) };
+        let subject =
+            if of.len() > MOST_NAMED { among(&of) } else { named(context, &of, !is_one_metric) };
         (!of.is_empty()).then(|| verdict(*word, &subject, of.len() == 1, &reference))
     });
     let parts = text::capital(&text::joined(parts, "; "));
     let status = if first.registered { "" } else { " (exploratory)" };
-    let metric = if is_common(|a, b| a.metric == b.metric) {
+    let metric = if is_one_metric {
         format!(": {}", text::visible(&first.declared.metric.words()))
     } else {
         String::new()
@@ -145,8 +163,12 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
 /// More are counted.
 const MOST_NAMED: usize = 6;
 
-fn named(context: &Context, comparisons: &[&Comparison]) -> String {
-    let name = |it: &&Comparison| context.label(&it.declared.arm) + &in_brackets(&difference(it));
+/// `DAPO (+3.1)`, with the resource that is equal where the metrics differ.
+fn named(context: &Context, comparisons: &[&Comparison], with_clock: bool) -> String {
+    let name = |it: &&Comparison| {
+        let clock = if with_clock { at_equal(it) } else { String::new() };
+        context.label(&it.declared.arm) + &in_brackets((difference(it) + &clock).trim_start())
+    };
     text::listed(&comparisons.iter().map(name).collect::<Vec<_>>())
 }
 
@@ -217,7 +239,10 @@ fn is_control(context: &Context, primary: &Comparison) -> bool {
 fn at_other_clocks(context: &Context, primary: &Comparison) -> String {
     let mut seen = vec![primary.declared.metric.equal_clock(), None];
     let mut parts = String::new();
-    let same = context.comparisons().filter(|it| same_arms(&it.declared, &primary.declared));
+    let sets = primary.declared.metric.sets();
+    let same = context.comparisons().filter(|it| {
+        same_arms(&it.declared, &primary.declared) && it.declared.metric.sets() == sets
+    });
     for other in same.filter(|it| it.declared.metric.is_score() && it.result.is_some()) {
         let clock = other.declared.metric.equal_clock();
         if seen.contains(&clock) {
