@@ -6,6 +6,7 @@ use crate::commands::{exit, output};
 use crate::records::RunFolder;
 use crate::report::page::{Block, Section, Table, row};
 use crate::report::terminal;
+use crate::report::text::counted;
 use crate::statistics::equivalence::EquivalenceVerdict;
 use crate::verification::diff::text;
 use crate::verification::regress::{bless, curves, exact, rule};
@@ -79,7 +80,10 @@ pub fn run(args: &RegressArgs) -> Result<u8> {
     let mut exact = None;
     if is_wanted(RegressPart::Exact) {
         let folder = RunFolder::at(scratch.path().join("exact"));
-        let watch = &mut |steps| output::tell(format!("exact: {steps} rollout steps"));
+        let watch = &mut |steps| {
+            let steps = counted(steps as usize, "rollout step", "rollout steps");
+            output::tell(format!("exact: {steps}"));
+        };
         exact::run(&golden, &rule.exact, &folder, watch)?;
         exact = Some(folder);
     }

@@ -225,7 +225,7 @@ fn show(bar: &mut Progress, course: &mut RunCourse, folder: &RunFolder, event: R
             bar.message(&format!("evaluating {set} {done}/{total}"))
         }
         RunEvent::Evaluated(record) => bar.note(&format!(
-            "eval  {:<14} step {:>3}  avg@{:<3} {:5.1}% ± {}  len {:.0}",
+            "eval  {:<14} step {:>3}  avg@{:<3} {:5.1} % ± {}  len {:.0}",
             record.set,
             record.counters.rollout_steps,
             record.samples,

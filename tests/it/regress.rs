@@ -124,6 +124,7 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     let root = scratch.path();
     let name = repository(root);
     let golden = ["--golden", name.as_str()];
+    let name_in_text = regex::escape(&name);
     let with = |more: &[&str]| regress(&[&golden[..], more].concat());
 
     failed(with(&[]), 3, "there is no golden run");
@@ -138,7 +139,20 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     assert!(log.contains("| the first \\| golden runs |\n"), "{log}");
     assert_eq!(log.matches("none → ").count(), 2, "{log}");
 
-    says(with(&[]), 0, &["exact: same ledger, ", "fast: reproduced"]);
+    let snapshot = |name: &str, (code, out, talk): Output| {
+        let filters = [
+            (r"\d+(\.\d+)? s\b", "[seconds]"),
+            (r"[0-9a-f]{64}", "[sha256]"),
+            (name_in_text.as_str(), "[golden]"),
+            (r"/\S*/exact\b", "[new]"),
+        ];
+        insta::with_settings!({filters => filters}, {
+            insta::assert_snapshot!(name, format!("{out}\nexit code {code}\n{talk}"));
+        });
+    };
+    let passed = with(&[]);
+    says(passed.clone(), 0, &["exact: same ledger, ", "fast: reproduced"]);
+    snapshot("passed", passed);
 
     // A learning rate of its own fails both parts; a margin that was moved fails the second.
     let path = root.join("tiny.toml");
@@ -147,7 +161,9 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     files::write_atomic(&path, moved.as_bytes()).unwrap();
     let first = "different: first at rollout step 1, component ";
     let rate = "optimizer.learning_rate  0.0002  0.000200001";
-    says(with(&["--part", "exact"]), 4, &[first, rate]);
+    let differs = with(&["--part", "exact"]);
+    says(differs.clone(), 4, &[first, rate]);
+    snapshot("differs", differs);
     failed(with(&["--part", "fast"]), 3, "the arm is not that of the golden curves");
     let path = root.join("rule.toml");
     let text = files::read_text(&path).unwrap().replace("20.0", "21.0");

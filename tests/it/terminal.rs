@@ -4,6 +4,7 @@ use crate::{repository, run_fixture};
 use dapo::base::files;
 use dapo::commands;
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::process::Command;
 
 /// Name and words of a call in a folder with fixtures, and the reports and golden data of the repository.
@@ -47,6 +48,9 @@ const MEASURED: [&str; 3] = [
     "bench throughput --model golden/mini-aime/base --prompt-tokens 16 --new-tokens 16 --batch 1",
 ];
 
+/// Sizes of this machine.
+const SIZE: &str = r"\d+(\.\d+)? [kMG]B";
+
 #[test]
 fn tables_and_prose_fit_80_and_120_columns() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,10 +82,49 @@ fn tables_and_prose_fit_80_and_120_columns() {
             if name.is_empty() {
                 continue;
             }
-            insta::with_settings!({filters => vec![(r"\d+(\.\d+)? [kMG]B", "[size]")]}, {
+            insta::with_settings!({filters => [(SIZE, "[size]")]}, {
                 insta::assert_snapshot!(format!("{name}-{width}"), text);
             });
         }
+    }
+}
+
+/// The screen of a real terminal after a run: the curves of the course stay, what is printed afterwards stands below them.
+#[test]
+fn a_run_on_a_terminal_shows_its_curves() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["experiments", "golden"] {
+        std::os::unix::fs::symlink(repository::root().join(name), folder.path().join(name))
+            .unwrap();
+    }
+    for width in [80, 120] {
+        let run = format!("run-{width}");
+        let line = format!(
+            "stty rows 40 cols {width}; exec {} train experiments/smoke.toml --out {run}",
+            env!("CARGO_BIN_EXE_dapo")
+        );
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        script.env_remove("COLUMNS").env("TERM", "xterm-256color").current_dir(folder.path());
+        let output = script.stdin(std::process::Stdio::null()).output().unwrap();
+        let [rows, columns] = [40, width].map(|size| NonZero::<u16>::new(size).unwrap());
+        let mut screen = vt100::Parser::new(rows, columns, 0);
+        let rows = |screen: &vt100::Parser| -> Vec<String> {
+            let rows = screen.screen().rows(0, width);
+            rows.map(|row| row.trim_end().to_owned()).collect()
+        };
+        let mut drawn = BTreeSet::new();
+        for part in output.stdout.split_inclusive(|byte| *byte == b'\r') {
+            screen.process(part);
+            drawn.extend(rows(&screen).into_iter().filter(|row| row.starts_with("train [")));
+        }
+        let text = rows(&screen).join("\n");
+        assert!(output.status.success(), "{text}");
+        assert!(drawn.iter().any(|row| row.contains("1/2")), "the bar never moved: {drawn:?}");
+        let filters = [(r"\d+[smh] evaluating", "[time] evaluating"), (SIZE, "[size]")];
+        insta::with_settings!({filters => filters}, {
+            insta::assert_snapshot!(format!("train-on-a-terminal-{width}"), text);
+        });
     }
 }
 
