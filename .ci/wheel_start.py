@@ -26,5 +26,7 @@ def main():
     if libraries != os.path.join(os.path.dirname(here), "torch", "lib"):
         others = os.environ.get("LD_LIBRARY_PATH")
         os.environ["LD_LIBRARY_PATH"] = os.pathsep.join([libraries] + ([others] if others else []))
+    # Reward functions and other trainers: the packages installed beside the program are found, unless another Python is named.
+    os.environ.setdefault("DAPO_PYTHON", sys.executable)
     program = os.path.join(here, "dapo")
     os.execv(program, [program, *sys.argv[1:]])

@@ -138,7 +138,10 @@ def failed(error):
     frames = traceback.extract_tb(error.__traceback__)
     place = next((f"line {each.lineno}" for each in reversed(frames) if each.filename == SETTINGS["file"]), "")
     text = f"{type(error).__name__}: {error}".strip().rstrip(":")
-    answer({"failed": f"{text}" + (f" ({place})" if place else "")})
+    text += f" ({place})" if place else ""
+    if isinstance(error, ModuleNotFoundError):
+        text += f"; install it into {sys.executable}, or name a Python that has it (the key `python`, or DAPO_PYTHON)"
+    answer({"failed": text})
 
 
 def main():

@@ -202,7 +202,7 @@ fn a_file_that_cannot_be_used_says_why() {
         ("def grade(:\n", "SyntaxError"),
         (
             "import no_such_package\n",
-            "ModuleNotFoundError: No module named 'no_such_package' (line 1)",
+            "ModuleNotFoundError: No module named 'no_such_package' (line 1); install it into /",
         ),
         ("x = 1\n", "it has none"),
         ("def a(x, y): pass\ndef b(x, y): pass\n", "name one of its functions: a, b"),
