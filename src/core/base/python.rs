@@ -35,5 +35,8 @@ pub fn output_of(program: &str, script: &str, input: &[u8]) -> Result<String, St
         return String::from_utf8(output.stdout).map_err(|error| error.to_string());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    Err(errors.trim().lines().last().unwrap_or("it failed without a word").to_string())
+    let last = errors.trim().lines().last().unwrap_or("it failed without a word");
+    let is_missing = last.starts_with("ModuleNotFoundError");
+    let advice = format!("; install it into {program}, or name a Python that has it");
+    Err(format!("{last}{}", if is_missing { advice.as_str() } else { "" }))
 }

@@ -248,6 +248,10 @@ const SHORT: usize = 1 << 20;
 /// Fewer rows to a thread have all threads share the columns.
 const FEW_ROWS: usize = 8;
 
+/// More rows to a thread have the threads share the rows: each reads the whole right operand, which is then the
+/// smaller cost (measured with weights of 135 million parameters).
+const MANY_ROWS: usize = 16;
+
 /// The product `[rows, columns]`, or what `reach` asks for of it.
 ///
 /// # Panics
@@ -354,47 +358,44 @@ fn add_product<A: Arithmetic>(
     reach: Reach,
 ) {
     let (columns, terms, threads) = (right.columns, right.terms, workers::of_pool());
-    if columns == 0 || terms == 0 {
+    if columns == 0 || terms == 0 || sums.is_empty() {
         return;
     }
     let rows = sums.len() / columns;
-    let all = |first, panels, sums: &mut [A]| {
+    let all = |first, reach, panels, sums: Vec<&mut [A]>| {
+        let columns = sums[0].len();
         dispatch(Product { left, place, panels, terms, columns, reach, first, sums, are_zeros });
     };
     if threads == 1 || rows * columns * terms < SHORT {
-        return all(0, &right.panels, sums);
+        return all(0, reach, &right.panels, sums.chunks_exact_mut(columns).collect());
     }
-    if rows >= threads * FEW_ROWS {
-        // One part to a thread: the first rows of each wait for the right operand.
-        let share = rows.div_ceil(threads).next_multiple_of(FEW_ROWS);
-        let mut parts: Vec<&mut [A]> = sums.chunks_mut(share * columns).collect();
-        return workers::by_rows(&mut parts, 1, |first, parts| {
-            for (at, sums) in parts.iter_mut().enumerate() {
-                all((first + at) * share, &right.panels, sums);
+    let is_few = rows < threads * FEW_ROWS;
+    if is_few || matches!(reach, Reach::All) && rows <= threads * MANY_ROWS {
+        // All rows and some columns to a thread, so that the right operand is read once.
+        let share = right.panels.len().div_ceil(threads);
+        let mut parts: Vec<(&[Vec<A>], Vec<&mut [A]>)> =
+            right.panels.chunks(share).map(|panels| (panels, Vec::with_capacity(rows))).collect();
+        for mut row in sums.chunks_exact_mut(columns) {
+            for (panels, rows) in &mut parts {
+                let width = (panels.len() * A::PANEL).min(row.len());
+                rows.push(row.split_off_mut(..width).expect("columns of the panels"));
+            }
+        }
+        return workers::by_rows(&mut parts, 1, |_, parts| {
+            for (panels, rows) in parts {
+                all(0, Reach::All, *panels, std::mem::take(rows));
             }
         });
     }
-    let share = right.panels.len().div_ceil(threads);
-    let parts: Vec<(usize, &[Vec<A>])> =
-        right.panels.chunks(share).enumerate().map(|(at, panels)| (at * share, panels)).collect();
-    let width = |(from, panels): (usize, &[Vec<A>])| {
-        let from = from * A::PANEL;
-        from..(from + panels.len() * A::PANEL).min(columns)
-    };
-    let of_part = |&(from, panels): &(usize, &[Vec<A>])| {
-        let places = width((from, panels));
-        let before = sums.chunks_exact(columns).flat_map(|row| &row[places.clone()]);
-        let (mut part, columns) = (before.copied().collect::<Vec<A>>(), places.len());
-        let (reach, first, sums) = (Reach::All, 0, &mut part[..]);
-        dispatch(Product { left, place, panels, terms, columns, reach, first, sums, are_zeros });
-        part
-    };
-    let done = workers::in_parts(&parts, of_part);
-    for (part, values) in parts.into_iter().zip(done) {
-        let places = width(part);
-        let rows = sums.chunks_exact_mut(columns).zip(values.chunks_exact(places.len()));
-        rows.for_each(|(row, values)| row[places.clone()].copy_from_slice(values));
-    }
+    // One part to a thread: the first rows of each wait for the right operand.
+    let share = rows.div_ceil(threads).next_multiple_of(FEW_ROWS);
+    let mut parts: Vec<&mut [A]> = sums.chunks_mut(share * columns).collect();
+    workers::by_rows(&mut parts, 1, |first, parts| {
+        for (at, sums) in parts.iter_mut().enumerate() {
+            let rows = sums.chunks_exact_mut(columns).collect();
+            all((first + at) * share, reach, &right.panels, rows);
+        }
+    });
 }
 
 fn check_bits<A: Arithmetic>(left: Left, right: &Panels<A>, terms: usize) {
@@ -431,11 +432,11 @@ struct Product<'a, A> {
     place: LeftPlace,
     panels: &'a [Vec<A>],
     terms: usize,
-    /// Columns of `sums`.
+    /// Of the panels, and of each row of `sums`.
     columns: usize,
     reach: Reach,
     first: usize,
-    sums: &'a mut [A],
+    sums: Vec<&'a mut [A]>,
     are_zeros: bool,
 }
 
@@ -463,7 +464,7 @@ const ROWS_AT_ONCE: usize = 1 << 16;
 impl<A: Arithmetic> Product<'_, A> {
     #[inline(always)]
     fn all<S: Simd, const ROWS: usize, const VECTORS: usize>(mut self, simd: S) {
-        let rows = self.sums.len() / self.columns;
+        let rows = self.sums.len();
         let at_once = (ROWS_AT_ONCE / self.terms).next_multiple_of(ROWS);
         let mut packed = Vec::new();
         for from in (0..rows).step_by(at_once) {
@@ -533,15 +534,14 @@ impl<A: Arithmetic> Product<'_, A> {
             return;
         }
         let width = (VECTORS * lanes).min(columns - column);
-        let places =
-            |at: usize| (row + at) * columns + column..(row + at) * columns + column + width;
+        let places = column..column + width;
         let zeros = [[A::splat(simd, A::default()); VECTORS]; ROWS];
         let mut all = zeros;
         let (mut numbers, is_whole) = ([A::default(); MOST_PANEL], width == VECTORS * lanes);
         if !self.are_zeros {
             let mut before = zeros;
             for (at, sums) in before.iter_mut().enumerate() {
-                numbers[..width].copy_from_slice(&self.sums[places(at)]);
+                numbers[..width].copy_from_slice(&self.sums[row + at][places.clone()]);
                 sums.copy_from_slice(&A::vectors::<S>(&numbers).0[..VECTORS]);
             }
             all = before;
@@ -580,7 +580,7 @@ impl<A: Arithmetic> Product<'_, A> {
         // A copy whose places are counted leaves the sums in registers while terms are added.
         let done = all;
         for (at, sums) in done.iter().enumerate() {
-            let after = &mut self.sums[places(at)];
+            let after = &mut self.sums[row + at][places.clone()];
             if is_whole {
                 A::vectors_mut::<S>(after).0[..VECTORS].copy_from_slice(sums);
             } else {
