@@ -21,7 +21,7 @@ pub enum CellVerb {
 /// Train a cell, or go on with it, and record it.
 ///
 /// `dapo ablate STUDY --launcher command` numbers the cells in STUDY/cells.jsonl and prints this command
-/// for each. A cell that is on record is not run again. An unfinished one goes on from its last
+/// for each. A cell that is on record is not run again. An unfinished one continues from its last
 /// checkpoint. Ctrl-C, SIGTERM and SIGUSR1 stop after the present rollout step and save a checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -35,7 +35,7 @@ Exit codes:
      process works on it; nothing is recorded
   5  the cell diverged
   6  the cell failed; its record says why
-  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command goes on")]
+  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command continues")]
 pub struct CellRunArgs {
     /// Number of the cell in STUDY/cells.jsonl, from 0.
     cell: u64,

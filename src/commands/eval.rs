@@ -30,7 +30,7 @@ const LEVEL: f64 = 0.95;
 /// It uses the evaluation sets and settings of an experiment, or, with --data, files of problems and the
 /// paper's protocol: 32 samples of each problem at temperature 1 and top-p 0.7, at most 20,480 tokens,
 /// the released instruction in the model's chat template. Repeated rows of a file are one problem. With
-/// --out the same command goes on with an interrupted evaluation of files.
+/// --out the same command continues an interrupted evaluation of files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo eval experiments/dapo.toml
@@ -241,7 +241,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
         bar.finish();
         let Some((record, outcomes)) = evaluated else {
             let next = match args.out {
-                Some(_) => "the same command goes on",
+                Some(_) => "the same command continues",
                 None => "nothing was kept, as there is no --out",
             };
             output::tell(format!("stopped; {next}"));

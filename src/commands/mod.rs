@@ -57,7 +57,7 @@ Exit codes:
   4  something does not agree with its reference
   5  diverged: a loss, a gradient or a logit was not finite
   6  inconclusive: something is missing or cannot be compared on this machine
-  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; train --resume goes on
+  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; train --resume continues
 
 Environment:
   DAPO_PYTHON        the Python of other trainers and of reward functions;

@@ -146,7 +146,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         RunEnded::Finished(outcome) => outcome,
         RunEnded::Stopped(step) => {
             output::tell(format!(
-                "stopped after rollout step {step}; the same command with --resume goes on"
+                "stopped after rollout step {step}; the same command with --resume continues"
             ));
             return Ok(interrupt.exit_code());
         }

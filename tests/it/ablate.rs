@@ -120,7 +120,7 @@ fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
     assert!(asked.success());
     let talk: Vec<String> = talk.map_while(Result::ok).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{talk:?}");
-    assert!(talk.contains(&"stopped; the same command goes on".to_string()), "{talk:?}");
+    assert!(talk.contains(&"stopped; the same command continues".to_string()), "{talk:?}");
     let (table, _) = succeeded(scene.ablate(&[]));
     assert!(table.contains("2 finished"), "{table}");
     let (names, others) = scene.records();

@@ -199,7 +199,7 @@ fn an_unfinished_run_is_neither_repeated_nor_entered_twice_unless_asked_for() {
     child.kill().unwrap();
     child.wait().unwrap();
 
-    let unfinished = ["--resume goes on", "1 of 3 rollout steps"];
+    let unfinished = ["--resume continues", "1 of 3 rollout steps"];
     says(scene.finish("run", "--threads=1"), 3, &unfinished);
     let (_, talk) = succeeded(scene.finish("run", "--restart"));
     assert!(!talk.contains("resuming"), "{talk}");

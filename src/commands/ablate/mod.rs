@@ -27,7 +27,7 @@ use std::time::Instant;
 ///
 /// A grid is a TOML file or the name of one in experiments/grids (ladder, add-one, leave-one-out,
 /// fidelity, held-out, learning-rate, methods, mismatch). Several grids share one study, and an arm that
-/// several of them have is run once. A cell that is on record is not run again; an unfinished one goes on.
+/// several of them have is run once. A cell that is on record is not run again; an unfinished one is continued.
 /// A record that was edited, or that does not fit its run folder, is renamed, and the cell is run again. A
 /// cell that fails stays on record with its reason while the others go on. Ctrl-C stops after the present
 /// rollout steps.
@@ -50,7 +50,7 @@ Exit codes:
   3  a grid, an arm or its inputs cannot be used, the study is in use, or has another declaration
   5  a cell diverged
   6  a cell failed
-  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command goes on")]
+  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command continues")]
 pub struct AblateArgs {
     /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
     /// Default: ladder; with --status, the grids that the study keeps.
@@ -328,7 +328,7 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
     let cells = study.cells();
     tell(format!("{recorded} of {} cells are on record in {}", jobs.len(), cells.display()));
     if recorded < jobs.len() {
-        tell("stopped; the same command goes on");
+        tell("stopped; the same command continues");
         if interrupt.asked() {
             return interrupt.exit_code();
         }

@@ -88,7 +88,7 @@ impl GridProgress {
 
 fn result(job: &Job) -> String {
     match (&job.state, job.state.cell()) {
-        (state, None) => format!("left {}; the same command goes on", state.name()),
+        (state, None) => format!("left {}; the same command continues", state.name()),
         (JobState::Failed(_), Some(cell)) => format!("failed: {}", cell.reason),
         (state, Some(cell)) => {
             let time = duration(cell.wall_seconds);

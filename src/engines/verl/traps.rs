@@ -70,7 +70,7 @@ pub const NOT_HELD: [(&str, &str); 24] = [
     ("trainer.device", "where it runs"),
     ("trainer.n_gpus_per_node", "where it runs"),
     ("trainer.nnodes", "where it runs"),
-    ("trainer.resume_mode", "how it goes on"),
+    ("trainer.resume_mode", "how it resumes"),
     ("trainer.save_freq", "what is kept"),
     ("trainer.total_epochs", "total_training_steps is held"),
     ("trainer.use_v1", "a trap of its own: no-dynamic-sampling"),

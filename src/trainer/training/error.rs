@@ -25,7 +25,7 @@ pub enum TrainingError {
     #[error(transparent)]
     Ungraded(#[from] Box<UngradedBatch>),
     #[error(
-        "{batch}; {} keeps the whole batch, which dapo data grade reads, and --resume goes on before it",
+        "{batch}; {} keeps the whole batch, which dapo data grade reads, and --resume continues before it",
         kept.display()
     )]
     UngradedKept { batch: Box<UngradedBatch>, kept: PathBuf },
@@ -82,14 +82,14 @@ pub enum TrainingError {
     OtherRun { folder: PathBuf, differing: String },
     #[error(
         "{} holds an unfinished run ({recorded} of {planned} rollout steps are recorded); \
-         --resume goes on with it, --restart deletes it and begins again", folder.display()
+         --resume continues with it, --restart deletes it and begins again", folder.display()
     )]
     Unfinished { folder: PathBuf, recorded: u64, planned: u64 },
     #[error("{} is in use by another process", folder.display())]
     InUse { folder: PathBuf },
     #[error(
         "{}/run.lock was removed or replaced, so that another process may have begun; nothing \
-         further was written, and --resume goes on when no process works here", folder.display()
+         further was written, and --resume continues when no process works here", folder.display()
     )]
     LockLost { folder: PathBuf },
     /// From another trainer.
