@@ -262,6 +262,9 @@ fn intervals(intervals: &Intervals, width: f64, description: &str) -> String {
 /// Of a character of text, on average.
 pub const CHARACTER: f64 = 6.6;
 
+/// Of one of a name, which is bold.
+const BOLD_CHARACTER: f64 = 7.6;
+
 /// The name has a line of its own; the note stands beside the interval.
 fn interval_row(
     svg: &mut Svg,
@@ -271,9 +274,10 @@ fn interval_row(
 ) {
     let y = top + 24.0;
     let classes = classes(row.style);
-    let most = ((width - 16.0) / CHARACTER) as usize;
-    let label = shortened(&row.label, most);
-    let room = most.saturating_sub(label.chars().count() + 3).max(1);
+    let room = width - 16.0;
+    let label = shortened(&row.label, (room / BOLD_CHARACTER) as usize);
+    let left = room - BOLD_CHARACTER * label.chars().count() as f64;
+    let room = ((left / CHARACTER) as usize).saturating_sub(3).max(1);
     let against = row.against.iter().map(|against| format!(" − {}", shortened(against, room)));
     svg.named("halo", (8.0, top + 11.0), &label, &against.collect::<String>());
     svg.text(&format!("end {}", row.note.look.class()), (width - 8.0, y + 4.0), &row.note.text);

@@ -118,6 +118,14 @@ fn the_comparisons_of_the_repairs_are_the_reports() {
             assert!(text.contains(&sentence), "{name} does not say {sentence:?}");
         }
     }
+    // Grids have arms of the same names: the headline answers each question, and the figure names the grid.
+    let written = page("reports/repairs-chains/report.md");
+    for family in list(&report["analysis"]["families"]) {
+        let question = family["question"].as_str().unwrap();
+        assert!(written.lines().nth(4).unwrap().contains(&format!("{question}: ")), "{question}");
+    }
+    let picture = page("reports/repairs-chains/answer.svg");
+    assert!(picture.contains("GRPO, no-warm-up at equal updates"), "the figure names no grid");
     // Looked at afterwards: `.ci/recompute` prints it again.
     let printed = page("reports/repairs-chains/against_study_2.txt");
     let at_equal_tokens = printed.split("\n\n").next().unwrap();

@@ -46,6 +46,20 @@ impl<'a> Context<'a> {
         text::visible(self.arm(id).map(|arm| &arm.label).or(pool).map_or(id, String::as_str))
     }
 
+    /// The label, with the name of the grid where an arm of another grid has the same one.
+    pub fn label_in_study(&self, id: &str) -> String {
+        self.label(id) + &self.in_grid(id)
+    }
+
+    /// `, no-warm-up` of an arm whose label an arm of another grid has too; else empty.
+    pub fn in_grid(&self, id: &str) -> String {
+        let Some((grid, _)) = id.split_once('/') else { return String::new() };
+        let is_same =
+            |arm: &&ArmSummary| arm.id != id && text::visible(&arm.label) == self.label(id);
+        let is_shared = self.arms().any(|arm| is_same(&arm));
+        if is_shared { format!(", {}", text::visible(grid)) } else { String::new() }
+    }
+
     pub fn style(&self, id: &str) -> usize {
         self.styles.get(id).copied().unwrap_or_default()
     }

@@ -62,7 +62,11 @@ fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String>
     counts
         .into_iter()
         .map(|(what, count)| {
-            format!("{}: {} in {count} of {total} runs", context.label(id), text::visible(&what))
+            format!(
+                "{}: {} in {count} of {total} runs",
+                context.label_in_study(id),
+                text::visible(&what)
+            )
         })
         .collect()
 }
@@ -83,7 +87,7 @@ fn table(context: &Context, checked: &[(&str, Vec<Effects>)]) -> Table {
             Some(method) => summary(effects, method),
             None => TableCell::missing("none"),
         });
-        row![context.label(id)].into_iter().chain(of_paper).chain(of_method).collect()
+        row![context.label_in_study(id)].into_iter().chain(of_paper).chain(of_method).collect()
     });
     let own = has_methods.then_some(&"its method");
     let columns = text::joined(["arm"].iter().chain(&common).chain(own), " | ");

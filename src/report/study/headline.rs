@@ -14,7 +14,9 @@ pub fn headline(context: &Context) -> String {
              there is nothing to answer."
                 .to_owned()
         }
-        Some([first, others @ ..]) if are_clocks_of(first, others) => answer(context, first),
+        Some([first, others @ ..]) if are_clocks_of(first, others) => {
+            answers_of_families(context, first)
+        }
         Some(several) => answers(context, several),
     }
 }
@@ -35,6 +37,26 @@ fn are_clocks_of(first: &Comparison, others: &[Comparison]) -> bool {
     })
 }
 
+/// The primary answer, and that of each other family that asks the same of arms of another grid: by its question.
+fn answers_of_families(context: &Context, primary: &Comparison) -> String {
+    let labels =
+        |it: &Comparison| [&it.declared.arm, &it.declared.reference].map(|id| context.label(id));
+    let families = context.analysis.families.iter();
+    let asked: Vec<(&str, &Comparison)> = families
+        .filter_map(|family| Some((family.question.as_str(), family.comparisons.first()?)))
+        .filter(|(_, first)| labels(first) == labels(primary) && first.declared.metric.is_score())
+        .collect();
+    let are_of_grids =
+        asked.iter().all(|(_, first)| !context.in_grid(&first.declared.arm).is_empty());
+    if asked.len() < 2 || !are_of_grids || asked.len() > MOST_NAMED {
+        return answer(context, primary);
+    }
+    let told = asked.into_iter().map(|(question, first)| {
+        format!("{}: {}", text::visible(question), finding(context, first))
+    });
+    text::joined(told, " ")
+}
+
 fn answer(context: &Context, comparison: &Comparison) -> String {
     let declared = &comparison.declared;
     let (arm, reference) = (context.label(&declared.arm), context.label(&declared.reference));
@@ -45,12 +67,6 @@ fn answer(context: &Context, comparison: &Comparison) -> String {
             text::visible(&words::why(&comparison.why))
         );
     }
-    let limits = [
-        is_control(context, comparison)
-            .then_some("positive control: the settings were tuned for it"),
-        (!comparison.registered).then_some("exploratory"),
-    ];
-    let limits = in_brackets(&text::joined(limits.into_iter().flatten(), "; "));
     let unit = context::unit_of(&declared.metric);
     let percent = if unit == Unit::Share { " %" } else { "" };
     let means = match comparison.means() {
@@ -59,16 +75,29 @@ fn answer(context: &Context, comparison: &Comparison) -> String {
         }
         _ => String::new(),
     };
+    format!("{} Measure: {metric}{means}.", text::capital(&finding(context, comparison)))
+}
+
+/// What is shown, and what the same arms show on other clocks.
+fn finding(context: &Context, comparison: &Comparison) -> String {
+    let declared = &comparison.declared;
+    let (arm, reference) = (context.label(&declared.arm), context.label(&declared.reference));
+    let limits = [
+        is_control(context, comparison)
+            .then_some("positive control: the settings were tuned for it"),
+        (!comparison.registered).then_some("exploratory"),
+    ];
+    let limits = in_brackets(&text::joined(limits.into_iter().flatten(), "; "));
     let sized = sized(context, comparison, &arm, &reference);
     let clock = at_equal(comparison);
     let first = if matches!(comparison.word, Word::Inconclusive | Word::Equivalent) {
-        text::capital(format!("{clock} {sized}").trim_start())
+        format!("{clock} {sized}").trim_start().to_owned()
     } else {
-        text::capital(&(sized + &clock))
+        sized + &clock
     };
     let others = at_other_clocks(context, comparison);
     let blocks = blocks(context, comparison).unwrap_or_default();
-    format!("{first}{blocks}{limits}{others}. Measure: {metric}{means}.")
+    format!("{first}{blocks}{limits}{others}.")
 }
 
 /// `DAPO is 7.6 points worse than GRPO`; a verdict without a size for what has no points.

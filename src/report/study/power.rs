@@ -109,9 +109,9 @@ fn spread(context: &Context) -> String {
          between two arms of {} by one comparison at the declared α and power.",
         text::counted(spread.arms as usize, "arm", "arms"),
         text::standard_error(spread.smallest.1),
-        context.label(&spread.smallest.0),
+        context.label_in_study(&spread.smallest.0),
         text::standard_error(spread.largest.1),
-        context.label(&spread.largest.0),
+        context.label_in_study(&spread.largest.0),
         text::counted(spread.runs as usize, "run", "runs"),
     )
 }
@@ -207,7 +207,7 @@ fn reference_points(context: &Context, grid: &GridSummary) -> Option<Block> {
             None => TableCell::missing("not all runs"),
         };
         row![
-            context.label(&point.arm),
+            context.label_in_study(&point.arm),
             text::percent(point.level),
             format!("{} of {}", point.reached, point.runs),
             spread(&point.updates, 1.0),
@@ -249,5 +249,5 @@ fn times_row(context: &Context, arm: &ArmTimes) -> Vec<TableCell> {
         None => TableCell::missing("more than half never reached it"),
     });
     let reached = format!("{} of {}", arm.updates.reached, arm.updates.seeds.len());
-    row![context.label(&arm.arm), reached].into_iter().chain(medians).collect()
+    row![context.label_in_study(&arm.arm), reached].into_iter().chain(medians).collect()
 }

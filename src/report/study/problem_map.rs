@@ -50,7 +50,7 @@ fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
 fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
     let set = text::visible(&context.analysis.declaration.primary_set);
     let row = |arm: &problems::ArmProblems| HeatRow {
-        label: context.label(&arm.arm),
+        label: context.label_in_study(&arm.arm),
         shares: matrix.hardest_first.iter().map(|index| arm.accuracies[*index]).collect(),
     };
     let count = matrix.hardest_first.len();
@@ -97,7 +97,7 @@ fn heat_numbers(context: &Context, matrix: &Matrix) -> Table {
             TableCell::count(arm.accuracies.iter().filter(|share| of(**share)).count())
         };
         row![
-            context.label(&arm.arm),
+            context.label_in_study(&arm.arm),
             TableCell::count(arm.runs as usize),
             count(|share| share <= 0.0),
             count(|share| share > 0.0 && share < 0.5),

@@ -96,8 +96,21 @@ pub fn differences<'a>(
     let clock = |it: &Comparison| it.declared.metric.equal_clock().map(|clock| clock.words());
     let comparisons: Vec<&Comparison> = comparisons.into_iter().collect();
     let is_mixed = comparisons.iter().any(|it| clock(it) != clock(comparisons[0]));
-    let rows =
-        comparisons.iter().map(|it| difference_row(context, it, clock(it).filter(|_| is_mixed)));
+    // Grids have names of their own where their arms have the same ones.
+    let pair = |it: &Comparison| {
+        let Declared { arm, reference, .. } = &it.declared;
+        (context.label(arm), context.label(reference), clock(it))
+    };
+    let is_repeated = |it: &&Comparison| {
+        let same =
+            |other: &&Comparison| other.declared.arm != it.declared.arm && pair(other) == pair(it);
+        comparisons.iter().any(|other| same(&other))
+    };
+    let names_grids = comparisons.iter().any(|it| is_repeated(it));
+    let rows = comparisons.iter().map(|it| {
+        let grid = if names_grids { context.in_grid(&it.declared.arm) } else { String::new() };
+        difference_row(context, it, clock(it).filter(|_| is_mixed), &grid)
+    });
     Intervals {
         title: "difference to the row that it is compared with".to_owned(),
         x: match comparisons.first().map(|it| &it.declared.metric) {
@@ -111,8 +124,13 @@ pub fn differences<'a>(
     }
 }
 
-/// With the resource that is equal, where rows differ in it.
-fn difference_row(context: &Context, comparison: &Comparison, clock: Option<&str>) -> IntervalRow {
+/// With the resource that is equal and the grid, where rows differ in them.
+fn difference_row(
+    context: &Context,
+    comparison: &Comparison,
+    clock: Option<&str>,
+    grid: &str,
+) -> IntervalRow {
     let at = clock.map_or(String::new(), |clock| format!(" at equal {clock}"));
     let (result, declared) = (comparison.result.as_ref(), &comparison.declared);
     let interval = result.and_then(|result| result.interval);
@@ -121,7 +139,7 @@ fn difference_row(context: &Context, comparison: &Comparison, clock: Option<&str
     let margin = scale * context.analysis.declaration.margin / divisor;
     IntervalRow {
         label: context.label(&declared.arm),
-        against: Some(context.label(&declared.reference) + &at),
+        against: Some(context.label(&declared.reference) + grid + &at),
         style: context.style(&declared.arm),
         centre: result.map(|result| scale * result.difference),
         interval: interval.map(|it| (scale * it.low, scale * it.high)),

@@ -56,7 +56,7 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
 /// One sentence that names collapsed and diverged runs; `None` without one.
 pub fn collapsed(context: &Context) -> Option<String> {
     let of_arm = |arm: &ArmStability| {
-        let label = context.label(&arm.arm);
+        let label = context.label_in_study(&arm.arm);
         let (own, nan) = (label.clone(), label);
         let collapsed = arm.collapsed.iter().map(move |run| named(&own, run));
         let not_finite =
@@ -93,7 +93,7 @@ fn arm_row(context: &Context, arm: &ArmStability) -> Vec<TableCell> {
     let not_finite = arm.not_finite.iter().map(|seed| format!("{seed} (not finite)"));
     let collapsed = text::joined(seeds.chain(not_finite), ", ");
     row![
-        context.label(&arm.arm),
+        context.label_in_study(&arm.arm),
         TableCell::count(arm.runs as usize),
         of_run(arm.ratio),
         arm.ratio.map_or_else(TableCell::default, |_| TableCell::count(arm.high_ratios as usize)),
@@ -113,7 +113,7 @@ fn falls(context: &Context, arms: &[ArmStability]) -> Option<Block> {
         arm.falls.iter().map(|fall| {
             let [before, after] = [fall.before, fall.after].map(text::points);
             row![
-                context.label(&arm.arm),
+                context.label_in_study(&arm.arm),
                 TableCell::from(fall.seed.to_string()),
                 TableCell::from(fall.rollout_step.to_string()),
                 before,
