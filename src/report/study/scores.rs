@@ -101,10 +101,9 @@ pub fn differences<'a>(
         let Declared { arm, reference, .. } = &it.declared;
         (context.label(arm), context.label(reference), clock(it))
     };
-    let is_repeated = |it: &&Comparison| {
-        let same =
-            |other: &&Comparison| other.declared.arm != it.declared.arm && pair(other) == pair(it);
-        comparisons.iter().any(|other| same(&other))
+    let is_repeated = |it: &Comparison| {
+        let is_other = |other: &Comparison| other.declared.arm != it.declared.arm;
+        comparisons.iter().any(|other| is_other(other) && pair(other) == pair(it))
     };
     let names_grids = comparisons.iter().any(|it| is_repeated(it));
     let rows = comparisons.iter().map(|it| {

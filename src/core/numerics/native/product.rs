@@ -373,8 +373,9 @@ fn add_product<A: Arithmetic>(
     if is_few || matches!(reach, Reach::All) && rows <= threads * MANY_ROWS {
         // All rows and some columns to a thread, so that the right operand is read once.
         let share = right.panels.len().div_ceil(threads);
-        let mut parts: Vec<(&[Vec<A>], Vec<&mut [A]>)> =
-            right.panels.chunks(share).map(|panels| (panels, Vec::with_capacity(rows))).collect();
+        let panels = right.panels.chunks(share);
+        let mut parts: Vec<_> =
+            panels.map(|panels| (panels, Vec::<&mut [A]>::with_capacity(rows))).collect();
         for mut row in sums.chunks_exact_mut(columns) {
             for (panels, rows) in &mut parts {
                 let width = (panels.len() * A::PANEL).min(row.len());
