@@ -89,7 +89,7 @@ fn tables_and_prose_fit_80_and_120_columns() {
     }
 }
 
-/// The screen of a real terminal after a run: the curves of the course stay, what is printed afterwards stands below them.
+/// The screen of a real terminal after a run: the curves stay, and what is printed afterwards is below them.
 #[test]
 fn a_run_on_a_terminal_shows_its_curves() {
     let folder = tempfile::tempdir().unwrap();
