@@ -54,7 +54,13 @@ fn answers_of_families(context: &Context, primary: &Comparison) -> String {
     let told = asked.into_iter().map(|(question, first)| {
         format!("{}: {}", text::visible(question), finding(context, first))
     });
-    text::joined(told, " ")
+    let primary_set = std::slice::from_ref(&context.analysis.declaration.primary_set);
+    let measure = if primary.declared.metric.sets() == primary_set {
+        format!(" Measure: {}.", context.score_name())
+    } else {
+        String::new()
+    };
+    text::joined(told, " ") + &measure
 }
 
 fn answer(context: &Context, comparison: &Comparison) -> String {
