@@ -47,6 +47,8 @@ pub use crate::commands::terminal::{exit, output};
 use crate::numerics::vectorised;
 use crate::report::terminal as terminal_text;
 use clap::{CommandFactory as _, FromArgMatches as _};
+use std::ffi::OsString;
+use std::panic;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -111,11 +113,29 @@ pub fn command() -> clap::Command {
     )
 }
 
-/// Parses the process's arguments; ends the process at a wrong one, or after a help text.
-/// # Errors
-/// A wrong command line, and what `--help` and `--version` show.
-pub fn parse() -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches()?)
+/// Executes a command line, whose first word is the program's name, and ends the process with its
+/// exit code.
+pub fn main(line: impl IntoIterator<Item = OsString>) -> ! {
+    output::end_with_the_reader();
+    output::end(status(line))
+}
+
+fn status(line: impl IntoIterator<Item = OsString>) -> u8 {
+    let parsed = command().try_get_matches_from(line);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(shown) => return output::help_or_usage(&shown),
+    };
+    // A panic was printed by its hook; it is a bug, and has a bug's exit code.
+    match panic::catch_unwind(|| run(&cli)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) if output::reader_left(&error) => exit::SUCCESS,
+        Ok(Err(error)) => {
+            output::tell(format!("error: {}", exit::message(&error)));
+            exit::code(&error)
+        }
+        Err(_panic) => exit::BUG,
+    }
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -163,7 +183,7 @@ enum ModelVerb {
 
 /// # Errors
 /// The verb's error, with its file or run.
-pub fn run(cli: &Cli) -> anyhow::Result<u8> {
+fn run(cli: &Cli) -> anyhow::Result<u8> {
     terminal::logs::start();
     table_reader::register();
     vectorised::check()?;

@@ -1,6 +1,6 @@
 //! The hidden verb that reads parquet files and tries chat templates apart: see `src/apart.rs`.
 
-use crate::base::apart;
+use crate::base::{apart, program};
 use crate::commands::exit;
 use crate::records::tables::{decode, problem_rows};
 use crate::task::chat_template;
@@ -19,7 +19,7 @@ pub struct TableReaderArgs {
 
 /// This executable now reads tables, in a second process.
 pub fn register() {
-    if let Ok(program) = std::env::current_exe() {
+    if let Ok(program) = program::path() {
         apart::use_program(program, VERB);
     }
 }

@@ -1,7 +1,7 @@
 //! Grids run, stop, go on, and notice what was tampered with. Every run is two tiny rollout steps
 //! on the problems of `experiments/own-task`.
 
-use crate::binary::{Output, ended, failed, says, succeeded};
+use crate::binary::{Output, dapo_in, ended, failed, says, succeeded};
 use assert_cmd::cargo::CommandCargoExt;
 use dapo::base::files;
 use dapo::experiment::Grid;
@@ -45,7 +45,7 @@ impl Scene {
     }
 
     pub fn dapo(&self, arguments: &[&str]) -> Output {
-        ended(&mut self.command(arguments))
+        dapo_in(self.folder.path(), arguments)
     }
 
     fn ablate(&self, rest: &[&str]) -> Output {

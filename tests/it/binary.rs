@@ -1,8 +1,11 @@
 //! The binary as a user calls it.
 
-use crate::repository;
+use crate::{forked, repository};
+use std::io::{Seek, Write};
 use std::path::Path;
 use std::process::Command;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_dapo");
 
 /// Exit code, standard output and standard error.
 pub type Output = (i32, String, String);
@@ -14,8 +17,19 @@ pub fn dapo(arguments: &[&str]) -> Output {
 
 /// Calls it in a folder.
 pub fn dapo_in(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));
-    ended(command.args(arguments).current_dir(folder).env_remove("COLUMNS"))
+    dapo_given(folder, arguments, b"")
+}
+
+/// Calls it in a folder with this on standard input.
+pub fn dapo_given(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
+    if let Some(output) = forked::dapo_given(folder, arguments, input) {
+        return output;
+    }
+    let mut stdin = tempfile::tempfile().unwrap();
+    stdin.write_all(input).unwrap();
+    stdin.rewind().unwrap();
+    let mut command = Command::new(PROGRAM);
+    ended(command.args(arguments).current_dir(folder).stdin(stdin).env_remove("COLUMNS"))
 }
 
 /// Calls it in a folder with the words of a line.

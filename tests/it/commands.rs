@@ -1,24 +1,16 @@
 //! The verbs that outsiders feed: generate, score, eval; and the base policy's provenance.
 
-use crate::binary::{dapo, succeeded};
-use crate::golden_data;
-use assert_cmd::Command;
+use crate::binary::{dapo, dapo_given, succeeded};
+use crate::{golden_data, repository};
 use clap::CommandFactory;
 use dapo::base::files;
 use dapo::commands::Cli;
 use serde_json::{Value, json};
 
 fn run(arguments: &[&str], input: &str) -> (i32, Vec<Value>, String) {
-    let output = Command::cargo_bin("dapo")
-        .unwrap()
-        .args(arguments)
-        .write_stdin(input.to_string())
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let (code, text, talk) = dapo_given(&repository::root(), arguments, input.as_bytes());
     let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().unwrap(), lines, talk)
+    (code, lines, talk)
 }
 
 fn base() -> String {

@@ -22,6 +22,7 @@ mod experiments;
 mod export;
 mod figure;
 mod forgeries;
+mod forked;
 mod fuzz;
 mod golden;
 mod golden_data;

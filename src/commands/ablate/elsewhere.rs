@@ -1,5 +1,6 @@
 //! `dapo ablate --launcher` and `--status`: cells handed to other machines, and what became of them.
 
+use crate::base::program;
 use crate::commands::ablate::AblateArgs;
 use crate::commands::exit::bail_usage;
 use crate::commands::{exit, output, output::tell};
@@ -68,7 +69,7 @@ impl LauncherArgs {
 
     fn program(&self, study: &AblateStudy, retry_failed: bool) -> Result<CellProgram> {
         Ok(CellProgram {
-            program: self.program.clone().map_or_else(std::env::current_exe, Ok)?,
+            program: self.program.clone().map_or_else(program::path, Ok)?,
             study: std::path::absolute(study.root())?,
             inputs: std::env::current_dir()?,
             retry_failed,

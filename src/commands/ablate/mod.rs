@@ -3,7 +3,7 @@
 pub mod elsewhere;
 pub mod progress;
 
-use crate::base::files;
+use crate::base::{files, program};
 use crate::commands::ablate::elsewhere::LauncherArgs;
 use crate::commands::ablate::progress::GridProgress;
 use crate::commands::exit::{Invalid, bail_invalid};
@@ -159,7 +159,7 @@ fn run_cells(
         return elsewhere::hand_over(args, study, &jobs);
     }
     let options = ScheduleOptions {
-        program: std::env::current_exe()?,
+        program: program::path()?,
         at_once: at_once(args),
         retry_failed: args.retry_failed,
     };

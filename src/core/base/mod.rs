@@ -11,6 +11,7 @@ pub mod rng;
 pub mod pace;
 pub mod workers;
 pub mod python;
+pub mod program;
 pub mod apart;
 
 pub use crate::base::apart::ApartLimits;

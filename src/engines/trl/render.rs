@@ -1,6 +1,6 @@
 //! TRL's folder: settings, prompts in the order of training, and the script.
 
-use crate::base::files;
+use crate::base::{files, program};
 use crate::engines::rendered::{self, RenderedPrompt};
 use crate::engines::{EngineError, Setting, demand, trl::settings};
 use crate::experiment::Engine;
@@ -17,7 +17,7 @@ pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, Eng
         EngineError::Refused { engine, experiment, refusals }
     })?;
     let path = |path: &Path| std::path::absolute(path).unwrap_or(path.to_path_buf());
-    let program = std::env::current_exe().unwrap_or_else(|_| "dapo".into());
+    let program = program::path().unwrap_or_else(|_| "dapo".into());
     for (name, value, key) in [
         ("model", serde_json::json!(path(&experiment.inputs.model)), "inputs.model"),
         ("stop_tokens", serde_json::json!(inputs.tokenizer.stop_tokens()), "inputs.model"),

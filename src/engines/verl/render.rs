@@ -1,7 +1,7 @@
 //! verl's folder: overrides, prompts in the order of training, and scripts.
 
 use crate::algorithm::{DynamicSampling, Problem};
-use crate::base::files;
+use crate::base::{files, program};
 use crate::engines::rendered::{self, RenderedPrompt};
 use crate::engines::verl::settings::{self, Cards};
 use crate::engines::{EngineError, Setting, verl::overrides};
@@ -61,7 +61,7 @@ pub fn all_settings(
         EngineError::Refused { engine, experiment, refusals }
     })?;
     let path = |path: &Path| std::path::absolute(path).unwrap_or(path.to_path_buf());
-    let program = std::env::current_exe().unwrap_or_else(|_| "dapo".into());
+    let program = program::path().unwrap_or_else(|_| "dapo".into());
     for (name, value, key) in [
         ("actor_rollout_ref.model.path", json!(path(&experiment.inputs.model)), "inputs.model"),
         ("reward.custom_reward_function.reward_kwargs.program", json!(program), ""),

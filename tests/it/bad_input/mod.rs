@@ -6,7 +6,8 @@
 pub mod input;
 
 use crate::bad_input::input::Step;
-use assert_cmd::Command;
+use crate::binary::dapo_given;
+use crate::forked;
 use dapo::base::files::{self, FileKind};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +95,7 @@ fn tampered_runs_are_found_as_the_table_says() {
 }
 
 fn check_table(name: &str) {
+    forked::prepare();
     let path = format!("{}/tests/it/bad_input/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let table: Table = toml::from_str(&files::read_text(Path::new(&path)).unwrap()).unwrap();
     let names: BTreeSet<&str> = table.cases.iter().map(|case| case.name.as_str()).collect();
@@ -109,23 +111,14 @@ fn check(case: &Case, table: &Table) -> Result<(), String> {
     let before = tree(folder.path());
     let command = case.command.as_ref().unwrap_or(&table.command);
     let expected = case.code.unwrap_or(table.code);
-    let output = Command::cargo_bin("dapo")
-        .unwrap()
-        .args(command.split(' '))
-        .current_dir(folder.path())
-        .env("OMP_NUM_THREADS", "1")
-        .timeout(std::time::Duration::from_secs(120))
-        .write_stdin(files::read(&folder.path().join("stdin")).unwrap_or_default())
-        .output()
-        .map_err(|error| format!("{}: {error}", case.name))?;
-    let code = output.status.code();
-    let (stdout, stderr) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let arguments: Vec<&str> = command.split(' ').collect();
+    let input = files::read(&folder.path().join("stdin")).unwrap_or_default();
+    let (code, stdout, stderr) = dapo_given(folder.path(), &arguments, &input);
     let on_both = [0, 4, 6].contains(&expected);
     let message = if on_both { format!("{stdout}{stderr}") } else { stderr.clone() };
     let mut wrong = Vec::new();
-    if code != Some(expected) {
-        wrong.push(format!("exit code {code:?}, expected {expected}"));
+    if code != expected {
+        wrong.push(format!("exit code {code}, expected {expected}"));
     }
     let missing = case.says.iter().filter(|words| !message.contains(*words));
     wrong.extend(missing.map(|words| format!("does not say {words:?}")));
