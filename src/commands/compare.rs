@@ -200,7 +200,7 @@ fn page(
 ) -> Result<()> {
     let Some(path) = &args.html else { return Ok(()) };
     let page = picture::page(title, sections.to_vec(), pictures());
-    files::write_atomic(path, html::render(&page).as_bytes())?;
+    files::write_document(path, html::render(&page).as_bytes(), "<!DOCTYPE html>")?;
     Ok(())
 }
 

@@ -61,12 +61,14 @@ impl Response {
     }
 }
 
-/// Of verl: responses of a prompt, the filter and its number, the length penalty.
-const VERL: [&str; 4] = [
+/// Of verl: responses of a prompt, the filter and its number, the length penalty and its zone.
+const VERL: [&str; 6] = [
     "actor_rollout_ref.rollout.n",
     "algorithm.filter_groups.enable",
     "algorithm.filter_groups.metric",
     "reward.reward_kwargs.overlong_buffer_cfg.enable",
+    "data.max_response_length",
+    "reward.reward_kwargs.overlong_buffer_cfg.len",
 ];
 
 /// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`), whose responses `verifier`
@@ -134,7 +136,7 @@ fn stated(
     config: Option<&Path>,
     python: &str,
 ) -> Result<(Stated, Option<Vec<f64>>), EngineError> {
-    let Some(path) = config else { return Ok(([const { None }; 4], None)) };
+    let Some(path) = config else { return Ok(([const { None }; 6], None)) };
     if engine == Engine::Verl {
         let composed = compose::of_file(python, path)?;
         return Ok((VERL.map(|key| Some((key, composed.get(key)?.clone()))), None));
@@ -158,7 +160,8 @@ fn stated(
         }
     };
     let size = config.values.remove("num_generations");
-    Ok(([size.map(|size| ("num_generations", size)), None, None, None], weights))
+    let size = size.map(|size| ("num_generations", size));
+    Ok(([size, None, None, None, None, None], weights))
 }
 
 /// The columns of TRL's reward functions, each with its weight.
@@ -192,7 +195,7 @@ fn weighted<'a>(
 }
 
 /// Of [`VERL`], or of TRL: its key and value.
-type Stated = [Option<(&'static str, Value)>; 4];
+type Stated = [Option<(&'static str, Value)>; 6];
 
 type Row = Map<String, Value>;
 
@@ -211,14 +214,22 @@ fn rows(engine: Engine, folder: &Path) -> Result<Vec<FileRow>, EngineError> {
             rows.extend(lines.into_iter().map(|row| (path.clone(), row, Arc::default())));
         } else if engine == Engine::Trl && name.ends_with(".parquet") {
             let others = tables::column_names(&path).map_err(TaskError::from)?;
-            let functions = others.iter().filter(|name| !TRL.contains(&name.as_str()));
-            let functions: Arc<[String]> = functions.cloned().collect();
+            let first = rows.len();
             let [question, answer] = [1, 2].map(|place: usize| vec![TRL[place].to_string()]);
-            let wanted = WantedKeys { question, answer, others, all: false };
+            let wanted = WantedKeys { question, answer, others: others.clone(), all: false };
             problem_rows::each_problem_row(&path, &wanted, &mut |_, row| {
-                rows.push((path.clone(), row, functions.clone()));
+                rows.push((path.clone(), row, Arc::default()));
                 Ok::<(), TaskError>(())
             })?;
+            // Functions log texts beside their rewards, as TRL's accuracy_reward does.
+            let own: &mut [FileRow] = &mut rows[first..];
+            let is_number = |value: &Value| value.is_number() || value.is_null();
+            let is_function = |name: &&String| {
+                let is_known = TRL.contains(&name.as_str());
+                !is_known && own.iter().all(|(_, row, _)| row.get(*name).is_none_or(is_number))
+            };
+            let functions: Arc<[String]> = others.iter().filter(is_function).cloned().collect();
+            own.iter_mut().for_each(|row| row.2 = functions.clone());
         }
     }
     if rows.is_empty() {
@@ -247,7 +258,8 @@ fn question(mut row: Row, prompt: &str, answers: &BTreeMap<String, Row>) -> Opti
     let (ground_truth, columns) = match answers.get(prompt).cloned() {
         Some(mut columns) => (columns.remove("answer")?, columns),
         None => {
-            let ground_truth = row.remove("gts")?;
+            // verl writes null where there is none.
+            let ground_truth = row.remove("gts").filter(|truth| !truth.is_null())?;
             row.retain(|name, _| !OWN.contains(&name.as_str()) && name != "output");
             (ground_truth, row)
         }
@@ -308,7 +320,7 @@ fn response(row: &Row, weighted: &WeightedFunctions) -> Option<Response> {
 fn of_step(
     step: u64,
     responses: &[Response],
-    [size, filters, metric, punishes]: &Stated,
+    [size, filters, metric, punishes, longest, zone]: &Stated,
     log: Option<&TrackedRun>,
 ) -> (Vec<Trap>, BTreeMap<&'static str, f64>) {
     let mut groups: BTreeMap<&str, Vec<&Response>> = BTreeMap::new();
@@ -330,17 +342,22 @@ fn of_step(
         let curve = names.iter().find_map(|name| log?.curves.get(*name))?;
         curve.iter().find(|(at, _)| *at == step as f64).map(|(_, value)| *value)
     };
-    let truncated = value(["response_length/clip_ratio", "completions/clipped_ratio"]);
+    // verl's response_length/clip_ratio counts what is as long as the longest response of the batch.
+    let truncated = value(["completions/clipped_ratio"; 2]);
+    let number = |stated: &Option<(&str, Value)>| stated.as_ref()?.1.as_f64();
+    let longest_response = value(["response_length/max"; 2]);
+    let is_due = longest_response.zip(number(longest)).zip(number(zone));
+    let is_due = is_due.is_some_and(|((response, longest), zone)| response > longest - zone);
     let is = |stated: &Option<(&str, Value)>, wanted: bool| {
         stated.as_ref().is_some_and(|(_, value)| *value == wanted)
     };
-    let unlowered = known && lowered == 0 && truncated > Some(0.0);
+    let unlowered = known && lowered == 0 && (is_due || truncated > Some(0.0));
     let mut contradictions = vec![
         (
             is(punishes, true) && unlowered,
             "no-length-penalty",
             punishes,
-            "responses were truncated, and no reward is lowered".to_string(),
+            "a response is longer than max_response_length without the buffer, and no reward is lowered".to_string(),
         ),
         (
             is(punishes, false) && known && lowered > 0,
@@ -356,8 +373,9 @@ fn of_step(
         ),
     ];
     let mut without_gradient = 0;
+    let shared = shared_start(responses);
     for group in groups.values() {
-        let prompt: String = group[0].prompt.chars().take(60).collect();
+        let prompt: String = group[0].prompt[shared..].chars().take(60).collect();
         let is_mixed = group.iter().any(|it| it.prompt != group[0].prompt);
         let wanted = size.as_ref().and_then(|(_, value)| value.as_u64());
         let is_whole = wanted.is_none_or(|wanted| (group.len() as u64).is_multiple_of(wanted));
@@ -407,8 +425,36 @@ fn of_step(
         ("truncated", truncated),
         ("tokens", value(["response_length/mean", "completions/mean_length"])),
     ];
-    (
-        contradictions.into_iter().filter(|(holds, ..)| *holds).map(trap).collect(),
-        numbers.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
-    )
+    let mut told = BTreeMap::new();
+    let mut traps = Vec::new();
+    for found in contradictions.into_iter().filter(|(holds, ..)| *holds).map(trap) {
+        let count: &mut usize = told.entry(found.name).or_default();
+        *count += 1;
+        if *count <= TOLD {
+            traps.push(found);
+        }
+    }
+    for trap in traps.iter_mut().rev() {
+        if let Some(more) = told
+            .remove(trap.name)
+            .and_then(|count| count.checked_sub(TOLD))
+            .filter(|more| *more > 0)
+        {
+            trap.what += &format!(" (and {more} more of step {step})");
+        }
+    }
+    (traps, numbers.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+}
+
+/// Groups of a step that are named for each contradiction.
+const TOLD: usize = 3;
+
+/// Bytes with which every prompt begins, such as a template: what tells them apart comes after.
+fn shared_start(responses: &[Response]) -> usize {
+    let Some((first, rest)) = responses.split_first() else { return 0 };
+    let differs = |prompt: &str| {
+        let mut pairs = first.prompt.char_indices().zip(prompt.chars());
+        pairs.find(|((_, own), other)| own != other).map(|((at, _), _)| at)
+    };
+    rest.iter().filter_map(|it| differs(&it.prompt)).min().unwrap_or(0)
 }

@@ -94,6 +94,16 @@ pub fn side(paths: &[String], options: &TrackedOptions) -> Result<Vec<TrackedRun
             let reason = format!("no run is called {part:?}; there are {}", listed(&names));
             return Err(StudyError::invalid(file, reason));
         }
+        let is_known = |run: &TrackedRun| {
+            let same = |other: &TrackedRun| other.path == run.path && other.name == run.name;
+            run.notes.format != tracked::TABLE && runs.iter().any(same)
+        };
+        if let Some(run) = chosen.iter().find(|run| is_known(run)) {
+            return Err(StudyError::invalid(
+                file,
+                format!("{}: given twice; a run counts once", run.name),
+            ));
+        }
         runs.extend(chosen);
     }
     Ok(runs)

@@ -27,13 +27,13 @@ fn group_of(line: &Value) -> String {
 fn write(folder: &Path, lines: &[Value]) {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     files::write_atomic(&folder.join("rollouts/1.jsonl"), text.as_bytes()).unwrap();
-    let log = json!({"step": 1, "data": {"response_length/clip_ratio": 0.25, "response_length/mean": 30.0}});
+    let log = json!({"step": 1, "data": {"response_length/clip_ratio": 0.25, "response_length/max": 60.0, "response_length/mean": 30.0}});
     files::write_atomic(&folder.join("log.jsonl"), format!("{log}\n").as_bytes()).unwrap();
     let config = json!({
         "actor_rollout_ref": {"rollout": {"n": 8}},
         "algorithm": {"filter_groups": {"enable": true, "metric": "acc"}},
-        "reward": {"reward_manager": {"name": "dapo"}, "reward_kwargs": {"overlong_buffer_cfg": {"enable": true}}},
-        "data": {"train_batch_size": 8},
+        "reward": {"reward_manager": {"name": "dapo"}, "reward_kwargs": {"overlong_buffer_cfg": {"enable": true, "len": 16}}},
+        "data": {"train_batch_size": 8, "max_response_length": 64},
         "trainer": {"total_epochs": 1},
     });
     files::write_json(&folder.join("job.json"), &config).unwrap();

@@ -388,7 +388,7 @@ fn a_program_grades_for_other_trainers_with_the_columns_that_it_has_here() {
     for (name, first, count) in [("train", 1, 16), ("dev", 31, 4), ("test", 41, 4)] {
         programs.write(&format!("{name}.jsonl"), &countdown(first, count));
     }
-    let function = "def grade(completions, ground_truth, split, data_source=None, **columns):\n assert split == ['train'] * len(completions) and data_source is None\n return [float(str(each['target']) in text) for text, each in zip(completions, ground_truth)]\n";
+    let function = "def grade(completions, ground_truth, split, data_source=None, **columns):\n assert split == ['train'] * len(completions) and set(data_source) == {'countdown'}\n return [float(str(each['target']) in text) for text, each in zip(completions, ground_truth)]\n";
     let reward = programs.write("reward.py", function);
     let path = |name: &str| programs.path(&format!("{name}.jsonl"));
     let (train, dev, test) = (path("train"), path("dev"), path("test"));

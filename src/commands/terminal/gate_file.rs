@@ -78,7 +78,7 @@ fn write(path: &Path, verb: &str, checks: &[GateCheck]) -> Result<(), FileError>
     report.add_test_suite(suite);
     let mut bytes = Vec::new();
     report.serialize(&mut bytes).expect("a document in memory can be written");
-    files::write_atomic(path, &bytes)
+    files::write_document(path, &bytes, "<?xml")
 }
 
 fn first_line(text: &str) -> String {

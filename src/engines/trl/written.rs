@@ -138,7 +138,7 @@ impl TrlConfig {
         let updates = updates.map(|((steps, passes), epochs)| steps / passes * epochs);
         if let Some(kind) = text("loss_type") {
             let (normaliser, is_asked) = match kind {
-                "grpo" => (
+                "grpo" | "sapo" => (
                     "the mean of each response, then of responses: a token of a long response counts less",
                     dapo.aggregation == Aggregation::ResponseMean && !dr_grpo,
                 ),
@@ -148,7 +148,7 @@ impl TrlConfig {
                     dapo.aggregation == Aggregation::TokenMean
                         && dapo.token_mean_unit == TokenMeanUnit::MicroBatch,
                 ),
-                "dapo" => (
+                "dapo" | "cispo" => (
                     "the tokens of the whole rollout step, also where it has several updates",
                     dapo.aggregation == Aggregation::TokenMean
                         && (dapo.token_mean_unit == TokenMeanUnit::RolloutStep
@@ -159,7 +159,7 @@ impl TrlConfig {
                     "responses: their tokens are summed",
                     dapo.aggregation == Aggregation::ResponseSum,
                 ),
-                _ => ("not one that this check knows", false),
+                _ => ("a number that this check does not know", false),
             };
             if !is_asked {
                 found(

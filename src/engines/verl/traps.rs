@@ -193,6 +193,11 @@ fn dynamic_sampling(suspect: &mut Suspect) {
         return;
     }
     if !suspect.is_v1() {
+        // Only the DAPO recipe of earlier versions has this key, and its trainer filters.
+        let is_recipe = suspect.composed.get("reward_model.overlong_buffer.enable").is_some();
+        if is_recipe && !suspect.composed.since_0_9() {
+            return;
+        }
         if suspect.composed.partial && suspect.value("trainer.use_v1").is_null() {
             return;
         }
@@ -252,6 +257,9 @@ fn batches(suspect: &mut Suspect) {
     }
 }
 
+/// verl's default of `actor.clip_ratio`.
+const CLIP_RATIO: f64 = 0.2;
+
 fn loss(suspect: &mut Suspect) {
     let key = "algorithm.adv_estimator";
     if suspect.value(key) == "gae" {
@@ -264,12 +272,29 @@ fn loss(suspect: &mut Suspect) {
     }
     let key = "actor_rollout_ref.actor.clip_ratio_c";
     let bound = suspect.number(key).filter(|c| *c < NO_DUAL_CLIP);
-    if let (DualClip::None {}, Some(c)) = (suspect.asked.dapo.dual_clip, bound) {
+    // The losses of other methods do not read it.
+    let mode = suspect.value("actor_rollout_ref.actor.policy_loss.loss_mode");
+    let reads = mode.as_str().is_none_or(|mode| mode == "vanilla");
+    if let (DualClip::None {}, Some(c), true) = (suspect.asked.dapo.dual_clip, bound, reads) {
         let what = format!(
             "the loss of a negative advantage is bounded at ratio {c}, which is not asked for; it cannot \
              be switched off, and {NO_DUAL_CLIP:e} never acts"
         );
         suspect.found("dual-clip", key, what);
+    }
+    let key = "actor_rollout_ref.actor.clip_ratio";
+    let sides = ["low", "high"].map(|side| suspect.number(&format!("{key}_{side}")));
+    if let (Some(both), [Some(low), Some(high)]) = (suspect.number(key), sides)
+        && both != CLIP_RATIO
+        && both != low
+        && both != high
+    {
+        let what = format!(
+            "not read: the ratio is clipped at 1 - clip_ratio_low = {} and 1 + clip_ratio_high = {}",
+            1.0 - low,
+            1.0 + high
+        );
+        suspect.found("clip-ratio", key, what);
     }
     let read = "actor_rollout_ref.actor.optim.clip_grad";
     let key = "actor_rollout_ref.actor.grad_clip";
@@ -281,6 +306,11 @@ fn loss(suspect: &mut Suspect) {
 }
 
 fn weights(suspect: &mut Suspect) {
+    let key = "actor_rollout_ref.model.lora_rank";
+    if suspect.number(key).is_some_and(|rank| rank > 0.0) {
+        let what = "adapters of this rank are trained, and every weight is asked for";
+        suspect.found("lora", key, what);
+    }
     let engine = suspect.value("actor_rollout_ref.actor.strategy");
     let key = "actor_rollout_ref.actor.fsdp_config.model_dtype";
     let value = suspect.value(key);

@@ -178,8 +178,17 @@ fn of_csv(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     let is_export = columns.peek().is_some() && columns.all(|name| name.contains(" - "));
     let place = |name: &str| header.iter().position(|column| column == name);
     if place("arm").is_some() {
+        if let Some(step) = STEPS.iter().find(|step| place(step).is_some()) {
+            let reason = format!(
+                "it has the columns arm and {step}: rows of one run are not runs; a table of runs has one row a run \
+                 (arm, seed, value), and rows of curves name their run in a column `run`"
+            );
+            return Err(refused(path, reason));
+        }
         return of_table(path);
     }
+    let name_of_run =
+        ["run", "run_name", "run_id"].into_iter().find_map(place).filter(|_| !is_export);
     let Some(steps) = STEPS.iter().copied().chain([x]).find_map(place) else {
         let (usual, present) = (STEPS.join(", "), header.iter().collect::<Vec<_>>().join(", "));
         let reason = format!("no column of steps ({usual}) but {present}; --at names another");
@@ -190,19 +199,30 @@ fn of_csv(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
         "_step" => "history of W&B's API",
         _ => "CSV",
     };
-    let mut runs: BTreeMap<&str, TrackedRun> = BTreeMap::new();
+    let mut read = Vec::new();
     for row in rows {
         let (line, row) = row?;
-        let field = |place: usize| row.get(place).unwrap_or("").trim();
-        let step = field(steps).parse().ok().filter(|step: &f64| step.is_finite());
-        let step = step.ok_or_else(|| {
+        let step = row.get(steps).unwrap_or("").trim().parse().ok();
+        let step = step.filter(|step: &f64| step.is_finite()).ok_or_else(|| {
             csv_rows::at(path, line, format!("`{}`: expected a number", &header[steps]))
         })?;
-        for (column, name) in header.iter().enumerate() {
+        read.push((step, row));
+    }
+    // A resumed run goes back once or twice. Rows that go back more often are in another order than that of time.
+    let back = read.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
+    if name_of_run.is_none() && back * 4 > read.len() {
+        read.sort_by(|one, other| one.0.total_cmp(&other.0));
+    }
+    let mut runs: BTreeMap<&str, TrackedRun> = BTreeMap::new();
+    for (step, row) in &read {
+        let step = *step;
+        let field = |place: usize| row.get(place).unwrap_or("").trim();
+        for (column, name) in header.iter().enumerate().filter(|(at, _)| Some(*at) != name_of_run) {
             // A text is no value of a metric.
             let Ok(value) = field(column).parse::<f64>() else { continue };
             let parts = name.rsplit_once(" - ").filter(|_| is_export);
-            let (named, metric) = parts.unwrap_or(("", name));
+            let own = name_of_run.map_or("", |place| row.get(place).unwrap_or("").trim());
+            let (named, metric) = parts.unwrap_or((own, name));
             let run = runs.entry(named).or_insert_with(|| TrackedRun::new(path, format, named));
             match metric {
                 "" | "_timestamp" => {}

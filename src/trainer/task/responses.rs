@@ -48,6 +48,9 @@ impl ResponseLine {
         if others.contains_key("data_source") && others.get("extra").is_some_and(Value::is_object) {
             let extra = others.remove("extra").unwrap_or_default();
             others.entry("extra_info").or_insert(extra);
+            if let Some(Value::Object(columns)) = others.remove("columns") {
+                others.extend(columns);
+            }
         }
         let asked = Asked::new(prompt, self.response.clone(), String::new(), others);
         Asked { ground_truth: self.ground_truth.clone(), completion_ids, ..asked }
@@ -156,15 +159,13 @@ fn answer<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
     }
 }
 
-/// A text as it is, or what only a program reads.
+/// As it is: a program may read any value, a rule the text of a number.
 fn ground_truth<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
     let value = Value::deserialize(from)?;
-    if value.is_string() || value.is_object() || value.is_array() {
-        return Ok(value);
+    if value.is_null() {
+        return Err(D::Error::custom("expected a ground truth, got null"));
     }
-    Err(D::Error::custom(format!(
-        "ground_truth: expected a text, an object or a list, got {value}"
-    )))
+    Ok(value)
 }
 
 /// lm-eval writes these: responses to a document, once for each filter.

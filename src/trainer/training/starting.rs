@@ -168,7 +168,8 @@ fn earned_of_program(
 fn earnable(path: &Path, rule: Option<Verifier>) -> Result<Vec<String>, TaskError> {
     let form = reward::FORMS.into_iter().find(|(_, _, verifier)| Some(*verifier) == rule);
     let mut readings = Readings::new();
-    source::each_row(path, &RowKeys::default(), &mut |row| {
+    let keys = RowKeys { columns: rule.is_none(), ..RowKeys::default() };
+    source::each_row(path, &keys, &mut |row| {
         problem_file::count_readings(&mut readings, &row);
         let (truth, place) = (&row.row.ground_truth, &row.place);
         let is_earned = form.is_none_or(|form| reward::is_earned(truth, form));

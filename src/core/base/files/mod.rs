@@ -340,6 +340,22 @@ pub fn canonical_json_line(value: &impl Serialize) -> String {
     value.to_string()
 }
 
+/// Writes a document where there is none, or over one that begins in the same way: a file of another kind is not
+/// replaced.
+pub fn write_document(path: &Path, document: &[u8], begins: &str) -> Result<(), FileError> {
+    if kind(path)? == Some(FileKind::File) {
+        let there = foreign::read_up_to(path, foreign::MOST_TEXT_BYTES)?;
+        if !there.is_empty() && !there.starts_with(begins.as_bytes()) {
+            return Err(invalid(
+                "write",
+                path,
+                "another file is there: choose another name".to_string(),
+            ));
+        }
+    }
+    write_atomic(path, document)
+}
+
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     write_atomic(path, canonical_json(value).as_bytes())
 }
@@ -450,6 +466,8 @@ pub fn parse_line<T: DeserializeOwned>(
     let at = |reason: String| FileError::Line { path: path.to_path_buf(), line: number, reason };
     let text = std::str::from_utf8(line)
         .map_err(|error| at(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    // Programs of Windows begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').filter(|_| number == 1).unwrap_or(text);
     if text.trim().is_empty() {
         return Ok(None);
     }

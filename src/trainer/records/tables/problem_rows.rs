@@ -245,6 +245,12 @@ fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
             whole.push(field);
             return true;
         }
+        let mut alike =
+            fields_of(schema).iter().filter(|field| field.name().eq_ignore_ascii_case(key));
+        if let (Some(field), None) = (alike.next(), alike.next()) {
+            whole.push(field.clone());
+            return true;
+        }
         let Some((first, rest)) = key.split_once('.') else { return false };
         let Some(column) = find(fields_of(schema), first) else { return false };
         match find(fields_of(&column), rest.split('.').next().unwrap_or(rest)) {

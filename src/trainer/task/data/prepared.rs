@@ -116,6 +116,11 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
         file.problems.len()
     ));
     prepared.notes.extend(problem_file::told(&file.readings));
+    prepared.notes.push(
+        "kept of a row: question, ground truth and tags; a reward program that reads other columns \
+         needs the file itself"
+            .to_string(),
+    );
     let mut problems = if preparation.refuse_conflicting {
         file.consistent(path)?.problems
     } else {

@@ -112,10 +112,13 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     let is_own = at(row, "id").is_some() && !row.contains_key("prompt");
     let index_key = if is_own { "id" } else { "extra_info.index" };
     let index = match at(row, index_key).as_deref() {
-        None => text("unique_id")?.map(Index::Name),
+        None => match at(row, "unique_id").as_deref() {
+            Some(Value::Number(number)) => Some(Index::Name(number.to_string())),
+            _ => text("unique_id")?.map(Index::Name),
+        },
         Some(Value::String(text)) => Some(Index::Name(text.clone())),
-        Some(other) => match other.as_i64() {
-            Some(number) if is_own => Some(Index::Name(number.to_string())),
+        Some(Value::Number(number)) if is_own => Some(Index::Name(number.to_string())),
+        Some(other) => match whole_number(other) {
             Some(number) => Some(Index::Number(number)),
             None => {
                 let reason = format!("expected text or an integer, got {}", shown(other));
@@ -125,6 +128,7 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     };
     let tags = match at(row, "tags").as_deref() {
         None => Vec::new(),
+        Some(Value::String(tag)) => vec![tag.clone()],
         Some(tags) => serde_json::from_value(tags.clone()).or_else(|_error| {
             refuse("tags", format!("expected a list of texts, got {}", shown(tags)))
         })?,
@@ -132,17 +136,32 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     let (data_source, style) = (text("data_source")?, text("reward_model.style")?);
     let mut columns = if keys.columns { row.clone() } else { Map::new() };
     columns.remove("prompt");
-    if truth.readings == [Reading::Structured] {
-        let value = at(row, &answer_key).map(Cow::into_owned).unwrap_or_default();
-        columns.insert("ground_truth".to_string(), value);
+    if keys.columns {
+        let stated = at(row, &answer_key).filter(|value| !value.is_string());
+        // A column of that name may be another than the one that was chosen.
+        if stated.is_some() || columns.get("ground_truth").is_some_and(|it| !it.is_string()) {
+            let value = stated.map_or_else(|| Value::from(ground_truth.clone()), Cow::into_owned);
+            columns.insert("ground_truth".to_string(), value);
+        }
     }
     let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
     Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, columns })
 }
 
+/// An integer, or a float that pandas made of one.
+fn whole_number(value: &Value) -> Option<i64> {
+    let float = value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
+    value.as_i64().or(float.map(|float| float as i64))
+}
+
 /// The value at a key, or at `a.b`, where it is not null; an object may stand there as JSON in a text.
 fn at<'a>(row: &'a Map<String, Value>, key: &str) -> Option<Cow<'a, Value>> {
     if let Some(value) = row.get(key) {
+        return (!value.is_null()).then_some(Cow::Borrowed(value));
+    }
+    // AIME 2024 has `Problem` and `Answer`, GPQA `Question`.
+    let mut alike = row.iter().filter(|(name, _)| name.eq_ignore_ascii_case(key));
+    if let (Some((_, value)), None) = (alike.next(), alike.next()) {
         return (!value.is_null()).then_some(Cow::Borrowed(value));
     }
     let (first, rest) = key.split_once('.')?;
@@ -249,29 +268,27 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
     }
 }
 
-/// With `whole`, an object or a list is a ground truth too: its JSON.
+/// With `whole`, for a program: see [`for_a_program`].
 fn ground_truth(
     row: &Map<String, Value>,
     chosen: Option<&str>,
     whole: bool,
 ) -> Result<(String, String, Truth), RowError> {
     let keys = chosen.map_or(ANSWERS.to_vec(), |key| vec![key]);
-    let mut first: Option<(&str, String, Truth)> = None;
+    let mut first: Option<(&str, String, String, Truth)> = None;
     let (mut is_prose, mut is_blank) = (false, None);
     for &key in &keys {
         let Some(value) = at(row, key) else { continue };
         let mut readings = Vec::new();
-        let text = match taken(&value, &mut readings) {
-            Err(_) if whole && (value.is_object() || value.is_array()) => {
-                readings = vec![Reading::Structured];
-                value.to_string()
+        let (text, compared) = match taken(&value, &mut readings) {
+            taken if whole => {
+                let text = for_a_program(key, &value, &mut readings);
+                (text.clone(), taken.unwrap_or(text))
             }
-            // A program reads the JSON of a text itself.
-            Err(_) if whole && value.is_string() => {
-                readings.clear();
-                value.as_str().unwrap_or_default().to_string()
+            taken => {
+                let text = taken.or_else(|reason| refuse(key, reason))?;
+                (text.clone(), text)
             }
-            taken => taken.or_else(|reason| refuse(key, reason))?,
         };
         if text.trim().is_empty() {
             is_blank = is_blank.or(Some(key));
@@ -286,8 +303,8 @@ fn ground_truth(
             continue;
         }
         match &first {
-            Some((other, known, _)) if loose(known) != loose(&text) => {
-                let [known, text] = [known, &text].map(|text| shown_text(text));
+            Some((other, known, ..)) if loose(known) != loose(&compared) => {
+                let [known, text] = [known, &compared].map(|text| shown_text(text));
                 let reason = format!(
                     "it says `{text}`, `{other}` says `{known}`; --answer-key says which one is meant (`dapo data prepare`)"
                 );
@@ -300,12 +317,12 @@ fn ground_truth(
                     other => other.to_string(),
                 };
                 let stated = (!readings.is_empty()).then(|| shown_text(&stated));
-                first = Some((key, text, Truth { readings, stated }));
+                first = Some((key, compared, text, Truth { readings, stated }));
             }
         }
     }
     match (first, is_blank) {
-        (Some((key, text, truth)), _) => Ok((key.to_string(), text, truth)),
+        (Some((key, _, text, truth)), _) => Ok((key.to_string(), text, truth)),
         // Whoever trains on it refuses it, an audit counts it.
         (None, Some(key)) => Ok((key.to_string(), String::new(), Truth::default())),
         (None, None) if is_prose => refuse(
@@ -313,6 +330,27 @@ fn ground_truth(
             "it has neither \\boxed{} nor ####; name the key of the answer with --answer-key (`dapo data prepare`)",
         ),
         (None, None) => absent(row, "answer", &keys),
+    }
+}
+
+/// A program gets the value as it stands. Only a worked solution that is not stated as the ground truth is read,
+/// as the scripts do that prepare such data for verl and TRL.
+fn for_a_program(key: &str, value: &Value, readings: &mut Vec<Reading>) -> String {
+    let Value::String(stated) = value else {
+        let is_structured = value.is_object() || value.is_array();
+        *readings = if is_structured { vec![Reading::Structured] } else { Vec::new() };
+        return value.to_string();
+    };
+    let is_truth = key.ends_with("ground_truth");
+    let is_solution = |reading: &Reading| [Reading::Hashes, Reading::Boxed].contains(reading);
+    match &readings[..] {
+        [first, ..] if is_solution(first) && !is_truth => {
+            taken_from_text(stated, &mut Vec::new()).unwrap_or_else(|_no_answer| stated.clone())
+        }
+        _ => {
+            readings.clear();
+            stated.clone()
+        }
     }
 }
 

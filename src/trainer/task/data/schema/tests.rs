@@ -78,8 +78,8 @@ fn what_is_no_one_answer_is_refused_with_its_key() {
             json!({"question": 5, "answer": 1}),
             "question: expected text or a list of messages, got 5",
         ),
-        (json!({"question": "q", "answer": 1, "id": 0.5}), "id: expected text or an integer"),
-        (json!({"question": "q", "answer": 1, "tags": "x"}), "tags: expected a list of texts"),
+        (json!({"question": "q", "answer": 1, "id": [1]}), "id: expected text or an integer"),
+        (json!({"question": "q", "answer": 1, "tags": 4}), "tags: expected a list of texts"),
     ] {
         let refusal = refusal(&row);
         assert!(refusal.contains(words), "{row}: {refusal}");
@@ -118,4 +118,52 @@ fn keys_that_say_the_same_agree_whatever_their_notation() {
     let messages = json!("[{\"role\": \"user\", \"content\": \"q\"}]");
     let row = json!({"prompt": messages, "answer": "1"});
     assert_eq!(read_value(&row, &RowKeys::default()).unwrap().row.prompt[0].content, "q");
+}
+
+/// A program compares with what the file has, as verl and TRL hand it over.
+#[test]
+fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
+    let keys = RowKeys { columns: true, ..RowKeys::default() };
+    for (key, value, text, given) in [
+        ("answer", json!(["743"]), "[\"743\"]", Some(json!(["743"]))),
+        ("answer", json!(["762", "0762"]), "[\"762\",\"0762\"]", Some(json!(["762", "0762"]))),
+        ("answer", json!(762), "762", Some(json!(762))),
+        ("answer", json!(true), "true", Some(json!(true))),
+        ("answer", json!("3.0"), "3.0", None),
+        ("answer", json!("[\"4\"]"), "[\"4\"]", None),
+        ("answer", json!("so it is\n#### 1,234"), "1234", None),
+        ("solution", json!("thus \\boxed{5}."), "5", None),
+        (
+            "ground_truth",
+            json!("thus \\boxed{5}."),
+            "thus \\boxed{5}.",
+            Some(json!("thus \\boxed{5}.")),
+        ),
+    ] {
+        let read = read_value(&json!({"question": "q", key: value}), &keys).unwrap();
+        assert_eq!(read.row.ground_truth, text, "{value}");
+        assert_eq!(read.columns.get("ground_truth"), given.as_ref(), "{value}");
+    }
+    // Another column of the name is not the one that was chosen.
+    let chosen = RowKeys { answer: Some("target".into()), ..keys };
+    let row = json!({"question": "q", "target": "7", "ground_truth": {"a": 1}});
+    assert_eq!(read_value(&row, &chosen).unwrap().columns["ground_truth"], "7");
+}
+
+#[test]
+fn keys_are_found_whatever_their_case_and_further_columns_are_taken_as_they_are_written() {
+    let row = json!({"ID": "2024-I-1", "Problem": "q", "Answer": 204, "tags": "algebra"});
+    let read = read_value(&row, &RowKeys::default()).unwrap();
+    assert_eq!(
+        (read.row.ground_truth.as_str(), &read.row.tags[..]),
+        ("204", &["algebra".to_string()][..])
+    );
+    assert_eq!(read.row.index, Some(Index::Name("2024-I-1".to_string())));
+    for (row, index) in [
+        (json!({"question": "q", "answer": 1, "unique_id": 5}), Index::Name("5".to_string())),
+        (json!({"question": "q", "answer": 1, "id": 1.5}), Index::Name("1.5".to_string())),
+        (json!({"question": "q", "answer": 1, "extra_info": {"index": 3.0}}), Index::Number(3)),
+    ] {
+        assert_eq!(read_value(&row, &RowKeys::default()).unwrap().row.index, Some(index), "{row}");
+    }
 }

@@ -4,6 +4,7 @@ The first line states the function; each further line has responses. What the fu
 error, and a child that it forks never answers. The caller bounds time, and restarts this process when it ends.
 """
 
+import asyncio
 import importlib.machinery
 import importlib.metadata
 import importlib.util
@@ -67,23 +68,37 @@ def choose(module, name):
             raise LookupError(f"it has no function `{name}`; its functions: {', '.join(own) or 'none'}")
         return getattr(module, name), name
     for usual in ("compute_score", "grade"):
-        if usual in own:
-            return own[usual], usual
+        # It may be an object that is called, or come from another module.
+        if callable(getattr(module, usual, None)):
+            return getattr(module, usual), usual
     if len(own) != 1:
-        raise LookupError(f"name one of its functions: {', '.join(own) or 'it has none'}")
+        raise LookupError(f"name one of its functions (FILE.py:NAME): {', '.join(own) or 'none is defined in it'}")
     return next((value, each) for each, value in own.items())
 
 
-def form(function):
+RESPONSES = {"response", "completion", "output", "prediction", "generation", "generated", "model_output", "solution_str"}
+TRUTHS = {"ground_truth", "answer", "target", "reference", "expected", "expected_answer", "gold", "label", "solution"}
+
+
+def form(function, name):
     """How the function is called: by its parameters, as verl and TRL name them."""
     parameters = inspect.signature(function).parameters
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    named = [each for each in parameters.values() if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
     if "solution_str" in parameters:
         return "verl", parameters, takes_all
     if "completions" in parameters or "completion_ids" in parameters:
         return "trl", parameters, takes_all
-    needed = [each for each in parameters.values() if each.default is each.empty and each.kind <= each.POSITIONAL_OR_KEYWORD]
-    if len(needed) == 2 or len(needed) < 2 <= len(parameters):
+    if takes_all and not named and name != "grade":
+        # Both trainers pass everything by name.
+        return ("verl" if name == "compute_score" else "trl"), parameters, takes_all
+    needed = [each for each in named if each.default is each.empty]
+    if len(needed) == 2 or len(needed) < 2 <= len(named):
+        first, second = (each.name for each in (needed if len(needed) == 2 else named[:2]))
+        if first in TRUTHS - {"solution"} or second in RESPONSES:
+            if first in TRUTHS and second in RESPONSES:
+                return "swapped", parameters, takes_all
+            raise TypeError(f"it takes ({', '.join(parameters)}), of which it is not clear which one is the response; expected (response, answer)")
         return "plain", parameters, takes_all
     raise TypeError(
         f"it takes ({', '.join(parameters)}); expected solution_str and ground_truth (verl), completions (TRL), "
@@ -91,10 +106,30 @@ def form(function):
     )
 
 
+def finished(value):
+    """The value of a function, which may be asynchronous."""
+
+    async def awaited():
+        return await value
+
+    return asyncio.run(awaited()) if inspect.isawaitable(value) else value
+
+
+def of_row(item):
+    """The columns of a row, as TRL passes them; verl's `extra_info` as one of them, and its entries."""
+    row = {**item["extra"], **item.get("columns", {})}
+    if "columns" in item:
+        row["extra_info"] = item["extra"]
+    if item["data_source"]:
+        row.setdefault("data_source", item["data_source"])
+    return row
+
+
 def columns(items, parameters):
     """The columns of a data set, as TRL passes them; the ground truth under the names that data sets give it."""
-    names = {name for item in items for name in item["extra"]}
-    table = {name: [item["extra"].get(name) for item in items] for name in names}
+    rows = [of_row(item) for item in items]
+    names = {name for row in rows for name in row}
+    table = {name: [row.get(name) for row in rows] for name in names}
     for name in ("ground_truth", "answer", "solution"):
         table.setdefault(name, [item["ground_truth"] for item in items])
     table["prompts"] = [item["prompt"] for item in items]
@@ -106,6 +141,10 @@ def columns(items, parameters):
         table["completion_ids"] = [item["completion_ids"] for item in items]
     elif "completion_ids" in parameters:
         raise LookupError("it reads completion_ids, and the tokens of these responses are not known")
+    # TRL logs what they get; here a reward is recorded, and numbers of a dictionary.
+    table["log_extra"] = table["log_metric"] = lambda *_logged, **_named: None
+    if "trainer_state" in parameters:
+        raise LookupError("it reads trainer_state, and there is no trainer of TRL here")
     return table
 
 
@@ -154,7 +193,7 @@ def main():
     try:
         module, folder = load(SETTINGS["file"])
         function, name = choose(module, SETTINGS["function"])
-        kind, parameters, takes_all = form(function)
+        kind, parameters, takes_all = form(function, name)
         packages = {each: importlib.metadata.version(each) for each in SETTINGS["packages"]}
         packages["python"] = platform.python_version()
     except importlib.metadata.PackageNotFoundError as missing:
@@ -167,12 +206,13 @@ def main():
     sources = {getattr(each, "__file__", None) for each in loaded}
     within = {os.path.relpath(each, folder) for each in sources if each and os.path.abspath(each).startswith(folder + os.sep)}
     own = sorted(each for each in within if not {"site-packages", "dist-packages"} & set(each.split(os.sep)))
-    answer({"ready": {"function": name, "form": kind, "packages": packages, "files": own}})
+    stated = "plain" if kind == "swapped" else kind
+    answer({"ready": {"function": name, "form": stated, "packages": packages, "files": own}})
     for line in requests:
         items = json.loads(line)
         if kind == "trl":
             try:
-                values = list(function(**kept(columns(items, parameters), parameters, takes_all)))
+                values = list(finished(function(**kept(columns(items, parameters), parameters, takes_all))))
             except Exception as error:
                 failed(error)
                 continue
@@ -190,9 +230,11 @@ def main():
                         "ground_truth": item["ground_truth"],
                         "extra_info": item["extra"],
                     }
-                    value = function(**kept(arguments, parameters, takes_all))
+                    value = finished(function(**kept(arguments, parameters, takes_all)))
+                elif kind == "swapped":
+                    value = finished(function(item["ground_truth"], item["response"]))
                 else:
-                    value = function(item["response"], item["ground_truth"])
+                    value = finished(function(item["response"], item["ground_truth"]))
             except Exception as error:
                 failed(error)
                 continue

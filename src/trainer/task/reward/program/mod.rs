@@ -21,11 +21,14 @@ pub struct Asked {
     /// A text, or a list of messages.
     pub prompt: Value,
     pub response: String,
-    /// A text; an object or a list where the data have one.
+    /// As it stands in the data: a text, or any other value.
     pub ground_truth: Value,
     pub data_source: String,
-    /// verl's `extra_info`, TRL's further columns.
+    /// verl's `extra_info`; of a row without it TRL's further columns.
     pub extra: Map<String, Value>,
+    /// TRL's further columns beside `extra_info`.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub columns: Map<String, Value>,
     /// The response's tokens, where they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_ids: Option<Vec<u32>>,
@@ -33,7 +36,7 @@ pub struct Asked {
 
 impl Asked {
     /// Of a problem's further columns: `data_source` and `extra_info` by their names; without `extra_info` the
-    /// other columns are the extra ones. An object or a list as `ground_truth` takes the place of its JSON.
+    /// other columns are the extra ones. A `ground_truth` that is no text takes the place of its JSON.
     pub fn new(
         prompt: Value,
         response: String,
@@ -44,13 +47,13 @@ impl Asked {
             Some(Value::String(text)) => text,
             other => other.map_or_else(String::new, |other| other.to_string()),
         };
-        let stated = columns.get("ground_truth").filter(|it| it.is_object() || it.is_array());
+        let stated = columns.get("ground_truth").filter(|it| !it.is_string() && !it.is_null());
         let ground_truth = stated.cloned().unwrap_or(Value::String(ground_truth));
-        let extra = match columns.remove("extra_info") {
-            Some(Value::Object(extra)) => extra,
-            _ => columns,
+        let (extra, columns) = match columns.remove("extra_info") {
+            Some(Value::Object(extra)) => (extra, columns),
+            _ => (columns, Map::new()),
         };
-        Self { prompt, response, ground_truth, data_source, extra, completion_ids: None }
+        Self { prompt, response, ground_truth, data_source, extra, columns, completion_ids: None }
     }
 }
 
@@ -192,7 +195,11 @@ impl Graders {
             extra: BTreeMap::new(),
         };
         match value {
-            Returned::Flag(is_correct) => Ok(of(if is_correct { 1.0 } else { -1.0 }, is_correct)),
+            // verl and TRL make a number of it; a grade is a reward as the built-in rules give it.
+            Returned::Flag(is_correct) => {
+                let wrong = if self.ready.counts_flags() { 0.0 } else { -1.0 };
+                Ok(of(if is_correct { 1.0 } else { wrong }, is_correct))
+            }
             Returned::Number(number) => Ok(of(number, number > self.program.threshold)),
             Returned::Text(text) => {
                 Err(Ungraded::NoNumber(format!("{:?}", visible::shortened(&text, 60))))

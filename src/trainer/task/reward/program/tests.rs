@@ -62,6 +62,43 @@ fn functions_are_called_as_verl_trl_and_anybody_would() {
             ["-1 false", "-2 false"],
         ),
         ("def grade(response, answer):\n return response == answer", ["1 true", "-1 false"]),
+        // As both trainers, a truth value of theirs is the number 1 or 0.
+        (
+            "def compute_score(solution_str, ground_truth):\n return solution_str == ground_truth",
+            ["1 true", "0 false"],
+        ),
+        (
+            "def right(completions, answer):\n return [c == a for c, a in zip(completions, answer)]",
+            ["1 true", "0 false"],
+        ),
+        (
+            "def compute_score(**kwargs):\n return float(kwargs['solution_str'] == kwargs['ground_truth'])",
+            ["1 true", "0 false"],
+        ),
+        (
+            "def reward(**kwargs):\n return [float(c == '7') for c in kwargs['completions']]",
+            ["1 true", "0 false"],
+        ),
+        (
+            "async def compute_score(solution_str, ground_truth):\n return float(solution_str == ground_truth)",
+            ["1 true", "0 false"],
+        ),
+        (
+            "async def reward(completions, **kwargs):\n return [float(c == '7') for c in completions]",
+            ["1 true", "0 false"],
+        ),
+        (
+            "def reward(completions, log_extra, log_metric):\n log_metric('n', 2.0)\n return [float(c == '7') for c in completions]",
+            ["1 true", "0 false"],
+        ),
+        (
+            "class Scorer:\n def __call__(self, solution_str, ground_truth): return float(solution_str == ground_truth)\ncompute_score = Scorer()",
+            ["1 true", "0 false"],
+        ),
+        (
+            "def grade(ground_truth, response):\n return response.endswith(ground_truth) and ground_truth == '7'",
+            ["1 true", "-1 false"],
+        ),
         ("import helper\ndef helped(a, b): return helper.right(a, b)\n", ["1 true", "-1 false"]),
         (
             "import numpy_like\ndef grade(a, b): return numpy_like.Scalar(0.75)\n",
@@ -149,6 +186,21 @@ fn an_answer_to_messages_is_a_message() {
 }
 
 #[test]
+fn a_function_of_trl_gets_every_column_of_the_row_beside_extra_info() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "def reward(completions, extra_info, data_source, reward_model, difficulty, index, **kwargs):\n assert (extra_info, data_source, reward_model, index) == ([{'index': 4}], ['gsm'], [{'style': 'rule'}], [4])\n return difficulty";
+    let row = json!({"extra_info": {"index": 4}, "data_source": "gsm", "reward_model": {"style": "rule"}, "difficulty": 3});
+    let columns = row.as_object().unwrap().clone();
+    let asked = [Asked::new("q".into(), "a".into(), "7".into(), columns)];
+    let graders = graders(folder.path(), text).unwrap();
+    assert_eq!(shown(graders.grade(&asked)), ["3 true"]);
+    // As a run writes it for `data grade`.
+    let line = serde_json::to_string(&asked[0]).unwrap();
+    let line: crate::task::responses::ResponseLine = serde_json::from_str(&line).unwrap();
+    assert_eq!(line.asked(), asked[0]);
+}
+
+#[test]
 fn a_function_that_disagrees_with_itself_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let text =
@@ -204,8 +256,12 @@ fn a_file_that_cannot_be_used_says_why() {
             "import no_such_package\n",
             "ModuleNotFoundError: No module named 'no_such_package' (line 1); install it into /",
         ),
-        ("x = 1\n", "it has none"),
-        ("def a(x, y): pass\ndef b(x, y): pass\n", "name one of its functions: a, b"),
+        ("x = 1\n", "none is defined in it"),
+        ("def grade(answer, b): pass\n", "it is not clear which one is the response"),
+        (
+            "def a(x, y): pass\ndef b(x, y): pass\n",
+            "name one of its functions (FILE.py:NAME): a, b",
+        ),
         ("def grade(x): pass\n", "expected solution_str and ground_truth (verl)"),
         ("import os; os._exit(9)\n", "exit status 9"),
         ("raise SystemExit(2)\n", "SystemExit: 2"),

@@ -55,6 +55,11 @@ impl Ready {
     pub fn takes_batches(&self) -> bool {
         self.form == CallForm::Trl
     }
+
+    /// `False` is the number 0.
+    pub fn counts_flags(&self) -> bool {
+        matches!(self.form, CallForm::Trl | CallForm::Verl)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
