@@ -125,6 +125,10 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
             "--junit writes what --fail-if decides; add --fail-if worse or --fail-if different"
         );
     }
+    args.gate.check()?;
+    if let Some(page) = &args.html {
+        files::may_write(page, "<!DOCTYPE html>")?;
+    }
     let is_tracked = !args.curves.is_empty() || args.runs.is_some();
     if !args.margin.is_none_or(|points| points > 0.0 && (is_tracked || points < 100.0)) {
         bail_usage!(
@@ -200,7 +204,7 @@ fn page(
 ) -> Result<()> {
     let Some(path) = &args.html else { return Ok(()) };
     let page = picture::page(title, sections.to_vec(), pictures());
-    files::write_document(path, html::render(&page).as_bytes(), "<!DOCTYPE html>")?;
+    files::write_atomic(path, html::render(&page).as_bytes())?;
     Ok(())
 }
 

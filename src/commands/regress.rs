@@ -68,6 +68,7 @@ enum RegressPart {
 /// # Errors
 /// Golden files that are missing or stale, a run that fails, or a blessing that is refused.
 pub fn run(args: &RegressArgs) -> Result<u8> {
+    args.gate.check()?;
     let golden = Golden::at(&args.golden);
     let rule = rule::load(&golden.rule())?;
     let is_wanted = |part| args.part.is_none_or(|only| only == part);

@@ -340,20 +340,17 @@ pub fn canonical_json_line(value: &impl Serialize) -> String {
     value.to_string()
 }
 
-/// Writes a document where there is none, or over one that begins in the same way: a file of another kind is not
-/// replaced.
-pub fn write_document(path: &Path, document: &[u8], begins: &str) -> Result<(), FileError> {
-    if kind(path)? == Some(FileKind::File) {
-        let there = foreign::read_up_to(path, foreign::MOST_TEXT_BYTES)?;
-        if !there.is_empty() && !there.starts_with(begins.as_bytes()) {
-            return Err(invalid(
-                "write",
-                path,
-                "another file is there: choose another name".to_string(),
-            ));
-        }
+/// A document may be written where there is none, or over one that begins in the same way: a file of another kind
+/// is not replaced.
+pub fn may_write(path: &Path, begins: &str) -> Result<(), FileError> {
+    if kind(path)? != Some(FileKind::File) {
+        return Ok(());
     }
-    write_atomic(path, document)
+    let there = foreign::read_up_to(path, foreign::MOST_TEXT_BYTES)?;
+    if there.is_empty() || there.starts_with(begins.as_bytes()) {
+        return Ok(());
+    }
+    Err(invalid("write", path, "another file is there: choose another name".to_string()))
 }
 
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
