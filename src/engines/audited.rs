@@ -454,7 +454,35 @@ fn shared_start(responses: &[Response]) -> usize {
     let Some((first, rest)) = responses.split_first() else { return 0 };
     let differs = |prompt: &str| {
         let mut pairs = first.prompt.char_indices().zip(prompt.chars());
-        pairs.find(|((_, own), other)| own != other).map(|((at, _), _)| at)
+        let other = pairs.find(|((_, own), other)| own != other).map(|((at, _), _)| at);
+        // One prompt may be the beginning of another.
+        other.or((*prompt != *first.prompt).then(|| prompt.len().min(first.prompt.len())))
     };
     rest.iter().filter_map(|it| differs(&it.prompt)).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engines::audited::{Response, shared_start};
+
+    fn shared(prompts: &[&str]) -> usize {
+        let response = |prompt: &&str| Response {
+            step: 1,
+            group: String::new(),
+            prompt: prompt.to_string(),
+            reward: 0.0,
+            advantage: None,
+            ours: None,
+            theirs: None,
+        };
+        shared_start(&prompts.iter().map(response).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_all_prompts_begin_with_is_no_longer_than_the_shortest() {
+        assert_eq!(shared(&["solve: é1", "solve: é2", "solve: é1"]), "solve: é".len());
+        assert_eq!(shared(&["abcdef", "ab", "abcdex"]), 2);
+        assert_eq!(shared(&["ab", "abc"]), 2);
+        assert_eq!([shared(&["same", "same"]), shared(&[])], [0, 0]);
+    }
 }
