@@ -220,6 +220,9 @@ fn audit(args: &RunAuditArgs) -> Result<u8> {
     Ok(exit::agreed(audit.contradictions.is_empty()))
 }
 
+/// Keys that are set and not looked at, in text.
+const UNREAD_SHOWN: usize = 12;
+
 /// A trainer's configuration, not an experiment.
 fn is_configuration(path: &Path) -> bool {
     let kind = path.extension().and_then(|it| it.to_str());
@@ -250,7 +253,7 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
         let settings = as_json(&check.effective);
         output::json_line(&json!({
             "of": check.of, "settings": settings, "traps": check.traps, "refusals": check.refusals,
-            "not_stated": not_stated, "note": check.note
+            "not_stated": not_stated, "unread": check.unread, "note": check.note
         }));
         return Ok(code);
     }
@@ -259,6 +262,15 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
     for refusal in &check.refusals {
         let name = args.engine.name();
         output::tell(format!("{name} cannot do what {} asks: {refusal}", asked.name));
+    }
+    if !check.unread.is_empty() {
+        let shown = check.unread.iter().take(UNREAD_SHOWN);
+        let shown = shown.map(|it| format!("{} = {}", it.key, short(&it.value)));
+        let more = match check.unread.len().saturating_sub(UNREAD_SHOWN) {
+            0 => String::new(),
+            more => format!(", and {more} more (--json)"),
+        };
+        output::tell(format!("set, and not looked at: {}{more}", text::joined(shown, ", ")));
     }
     check.note.iter().for_each(output::tell);
     let differing = check.effective.iter().filter(|setting| !setting.agrees()).count();

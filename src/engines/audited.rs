@@ -6,12 +6,13 @@ use crate::engines::{EngineError, Trap, trl::written::TrlConfig, verl::compose};
 use crate::experiment::{Engine, Grading};
 use crate::records::tables::problem_rows::{self, WantedKeys};
 use crate::records::{TrackedRun, tables, tracked};
+use crate::statistics::estimators;
 use crate::task::reward::Grade;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
 use crate::task::{TaskError, reward};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +49,8 @@ struct Response {
     prompt: String,
     /// The trainer's name of the group; else its place, or the prompt.
     group: String,
+    /// Bytes of its text.
+    length: usize,
     reward: f64,
     advantage: Option<f64>,
     /// Graded again, and by the trainer's `acc`.
@@ -93,10 +96,14 @@ pub fn run(
     let mut steps: BTreeMap<u64, Vec<Response>> = BTreeMap::new();
     let mut audit = RunAudit::default();
     let (mut asked, mut places) = (Vec::new(), Vec::new());
-    for (path, row, functions) in rows(engine, folder)? {
+    let mut sources: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    let (all, cut) = rows(engine, folder)?;
+    audit.notes.extend(cut);
+    let mut is_assumed = false;
+    for (path, row, functions) in all {
         let weights = weighted(&functions, weights.as_deref())
             .map_err(|reason| EngineError::Output { path: path.clone(), reason })?;
-        if weights.is_assumed && audit.notes.is_empty() {
+        if weights.is_assumed && !std::mem::replace(&mut is_assumed, true) {
             audit.notes.push(format!(
                 "{} are summed with the weight 1 each: no configuration states reward_weights",
                 functions.join(", ")
@@ -104,8 +111,10 @@ pub fn run(
         }
         let response = response(&row, &weights).ok_or_else(|| {
             let reason = "a row lacks step, prompt, response or reward, as verl and TRL write them";
-            EngineError::Output { path, reason: reason.to_string() }
+            EngineError::Output { path: path.clone(), reason: reason.to_string() }
         })?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        sources.entry(response.step).or_default().insert(visible::visible(&name));
         let of_step = steps.entry(response.step).or_default();
         // TRL keeps the responses of a prompt together, and may draw a prompt twice.
         let place =
@@ -127,7 +136,57 @@ pub fn run(
         audit.contradictions.extend(contradictions);
         audit.steps.insert(*step, numbers);
     }
+    let twice = sources.iter().filter(|(_, files)| files.len() > 1).map(|(step, files)| {
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let what =
+            format!("step {step} is in {}: a copy, or two runs in one folder", files.join(", "));
+        Trap { name: "step-twice", key: "reward".to_string(), value: "as dumped".into(), what }
+    });
+    audit.contradictions.extend(twice);
+    audit.notes.extend(missing(&sources.into_keys().collect::<Vec<_>>()));
+    let is_unexplained = |(_, numbers): &(&u64, &BTreeMap<&str, f64>)| {
+        numbers.get("lowered").is_some_and(|lowered| *lowered > 0.0)
+    };
+    let differing = audit.steps.iter().filter(is_unexplained).count();
+    let is_found = audit.contradictions.iter().any(|it| it.name == "length-penalty");
+    if differing > 0 && !is_found && stated[3].as_ref().is_some_and(|(_, value)| *value == false) {
+        audit.notes.push(format!(
+            "responses of one correctness have other rewards in {differing} steps: partial credit, or a penalty that \
+             does not follow the length of their texts"
+        ));
+    }
     Ok(audit)
+}
+
+/// Of steps at equal distances.
+fn missing(steps: &[u64]) -> Option<String> {
+    let distances = || steps.windows(2).map(|pair| pair[1] - pair[0]);
+    let usual = distances().min()?;
+    let gap = |pair: &&[u64]| pair[1] - pair[0] > usual;
+    let gaps = steps.windows(2).filter(gap).map(|pair| format!("{} and {}", pair[0], pair[1]));
+    let gaps: Vec<String> = gaps.collect();
+    let shown = gaps.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match gaps.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!(" and in {more} more places"),
+    };
+    (!gaps.is_empty()).then(|| format!("steps are missing between {shown}{more}"))
+}
+
+/// The file of a trainer that was killed while it wrote ends in the middle of a line, which is left out and told.
+fn dumped_lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> {
+    let refused = match files::read_data_lines(path) {
+        Ok(rows) => return Ok((rows, None)),
+        Err(refused) => refused,
+    };
+    let bytes = files::foreign::read_up_to(path, files::foreign::HELD_DATA.bytes)?;
+    let Ok(text) = String::from_utf8(bytes) else { return Err(refused.into()) };
+    let text = tracked::quoted_not_finite(text);
+    let (whole, last) = text.rsplit_once('\n').unwrap_or(("", &text));
+    let is_cut = !last.is_empty() && serde_json::from_str::<Row>(last).is_err();
+    let kept = if is_cut { whole } else { &text };
+    let told = format!("{}: its last line is cut off, and was left out", path.display());
+    Ok((files::parse_lines(path, kept.as_bytes())?, is_cut.then(|| visible::visible(&told))))
 }
 
 /// Of TRL also the weights of its reward functions. A key that the configuration does not state is `None`.
@@ -141,7 +200,7 @@ fn stated(
         let composed = compose::of_file(python, path)?;
         return Ok((VERL.map(|key| Some((key, composed.get(key)?.clone()))), None));
     }
-    let mut config = TrlConfig::of_file(python, path)?;
+    let mut config = TrlConfig::of_file(python, path, 1)?;
     let key = "multi_objective_aggregation";
     if let Some(kind) = config.values.get(key).filter(|kind| **kind != "sum_then_normalize") {
         let reason =
@@ -205,12 +264,14 @@ const TRL: [&str; 4] = ["step", "prompt", "completion", "advantage"];
 /// File, row, and TRL's columns of reward functions in their order.
 type FileRow = (PathBuf, Row, Arc<[String]>);
 
-fn rows(engine: Engine, folder: &Path) -> Result<Vec<FileRow>, EngineError> {
-    let mut rows = Vec::new();
+/// With what was left out.
+fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>), EngineError> {
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for name in files::list(folder)? {
         let path = files::foreign::inside(folder, &name)?;
         if engine == Engine::Verl && name.ends_with(".jsonl") {
-            let lines: Vec<Row> = files::read_data_lines(&path)?;
+            let (lines, cut) = dumped_lines(&path)?;
+            notes.extend(cut);
             rows.extend(lines.into_iter().map(|row| (path.clone(), row, Arc::default())));
         } else if engine == Engine::Trl && name.ends_with(".parquet") {
             let others = tables::column_names(&path).map_err(TaskError::from)?;
@@ -236,7 +297,7 @@ fn rows(engine: Engine, folder: &Path) -> Result<Vec<FileRow>, EngineError> {
         let reason = "it has neither verl's N.jsonl (rollout_data_dir) nor TRL's completions_N.parquet (log_completions)";
         return Err(EngineError::Output { path: folder.to_path_buf(), reason: reason.to_string() });
     }
-    Ok(rows)
+    Ok((rows, notes))
 }
 
 /// A text, or the contents of messages.
@@ -296,12 +357,12 @@ fn graded(verifier: &Grading, asked: &[Asked], folder: &Path) -> Result<Vec<bool
 
 fn response(row: &Row, weighted: &WeightedFunctions) -> Option<Response> {
     let prompt = of(row, ["input", "prompt"])?;
-    of(row, ["output", "completion"])?;
+    let length = of(row, ["output", "completion"])?.len();
     let advantage = row.get("advantage").and_then(Value::as_f64);
     // A function that does not apply to a response gives none.
-    let weigh = |(name, weight): &(&str, f64)| Some(weight * row.get(*name)?.as_f64()?);
+    let weigh = |(name, weight): &(&str, f64)| Some(weight * tracked::number(row.get(*name)?)?);
     let rewards: Vec<f64> = weighted.functions.iter().filter_map(weigh).collect();
-    let score = row.get("score").filter(|_| advantage.is_none()).map(Value::as_f64);
+    let score = row.get("score").filter(|_| advantage.is_none()).map(tracked::number);
     let reward = score.unwrap_or((!rewards.is_empty()).then(|| rewards.iter().sum()))?;
     let acc = row.get("acc");
     let uid = row.get("uid").and_then(text);
@@ -310,6 +371,7 @@ fn response(row: &Row, weighted: &WeightedFunctions) -> Option<Response> {
         step: row.get("step")?.as_u64()?,
         group: group.unwrap_or_else(|| prompt.clone()),
         prompt,
+        length,
         reward,
         advantage,
         ours: None,
@@ -336,7 +398,16 @@ fn of_step(
         of_class.fold(f64::NEG_INFINITY, f64::max)
     });
     let count = |holds: &dyn Fn(&Response) -> bool| responses.iter().filter(|it| holds(it)).count();
-    let lowered = count(&|it| it.reward < most[usize::from(theirs(it))] - 1e-6);
+    let is_lowered = |it: &Response| it.reward < most[usize::from(theirs(it))] - 1e-6;
+    let lowered = count(&is_lowered);
+    // Partial credit tells wrong responses apart, or right ones whatever their length.
+    let right: Vec<&Response> = responses.iter().filter(|it| theirs(it)).collect();
+    let whole: Vec<f64> =
+        right.iter().filter(|it| !is_lowered(it)).map(|it| it.length as f64).collect();
+    let usual = if whole.is_empty() { 0.0 } else { estimators::mean(&whole) };
+    let punished: Vec<&&Response> = right.iter().filter(|it| is_lowered(it)).collect();
+    let is_punished = punished.iter().all(|it| it.length as f64 > usual);
+    let not_finite = count(&|it| !it.reward.is_finite());
     let otherwise = count(&|it| it.ours.is_some_and(|ours| ours != theirs(it)));
     let value = |names: [&str; 2]| {
         let curve = names.iter().find_map(|name| log?.curves.get(*name))?;
@@ -360,10 +431,16 @@ fn of_step(
             "a response is longer than max_response_length without the buffer, and no reward is lowered".to_string(),
         ),
         (
-            is(punishes, false) && known && lowered > 0,
+            is(punishes, false) && known && !punished.is_empty() && is_punished,
             "length-penalty",
             punishes,
-            format!("{lowered} rewards are lowered"),
+            format!("{} rewards of correct responses are lowered, all of longer texts than the others' mean", punished.len()),
+        ),
+        (
+            not_finite > 0,
+            "not-finite",
+            &None,
+            format!("{not_finite} rewards are not finite"),
         ),
         (
             otherwise > 0,
@@ -470,6 +547,7 @@ mod tests {
             step: 1,
             group: String::new(),
             prompt: prompt.to_string(),
+            length: 0,
             reward: 0.0,
             advantage: None,
             ours: None,

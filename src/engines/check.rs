@@ -2,7 +2,7 @@
 //! configuration from outside.
 
 use crate::engines::run::{self, EngineOptions};
-use crate::engines::{DemandRefusal, Effective, EngineError, Trap, process, trl, verl};
+use crate::engines::{DemandRefusal, Effective, EngineError, Trap, Unread, process, trl, verl};
 use crate::experiment::{Engine, Experiment};
 use crate::training::run::inputs::Inputs;
 use std::collections::BTreeMap;
@@ -52,6 +52,8 @@ pub struct ConfigurationCheck {
     /// What no configuration of the trainer can do.
     pub refusals: Vec<DemandRefusal>,
     pub traps: Vec<Trap>,
+    /// Set at other values than the trainer's own.
+    pub unread: Vec<Unread>,
     /// What could not be checked.
     pub note: Option<String>,
 }
@@ -78,24 +80,26 @@ pub fn configuration(
     options: &EngineOptions,
 ) -> Result<ConfigurationCheck, EngineError> {
     if engine != Engine::Verl {
-        let config = trl::written::TrlConfig::of_file(&options.python(engine), path)?;
+        let python = options.python(engine);
+        let config = trl::written::TrlConfig::of_file(&python, path, options.processes())?;
         let (effective, refusals) = config.compared(asked, options.processes());
         let note = config.partial.as_ref().map(|reason| {
             format!("TRL's own values of what is not stated are not known: {reason}")
         });
-        let traps = config.traps(asked);
-        return Ok(ConfigurationCheck { of: "TRL".to_string(), effective, refusals, traps, note });
+        let (traps, unread) = (config.traps(asked), config.unread(asked));
+        let of = "TRL".to_string();
+        return Ok(ConfigurationCheck { of, effective, refusals, traps, unread, note });
     }
     let composed = verl::compose::of_file(&options.python(engine), path)?;
     let (effective, refusals) = verl::traps::compared(&composed, asked, options.cards);
     let note = if composed.version.is_empty() {
-        let what = "not checked: keys that were added to verl's own, and verl's own validation; both need \
-                    .hydra/overrides.yaml and a Python with that verl";
+        let what = "not checked: keys that were added to verl's own, keys that nothing here looks at, and verl's \
+                    own validation; they need .hydra/overrides.yaml and a Python with that verl";
         Some(what.to_string())
     } else {
         let unchecked = composed.unchecked.as_ref();
         unchecked.map(|why| format!("not checked: verl's own validation: {why}"))
     };
-    let traps = verl::traps::traps(&composed, asked);
-    Ok(ConfigurationCheck { of: composed.named(), effective, refusals, traps, note })
+    let (traps, unread) = verl::traps::found(&composed, asked);
+    Ok(ConfigurationCheck { of: composed.named(), effective, refusals, traps, unread, note })
 }

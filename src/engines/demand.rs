@@ -40,6 +40,13 @@ pub struct Trap {
     pub what: String,
 }
 
+/// A key that a configuration sets, and that no comparison and no trap looks at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unread {
+    pub key: String,
+    pub value: Value,
+}
+
 #[derive(Debug, Default)]
 pub struct Demand {
     settings: Vec<Setting>,

@@ -17,7 +17,7 @@ pub mod check;
 pub mod audited;
 
 pub use crate::engines::audited::{RunAudit, RunAuditOptions};
-pub use crate::engines::demand::{Demand, DemandRefusal, Effective, Setting, Trap};
+pub use crate::engines::demand::{Demand, DemandRefusal, Effective, Setting, Trap, Unread};
 pub use crate::engines::dump::{DumpProblem, DumpedResponse};
 pub use crate::engines::error::EngineError;
 pub use crate::engines::imported::{Imported, Outputs, ReadStep};

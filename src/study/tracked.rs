@@ -55,6 +55,10 @@ pub struct TrackedValue {
     pub value: f64,
     /// Of a time.
     pub reached: Option<bool>,
+    /// The last point on the clock; what lies after the budget does not count.
+    pub end: f64,
+    /// Values of the metric that are `null` or text, which are no points.
+    pub unread: usize,
     /// Up to the budget, over the clock.
     pub points: TrackedCurve,
     #[serde(flatten)]
@@ -84,8 +88,7 @@ pub struct TrackedComparison {
 pub fn side(paths: &[String], options: &TrackedOptions) -> Result<Vec<TrackedRun>, StudyError> {
     let mut runs = Vec::new();
     for path in paths {
-        let named = path.rsplit_once(':').filter(|_| !Path::new(path).exists());
-        let (file, part) = named.unwrap_or((path, ""));
+        let (file, part) = file_and_part(path);
         let mut chosen = tracked::read(Path::new(file), &options.at)?;
         let names: BTreeSet<String> = chosen.iter().map(|run| run.name.clone()).collect();
         let is_arm = |run: &TrackedRun| run.notes.format != tracked::TABLE || run.name == part;
@@ -109,6 +112,17 @@ pub fn side(paths: &[String], options: &TrackedOptions) -> Result<Vec<TrackedRun
     Ok(runs)
 }
 
+/// Names of arms may have colons, too.
+fn file_and_part(path: &str) -> (&str, &str) {
+    let is_there = |file: &str| Path::new(file).exists();
+    let parts = || path.match_indices(':').map(|(at, _)| (&path[..at], &path[at + 1..]));
+    let whole = (path, "");
+    if is_there(path) {
+        return whole;
+    }
+    parts().find(|(file, _)| is_there(file)).or_else(|| path.rsplit_once(':')).unwrap_or(whole)
+}
+
 /// # Errors
 /// A metric or clock that a run lacks, a window without a point, a value that is not finite.
 pub fn compare(
@@ -126,7 +140,8 @@ pub fn compare(
     let budget = shortest.map_or((0.0, String::new()), |(at, run)| (at, run.name.clone()));
     let sides = a.iter().map(|_| 'A').chain(b.iter().map(|_| 'B'));
     let runs = sides.zip(all.iter().zip(read));
-    let runs = runs.map(|(side, (run, points))| of_run(side, run, points, budget.0, options));
+    let runs =
+        runs.map(|(side, (run, points))| of_run(side, (run, &metric), points, budget.0, options));
     let mut runs = runs.collect::<Result<Vec<TrackedValue>, StudyError>>()?;
     runs.sort_by_key(|run| (run.side, run.seed));
     let sides = runs.split_at(a.len());
@@ -176,6 +191,11 @@ fn metric(runs: &[&TrackedRun], wanted: Option<&str>) -> Result<String, StudyErr
         (wanted, names) => {
             let wanted = wanted.unwrap_or_default();
             let without = runs.iter().find(|run| !run.curves.contains_key(wanted));
+            if let Some(run) = without.filter(|run| run.unread.contains_key(wanted)) {
+                let reason =
+                    format!("--metric {wanted}: its values are text, such as `45 %`, or null");
+                return Err(StudyError::invalid(&run.path, reason));
+            }
             let nearest = diagnose::nearest(wanted, names);
             let nearest = nearest.map_or(String::new(), |name| format!("did you mean `{name}`? "));
             let listed = listed(names);
@@ -225,11 +245,12 @@ fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<TrackedCurve, St
 
 fn of_run(
     side: char,
-    run: &TrackedRun,
+    (run, metric): (&TrackedRun, &str),
     mut points: TrackedCurve,
     budget: f64,
     options: &TrackedOptions,
 ) -> Result<TrackedValue, StudyError> {
+    let end = points.last().map_or(budget, |(at, _)| *at);
     points.retain(|(at, _)| *at <= budget);
     let from = options.window.map(|share| (1.0 - share) * budget);
     let counted = points.iter().filter(|(at, _)| from.is_none_or(|from| *at > from));
@@ -250,8 +271,17 @@ fn of_run(
         );
         return Err(StudyError::invalid(&run.path, reason));
     }
-    let (name, seed, notes) = (run.name.clone(), run.seed, run.notes);
-    Ok(TrackedValue { side, run: name, seed, value, reached, points, notes })
+    Ok(TrackedValue {
+        side,
+        run: run.name.clone(),
+        seed: run.seed,
+        value,
+        reached,
+        end,
+        unread: run.unread.get(metric).copied().unwrap_or(0),
+        points,
+        notes: run.notes,
+    })
 }
 
 /// A higher value of these is better.

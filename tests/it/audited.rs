@@ -242,6 +242,72 @@ fn rewards_of_several_functions_are_weighed_as_the_configuration_says() {
 }
 
 #[test]
+fn what_a_folder_of_dumps_lacks_or_has_twice_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = verl_lines();
+    write(folder.path(), &lines);
+    let text = |step: u64, lines: &[Value]| -> String {
+        let line = |line: &Value| {
+            let mut line = line.clone();
+            line["step"] = json!(step);
+            format!("{line}\n")
+        };
+        lines.iter().map(line).collect()
+    };
+    let put = |name: &str, text: &str| {
+        let path = folder.path().join("rollouts").join(name);
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+    };
+    put("2.jsonl", &text(2, &lines));
+    let cut = text(5, &lines);
+    put("5.jsonl", &cut[..cut.len() - 40]);
+    let (code, text, talk) = audit(folder.path(), "");
+    assert!(talk.contains("5.jsonl: its last line is cut off, and was left out"), "{talk}");
+    assert!(talk.contains("steps are missing between 2 and 5"), "{talk}");
+    assert!(code == 4 && text.contains("group-size: "), "{text}");
+    put("5.jsonl", &cut.replacen("\"score\":-1.0", "\"score\": NaN", 1));
+    put("2 (1).jsonl", &files::read_text(&folder.path().join("rollouts/2.jsonl")).unwrap());
+    let (code, text, _) = audit(folder.path(), "");
+    assert!(code == 4 && text.contains("step 5: 1 rewards are not finite"), "{text}");
+    assert!(text.contains("step 2 is in 2 (1).jsonl, 2.jsonl: a copy, or two runs"), "{text}");
+}
+
+#[test]
+fn partial_credit_is_not_called_a_length_penalty() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = |plant: fn(&mut Value)| {
+        let mut lines = verl_lines();
+        lines.iter_mut().for_each(plant);
+        write(folder.path(), &lines);
+        let path = folder.path().join("job.json");
+        let mut config: Value = files::read_json(&path).unwrap();
+        config["reward"]["reward_kwargs"]["overlong_buffer_cfg"]["enable"] = json!(false);
+        files::write_json(&path, &config).unwrap();
+        let (_, text, talk) = audit(folder.path(), "");
+        (text.contains("length-penalty: "), talk.contains("partial credit, or a penalty"))
+    };
+    // Wrong responses with a number get a little.
+    let partial = |line: &mut Value| {
+        let is_right = line["score"].as_f64().unwrap() > 0.0;
+        let some = line["output"].as_str().unwrap().len().is_multiple_of(2);
+        line["score"] = json!(if is_right {
+            1.0
+        } else if some {
+            0.1
+        } else {
+            0.0
+        });
+    };
+    assert_eq!(asked(partial), (false, true));
+    let punished = |line: &mut Value| {
+        let is_right = line["score"].as_f64().unwrap() > 0.0;
+        let long = line["output"].as_str().unwrap().len() as f64 / 1000.0;
+        line["score"] = json!(if is_right { 1.0 - long } else { -1.0 });
+    };
+    assert_eq!(asked(punished), (true, false));
+}
+
+#[test]
 fn a_folder_of_something_else_is_refused_with_what_is_read() {
     let folder = tempfile::tempdir().unwrap();
     files::write_atomic(&folder.path().join("x/1.jsonl"), b"{\"step\": 1, \"input\": \"q\"}\n")

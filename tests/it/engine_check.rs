@@ -177,7 +177,7 @@ fn what_a_file_does_not_state_is_in_no_trap_and_no_default() {
                 fsdp_config: {model_dtype: bf16}\n  rollout: {n: '${oc.env:GROUP}'}\n";
     let path = written(folder.path(), "part.yaml", text);
     let (part, paper) = (read(&path), starter::paper().unwrap());
-    let found = traps::traps(&part, &paper);
+    let found = traps::found(&part, &paper).0;
     assert_eq!(found.iter().map(|it| it.name).collect::<Vec<_>>(), ["low-precision-weights"]);
     let (rows, _) = traps::compared(&part, &paper, Cards::default());
     let stated: Vec<&str> =
@@ -250,11 +250,11 @@ fn hostile_files_are_refused_in_little_time() {
         assert!(error.contains("hostile") && error.len() < 1000, "{number}: {error}");
     }
     assert!(refused(Path::new("/dev/zero")).contains("/dev/zero"));
-    assert!(TrlConfig::of_file("no-python", Path::new("/dev/zero")).is_err());
+    assert!(TrlConfig::of_file("no-python", Path::new("/dev/zero"), 1).is_err());
 }
 
 fn trl(folder: &Path, text: &str) -> TrlConfig {
-    TrlConfig::of_file("no-python", &written(folder, "grpo", text)).unwrap()
+    TrlConfig::of_file("no-python", &written(folder, "grpo", text), 8).unwrap()
 }
 
 #[test]
@@ -284,10 +284,10 @@ fn every_trap_of_a_grpo_config_is_named() {
     assert_eq!(names(&config), ["scale-rewards", "no-refill"]);
     assert!(config.partial.is_some());
     let script = written(folder.path(), "x.sh", "python train.py\n");
-    let error = TrlConfig::of_file("no-python", &script).unwrap_err();
+    let error = TrlConfig::of_file("no-python", &script, 1).unwrap_err();
     assert!(error.to_string().contains("config.to_json_string()"), "{error}");
     let pickle = written(folder.path(), "training_args.bin", "PK\u{3}\u{4}");
-    let error = TrlConfig::of_file("no-python", &pickle).unwrap_err().to_string();
+    let error = TrlConfig::of_file("no-python", &pickle, 1).unwrap_err().to_string();
     for words in ["config.to_json_string()", "training_args.bin"] {
         assert!(error.contains(words), "{error}");
     }
@@ -295,9 +295,29 @@ fn every_trap_of_a_grpo_config_is_named() {
 }
 
 #[test]
+fn keys_of_a_grpo_config_that_are_misspelt_or_not_looked_at_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let paper = starter::paper().unwrap();
+    let text = "epsilon: 0.2\nepsilon_hihg: 0.28\nmax_completion_lenght: 512\nnum_generations: 16\n\
+                top_entropy_quantile: 0.2\nmin_p: 0.1\nlearning_rate: 1e-6\n\
+                per_device_train_batch_size: 4\ngeneration_batch_size: 256\n";
+    let config = trl(folder.path(), text);
+    let unknown = config.traps(&paper).into_iter().filter(|it| it.name == "unknown-key");
+    let unknown: Vec<String> =
+        unknown.map(|it| format!("{}: {}", it.key, it.what.split('`').nth(1).unwrap())).collect();
+    let expected = ["epsilon_hihg: epsilon_high", "max_completion_lenght: max_completion_length"];
+    assert_eq!(unknown, expected);
+    let unread: Vec<String> = config.unread(&paper).into_iter().map(|it| it.key).collect();
+    let expected = ["epsilon_hihg", "max_completion_lenght", "min_p", "top_entropy_quantile"];
+    assert_eq!(unread, expected);
+    // Eight processes of four rows share 256.
+    assert_eq!(config.values["steps_per_generation"], 8);
+}
+
+#[test]
 fn each_setting_of_trl_that_render_writes_is_held_or_excused() {
     use dapo::engines::trl::{settings, written::NOT_HELD};
-    let config = TrlConfig { values: serde_json::Map::new(), partial: None };
+    let config = TrlConfig::default();
     let arm = starter::paper().unwrap();
     let held: Vec<String> =
         config.compared(&arm, 1).0.into_iter().map(|it| it.setting.name).collect();

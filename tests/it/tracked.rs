@@ -134,6 +134,71 @@ fn a_level_is_a_time_and_a_run_that_never_reaches_it_is_censored() {
     assert_eq!(runs, [(70.0, false), (70.0, false), (70.0, true), (70.0, true)]);
 }
 
+#[test]
+fn what_was_done_to_the_rows_of_a_file_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    let rows = |from: u64, to: u64, shift: f64| -> Vec<String> {
+        (from..=to).map(|step| format!("{step},{}", 0.01 * step as f64 + shift)).collect()
+    };
+    let csv = |rows: &[String]| format!("step,acc\n{}\n", rows.join("\n"));
+    let down: Vec<String> = rows(1, 40, 0.0).into_iter().rev().collect();
+    write("down-s1.csv", &csv(&down));
+    write("short-s2.csv", &csv(&rows(1, 20, 0.01)));
+    let mut texts = rows(1, 40, 0.2);
+    texts[4] = "5,n/a".to_string();
+    write("texts-s1.csv", &csv(&texts));
+    write("copy-s2.csv", &csv(&texts));
+    let line = |step: u64| match step % 2 {
+        0 => format!("{{\"step\": {step}, \"acc\": 0.3}}\n"),
+        _ => format!("{{\"step\": {step}, \"acc\": null}}\n"),
+    };
+    write("nulls-s3.jsonl", &(1..=40).map(line).collect::<String>());
+    let compare = |line: &str| {
+        let line: Vec<&str> = line.split(' ').collect();
+        dapo_in(folder.path(), &[&["compare", "--curves"], &line[..]].concat())
+    };
+    let (text, _) = succeeded(compare(
+        "texts-s1.csv copy-s2.csv nulls-s3.jsonl --against down-s1.csv short-s2.csv",
+    ));
+    insta::assert_snapshot!(text);
+    // A column of texts alone is no metric.
+    write("percent.csv", "step,acc\n1,45 %\n2,50 %\n3,\n");
+    write("other.csv", "step,acc,loss\n1,45 %,2\n2,50 %,1\n");
+    let line = "other.csv --against other.csv --metric acc";
+    failed(compare(line), 3, "--metric acc: its values are text, such as `45 %`, or null");
+    failed(compare("percent.csv --against down-s1.csv"), 3, "percent.csv: it has no value of any");
+    // Names of arms may have colons.
+    let table = "arm,value\nclip:high,0.5\nclip:high,0.6\ngrpo,0.3\ngrpo,0.4\n";
+    write("t.csv", table);
+    let (text, _) = succeeded(dapo_in(
+        folder.path(),
+        &["compare", "--runs", "t.csv", "--arm", "clip:high", "--against", "grpo"],
+    ));
+    assert!(text.contains("clip:high"), "{text}");
+}
+
+#[test]
+fn clocks_of_charts_are_seconds() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("board.csv", "Wall time,Step,Value\n1700000000.5,1,0.1\n1700000060.5,2,0.2\n"),
+        ("chart.csv", "Relative Time (Process),dapo - acc\n0,0.1\n60,0.2\n"),
+    ] {
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        let line = ["compare", "--curves", name, "--against", name, "--at", "seconds", "--json"];
+        let json: Value =
+            serde_json::from_str(&succeeded(dapo_in(folder.path(), &line)).0).unwrap();
+        assert_eq!(
+            json["runs"][0]["points"],
+            serde_json::json!([[0.0, 0.1], [60.0, 0.2]]),
+            "{name}"
+        );
+    }
+}
+
 /// Curves of a walk that runs of one seed share in part, and noise of each run.
 fn simulated(pair: u64, side: u64, runs: u64, shift: f64) -> Vec<TrackedRun> {
     (0..runs)
@@ -150,6 +215,7 @@ fn simulated(pair: u64, side: u64, runs: u64, shift: f64) -> Vec<TrackedRun> {
             };
             let curve = (1..=20).map(&mut point).collect();
             TrackedRun {
+                unread: BTreeMap::new(),
                 name: format!("run s{seed}"),
                 path: "simulated".into(),
                 seed: Some(seed),

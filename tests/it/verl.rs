@@ -88,7 +88,7 @@ fn the_papers_setting_is_one_that_verl_can_run() {
 }
 
 fn traps(name: &str, asked: &Experiment) -> Vec<String> {
-    let found = dapo::engines::verl::traps::traps(&composed(name), asked);
+    let found = dapo::engines::verl::traps::found(&composed(name), asked).0;
     found.into_iter().map(|trap| format!("{} {}", trap.name, trap.key)).collect()
 }
 

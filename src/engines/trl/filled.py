@@ -1,18 +1,51 @@
-"""Every value of the installed GRPOConfig that has the settings on standard input, as JSON on standard output."""
+"""Every value of the installed GRPOConfig that has the settings on standard input, as JSON on standard output.
+
+Standard input is JSON: `values`, and the number of `processes` that share a pass. `unknown` are keys that TRL's own
+command line does not take either, `changed` those whose values are not TRL's own.
+"""
 
 trusted()
 
 import dataclasses
+import importlib
 import json
 import sys
 import tempfile
 
 from trl import GRPOConfig
 
-asked = json.load(sys.stdin)
-names = [field.name for field in dataclasses.fields(GRPOConfig) if field.init]
-known = {name: value for name, value in asked.items() if name in names}
-# Without a card transformers refuses bf16; what is computed where is not asked here.
-config = GRPOConfig(**{"output_dir": tempfile.mkdtemp(), "use_cpu": True, **known})
-found = {name: getattr(config, name) for name in names}
-print("\n" + json.dumps({name: getattr(value, "value", value) for name, value in found.items()}, default=str))
+# What `trl grpo --config` takes besides.
+BESIDE = [("trl", "ScriptArguments"), ("trl", "ModelConfig"), ("trl.scripts.grpo", "GRPOScriptArguments")]
+
+
+def names(kind):
+    return [field.name for field in dataclasses.fields(kind) if field.init]
+
+
+def beside(module, name):
+    try:
+        return names(getattr(importlib.import_module(module), name))
+    except (ImportError, AttributeError):
+        return []
+
+
+def main():
+    asked = json.load(sys.stdin)
+    stated, processes = asked["values"], asked["processes"]
+    GRPOConfig.world_size = property(lambda config: processes)
+    own = names(GRPOConfig)
+    known = {name: value for name, value in stated.items() if name in own}
+    # Without a card transformers refuses bf16; what is computed where is not asked here.
+    at_first = {"output_dir": tempfile.mkdtemp(), "use_cpu": True}
+    config, plain = GRPOConfig(**{**at_first, **known}), GRPOConfig(**at_first)
+    value = lambda of, name: getattr(getattr(of, name), "value", getattr(of, name))
+    others = {"config", "env"}.union(*(beside(*where) for where in BESIDE))
+    found = {
+        "values": {name: value(config, name) for name in own},
+        "unknown": [name for name in stated if name not in own and name not in others],
+        "changed": [name for name in known if value(config, name) != value(plain, name)],
+    }
+    print("\n" + json.dumps(found, default=str))
+
+
+main()

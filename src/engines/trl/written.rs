@@ -4,8 +4,9 @@
 use crate::algorithm::{Aggregation, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
 use crate::engines::configuration::{self, Configured, refused::Refused};
 use crate::engines::trl::settings;
-use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, process};
-use crate::experiment::Experiment;
+use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, Unread, process};
+use crate::experiment::{Experiment, diagnose};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -46,19 +47,32 @@ pub const NOT_HELD: [(&str, &str); 10] = [
     ("use_cpu", "where it runs"),
 ];
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct TrlConfig {
     pub values: Map<String, Value>,
     /// Why the file's missing values are unknown.
     pub partial: Option<String>,
+    /// Keys that the installed TRL has not, where it was asked.
+    pub unknown: Vec<String>,
+    /// Keys that the file states at other values than TRL's own; without TRL all that it states. Empty of a file
+    /// that states every value.
+    pub changed: Vec<String>,
+}
+
+/// Of `filled.py`.
+#[derive(Deserialize)]
+struct Filled {
+    values: Map<String, Value>,
+    unknown: Vec<String>,
+    changed: Vec<String>,
 }
 
 impl TrlConfig {
-    /// The installed TRL fills in missing values, if `python` has one.
+    /// The installed TRL fills in missing values, if `python` has one. `processes` share each pass.
     ///
     /// # Errors
     /// A file that is no configuration of TRL, with what to do instead.
-    pub fn of_file(python: &str, path: &Path) -> Result<Self, EngineError> {
+    pub fn of_file(python: &str, path: &Path, processes: u64) -> Result<Self, EngineError> {
         let refused =
             |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
         let values = match configuration::read(path, &WHOLE, INSTEAD)? {
@@ -74,11 +88,18 @@ impl TrlConfig {
             }
             _ => return Err(refused("it is no GRPOConfig")),
         };
-        let mut config = Self { values, partial: None };
+        let mut config = Self { values, ..Self::default() };
+        config.count_steps(processes);
         if WHOLE.iter().any(|name| !config.values.contains_key(*name)) {
-            match process::ask(python, FILLED, &Value::Object(config.values.clone())) {
-                Ok(filled) => config.values = filled,
-                Err(error) => config.partial = Some(error.to_string()),
+            let asked = json!({"values": config.values, "processes": processes});
+            match process::ask(python, FILLED, &asked) {
+                Ok(Filled { values, unknown, changed }) => {
+                    (config.values, config.unknown, config.changed) = (values, unknown, changed);
+                }
+                Err(error) => {
+                    config.partial = Some(error.to_string());
+                    config.changed = config.values.keys().cloned().collect();
+                }
             }
         }
         // Earlier names, and meanings of null.
@@ -92,6 +113,38 @@ impl TrlConfig {
             config.values.extend(same.map(|it| ("steps_per_generation".to_string(), it)));
         }
         Ok(config)
+    }
+
+    /// `generation_batch_size` counts the rows of all processes.
+    fn count_steps(&mut self, processes: u64) {
+        let (rows, steps) = ("generation_batch_size", "steps_per_generation");
+        let is_stated = |name: &str| self.values.get(name).is_some_and(|value| !value.is_null());
+        let (Some(rows), Some(pass)) =
+            (self.number(rows), self.number("per_device_train_batch_size"))
+        else {
+            return;
+        };
+        if !is_stated(steps) {
+            let count = (rows / (pass * processes as f64)) as u64;
+            self.values.insert(steps.to_string(), count.into());
+            self.values.remove("generation_batch_size");
+        }
+    }
+
+    /// Keys of the file that may change a number, and that nothing here looks at.
+    pub fn unread(&self, asked: &Experiment) -> Vec<Unread> {
+        let settings = settings::demand(asked, 1).into_parts().0;
+        let is_read = |key: &str| {
+            WHOLE.contains(&key)
+                || settings.iter().any(|setting| setting.name == key)
+                || NOT_HELD.iter().any(|(name, _)| key.starts_with(name))
+        };
+        let keys = self.changed.iter().filter(|key| !is_read(key));
+        let unread = |key: &String| Unread {
+            key: key.clone(),
+            value: self.values.get(key).cloned().unwrap_or_default(),
+        };
+        keys.map(unread).collect()
     }
 
     fn number(&self, name: &str) -> Option<f64> {
@@ -129,6 +182,20 @@ impl TrlConfig {
             let value = self.values.get(key).cloned().unwrap_or_else(|| json!("not stated"));
             traps.push(Trap { name, key: key.to_string(), value, what });
         };
+        for key in &self.unknown {
+            found("unknown-key", key, "the installed TRL has no such key".to_string());
+        }
+        let settings = settings::demand(asked, 1).into_parts().0;
+        let names: Vec<String> = settings.into_iter().map(|setting| setting.name).collect();
+        let is_absent = |name: &String| !self.values.contains_key(name);
+        let absent: Vec<String> = names.iter().filter(|name| is_absent(name)).cloned().collect();
+        let others = self.values.keys().filter(|key| !names.contains(key));
+        for key in others.filter(|key| !self.unknown.contains(key)) {
+            if let Some(name) = absent.iter().find(|name| diagnose::is_misspelt(key, name)) {
+                let what = format!("did you mean `{name}`? The file does not state it");
+                found("unknown-key", key, what);
+            }
+        }
         let dapo = &asked.dapo;
         let text = |name: &str| self.values.get(name).and_then(Value::as_str);
         let dr_grpo = matches!(dapo.method, Some(Method::DrGrpo(_)));

@@ -74,7 +74,8 @@ def main():
         except (Exception, MemoryError) as error:
             print("\n" + json.dumps({"refused": " ".join(f"{type(error).__name__}: {error}".split())}))
             return
-    known = set(leaves(OmegaConf.to_container(base)))
+    known, written = leaves(OmegaConf.to_container(base)), leaves(OmegaConf.to_container(config))
+    changed = [name for name, value in written.items() if name in known and value != known[name]]
     tables = tuple(name + "." for name in known)
     # verl reads `reward_kwargs`, which its own configuration lacks.
     own = lambda name: name in known or name.startswith(tables) or ".reward_kwargs." in name
@@ -85,7 +86,8 @@ def main():
     effective = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     version = importlib.metadata.version("verl")
     print()
-    print(json.dumps({"version": version, "effective": effective, "added": added, **problem}))
+    found = {"version": version, "effective": effective, "added": added, "changed": changed}
+    print(json.dumps({**found, **problem}))
 
 
 try:

@@ -28,7 +28,7 @@ const WHOLE: [&str; 6] = [
     "trainer.total_epochs",
 ];
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Composed {
     /// Empty where a file does not state it.
@@ -37,6 +37,9 @@ pub struct Composed {
     pub effective: Value,
     /// Not in verl's own; unknown for composed files.
     pub added: Vec<String>,
+    /// Keys of verl's own at other values; unknown for composed files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
     /// The error of verl's own validation.
     pub validation: Option<String>,
     /// Why that validation did not run.
@@ -134,11 +137,8 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
             serde_json::from_value(effective).map_err(|error| refused(&error.to_string()))
         }
         Configured::Values(effective) => {
-            let (version, added, validation) = (String::new(), Vec::new(), None);
-            let effective = migrated(effective);
-            let (partial, unchecked) = (true, None);
             let mut composed =
-                Composed { version, effective, added, validation, unchecked, partial };
+                Composed { effective: migrated(effective), partial: true, ..Composed::default() };
             composed.partial = WHOLE.iter().any(|key| composed.get(key).is_none());
             Ok(composed)
         }

@@ -4,25 +4,34 @@
 use crate::algorithm::{DualClip, DynamicSampling, Punishment};
 use crate::engines::verl::compose::Composed;
 use crate::engines::verl::settings::{self, Cards, MIXED_PRECISION, NO_DUAL_CLIP};
-use crate::engines::{DemandRefusal, Effective, Trap};
+use crate::engines::{DemandRefusal, Effective, Trap, Unread};
 use crate::experiment::{Experiment, Verifier, WarmUpStart};
 use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 /// A configuration and the demand.
 struct Suspect<'a> {
     composed: &'a Composed,
     asked: &'a Experiment,
     traps: Vec<Trap>,
+    /// Keys that were looked at.
+    read: RefCell<BTreeSet<String>>,
 }
 
 impl Suspect<'_> {
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.read.borrow_mut().insert(key.to_string());
+        self.composed.get(key)
+    }
+
     fn value(&self, key: &str) -> Value {
-        self.composed.get(key).cloned().unwrap_or_default()
+        self.get(key).cloned().unwrap_or_default()
     }
 
     /// `None` if missing.
     fn number(&self, key: &str) -> Option<f64> {
-        self.composed.get(key).and_then(Value::as_f64)
+        self.get(key).and_then(Value::as_f64)
     }
 
     fn on(&self, key: &str) -> bool {
@@ -31,7 +40,7 @@ impl Suspect<'_> {
 
     /// The key is known to have none of these values; a missing key is known in a whole configuration.
     fn is_other(&self, key: &str, values: &[Value]) -> bool {
-        let stated = self.composed.get(key);
+        let stated = self.get(key);
         stated.map_or(!self.composed.partial, |value| !values.contains(value))
     }
 
@@ -42,7 +51,7 @@ impl Suspect<'_> {
 
     fn found(&mut self, name: &'static str, key: &str, what: impl Into<String>) {
         let absent = json!("not stated");
-        let value = self.composed.get(key).cloned().unwrap_or(absent);
+        let value = self.get(key).cloned().unwrap_or(absent);
         let key = key.to_string();
         self.traps.push(Trap { name, key, value, what: what.into() });
     }
@@ -111,9 +120,10 @@ pub fn compared(
     (all, refusals)
 }
 
-/// Seen from an arm's demands.
-pub fn traps(composed: &Composed, asked: &Experiment) -> Vec<Trap> {
-    let mut suspect = Suspect { composed, asked, traps: Vec::new() };
+/// Seen from an arm's demands; and what the configuration sets besides.
+pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Vec<Unread>) {
+    let (traps, read) = (Vec::new(), RefCell::default());
+    let mut suspect = Suspect { composed, asked, traps, read };
     rewards(&mut suspect);
     dynamic_sampling(&mut suspect);
     batches(&mut suspect);
@@ -132,7 +142,18 @@ pub fn traps(composed: &Composed, asked: &Experiment) -> Vec<Trap> {
     if let Some(problem) = &composed.validation {
         suspect.found("validation", "", format!("verl's own validation: {problem}"));
     }
-    suspect.traps
+    let settings = settings::demand(asked, Cards::default()).into_parts().0;
+    let read = suspect.read.into_inner();
+    let is_read = |key: &str| {
+        let is_of = |name: &str| key == name || key.starts_with(&format!("{name}."));
+        !is_held(key)
+            || read.iter().any(|name| is_of(name))
+            || settings.iter().any(|setting| is_of(&setting.name))
+    };
+    let value = |key: &String| composed.get(key).cloned().unwrap_or_default();
+    let unread = composed.changed.iter().filter(|key| !is_read(key));
+    let unread = unread.map(|key| Unread { key: key.clone(), value: value(key) });
+    (suspect.traps, unread.collect())
 }
 
 const MANAGER: &str = "reward.reward_manager.name";
@@ -194,7 +215,7 @@ fn dynamic_sampling(suspect: &mut Suspect) {
     }
     if !suspect.is_v1() {
         // Only the DAPO recipe of earlier versions has this key, and its trainer filters.
-        let is_recipe = suspect.composed.get("reward_model.overlong_buffer.enable").is_some();
+        let is_recipe = suspect.get("reward_model.overlong_buffer.enable").is_some();
         if is_recipe && !suspect.composed.since_0_9() {
             return;
         }
@@ -298,7 +319,7 @@ fn loss(suspect: &mut Suspect) {
     }
     let read = "actor_rollout_ref.actor.optim.clip_grad";
     let key = "actor_rollout_ref.actor.grad_clip";
-    let stated = suspect.composed.get(key).is_some() && suspect.composed.get(read).is_some();
+    let stated = suspect.get(key).is_some() && suspect.get(read).is_some();
     if stated && suspect.composed.since_0_9() && suspect.value(key) != suspect.value(read) {
         let what = format!("not read: the gradient is clipped at {read}, {}", suspect.value(read));
         suspect.found("grad-clip", key, what);

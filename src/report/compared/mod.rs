@@ -15,6 +15,9 @@ const SHOWN_CHANGES: usize = 10;
 
 const SHOWN_FILES: usize = 12;
 
+/// Of a comparison that no declaration belongs to.
+const ALPHA: f64 = 0.05;
+
 pub fn sections(comparison: &RunComparison) -> Vec<Section> {
     vec![
         sides(comparison),
@@ -185,12 +188,15 @@ fn another_run(comparison: &RunComparison) -> Section {
             text::standard_error(welch.standard_error)
         ),
         format!("Do the methods differ? Permutation test: {}.", test(permutation, "splits")),
-        format!("Verdict, if this is the only comparison: {}.", in_words(verdict, Unit::Share)),
+        format!(
+            "Verdict, if this is the only comparison: {}.",
+            in_words(verdict, permutation.smallest_p, Unit::Share)
+        ),
     ];
     section(vec![Block::List(scores.into_iter().chain(lines).collect())])
 }
 
-fn in_words(verdict: &Verdict, unit: Unit) -> String {
+fn in_words(verdict: &Verdict, smallest_p: f64, unit: Unit) -> String {
     let points = if unit == Unit::Share { " points" } else { "" };
     match verdict {
         Verdict::Improves => "B is better than A".into(),
@@ -202,8 +208,11 @@ fn in_words(verdict: &Verdict, unit: Unit) -> String {
             "inconclusive: no effect is shown; one of {}{points} would be found in 80 % of cases",
             unit.show(*effect)
         ),
-        Verdict::Inconclusive { could_have_detected: None } => {
+        Verdict::Inconclusive { could_have_detected: None } if smallest_p > ALPHA => {
             "inconclusive: too few runs to show any effect".into()
+        }
+        Verdict::Inconclusive { could_have_detected: None } => {
+            "inconclusive: no effect is shown, and none is excluded".into()
         }
     }
 }

@@ -4,10 +4,13 @@ use crate::records::tracked::TABLE;
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::{compared, text, text::Unit, words};
 use crate::statistics::{Estimate, PermutationTest, estimators};
-use crate::study::TrackedComparison;
+use crate::study::{TrackedComparison, TrackedValue};
 
 /// Columns of a run's course.
 const COURSE: usize = 24;
+
+/// Below this share of the longest run, a budget is told beside the verdict.
+const SHORT: f64 = 0.8;
 
 const UNKNOWN: [&str; 4] = [
     "whether both sides had the same data, code, base model and evaluation",
@@ -28,6 +31,22 @@ pub fn sections(comparison: &TrackedComparison) -> Vec<Section> {
 }
 
 pub(super) fn result(comparison: &TrackedComparison) -> Vec<String> {
+    let mut lines = judged(comparison);
+    let TrackedComparison { asked, budget: (budget, shortest), runs, .. } = comparison;
+    let longest = runs.iter().map(|run| run.end).fold(*budget, f64::max);
+    if *budget < SHORT * longest {
+        let [clock, shortest] = [&asked.at, shortest].map(|name| text::visible(name));
+        lines.push(format!(
+            "The budget of all runs is {} {clock}, because {shortest} ends there; the longest run has {}. \
+             Leave out a run that broke off, and say so.",
+            text::number(*budget),
+            text::number(longest),
+        ));
+    }
+    lines
+}
+
+fn judged(comparison: &TrackedComparison) -> Vec<String> {
     let mean = |side| {
         let runs = comparison.runs.iter().filter(|run| run.side == side);
         estimators::mean(&runs.map(|run| run.value).collect::<Vec<f64>>())
@@ -46,7 +65,8 @@ pub(super) fn result(comparison: &TrackedComparison) -> Vec<String> {
     };
     let Estimate { difference, interval, p, splits, exact, smallest_p, medians, .. } = *estimate;
     let test = PermutationTest { p, splits, exact, smallest_p };
-    let (words, test) = (compared::in_words(verdict, Unit::Plain), compared::test(&test, "splits"));
+    let words = compared::in_words(verdict, smallest_p, Unit::Plain);
+    let test = compared::test(&test, "splits");
     let interval = interval.map_or("no interval".to_owned(), |interval| {
         format!("{} interval {}", text::level(interval.level), Unit::Plain.interval(&interval))
     });
@@ -107,15 +127,26 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
         ),
     ];
     lines.extend((!is_table).then_some(budget));
-    for run in runs {
-        let same = runs.iter().filter(|other| !is_table && other.points == run.points).count();
+    let longer = runs.iter().filter(|run| run.end > comparison.budget.0).count();
+    let later = format!("{longer} of {} runs have later points; they do not count.", runs.len());
+    lines.extend((longer > 0).then_some(later));
+    for (place, run) in runs.iter().enumerate() {
+        let same = |other: &&TrackedValue| !is_table && other.points == run.points;
+        let same = runs[..place].iter().find(same).map(|other| text::visible(&other.run));
+        let copied = format!(
+            "it has the same points as {}; both count. If one is a copy, leave it out",
+            same.as_deref().unwrap_or_default()
+        );
         let replaced =
             format!("{} points gave way to a later line of an earlier step", run.notes.replaced);
+        let unread = format!("values that are null or text, left out: {}", run.unread);
         for (holds, what) in [
             (run.notes.replaced > 0, &*replaced),
+            (run.notes.is_sorted, "its rows were not in the order of steps and were sorted"),
+            (run.unread > 0, &*unread),
             (run.notes.is_cut, "the file ends in the middle of a record"),
             (run.notes.is_averaged, "points summarise several steps (MIN and MAX differ)"),
-            (same > 1, "another run has the same points; a run counts once"),
+            (same.is_some(), &*copied),
         ] {
             lines.extend(holds.then(|| format!("{}: {what}.", text::visible(&run.run))));
         }

@@ -210,6 +210,11 @@ pub fn known(wrong: &str, intro: &str, names: &[String]) -> String {
     }
 }
 
+/// One or two slips away from the name, and too long to be another one by chance.
+pub fn is_misspelt(wrong: &str, name: &str) -> bool {
+    wrong.len() >= 8 && strsim::osa_distance(wrong, name) <= 2
+}
+
 pub fn nearest(wrong: &str, names: &[String]) -> Option<String> {
     let near = names.iter().map(|name| (strsim::osa_distance(wrong, name), name)).min();
     near.filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len()))

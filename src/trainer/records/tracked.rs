@@ -23,6 +23,8 @@ pub struct TrackedRun {
     pub seed: Option<u64>,
     /// By metric; [`SECONDS`] has the clock.
     pub curves: BTreeMap<String, TrackedCurve>,
+    /// By metric: values that are `null` or text, which are no points.
+    pub unread: BTreeMap<String, usize>,
     pub notes: TrackedNotes,
 }
 
@@ -32,6 +34,8 @@ pub struct TrackedNotes {
     pub format: &'static str,
     /// Points that gave way because a later line has their step or an earlier one, as after a resumed run.
     pub replaced: usize,
+    /// Rows went back in their steps again and again, and were sorted.
+    pub is_sorted: bool,
     /// The file ends in the middle of a record.
     pub is_cut: bool,
     /// Points are summaries of several steps, by the columns of their least and largest values.
@@ -40,6 +44,10 @@ pub struct TrackedNotes {
 
 /// Wall clock, from any start.
 pub const SECONDS: &str = "seconds";
+
+/// Columns of CSV with that clock: of W&B's history and its chart, and of TensorBoard's download.
+const CLOCKS: [&str; 4] =
+    ["_runtime", "Relative Time (Process)", "Relative Time (Wall)", "Wall time"];
 
 /// CSV of W&B's page: `Step`, then `RUN - METRIC` with its `__MIN` and `__MAX`, of several runs.
 const WANDB_EXPORT: &str = "W&B's export";
@@ -95,7 +103,12 @@ impl TrackedRun {
     fn new(path: &Path, format: &'static str, name: &str) -> Self {
         let notes = TrackedNotes { format, ..TrackedNotes::default() };
         let name = if name.is_empty() { path.display().to_string() } else { name.to_string() };
-        Self { name, path: path.to_path_buf(), seed: None, curves: BTreeMap::new(), notes }
+        let (curves, unread) = (BTreeMap::new(), BTreeMap::new());
+        Self { name, path: path.to_path_buf(), seed: None, curves, unread, notes }
+    }
+
+    fn skip(&mut self, metric: &str) {
+        *self.unread.entry(metric.to_string()).or_default() += 1;
     }
 
     /// The point takes the place of those at its step and after it.
@@ -139,6 +152,20 @@ fn of_trackio(path: &Path, document: &Value) -> Option<TrackedRun> {
     Some(run)
 }
 
+const NOT_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+
+/// Python's json.dumps writes what is not finite as no JSON; [`number`] reads it then.
+pub fn quoted_not_finite(text: String) -> String {
+    NOT_FINITE
+        .iter()
+        .fold(text, |text, word| text.replace(&format!(": {word}"), &format!(": {word:?}")))
+}
+
+pub fn number(value: &Value) -> Option<f64> {
+    let named = |word: &&str| NOT_FINITE.contains(word);
+    value.as_f64().or_else(|| value.as_str().filter(named)?.parse().ok())
+}
+
 /// Lines `{"step": 1, "data": {…}}` (verl/utils/tracking.py, `FileLogger`), or with the values beside the step, as in
 /// the history of transformers' trainer.
 fn of_lines(
@@ -148,10 +175,8 @@ fn of_lines(
     let format =
         history.as_ref().map_or("JSON lines, as verl's file log", |_| "TRL's trainer_state.json");
     let mut run = TrackedRun::new(path, format, "");
-    // Python's json.dumps writes what is not finite as no JSON.
-    let text = [": NaN", ": Infinity", ": -Infinity"]
-        .iter()
-        .fold(files::read_text(path)?, |text, word| text.replace(word, ": null"));
+    // pandas' to_json writes what is missing as null.
+    let text = quoted_not_finite(files::read_text(path)?);
     let lines: Vec<Map<String, Value>> = match history {
         Some(history) => history,
         None => files::parse_lines(path, text.as_bytes())?,
@@ -163,9 +188,15 @@ fn of_lines(
             csv_rows::at(path, index + 1, reason.to_string())
         })?;
         for (metric, value) in line.get("data").and_then(Value::as_object).unwrap_or(line) {
-            let number = if value.is_null() { Some(f64::NAN) } else { value.as_f64() };
-            if let Some(number) = number.filter(|_| !STEPS.contains(&metric.as_str())) {
-                run.put(metric, step, number);
+            if STEPS.contains(&metric.as_str()) {
+                continue;
+            }
+            match value {
+                Value::Bool(_) | Value::Array(_) | Value::Object(_) => {}
+                value => match number(value) {
+                    Some(number) => run.put(metric, step, number),
+                    None => run.skip(metric),
+                },
             }
         }
     }
@@ -189,11 +220,13 @@ fn of_csv(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     }
     let name_of_run =
         ["run", "run_name", "run_id"].into_iter().find_map(place).filter(|_| !is_export);
-    let Some(steps) = STEPS.iter().copied().chain([x]).find_map(place) else {
+    let clocks = CLOCKS.into_iter().filter(|_| x == SECONDS);
+    let Some(steps) = STEPS.into_iter().chain([x]).chain(clocks).find_map(place) else {
         let (usual, present) = (STEPS.join(", "), header.iter().collect::<Vec<_>>().join(", "));
         let reason = format!("no column of steps ({usual}) but {present}; --at names another");
         return Err(refused(path, reason));
     };
+    let is_clock = CLOCKS.contains(&&header[steps]);
     let format = match &header[steps] {
         _ if is_export => WANDB_EXPORT,
         "_step" => "history of W&B's API",
@@ -210,7 +243,8 @@ fn of_csv(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     }
     // A resumed run goes back once or twice. Rows that go back more often are in another order than that of time.
     let back = read.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
-    if name_of_run.is_none() && back * 4 > read.len() {
+    let is_sorted = name_of_run.is_none() && back * 4 > read.len();
+    if is_sorted {
         read.sort_by(|one, other| one.0.total_cmp(&other.0));
     }
     let mut runs: BTreeMap<&str, TrackedRun> = BTreeMap::new();
@@ -218,22 +252,34 @@ fn of_csv(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
         let step = *step;
         let field = |place: usize| row.get(place).unwrap_or("").trim();
         for (column, name) in header.iter().enumerate().filter(|(at, _)| Some(*at) != name_of_run) {
-            // A text is no value of a metric.
-            let Ok(value) = field(column).parse::<f64>() else { continue };
+            let value = field(column);
+            if value.is_empty() {
+                continue;
+            }
             let parts = name.rsplit_once(" - ").filter(|_| is_export);
             let own = name_of_run.map_or("", |place| row.get(place).unwrap_or("").trim());
             let (named, metric) = parts.unwrap_or((own, name));
             let run = runs.entry(named).or_insert_with(|| TrackedRun::new(path, format, named));
+            run.notes.is_sorted = is_sorted;
+            let Ok(value) = value.parse::<f64>() else {
+                run.skip(metric);
+                continue;
+            };
             match metric {
                 "" | "_timestamp" => {}
                 _ if column == steps && name != x => {}
-                "_runtime" => run.put(SECONDS, step, value),
+                _ if CLOCKS.contains(&metric) => run.put(SECONDS, step, value),
                 _ if is_export && metric.ends_with("__MIN") => {}
                 _ if is_export && metric.ends_with("__MAX") => {
                     let least = place(&name.replace("__MAX", "__MIN")).map(field);
                     run.notes.is_averaged |= least.is_some_and(|least| least != field(column));
                 }
-                _ => run.put(metric, step, value),
+                _ => {
+                    run.put(metric, step, value);
+                    if is_clock {
+                        run.put(SECONDS, step, step);
+                    }
+                }
             }
         }
     }
