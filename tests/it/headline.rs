@@ -192,7 +192,7 @@ fn every_interval_in_the_words_is_a_declared_comparisons() {
 /// `recomputed.txt` is what `golden/stats/recompute.py` printed of the records that the report is made of.
 #[test]
 fn the_recomputed_numbers_are_the_reports() {
-    for study in ["study-2", "sums-1", "words", "useful", "repairs-chains"] {
+    for study in ["study-2", "sums-1", "words", "useful", "loops", "repairs-chains"] {
         let recomputed = page(&format!("reports/{study}/recomputed.txt"));
         let report = report(study);
         for family in list(&report["analysis"]["families"]) {
@@ -369,6 +369,49 @@ fn the_comparisons_of_dynamic_sampling_are_the_reports() {
     }
     let primary = of_result(declared(&report, "updates", "dynamic"));
     assert!(page("README.md").contains(&format!("{primary} at equal updates")));
+}
+
+/// Shares and accuracy in points.
+#[test]
+fn the_comparisons_of_the_token_level_loss_are_the_reports() {
+    let report = report("loops");
+    const CUT: &str = "responses cut, last quarter of the steps";
+    let cut_first = format!("{CUT} (primary)");
+    let right = "right after the last step";
+    let rows = [
+        (&*cut_first, 96, ("endless", "token")),
+        (CUT, 48, ("endless", "token-48")),
+        (CUT, 16, ("null", "token-16")),
+        (right, 96, ("accuracy", "token")),
+        (right, 48, ("accuracy", "token-48")),
+        (right, 16, ("accuracy", "token-16")),
+        ("right, second half of equal updates", 96, ("price", "updates")),
+    ];
+    for (measure, limit, (family, id)) in rows {
+        let comparison = declared(&report, family, id);
+        let (points, word) = (of_result(comparison), comparison["word"].as_str().unwrap());
+        let p = number(&comparison["result"]["adjusted_p"]);
+        let row =
+            format!("| {measure} | {limit} | {points} | {p:.4} | {} |", word.replace('-', " "));
+        for name in ["docs/results.md", "reports/loops/README.md"] {
+            assert!(page(name).contains(&row), "{name} has no {row:?}");
+        }
+    }
+    let [cut, right] = [("endless", "token"), ("accuracy", "token")]
+        .map(|(family, id)| of_result(declared(&report, family, id)));
+    for (name, sentence) in [("README.md", cut), ("README.md", right)] {
+        assert!(page(name).contains(&sentence), "{name} has no {sentence:?}");
+    }
+    // What was looked at afterwards, by what the committed script printed.
+    let printed = page("reports/loops/by_block.txt");
+    for (line, sentence) in [
+        ("grpo       44.8 %", "44.8 % are right under GRPO"),
+        ("token      31.7 %", "31.7 % under a mean of tokens"),
+        ("right among those that end: -13.1 [-23.9, -2.3]", "13.1 points less [2.3, 23.9]"),
+        ("points, up in 5 of 8 blocks", "in five of eight blocks"),
+    ] {
+        assert!(printed.contains(line) && page("reports/loops/README.md").contains(sentence));
+    }
 }
 
 /// A run is within its own total on every clock, also where what a step adds is no whole number.

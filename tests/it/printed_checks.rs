@@ -13,8 +13,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const STUDIES: [&str; 8] =
-    ["study-1", "study-2", "sums-1", "engines-1", "methods-1", "words", "useful", "repairs-chains"];
+const STUDIES: [&str; 9] = [
+    "study-1",
+    "study-2",
+    "sums-1",
+    "engines-1",
+    "methods-1",
+    "words",
+    "useful",
+    "loops",
+    "repairs-chains",
+];
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dapo");
 
 /// A copy of a study where `verify` of the copy prints its lines, beside the repository's other files.
