@@ -195,7 +195,7 @@ fn every_recipe_of_a_base_policy_of_a_seed_is_there_and_every_such_experiment_ha
         .flat_map(|file| file.text.lines().map(String::from).collect::<Vec<_>>())
         .filter_map(|line| Some(line.split_once("runs/bases/")?.1.split_once("-{seed}")?.0.into()))
         .collect();
-    assert_eq!(named.len(), 8);
+    assert_eq!(named.len(), 9);
     assert!(named.iter().all(|name| known.contains_key(name)), "{named:?}");
 }
 
