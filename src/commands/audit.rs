@@ -23,7 +23,7 @@ Examples:
 
 Exit codes: 0 the whole file was read, whatever was found; 2 usage; 3 a file that cannot be read")]
 pub struct AuditArgs {
-    /// Parquet or JSON lines: the released schema, or question and answer under their usual names
+    /// Parquet, JSON lines, a JSON list or CSV: the released schema, or question and answer under their usual names
     file: PathBuf,
     #[command(flatten)]
     keys: RowKeys,

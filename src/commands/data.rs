@@ -88,7 +88,7 @@ struct GymArgs {
 
 #[derive(Debug, Args)]
 struct PrepareArgs {
-    /// `mini-aime`, `checked-chains`, `signed-sums`, `word-problems`, or a file: parquet or JSON lines, in the
+    /// `mini-aime`, `checked-chains`, `signed-sums`, `word-problems`, or a file: parquet, JSON lines, a JSON list or CSV, in the
     /// released schema or with {"id"?, "question", "answer", "tags"?} and the like
     source: PathBuf,
     /// Folder to write to; files of the same name are replaced

@@ -43,7 +43,7 @@ pub struct EvalArgs {
     /// Checkpoint folder. Default: the experiment's base model.
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Files of problems instead of an experiment's sets: parquet or JSON lines.
+    /// Files of problems instead of an experiment's sets: parquet, JSON lines, a JSON list or CSV.
     #[arg(long, value_name = "FILE", requires = "model")]
     data: Vec<PathBuf>,
     #[command(flatten)]

@@ -10,6 +10,8 @@ pub fn text(audit: &Audit) -> String {
     let format = match audit.format {
         Format::Parquet => "parquet",
         Format::JsonLines => "JSON lines",
+        Format::Json => "a JSON list",
+        Format::Csv => "CSV",
     };
     let mut lines = vec![format!("{}: {format}, {} bytes", audit.file, audit.bytes)];
     lines.extend(audit.known_as.as_ref().map(|name| format!("This is {name}.")));

@@ -94,7 +94,9 @@ impl TrlConfig {
             let asked = json!({"values": config.values, "processes": processes});
             match process::ask(python, FILLED, &asked) {
                 Ok(Filled { values, unknown, changed }) => {
-                    (config.values, config.unknown, config.changed) = (values, unknown, changed);
+                    // What TRL has not keeps the file's value.
+                    config.values.extend(values);
+                    (config.unknown, config.changed) = (unknown, changed);
                 }
                 Err(error) => {
                     config.partial = Some(error.to_string());
@@ -182,16 +184,18 @@ impl TrlConfig {
             let value = self.values.get(key).cloned().unwrap_or_else(|| json!("not stated"));
             traps.push(Trap { name, key: key.to_string(), value, what });
         };
-        for key in &self.unknown {
-            found("unknown-key", key, "the installed TRL has no such key".to_string());
-        }
         let settings = settings::demand(asked, 1).into_parts().0;
         let names: Vec<String> = settings.into_iter().map(|setting| setting.name).collect();
-        let is_absent = |name: &String| !self.values.contains_key(name);
-        let absent: Vec<String> = names.iter().filter(|name| is_absent(name)).cloned().collect();
+        for key in &self.unknown {
+            let near = names.iter().find(|name| diagnose::is_misspelt(key, name));
+            let near = near.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+            found("unknown-key", key, format!("the installed TRL has no such key{near}"));
+        }
         let others = self.values.keys().filter(|key| !names.contains(key));
-        for key in others.filter(|key| !self.unknown.contains(key)) {
-            if let Some(name) = absent.iter().find(|name| diagnose::is_misspelt(key, name)) {
+        for key in others.filter(|_| self.unknown.is_empty()) {
+            let is_absent = |name: &&String| !self.values.contains_key(*name);
+            let mut absent = names.iter().filter(is_absent);
+            if let Some(name) = absent.find(|name| diagnose::is_misspelt(key, name)) {
                 let what = format!("did you mean `{name}`? The file does not state it");
                 found("unknown-key", key, what);
             }

@@ -24,7 +24,7 @@ pub enum TaskError {
     Kind { name: String },
     #[error("a recipe must state either a task or a file of solutions")]
     Solutions,
-    #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
+    #[error("{}: expected a file named *.parquet, *.jsonl, *.json, *.csv or *.tsv", path.display())]
     Format { path: PathBuf },
     #[error("{}: no problems in it", path.display())]
     Empty { path: PathBuf },

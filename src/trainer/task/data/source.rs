@@ -1,7 +1,8 @@
 //! The rows of a file of problems, one at a time and in one form, whatever the file's format:
-//! parquet or JSON lines, in the released schema, our own, or one that [`schema`] knows.
+//! parquet, JSON lines, a JSON list or CSV, in the released schema, our own, or one that [`schema`] knows.
 
 use crate::base::files::{self, foreign};
+use crate::records::tables::csv_rows;
 use crate::records::tables::problem_rows::{self, each_problem_row};
 use crate::records::{ProblemRow, tables};
 use crate::task::data::{schema, template};
@@ -18,6 +19,10 @@ pub enum Format {
     Parquet,
     /// `*.jsonl`: each line an object.
     JsonLines,
+    /// `*.json`: a list of objects, or an object a line.
+    Json,
+    /// `*.csv` or `*.tsv` with a line of names: texts alone; an empty cell is no value.
+    Csv,
 }
 
 impl Format {
@@ -25,6 +30,9 @@ impl Format {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("parquet") => Ok(Self::Parquet),
             Some("jsonl") => Ok(Self::JsonLines),
+            Some("json") if tables::format::has_lines(path) => Ok(Self::JsonLines),
+            Some("json") => Ok(Self::Json),
+            Some("csv" | "tsv") => Ok(Self::Csv),
             _ => Err(TaskError::Format { path: path.to_path_buf() }),
         }
     }
@@ -125,6 +133,38 @@ pub fn each_row(
                 number += 1;
                 Ok(())
             })
+        }
+        Format::Json => {
+            let bytes = foreign::read_up_to(path, foreign::HELD_DATA.bytes)?;
+            let rows: Vec<Map<String, Value>> =
+                serde_json::from_slice(&bytes).map_err(|error| {
+                    let reason = format!("it is no list of objects: {error}");
+                    files::FileError::Json { path: path.to_path_buf(), reason }
+                })?;
+            let total = rows.len() as u64;
+            for (number, row) in rows.iter().enumerate() {
+                let place = format!(": row {number} (from 0)");
+                let read = schema::read(row, keys).map_err(|error| files::FileError::Json {
+                    path: path.to_path_buf(),
+                    reason: format!("row {number} (from 0): {}: {}", error.key, error.reason),
+                })?;
+                each(SourceRow::new(read, number, place, [total, number as u64 + 1]))?;
+            }
+            Ok(())
+        }
+        Format::Csv => {
+            let (header, rows) = csv_rows::read(path)?;
+            let rows = rows.collect::<Result<Vec<csv_rows::CsvRow>, _>>()?;
+            let total = rows.len() as u64;
+            for (number, (line, row)) in rows.iter().enumerate() {
+                let filled = header.iter().zip(row).filter(|(_, cell)| !cell.trim().is_empty());
+                let row = filled.map(|(name, cell)| (name.to_string(), cell.into())).collect();
+                let read = schema::read(&row, keys).map_err(|error| {
+                    csv_rows::at(path, *line, format!("{}: {}", error.key, error.reason))
+                })?;
+                each(SourceRow::new(read, number, format!(":{line}"), [total, number as u64 + 1]))?;
+            }
+            Ok(())
         }
     }
 }

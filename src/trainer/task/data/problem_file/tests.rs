@@ -84,8 +84,54 @@ fn bad_json_lines_are_refused_with_the_reason() {
 
 #[test]
 fn a_file_of_another_kind_is_refused_by_its_name() {
-    let error = read(Path::new("data/problems.csv")).unwrap_err().to_string();
-    assert_eq!(error, "data/problems.csv: expected a file named *.parquet or *.jsonl");
+    let error = read(Path::new("data/problems.txt")).unwrap_err().to_string();
+    let expected =
+        "data/problems.txt: expected a file named *.parquet, *.jsonl, *.json, *.csv or *.tsv";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_json_list_and_csv_give_the_problems_of_json_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = [("What is 1 + 1?", "2", "easy"), ("Name \"it\", or\nnot", "-3", "hard")];
+    let object = |(question, answer, tags): &(&str, &str, &str)| {
+        serde_json::json!({"question": question, "answer": answer, "tags": tags}).to_string()
+    };
+    let objects: Vec<String> = rows.iter().map(object).collect();
+    let cell = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let csv: String =
+        rows.iter().map(|(q, a, tags)| format!("{},{a},{tags}\r\n", cell(q))).collect();
+    let read_as = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        read(&path).map(|file| file.problems).map_err(|error| error.to_string())
+    };
+    let expected = read_as("a.jsonl", objects.join("\n")).unwrap();
+    let questions: Vec<&str> = expected.iter().map(|problem| &*problem.question).collect();
+    assert_eq!(questions, [rows[0].0, rows[1].0]);
+    for (name, text) in [
+        ("a.json", format!("[{}]", objects.join(", "))),
+        ("lines/a.json", objects.join("\n")),
+        ("a.csv", format!("\u{feff}Question,answer,tags\n{csv}")),
+        (
+            "a.tsv",
+            format!(
+                "question\tanswer\ttags\n{}\n",
+                "What is 1 + 1?\t2\teasy\n\"Name \"\"it\"\", or\nnot\"\t-3\thard"
+            ),
+        ),
+    ] {
+        assert_eq!(read_as(name, text).as_ref(), Ok(&expected), "{name}");
+    }
+    for (name, text, says) in [
+        ("b.json", "{\"data\": []}", "b.json: it is no list of objects"),
+        ("c.json", "[{\"question\": \"q\"}]", "c.json: row 0 (from 0): "),
+        ("d.csv", "question,answer\nq,\n", "d.csv:2: "),
+        ("e.csv", "question,answer\nq\n", "e.csv:2: "),
+    ] {
+        let error = read_as(name, text.to_string()).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
 }
 
 #[test]
