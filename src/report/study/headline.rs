@@ -4,8 +4,7 @@ use crate::report::study::context;
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, words};
 use crate::statistics::aggregates;
-use crate::study::{Declared, Direction, Word, comparisons::Comparison};
-use std::collections::BTreeSet;
+use crate::study::{Declared, Direction, Word, comparisons, comparisons::Comparison};
 
 pub fn headline(context: &Context) -> String {
     match context.analysis.families.first().map(|family| family.comparisons.as_slice()) {
@@ -154,10 +153,11 @@ fn at_equal(comparison: &Comparison) -> String {
 
 /// `, in all 8 blocks`, where a difference is shown between blocks.
 fn blocks(context: &Context, comparison: &Comparison) -> Option<String> {
-    let higher = comparison.result.as_ref()?.probability_higher?;
-    let share = if comparison.shown()? == Direction::Higher { higher } else { 1.0 - higher };
-    let all = comparison.arm.iter().map(|run| run.seed).collect::<BTreeSet<_>>().len();
-    let count = (share * all as f64).round() as usize;
+    let is_higher = comparison.shown()? == Direction::Higher;
+    let differences = comparisons::block_differences(comparison);
+    // A block without a difference is none of these.
+    let is_so = |it: &&f64| if is_higher { **it > 0.0 } else { **it < 0.0 };
+    let (count, all) = (differences.iter().filter(is_so).count(), differences.len());
     let of = if count == all { format!("all {all}") } else { format!("{count} of {all}") };
     let is_paired = context.analysis.declaration.paired && !comparison.declared.metric.is_time();
     is_paired.then(|| format!(", in {of} blocks"))

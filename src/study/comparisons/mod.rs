@@ -321,12 +321,16 @@ pub fn measured(study: &Study, comparison: &Comparison) -> Measured {
     if declared.metric.is_time() {
         Measured::Times(times(reference), times(arm))
     } else if study.declaration.paired {
-        let (arm, reference) = (by_block(arm), by_block(reference));
-        let differences = arm.iter().filter_map(|(seed, it)| Some(it - reference.get(seed)?));
-        Measured::Blocks(differences.collect())
+        Measured::Blocks(block_differences(comparison))
     } else {
         Measured::Runs(values(reference), values(arm))
     }
+}
+
+/// Arm − reference in each block that both have.
+pub fn block_differences(comparison: &Comparison) -> Vec<f64> {
+    let (arm, reference) = (by_block(&comparison.arm), by_block(&comparison.reference));
+    arm.iter().filter_map(|(seed, it)| Some(it - reference.get(seed)?)).collect()
 }
 
 fn values(runs: &[RunValue]) -> Vec<f64> {
