@@ -89,6 +89,41 @@ fn in_bold_if_shown(comparison: &Value) -> String {
 
 /// DAPO − GRPO with one setting of study 2 repaired: on three clocks, in three pages.
 #[test]
+fn the_comparisons_of_the_repairs_on_sums_are_the_reports() {
+    let report = report("repairs-sums");
+    for (grid, name) in [
+        ("safeguards", "released bounds on the ratio"),
+        ("rate-3e-5", "a rate of 3e-5"),
+        ("rate-5e-5", "a rate of 5e-5"),
+    ] {
+        let shown = ["equal-tokens", "equal-flops", "equal-updates"].map(|clock| {
+            let comparison = declared(&report, grid, clock);
+            format!("{}, {}", of_result(comparison), comparison["word"].as_str().unwrap())
+        });
+        let row = format!("| {name} | {} |", shown.join(" | "));
+        for name in ["docs/results.md", "reports/repairs-sums/README.md"] {
+            assert!(page(name).contains(&row), "{name} has no {row:?}");
+        }
+    }
+    let at_3e_5 = of_result(declared(&report, "rate-3e-5", "equal-tokens"));
+    assert!(page("README.md").contains(&at_3e_5));
+    // One block of eight has no difference.
+    let written = page("reports/repairs-sums/report.md");
+    let headline = written.lines().nth(4).unwrap();
+    assert!(headline.contains("at equal generated tokens, in 7 of 8 blocks"), "{headline}");
+    for (printed, says) in [
+        ("rate-3e-5.dapo                  99.8   99.7   97.8", "97.8 % under DAPO"),
+        ("rate-3e-5.grpo                  99.8   99.7   99.6", "99.6 % under GRPO"),
+        ("safeguards-sums.dapo            99.8   91.3   64.8", "64.8 % of DAPO's attempts"),
+    ] {
+        assert!(page("reports/repairs-sums/attempts.txt").contains(printed), "{printed}");
+        assert!(page("reports/repairs-sums/README.md").contains(says), "{says}");
+    }
+    let printed = page("reports/repairs-sums/against_sums_1.txt");
+    assert!(printed.contains("-16.4 [-27.8, -4.9]   -7.7 [-14.5, -0.9]"), "{printed}");
+}
+
+#[test]
 fn the_comparisons_of_the_repairs_are_the_reports() {
     let report = report("repairs-chains");
     for (grid, in_readme, in_pages) in [
@@ -192,7 +227,16 @@ fn every_interval_in_the_words_is_a_declared_comparisons() {
 /// `recomputed.txt` is what `golden/stats/recompute.py` printed of the records that the report is made of.
 #[test]
 fn the_recomputed_numbers_are_the_reports() {
-    for study in ["study-2", "sums-1", "words", "useful", "loops", "repairs-chains"] {
+    for study in [
+        "study-2",
+        "sums-1",
+        "words",
+        "useful",
+        "loops",
+        "overlong",
+        "repairs-chains",
+        "repairs-sums",
+    ] {
         let recomputed = page(&format!("reports/{study}/recomputed.txt"));
         let report = report(study);
         for family in list(&report["analysis"]["families"]) {
@@ -411,6 +455,41 @@ fn the_comparisons_of_the_token_level_loss_are_the_reports() {
         ("points, up in 5 of 8 blocks", "in five of eight blocks"),
     ] {
         assert!(printed.contains(line) && page("reports/loops/README.md").contains(sentence));
+    }
+}
+
+#[test]
+fn the_comparisons_of_overlong_reward_shaping_are_the_reports() {
+    let report = report("overlong");
+    let half = "right, second half of equal updates (primary)";
+    let (last, cut) = ("right after the last step", "responses cut, last quarter of the steps");
+    let rows = [
+        (half, 40, "accuracy", ""),
+        (half, 28, "accuracy", "-28"),
+        (last, 40, "end", ""),
+        (cut, 40, "cut", ""),
+        (cut, 28, "cut", "-28"),
+    ];
+    for (measure, limit, family, suffix) in rows {
+        for (name, arm) in [("Overlong Filtering", "filter"), ("soft punishment", "soft")] {
+            let comparison = declared(&report, family, &format!("{arm}{suffix}"));
+            let (points, word) = (of_result(comparison), comparison["word"].as_str().unwrap());
+            let p = number(&comparison["result"]["adjusted_p"]);
+            let row = format!("| {name} | {measure} | {limit} | {points} | {p:.4} | {word} |");
+            assert!(page("reports/overlong/README.md").contains(&row), "no {row:?}");
+            assert!(limit == 28 || results().contains(&row), "no {row:?}");
+        }
+    }
+    let primary = of_result(declared(&report, "accuracy", "soft"));
+    assert!(page("README.md").contains(&primary));
+    // What was looked at afterwards, by what the committed script printed.
+    let printed = page("reports/overlong/by_block.txt");
+    for line in [
+        "grpo                                           21.3   20.7   10.3    4.9    4.2    0.8    0.6",
+        "filter          -4.4 [-6.6, -2.1]",
+        "no response was cut in blocks [102, 106]; the filter's last weights are GRPO's in blocks [102, 106]",
+    ] {
+        assert!(printed.contains(line), "{line}");
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const STUDIES: [&str; 9] = [
+const STUDIES: [&str; 11] = [
     "study-1",
     "study-2",
     "sums-1",
@@ -22,7 +22,9 @@ const STUDIES: [&str; 9] = [
     "words",
     "useful",
     "loops",
+    "overlong",
     "repairs-chains",
+    "repairs-sums",
 ];
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dapo");
 
