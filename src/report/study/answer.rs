@@ -141,7 +141,7 @@ fn comparison_row(
 /// The rules that an inconclusive comparison failed, or met for equivalence; empty for what is shown.
 fn decided_by(context: &Context, comparison: &Comparison) -> String {
     let declaration = &context.analysis.declaration;
-    let first = match (&comparison.why, &comparison.result) {
+    let reason = match (&comparison.why, &comparison.result) {
         (Why::Shown { .. }, _) => return String::new(),
         (Why::Equivalent { margin, .. }, _) => {
             return format!("inside ±{}", headline::points(*margin));
@@ -152,10 +152,11 @@ fn decided_by(context: &Context, comparison: &Comparison) -> String {
         (Why::NotShown { .. }, _) => format!("p above {}", declaration.alpha),
         (why, _) => text::visible(&words::why(why)),
     };
-    if comparison.declared.metric.is_avg_at_k() && comparison.result.is_some() {
-        return format!("{first}; not inside ±{}", headline::points(declaration.margin));
+    let is_score = comparison.declared.metric.is_avg_at_k() && comparison.result.is_some();
+    if is_score && comparison.word != Word::NothingToActOn {
+        return format!("{reason}; not inside ±{}", headline::points(declaration.margin));
     }
-    first
+    reason
 }
 
 /// Differences beside the learning curves of the arms asked about.

@@ -109,7 +109,7 @@ fn finding(context: &Context, comparison: &Comparison) -> String {
 fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str) -> String {
     let is_share = context::unit_of(&comparison.declared.metric) == Unit::Share;
     let (Some(result), true) = (&comparison.result, is_share) else {
-        return verdict(comparison.word, arm, true, reference);
+        return verdict(context, comparison.word, arm, true, reference);
     };
     let interval = in_brackets(&with_interval(comparison));
     let between = match comparison.word {
@@ -121,7 +121,7 @@ fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str)
             let margin = points(context.analysis.declaration.margin);
             return format!("{arm} and {reference} differ by less than {margin}{interval}");
         }
-        Word::NothingToActOn => return verdict(comparison.word, arm, true, reference),
+        Word::NothingToActOn => return verdict(context, comparison.word, arm, true, reference),
         Word::Inconclusive | Word::NotCompared => {
             let pair = format!("{arm} and {reference}");
             return format!(
@@ -173,17 +173,19 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
     let is_common = |is_same: fn(&Declared, &Declared) -> bool| {
         comparisons.iter().all(|it| is_same(&it.declared, &first.declared))
     };
-    let reference = if is_common(|a, b| a.reference == b.reference) {
-        context.label(&first.declared.reference)
-    } else {
-        "its reference".to_owned()
+    let common = is_common(|a, b| a.reference == b.reference)
+        .then(|| context.label(&first.declared.reference));
+    let reference = |is_one: bool| {
+        let own = if is_one { "its reference" } else { "their references" };
+        common.clone().unwrap_or_else(|| own.to_owned())
     };
     let is_one_metric = is_common(|a, b| a.metric == b.metric);
     let parts = WORDS.iter().filter_map(|word| {
         let of: Vec<&Comparison> = comparisons.iter().filter(|it| it.word == *word).collect();
         let subject =
             if of.len() > MOST_NAMED { among(&of) } else { named(context, &of, !is_one_metric) };
-        (!of.is_empty()).then(|| verdict(*word, &subject, of.len() == 1, &reference))
+        let is_one = of.len() == 1;
+        (!of.is_empty()).then(|| verdict(context, *word, &subject, is_one, &reference(is_one)))
     });
     let parts = text::capital(&text::joined(parts, "; "));
     let status = if first.registered { "" } else { " (exploratory)" };
@@ -237,14 +239,17 @@ const WORDS: [Word; 8] = [
     Word::NotCompared,
 ];
 
-fn verdict(word: Word, subject: &str, is_one: bool, reference: &str) -> String {
+fn verdict(context: &Context, word: Word, subject: &str, is_one: bool, reference: &str) -> String {
     let (improve, is) = if is_one { ("improves", "is") } else { ("improve", "are") };
     match word {
         Word::Improves => format!("{subject} {improve} on {reference}"),
         Word::Hurts => format!("{subject} {is} worse than {reference}"),
         Word::Higher => format!("{subject} {is} higher than {reference}"),
         Word::Lower => format!("{subject} {is} lower than {reference}"),
-        Word::Equivalent => format!("{subject} {is} equivalent to {reference} within δ"),
+        Word::Equivalent => {
+            let margin = points(context.analysis.declaration.margin);
+            format!("{subject} {is} equivalent to {reference} within {margin}")
+        }
         Word::Inconclusive => {
             format!("no difference from {reference} is shown for {subject}, and none excluded")
         }
