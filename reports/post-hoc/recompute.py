@@ -213,7 +213,7 @@ def clocks(chains, sums):
 
 def on_clock(study, arm, reference, clock):
     sides = [study.arms(side) for side in (arm, reference)]
-    budget = min(CLOCKS[clock](cell)[-1] for arms in sides for cell in study.runs(arms))
+    budget = min(total(cell, clock)[-1] for arms in sides for cell in study.runs(arms))
     differences = [
         np.mean([late_mean(study, cell, clock, budget) for cell in study.runs(sides[0], [seed])])
         - np.mean([late_mean(study, cell, clock, budget) for cell in study.runs(sides[1], [seed])])
@@ -224,7 +224,7 @@ def on_clock(study, arm, reference, clock):
 
 def late_mean(study, cell, clock, budget):
     """The mean from half of the budget on of the accuracy, interpolated between evaluations: an exact integral."""
-    at_step = CLOCKS[clock](cell)
+    at_step = total(cell, clock)
     steps, scores = curve(study, cell)
     reached = at_step[steps]
     knots = np.unique(np.concatenate([[budget / 2, budget], reached[(reached > budget / 2) & (reached < budget)]]))
@@ -272,6 +272,11 @@ CLOCKS = {
     "updates": lambda cell: running(updates(cell)),
     "updates_with_gradient": lambda cell: running(updates(cell) - useless_groups(cell)),
 }
+
+
+def total(cell, clock):
+    """On CLOCKS, or in seconds, which records have since study words."""
+    return running(cell["step_seconds"]) if clock == "seconds" else CLOCKS[clock](cell)
 
 
 def effect(differences):
