@@ -181,7 +181,7 @@ fn dumped_lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> 
     };
     let bytes = files::foreign::read_up_to(path, files::foreign::HELD_DATA.bytes)?;
     let Ok(text) = String::from_utf8(bytes) else { return Err(refused.into()) };
-    let text = tracked::quoted_not_finite(text);
+    let text = tracked::quoted_not_finite(&text);
     let (whole, last) = text.rsplit_once('\n').unwrap_or(("", &text));
     let is_cut = !last.is_empty() && serde_json::from_str::<Row>(last).is_err();
     let kept = if is_cut { whole } else { &text };

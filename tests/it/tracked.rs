@@ -156,6 +156,15 @@ fn what_was_done_to_the_rows_of_a_file_is_told() {
         _ => format!("{{\"step\": {step}, \"acc\": null}}\n"),
     };
     write("nulls-s3.jsonl", &(1..=40).map(line).collect::<String>());
+    // What looks like a number in a text is none of JSON.
+    let said = r#"{"step": 1, "acc":NaN, "note": "he said \"loss: NaN\", -Infinity"}"#;
+    let quoted = tracked::quoted_not_finite(said);
+    let line: Value = serde_json::from_str(&quoted).unwrap();
+    assert_eq!(
+        (line["acc"].as_str(), tracked::number(&line["acc"]).unwrap().is_nan()),
+        (Some("NaN"), true)
+    );
+    assert_eq!(line["note"], "he said \"loss: NaN\", -Infinity");
     let compare = |line: &str| {
         let line: Vec<&str> = line.split(' ').collect();
         dapo_in(folder.path(), &[&["compare", "--curves"], &line[..]].concat())

@@ -155,10 +155,24 @@ fn of_trackio(path: &Path, document: &Value) -> Option<TrackedRun> {
 const NOT_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
 /// Python's json.dumps writes what is not finite as no JSON; [`number`] reads it then.
-pub fn quoted_not_finite(text: String) -> String {
-    NOT_FINITE
-        .iter()
-        .fold(text, |text, word| text.replace(&format!(": {word}"), &format!(": {word:?}")))
+pub fn quoted_not_finite(text: &str) -> String {
+    let (mut quoted, mut is_text, mut rest) = (String::with_capacity(text.len()), false, text);
+    while let Some(next) = rest.chars().next() {
+        let word = NOT_FINITE.iter().find(|word| !is_text && rest.starts_with(**word));
+        let taken = match (word, next) {
+            (Some(word), _) => word.len(),
+            // An escaped character of a text ends nothing.
+            (None, '\\') if is_text => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            _ => next.len_utf8(),
+        };
+        is_text ^= next == '"';
+        match word {
+            Some(word) => quoted.extend(["\"", word, "\""]),
+            None => quoted.push_str(&rest[..taken]),
+        }
+        rest = &rest[taken..];
+    }
+    quoted
 }
 
 pub fn number(value: &Value) -> Option<f64> {
@@ -176,7 +190,7 @@ fn of_lines(
         history.as_ref().map_or("JSON lines, as verl's file log", |_| "TRL's trainer_state.json");
     let mut run = TrackedRun::new(path, format, "");
     // pandas' to_json writes what is missing as null.
-    let text = quoted_not_finite(files::read_text(path)?);
+    let text = quoted_not_finite(&files::read_text(path)?);
     let lines: Vec<Map<String, Value>> = match history {
         Some(history) => history,
         None => files::parse_lines(path, text.as_bytes())?,
