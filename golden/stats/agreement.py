@@ -10,19 +10,19 @@ independent training runs: the variance is the sum of s^2/n over the four, the d
 implementation, each with tables of how the rollouts compare, which are exploratory. Needs numpy and scipy.
 """
 
-import gzip
 import json
 import pathlib
 import sys
 
 import numpy as np
+import records
 from scipy import stats
 
 HERE, THERE = "effects-here", "effects-in-"
 analysis = json.load(open(sys.argv[1]))["analysis"]
 margin = analysis["declaration"]["margin"]
 families = {family["id"]: {it["declared"]["id"]: it for it in family["comparisons"]} for family in analysis["families"]}
-cells = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(pathlib.Path(sys.argv[1]).parent.glob("cells/*.json.gz"))]
+cells = records.read_cells(pathlib.Path(sys.argv[1]).parent)
 MEASURED = [
     "rollout/accuracy",
     "rollout/response_tokens_mean",

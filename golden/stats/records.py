@@ -4,9 +4,9 @@ The definitions are those of docs/statistics.md and docs/formats.md, written wit
 """
 
 import base64
-import gzip
 import itertools
 import json
+import lzma
 import math
 import pathlib
 
@@ -43,14 +43,15 @@ class Study:
 
 
 def read_cells(folder):
-    """Every record of a study, compressed or not, in the order of their names."""
-    cells = []
-    for path in sorted((pathlib.Path(folder) / "cells").glob("*.json*")):
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
-            cells.append(json.load(file))
-    if not cells:
-        raise SystemExit(f"{folder}/cells: no record (NAME.json or NAME.json.gz) is there")
-    return cells
+    """Every record of a study: of cells/NAME.json and of records.jsonl.xz."""
+    folder = pathlib.Path(folder)
+    lines = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("cells/*.json"))]
+    if (packed := folder / "records.jsonl.xz").exists():
+        with lzma.open(packed, "rt", encoding="utf-8") as file:
+            lines.extend(file)
+    if not lines:
+        raise SystemExit(f"{folder}: no record is there, neither cells/NAME.json nor records.jsonl.xz")
+    return [json.loads(line) for line in lines]
 
 
 def outcomes(evaluation):

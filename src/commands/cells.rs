@@ -22,8 +22,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo runs cells runs/ablate
-  dapo train reports/study-1/cells/e5b675fea759-seed103.json.gz --out runs/mine
-  dapo runs cells reports/study-1/cells/e5b675fea759-seed103.json.gz --run runs/mine
+  dapo train reports/study-1/cells/e5b675fea759-seed103.json --out runs/mine
+  dapo runs cells reports/study-1/cells/e5b675fea759-seed103.json --run runs/mine
 
 Exit codes:
   0  listed; with --run: the run is the record's, and its responses have the stored grades

@@ -4,6 +4,7 @@
 //! runs/ablate/
 //!   grids/<grid>.json   resolved grids
 //!   cells/<id>.json     records of finished runs
+//!   records.jsonl.xz    the same, packed into one file; optional
 //!   study.json          the declaration; optional
 //! ```
 //!
@@ -60,7 +61,7 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
         }
     };
     let cells_folder = files::foreign::inside(folder, "cells")?;
-    let (cells, refused) = if cells_folder.is_dir() {
+    let (cells, refused) = if cell::has_records(&cells_folder)? {
         cell::read_folder(&cells_folder)?
     } else {
         (Vec::new(), Vec::new())

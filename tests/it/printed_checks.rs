@@ -177,7 +177,7 @@ fn the_printed_check_of_every_study_begins_with_what_its_record_has() {
 fn every_committed_study_is_among_those_whose_lines_are_executed() {
     let reports = repository::root().join("reports");
     let mut found = files::list(&reports).unwrap();
-    found.retain(|name| reports.join(name).join("cells").is_dir());
+    found.retain(|name| reports.join(name).join("grids").is_dir());
     let mut executed = STUDIES.map(String::from);
     executed.sort();
     assert_eq!(found, executed);

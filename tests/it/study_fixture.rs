@@ -184,7 +184,7 @@ pub fn published(grid: &str, arms: usize, seeds: &[u64]) -> (Vec<Grid>, Vec<Cell
     grid.arms.truncate(arms);
     grid.seeds = seeds.to_vec();
     let runs = grid.arms.iter().flat_map(|arm| seeds.iter().map(move |seed| (arm, seed)));
-    let names = runs.map(|(arm, seed)| format!("{}-seed{seed}.json.gz", &arm.arm_sha256[..12]));
+    let names = runs.map(|(arm, seed)| format!("{}-seed{seed}.json", &arm.arm_sha256[..12]));
     let cells = names.map(|name| Cell::read(&study.join("cells").join(name)).unwrap()).collect();
     (vec![grid], cells)
 }

@@ -10,7 +10,7 @@ use dapo::experiment::Grid;
 use dapo::records::RunFolder;
 use dapo::records::tables::{self, OutcomeRecord};
 use dapo::report;
-use dapo::study::cell::{self, grading};
+use dapo::study::cell::{self, grading, packed};
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
 use dapo::study::{Cell, CellEvaluation, Remark, Word, analysis, crosscheck};
@@ -293,16 +293,19 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
     files::write_atomic(&folder.path().join("cells/notes.txt"), b"Solves AIME.").unwrap();
     says(verify(), 0, &["cells/notes.txt: not of a study's layout"]);
     let cells = folder.path().join("cells");
-    for name in files::list(&cells).unwrap().iter().filter(|name| name.ends_with(".json.gz")) {
-        let mut cell = Cell::read(&cells.join(name)).unwrap();
-        files::remove_file(&cells.join(name)).unwrap();
+    let (records, _) = cell::read_folder(&cells).unwrap();
+    let packed = packed::FILE;
+    files::remove_file(&folder.path().join(packed)).unwrap();
+    for mut cell in records {
         let ids = cell.problems.get_mut("dev").unwrap();
         ids.tags.insert("easy".to_string(), vec![0, 1]);
         cell.sealed().write(&cells).unwrap();
     }
     says(verify(), 4, &["the problems of dev, or their tags, are not the task's"]);
+    let bytes = files::foreign::read_up_to(&self::folder().join(packed), 1 << 24).unwrap();
+    files::write_atomic(&folder.path().join(packed), &bytes).unwrap();
+    says(verify(), 4, &["the record is in records.jsonl.xz, too: remove one of them"]);
     files::remove_folder(&cells).unwrap();
-    copied(&self::folder().join("cells"), &cells);
     // A declared arm and a declared seed that are gone.
     files::write_json(&path, &whole).unwrap();
     files::remove_file(&Grid::path(folder.path(), "held-out")).unwrap();
@@ -472,7 +475,7 @@ fn verdicts_say_what_only_training_can_show() {
     let page = files::read_text(&folder().join("report.md")).unwrap();
     assert!(page.contains(expected), "the report does not say it beside its verdicts");
     let record = |arm: &str| {
-        let path = cell::place(&folder().join("cells").join(real.cells_of(arm)[0].file_name()));
+        let path = folder().join("cells").join(real.cells_of(arm)[0].file_name());
         path.display().to_string()
     };
     let set = ["--evaluation-set", "mini-aime-plus"];

@@ -379,10 +379,8 @@ fn state_names(jobs: &[Job]) -> Vec<String> {
 
 /// Every cell that ended by itself: what one costs here.
 fn measured(study: &AblateStudy) -> Result<Vec<Cell>> {
-    match files::kind(&study.cells())? {
-        None => return Ok(Vec::new()),
-        Some(files::FileKind::Folder) => {}
-        Some(_) => bail_invalid!("{} is not a folder", study.cells().display()),
+    if !cell::has_records(&study.cells())? {
+        return Ok(Vec::new());
     }
     // Refused ones were named with their job, or belong to none.
     let (cells, _refused) = cell::read_folder(&study.cells())?;

@@ -197,7 +197,7 @@ fn job(
         let run_key = inputs::run_key(&experiment, &manifest.inputs);
         let Manifest { arm_sha256, exactness, .. } = &manifest;
         let file = cell::file_name(arm_sha256, &run_key, exactness, seed);
-        (experiment, run_key, cell::place(&study.cells().join(file)))
+        (experiment, run_key, study.cells().join(file))
     };
     // The study may use an older format of records.
     let newest = of_format(experiment.records);
@@ -225,7 +225,7 @@ fn job(
 
 pub fn state(job: &Job) -> Result<JobState, StudyError> {
     let ended = has_outcome(&job.folder)?;
-    if files::kind(&job.record)?.is_none() {
+    if !cell::is_there(&job.record)? {
         return Ok(match files::kind(&job.folder.path("manifest.json"))? {
             _ if ended => JobState::Ended,
             Some(_) => JobState::Unfinished { steps: steps_done(&job.folder) },

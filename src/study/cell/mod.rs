@@ -6,6 +6,7 @@ pub mod check;
 pub mod build;
 pub mod compare;
 pub mod grading;
+pub mod packed;
 pub mod stored;
 
 use crate::base::{Bits, files, workers};
@@ -213,19 +214,30 @@ impl Cell {
         Ok(path)
     }
 
+    /// Of a file `NAME.json`, or of the study's packed records.
     pub fn read(path: &Path) -> Result<Self, StudyError> {
-        let text = files::read_text_up_to(path, MAX_BYTES)?;
+        Self::parse(path, &text(path)?)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, StudyError> {
         let invalid = |reason: String| StudyError::invalid(path, reason);
-        let cell: Self = serde_json::from_str(&text)
+        let cell: Self = serde_json::from_str(text)
             .map_err(|error| invalid(files::foreign::without_values(&error.to_string())))?;
         check::check(&cell).map_err(invalid)?;
         Ok(cell)
     }
 }
 
+fn text(path: &Path) -> Result<String, StudyError> {
+    match packed::text(path)? {
+        Some(text) => Ok(text),
+        None => Ok(files::read_text_up_to(path, MAX_BYTES)?),
+    }
+}
+
 /// Reads ending and run key without any check; `None` for files that do not look like a record.
 pub fn head(path: &Path) -> Option<(CellEnding, String)> {
-    let text = files::read_text_up_to(path, MAX_BYTES).ok()?;
+    let text = text(path).ok()?;
     // In canonical JSON no string contains an unescaped quotation mark, and no other field has
     // these names. Parsing ten thousand records would take minutes.
     let value = |name: &str| {
@@ -243,32 +255,52 @@ pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) ->
     format!("{}-seed{seed}.json", identity.get(..12).unwrap_or(identity))
 }
 
-/// The name without `.gz`.
-pub fn without_gz(name: &str) -> &str {
-    name.strip_suffix(".gz").unwrap_or(name)
+/// Whether there is a record at a path `STUDY/cells/NAME.json`, as a file or packed.
+///
+/// # Errors
+/// Packed records that cannot be read.
+pub fn is_there(path: &Path) -> Result<bool, StudyError> {
+    Ok(files::kind(path)?.is_some() || packed::text(path)?.is_some())
 }
 
-/// Where a record is: at `path`, or compressed beside it.
-pub fn place(path: &Path) -> PathBuf {
-    let compressed = path.with_added_extension("gz");
-    if !path.exists() && compressed.exists() { compressed } else { path.to_path_buf() }
+/// Whether a study has a folder `cells` or packed records.
+///
+/// # Errors
+/// A folder that cannot be looked at.
+pub fn has_records(cells: &Path) -> Result<bool, StudyError> {
+    let packed = files::kind(&cells.with_file_name(packed::FILE))?;
+    Ok(packed.is_some() || files::kind(cells)?.is_some())
 }
 
-pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), files::FileError> {
-    let mut names = files::list(folder)?;
-    names.retain(|name| without_gz(name).ends_with(".json"));
+/// Every record of a folder `cells`, and those packed beside it; in the order of their names.
+///
+/// # Errors
+/// Neither the folder nor packed records are there; packed records that cannot be read.
+pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), StudyError> {
+    let packed = packed::beside(folder)?;
+    let mut names = match files::kind(folder)? {
+        None if !packed.is_empty() => Vec::new(),
+        _ => files::list(folder)?,
+    };
+    names.retain(|name| name.ends_with(".json"));
     let read = |name: &String| {
-        let cell = Cell::read(&files::foreign::inside(folder, name)?)?;
+        let path = files::foreign::inside(folder, name)?;
+        let cell = Cell::read(&path)?;
+        let refuse = |reason: String| Err(StudyError::invalid(path, reason));
         match cell.file_name() {
-            own if own == without_gz(name) => Ok(cell),
-            own => {
-                let reason = format!("the record's own name is `{own}`");
-                Err(StudyError::invalid(folder.join(name), reason))
+            _ if packed.contains_key(name) => {
+                refuse(format!("the record is in {}, too: remove one of them", packed::FILE))
             }
+            own if own == *name => Ok(cell),
+            own => refuse(format!("the record's own name is `{own}`")),
         }
     };
-    let (mut cells, mut refused) = (Vec::with_capacity(names.len()), Vec::new());
-    for read in workers::on_all_cores(&names, read) {
+    let of_pack = |(name, text): &(&String, &String)| Cell::parse(&folder.join(name), text);
+    let lines: Vec<_> =
+        packed.iter().filter(|(name, _)| names.binary_search(name).is_err()).collect();
+    let read = workers::on_all_cores(&names, read).into_iter();
+    let (mut cells, mut refused) = (Vec::with_capacity(names.len() + lines.len()), Vec::new());
+    for read in read.chain(workers::on_all_cores(&lines, of_pack)) {
         match read {
             Ok(cell) => cells.push(cell),
             Err(error) => refused.push(error),

@@ -3,6 +3,7 @@
 use crate::base::files;
 use crate::experiment::compare::differing_keys;
 use crate::experiment::{Experiment, ExperimentError, shipped, validate};
+use crate::study::cell::packed;
 use crate::study::{Cell, StudyError};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,7 @@ const RECORD_DEPTH: usize = 4;
 pub type Digests = BTreeMap<String, String>;
 
 pub fn is_stored(path: &Path) -> bool {
-    let name = path.to_string_lossy();
-    name.ends_with(".json") || name.ends_with(".json.gz")
+    path.to_string_lossy().ends_with(".json")
 }
 
 /// Relative paths start from `inputs`, else those of a record from where they are found: in the working
@@ -27,8 +27,11 @@ pub fn read(
     path: &Path,
     inputs: Option<&Path>,
 ) -> Result<(Experiment, Option<Digests>), StudyError> {
-    let value: serde_json::Value = files::read_json(path)?;
-    if value.get("record_sha256").is_some() {
+    let is_record = || -> Result<bool, StudyError> {
+        let value: serde_json::Value = files::read_json(path)?;
+        Ok(value.get("record_sha256").is_some())
+    };
+    if packed::text(path)?.is_some() || is_record()? {
         let Cell { mut experiment, inputs: digests, .. } = Cell::read(path)?;
         match inputs {
             Some(folder) => experiment.start_from(folder),

@@ -57,7 +57,7 @@ fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyEr
         return run_folder(path, options);
     }
     let name = path.to_string_lossy();
-    if name.ends_with(".json.gz") || name.ends_with(".json") && !format::has_lines(path) {
+    if name.ends_with(".json") && !format::has_lines(path) {
         cell(path, options)
     } else {
         table(path, path, &options.columns, options)

@@ -5,10 +5,11 @@ use crate::base::{files, visible};
 use crate::experiment::bases;
 use crate::experiment::{Data, sets, shipped};
 use crate::report::study as report;
+use crate::study::cell::{ProblemIds, packed};
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
 use crate::study::declaration;
-use crate::study::{Cell, cell, cell::ProblemIds, facts};
+use crate::study::{Cell, facts};
 use crate::task::data;
 use crate::training::run::inputs;
 use crate::verification::verify::{self, Check, VerifyVerdict, scores};
@@ -193,15 +194,23 @@ fn problems(study: &Study) -> Check {
 
 /// Entries of other programs: only listed.
 fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
-    let known =
-        ["grids", "cells", "runs", "experiments", "study.json", claims::FILE, "ablate.lock"];
+    let known = [
+        "grids",
+        "cells",
+        packed::FILE,
+        "runs",
+        "experiments",
+        "study.json",
+        claims::FILE,
+        "ablate.lock",
+    ];
     let is_known =
         |name: &String| known.contains(&name.as_str()) || report::FILES.contains(&name.as_str());
     let mut strangers = files::list(folder)?;
     strangers.retain(|name| !is_known(name));
     for inside in ["grids", "cells"] {
         let names = files::list(&folder.join(inside)).unwrap_or_default().into_iter();
-        let others = names.filter(|name| !cell::without_gz(name).ends_with(".json"));
+        let others = names.filter(|name| !name.ends_with(".json"));
         strangers.extend(others.map(|name| format!("{inside}/{name}")));
     }
     Ok(strangers)
@@ -270,8 +279,7 @@ fn not_checked(
         cost("all runs together", all),
     ]);
     if let Some(cell) = cheapest {
-        let path = cell::place(&folder.join("cells").join(cell.file_name()));
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));
         lines.push(format!(
             "cd {}  # the following lines are for the study's folder",

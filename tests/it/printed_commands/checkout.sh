@@ -19,17 +19,13 @@ sed -i 's/^updates = 40$/updates = 2/; s/^warm_up_updates = 10$/warm_up_updates 
 printf '%s\n' 'name = "my-arm"' 'extends = "../base.toml"' '[dapo]' 'clip = { low = 0.2, high = 0.4 }' \
   > experiments/arms/my-arm.toml
 
-mkdir -p golden models reports/study-1/{grids,cells}
+mkdir -p golden models reports/study-1/grids
 ln -s "$ROOT/golden/runs" golden/
 # `verify` follows no link to a base policy that nobody named.
 cp -r "$ROOT/golden/mini-aime" golden/
 ln -s "$ROOT/golden/mini-aime/base" models/Qwen2.5-0.5B
 cp "$ROOT/reports/study-1/study.json" reports/study-1/
 cp "$ROOT/reports/study-1/grids/ladder.json" reports/study-1/grids/
-# The committed records of the ladder, three seeds of each arm.
-for arm in $(grep -o '"arm_sha256": "[0-9a-f]\{12\}' reports/study-1/grids/ladder.json | cut -d'"' -f4); do
-  for seed in 101 102 103; do cp "$ROOT/reports/study-1/cells/$arm-seed$seed.json.gz" reports/study-1/cells/; done
-done
 head -n 24 experiments/own-task/train.jsonl > train.jsonl
 echo '{"prompt": "347+562*3?"}' > prompts.jsonl
 echo '{"response": "Answer: 1", "ground_truth": "2"}' > responses.jsonl

@@ -73,9 +73,9 @@ pub fn kernel_text(path: &Path) -> Result<String, FileError> {
     Ok(text)
 }
 
-/// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes; it may be compressed (`.gz`).
+/// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes.
 pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, FileError> {
-    String::from_utf8(foreign::read_decompressed(path, limit)?).map_err(|error| {
+    String::from_utf8(foreign::read_up_to(path, limit)?).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         invalid("read", path, format!("not UTF-8 at byte {place}"))
     })

@@ -8,6 +8,7 @@
 //! | JSON lines that a user names | 4 GiB, 2^26 lines of 16 MiB | the largest problem sets |
 //! | JSON lines that a user names and that are held whole | 512 MiB, 2^22 lines of 16 MiB | responses |
 //! | a text: a report, YAML, a log | 64 MiB | |
+//! | lines that `xz` compressed | what its reader says; 80 MiB to decompress | records of a study |
 //! | any other file that is read whole | 512 MiB | tables of outcomes and rollouts |
 //! | any file that is hashed | 256 GiB, an eighth of them data | AdamW's moments of a policy of 32 B |
 //! | `tokenizer.json` | 64 MiB | the largest published ones have 33 MB |
@@ -55,6 +56,9 @@ pub const MOST_JSON_BYTES: u64 = 16 << 20;
 pub const MOST_FILE_BYTES: u64 = 512 << 20;
 
 pub const MOST_TEXT_BYTES: u64 = 64 << 20;
+
+/// Memory to decompress a file: the dictionary of `xz -9` has 64 MiB.
+const MOST_XZ_KIB: u32 = 80 << 10;
 
 /// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
 pub const MOST_HASHED_BYTES: u64 = 256 << 30;
@@ -208,31 +212,6 @@ pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
     fs::File::from(descriptor)
 }
 
-/// As [`read_up_to`]; of a file whose name ends with `.gz` the bytes that it was compressed from, at most
-/// `limit` too.
-pub fn read_decompressed(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
-    let bytes = read_up_to(path, limit)?;
-    let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
-    if is_compressed { gunzip(path, &bytes, limit) } else { Ok(bytes) }
-}
-
-fn gunzip(path: &Path, bytes: &[u8], limit: u64) -> Result<Vec<u8>, FileError> {
-    let mut text = Vec::new();
-    let mut decoder = flate2::bufread::GzDecoder::new(bytes);
-    let refuse = |reason: String| Err(invalid("read", path, reason));
-    if let Err(error) = decoder.by_ref().take(limit + 1).read_to_end(&mut text) {
-        return refuse(format!("not a whole gzip file: {error}"));
-    }
-    if text.len() as u64 > limit {
-        return refuse(format!("larger than {limit} bytes, decompressed"));
-    }
-    // One member alone: what follows it would be read by other programs and not by this one.
-    match decoder.into_inner() {
-        [] => Ok(text),
-        rest => refuse(format!("{} bytes follow the end of the gzip data", rest.len())),
-    }
-}
-
 /// The bytes of a file that has at most `limit` of them, and more than holes.
 pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     let mut file = open(path)?;
@@ -285,6 +264,21 @@ pub fn each_line<E: From<FileError>>(
         }
         each(number, &line)?;
     }
+}
+
+/// As [`each_line`], of a file that `xz` compressed; the limits are those of its content.
+pub fn each_line_of_xz<E: From<FileError>>(
+    path: &Path,
+    limits: ForeignLimits,
+    each: impl FnMut(usize, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let bytes = read_up_to(path, MOST_FILE_BYTES)?;
+    let mut text = Vec::new();
+    let decoder = lzma_rust2::XzReader::new_mem_limit(&bytes[..], true, MOST_XZ_KIB);
+    if let Err(error) = decoder.take(limits.bytes + 1).read_to_end(&mut text) {
+        return Err(invalid("read", path, format!("not a whole xz file: {error}")).into());
+    }
+    each_line(path, &text[..], limits, each)
 }
 
 /// The path of something inside a folder by a name that a file or another person gave. Such a name

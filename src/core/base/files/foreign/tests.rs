@@ -1,4 +1,5 @@
 use super::*;
+use base64::prelude::{BASE64_STANDARD, Engine};
 
 fn reason(result: Result<PathBuf, FileError>) -> String {
     match result {
@@ -130,27 +131,37 @@ fn a_key_that_stands_twice_is_refused_wherever_it_stands() {
 
 #[test]
 fn a_compressed_file_is_whole_small_and_nothing_else() {
-    use std::io::Write;
-    let compressed = |bytes: &[u8]| {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    };
+    // Made by Python's lzma: two lines; 100,000 bytes of 0; two bytes that ask for a dictionary of 1 GiB.
+    const TWO_LINES: &str = "/Td6WFoAAATm1rRGAgAhARYAAAB0L+WjAQAPeyJhIjoxfQp7ImIiOjJ9CgBe9yeUmIiAbgABKBDlC2xgH7bzfQEAAAAABFla";
+    const ZEROS: &str = "/Td6WFoAAATm1rRGAgAhARYAAAB0L+Wj4YafAFNdAABv/f//o7f/Rz5IFXI5YVG4kijmo4YH+e7kHoLTL8U6PAFLsX7JiopNL6MN2X+m44wjEVPgWRjFdYrid/i2lH8MasDedElk4ulcU7IE1rH1lwAAAACPxpSiGONw8QABb6CNBgAAkORuUbHEZ/sCAAAAAARZWg==";
+    const LARGE_DICTIONARY: &str =
+        "/Td6WFoAAATm1rRGAgAhASQAAABeH8f5AQABeAoAAAA3SlHcM6LKsAABGgLcLqV+H7bzfQEAAAAABFla";
+    let compressed = |text: &str| BASE64_STANDARD.decode(text).unwrap();
+    let limits = ForeignLimits { bytes: 60_000, line_bytes: 50_000, lines: 10 };
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("record.json.gz");
+    let path = folder.path().join("records.jsonl.xz");
     let read = |bytes: &[u8]| {
         crate::base::files::write_atomic(&path, bytes).unwrap();
-        read_decompressed(&path, 1000).map_err(|error| error.to_string())
+        let mut lines = Vec::new();
+        each_line_of_xz(&path, limits, |_, line| {
+            lines.push(String::from_utf8_lossy(line).into_owned());
+            Ok::<(), FileError>(())
+        })
+        .map(|()| lines)
+        .map_err(|error| error.to_string())
     };
-    let whole = compressed(b"{}");
-    assert_eq!(read(&whole).unwrap(), b"{}");
+    let whole = compressed(TWO_LINES);
+    assert_eq!(read(&whole).unwrap(), [r#"{"a":1}"#, r#"{"b":2}"#]);
+    assert_eq!(read(&whole.repeat(2)).unwrap().len(), 4);
     for (bytes, words) in [
-        (whole[..whole.len() - 3].to_vec(), "not a whole gzip file"),
-        (b"{}".to_vec(), "not a whole gzip file"),
-        ([&whole[..], b"x"].concat(), "1 bytes follow the end of the gzip data"),
-        (compressed(&[0; 100_000]), "larger than 1000 bytes, decompressed"),
+        (whole[..whole.len() - 3].to_vec(), "not a whole xz file"),
+        (Vec::new(), "not a whole xz file"),
+        (b"{}".to_vec(), "not a whole xz file"),
+        ([&whole[..], b"x"].concat(), "not a whole xz file"),
+        (compressed(ZEROS), "a line of more than 50000 bytes"),
+        (compressed(LARGE_DICTIONARY), "needed memory too big"),
     ] {
         let refused = read(&bytes).unwrap_err();
-        assert!(refused.contains("record.json.gz") && refused.contains(words), "{refused}");
+        assert!(refused.contains("records.jsonl.xz") && refused.contains(words), "{refused}");
     }
 }
