@@ -82,6 +82,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
     let names = cells::names(&folder)?;
     let keys = study::keys(&cells, &names);
     let out = args.out.clone().unwrap_or_else(|| args.folder.join("export"));
+    let sender = to.map(|tracker| args.tracker.sender(tracker, &out, &args.folder)).transpose()?;
     let mut paths = Vec::new();
     if args.csv {
         paths.extend(study::csv(&cells, &keys, &out)?);
@@ -89,8 +90,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
     if args.parquet {
         paths.extend(study::parquet(&cells, &keys, &out)?);
     }
-    if let Some(tracker) = to {
-        let mut sender = args.tracker.sender(tracker, &out, &args.folder)?;
+    if let Some(mut sender) = sender {
         for (cell, key) in cells.iter().zip(&keys) {
             sender.send(&curves::of_cell(cell, key))?;
         }

@@ -51,6 +51,14 @@ fn a_tracker_is_told_each_value_once_however_often_a_run_is_read() {
     expected.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     assert_eq!(values, expected);
 
+    // Before anything is written: whether there is such a tracker.
+    files::write_program(&python, "#!/bin/sh\necho no package wandb >&2; exit 1\n").unwrap();
+    let refused = CurveSender::new(Tracker::Wandb, folder.path(), "p", &python).unwrap_err();
+    assert!(
+        refused.to_string().ends_with("listener: no package wandb (exit status: 1)"),
+        "{refused}"
+    );
+
     // Event files that were followed hold the same records as one that was written at once.
     let files_of = |sends: &[&RunCurves], out: &str| {
         let out = folder.path().join(out);
@@ -62,6 +70,7 @@ fn a_tracker_is_told_each_value_once_however_often_a_run_is_read() {
 
     let nowhere = CurveSender::new(Tracker::Mlflow, folder.path(), "p", Path::new("/no/python"));
     assert!(nowhere.unwrap_err().to_string().contains("/no/python"));
-    let fails = CurveSender::new(Tracker::Trackio, folder.path(), "p", Path::new("/bin/false"));
+    files::write_program(&python, "#!/bin/sh\n[ $# -lt 4 ]\n").unwrap();
+    let fails = CurveSender::new(Tracker::Trackio, folder.path(), "p", &python);
     assert!(fails.unwrap().end().unwrap_err().to_string().contains("ended with"));
 }

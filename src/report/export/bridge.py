@@ -1,4 +1,5 @@
-"""Hands curves to a tracker: bridge.py TRACKER PROJECT, one JSON object a line on stdin.
+"""Hands curves to a tracker: bridge.py TRACKER PROJECT, one JSON object a line on stdin. Without PROJECT it only tries
+whether this Python has the tracker.
 
 {"run": NAME, "group": ARM, "config": {...}} begins a run, {"run": NAME, "step": UPDATES, "values": {...}}
 logs values, {"run": NAME, "end": true} ends it. Whether a tracker is on this machine or elsewhere, and
@@ -81,14 +82,16 @@ def flat(config, prefix=""):
 
 
 def main():
-    name, project = sys.argv[1:3]
+    name, *project = sys.argv[1:]
     # A folder `wandb` or `mlflow` in the working folder is what a tracker wrote, not its package.
     sys.path = [path for path in sys.path if path]
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        sys.exit(f"{sys.executable} has no package {name}: {error}")
-    tracker = {"wandb": Wandb, "mlflow": Mlflow, "trackio": Trackio}[name](module, project)
+        sys.exit(f"it has no package {name} ({error}): install it there, or name the Python that has it with --tracker-python")
+    if not project:
+        return
+    tracker = {"wandb": Wandb, "mlflow": Mlflow, "trackio": Trackio}[name](module, *project)
     runs = {}
     for line in sys.stdin:
         said = json.loads(line)

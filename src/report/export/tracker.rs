@@ -50,7 +50,7 @@ impl CurveSender {
     /// `out` is for event files; `project` and `python` (with the tracker's package) are for others.
     ///
     /// # Errors
-    /// Without that interpreter.
+    /// Without that interpreter, or without the tracker's package in it.
     pub fn new(
         tracker: Tracker,
         out: &Path,
@@ -60,6 +60,14 @@ impl CurveSender {
         let sink = match tracker {
             Tracker::Tensorboard => CurveSink::Files(out.to_path_buf()),
             _ => {
+                let mut tried = Command::new(python);
+                let tried = tried.args(["-c", BRIDGE, tracker.name()]).output();
+                let tried = tried.map_err(|source| bridge(python, &source))?;
+                if !tried.status.success() {
+                    let printed = String::from_utf8_lossy(&tried.stderr);
+                    let reason = format!("{} ({})", printed.trim(), tried.status);
+                    return Err(bridge(python, &reason));
+                }
                 let mut command = Command::new(python);
                 command.args(["-c", BRIDGE, tracker.name(), project]);
                 // Output of trackers is for people.

@@ -1,0 +1,181 @@
+//! A run of another trainer as it wrote it: responses are graded again, groups rebuilt, and what was done to them is
+//! held against the configuration. What a file does not have is not guessed: it is absent from the numbers.
+
+pub mod dumps;
+pub mod stated;
+pub mod step;
+
+use crate::base::{files, python, visible};
+use crate::engines::audited::dumps::{DumpedResponse, Row};
+use crate::engines::audited::stated::StatedSettings;
+use crate::engines::{EngineError, Trap};
+use crate::experiment::{Engine, Grading};
+use crate::records::tracked;
+use crate::task::reward::Grade;
+use crate::task::reward::program::{Asked, Graders, Ungraded};
+use crate::task::{TaskError, reward};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Gaps between steps that are named.
+const TOLD: usize = 3;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct RunAuditOptions {
+    /// The run's configuration, as `dapo engine check` takes it.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// verl's file log, TRL's `trainer_state.json`, or another file of curves: lengths and truncation.
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// JSON lines of {"prompt", "answer"}, in place of `gts` of verl's dumps. A function that grades gets the other
+    /// columns of a line, such as data_source and extra_info.
+    #[arg(long, value_name = "FILE")]
+    pub answers: Option<PathBuf>,
+    /// Python that has the trainer, which composes some configurations. Default: DAPO_PYTHON, else python3.
+    #[arg(long, value_name = "PROGRAM", default_value_t = python::of_environment(), hide_default_value = true)]
+    pub python: String,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct RunAudit {
+    /// Step → number by name; a number that the files do not show is absent. Groups have no gradient where all
+    /// rewards are equal; a reward is lowered where another response of the same correctness has more.
+    pub steps: BTreeMap<u64, BTreeMap<&'static str, f64>>,
+    /// What the configuration does not explain. The key is that of the configuration.
+    pub contradictions: Vec<Trap>,
+    /// What was taken for granted, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`), whose responses `verifier`
+/// grades again.
+///
+/// # Errors
+/// A file that cannot be read, a row that is none of these, and a response that a program does not grade.
+pub fn run(
+    engine: Engine,
+    folder: &Path,
+    options: &RunAuditOptions,
+    verifier: Option<&Grading>,
+) -> Result<RunAudit, EngineError> {
+    let stated = StatedSettings::of(engine, options.config.as_deref(), &options.python)?;
+    let size = stated.group_size.as_ref().and_then(|(_, value)| value.as_u64());
+    let lines: Vec<Row> =
+        options.answers.as_deref().map(files::read_data_lines).transpose()?.unwrap_or_default();
+    let pair = |mut row: Row| Some((dumps::text(&row.remove("prompt")?)?, row));
+    let answers: BTreeMap<String, Row> = lines.into_iter().filter_map(pair).collect();
+    let log = options.log.as_deref().map(|path| tracked::read(path, "")).transpose();
+    let log = log.map_err(TaskError::from)?.unwrap_or_default();
+    let mut steps: BTreeMap<u64, Vec<DumpedResponse>> = BTreeMap::new();
+    let mut audit = RunAudit::default();
+    let (mut asked, mut places) = (Vec::new(), Vec::new());
+    let mut sources: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    let (all, cut) = dumps::rows(engine, folder)?;
+    audit.notes.extend(cut);
+    let mut is_assumed = false;
+    for (path, row, functions) in all {
+        let weights = dumps::weighted(&functions, stated.reward_weights.as_deref())
+            .map_err(|reason| EngineError::Output { path: path.clone(), reason })?;
+        if weights.is_assumed && !std::mem::replace(&mut is_assumed, true) {
+            audit.notes.push(format!(
+                "{} are summed with the weight 1 each: no configuration states reward_weights",
+                functions.join(", ")
+            ));
+        }
+        let response = dumps::response(&row, &weights).ok_or_else(|| {
+            let reason = "a row lacks step, prompt, response or reward, as verl and TRL write them";
+            EngineError::Output { path: path.clone(), reason: reason.to_string() }
+        })?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        sources.entry(response.step).or_default().insert(visible::visible(&name));
+        let of_step = steps.entry(response.step).or_default();
+        // TRL keeps the responses of a prompt together, and may draw a prompt twice.
+        let place =
+            size.filter(|_| engine == Engine::Trl).map(|size| of_step.len() as u64 / size.max(1));
+        let group = place.map_or(response.group, |place| place.to_string());
+        if let Some(question) =
+            verifier.and_then(|_| dumps::question(row, &response.prompt, &answers))
+        {
+            places.push((response.step, of_step.len()));
+            asked.push(question);
+        }
+        of_step.push(DumpedResponse { group, ..response });
+    }
+    let graded = verifier.map(|verifier| graded(verifier, &asked, folder)).transpose()?;
+    for ((step, place), is_correct) in places.into_iter().zip(graded.unwrap_or_default()) {
+        let response = steps.get_mut(&step).and_then(|of_step| of_step.get_mut(place));
+        response.expect("it was put there").ours = Some(is_correct);
+    }
+    for (number, responses) in &steps {
+        let (contradictions, numbers) = step::audited(*number, responses, &stated, log.first());
+        audit.contradictions.extend(contradictions);
+        audit.steps.insert(*number, numbers);
+    }
+    let twice = sources.iter().filter(|(_, files)| files.len() > 1).map(|(step, files)| {
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        let what =
+            format!("step {step} is in {}: a copy, or two runs in one folder", files.join(", "));
+        Trap { name: "step-twice", key: "reward".to_string(), value: "as dumped".into(), what }
+    });
+    audit.contradictions.extend(twice);
+    audit.notes.extend(missing(&sources.into_keys().collect::<Vec<_>>()));
+    let is_unexplained = |(_, numbers): &(&u64, &BTreeMap<&str, f64>)| {
+        numbers.get("lowered").is_some_and(|lowered| *lowered > 0.0)
+    };
+    let differing = audit.steps.iter().filter(is_unexplained).count();
+    let is_found = audit.contradictions.iter().any(|it| it.name == "length-penalty");
+    if differing > 0
+        && !is_found
+        && stated.length_penalty.as_ref().is_some_and(|(_, value)| *value == false)
+    {
+        audit.notes.push(format!(
+            "responses of one correctness have other rewards in {differing} steps: partial credit, or a penalty that \
+             does not follow the length of their texts"
+        ));
+    }
+    Ok(audit)
+}
+
+/// Of steps at equal distances.
+fn missing(steps: &[u64]) -> Option<String> {
+    let distances = || steps.windows(2).map(|pair| pair[1] - pair[0]);
+    let usual = distances().min()?;
+    let gap = |pair: &&[u64]| pair[1] - pair[0] > usual;
+    let gaps = steps.windows(2).filter(gap).map(|pair| format!("{} and {}", pair[0], pair[1]));
+    let gaps: Vec<String> = gaps.collect();
+    let shown = gaps.iter().take(TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match gaps.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!(" and in {more} more places"),
+    };
+    (!gaps.is_empty()).then(|| format!("steps are missing between {shown}{more}"))
+}
+
+/// Whether each is correct.
+fn graded(verifier: &Grading, asked: &[Asked], folder: &Path) -> Result<Vec<bool>, EngineError> {
+    let program = match verifier {
+        Grading::Rule(rule) => {
+            let is_correct = |it: &Asked| {
+                let truth =
+                    dumps::text(&it.ground_truth).unwrap_or_else(|| it.ground_truth.to_string());
+                reward::grade(&it.response, &truth, *rule).is_correct
+            };
+            return Ok(asked.iter().map(is_correct).collect());
+        }
+        Grading::Program(program) => program,
+    };
+    let graders = Graders::start(program.clone())?;
+    let mut graded = graders.grade(asked);
+    // A function that disagrees with itself is no witness.
+    graders.grade_again(asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
+    let of_response = |(grade, asked): (Result<Grade, Ungraded>, &Asked)| {
+        grade.map(|grade| grade.is_correct).map_err(|error| {
+            let response = visible::shortened(&asked.response, 80);
+            let reason = format!("{} did not grade {response:?}: {error}", program.name());
+            EngineError::Output { path: folder.to_path_buf(), reason }
+        })
+    };
+    graded.into_iter().zip(asked).map(of_response).collect()
+}

@@ -1,0 +1,73 @@
+//! What the configuration of another trainer's run states of what an audit can see.
+
+use crate::engines::EngineError;
+use crate::engines::trl::written::TrlConfig;
+use crate::engines::verl::compose;
+use crate::experiment::Engine;
+use serde_json::Value;
+use std::path::Path;
+
+/// A key of the configuration and its value; `None` where it does not state the key.
+pub type StatedKey = Option<(&'static str, Value)>;
+
+#[derive(Debug, Default)]
+pub struct StatedSettings {
+    pub group_size: StatedKey,
+    pub filter: StatedKey,
+    pub filter_metric: StatedKey,
+    pub length_penalty: StatedKey,
+    pub longest_response: StatedKey,
+    pub penalty_zone: StatedKey,
+    /// Of TRL's reward functions; empty: each is weighed with 1.
+    pub reward_weights: Option<Vec<f64>>,
+}
+
+impl StatedSettings {
+    /// Nothing is stated without a configuration.
+    ///
+    /// # Errors
+    /// A configuration that cannot be read, or whose rewards are not a weighted sum.
+    pub fn of(engine: Engine, config: Option<&Path>, python: &str) -> Result<Self, EngineError> {
+        match (config, engine) {
+            (None, _) => Ok(Self::default()),
+            (Some(path), Engine::Verl) => of_verl(path, python),
+            (Some(path), _) => of_trl(path, python),
+        }
+    }
+}
+
+fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
+    let composed = compose::of_file(python, path)?;
+    let stated = |key: &'static str| Some((key, composed.get(key)?.clone()));
+    Ok(StatedSettings {
+        group_size: stated("actor_rollout_ref.rollout.n"),
+        filter: stated("algorithm.filter_groups.enable"),
+        filter_metric: stated("algorithm.filter_groups.metric"),
+        length_penalty: stated("reward.reward_kwargs.overlong_buffer_cfg.enable"),
+        longest_response: stated("data.max_response_length"),
+        penalty_zone: stated("reward.reward_kwargs.overlong_buffer_cfg.len"),
+        reward_weights: None,
+    })
+}
+
+fn of_trl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
+    let refuse = |reason: String| Err(EngineError::Output { path: path.to_path_buf(), reason });
+    let mut config = TrlConfig::of_file(python, path, 1)?;
+    let key = "multi_objective_aggregation";
+    if let Some(kind) = config.values.get(key).filter(|kind| **kind != "sum_then_normalize") {
+        return refuse(format!(
+            "{key} = {kind} is not audited: the sum of the rewards is no reward then"
+        ));
+    }
+    let reward_weights = match config.values.remove("reward_weights") {
+        None => None,
+        Some(Value::Null) => Some(Vec::new()),
+        Some(weights) => match serde_json::from_value(weights) {
+            Ok(weights) => Some(weights),
+            Err(error) => return refuse(format!("reward_weights: {error}")),
+        },
+    };
+    let size = config.values.remove("num_generations");
+    let group_size = size.map(|size| ("num_generations", size));
+    Ok(StatedSettings { group_size, reward_weights, ..StatedSettings::default() })
+}
