@@ -1,6 +1,7 @@
 //! `dapo bench`: time a rollout step by phase; `dapo bench throughput`.
 
 use crate::base::files;
+use crate::commands::flags::wide::WideArg;
 use crate::commands::{OverrideArgs, Progress, bounds, exit, output, throughput};
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
@@ -40,6 +41,8 @@ pub struct BenchArgs {
     /// Print the record of --out instead of text.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wide: WideArg,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -53,6 +56,7 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
     if let Some(BenchVerb::Throughput(args)) = &args.verb {
         return throughput::run(args);
     }
+    args.wide.apply();
     let flags =
         [("execution.threads", args.threads.is_some()), ("inputs.model", args.model.is_some())];
     let mut experiment = args.overrides.load(&args.experiment, &flags)?;

@@ -8,7 +8,7 @@ use crate::report::compared::{self, picture, picture::Pictures};
 use crate::report::page::Section;
 use crate::report::text::Unit;
 use crate::report::{html, terminal, words};
-use crate::statistics::accuracy::FEWEST_PROBLEMS;
+use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection;
 use crate::study::comparison::{self, load, load::ComparisonOptions};
 use crate::study::gate::{self, Gate, GateVerdict, Undecided};
@@ -218,30 +218,41 @@ fn exit_code(
     let Some(fail_if) = args.fail_if else { return Ok(exit::SUCCESS) };
     let margin = args.margin.map(|margin| scale * margin);
     let verdict = verdict(Gate { either_way: fail_if == FailIf::Different, margin });
+    let name = match fail_if {
+        FailIf::Worse => "B is not worse than A",
+        FailIf::Different => "B is neither worse nor better than A",
+    };
     let (outcome, code, line) = match &verdict {
-        GateVerdict::Passed => (GateOutcome::Passed, exit::SUCCESS, String::new()),
-        GateVerdict::Refused => {
-            let word = if fail_if == FailIf::Different { "differs" } else { "is worse" };
-            (
-                GateOutcome::Failed,
-                exit::MISMATCH,
-                format!("--fail-if: it is shown that a side {word}"),
-            )
+        GateVerdict::Passed => {
+            let beyond = margin
+                .map_or(String::new(), |margin| format!(" by {} or more", sized(unit, margin)));
+            let what = if fail_if == FailIf::Worse { "worse" } else { "worse or better" };
+            let line =
+                format!("--fail-if: passed: it is not shown that B is {what} than A{beyond}");
+            (GateOutcome::Passed, exit::SUCCESS, line)
+        }
+        GateVerdict::Refused(Interval { low, high, .. }) => {
+            let word = if *high < 0.0 { "worse" } else { "better" };
+            let (least, most) = (low.abs().min(high.abs()), low.abs().max(high.abs()));
+            let (least, most) = (unit.show(least), sized(unit, most));
+            let line = format!("--fail-if: failed: B is {word} than A, by {least} to {most}");
+            (GateOutcome::Failed, exit::MISMATCH, line)
         }
         GateVerdict::Undecided(why) => {
             let reason = reason(why, unit, margin.unwrap_or(0.0));
             let line = format!("--fail-if: nothing can be decided: {reason}");
-            output::tell(&line);
             (GateOutcome::Undecided, exit::INCONCLUSIVE, line)
         }
     };
+    output::tell(&line);
     let text = format!("{line}\n{}", terminal::render(sections, None));
-    let name = match fail_if {
-        FailIf::Worse => "not worse",
-        FailIf::Different => "not different",
-    };
     args.gate.publish("dapo compare", &[GateCheck { name: name.to_string(), outcome, text }])?;
     Ok(code)
+}
+
+fn sized(unit: Unit, size: f64) -> String {
+    let points = if unit == Unit::Share { " points" } else { "" };
+    unit.show(size) + points
 }
 
 fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
@@ -254,10 +265,10 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
         ),
         Undecided::NoInterval => "too few problems changed for an interval".to_string(),
         Undecided::Wide { low, high } => format!(
-            "the interval {} to {} neither excludes {} nor lies beyond",
+            "the interval {} to {} has differences on both sides of the margin of {}",
             unit.signed(*low),
             unit.signed(*high),
-            unit.show(margin)
+            sized(unit, margin)
         ),
         Undecided::NotCompared(why) => words::why(why),
     }

@@ -1,7 +1,7 @@
 //! `dapo engine`: an experiment on another trainer.
 
 use crate::base::files;
-use crate::commands::exit::bail_usage;
+use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::flags::grading;
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::{OverrideArgs, exit, output};
@@ -127,11 +127,25 @@ pub fn run(verb: &EngineVerb) -> Result<u8> {
         EngineVerb::Render(args) => render(args),
         EngineVerb::Check(args) => check(args),
         EngineVerb::Audit(args) => audit(args),
-        EngineVerb::Launch(args) => train::run_on(&args.train, Some(args.engine), None),
+        EngineVerb::Launch(args) => {
+            refuse_native(args.engine)?;
+            train::run_on(&args.train, Some(args.engine), None)
+        }
         EngineVerb::Import(args) => {
+            refuse_native(args.engine)?;
+            if files::kind(&args.from)? != Some(files::FileKind::Folder) {
+                bail_invalid!("--from {}: there is no such folder", args.from.display());
+            }
             train::run_on(&args.train, Some(args.engine), Some(args.from.clone()))
         }
     }
+}
+
+fn refuse_native(engine: Engine) -> Result<()> {
+    if engine.is_native() {
+        bail_usage!("the native engine is this harness; `dapo train` runs it");
+    }
+    Ok(())
 }
 
 /// Reads everything but the base policy's weights.
@@ -141,9 +155,7 @@ fn inputs(
     overrides: &OverrideArgs,
     options: &EngineOptions,
 ) -> Result<Inputs> {
-    if engine.is_native() {
-        bail_usage!("the native engine is this harness; `dapo train` runs it");
-    }
+    refuse_native(engine)?;
     train::check_flags(options, engine)?;
     overrides.check(&[("engine", true)])?;
     let (mut experiment, _) = train::load(experiment, None, overrides)?;

@@ -5,10 +5,11 @@ use crate::algorithm::Problem;
 use crate::base::{files, workers};
 use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::flags::grading::GradingArgs;
+use crate::commands::flags::wide::WideArg;
 use crate::commands::{
     Interrupt, OverrideArgs, PlaceArgs, Progress, PromptArgs, bounds, exit, output,
 };
-use crate::experiment::{PromptTemplate, sets};
+use crate::experiment::{PromptTemplate, Sampling, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecord};
@@ -16,9 +17,9 @@ use crate::report::text::{self, percent, points};
 use crate::statistics::{Accuracy, Counts, accuracy, estimators};
 use crate::task::data::{Columns, problem_file};
 use crate::task::{Grader, RowKeys, prompt, response_text};
-use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
 use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
+use crate::training::{Protocol, TrainingError};
 use anyhow::Result;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,8 @@ pub struct EvalArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    wide: WideArg,
+    #[command(flatten)]
     protocol: ProtocolArgs,
 }
 
@@ -78,20 +81,23 @@ struct ProtocolArgs {
     template: PromptTemplate,
     #[command(flatten)]
     prompt: PromptArgs,
-    /// Longest prompt in tokens; a longer one is an error
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048, requires = "data",
-        value_parser = bounds::count())]
-    max_prompt_tokens: u64,
+    /// Longest prompt in tokens; a longer one is an error. Default: 2048, or what the model's positions
+    /// leave beside a response
+    #[arg(long, value_name = "TOKENS", requires = "data", value_parser = bounds::count())]
+    max_prompt_tokens: Option<u64>,
     /// Longest response in tokens
     #[arg(long, value_name = "TOKENS", default_value_t = 20_480, requires = "data",
         value_parser = bounds::count())]
     max_response_tokens: u64,
     /// Divides the logits; 0 is greedy
-    #[arg(long, default_value_t = 1.0, requires = "data")]
+    #[arg(long, default_value_t = 1.0, requires = "data", allow_negative_numbers = true)]
     temperature: f64,
     /// Keeps the most probable tokens of this mass
-    #[arg(long, default_value_t = 0.7, requires = "data")]
+    #[arg(long, default_value_t = 0.7, requires = "data", allow_negative_numbers = true)]
     top_p: f64,
+    /// Keeps this many most probable tokens; 0 keeps all
+    #[arg(long, default_value_t = 0, requires = "data", allow_negative_numbers = true)]
+    top_k: i64,
     #[command(flatten)]
     grading: GradingArgs,
     /// How numbers are computed
@@ -112,6 +118,7 @@ struct ProtocolArgs {
 /// # Errors
 /// An experiment, model, data set or set name that cannot be used.
 pub fn run(args: &EvalArgs) -> Result<u8> {
+    args.wide.apply();
     if let Some(model) = args.model.as_deref().filter(|_| !args.data.is_empty()) {
         if !args.overrides.is_empty() {
             bail_usage!("--set is for the keys of an experiment, and --data has none");
@@ -193,25 +200,39 @@ fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
         };
         let longest = inputs.experiment.rollout.max_response_tokens;
         bounds::held("--samples", samples, problems.len() as u64, longest)?;
+        warn_of_greedy(name, samples, inputs.experiment.sampling_of(name));
         sets.push(Set { name, problems, samples });
     }
     Ok(sets)
 }
 
+/// Samples at temperature 0 are the same response.
+fn warn_of_greedy(set: &str, samples: u64, sampling: Sampling) {
+    if samples > 1 && sampling.temperature == 0.0 {
+        output::tell(format!(
+            "warning: {set}: at temperature 0 the {samples} samples of a problem are one response, {samples} \
+             times; --samples 1 says the same"
+        ));
+    }
+}
+
 /// `--out` keeps outcomes, and an interrupted evaluation continues.
 fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     let how = &args.protocol;
-    let protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
+    let mut protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
     let samples = args.samples.unwrap_or(32);
     workers::set_count(how.threads);
     let (sets, columns) = problem_sets(args, protocol.verifier.rule().is_none())?;
     let grader = Grader::start(&protocol.verifier, &protocol.prompt, columns)?;
     let (model, tokenizer) = how.place.load_both(folder, how.numerics)?;
-    fits(&model, &protocol)?;
+    protocol.max_prompt_tokens = prompt_limit(how, &model)?;
     response_text::check_stop(&tokenizer, &protocol.stop)?;
-    for (_, problems) in &sets {
-        let problems = problems.len() as u64;
-        bounds::held("--samples", samples, problems, protocol.max_response_tokens)?;
+    for ((name, problems), path) in sets.iter().zip(&args.data) {
+        let count = problems.len() as u64;
+        bounds::held("--samples", samples, count, protocol.max_response_tokens)?;
+        evaluation::check_prompts(&tokenizer, &protocol, problems)
+            .map_err(|source| TrainingError::Problem { path: path.clone(), source })?;
+        warn_of_greedy(name, samples, protocol.sampling);
     }
     if let Some(token) = tokenizer.unstopped_end_of_turn()? {
         output::tell(format!("warning: {}", prompt::unstopped(&token)));
@@ -294,9 +315,9 @@ fn problem_sets(args: &EvalArgs, with_columns: bool) -> Result<(NamedSets, Colum
 fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
     Ok(Protocol {
         prompt: args.prompt.settings(args.template, true, "--data")?,
-        max_prompt_tokens: args.max_prompt_tokens,
+        max_prompt_tokens: args.max_prompt_tokens.unwrap_or(USUAL_PROMPT_TOKENS),
         max_response_tokens: args.max_response_tokens,
-        sampling: bounds::sampling(args.temperature, args.top_p, 0)?,
+        sampling: bounds::sampling(args.temperature, args.top_p, args.top_k)?,
         verifier: args.grading.grading()?,
         seed,
         batch_rows: args.batch,
@@ -304,17 +325,27 @@ fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
     })
 }
 
-/// The model needs a position for each token.
-fn fits(model: &Qwen2, protocol: &Protocol) -> Result<()> {
-    let Protocol { max_prompt_tokens, max_response_tokens, .. } = *protocol;
-    let positions = model.config().max_position_embeddings;
-    if max_prompt_tokens + max_response_tokens > positions as u64 {
+const USUAL_PROMPT_TOKENS: u64 = 2048;
+
+/// The model needs a position for each token; without a flag a prompt has what the response leaves.
+fn prompt_limit(args: &ProtocolArgs, model: &Qwen2) -> Result<u64> {
+    let positions = model.config().max_position_embeddings as u64;
+    let response = args.max_response_tokens;
+    let left = positions.saturating_sub(response);
+    if left == 0 {
         bail_invalid!(
-            "{max_prompt_tokens} prompt tokens and {max_response_tokens} response tokens are more \
-             than the model's {positions} positions; --max-response-tokens shortens responses"
+            "{response} response tokens leave none of the model's {positions} positions for a prompt; lower \
+             --max-response-tokens"
         );
     }
-    Ok(())
+    let limit = args.max_prompt_tokens.unwrap_or(USUAL_PROMPT_TOKENS.min(left));
+    if limit > left {
+        bail_invalid!(
+            "{limit} prompt tokens and {response} response tokens are more than the model's {positions} \
+             positions; lower --max-prompt-tokens or --max-response-tokens"
+        );
+    }
+    Ok(limit)
 }
 
 /// Hashes the digests of weight files, in order.
@@ -349,13 +380,27 @@ fn intervals(set: &str, accuracy: &Accuracy) -> String {
     lines.join("\n")
 }
 
-/// 95 %, for these problems, in points; a standard error of 0 shows no spread.
+/// 95 %, for these problems, in points, where the evaluation has such an interval.
 pub fn half_width(record: &EvaluationRecord) -> String {
-    match record.standard_error_fixed_problems {
-        0.0 => "—".to_string(),
-        error => points(1.96 * error),
+    let error = record.standard_error_fixed_problems;
+    if accuracy::has_interval_of_decoding(error, record.problems, record.samples) {
+        points(estimators::half_width_fixed_problems(error))
+    } else {
+        NONE.to_string()
     }
 }
+
+/// For other problems, in points, where the evaluation has an interval for them.
+fn error_of_problems(record: &EvaluationRecord) -> String {
+    if accuracy::has_interval_of_problems(record.avg_at_k, record.problems) {
+        points(record.standard_error_new_problems)
+    } else {
+        NONE.to_string()
+    }
+}
+
+/// A cell without a number.
+const NONE: &str = "—";
 
 /// A user's program that names no answers has no most frequent one.
 fn print(records: &[EvaluationRecord], names_answers: &dyn Fn(&str) -> bool, json: bool) {
@@ -372,10 +417,10 @@ fn print(records: &[EvaluationRecord], names_answers: &dyn Fn(&str) -> bool, jso
             format!("{} × {}", record.problems, record.samples),
             points(record.avg_at_k),
             half_width(record),
-            points(record.standard_error_new_problems),
+            error_of_problems(record),
             points(pass),
             match record.cons_at_k {
-                0.0 if !names_answers(&record.set) => "—".to_string(),
+                0.0 if !names_answers(&record.set) => NONE.to_string(),
                 share => points(share),
             },
             points(record.truncated_share),

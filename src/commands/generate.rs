@@ -41,14 +41,14 @@ pub struct GenerateArgs {
     #[arg(short = 'n', long = "samples", default_value_t = 1, value_parser = bounds::count())]
     samples: u64,
     /// Divides the logits; 0 is greedy.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f64,
     /// Keeps the most probable tokens of this mass.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f64,
     /// Keeps this many most probable tokens; 0 keeps all.
-    #[arg(long, default_value_t = 0)]
-    top_k: u64,
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    top_k: i64,
     /// Longest response in tokens.
     #[arg(long, default_value_t = 160)]
     max_tokens: u32,
@@ -58,8 +58,8 @@ pub struct GenerateArgs {
     /// Responses generated at the same time.
     #[arg(long, default_value_t = 256, value_parser = bounds::count())]
     batch: u64,
-    /// Threads, each with a part of the responses. Which responses are generated together depends on
-    /// the parts, and rounding depends on that.
+    /// Threads, each with a part of the responses. Any number gives the same bits, except where LibTorch
+    /// computes.
     #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
 }

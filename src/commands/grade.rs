@@ -184,20 +184,19 @@ fn graded_by(
     let ready = graders.ready();
     let versions: Vec<String> =
         ready.packages.iter().map(|(name, version)| format!("{name} {version}")).collect();
-    let reads = match ready.files.join(", ") {
-        files if files.is_empty() => String::new(),
-        files => format!("reads {files}; "),
-    };
-    output::tell(format!(
-        "{}: {} {}, {}; {reads}each response is graded twice",
-        program.name(),
-        ready.function,
-        ready.form(),
-        versions.join(", ")
-    ));
+    let files = [&ready.files[..], &ready.working_files].concat();
+    let called = [&ready.function, ready.form()].join(" ");
+    let parts = [called.trim(), &versions.join(", ")].map(str::to_string);
+    let mut parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    if !files.is_empty() {
+        parts.push(format!("reads {}", files.join(", ")));
+    }
+    parts.push("each response is graded twice".to_string());
+    output::tell(format!("{}: {}", program.name(), parts.join("; ")));
     let asked: Vec<Asked> = lines.iter().map(ResponseLine::asked).collect();
     let mut graded = graders.grade(&asked);
     graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
+    graders.odd_numbers().iter().for_each(|sentence| output::tell(format!("warning: {sentence}")));
     Ok(graded)
 }
 

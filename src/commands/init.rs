@@ -114,7 +114,10 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
     }
-    output::say(format!("\n{}", cells::evidence(args.seeds.0.len())));
+    output::say(format!(
+        "\n{}",
+        cells::evidence(args.seeds.0.len(), cells::PlannedTest::UNDECLARED)
+    ));
     let shown = args.folder.display();
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(exit::SUCCESS)

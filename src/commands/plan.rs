@@ -2,10 +2,11 @@
 
 use crate::commands::exit::bail_invalid;
 use crate::commands::{ExecutionArgs, OverrideArgs, exit, output};
+use crate::policy::model::devices;
 use crate::records::{RunFolder, housekeeping::readable};
-use crate::report::text::{joined, number, percent};
+use crate::report::text::{number, percent};
 use crate::training::run::inputs::{self, Inputs};
-use crate::training::{Name, Range, RunPlan, plan};
+use crate::training::{Name, Range, RunPlan, TrainingError, plan};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ pub struct PlanArgs {
     /// Only count; do not sample the base policy.
     #[arg(long)]
     no_probe: bool,
-    /// Add every count, and memory by phase.
+    /// Add every count, and the parts of memory.
     #[arg(long, short)]
     verbose: bool,
     /// Print one JSON document instead of text.
@@ -50,6 +51,7 @@ pub fn run(args: &PlanArgs) -> Result<u8> {
     let mut experiment = args.overrides.load(&args.experiment, &args.execution.flags())?;
     args.execution.overrule(&mut experiment.execution);
     let inputs = if args.no_probe {
+        devices::device(experiment.execution.place().device).map_err(TrainingError::from)?;
         inputs::prepare_without_weights(experiment)?
     } else {
         inputs::prepare(experiment)?
@@ -109,7 +111,7 @@ fn warn(plan: &RunPlan, forbid: bool) -> Result<()> {
     Ok(())
 }
 
-/// A few lines of at most 80 columns; `verbose` adds every count, and memory by phase.
+/// A few lines of at most 80 columns; `verbose` adds every count, and the parts of memory.
 fn text(plan: &RunPlan, verbose: bool) -> String {
     let (work, memory, disk) = (&plan.work, &plan.memory, &plan.disk);
     let rollouts = match (work.rollouts.expected, work.rollouts.most) {
@@ -125,9 +127,11 @@ fn text(plan: &RunPlan, verbose: bool) -> String {
     text += &format!("  rollouts {rollouts}\n");
     text += &probe(plan, verbose);
     text += &format!("  memory   {} of {available}\n", size(memory.needed_bytes));
-    if verbose && !memory.phases.is_empty() {
-        text += &format!("           by phase: {}\n", sizes(&memory.phases));
-        text += &format!("           the largest: {}\n", sizes(&memory.parts));
+    if verbose && memory.phases.is_empty() {
+        text += &sizes("its parts", &memory.parts);
+    } else if verbose {
+        text += &sizes("by phase", &memory.phases);
+        text += &sizes("parts of the largest phase", &memory.parts);
     }
     let [expected, most, one] =
         [disk.needed_bytes, disk.most_bytes, disk.checkpoint_bytes].map(size);
@@ -156,11 +160,12 @@ fn probe(plan: &RunPlan, verbose: bool) -> String {
     text
 }
 
-/// The largest first.
-fn sizes(parts: &BTreeMap<String, f64>) -> String {
-    let mut parts: Vec<(&String, &f64)> = parts.iter().collect();
+/// One a line, the largest first.
+fn sizes(what: &str, parts: &BTreeMap<String, f64>) -> String {
+    let mut parts: Vec<(&String, &f64)> = parts.iter().filter(|(_, bytes)| **bytes > 0.0).collect();
     parts.sort_by(|a, b| b.1.total_cmp(a.1));
-    joined(parts.iter().map(|(name, bytes)| format!("{name} {}", size(**bytes))), ", ")
+    let line = |(name, bytes): &(&String, &f64)| format!("             {name} {}\n", size(**bytes));
+    format!("           {what}:\n{}", parts.iter().map(line).collect::<String>())
 }
 
 fn size(bytes: f64) -> String {

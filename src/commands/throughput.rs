@@ -2,6 +2,7 @@
 
 use crate::base::workers;
 use crate::commands::exit::bail_usage;
+use crate::commands::flags::wide::WideArg;
 use crate::commands::{OverrideArgs, PlaceArgs, Progress, bounds, exit, output};
 use crate::numerics::Numerics;
 use crate::records::housekeeping::readable;
@@ -39,11 +40,14 @@ pub struct ThroughputArgs {
     /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wide: WideArg,
 }
 
 /// # Errors
 /// A model or a device that cannot be used, or a batch that the policy cannot serve.
 pub fn run(args: &ThroughputArgs) -> Result<u8> {
+    args.wide.apply();
     let workload = &args.workload;
     if workload.train_rows == 0 && !args.overrides.is_empty() {
         bail_usage!("--set is for the experiment of an update; give --train-rows, too");

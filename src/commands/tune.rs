@@ -3,6 +3,7 @@
 use crate::base::workers;
 use crate::commands::{Progress, bounds, exit, exit::Invalid, output, pretrain};
 use crate::report::text::points;
+use crate::task::TaskError;
 use crate::training::{TuneEvaluation, TuneEvent, TuneRecipe, TuneRecord, tuned, tuning};
 use anyhow::Result;
 use serde_json::json;
@@ -102,7 +103,11 @@ fn read(args: &TuneArgs) -> Result<(TuneRecipe, tuning::TuneData)> {
         recipe.stages.iter_mut().for_each(|stage| stage.shares.clear());
     }
     recipe.seed = args.seed.unwrap_or(recipe.seed);
-    let at = |error| Invalid(format!("{}: {error}", path.display()));
+    // The flag's file is named by its own errors.
+    let at = |error: TaskError| match &args.solutions {
+        Some(_) => Invalid(error.to_string()),
+        None => Invalid(format!("{}: {error}", path.display())),
+    };
     let data = recipe.data().map_err(at)?;
     pretrain::refuse(path, &recipe.problems(&data))?;
     Ok((recipe, data))

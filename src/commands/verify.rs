@@ -225,24 +225,18 @@ fn print_replay(replay: &Replay) {
         evaluations.all_problems,
         evaluations.executed.join(", ")
     );
-    println!("Chance that at least one of k altered steps is caught:");
-    for detection in &replay.detection {
-        println!(
-            "  k = {:>2}: at least {:5.1} % whichever steps they are, over the challenge's seeds; \
-             {:5.1} % with the steps above, if all are equally likely",
-            detection.altered_steps,
-            100.0 * detection.at_least,
-            100.0 * detection.uniform
-        );
-    }
-    println!(
-        "Chance that an evaluation is caught in which the outcomes of k problems were altered:"
+    println!();
+    output::say(
+        "Chance to catch one of several altered steps: at least, over all challenges, whichever steps were altered; and \
+         by the steps above, if all steps are as likely to be altered",
     );
-    for detection in &evaluations.detection {
-        println!(
-            "  k = {:>3}: at least {:5.1} % whichever they are, over the challenge's seeds",
-            detection.altered_problems,
-            100.0 * detection.at_least
-        );
-    }
+    let rows = replay.detection.iter();
+    let rows =
+        rows.map(|it| [it.altered_steps.to_string(), percent(it.at_least), percent(it.uniform)]);
+    print!("{}", output::table("altered steps # | at least # | by these steps #", rows));
+    println!();
+    output::say("Chance to catch an evaluation with altered outcomes, over all challenges");
+    let rows = evaluations.detection.iter();
+    let rows = rows.map(|it| [it.altered_problems.to_string(), percent(it.at_least)]);
+    print!("{}", output::table("altered problems # | at least #", rows));
 }

@@ -4,8 +4,8 @@ use crate::experiment::grid::file::BaseSource;
 use crate::experiment::{Arm, Grid, grid::differences, sets};
 use crate::report::page::{Block, Column, Section, Table, TableCell, row};
 use crate::report::text::{self, points};
-use crate::statistics::between;
-use crate::study::{Cell, CellEnding, Job};
+use crate::statistics::{Measured, between, needed};
+use crate::study::{Cell, CellEnding, Declaration, Job};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -171,24 +171,101 @@ pub fn scores(cell: &Cell) -> String {
     text::joined(cell.problems.keys().filter_map(score), ", ")
 }
 
-/// What an arm of so many seeds can show of one comparison.
-pub fn evidence(seeds: usize) -> String {
-    let (alpha, power) = (0.05, 0.8);
-    let p = between::smallest_p(seeds, seeds);
-    let effect = between::minimum_detectable_effect(1.0, seeds, seeds, alpha, power);
-    let start =
-        format!("with {seeds} seeds an arm the smallest possible p of a comparison is {p:.4}");
-    if p <= alpha && seeds >= between::FEWEST_RUNS && effect.is_finite() {
-        format!(
-            "{start}; a difference of {effect:.1} standard deviations between training runs is found in \
-             80 % of cases (with p at most {alpha}, if it is the only comparison)"
-        )
-    } else {
-        format!(
-            "{start}: these are too few to show a difference or to decide a gate; {} seeds are enough",
-            between::FEWEST_RUNS
-        )
+/// How comparisons are judged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlannedTest {
+    /// Sign flips of the differences within seeds, not splits of independent runs.
+    pub is_paired: bool,
+    /// Of the largest family: Holm asks the first of them for α divided by their number.
+    pub comparisons: usize,
+    pub alpha: f64,
+    pub power: f64,
+}
+
+impl PlannedTest {
+    /// One unpaired comparison.
+    pub const UNDECLARED: Self = Self { is_paired: false, comparisons: 1, alpha: 0.05, power: 0.8 };
+
+    pub fn of(declaration: &Declaration) -> Self {
+        let sizes = declaration.families.iter().map(|family| family.comparisons.len());
+        Self {
+            is_paired: declaration.paired,
+            comparisons: sizes.max().unwrap_or(1).max(1),
+            alpha: declaration.alpha,
+            power: declaration.power,
+        }
     }
+
+    fn level(self) -> f64 {
+        self.alpha / self.comparisons as f64
+    }
+
+    fn smallest_p(self, seeds: usize) -> f64 {
+        if self.is_paired {
+            (2.0 / (1u64 << seeds.min(62)) as f64).min(1.0)
+        } else {
+            between::smallest_p(seeds, seeds)
+        }
+    }
+
+    /// In standard deviations between runs, or of the differences within seeds.
+    fn detectable(self, seeds: usize) -> f64 {
+        let (level, power) = (self.level(), self.power);
+        if self.is_paired {
+            between::minimum_detectable_effect_of_blocks(1.0, seeds, level, power)
+        } else {
+            between::minimum_detectable_effect(1.0, seeds, seeds, level, power)
+        }
+    }
+
+    fn fewest_seeds(self) -> usize {
+        let measured = if self.is_paired {
+            Measured::Blocks(Vec::new())
+        } else {
+            Measured::Runs(Vec::new(), Vec::new())
+        };
+        needed::fewest(&measured, self.level())
+    }
+
+    fn level_words(self) -> String {
+        match self.comparisons {
+            1 => format!("with p at most {}, if it is the only comparison", self.alpha),
+            several => {
+                let (level, alpha) = (text::p_value(self.level()), self.alpha);
+                format!(
+                    "with p at most {level}: {alpha} over the {several} comparisons of the largest family, as Holm's first step asks"
+                )
+            }
+        }
+    }
+}
+
+/// What an arm of so many seeds can show of one comparison.
+pub fn evidence(seeds: usize, test: PlannedTest) -> String {
+    let (p, effect) = (test.smallest_p(seeds), test.detectable(seeds));
+    let (unit, spread) = if test.is_paired {
+        ("seeds, paired,", "of the differences within seeds")
+    } else {
+        ("seeds an arm", "between training runs")
+    };
+    let start = format!("with {seeds} {unit} the smallest possible p of a comparison is {p:.4}");
+    if p <= test.level() && seeds >= between::FEWEST_RUNS && effect.is_finite() {
+        return format!(
+            "{start}; a difference of {effect:.1} standard deviations {spread} is found in \
+             {:.0} % of cases ({})",
+            100.0 * test.power,
+            test.level_words()
+        );
+    }
+    let fewest = test.fewest_seeds();
+    let needs = if seeds >= between::FEWEST_RUNS {
+        format!(" ({})", test.level_words())
+    } else {
+        String::new()
+    };
+    format!(
+        "{start}: these are too few to show a difference or to decide a gate{needs}; {fewest} seeds are enough"
+    )
 }
 
 /// The cells of a study, one a line, with every `<grid>/<arm>` that each is a cell of.

@@ -13,8 +13,8 @@ pub enum ReportError {
     Table(#[from] tables::TableError),
     #[error(transparent)]
     Study(#[from] StudyError),
-    #[error("{} is not a run folder: {source}", root.display())]
-    NotARun { root: PathBuf, source: files::FileError },
+    #[error("{} is not a run folder: {reason}", root.display())]
+    NotARun { root: PathBuf, reason: &'static str },
     #[error("{}: {reason}", folder.display())]
     NoFigure { folder: PathBuf, reason: String },
     #[error("{}: {reason}", python.display())]

@@ -92,8 +92,7 @@ fn run_table(root: &Path, runs: &[(RunFolder, RunSummary)]) -> Table {
         .chain(scores)
         .collect()
     });
-    let caption =
-        "Runs; scores are avg@k of the last evaluation, %. A head of a column sorts by it.";
+    let caption = "Runs; scores are avg@k of the last evaluation, %. Click the head of a column to sort by it.";
     let columns = "run | arm | seed # | state | steps # | began (UTC)";
     let mut table = Table::new(caption, columns, rows);
     let column = |set: &&String| Column::new(&format!("{} #", text::visible(set)));

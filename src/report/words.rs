@@ -60,6 +60,9 @@ pub fn no_value(why: &NoValue) -> String {
             format!("`{name}` has no value in the {}", window.words())
         }
         NoValue::NeverEvaluated { set } => format!("`{set}` was never evaluated"),
+        NoValue::DivergedBeforeEvaluation { set } => {
+            format!("it diverged before `{set}` was evaluated after an update")
+        }
         NoValue::NeverEvaluatedWithin { set, clock, budget } => {
             format!("`{set}` was never evaluated within {budget} {}", clock.words())
         }

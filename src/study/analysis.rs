@@ -8,7 +8,7 @@ use crate::study::sensitivity::{self, Sensitivity};
 use crate::study::stability::{self, ArmStability};
 use crate::study::{
     ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, Remark,
-    arms, collection::Study, declaration, levels,
+    Word, arms, collection::Study, declaration, levels,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -39,14 +39,15 @@ pub struct Spread {
     pub largest: (String, f64),
     pub arms: u64,
     pub runs: u64,
-    /// Of the differences within blocks, pooled over the first family's comparisons of scores; of paired designs.
+    /// Of the differences within blocks, pooled over the first family's comparisons of scores that had something to act on
+    /// and whose differences are not all the same; of paired designs.
     pub within_blocks: Option<f64>,
     /// Which formula has the two effects below.
     pub design: SpreadDesign,
     /// The true difference that a single comparison finds with the declared power at α, from the registered σ: one
     /// between runs says nothing of the differences within blocks.
     pub registered_effect: Option<f64>,
-    /// The same from the observed σ, or from that within blocks.
+    /// The same from the observed σ, or from that within blocks; `None` where that σ is 0.
     pub observed_effect: Option<f64>,
 }
 
@@ -138,7 +139,8 @@ fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Op
         };
         (SpreadDesign::Blocks, None, blocks.map(of_blocks))
     } else {
-        (SpreadDesign::IndependentRuns, registered.and_then(effect), effect(observed))
+        let observed_effect = Some(observed).filter(|sigma| *sigma > 0.0).and_then(effect);
+        (SpreadDesign::IndependentRuns, registered.and_then(effect), observed_effect)
     };
     let finite = |effect: Option<f64>| effect.filter(|effect| effect.is_finite());
     Some(Spread {
@@ -155,14 +157,19 @@ fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Op
     })
 }
 
-/// Standard deviation, pooled over the comparisons of scores, and the fewest blocks of one; `None` unless paired.
+/// Standard deviation, pooled over the comparisons of scores, and the fewest blocks of one; `None` unless paired. Identical
+/// runs, and arms that had nothing to act on, say nothing of the spread that hides an effect.
 fn within_blocks(study: &Study, family: &FamilyResult) -> Option<(f64, usize)> {
-    let of_scores = family.comparisons.iter().filter(|it| it.declared.metric.is_avg_at_k());
+    let of_scores = family
+        .comparisons
+        .iter()
+        .filter(|it| it.declared.metric.is_avg_at_k() && it.word != Word::NothingToActOn);
     let spreads = of_scores.filter_map(|comparison| {
         let Measured::Blocks(differences) = comparisons::measured(study, comparison) else {
             return None;
         };
-        Some((comparison.result.as_ref()?.observed_sigma?, differences.len()))
+        let sigma = comparison.result.as_ref()?.observed_sigma.filter(|sigma| *sigma > 0.0)?;
+        Some((sigma, differences.len()))
     });
     let spreads: Vec<(f64, usize)> = spreads.collect();
     let freedom: usize = spreads.iter().map(|(_, blocks)| blocks - 1).sum();

@@ -1,8 +1,9 @@
 //! Curves of an arm: every seed, and a band over the seeds.
 
-use crate::statistics::{Interval, Mean, aggregates};
+use crate::statistics::{Interval, Mean, aggregates, estimators};
 use crate::study::{Cell, Clock, Statistic, collection::Study};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 const BAND_POINTS: usize = 41;
 
@@ -23,6 +24,7 @@ pub enum Series {
 pub struct Curve {
     pub arm: String,
     pub clock: Clock,
+    /// Of a run, or of a block of runs where the arm is a pool.
     pub seeds: Vec<SeedCurve>,
     /// Empty for fewer than 2 seeds.
     pub band: Vec<BandPoint>,
@@ -37,7 +39,7 @@ pub struct SeedCurve {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BandPoint {
     pub x: f64,
-    /// Seeds that have a value at this x; at least 2.
+    /// Seeds, runs or blocks, that have a value at this x; at least 2.
     pub runs: u64,
     pub mean: f64,
     pub lowest: f64,
@@ -47,18 +49,21 @@ pub struct BandPoint {
 
 /// Where all runs have the same updates after each step, as far as they got, a band point over updates takes the seeds with
 /// a value at exactly that x. Elsewhere, and over generated rollouts or tokens, values are interpolated linearly on the x
-/// range that all seeds have: a mean over the seeds that reach an x would rise or fall because others do not.
+/// range that all seeds have: a mean over the seeds that reach an x would rise or fall because others do not. The arms of
+/// a pool are averaged within each block first, because runs of a block share what differs between blocks.
 pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     let cells = study.cells_of(arm);
     let exact = clock == Clock::Updates && have_the_same_updates(&cells);
-    let seeds: Vec<SeedCurve> = cells
+    let runs: Vec<SeedCurve> = cells
         .into_iter()
         .map(|cell| SeedCurve { seed: cell.seed, points: points(cell, series, clock) })
         .filter(|curve| !curve.points.is_empty())
         .collect();
-    let xs = if exact { all_xs(&seeds) } else { even_xs(&seeds) };
+    let arms = study.declaration.pool(arm).map_or(1, |pool| pool.arms.len());
+    let seeds = if arms > 1 { blocks(runs, arms, exact) } else { runs };
     let level = study.declaration.level;
-    let band = xs.into_iter().filter_map(|x| band_point(&seeds, x, exact, level)).collect();
+    let xs = xs(&seeds, exact).into_iter();
+    let band = xs.filter_map(|x| band_point(&seeds, x, exact, level)).collect();
     Curve { arm: arm.to_string(), clock, seeds, band }
 }
 
@@ -106,6 +111,28 @@ pub fn clock_by_step(cell: &Cell, clock: Clock) -> Vec<f64> {
     added.into_iter().map(add).collect()
 }
 
+/// The mean over the arms of a pool, in each block in which all of them have a run and where all of these have a value.
+fn blocks(mut runs: Vec<SeedCurve>, arms: usize, exact: bool) -> Vec<SeedCurve> {
+    let mut arms_of: BTreeMap<u64, usize> = BTreeMap::new();
+    runs.iter().for_each(|run| *arms_of.entry(run.seed).or_default() += 1);
+    runs.retain(|run| arms_of[&run.seed] == arms);
+    let xs = xs(&runs, exact);
+    let seeds = arms_of.into_iter().filter(|(_, count)| *count == arms);
+    let of_block = |(seed, _)| {
+        let own: Vec<&SeedCurve> = runs.iter().filter(|run| run.seed == seed).collect();
+        let mean = |x: &f64| {
+            let values = own.iter().map(|run| value_at(run, *x, exact));
+            Some((*x, estimators::mean(&values.collect::<Option<Vec<f64>>>()?)))
+        };
+        SeedCurve { seed, points: xs.iter().filter_map(mean).collect() }
+    };
+    seeds.map(of_block).filter(|block| !block.points.is_empty()).collect()
+}
+
+fn xs(seeds: &[SeedCurve], exact: bool) -> Vec<f64> {
+    if exact { all_xs(seeds) } else { even_xs(seeds) }
+}
+
 fn all_xs(seeds: &[SeedCurve]) -> Vec<f64> {
     let mut xs: Vec<f64> = seeds.iter().flat_map(|it| it.points.iter().map(|p| p.0)).collect();
     xs.sort_by(f64::total_cmp);
@@ -127,17 +154,18 @@ fn even_xs(seeds: &[SeedCurve]) -> Vec<f64> {
 }
 
 fn band_point(seeds: &[SeedCurve], x: f64, exact: bool, level: f64) -> Option<BandPoint> {
-    let value = |curve: &SeedCurve| {
-        if exact {
-            curve.points.iter().find(|(at, _)| *at == x).map(|(_, value)| *value)
-        } else {
-            interpolated(&curve.points, x)
-        }
-    };
-    let values: Vec<f64> = seeds.iter().filter_map(value).collect();
+    let values: Vec<f64> = seeds.iter().filter_map(|curve| value_at(curve, x, exact)).collect();
     let Mean { mean, interval, runs, .. } = Mean::of(&values, level).filter(|it| it.runs > 1)?;
     let (lowest, highest) = aggregates::range(values);
     Some(BandPoint { x, runs, mean, lowest, highest, interval })
+}
+
+fn value_at(curve: &SeedCurve, x: f64, exact: bool) -> Option<f64> {
+    if exact {
+        curve.points.iter().find(|(at, _)| *at == x).map(|(_, value)| *value)
+    } else {
+        interpolated(&curve.points, x)
+    }
 }
 
 /// Linear between points with rising x; `None` outside them.
@@ -149,4 +177,46 @@ pub fn interpolated(points: &[(f64, f64)], x: f64) -> Option<f64> {
     }
     let (left_x, left_y) = *points.get(after.checked_sub(1)?)?;
     Some(left_y + (right_y - left_y) * (x - left_x) / (right_x - left_x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arms_of_a_pool_are_averaged_within_whole_blocks() {
+        let run = |seed, points: &[(f64, f64)]| SeedCurve { seed, points: points.to_vec() };
+        let runs = vec![
+            run(1, &[(0.0, 0.0), (4.0, 0.4)]),
+            run(2, &[(0.0, 0.5), (4.0, 0.7)]),
+            run(1, &[(0.0, 0.2), (4.0, 0.8)]),
+            run(2, &[(0.0, 0.5), (4.0, 0.5)]),
+            run(3, &[(0.0, 0.9), (4.0, 0.9)]),
+        ];
+        let exact = blocks(runs.clone(), 2, true);
+        let close = |got: &[(f64, f64)], expected: &[(f64, f64)]| {
+            assert_eq!(got.len(), expected.len());
+            for (got, expected) in got.iter().zip(expected) {
+                assert!(got.0 == expected.0 && (got.1 - expected.1).abs() < 1e-12, "{got:?}");
+            }
+        };
+        assert_eq!(exact.iter().map(|block| block.seed).collect::<Vec<_>>(), [1, 2]);
+        close(&exact[0].points, &[(0.0, 0.1), (4.0, 0.6)]);
+        close(&exact[1].points, &[(0.0, 0.5), (4.0, 0.6)]);
+        // Two blocks, not four runs.
+        assert_eq!(band_point(&exact, 4.0, true, 0.95).unwrap().runs, 2);
+        let even = blocks(runs, 2, false);
+        assert_eq!(even[0].points.len(), BAND_POINTS);
+        assert!((interpolated(&even[0].points, 2.0).unwrap() - 0.35).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_block_has_no_mean_where_one_of_its_arms_has_no_value() {
+        let runs = vec![
+            SeedCurve { seed: 1, points: vec![(0.0, 0.1), (2.0, 0.2), (4.0, 0.3)] },
+            SeedCurve { seed: 1, points: vec![(0.0, 0.3), (4.0, 0.5)] },
+        ];
+        let xs: Vec<f64> = blocks(runs, 2, true)[0].points.iter().map(|(x, _)| *x).collect();
+        assert_eq!(xs, [0.0, 4.0]);
+    }
 }

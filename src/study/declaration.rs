@@ -1,7 +1,7 @@
 //! `experiments/study.toml`: decisions before the first run. Everything else is exploratory.
 
 use crate::base::files;
-use crate::experiment::{Arm, Grid};
+use crate::experiment::{Arm, Grid, diagnose};
 use crate::study::effect_checks::findings;
 use crate::study::{At, Metric, Statistic, StudyError};
 use serde::{Deserialize, Serialize};
@@ -136,6 +136,42 @@ impl Direction {
     }
 }
 
+/// `STUDY/declared.json`: what was so when `dapo ablate` put the declaration into the study. Studies from before there
+/// was this file have none, and whoever holds the folder can change it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placement {
+    pub declaration_sha256: String,
+    /// Records that lay in the study already: nothing shows that the declaration is the older one.
+    pub records_before: u64,
+    /// The commit that has the file of the declaration as it was; `None`: no commit had it.
+    pub commit: Option<String>,
+    /// Why a commit does not show what was run, one reason each; a registered study goes on with `--dirty`.
+    pub uncommitted: Vec<String>,
+}
+
+impl Placement {
+    pub const FILE: &str = "declared.json";
+
+    /// `None` where the study has none, or has one of another declaration.
+    pub fn read(study: &Path, declaration: &Declaration) -> Result<Option<Self>, StudyError> {
+        let path = files::foreign::inside(study, Self::FILE)?;
+        if files::kind(&path)?.is_none() {
+            return Ok(None);
+        }
+        let text = files::read_text_up_to(&path, 1 << 20)?;
+        let placement: Self = serde_json::from_str(&text).map_err(|error| {
+            let reason = files::foreign::without_values(&error.to_string());
+            StudyError::Invalid { path, reason }
+        })?;
+        Ok(Some(placement).filter(|it| it.declaration_sha256 == declaration.sha256()))
+    }
+
+    pub fn write(&self, study: &Path) -> Result<(), StudyError> {
+        Ok(files::write_json(&study.join(Self::FILE), self)?)
+    }
+}
+
 pub fn load(path: &Path) -> Result<Declaration, StudyError> {
     let invalid = |reason: String| StudyError::Invalid { path: path.to_path_buf(), reason };
     let text = files::read_text_up_to(path, 1 << 20)?;
@@ -208,6 +244,27 @@ impl Declaration {
         self.pools.iter().find(|it| it.id == pool)
     }
 
+    /// The arms of a side of a comparison: itself, or those of its pool.
+    pub fn arms_of<'a>(&'a self, side: &'a str) -> Vec<&'a str> {
+        match self.pool(side) {
+            Some(pool) => pool.arms.iter().map(String::as_str).collect(),
+            None => vec![side],
+        }
+    }
+
+    /// Names of grids that arms or the held-out task belong to.
+    pub fn declared_grids(&self) -> BTreeSet<&str> {
+        let arms = self.declared_arms().into_iter();
+        let of_arms = arms.filter_map(|id| Some(id.split_once('/')?.0));
+        of_arms.chain(self.held_out.iter().map(|held_out| held_out.grid.as_str())).collect()
+    }
+
+    /// Whether cells of a seed can count.
+    pub fn counts(&self, seed: u64) -> bool {
+        let is_declared = self.seeds.is_empty() || self.seeds.contains(&seed);
+        is_declared && !self.tuning_seeds.contains(&seed)
+    }
+
     pub fn family(&self, id: &str) -> Option<&DeclaredFamily> {
         self.families.iter().find(|family| family.id == id)
     }
@@ -260,12 +317,14 @@ impl Declaration {
             share(&format!("least_doses.{technique}"), *dose)?;
         }
         self.check_pools()?;
-        let mut families = BTreeSet::new();
+        let mut families: BTreeSet<&String> = BTreeSet::new();
         for family in &self.families {
             if let Some(other) = family.after.iter().find(|other| !families.contains(other)) {
                 let id = &family.id;
+                let before: Vec<String> = families.iter().map(|id| (*id).clone()).collect();
+                let hint = hint(other, "before it stand", &before);
                 return Err(format!(
-                    "family `{id}` is after `{other}`, which does not stand before it"
+                    "family `{id}` is after `{other}`, which does not stand before it{hint}"
                 ));
             }
             if !families.insert(&family.id) {
@@ -303,10 +362,21 @@ impl Declaration {
         match sides.find(|id| {
             id.split_once('/').is_some_and(|(grid, _)| grid == POOLS) && self.pool(id).is_none()
         }) {
-            Some(id) => Err(format!("there is no pool for `{id}`")),
+            Some(id) => {
+                let pools: Vec<String> =
+                    self.pools.iter().map(|pool| format!("{POOLS}/{}", pool.id)).collect();
+                Err(format!("there is no pool for `{id}`{}", hint(id, "the pools are", &pools)))
+            }
             None => Ok(()),
         }
     }
+}
+
+fn hint(wrong: &str, intro: &str, names: &[String]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("; {}", diagnose::known(wrong, intro, names))
 }
 
 /// Each arm against the one that its grid compares it with, by avg@k at the last evaluation.

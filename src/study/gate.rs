@@ -26,7 +26,8 @@ pub struct Gate {
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateVerdict {
     Passed,
-    Refused,
+    /// B is worse, or another one; B − A has this interval.
+    Refused(Interval),
     Undecided(Undecided),
 }
 
@@ -94,14 +95,18 @@ impl Gate {
     }
 
     fn of_runs(self, difference: &Difference, smallest_p: f64) -> GateVerdict {
-        if difference.interval.is_none() || smallest_p > difference.alpha {
+        let has_interval = difference.interval.is_some();
+        // Equal blocks have no sign to flip; their interval is a point. The interval decides a margin.
+        let is_equal = difference.interval.is_some_and(|it| it.level > 0.0 && it.low == it.high);
+        let can_be_shown = smallest_p <= difference.alpha || is_equal || self.margin.is_some();
+        if !has_interval || !can_be_shown {
             return GateVerdict::Undecided(Undecided::FewRuns { smallest_p });
         }
         self.verdict(difference)
     }
 
     fn verdict(self, difference: &Difference) -> GateVerdict {
-        let Some(Interval { low, high, .. }) = difference.interval else {
+        let Some(interval @ Interval { low, high, .. }) = difference.interval else {
             return match self.margin {
                 Some(_) => GateVerdict::Undecided(Undecided::NoInterval),
                 None => GateVerdict::Passed,
@@ -111,7 +116,7 @@ impl Gate {
         let is_beyond = high < -margin || self.either_way && low > margin;
         let is_within = low > -margin && (!self.either_way || high < margin);
         if is_beyond && difference.p <= difference.alpha {
-            GateVerdict::Refused
+            GateVerdict::Refused(interval)
         } else if self.margin.is_some() && !is_within {
             GateVerdict::Undecided(Undecided::Wide { low, high })
         } else {
@@ -164,21 +169,26 @@ pub fn arms(
     Ok(ArmsCompared { comparison, beside })
 }
 
-/// `grid/arm`.
+/// `grid/arm` of such a name, or of the name of one arm, which may be in several grids.
 fn arm_id(study: &Study, folder: &Path, name: &str) -> Result<String, StudyError> {
-    let mut known = Vec::new();
-    for grid in &study.grids {
-        for arm in &grid.arms {
-            let id = format!("{}/{}", grid.name, arm.name);
-            if id == name || arm.name == name {
-                return Ok(id);
-            }
-            known.push(id);
-        }
+    let all = study.grids.iter().flat_map(|grid| {
+        grid.arms.iter().map(move |arm| (format!("{}/{}", grid.name, arm.name), arm))
+    });
+    let (mut named, others): (Vec<_>, Vec<_>) =
+        all.partition(|(id, arm)| id == name || arm.name == name);
+    named.sort_by_key(|(id, _)| id != name);
+    let Some((id, arm)) = named.first() else {
+        let known: Vec<String> = others.into_iter().map(|(id, _)| id).collect();
+        let reason = diagnose::known(name, "there are", &known);
+        let reason = format!("there is no arm {name:?}; {reason}");
+        return Err(StudyError::invalid(folder, reason));
+    };
+    if id != name && named.iter().any(|(_, other)| other.arm_sha256 != arm.arm_sha256) {
+        let ids: Vec<&str> = named.iter().map(|(id, _)| id.as_str()).collect();
+        let reason = format!("several arms are named {name:?}; name one of {}", ids.join(", "));
+        return Err(StudyError::invalid(folder, reason));
     }
-    let reason = diagnose::known(name, "there are", &known);
-    let reason = format!("there is no arm {name:?}; {reason}");
-    Err(StudyError::invalid(folder, reason))
+    Ok(id.clone())
 }
 
 fn compared(study: &Study, declared: Declared) -> Comparison {

@@ -312,7 +312,11 @@ fn reduced(cell: &Cell, name: &str, window: MetricWindow, reduce: Reduce) -> Res
 }
 
 fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, NoValue> {
-    cell.last_evaluation(set).ok_or_else(|| NoValue::NeverEvaluated { set: set.to_string() })
+    let set_name = || set.to_string();
+    cell.last_evaluation(set).ok_or_else(|| match cell.evaluations_of(set).next() {
+        Some(_) => NoValue::DivergedBeforeEvaluation { set: set_name() },
+        None => NoValue::NeverEvaluated { set: set_name() },
+    })
 }
 
 /// The base policy's evaluation never replaces a trained one's: a set that was evaluated only at

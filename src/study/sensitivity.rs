@@ -4,8 +4,8 @@
 use crate::statistics::{Estimate, Interval};
 use crate::study::comparisons::{self, Comparison, RunValue};
 use crate::study::{
-    At, Cell, CellEnding, Clock, FamilyResult, Metric, Series, Statistic, arms, collection::Study,
-    curves, stability,
+    At, Cell, CellEnding, Clock, FamilyResult, Metric, NoValue, Series, Statistic, arms,
+    collection::Study, curves, stability,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -25,8 +25,11 @@ pub struct SensitivityRow {
     pub interval: Option<Interval>,
     /// Not corrected.
     pub p: Option<f64>,
-    /// Of the arm.
+    /// Of the arm, that are kept.
     pub runs: u64,
+    /// Of the first run without one.
+    #[serde(skip)]
+    pub without_value: Option<NoValue>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -116,28 +119,32 @@ impl Again<'_> {
         budget: Option<u64>,
         keeps: &dyn Fn(&Cell) -> bool,
     ) -> SensitivityRow {
-        self.of_values(change, keeps, &|cell| metric.value(cell, budget).ok())
+        self.of_values(change, keeps, &|cell| metric.value(cell, budget))
     }
 
     fn of_values(
         &self,
         change: Change,
         keeps: &dyn Fn(&Cell) -> bool,
-        value: &dyn Fn(&Cell) -> Option<f64>,
+        value: &dyn Fn(&Cell) -> Result<f64, NoValue>,
     ) -> SensitivityRow {
-        let sides = self.sides().map(|cells| {
-            let runs = cells.into_iter().filter(|cell| keeps(cell)).map(|cell| {
-                let (seed, value) = (cell.seed, value(cell)?);
-                Some(RunValue { seed, value, censored: false })
-            });
-            runs.collect::<Option<Vec<_>>>()
+        let kept = self.sides().map(|mut cells| {
+            cells.retain(|cell| keeps(cell));
+            cells
         });
-        let runs = sides[0].as_ref().map_or(0, Vec::len) as u64;
-        let result: Option<Estimate> = match sides {
-            [Some(arm), Some(reference)] => {
-                comparisons::again(self.study, self.comparison, arm, reference)
+        let runs = kept[0].len() as u64;
+        let sides = kept.map(|cells| {
+            let values = cells.into_iter().map(|cell| {
+                let (seed, value) = (cell.seed, value(cell)?);
+                Ok(RunValue { seed, value, censored: false })
+            });
+            values.collect::<Result<Vec<_>, NoValue>>()
+        });
+        let (result, without_value): (Option<Estimate>, _) = match sides {
+            [Ok(arm), Ok(reference)] => {
+                (comparisons::again(self.study, self.comparison, arm, reference), None)
             }
-            _ => None,
+            [Err(why), _] | [_, Err(why)] => (None, Some(why)),
         };
         SensitivityRow {
             change,
@@ -145,6 +152,7 @@ impl Again<'_> {
             interval: result.as_ref().and_then(|it| it.interval),
             p: result.map(|it| it.p),
             runs,
+            without_value,
         }
     }
 
@@ -159,7 +167,16 @@ impl Again<'_> {
         let budget =
             totals(&mut cells.iter().filter(finished)).or_else(|| totals(&mut cells.iter()));
         let series = Series::Evaluation { set: set.to_string(), statistic: Statistic::AvgAtK };
-        let late = |cell: &Cell| late_mean(&curves::points(cell, &series, clock), budget?);
+        let late = |cell: &Cell| {
+            let budget = budget.ok_or(NoValue::ClockNotRecorded { clock })?;
+            let points = curves::points(cell, &series, clock);
+            let set = || set.to_owned();
+            if is_trained(cell) && !has_evaluation_within(&points, budget) {
+                let budget = budget as u64;
+                return Err(NoValue::OnlyBaseEvaluatedWithin { set: set(), clock, budget });
+            }
+            late_mean(&points, budget).ok_or_else(|| NoValue::NeverEvaluated { set: set() })
+        };
         self.of_values(Change::Clock { clock }, &|_| true, &late)
     }
 
@@ -196,6 +213,15 @@ fn is_dirty(cell: &Cell) -> bool {
     cell.environment.get("git_dirty").is_some_and(|dirty| dirty == "true")
 }
 
+fn is_trained(cell: &Cell) -> bool {
+    cell.counters.last().is_some_and(|end| end.updates > 0)
+}
+
+/// Of a policy in training: a line from the base policy to one beyond the budget is no course of a run.
+fn has_evaluation_within(points: &[(f64, f64)], budget: f64) -> bool {
+    points.iter().any(|(x, _)| *x > 0.0 && *x <= budget)
+}
+
 /// Mean over the second half of the budget of the line through the points, which goes on as it ends.
 fn late_mean(points: &[(f64, f64)], budget: f64) -> Option<f64> {
     let (first, last) = (points.first()?, points.last()?);
@@ -224,5 +250,13 @@ mod tests {
         // Beyond the last evaluation, and before the first, the score stays.
         assert_eq!(late_mean(&[(7.0, 0.4)], 10.0), Some(0.4));
         assert_eq!(late_mean(&[], 10.0), None);
+    }
+
+    #[test]
+    fn a_set_that_was_evaluated_at_both_ends_has_no_course() {
+        let ends = [(0.0, 0.2), (12.0, 0.6)];
+        assert!(!has_evaluation_within(&ends, 10.0));
+        assert!(has_evaluation_within(&ends, 12.0));
+        assert!(has_evaluation_within(&[ends[0], (4.0, 0.3), ends[1]], 10.0));
     }
 }

@@ -2,7 +2,8 @@
 //! that collapsed. It decides nothing: such a run counts in every comparison.
 
 use crate::algorithm::DynamicSampling;
-use crate::study::{Cell, CellEnding, collection::Study};
+use crate::statistics::{Counts, estimators};
+use crate::study::{Cell, CellEnding, CellEvaluation, collection::Study};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -12,6 +13,10 @@ pub const FALL: f64 = 0.10;
 /// five studies were read: both say that no noise of their test sets looks like this.
 pub const COLLAPSE_SHARE: f64 = 0.25;
 pub const COLLAPSE_PART: f64 = 0.40;
+/// A policy that never had [`COLLAPSE_SHARE`] to lose collapsed where so little of its highest accuracy is left, by more
+/// than so many standard errors of the two evaluations (over problems).
+pub const COLLAPSE_LEFT: f64 = 0.25;
+pub const COLLAPSE_ERRORS: f64 = 3.0;
 pub const HIGH_RATIO: f64 = 10.0;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -49,8 +54,8 @@ pub struct Fall {
     pub after: f64,
 }
 
-/// Accuracy more than [`COLLAPSE_SHARE`] and more than [`COLLAPSE_PART`] below the highest before it, whether or not it
-/// comes back.
+/// Accuracy more than [`COLLAPSE_SHARE`] and more than [`COLLAPSE_PART`] below the highest before it, or less than
+/// [`COLLAPSE_LEFT`] of it beyond [`COLLAPSE_ERRORS`], whether or not it comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Collapse {
     pub seed: u64,
@@ -112,40 +117,75 @@ fn at_cap(cells: &[&Cell]) -> Option<(u64, u64)> {
     (max_rounds > 0).then_some((at as u64, rounds.len() as u64))
 }
 
-/// (rollout step, avg@k) on the curve set.
-fn course(study: &Study, cell: &Cell) -> Vec<(u64, f64)> {
+/// On the curve set.
+#[derive(Debug, Clone, Copy)]
+struct Evaluated {
+    rollout_step: u64,
+    accuracy: f64,
+    /// Over problems.
+    standard_error: f64,
+}
+
+fn course(study: &Study, cell: &Cell) -> Vec<Evaluated> {
     let evaluations = cell.evaluations_of(&study.declaration.curve_set);
-    let mut course: Vec<(u64, f64)> =
-        evaluations.map(|it| (it.counters.rollout_steps, it.avg_at_k())).collect();
-    course.sort_by_key(|(step, _)| *step);
+    let mut course: Vec<Evaluated> = evaluations.map(evaluated).collect();
+    course.sort_by_key(|it| it.rollout_step);
     course
+}
+
+fn evaluated(evaluation: &CellEvaluation) -> Evaluated {
+    let samples = evaluation.samples;
+    let correct = evaluation.correct().into_iter();
+    let counts: Vec<Counts> = correct.map(|correct| Counts { correct, samples }).collect();
+    Evaluated {
+        rollout_step: evaluation.counters.rollout_steps,
+        accuracy: evaluation.avg_at_k(),
+        standard_error: if counts.is_empty() {
+            0.0
+        } else {
+            estimators::standard_error_new_problems(&counts)
+        },
+    }
 }
 
 fn falls(study: &Study, cell: &Cell) -> Vec<Fall> {
     let course = course(study, cell);
-    let pairs = course.windows(2).filter(|pair| pair[0].1 - pair[1].1 > FALL);
-    let fall = |pair: &[(u64, f64)]| {
-        let (rollout_step, after) = pair[1];
-        Fall { seed: cell.seed, rollout_step, before: pair[0].1, after }
+    let pairs = course.windows(2).filter(|pair| pair[0].accuracy - pair[1].accuracy > FALL);
+    let fall = |pair: &[Evaluated]| {
+        let Evaluated { rollout_step, accuracy: after, .. } = pair[1];
+        Fall { seed: cell.seed, rollout_step, before: pair[0].accuracy, after }
     };
     pairs.map(fall).collect()
 }
 
-/// The deepest.
 fn collapse(study: &Study, cell: &Cell) -> Option<Collapse> {
-    let course = course(study, cell);
-    let last = course.last()?.1;
-    let mut highest = f64::NEG_INFINITY;
+    deepest(cell.seed, &course(study, cell))
+}
+
+fn deepest(seed: u64, course: &[Evaluated]) -> Option<Collapse> {
+    let last = course.last()?.accuracy;
+    let mut highest = *course.first()?;
     let mut deepest: Option<Collapse> = None;
-    for (_, lowest) in course {
-        highest = highest.max(lowest);
-        let lost = highest - lowest;
-        let is_collapsed = lost > COLLAPSE_SHARE && lost > COLLAPSE_PART * highest;
-        if is_collapsed && deepest.is_none_or(|it| lost > it.highest - it.lowest) {
-            deepest = Some(Collapse { seed: cell.seed, highest, lowest, last });
+    for now in course {
+        if now.accuracy > highest.accuracy {
+            highest = *now;
+        }
+        let lost = highest.accuracy - now.accuracy;
+        let is_deeper = deepest.is_none_or(|it| lost > it.highest - it.lowest);
+        if is_deeper && is_collapsed(&highest, now) {
+            let (highest, lowest) = (highest.accuracy, now.accuracy);
+            deepest = Some(Collapse { seed, highest, lowest, last });
         }
     }
     deepest
+}
+
+fn is_collapsed(highest: &Evaluated, now: &Evaluated) -> bool {
+    let lost = highest.accuracy - now.accuracy;
+    let by_points = lost > COLLAPSE_SHARE && lost > COLLAPSE_PART * highest.accuracy;
+    let [before, after] = [highest, now].map(|it| it.standard_error * it.standard_error);
+    let little_is_left = now.accuracy < COLLAPSE_LEFT * highest.accuracy;
+    by_points || little_is_left && lost > COLLAPSE_ERRORS * (before + after).sqrt()
 }
 
 /// Blocks in which a run of these arms or pools collapsed or was not finite.
@@ -155,4 +195,48 @@ pub fn collapsed_seeds(study: &Study, ids: &[&str]) -> Vec<u64> {
         cells.filter(|cell| cell.ending == CellEnding::Diverged || collapse(study, cell).is_some());
     let seeds: BTreeSet<u64> = collapsed.map(|cell| cell.seed).collect();
     seeds.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 64 problems with one sample each.
+    fn course(correct: &[u64]) -> Vec<Evaluated> {
+        let at = |(step, correct): (usize, &u64)| {
+            let counts: Vec<Counts> = (0..64)
+                .map(|problem| Counts { correct: u64::from(problem < *correct), samples: 1 })
+                .collect();
+            Evaluated {
+                rollout_step: step as u64,
+                accuracy: estimators::avg_at_k(&counts),
+                standard_error: estimators::standard_error_new_problems(&counts),
+            }
+        };
+        correct.iter().enumerate().map(at).collect()
+    }
+
+    #[test]
+    fn a_policy_with_less_than_25_points_can_collapse() {
+        for correct in [[12, 15, 1], [10, 13, 0]] {
+            let collapse = deepest(7, &course(&correct)).unwrap();
+            assert_eq!((collapse.seed, collapse.highest), (7, correct[1] as f64 / 64.0));
+            assert_eq!(
+                (collapse.lowest, collapse.last),
+                (correct[2] as f64 / 64.0, collapse.lowest)
+            );
+        }
+        // As much is left as a quarter, and what is noise of a set so small.
+        assert_eq!(deepest(7, &course(&[16, 4])), None);
+        assert_eq!(deepest(7, &course(&[5, 0])), None);
+    }
+
+    #[test]
+    fn a_fall_of_25_points_and_of_40_percent_is_a_collapse_as_before() {
+        let collapse = deepest(7, &course(&[20, 40, 20, 30])).unwrap();
+        assert_eq!((collapse.highest, collapse.lowest), (40.0 / 64.0, 20.0 / 64.0));
+        assert_eq!(collapse.last, 30.0 / 64.0);
+        assert_eq!(deepest(7, &course(&[60, 40])), None);
+        assert_eq!(deepest(7, &[]), None);
+    }
 }

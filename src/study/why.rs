@@ -16,6 +16,9 @@ pub enum NoValue {
     NeverEvaluated {
         set: String,
     },
+    DivergedBeforeEvaluation {
+        set: String,
+    },
     NeverEvaluatedWithin {
         set: String,
         clock: Clock,

@@ -5,6 +5,8 @@ use crate::binary::{Output, dapo_in, ended, failed, says, succeeded};
 use assert_cmd::cargo::CommandCargoExt;
 use dapo::base::files;
 use dapo::experiment::Grid;
+use dapo::report::{cells, cells::PlannedTest};
+use dapo::study::declaration::{self, Placement};
 use dapo::study::{Cell, CellEnding};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -256,9 +258,7 @@ fn exports_hold_every_value(scene: &Scene, names: &[String]) {
 fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     let short = GRID.split("\n[[arms]]\nname = \"symmetric\"").next().unwrap();
     let scene = Scene::new(short);
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study.toml");
-    let text = files::read_text(&shipped).unwrap();
-    let seeds = text.lines().find(|line| line.starts_with("seeds = ")).unwrap();
+    let own = include_str!("ablate/declaration.toml");
     let declare = |text: &str| {
         scene.write("declared.toml", text);
         scene.ablate(&["--declaration", "declared.toml"])
@@ -266,9 +266,8 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     failed(declare("question = 1"), 3, "declared.toml: ");
     assert!(!scene.path("study").exists());
 
-    let own = text.replace(seeds, "seeds = [5]");
     // A dry run prints what binds the arms; another arm under the same name is refused.
-    scene.write("declared.toml", &own);
+    scene.write("declared.toml", own);
     let (out, _) = succeeded(scene.ablate(&["--declaration", "declared.toml", "--dry-run"]));
     let arms = &out[out.find("[arms]\n").unwrap()..];
     let arms = &arms[..arms.find("\n\n").unwrap()];
@@ -278,25 +277,98 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     failed(declare(&format!("{own}\n{other}\n")), 3, "; the declaration names 00000000");
     assert!(!scene.path("study").exists());
     let own = format!("{own}\n{arms}\n");
-    // Its records will name a commit.
-    scene.write("tracked", "");
-    for arguments in ["init -q", "add tracked", "-c user.name=a -c user.email=a@b commit -q -m a"] {
-        let mut git = Command::new("git");
-        succeeded(ended(git.args(arguments.split(' ')).current_dir(scene.path(""))));
-    }
-    scene.write("tracked", "changed");
-    failed(declare(&own), 3, "or run with --dirty");
-    scene.write("tracked", "");
+    only_what_a_commit_has_is_registered(&scene, &own);
     succeeded(declare(&own));
     let (names, _) = scene.records();
     assert_eq!(names.iter().map(|name| scene.cell(name).seed).collect::<Vec<_>>(), [5]);
-    let kept = dapo::study::declaration::load(&scene.path("study/study.json")).unwrap();
-    assert_eq!(kept, dapo::study::declaration::load(&scene.path("declared.toml")).unwrap());
+    let kept = declaration::load(&scene.path("study/study.json")).unwrap();
+    assert_eq!(kept, declaration::load(&scene.path("declared.toml")).unwrap());
+    let placement = || Placement::read(&scene.path("study"), &kept).unwrap().unwrap();
+    let first = placement();
+    assert_eq!((first.records_before, first.uncommitted.len()), (0, 0), "{first:?}");
+    assert_eq!(first.commit.unwrap().len(), 40);
 
     let otherwise = declare(&own.replace("margin = 0.04", "margin = 0.05"));
     failed(otherwise, 3, "the study has another declaration");
     files::remove_file(&scene.path("study/study.json")).unwrap();
     says(declare(&own), 0, &["put beside 1 cell on record"]);
+    assert_eq!(placement().records_before, 1);
+}
+
+/// What is refused leaves no declaration behind that a corrected one would be held against.
+fn only_what_a_commit_has_is_registered(scene: &Scene, own: &str) {
+    let git = |line: &str| {
+        let mut git = Command::new("git");
+        succeeded(ended(git.args(line.split(' ')).current_dir(scene.path(""))));
+    };
+    let refused = |reason: &str| {
+        scene.write("declared.toml", own);
+        let words = [reason, "or run with --dirty"];
+        says(scene.ablate(&["--declaration", "declared.toml"]), 3, &words);
+        assert!(!scene.path("study/study.json").exists());
+        assert!(!scene.path("study/declared.json").exists());
+    };
+    refused("declared.toml lies in no git repository");
+    scene.write("tracked", "");
+    git("init -q");
+    git("add tracked");
+    git("-c user.name=a -c user.email=a@b commit -q -m a");
+    refused("grid.toml is in no commit");
+    git("add grid.toml declared.toml");
+    git("-c user.name=a -c user.email=a@b commit -q -m b");
+    refused("base.toml is in no commit");
+    git("add base.toml");
+    git("-c user.name=a -c user.email=a@b commit -q -m c");
+    scene.write("tracked", "changed");
+    refused("differ from its commit");
+    scene.write("tracked", "");
+}
+
+#[test]
+fn a_declaration_that_fits_no_grid_is_refused_with_every_problem_and_the_nearest_names() {
+    let scene = Scene::new(GRID);
+    let dry = |text: &str| {
+        scene.write("declared.toml", text);
+        scene.ablate(&["--declaration", "declared.toml", "--dry-run"])
+    };
+    let misfit = include_str!("ablate/misfit.toml");
+    let words = [
+        "declared.toml: `tiny/symetric`: the grid tiny has no arm \"symetric\"; did you mean symmetric?",
+        "held_out.grid: there is no grid \"tinny\"",
+        "did you mean tiny?",
+        "seeds of the grid tiny: 2 stand in `tuning_seeds`",
+        "primary_set: no arm of the grids evaluates a set \"tets\"; did you mean test?",
+        "comparison `set`: `tiny/symmetric` evaluates no set \"tst\"; did you mean test?",
+        "there is no metric \"policy/entrpy\"; did you mean policy/entropy?",
+        "the window (40 to 45 % of the steps) has 0 of the 2 rollout steps",
+    ];
+    says(dry(misfit), 3, &words);
+    says(scene.ablate(&["--declaration", "declared.toml"]), 3, &words);
+    assert!(!scene.path("study").exists());
+
+    let own = include_str!("ablate/declaration.toml");
+    let dose = format!("{own}least_doses = {{ \"Dynamic Sampling\" = 0.1 }}\n");
+    failed(dry(&dose), 3, "no compared arm switches \"Dynamic Sampling\" on");
+    let seeds = scene.ablate(&["--declaration", "declared.toml", "--dry-run", "--seeds", "7"]);
+    failed(seeds, 3, "7 do not stand in `seeds`");
+    let shipped = include_str!("../../experiments/study.toml");
+    failed(dry(shipped), 3, "it is not about the grids of this command (tiny)");
+}
+
+/// Five sign flips reach 2/2⁵ at best, however large the difference.
+#[test]
+fn a_plan_of_paired_runs_is_that_of_sign_flips_and_of_the_largest_family() {
+    let paired = PlannedTest { is_paired: true, ..PlannedTest::UNDECLARED };
+    let five = cells::evidence(5, paired);
+    assert!(five.starts_with("with 5 seeds, paired, the smallest possible p of a comparison is 0.0625: these are too few"), "{five}");
+    assert!(five.ends_with("; 6 seeds are enough"), "{five}");
+    assert!(cells::evidence(6, paired).contains(" is found in 80 % of cases "));
+    let two = cells::evidence(6, PlannedTest { comparisons: 2, ..paired });
+    assert!(two.contains("over the 2 comparisons of the largest family"), "{two}");
+    assert!(two.ends_with("; 7 seeds are enough"), "{two}");
+    let alone = cells::evidence(5, PlannedTest::UNDECLARED);
+    assert!(alone.contains("is 0.0079; a difference of "), "{alone}");
+    assert!(alone.ends_with("(with p at most 0.05, if it is the only comparison)"), "{alone}");
 }
 
 #[test]

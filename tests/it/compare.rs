@@ -124,8 +124,13 @@ fn a_gate_that_so_few_runs_cannot_decide_is_inconclusive() {
     let worse: [&str; 2] = ["--fail-if", "worse"];
     let (code, talk) = gate(["a", "b"], 3, &worse);
     assert!(code == 6 && talk.contains("nothing can be decided"), "{code} {talk}");
-    assert_eq!(gate(["a", "b"], 5, &worse).0, 4);
-    assert_eq!(gate(["b", "a"], 5, &worse).0, 0);
+    let (code, talk) = gate(["a", "b"], 5, &worse);
+    assert!(code == 4 && talk.contains("--fail-if: failed: B is worse than A, by "), "{talk}");
+    let (code, talk) = gate(["b", "a"], 5, &worse);
+    let passed = "--fail-if: passed: it is not shown that B is worse than A";
+    assert!(code == 0 && talk.contains(passed), "{talk}");
+    // Runs without any difference are within every margin.
+    assert_eq!(gate(["a", "a"], 5, &["--fail-if", "worse", "--margin", "3"]).0, 0);
     assert_eq!(gate(["b", "a"], 5, &["--fail-if", "different"]).0, 4);
     assert_eq!(gate(["b", "a"], 5, &["--fail-if", "worse", "--margin", "3"]).0, 0);
     assert_eq!(gate(["a", "b"], 5, &["--fail-if", "worse", "--margin", "3"]).0, 4);

@@ -4,8 +4,9 @@
 use dapo::base::files;
 use dapo::experiment::{Experiment, Grid, Publication, compare, extends, grid};
 use dapo::policy::{Config, Family};
+use dapo::task::DataSets;
 use dapo::training::PlanPrompts;
-use dapo::training::plan::phases;
+use dapo::training::plan::{phases, work};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -180,7 +181,8 @@ fn real_models_fit_the_card_that_their_experiment_names_and_the_papers_fits_none
         // Most targets, and so most logits, are those of short prompts.
         let prompts =
             PlanPrompts { mean_tokens: 0.0, longest_tokens: longest, unstopped_end_of_turn: None };
-        let phases = phases::of(&experiment, &shape(size), &prompts);
+        let rows = work::generated_rows(&experiment, &DataSets::default());
+        let phases = phases::of(&experiment, &shape(size), &prompts, rows);
         phases.values().map(|parts| parts.values().sum::<f64>()).fold(0.0, f64::max)
     };
     const GIB: f64 = (1u64 << 30) as f64;

@@ -74,7 +74,8 @@ fn an_override_is_what_the_experiment_says() {
 
 #[test]
 fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside() {
-    let compare = ["compare", "reports/study-2", "--arm", "dapo", "--against", "grpo"];
+    let compare =
+        ["compare", "reports/study-2", "--arm", "factorial/dapo", "--against", "factorial/grpo"];
     let (out, _) = succeeded(dapo(&compare));
     let (declared, last) = out.split_once("not the declared endpoint").expect(&out);
     assert!(declared.contains("80.7 %") && declared.contains("73.1 %"), "{out}");

@@ -155,7 +155,9 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     files::write_atomic(&root.join(other), second.as_bytes()).unwrap();
     let other_sets = "its grids name other sets: `own-task` has primary_set \"test\" and curve_set \"dev\", `second` has primary_set \"dev\"";
     failed(look(&format!("{GRID} {other}")), 3, other_sets);
-    let declared = format!("{GRID} {other} --declaration experiments/study.toml");
+    let declaration = include_bytes!("ablate/declaration.toml");
+    files::write_atomic(&root.join("declared.toml"), declaration).unwrap();
+    let declared = format!("{GRID} {other} --declaration declared.toml");
     assert_eq!(look(&declared).0, 0);
     for grid in [GRID, other] {
         let grid = dapo::experiment::grid::file::load(&root.join(grid)).unwrap().grid;

@@ -95,6 +95,7 @@ fn a_function_of_verl_grades_a_run_and_is_part_of_its_identity() {
     assert_eq!(recorded["verdict"], "verified", "{recorded:#}");
     assert!(recorded["summary"].as_str().unwrap().contains("rewards as recorded"), "{recorded:#}");
     assert!(recorded["not_checked"].to_string().contains("--run-rewards FILE"));
+    assert!(!recorded.to_string().contains("graded again"), "{recorded:#}");
     let reward = programs.path("reward.py");
     let graded = verify(
         &run,
@@ -201,6 +202,38 @@ fn a_command_and_a_function_of_trl_grade_a_run() {
     succeeded(programs.train(&keys, "command", &[]));
     let manifest = RunFolder::at(programs.path("command")).manifest().unwrap();
     assert_eq!(manifest.inputs["reward/grade.py"], files::sha256_file(&file).unwrap());
+    // Of the recorded command the interpreter's name is taken.
+    let run = programs.path("command");
+    let graded = verify(&run, &["--run-rewards", file.to_str().unwrap()]);
+    assert_eq!(graded["verdict"], "verified", "{graded:#}");
+    assert!(graded.to_string().contains("the reward program started as `python3 /"), "{graded:#}");
+    // Nothing else of it is.
+    let keys = format!("kind=\"command\",file={file:?},command=[\"python3\",\"-u\",\"{{file}}\"]");
+    succeeded(programs.train(&keys, "options", &[]));
+    let graded =
+        verify(&programs.path("options"), &["--run-rewards", file.to_str().unwrap()]).to_string();
+    assert!(
+        graded.contains("the recorded command `python3 -u {file}` is not executed"),
+        "{graded}"
+    );
+    assert!(graded.contains("rewards as recorded") && !graded.contains("graded again"), "{graded}");
+}
+
+#[test]
+fn a_file_that_is_imported_while_grading_is_part_of_the_identity() {
+    let programs = Programs::new();
+    programs.write("own/rules.py", "def right(a, b): return a.endswith(b)\n");
+    let lazy = "def grade(response, answer):\n from own.rules import right\n return right(response, answer)\n";
+    succeeded(programs.python("reward.py", lazy, "run", &[]));
+    let manifest = RunFolder::at(programs.path("run")).manifest().unwrap();
+    let digest = files::sha256_file(&programs.path("own/rules.py")).unwrap();
+    assert_eq!(manifest.inputs["reward/own/rules.py"], digest);
+    programs.write("own/rules.py", "def right(a, b): return True\n");
+    says(
+        programs.python("reward.py", lazy, "run", &["--resume"]),
+        3,
+        &["the content of reward/own/rules.py"],
+    );
 }
 
 #[test]

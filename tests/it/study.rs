@@ -8,11 +8,11 @@ use dapo::report;
 use dapo::report::words;
 use dapo::statistics::Mean;
 use dapo::study::collection::{self, Study};
-use dapo::study::comparisons::Comparison;
+use dapo::study::comparisons::{self, Comparison, RunValue};
 use dapo::study::sensitivity::{Change, SensitivityRow};
 use dapo::study::{
-    Absence, At, Cell, CellEnding, Clock, Declaration, Metric, Remark, Series, Statistic, Why,
-    Word, analysis, curves, declaration, problems,
+    Absence, At, Cell, CellEnding, Clock, Declaration, Metric, NoValue, Remark, Series, Statistic,
+    Why, Word, analysis, curves, declaration, problems,
 };
 use dapo::training::run::inputs;
 use serde::Deserialize;
@@ -285,6 +285,47 @@ fn failed_cells_are_listed_by_name_and_diverged_ones_count_with_their_last_evalu
 }
 
 #[test]
+fn the_base_policys_score_is_none_of_a_run_that_diverged_at_once() {
+    let (grids, mut cells) = two_arms(0.4, 0.6, 0.01);
+    for cell in &mut cells[5..] {
+        cell.ending = CellEnding::Diverged;
+        cell.evaluations.retain(|evaluation| evaluation.counters.updates == 0);
+    }
+    let cells: Vec<Cell> = cells.into_iter().map(Cell::sealed).collect();
+    let analysis = analysed((grids, cells), PRIMARY);
+    let comparison = analysis.comparison("primary", "dapo-grpo").unwrap();
+    assert_eq!(comparison.word, Word::NotCompared, "{comparison:?}");
+    let why = words::why(&comparison.why);
+    assert!(why.contains("it diverged before `mini-aime-plus` was evaluated"), "{why}");
+    assert_eq!(analysis.grids[0].arms[5].without_score.len(), 5);
+}
+
+#[test]
+fn a_block_counts_when_each_arm_of_a_pool_has_a_run() {
+    let comparison = |arm: &[(u64, f64)], reference: &[(u64, f64)], arms_of_sides| {
+        let runs = |values: &[(u64, f64)]| -> Vec<RunValue> {
+            let run = |(seed, value): &(u64, f64)| RunValue {
+                seed: *seed,
+                value: *value,
+                censored: false,
+            };
+            values.iter().map(run).collect()
+        };
+        let any = compared(two_arms(0.4, 0.6, 0.01), PRIMARY, "dapo-grpo");
+        let (arm, reference) = (runs(arm), runs(reference));
+        Comparison { arm, reference, arms_of_sides, paired: true, ..any }
+    };
+    // Of a pool of two, block 1 has one arm alone; block 2 lacks a reference.
+    let pooled = comparison(
+        &[(1, 9.0), (2, 1.0), (2, 3.0), (3, 4.0), (3, 6.0)],
+        &[(1, 0.0), (3, 2.0)],
+        [2, 1],
+    );
+    assert_eq!(comparisons::block_differences(&pooled), [(3, 3.0)]);
+    assert_eq!(pooled.means(), (Some(5.0), Some(2.0)));
+}
+
+#[test]
 fn a_run_that_counts_and_has_no_score_is_never_left_out_in_silence() {
     let (grids, mut cells) = two_arms(0.4, 0.6, 0.01);
     cells[5].ending = CellEnding::Diverged;
@@ -468,6 +509,104 @@ fn seconds_are_a_clock_of_what_is_looked_at_afterwards() {
     ] {
         assert!(metric.problem().unwrap().contains("nobody can check"));
     }
+}
+
+fn sensitivity_row(study: (Vec<Grid>, Vec<Cell>), families: &str, of: &Change) -> SensitivityRow {
+    let first = analysed(study, families).sensitivity.into_iter().next().unwrap();
+    first.rows.into_iter().find(|row| row.change == *of).unwrap()
+}
+
+#[test]
+fn a_set_that_was_evaluated_at_both_ends_has_no_row_at_an_equal_clock() {
+    let last = |set: &str| format!("set = {set:?}, at = \"last\"");
+    let family = PRIMARY.replace(&last("mini-aime-plus"), &last("mini-aime"));
+    let row = |clock| sensitivity_row(two_arms(0.4, 0.6, 0.01), &family, &Change::Clock { clock });
+    // The run that generates twice as many rollouts is evaluated beyond what the other one has.
+    let rollouts = row(Clock::GeneratedRollouts);
+    assert_eq!((rollouts.difference, rollouts.p, rollouts.runs), (None, None, 5));
+    let why = rollouts.without_value;
+    assert!(matches!(why, Some(NoValue::OnlyBaseEvaluatedWithin { .. })), "{why:?}");
+    assert!(row(Clock::Updates).difference.is_some());
+}
+
+#[test]
+fn a_window_without_an_evaluation_is_no_lack_of_runs() {
+    let last = |set: &str| format!("set = {set:?}, at = \"last\"");
+    let family = PRIMARY.replace(&last("mini-aime-plus"), &last("dev"));
+    let grids = study_fixture::grids(&SEEDS);
+    let mut all = cells(&grids, "ladder/grpo", &Shape::ending_at(0.4), 0.01);
+    for cell in &mut all {
+        cell.evaluations.retain(|it| [0, 5, 40].contains(&it.counters.rollout_steps));
+    }
+    let shorter = Shape { steps: 30, ..Shape::ending_at(0.6) };
+    all.extend(cells(&grids, "ladder/dynamic-sampling", &shorter, 0.01));
+    let all: Vec<Cell> = all.into_iter().map(Cell::sealed).collect();
+    let change = Change::From { share: 0.5, clock: Clock::Updates };
+    let row = sensitivity_row((grids, all), &family, &change);
+    assert_eq!((row.difference, row.runs), (None, 5));
+    let why = row.without_value;
+    assert!(matches!(why, Some(NoValue::NotEvaluatedBetween { .. })), "{why:?}");
+}
+
+#[test]
+fn times_to_a_level_are_read_as_medians_and_arrivals() {
+    let (grids, cells) = two_arms(0.35, 0.6, 0.01);
+    let folder = tempfile::tempdir().unwrap();
+    study_fixture::write(folder.path(), &grids, &cells);
+    files::write_json(&folder.path().join("study.json"), &declared(PRIMARY)).unwrap();
+    let (_, pages) = report::study::write(folder.path(), None, None).unwrap();
+    let page = files::read_text(&pages[2]).unwrap() + &files::read_text(&pages[3]).unwrap();
+    let row = "and never; reached by 5 of 5 and 0 of 5 runs";
+    assert!(page.contains(row), "{page}");
+}
+
+/// Runs of eight blocks, with the declaration that compares them and pools their arms.
+fn paired_study(score: &dyn Fn(&str, u64) -> f64) -> Study {
+    const EIGHT: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+    const ARMS: [&str; 4] = [
+        "ladder/grpo",
+        "ladder/token-level-loss",
+        "ladder/dynamic-sampling",
+        "add-one/dynamic-sampling",
+    ];
+    let grids = study_fixture::grids(&EIGHT);
+    let runs = ARMS.iter().flat_map(|id| EIGHT.map(|seed| (*id, seed)));
+    let cell = |(id, seed)| {
+        let shape = Shape::ending_at(score(id, seed));
+        study_fixture::cell(study_fixture::arm(&grids, id), seed, &shape)
+    };
+    let cells = runs.map(cell).collect();
+    let paired = declared(&format!("paired = true\n{BLOCKS}"));
+    let paired = Declaration { seeds: EIGHT.to_vec(), ..paired };
+    Study::new(grids, cells, Some(paired))
+}
+
+#[test]
+fn the_interval_of_a_pools_curve_is_over_blocks() {
+    let study = paired_study(&|id, seed| {
+        0.3 + 0.05 * seed as f64 + if id.starts_with("add-one") { 0.1 } else { 0.0 }
+    });
+    let series = Series::Evaluation { set: "dev".to_owned(), statistic: Statistic::AvgAtK };
+    let curve = |id| curves::curve(&study, id, &series, Clock::Updates);
+    let (pool, arm) = (curve("pools/with"), curve("ladder/dynamic-sampling"));
+    assert_eq!((pool.seeds.len(), arm.seeds.len()), (8, 8));
+    let [pooled, single] = [&pool, &arm].map(|curve| *curve.band.last().unwrap());
+    assert_eq!((pooled.runs, single.runs), (8, 8));
+    assert!((pooled.mean - single.mean - 0.05).abs() < 5e-3, "{pooled:?} {single:?}");
+    // Blocks spread as the arm does: averaging two arms of a block makes it no narrower.
+    let [wide, narrow] = [pooled, single].map(|point| point.interval.unwrap());
+    assert!((wide.high - wide.low) / (narrow.high - narrow.low) > 0.95, "{wide:?} {narrow:?}");
+}
+
+#[test]
+fn nothing_detectable_is_estimated_from_identical_runs() {
+    let study = paired_study(&|_, seed| 0.3 + 0.05 * seed as f64);
+    let analysis = analysis::analyse(&study);
+    let primary = analysis.comparison("primary", "dapo-grpo").unwrap().result.as_ref().unwrap();
+    assert_eq!((primary.observed_sigma, primary.observed_detectable_effect), (Some(0.0), None));
+    let spread = analysis.spread.as_ref().unwrap();
+    assert!(spread.observed > 0.0);
+    assert_eq!((spread.within_blocks, spread.observed_effect), (None, None));
 }
 
 /// Dynamic Sampling made fewer updates in the runs that learned fastest: a mean over the runs that reach 1,920 updates

@@ -485,6 +485,20 @@ fn verdicts_say_what_only_training_can_show() {
 }
 
 #[test]
+fn a_name_that_several_arms_have_is_refused_with_their_whole_names() {
+    let compare = ["compare", "reports/study-1", "--against", "ladder/grpo", "--arm"];
+    let named = |name: &str| dapo(&[&compare[..], &[name]].concat());
+    let says_all = ["several arms are named \"token-level-loss\"", "add-one/token-level-loss"];
+    says(named("token-level-loss"), 3, &says_all);
+    succeeded(named("add-one/token-level-loss"));
+    let file = tempfile::tempdir().unwrap().path().join("a.svg");
+    let out = file.to_str().unwrap();
+    let figure =
+        ["figure", "reports/study-1", "--curves", "--arms", "token-level-loss", "--out", out];
+    says(dapo(&figure), 3, &["several arms are named token-level-loss"]);
+}
+
+#[test]
 fn the_published_study_says_what_its_numbers_rest_on() {
     let real = real();
     let analysis = analysis::analyse(&real);

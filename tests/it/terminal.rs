@@ -79,6 +79,11 @@ fn tables_and_prose_fit_80_and_120_columns() {
             for line in text.lines().filter(|line| !is_code(line)) {
                 assert!(line.chars().count() <= width, "{name} at {width}: {text}");
             }
+            if text.contains("(--wide also shows") {
+                let words = format!("dapo {line} --wide");
+                let parsed = commands::command().try_get_matches_from(words.split(' '));
+                assert!(parsed.is_ok(), "{line} has no --wide: {text}");
+            }
             if name.is_empty() {
                 continue;
             }

@@ -1,20 +1,22 @@
 //! `dapo ablate`: every arm of a grid with every seed, each as a process of its own.
 
+pub mod declared;
 pub mod elsewhere;
 pub mod progress;
+pub mod registered;
 
 use crate::base::{files, program};
 use crate::commands::ablate::elsewhere::LauncherArgs;
 use crate::commands::ablate::progress::GridProgress;
+use crate::commands::ablate::registered::StudyFiles;
 use crate::commands::exit::{Invalid, bail_invalid};
 use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};
 use crate::engines::Launcher;
-use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::records::environment;
-use crate::report::{cells, study as study_report, text};
+use crate::experiment::{ExperimentError, Grid};
+use crate::report::{cells, cells::PlannedTest, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
@@ -58,8 +60,8 @@ pub struct AblateArgs {
     /// Seeds instead of the grids' own: a list, in which ranges include their end.
     #[arg(long, value_parser = seeds)]
     seeds: Option<Seeds>,
-    /// Declaration of what was decided beforehand, such as experiments/study.toml. STUDY/study.json keeps
-    /// it, and reports read it there. Without --seeds its seeds are run.
+    /// Declaration of what was decided beforehand, such as experiments/study.toml. It must fit the grids.
+    /// STUDY/study.json keeps it, and reports read it there. Without --seeds its seeds are run.
     #[arg(long, value_name = "FILE")]
     declaration: Option<PathBuf>,
     /// Folder of the study. Default: the folder that `dapo init` wrote, else runs/ablate.
@@ -74,7 +76,8 @@ pub struct AblateArgs {
     /// Begin failed cells again.
     #[arg(long)]
     retry_failed: bool,
-    /// Run a registered study although tracked files differ from the commit, which each record then says.
+    /// Run a registered study although no commit shows its grids, its declaration or the tracked files. The study's
+    /// declared.json keeps why, and each record that tracked files differed.
     #[arg(long)]
     dirty: bool,
     /// Keep only the last checkpoint of each run, whatever the experiment says (about 3 MB instead of 10
@@ -112,9 +115,11 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     let declared = declaration.as_ref().map(|declaration| &declaration.seeds);
     let declared = declared.filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
+    let grid_files =
+        args.grids().iter().map(|name| file::find(name)).collect::<Result<Vec<_>, _>>()?;
     let mut sources = Vec::new();
-    for name in args.grids() {
-        let mut source = file::load_overridden(&file::find(&name)?, args.overrides.texts())?;
+    for path in &grid_files {
+        let mut source = file::load_overridden(path, args.overrides.texts())?;
         source.grid.seeds = seeds.unwrap_or(&source.grid.seeds).clone();
         sources.push(source);
     }
@@ -123,15 +128,20 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     let study = AblateStudy::at(args.study());
     if let Some(declaration) = &declaration {
         declared_arms(&grids, declaration, args.dry_run)?;
+        if !args.launcher.status {
+            check_declaration(args, &study, declaration, &grids, &grid_files)?;
+        }
     }
     check_sets(&study, &grids, declaration.is_some())?;
     if args.launcher.status {
         return elsewhere::status(&study, &grids, args.json);
     }
     if args.dry_run {
-        return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
+        let test = declaration.as_ref().map_or(PlannedTest::UNDECLARED, PlannedTest::of);
+        return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?, test);
     }
-    run_cells(args, &study, &grids, declaration.as_ref())
+    let files = StudyFiles::new(&grid_files, args.declaration.as_deref());
+    run_cells(args, &study, &grids, declaration.as_ref(), &files)
 }
 
 fn run_cells(
@@ -139,6 +149,7 @@ fn run_cells(
     study: &AblateStudy,
     grids: &[Grid],
     declaration: Option<&Declaration>,
+    files: &StudyFiles,
 ) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let _lock = study.lock()?;
@@ -146,11 +157,14 @@ fn run_cells(
     if args.last_checkpoint_only {
         jobs.iter_mut().for_each(Job::keep_last_checkpoint_only);
     }
-    if let Some(declaration) = declaration {
-        declare(study, declaration)?;
+    let kept = kept_declaration(study, declaration)?;
+    let is_registered = kept.as_ref().or(declaration).is_some_and(|it| it.registered);
+    let runs_some = jobs.iter().any(|job| job.is_to_run(args.retry_failed));
+    if is_registered && runs_some && !args.dirty {
+        in_a_commit(study, files)?;
     }
-    if jobs.iter().any(|job| job.is_to_run(args.retry_failed)) && !args.dirty {
-        clean_tree(study)?;
+    if let Some(declaration) = declaration.filter(|_| kept.is_none()) {
+        declare(study, declaration, files)?;
     }
     for grid in grids {
         study.keep(grid)?;
@@ -272,40 +286,90 @@ fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Re
     Ok(())
 }
 
-/// The study's declaration never changes.
-fn declare(study: &AblateStudy, declaration: &Declaration) -> Result<()> {
+/// A declaration that the study keeps cannot be corrected any more: what is wrong with it is only told.
+fn check_declaration(
+    args: &AblateArgs,
+    study: &AblateStudy,
+    declaration: &Declaration,
+    grids: &[Grid],
+    grid_files: &[PathBuf],
+) -> Result<()> {
+    let others = declared::other_grids(study.root(), declaration, grids, grid_files);
+    let place = args.declaration.clone().unwrap_or_default().display().to_string();
+    let problems: Vec<String> = declared::problems(declaration, grids, &others)
+        .into_iter()
+        .map(|problem| format!("{place}: {problem}"))
+        .collect();
     let path = study.root().join("study.json");
-    if files::kind(&path)?.is_some() {
-        if declaration::load(&path)? != *declaration {
-            let path = path.display();
-            bail_invalid!(
-                "{path}: the study has another declaration; keep that one, or use another --out"
-            );
-        }
-        return Ok(());
+    let is_kept = files::kind(&path)?.is_some()
+        && declaration::load(&path).is_ok_and(|it| it == *declaration);
+    if is_kept {
+        problems.iter().for_each(|problem| tell(format!("note: {problem}")));
+    } else if !problems.is_empty() {
+        return Err(ExperimentError::Invalid { problems }.into());
     }
-    let recorded = measured(study)?.len();
-    if recorded > 0 {
-        let cells = text::counted(recorded, "cell", "cells");
-        eprintln!(
-            "the declaration was put beside {cells} on record: nothing here shows that it is the older one"
-        );
-    }
-    Ok(files::write_json(&path, declaration)?)
-}
-
-/// The records of a registered study name a commit that others can build.
-fn clean_tree(study: &AblateStudy) -> Result<()> {
-    let path = study.root().join("study.json");
-    let registered = files::kind(&path)?.is_some() && declaration::load(&path)?.registered;
-    if registered && environment::has_changes() == Some(true) {
-        bail_invalid!(
-            "{}: the study is registered, and tracked files of this folder differ from the commit that its records \
-             will name; commit them, or run with --dirty, which each record then says",
-            path.display()
-        );
+    let run: BTreeSet<u64> = grids.iter().flat_map(|grid| grid.seeds.iter().copied()).collect();
+    let left = declaration.seeds.iter().filter(|seed| !run.contains(seed));
+    let left = text::joined(left, ", ");
+    if !left.is_empty() {
+        tell(format!("note: {place}: seeds {left} are declared and not among those of --seeds"));
     }
     Ok(())
+}
+
+/// The study's own declaration, which never changes.
+fn kept_declaration(
+    study: &AblateStudy,
+    declaration: Option<&Declaration>,
+) -> Result<Option<Declaration>> {
+    let path = study.root().join("study.json");
+    if files::kind(&path)?.is_none() {
+        return Ok(None);
+    }
+    let kept = declaration::load(&path)?;
+    if declaration.is_some_and(|declaration| *declaration != kept) {
+        let path = path.display();
+        bail_invalid!(
+            "{path}: the study has another declaration; keep that one, or use another --out"
+        );
+    }
+    Ok(Some(kept))
+}
+
+/// Others can look up in a commit what a registered study was made from.
+fn in_a_commit(study: &AblateStudy, files: &StudyFiles) -> Result<()> {
+    let problems = files.uncommitted();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let problems = problems.join("\n  ");
+    bail_invalid!(
+        "{}: the study is registered, and no commit shows what it is made from:\n  {problems}\n\
+         commit these files (git add --force for those that git ignores), or run with --dirty",
+        study.root().display()
+    )
+}
+
+fn declare(study: &AblateStudy, declaration: &Declaration, files: &StudyFiles) -> Result<()> {
+    let recorded = records(study)?;
+    if recorded > 0 {
+        let cells = text::counted(recorded, "cell", "cells");
+        tell(format!(
+            "the declaration was put beside {cells} on record: nothing here shows that it is the older one, and \
+             declared.json keeps that"
+        ));
+    }
+    files.placement(declaration, recorded as u64).write(study.root())?;
+    Ok(files::write_json(&study.root().join("study.json"), declaration)?)
+}
+
+/// Failed and unreadable ones, too: somebody has seen them.
+fn records(study: &AblateStudy) -> Result<usize> {
+    if !cell::has_records(&study.cells())? {
+        return Ok(0);
+    }
+    let (cells, refused) = cell::read_folder(&study.cells())?;
+    Ok(cells.len() + refused.len())
 }
 
 fn at_once(args: &AblateArgs) -> usize {
@@ -349,6 +413,7 @@ fn dry_run(
     study: &AblateStudy,
     sources: &[BaseSource],
     jobs: &[Job],
+    test: PlannedTest,
 ) -> Result<u8> {
     if args.is_elsewhere() {
         return elsewhere::hand_over(args, study, jobs);
@@ -363,7 +428,7 @@ fn dry_run(
         println!("{}", output::page_table(&cells::states(&source.grid, jobs, &names)));
     }
     let counts: BTreeSet<usize> = sources.iter().map(|it| it.grid.seeds.len()).collect();
-    counts.into_iter().for_each(|seeds| output::say(format!("{}\n", cells::evidence(seeds))));
+    counts.into_iter().for_each(|seeds| output::say(format!("{}\n", cells::evidence(seeds, test))));
     for job in jobs {
         if let JobState::Unusable { reason } = &job.state {
             output::say(format!("{}: {reason}", job.title()));

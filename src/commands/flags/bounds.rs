@@ -1,7 +1,7 @@
 //! Ranges of shared flags: clap names flag, value and range, and the exit code is that of usage.
 
 use crate::commands::exit::Usage;
-use crate::experiment::{Sampling, validate};
+use crate::experiment::{Sampling, diagnose, validate};
 use crate::policy::Response;
 use crate::policy::sampling::generate::Request;
 use clap::builder::RangedU64ValueParser;
@@ -18,13 +18,15 @@ pub fn threads() -> RangedU64ValueParser<u64> {
 ///
 /// # Errors
 /// A value out of range, with its flag.
-pub fn sampling(temperature: f64, top_p: f64, top_k: u64) -> Result<Sampling, Usage> {
+pub fn sampling(temperature: f64, top_p: f64, top_k: i64) -> Result<Sampling, Usage> {
     if !(temperature >= 0.0 && temperature.is_finite()) {
         return Err(Usage(format!("--temperature must be at least 0, got {temperature}")));
     }
     if !(top_p > 0.0 && top_p <= 1.0) {
         return Err(Usage(format!("--top-p must be in (0, 1], got {top_p}")));
     }
+    let refused = |_| Usage(format!("--top-k {}", diagnose::negative_top_k(top_k)));
+    let top_k = u64::try_from(top_k).map_err(refused)?;
     Ok(Sampling { temperature, top_p, top_k, log_probs: None })
 }
 
@@ -64,6 +66,21 @@ pub fn held(flag: &str, samples: u64, prompts: u64, tokens: u64) -> Result<(), U
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn negative_settings_of_the_sampler_are_refused_by_value() {
+        let refused = |temperature, top_p, top_k| {
+            sampling(temperature, top_p, top_k).map_err(|error| error.to_string()).err()
+        };
+        assert_eq!(refused(0.0, 1.0, 0), None);
+        let temperature = refused(-1.0, 1.0, 0).unwrap();
+        assert_eq!(temperature, "--temperature must be at least 0, got -1");
+        let told = refused(1.0, 1.0, -1).unwrap();
+        assert_eq!(
+            told,
+            "--top-k must be at least 0, got -1; 0 keeps all tokens (vLLM's and verl's -1)"
+        );
+    }
 
     #[test]
     fn what_can_be_held_is_a_product_of_prompts_samples_and_tokens() {

@@ -70,7 +70,7 @@ pub struct ExecutionArgs {
     /// Run seed, instead of the file's.
     #[arg(long)]
     seed: Option<u64>,
-    /// Threads of LibTorch, instead of the file's. Other counts may give other bits.
+    /// Threads, instead of the file's. At the levels exact and exact-f32 any number gives the same bits.
     #[arg(long, value_parser = bounds::threads())]
     threads: Option<u64>,
     /// What computes, instead of the file's: cpu, cuda or cuda:N.

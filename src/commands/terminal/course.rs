@@ -38,7 +38,9 @@ impl RunCourse {
             self.draw(bar);
         } else {
             let seconds = timings.seconds.get("total").copied().unwrap_or(f64::NAN);
-            bar.note(&format!("train step {:>3}  {}  {seconds:.1} s", metrics.step, told(metrics)));
+            let decimals = usize::from(seconds < 10.0);
+            let told = told(metrics);
+            bar.note(&format!("step {:>3}  {told}  {seconds:.decimals$} s", metrics.step));
         }
     }
 

@@ -20,9 +20,9 @@ pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> Strin
     }
 }
 
-/// As [`document`]; the lines of the text are as wide as the terminal.
+/// As [`document`]; the lines of the text are as wide as the terminal, or as its tables with `--wide`.
 pub fn lines(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) {
-    document(json, value, || prose(&text(), width(io::stdout())));
+    document(json, value, || prose(&text(), table_width()));
 }
 
 /// As [`document`], with the sections of a page as text or Markdown.
@@ -88,8 +88,11 @@ where
 }
 
 pub fn page_table(table: &Table) -> String {
-    let width = width(io::stdout()).filter(|_| !WIDE.load(Ordering::Relaxed));
-    terminal::table(table, width)
+    terminal::table(table, table_width())
+}
+
+fn table_width() -> Option<usize> {
+    width(io::stdout()).filter(|_| !WIDE.load(Ordering::Relaxed))
 }
 
 /// `println!` panics on a closed or full standard output. A reader that left (`dapo generate … |

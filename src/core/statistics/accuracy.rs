@@ -108,6 +108,18 @@ fn too_few_minority<'a>(runs: impl Iterator<Item = &'a Vec<Counts>>) -> Option<S
 /// With so many degrees of freedom the quantiles are the normal distribution's.
 pub const MANY: f64 = 1e9;
 
+/// Whether [`accuracy`] of one run has its first interval, by the numbers that a record keeps: with one outcome
+/// of the rarer kind the standard error is 1/(n·k), with two at least √(4/3) of it.
+pub fn has_interval_of_decoding(standard_error: f64, problems: u64, samples: u64) -> bool {
+    samples > 1 && standard_error * problems as f64 * samples as f64 > 1.1
+}
+
+/// As [`has_interval_of_decoding`], of the interval over another draw of problems.
+pub fn has_interval_of_problems(avg_at_k: f64, problems: u64) -> bool {
+    problems >= FEWEST_PROBLEMS as u64
+        && unusual(avg_at_k, problems as f64) >= FEWEST_UNUSUAL_PROBLEMS
+}
+
 fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty {
     of_decoding((centre, decoding_error(runs)), level, runs.iter())
 }
@@ -163,10 +175,14 @@ pub fn other_problems(values: &[f64], centre: f64, level: f64) -> Uncertainty {
 /// [`other_problems`] for shares in [0, 1]. It withholds the interval close to either end: a set
 /// that is nearly all solved holds too few other problems to estimate their share.
 fn other_problems_of_shares(values: &[f64], centre: f64, level: f64) -> Uncertainty {
-    let left = values.len() as f64 * centre.min(1.0 - centre);
+    let left = unusual(centre, values.len() as f64);
     let end = if centre > 0.5 { "unsolved" } else { "solved" };
     let reason = format!("avg@k leaves the equivalent of {left:.1} {end} problems");
     other_problems(values, centre, level).withheld_below(FEWEST_UNUSUAL_PROBLEMS, left, reason)
+}
+
+fn unusual(avg_at_k: f64, problems: f64) -> f64 {
+    problems * avg_at_k.min(1.0 - avg_at_k)
 }
 
 fn other_runs(by_run: &[f64], level: f64) -> Uncertainty {
@@ -202,4 +218,39 @@ pub(crate) fn check(runs: &[Vec<Counts>]) -> Result<(), StatisticsError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_of_the_same_evaluations_as_their_outcomes_that_they_have_intervals() {
+        let counts = |correct: &[u64], samples| -> Vec<Counts> {
+            correct.iter().map(|&correct| Counts { correct, samples }).collect()
+        };
+        for (correct, samples, expected) in [
+            (&[0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1][..], 1, [false, true]),
+            (&[0, 2, 0], 2, [false, false]),
+            (&[0, 1, 0], 2, [false, false]),
+            (&[1, 1, 0], 2, [true, false]),
+            (&[32, 31, 32], 32, [false, false]),
+            (&[32, 30, 32], 32, [true, false]),
+            (&[0, 2], 4, [true, false]),
+            (&[0, 0, 0, 0, 0, 4, 4, 4, 4, 4], 4, [false, true]),
+            (&[0, 0, 0, 0, 0, 0, 0, 0, 1, 4], 4, [false, false]),
+        ] {
+            let run = counts(correct, samples);
+            let (error, problems) = (decoding_error(&[run.clone()]), run.len() as u64);
+            let whole = accuracy(&[run], 0.95).unwrap();
+            let [decoding, drawn, _] = whole.uncertainties;
+            let given = [decoding, drawn].map(|uncertainty| uncertainty.interval.is_some());
+            assert_eq!(given, expected, "{correct:?} of {samples}");
+            let [decoding, drawn] = [
+                has_interval_of_decoding(error, problems, samples),
+                has_interval_of_problems(whole.avg_at_k, problems),
+            ];
+            assert_eq!([decoding, drawn], expected, "{correct:?} of {samples}");
+        }
+    }
 }

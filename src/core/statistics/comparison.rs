@@ -54,6 +54,7 @@ pub struct Estimate {
     pub minimum_detectable_effect: Option<f64>,
     /// Pooled over both sides, or of the blocks' differences; with a margin only.
     pub observed_sigma: Option<f64>,
+    /// `None` where that σ is 0, as of identical runs: it would be 0 too.
     pub observed_detectable_effect: Option<f64>,
     /// Two one-sided tests against δ.
     pub equivalence: Option<Equivalence>,
@@ -80,7 +81,7 @@ fn of_runs(a: &[f64], b: &[f64], design: &Design) -> Result<Estimate, Statistics
     let detectable = |sigma: f64| {
         let alpha = alpha / family_size.max(1) as f64;
         let effect = between::minimum_detectable_effect(sigma, a.len(), b.len(), alpha, power);
-        Some(effect).filter(|effect| effect.is_finite())
+        Some(effect).filter(|effect| effect.is_finite() && sigma > 0.0)
     };
     let observed_sigma = margin.and(between::pooled_deviation(a, b));
     let attainable = |(sigma, margin): (f64, f64)| {
@@ -112,7 +113,8 @@ fn of_blocks(differences: &[f64], design: &Design) -> Result<Estimate, Statistic
         interval: between::t_interval(differences, design.level).ok(),
         probability_higher: aggregates::probability_of_improvement(&[0.0], differences).ok(),
         observed_sigma: margin.and(Some(sigma)),
-        observed_detectable_effect: margin.and(Some(detectable).filter(|it| it.is_finite())),
+        observed_detectable_effect: margin
+            .and(Some(detectable).filter(|it| it.is_finite() && sigma > 0.0)),
         ..Estimate::new(estimators::mean(differences), &test)
     }
     .with_equivalence(
@@ -298,6 +300,17 @@ mod tests {
         assert_eq!(tests.verdict, EquivalenceVerdict::Reproduced);
         assert!(of(&differences[..4]).unwrap().interval.is_none());
         assert!(of(&differences[..1]).is_err());
+    }
+
+    #[test]
+    fn what_identical_runs_could_have_found_is_unknown() {
+        let design = Design { margin: Some(0.05), ..DESIGN };
+        for measured in [Measured::Blocks(vec![0.0; 8]), Measured::Runs(vec![0.5; 5], vec![0.5; 5])]
+        {
+            let estimate = estimate(&measured, &design).unwrap();
+            assert_eq!(estimate.observed_sigma, Some(0.0));
+            assert_eq!(estimate.observed_detectable_effect, None);
+        }
     }
 
     #[test]

@@ -75,7 +75,12 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
             let [a, b] = [a, b].map(|it| it.map_or("never".to_owned(), text::number));
             format!("Median time to the level: A {a}, B {b}.")
         }
-        None => format!("{means}. B is better by {}; {interval}.", Unit::Plain.signed(difference)),
+        None => {
+            let better = if comparison.asked.lower_is_better { "lower" } else { "higher" };
+            let sign = if comparison.asked.lower_is_better { "A − B" } else { "B − A" };
+            let difference = Unit::Plain.signed(difference);
+            format!("{means}. {sign}: {difference}, {interval}; {better} is better.")
+        }
     };
     let needed = comparison.needed.iter().map(|it| format!("Needed: {}.", words::needed(it)));
     [format!("Verdict, if this is the only comparison: {words}."), better]

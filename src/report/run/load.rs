@@ -51,7 +51,7 @@ pub struct ProblemOutcomes {
 pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
     let experiment = run.experiment().map_err(|source| {
         if is_missing(&source) {
-            ReportError::NotARun { root: run.root().to_path_buf(), source }
+            ReportError::NotARun { root: run.root().to_path_buf(), reason: run.flaw() }
         } else {
             ReportError::File(source)
         }
@@ -125,5 +125,6 @@ pub fn optional<T>(result: Result<T, files::FileError>) -> Result<Option<T>, fil
 }
 
 fn is_missing(error: &files::FileError) -> bool {
-    matches!(error, files::FileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error, files::FileError::Io { source, .. } if [NotFound, NotADirectory].contains(&source.kind()))
 }

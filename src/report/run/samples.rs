@@ -127,7 +127,7 @@ fn blocks(sample: &SampleRollout) -> [Block; 3] {
             sample.prediction.as_deref().unwrap_or("nothing"),
             text::grouped(sample.response_tokens as u64),
             mean.unwrap_or_default(),
-            text::signed(sample.correctness_reward, 0),
+            text::Unit::Plain.signed(sample.correctness_reward),
             text::number(sample.overlong_penalty),
             text::signed(sample.advantage, 2),
             if sample.trained { "trained on" } else { "not trained on" }

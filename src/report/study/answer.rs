@@ -40,7 +40,8 @@ pub fn section(context: &Context) -> Section {
     let mut blocks: Vec<Block> = figure(context).map(Block::Figure).into_iter().collect();
     blocks.extend(declared(context));
     blocks.push(Block::List(lines(context)));
-    Section::new("answer", "The declared comparisons", blocks)
+    let title = if context.is_declared() { "The declared comparisons" } else { "The comparisons" };
+    Section::new("answer", title, blocks)
 }
 
 /// A longer table is folded: the figure has the same rows.
@@ -70,16 +71,29 @@ fn declared(context: &Context) -> Vec<Block> {
     } else {
         ("pairs of runs", "permutation test")
     };
+    let is_time = |family: &&FamilyResult| {
+        family.comparisons.iter().any(|comparison| comparison.declared.metric.is_time())
+    };
+    let test = if full.iter().any(is_time) {
+        format!("{test}; of times, a permutation test of log-rank scores over runs")
+    } else {
+        test.to_owned()
+    };
+    let margin = if context.is_declared() {
+        "shaded in the figure"
+    } else {
+        "shaded in the figure; the program\u{2019}s own margin, as none is declared"
+    };
     let caption = format!(
         "A difference is shown if p, after Holm in the family, is at most {} and the interval lies on one side \
-         of 0; arms are equivalent if they differ by less than {} (shaded in the figure), after Holm too; else the comparison \
+         of 0; arms are equivalent if they differ by less than {} ({margin}), after Holm too; else the comparison \
          is inconclusive. Above: share of the {of} in which the first arm is above. p: {test}. A row without a \
          measure has that of the row above.",
         axes::tick_label(declaration.alpha),
         headline::points(declaration.margin)
     );
     let is_long = rows.len() > MOST_OPEN_ROWS;
-    let summary = format!("The {} declared comparisons in numbers", rows.len());
+    let summary = format!("The {} comparisons in numbers", rows.len());
     let table = Block::Table(Table::new(&caption, &columns, rows));
     let table = if is_long { Block::More(summary, vec![table]) } else { table };
     let others = (!other.is_empty()).then(|| Block::Table(others(&other)));
@@ -142,9 +156,18 @@ fn comparison_row(
 fn decided_by(context: &Context, comparison: &Comparison) -> String {
     let declaration = &context.analysis.declaration;
     let reason = match (&comparison.why, &comparison.result) {
-        (Why::Shown { .. }, _) => return String::new(),
-        (Why::Equivalent { margin, .. }, _) => {
-            return format!("inside ±{}", headline::points(*margin));
+        (Why::Shown { .. }, _) if !context.is_declared() => return String::new(),
+        (Why::Shown { .. }, _) => {
+            let is_as_declared = comparison.shown() == Some(comparison.declared.direction);
+            return if is_as_declared {
+                "in the declared direction"
+            } else {
+                "against the declared direction"
+            }
+            .to_owned();
+        }
+        (Why::Equivalent { margin, divisor }, _) => {
+            return format!("inside ±{}", headline::points(margin / *divisor as f64));
         }
         (Why::NotShown { .. }, Some(result)) if result.p <= declaration.alpha => {
             format!("p {} alone, not in the family", text::p_value(result.p))
@@ -154,7 +177,8 @@ fn decided_by(context: &Context, comparison: &Comparison) -> String {
     };
     let is_score = comparison.declared.metric.is_avg_at_k() && comparison.result.is_some();
     if is_score && comparison.word != Word::NothingToActOn {
-        return format!("{reason}; not inside ±{}", headline::points(declaration.margin));
+        let margin = declaration.margin / comparison.contrast_divisor as f64;
+        return format!("{reason}; not inside ±{}", headline::points(margin));
     }
     reason
 }
@@ -289,11 +313,20 @@ fn not_shown(context: &Context) -> String {
     let all = context.comparisons().count();
     let open: Vec<&Comparison> =
         context.comparisons().filter(|it| it.word == Word::Inconclusive).collect();
-    let count = if open.is_empty() {
+    let without = |word: Word| context.comparisons().filter(|it| it.word == word).count();
+    let mut count = if open.is_empty() {
         format!("none of {all} comparisons is inconclusive")
     } else {
         format!("{} of {all} comparisons are inconclusive", open.len())
     };
+    for (word, what) in [
+        (Word::NotCompared, "could not be compared"),
+        (Word::NothingToActOn, "had nothing to act on"),
+    ] {
+        if without(word) > 0 {
+            count += &format!(", {} {what}", without(word));
+        }
+    }
     let smallest = open.iter().filter_map(|it| Some(it.result.as_ref()?.smallest_p));
     let few = smallest.reduce(f64::min).filter(|p| *p > context.analysis.declaration.alpha);
     let few = few.map_or(String::new(), |p| {

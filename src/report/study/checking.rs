@@ -14,8 +14,8 @@ pub fn section(context: &Context) -> Section {
         Some(cell) => blocks.extend([
             Block::Heading(format!("Check one cell yourself in {}", text::minutes(cell.wall_seconds))),
             Block::Text(format!(
-                "The cell that took least time: {}, seed {}. Paste the lines in the folder of this \
-                 report. The first command checks the records and this report, the second trains the \
+                "The cell that took least time: {}, seed {}. Run the lines in the study\u{2019}s \
+                 folder, which has the records. The first command checks the records and this report, the second trains the \
                  cell again from its own record, the third compares every metric, outcome and digest \
                  and lists what differs. Base policy and problems are looked for around the study; \
                  where they are elsewhere, --inputs FOLDER names the folder that their paths start \

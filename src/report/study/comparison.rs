@@ -49,14 +49,43 @@ fn detectable(context: &Context, result: &Estimate) -> TableCell {
     TableCell::from(shown.join("; "))
 }
 
+/// Empty unless scores of the first family were compared within blocks and leave no spread to estimate anything from.
+pub fn without_spread(context: &Context) -> String {
+    let analysis = context.analysis;
+    let has_spread = analysis.spread.as_ref().is_some_and(|spread| spread.within_blocks.is_some());
+    let is_score = |it: &Comparison| it.declared.metric.is_avg_at_k() && it.result.is_some();
+    let mut first = analysis.families.iter().take(1).flat_map(|family| &family.comparisons);
+    if has_spread || !analysis.declaration.paired || !first.any(is_score) {
+        return String::new();
+    }
+    " Arms share blocks here, and in the first family their differences are the same in all blocks, or nothing acted: \
+     no detectable difference can be estimated."
+        .to_owned()
+}
+
+/// A time has none: its test is about log-rank scores, whose sum is no time. See [`times`].
 pub fn estimate(comparison: &Comparison) -> [TableCell; 3] {
     let unit = context::unit_of(&comparison.declared.metric);
-    let result = comparison.result.as_ref();
+    let result = comparison.result.as_ref().filter(|result| result.medians.is_none());
     [
         TableCell::shown(result.map(|it| it.difference), |difference| unit.signed(difference)),
         context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
         TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
     ]
+}
+
+/// `medians 2 and never; reached by 5 of 6 and 2 of 6 runs`; `None` unless times to a level are compared.
+pub fn times(comparison: &Comparison) -> Option<String> {
+    let medians = comparison.result.as_ref()?.medians?;
+    let [arm, reference] =
+        [medians.0, medians.1].map(|time| time.map_or("never".to_owned(), text::number));
+    let [arm_reached, reference_reached] = [&comparison.arm, &comparison.reference].map(|runs| {
+        let reached = runs.iter().filter(|run| !run.censored).count();
+        format!("{reached} of {}", runs.len())
+    });
+    Some(format!(
+        "medians {arm} and {reference}; reached by {arm_reached} and {reference_reached} runs"
+    ))
 }
 
 pub fn comparisons(context: &Context, caption: String, list: &[Comparison]) -> Table {
@@ -84,17 +113,16 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
         why += &format!("; {same}");
     }
     let result = comparison.result.as_ref();
-    if let Some(medians) = result.and_then(|result| result.medians) {
-        let median = |time: Option<f64>| time.map_or("not reached".to_owned(), text::number);
-        why += &format!("; medians {} and {}", median(medians.0), median(medians.1));
-    }
+    // A mean would count a run that never reached the level as if it had at its end.
+    let means =
+        times(comparison).unwrap_or_else(|| format!("{} and {}", mean(arm), mean(reference)));
     let missing = || TableCell::missing("–");
     let [difference, interval, above] = estimate(comparison);
     row![
         context.pair(&declared.arm, &declared.reference),
         text::visible(&declared.metric.words()),
         format!("{} and {}", comparison.arm.len(), comparison.reference.len()),
-        format!("{} and {}", mean(arm), mean(reference)),
+        means,
         difference,
         interval,
         above,

@@ -6,7 +6,8 @@ use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
-    Analysis, ArmSummary, Cell, GridSummary, Judged, Metric, Statistic, Word, collection::Study,
+    Analysis, ArmSummary, Cell, Declaration, GridSummary, Judged, Metric, Statistic, Word,
+    collection::Study,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +39,13 @@ impl<'a> Context<'a> {
     /// `A against B` of arms.
     pub fn pair(&self, arm: &str, reference: &str) -> String {
         format!("{} against {}", self.label(arm), self.label(reference))
+    }
+
+    /// Without a declaration the study's grids state what is compared.
+    pub fn is_declared(&self) -> bool {
+        let declaration = &self.study.declaration;
+        let Declaration { primary_set, curve_set, .. } = declaration;
+        *declaration != Declaration::undeclared(&self.study.grids, primary_set, curve_set)
     }
 
     /// Foreign text is made visible; the arm's name if the study has no such arm.
@@ -101,7 +109,7 @@ impl<'a> Context<'a> {
 }
 
 /// Arms of several grids (the baseline, DAPO) have the first styles; the rest follow in each grid's
-/// order.
+/// order, and pools after all arms, in the order in which they are compared.
 fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
     let grids_of = |hash: &str| {
         let has = |grid: &&GridSummary| grid.arms.iter().any(|arm| arm.arm_sha256 == hash);
@@ -125,7 +133,20 @@ fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
             styles.insert(arm.id.clone(), style);
         }
     }
+    let mut next = styles.values().max().map_or(0, |last| last + 1);
+    for pool in compared_pools(analysis) {
+        if !styles.contains_key(pool) {
+            styles.insert(pool.to_owned(), next);
+            next += 1;
+        }
+    }
     styles
+}
+
+fn compared_pools(analysis: &Analysis) -> impl Iterator<Item = &str> {
+    let compared = analysis.families.iter().flat_map(|family| &family.comparisons);
+    let sides = compared.flat_map(|it| [it.declared.arm.as_str(), &it.declared.reference]);
+    sides.filter(|id| analysis.declaration.pool(id).is_some())
 }
 
 pub fn unit_of(metric: &Metric) -> Unit {

@@ -44,10 +44,20 @@ fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<&'a str>, St
     let known: Vec<&str> = known.collect::<BTreeSet<_>>().into_iter().collect();
     let short = |id: &&'a str| id.split('/').next_back().unwrap_or_default();
     let (mut ids, mut problems) = (Vec::new(), Vec::new());
+    let identity = |id: &str| context.arm(id).map_or(id.to_owned(), |arm| arm.arm_sha256.clone());
     for name in names {
-        let before = ids.len();
-        ids.extend(known.iter().filter(|id| **id == name || short(id) == name));
-        if ids.len() == before {
+        let whole = known.iter().filter(|id| **id == name);
+        let named: Vec<&str> = match whole.clone().next() {
+            Some(_) => whole.copied().collect(),
+            None => known.iter().copied().filter(|id| short(id) == name).collect(),
+        };
+        ids.extend(&named);
+        if named.iter().map(|id| identity(id)).collect::<BTreeSet<_>>().len() > 1 {
+            let name = text::visible(name);
+            problems
+                .push(format!("several arms are named {name}; name some of {}", named.join(", ")));
+        }
+        if named.is_empty() {
             let all = known.iter().map(short).chain(known.iter().copied()).map(str::to_owned);
             let hint = match diagnose::nearest(name, &all.collect::<Vec<_>>()) {
                 Some(nearest) => format!("did you mean {nearest}?"),

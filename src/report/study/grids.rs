@@ -23,7 +23,7 @@ pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use
 }
 
 /// Without those of the paper.
-const COLUMNS: usize = 9;
+const COLUMNS: usize = 10;
 
 fn greedy(context: &Context, grid: &GridSummary) -> String {
     let temperature = |arm: &ArmSummary| {
@@ -75,10 +75,10 @@ fn table(context: &Context, grid: &GridSummary) -> Table {
     let level = context.level();
     let shows_paper = grid.arms.iter().any(|arm| arm.paper.is_some());
     let mut columns = format!(
-        "arm | runs | mean, % # | {level} # | pass@k, % # | difference # | {level} # | above # | verdict"
+        "arm | runs | mean, % # | {level} # | pass@k, % # | against | difference # | {level} # | above # | verdict"
     );
     let mut caption = format!(
-        "{}, last evaluation. Each difference is to the row that the label names, in a ladder to the row above.",
+        "{}, last evaluation. Each difference is to the arm in the column \u{201c}against\u{201d}.",
         context.score_name()
     );
     if shows_paper {
@@ -127,7 +127,12 @@ fn arm_row(grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
         TableCell::shown(scores::mean_of(arm, &|seed| Some(seed.pass_at_k)), text::points)
     ];
     match difference {
-        Some(comparison) => row.extend(difference_cells(comparison)),
+        Some(comparison) => {
+            let is_reference = |arm: &&ArmSummary| arm.id == comparison.declared.reference;
+            let reference = grid.arms.iter().find(is_reference).map_or("", |arm| &arm.label);
+            row.push(TableCell::from(text::visible(reference)));
+            row.extend(difference_cells(comparison));
+        }
         None => row.resize(COLUMNS, TableCell::default()),
     }
     row

@@ -125,7 +125,7 @@ fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str)
         Word::Inconclusive | Word::NotCompared => {
             let pair = format!("{arm} and {reference}");
             return format!(
-                "no difference between {pair} is shown{interval}, and none is excluded"
+                "no difference between {pair} is shown{interval}, nor that they are equivalent"
             );
         }
     };
@@ -156,7 +156,7 @@ fn blocks(context: &Context, comparison: &Comparison) -> Option<String> {
     let is_higher = comparison.shown()? == Direction::Higher;
     let differences = comparisons::block_differences(comparison);
     // A block without a difference is none of these.
-    let is_so = |it: &&f64| if is_higher { **it > 0.0 } else { **it < 0.0 };
+    let is_so = |it: &&(u64, f64)| if is_higher { it.1 > 0.0 } else { it.1 < 0.0 };
     let (count, all) = (differences.iter().filter(is_so).count(), differences.len());
     let of = if count == all { format!("all {all}") } else { format!("{count} of {all}") };
     let is_paired = context.analysis.declaration.paired && !comparison.declared.metric.is_time();
@@ -251,7 +251,7 @@ fn verdict(context: &Context, word: Word, subject: &str, is_one: bool, reference
             format!("{subject} {is} equivalent to {reference} within {margin}")
         }
         Word::Inconclusive => {
-            format!("no difference from {reference} is shown for {subject}, and none excluded")
+            format!("neither a difference from {reference} nor equivalence is shown for {subject}")
         }
         Word::NothingToActOn => {
             format!("{subject} had too little to act on for a verdict against {reference}")

@@ -25,6 +25,7 @@ use crate::report::{
 };
 use crate::study::claims as paper_claims;
 use crate::study::collection::{self, Study};
+use crate::study::declaration::Placement;
 use crate::study::{Claims, StudyFacts, facts};
 use std::path::{Path, PathBuf};
 
@@ -40,7 +41,28 @@ pub struct StudyReport {
 /// A folder that is no study, or a grid or declaration that cannot be used.
 pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, ReportError> {
     let study = collection::load(folder, declared)?;
-    Ok(report(&study, &paper_claims::of(folder, &study)?))
+    let mut report = report(&study, &paper_claims::of(folder, &study)?);
+    report.page.alerts.extend(placement(folder, &study)?);
+    Ok(report)
+}
+
+/// What `dapo ablate` noted when the declaration came into the study.
+fn placement(folder: &Path, study: &Study) -> Result<Vec<String>, ReportError> {
+    let Some(placement) = Placement::read(folder, &study.declaration)? else {
+        return Ok(Vec::new());
+    };
+    let mut alerts = Vec::new();
+    if placement.records_before > 0 {
+        alerts.push(format!(
+            "The declaration came into the study when {} were there already: nothing here shows that it is older.",
+            text::counted(placement.records_before as usize, "record", "records")
+        ));
+    }
+    if study.declaration.registered && !placement.uncommitted.is_empty() {
+        let why = text::joined(placement.uncommitted.iter().map(|why| text::visible(why)), "; ");
+        alerts.push(format!("No commit shows what was run: {why}."));
+    }
+    Ok(alerts)
 }
 
 pub fn report(study: &Study, claims: &Claims) -> StudyReport {
@@ -141,10 +163,14 @@ fn frame(context: &Context) -> Page {
         kind: "study",
         title: text::visible(&declaration.question),
         subtitle: format!(
-            "{} · {} · declaration {}",
+            "{} · {} · {}",
             text::joined(names, ", "),
             text::counted(context.counted_cells().len(), "training run", "training runs"),
-            text::short_digest(&context.analysis.declaration_sha256)
+            if context.is_declared() {
+                format!("declaration {}", text::short_digest(&context.analysis.declaration_sha256))
+            } else {
+                "no declaration".to_owned()
+            }
         ),
         state: if declaration.registered { "registered" } else { "exploratory" },
         unfinished: context.arms().any(|arm| !arm.missing_seeds.is_empty()),

@@ -65,6 +65,13 @@ fn declared(context: &Context) -> Table {
         format!("grid {}: {}", text::visible(&held_out.grid), text::visible(&held_out.description))
     });
     let margin = format!("{} points", text::points(declaration.margin));
+    let doses = declaration.least_doses.iter();
+    let doses = doses.map(|(technique, dose)| format!("{} {}", technique, text::percent(*dose)));
+    let doses = Some(text::joined(doses, ", ")).filter(|doses| !doses.is_empty());
+    let pools = declaration.pools.iter();
+    let pools = pools.map(|pool| format!("{}: {} arms", text::visible(&pool.id), pool.arms.len()));
+    let pools = Some(text::joined(pools, "; ")).filter(|pools| !pools.is_empty());
+    let unit = if declaration.paired { "blocks: runs of one seed are paired" } else { "runs" };
     let rows = [
         ("primary set", Some(text::visible(&declaration.primary_set))),
         ("set of the curves", Some(text::visible(&declaration.curve_set))),
@@ -77,9 +84,17 @@ fn declared(context: &Context) -> Table {
         ("σ between training runs, from a pilot", pilot),
         ("level whose reaching is timed", level),
         ("held-out task variant", held_out),
+        ("unit of tests and intervals", Some(unit.to_owned())),
+        ("least dose of a technique", doses),
+        ("pools of arms", pools),
     ];
     let rows = rows.map(|(what, value)| row![what, value.unwrap_or("not declared".to_owned())]);
-    Table::new("What was declared.", "what | declared", rows)
+    let caption = if context.is_declared() {
+        "What was declared."
+    } else {
+        "Nothing was declared: the program\u{2019}s own settings."
+    };
+    Table::new(caption, "what | value", rows)
 }
 
 /// Registered and observed, and what either could have found.
@@ -96,7 +111,7 @@ fn spread(context: &Context) -> String {
         format!("the registered one is {}", of_runs(sigma, spread.registered_effect))
     });
     let observed = of_runs(spread.observed, spread.observed_effect);
-    let blocks = spread.within_blocks.map_or(String::new(), |sigma| {
+    let blocks = spread.within_blocks.map_or(comparison::without_spread(context), |sigma| {
         let sigma = with_effect(sigma, spread.observed_effect);
         format!(
             " Arms share blocks here: the differences within blocks of the first family spread by {sigma}. \
@@ -117,6 +132,9 @@ fn spread(context: &Context) -> String {
 }
 
 fn with_effect(sigma: f64, effect: Option<f64>) -> String {
+    if sigma == 0.0 {
+        return "0.0 points, from which no detectable difference can be estimated".to_owned();
+    }
     let effect = effect.map_or("nothing".to_owned(), |effect| {
         format!("a difference of {} points", Unit::Share.show(effect))
     });

@@ -111,7 +111,7 @@ pub fn differences<'a>(
         difference_row(context, it, clock(it).filter(|_| is_mixed), &grid)
     });
     Intervals {
-        title: "difference to the row that it is compared with".to_owned(),
+        title: "difference".to_owned(),
         x: match comparisons.first().map(|it| &it.declared.metric) {
             Some(Metric::Metric { name, .. }) if context::unit_of_training(name) == Unit::Plain => {
                 context::unit_name(name).to_owned()
@@ -140,7 +140,8 @@ fn difference_row(
         label: context.label(&declared.arm),
         against: Some(context.label(&declared.reference) + grid + &at),
         style: context.style(&declared.arm),
-        centre: result.map(|result| scale * result.difference),
+        // A log-rank sum is no time.
+        centre: result.filter(|it| it.medians.is_none()).map(|it| scale * it.difference),
         interval: interval.map(|it| (scale * it.low, scale * it.high)),
         margin: declared.metric.is_avg_at_k().then_some(margin),
         published: published_step(context, declared),

@@ -4,8 +4,8 @@ use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::study::context;
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes};
-use crate::study::Clock;
 use crate::study::sensitivity::{Change, Sensitivity, SensitivityRow};
+use crate::study::{Clock, NoValue};
 
 /// More comparisons are in the appendix.
 const MOST_IN_REPORT: usize = 1;
@@ -29,7 +29,7 @@ fn intro(all: &[Sensitivity]) -> Block {
         "Records have no seconds of a step."
     };
     Block::text(format!(
-        "Looked at afterwards: only the first row was declared, and no p here is corrected. A clock\u{2019}s row is the \
+        "Looked at afterwards: the first row is the comparison above, and no p here is corrected. A clock\u{2019}s row is the \
          mean from half of the smallest total on, with accuracy drawn as a line between evaluations; windows and the \
          declared endpoint take the plain mean of evaluations, or the last one. {seconds}"
     ))
@@ -63,7 +63,7 @@ fn sensitivity_row(row: &SensitivityRow) -> Vec<TableCell> {
     row![
         if is_declared { Look::Strong.of(what) } else { what.into() },
         row.difference.map_or_else(
-            || TableCell::missing(if row.runs < 2 { "too few runs" } else { "not computed" }),
+            || TableCell::missing(why_not(row)),
             |difference| TableCell::from(Unit::Share.signed(difference)),
         ),
         context::interval_cell(Unit::Share, row.interval.as_ref(), "–"),
@@ -72,10 +72,23 @@ fn sensitivity_row(row: &SensitivityRow) -> Vec<TableCell> {
     ]
 }
 
+fn why_not(row: &SensitivityRow) -> &'static str {
+    match row.without_value {
+        Some(NoValue::OnlyBaseEvaluatedWithin { .. } | NoValue::NeverEvaluatedWithin { .. }) => {
+            "not evaluated in between"
+        }
+        Some(NoValue::NotEvaluatedBetween { .. }) => "no evaluation in the window",
+        Some(NoValue::ClockNotRecorded { .. } | NoValue::NoCommonReading { .. }) => "not recorded",
+        Some(_) => "a run has no value",
+        None if row.runs < 2 => "too few runs",
+        None => "not computed",
+    }
+}
+
 fn words(change: &Change) -> String {
     let resource = |clock: &Clock| clock.words();
     match change {
-        Change::None => "as declared".to_owned(),
+        Change::None => "as above".to_owned(),
         Change::Clock { clock } => format!("equal {}", resource(clock)),
         Change::From { share, clock } => format!(
             "evaluations from {} % of the equal {} on",

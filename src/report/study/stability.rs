@@ -45,10 +45,12 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
     let collapsed = collapsed(context).unwrap_or_else(|| "No run collapsed.".to_owned());
     let definition = format!(
         "Collapsed means accuracy more than {:.0} points and more than {:.0} % below the highest that the run had reached, \
-         whether or not it comes back (chosen after the first five studies were read), or a loss or gradient that is \
-         not finite.",
+         whether or not it comes back (chosen after the first five studies were read), or below {:.0} % of the highest by \
+         more than {:.0} standard errors of the two evaluations, or a loss or gradient that is not finite.",
         100.0 * stability::COLLAPSE_SHARE,
-        100.0 * stability::COLLAPSE_PART
+        100.0 * stability::COLLAPSE_PART,
+        100.0 * stability::COLLAPSE_LEFT,
+        stability::COLLAPSE_ERRORS
     );
     vec![format!("{ratios} {falls}"), format!("{collapsed} {definition}")]
 }
@@ -66,7 +68,7 @@ pub fn collapsed(context: &Context) -> Option<String> {
     let runs: Vec<String> = context.analysis.stability.iter().flat_map(of_arm).collect();
     (!runs.is_empty()).then(|| {
         let (run, count) = if runs.len() == 1 { ("run", "counts") } else { ("runs", "count") };
-        format!("{} {run} collapsed, and {count} as declared: {}.", runs.len(), runs.join("; "))
+        format!("{} {run} collapsed, and {count} like the others: {}.", runs.len(), runs.join("; "))
     })
 }
 

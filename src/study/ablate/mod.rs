@@ -6,6 +6,7 @@
 //! STUDY/runs/<name>-seed<n>-<key>/ run folders
 //! STUDY/experiments/<run>.json     the processes' experiment files
 //! STUDY/cells.jsonl                cells by number, for `dapo cell run`
+//! STUDY/declared.json              what was so when the declaration was put here
 //! STUDY/ablate.lock                held while cells are run or handed on
 //! ```
 //!

@@ -195,7 +195,7 @@ fn clocks(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let most = expected.generation_rounds.saturating_add(added);
     let rounds = expected.generation_rounds..=most;
     let on_time = rounds.contains(&found.generation_rounds) && found.updates == expected.updates;
-    ensure(on_time, "has not the clocks of that step")?;
+    ensure(on_time, "has other updates or rounds than that step")?;
     let CellEvaluation { set, generated_rollouts: said, samples, .. } = evaluation;
     let by_step = cell.metric(numbers::GENERATED);
     let rollouts = numbers::generated(&cell.experiment, found, by_step);

@@ -187,8 +187,10 @@ impl Cell {
         self.evaluations.iter().filter(move |evaluation| evaluation.set == set)
     }
 
+    /// The base policy's evaluation is no result of a run that diverged before another one.
     pub fn last_evaluation(&self, set: &str) -> Option<&CellEvaluation> {
-        self.evaluations.iter().rfind(|evaluation| evaluation.set == set)
+        let last = self.evaluations.iter().rfind(|evaluation| evaluation.set == set)?;
+        (self.ending != CellEnding::Diverged || last.counters.updates > 0).then_some(last)
     }
 
     pub fn digest(&self) -> String {

@@ -119,7 +119,8 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
     use crate::experiment::extends;
     use crate::records::Counters;
     use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
-    let mut experiment = extends::load(Path::new("experiments/base.toml")).unwrap();
+    let mut experiment =
+        extends::load(Path::new("experiments/arms/dynamic-sampling.toml")).unwrap();
     experiment.execution.seed = seed;
     experiment.evaluation.samples.insert("dev".into(), 2);
     let digests = |names: &[&str]| -> BTreeMap<String, String> {
@@ -147,7 +148,7 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         run_key: crate::training::run::inputs::run_key(&experiment, &inputs),
         exactness: "exact".into(),
         harness: "0".into(),
-        ending: CellEnding::Diverged,
+        ending: CellEnding::Stalled,
         not_finite: None,
         reason: String::new(),
         experiment,
@@ -161,7 +162,12 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         .into(),
         evaluations: vec![evaluation],
         ledger_head: Some(files::sha256(b"head")),
-        digests: digests(&["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl"]),
+        digests: digests(&[
+            "metrics.jsonl",
+            "evaluations.jsonl",
+            "ledger.jsonl",
+            "model.safetensors",
+        ]),
         environment: BTreeMap::new(),
         wall_seconds: 0.0,
         step_seconds: Vec::new(),

@@ -1,5 +1,6 @@
 //! The word of a comparison and what decided it.
 
+use crate::experiment::grid;
 use crate::statistics::{Estimate, Verdict, estimators};
 use crate::study::effect_checks::{self, findings};
 use crate::study::{Cell, Declared, Why, Word, collection::Study, comparisons::Comparison};
@@ -55,6 +56,9 @@ fn dose_below(study: &Study, declared: &Declared) -> Option<(String, f64, f64)> 
     let [(technique, arm_has)] = all.into_iter().filter(differs).collect::<Vec<_>>()[..] else {
         return None;
     };
+    if differ_otherwise(&sides, technique) {
+        return None;
+    }
     let least = *study.declaration.least_doses.get(technique)?;
     let doses = sides[usize::from(!arm_has)].iter().map(|cell| {
         let effects = effect_checks::of_cell(cell);
@@ -62,6 +66,30 @@ fn dose_below(study: &Study, declared: &Declared) -> Option<(String, f64, f64)> 
     });
     let dose = estimators::mean(&doses.collect::<Option<Vec<f64>>>()?);
     (dose < least).then(|| (technique.to_string(), dose, least))
+}
+
+/// Technique → where its keys begin.
+const KEYS: [(&str, &[&str]); 5] = [
+    ("Clip-Higher", &["dapo.clip"]),
+    ("Dynamic Sampling", &["dapo.dynamic_sampling", "rollout.prompts_per_round"]),
+    ("Token-level loss", &["dapo.aggregation", "dapo.token_mean"]),
+    ("Overlong Filtering", &["dapo.overlong.filter"]),
+    ("Soft Overlong Punishment", &["dapo.overlong.punishment"]),
+];
+
+/// Whether two arms differ in more than the keys of a technique, which could then be the cause of a difference. The arms
+/// of pools differ in other techniques on both sides alike.
+fn differ_otherwise([arm, reference]: &[Vec<&Cell>; 2], technique: &str) -> bool {
+    let is_one_arm = |cells: &[&Cell]| cells.iter().all(|it| it.arm_sha256 == cells[0].arm_sha256);
+    let (Some(one), true, true) = (arm.first(), is_one_arm(arm), is_one_arm(reference)) else {
+        return false;
+    };
+    // The base policy may be the seed's.
+    let Some(other) = reference.iter().find(|it| it.seed == one.seed) else { return false };
+    let keys = KEYS.iter().find(|(name, _)| *name == technique).map_or(&[][..], |(_, keys)| *keys);
+    let differences = grid::differences(&other.experiment, &one.experiment);
+    let is_other = |key: &str| !keys.iter().any(|own| key.starts_with(own));
+    differences.iter().any(|it| it.in_arm && is_other(&it.key))
 }
 
 pub fn close(comparison: &mut Comparison, before: &str) {

@@ -45,6 +45,11 @@ pub struct Comparison {
     /// A family that must be shown first was not.
     #[serde(skip)]
     pub is_closed: bool,
+    #[serde(skip)]
+    pub paired: bool,
+    /// Arms that a whole block has of either side: those of a pool, else 1.
+    #[serde(skip)]
+    pub arms_of_sides: [usize; 2],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -106,10 +111,13 @@ impl Comparison {
         shown.then_some(if higher { Direction::Higher } else { Direction::Lower })
     }
 
+    /// Over the runs that count: of blocks, those that both sides have whole.
     pub fn means(&self) -> (Option<f64>, Option<f64>) {
-        let mean = |values: &[RunValue]| {
-            let sum: f64 = values.iter().map(|run| run.value).sum();
-            (!values.is_empty()).then(|| sum / values.len() as f64)
+        let blocks: Vec<u64> = block_differences(self).into_iter().map(|(seed, _)| seed).collect();
+        let counts = |run: &&RunValue| !self.paired || blocks.contains(&run.seed);
+        let mean = |runs: &[RunValue]| {
+            let values: Vec<f64> = runs.iter().filter(counts).map(|run| run.value).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
         };
         (mean(&self.arm), mean(&self.reference))
     }
@@ -188,6 +196,9 @@ fn tested(
         // The judgement replaces this where there is a result.
         why: Why::TooFewRuns { arm: 0, reference: 0, without_value: None },
         is_closed: false,
+        paired: study.declaration.paired,
+        arms_of_sides: [&declared.arm, &declared.reference]
+            .map(|id| study.declaration.pool(id).map_or(1, |pool| pool.arms.len())),
     };
     if let Err(why) = fill(study, &mut comparison, size) {
         comparison.why = why;
@@ -321,16 +332,18 @@ pub fn measured(study: &Study, comparison: &Comparison) -> Measured {
     if declared.metric.is_time() {
         Measured::Times(times(reference), times(arm))
     } else if study.declaration.paired {
-        Measured::Blocks(block_differences(comparison))
+        Measured::Blocks(block_differences(comparison).into_iter().map(|(_, it)| it).collect())
     } else {
         Measured::Runs(values(reference), values(arm))
     }
 }
 
-/// Arm − reference in each block that both have.
-pub fn block_differences(comparison: &Comparison) -> Vec<f64> {
-    let (arm, reference) = (by_block(&comparison.arm), by_block(&comparison.reference));
-    arm.iter().filter_map(|(seed, it)| Some(it - reference.get(seed)?)).collect()
+/// Seed and arm − reference of each block that both have whole.
+pub fn block_differences(comparison: &Comparison) -> Vec<(u64, f64)> {
+    let [arms, references] = comparison.arms_of_sides;
+    let (arm, reference) =
+        (by_block(&comparison.arm, arms), by_block(&comparison.reference, references));
+    arm.iter().filter_map(|(seed, it)| Some((*seed, it - reference.get(seed)?))).collect()
 }
 
 fn values(runs: &[RunValue]) -> Vec<f64> {
@@ -341,13 +354,12 @@ fn times(runs: &[RunValue]) -> Vec<TimeToEvent> {
     runs.iter().map(|run| TimeToEvent { time: run.value, reached: !run.censored }).collect()
 }
 
-/// Only blocks in which every arm of the side has a run.
-fn by_block(runs: &[RunValue]) -> BTreeMap<u64, f64> {
+/// Only blocks in which each of the side's `arms` has a run.
+fn by_block(runs: &[RunValue], arms: usize) -> BTreeMap<u64, f64> {
     let mut blocks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for run in runs {
         blocks.entry(run.seed).or_default().push(run.value);
     }
-    let whole = blocks.values().map(Vec::len).max().unwrap_or(0);
-    blocks.retain(|_, values| values.len() == whole);
+    blocks.retain(|_, values| values.len() == arms);
     blocks.into_iter().map(|(seed, values)| (seed, estimators::mean(&values))).collect()
 }

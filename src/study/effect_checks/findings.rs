@@ -197,7 +197,12 @@ fn dynamic_sampling(recorded: &Recorded) -> Seen {
         );
     }
     if !resamples(experiment) && useless > 0.0 {
-        evidence += &format!("; {useless} groups without a useful gradient were trained on");
+        // Rewards of a program may differ within a group whose correctness does not.
+        let what = match experiment.reward.verifier.rule() {
+            Some(_) => "groups without a useful gradient",
+            None => "groups of equal correctness",
+        };
+        evidence += &format!("; {useless} {what} were trained on");
     }
     Some((dropped > 0.0, evidence))
 }

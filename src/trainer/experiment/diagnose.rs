@@ -22,6 +22,12 @@ pub fn parse(merged: &Table) -> Result<Experiment, Failure> {
 
 /// The failure with its exact key and with what would be valid in its place.
 pub fn explained(merged: &Table, failure: Failure) -> Failure {
+    let value = get(merged, &failure.key).and_then(Value::as_integer);
+    if let Some(value) = value.filter(|value| *value < 0)
+        && failure.key.ends_with(".top_k")
+    {
+        return Failure { reason: negative_top_k(value), ..failure };
+    }
     let inside = get(merged, &failure.key).and_then(Value::as_table);
     match inside {
         Some(table) if failure.reason.starts_with("unknown variant") => {
@@ -54,6 +60,11 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
             Failure { key: failure.key, reason: with_suggestion(&reason) }
         }
     }
+}
+
+/// Other programs have a negative number for a sampler that keeps all tokens.
+pub fn negative_top_k(value: i64) -> String {
+    format!("must be at least 0, got {value}; 0 keeps all tokens (vLLM's and verl's -1)")
 }
 
 /// An unknown key of a table with a `kind`: serde names the table; the key may belong to another kind.

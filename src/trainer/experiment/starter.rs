@@ -13,6 +13,10 @@ const BASE: &str = shipped::BASE.1;
 
 const GRPO: &str = "grpo";
 
+/// Comments of `reward.verifier`: of the rule that the base has, and of any other.
+const USUAL_VERIFIER: &str = "# math_dapo.py's default mode";
+const OTHER_VERIFIER: &str = "# docs/rewards.md: rules by their names, programs as tables";
+
 /// Each arm beside GRPO and its text: the techniques, then the methods.
 fn arms() -> impl Iterator<Item = (String, &'static str)> {
     let arms = shipped::ARMS.iter().map(|(path, text)| (shipped::name(path), *text));
@@ -99,6 +103,12 @@ impl Starter {
                 put(section, key, value);
             }
             put("inputs.data", "kind", &Value::from("files"));
+            let states_verifier = |(section, key, _): &(&str, &str, Value)| {
+                [*section, *key] == ["reward", "verifier"]
+            };
+            if files.settings.iter().any(states_verifier) {
+                text = text.replace(USUAL_VERIFIER, OTHER_VERIFIER);
+            }
             text = text.replace(
                 "# or \"files\" with train, dev, test",
                 "# \"mini-aime\": the embedded benchmark",

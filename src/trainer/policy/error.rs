@@ -3,7 +3,7 @@
 use crate::base::files;
 use crate::experiment::place;
 use crate::numerics::NumericsError;
-use crate::records::tables;
+use crate::records::{model_folder, tables};
 use std::path::PathBuf;
 
 /// A policy that cannot be read, placed or asked.
@@ -23,6 +23,14 @@ pub enum PolicyError {
     Safetensors { path: PathBuf, reason: String },
     #[error("{}: a pickle is a program and is not read; convert it to safetensors", path.display())]
     Pickled { path: PathBuf },
+    #[error("{}: {what}", folder.display())]
+    OtherFolder { folder: PathBuf, what: model_folder::OtherFolder },
+    #[error(
+        "{}: lm_head.weight is not the embedding (they differ at element {element}), and tie_word_embeddings of \
+         config.json says that it is; state false there to use this head, or leave the tensor out",
+        path.display()
+    )]
+    OtherHead { path: PathBuf, element: usize },
     #[error("{}: tensor {name} has type {dtype}, expected F32, BF16 or F16", path.display())]
     Dtype { path: PathBuf, name: String, dtype: String },
     /// A weight or a moment that is NaN or infinite, or a mean of squares below 0.

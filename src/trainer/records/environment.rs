@@ -73,8 +73,7 @@ pub fn describe(threads: u64) -> Environment {
     put("cpu_capability", cpu_capability());
     put("memory", field("/proc/meminfo", "MemTotal"));
     put("kernel", proc_text(Path::new("/proc/sys/kernel/osrelease")));
-    let commit = git(&["rev-parse", "HEAD"]).and_then(|text| String::from_utf8(text).ok());
-    put("git_commit", commit.map(|text| text.trim().to_string()));
+    put("git_commit", git_in(Path::new(""), &["rev-parse", "HEAD"]).map(|bytes| line(&bytes)));
     put("git_dirty", has_changes().map(|changes| changes.to_string()));
     for name in PINS {
         put(name, std::env::var(name).ok());
@@ -84,8 +83,51 @@ pub fn describe(threads: u64) -> Environment {
 
 /// Whether tracked files of the working folder differ from its commit; `None` outside of a repository.
 pub fn has_changes() -> Option<bool> {
-    let changes = git(&["status", "--porcelain", "--untracked-files=no"]);
+    has_changes_in(Path::new(""))
+}
+
+/// [`has_changes`] of the repository that a folder lies in.
+pub fn has_changes_in(folder: &Path) -> Option<bool> {
+    let changes = git_in(folder, &["status", "--porcelain", "--untracked-files=no"]);
     changes.map(|changes| !changes.is_empty())
+}
+
+/// How a file stands in the git repository that it lies in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileInGit {
+    /// HEAD has the file as it is.
+    Committed {
+        commit: String,
+    },
+    Changed,
+    /// HEAD does not have it: untracked, ignored, or only added.
+    NotCommitted,
+    NoRepository,
+}
+
+pub fn file_in_git(file: &Path) -> FileInGit {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    if repository(folder).is_none() {
+        return FileInGit::NoRepository;
+    }
+    let text = |arguments: &[&str]| git_in(folder, arguments).map(|bytes| line(&bytes));
+    let kept = text(&["rev-parse", "--verify", "--quiet", &format!("HEAD:./{name}")]);
+    let (Some(kept), Some(commit)) = (kept, text(&["rev-parse", "HEAD"])) else {
+        return FileInGit::NotCommitted;
+    };
+    // `git status` and `git diff` believe the index, which can be told that a file has no changes.
+    if text(&["hash-object", "--", &name]) == Some(kept) {
+        FileInGit::Committed { commit }
+    } else {
+        FileInGit::Changed
+    }
+}
+
+/// The root of the repository that a folder lies in.
+pub fn repository(folder: &Path) -> Option<PathBuf> {
+    let root = git_in(folder, &["rev-parse", "--show-toplevel"])?;
+    Some(PathBuf::from(line(&root)))
 }
 
 /// Reads it from LibTorch's archive or the Python package `torch`.
@@ -104,9 +146,15 @@ fn cpu_capability() -> Option<String> {
     Some(["avx512f", "avx2"].into_iter().find(|name| has(name)).unwrap_or("baseline").to_string())
 }
 
-fn git(arguments: &[&str]) -> Option<Vec<u8>> {
-    let output = Command::new("git").args(arguments).output().ok()?;
+/// An empty path is the working folder.
+fn git_in(folder: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let output = Command::new("git").args(arguments).current_dir(folder).output().ok()?;
     output.status.success().then_some(output.stdout)
+}
+
+fn line(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end_matches(['\n', '\r']).to_string()
 }
 
 fn proc_text(path: &Path) -> Option<String> {
@@ -134,6 +182,30 @@ mod tests {
         assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0+cpu"));
         files::write_atomic(&folder.path().join("build-version"), b"2.11.0\n").unwrap();
         assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0"));
+    }
+
+    #[test]
+    fn a_file_is_committed_only_where_head_has_its_very_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("grid.toml");
+        let write = |text: &str| files::write_atomic(&file, text.as_bytes()).unwrap();
+        let git = |line: &str| {
+            let done = git_in(folder.path(), &line.split(' ').collect::<Vec<_>>());
+            assert!(done.is_some(), "git {line}");
+        };
+        write("a");
+        assert_eq!(file_in_git(&file), FileInGit::NoRepository);
+        git("init -q");
+        assert_eq!(file_in_git(&file), FileInGit::NotCommitted);
+        git("add grid.toml");
+        assert_eq!(file_in_git(&file), FileInGit::NotCommitted);
+        git("-c user.name=a -c user.email=a@b commit -q -m a");
+        let FileInGit::Committed { commit } = file_in_git(&file) else { panic!("not committed") };
+        assert_eq!(commit.len(), 40);
+        git("update-index --assume-unchanged grid.toml");
+        write("b");
+        assert_eq!(has_changes_in(folder.path()), Some(false));
+        assert_eq!(file_in_git(&file), FileInGit::Changed);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod event_file;
 pub mod counters;
 pub mod ending;
 pub mod metrics;
+pub mod model_folder;
 pub mod run_folder;
 pub mod tables;
 pub mod tracked;

@@ -210,6 +210,15 @@ impl RunFolder {
         self.root.join(name)
     }
 
+    /// Why a path is no run folder.
+    pub fn flaw(&self) -> &'static str {
+        match files::kind(&self.root) {
+            Ok(None) => "there is no such folder",
+            Ok(Some(files::FileKind::Folder)) => "it has no manifest.json or experiment.json",
+            _ => "it is a file; `dapo runs cells` compares the record of a cell with a run",
+        }
+    }
+
     /// As [`RunFolder::path`], for names from records: the folder may come from somebody else.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What can be wrong with problems, tokenizers and templates.
 
 use crate::base::files;
-use crate::records::tables;
+use crate::records::{model_folder, tables};
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,22 +28,38 @@ pub enum TaskError {
     Format { path: PathBuf },
     #[error("{}: no problems in it", path.display())]
     Empty { path: PathBuf },
-    #[error("{}: record {record} (from 0): the {field} is empty", path.display())]
-    Blank { path: PathBuf, record: usize, field: &'static str },
-    #[error("{}: record {record} (from 0): its solution states no answer that the verifier reads", path.display())]
-    Unstated { path: PathBuf, record: usize },
-    #[error("{}: record {record} (from 0): its solution answers {answer:?}, an earlier one of the same question {earlier:?}", path.display())]
-    OtherAnswer { path: PathBuf, record: usize, answer: String, earlier: String },
+    #[error("{}{place}: the {field} is empty", path.display())]
+    Blank { path: PathBuf, place: String, field: &'static str },
+    #[error("{}: none of its {rows} rows has a ground truth: they are worked solutions with neither `####` nor \\boxed; name the key of the answer with --answer-key", path.display())]
+    Unmarked { path: PathBuf, rows: usize },
+    #[error(
+        "an example of prompt.examples is a problem of the evaluation set {set}: {start:?} ({id}); take another example, so that no response is shown the answer"
+    )]
+    ShownExample { set: String, start: String, id: String },
+    #[error("{}:{line}: its solution states no answer that the verifier reads", path.display())]
+    Unstated { path: PathBuf, line: usize },
+    #[error("{}:{line}: its solution answers {answer:?}, an earlier one of the same question {earlier:?}", path.display())]
+    OtherAnswer { path: PathBuf, line: usize, answer: String, earlier: String },
     #[error("{}: it has {questions} questions, and {count} are to be held out for evaluation, so none is left to learn from; lower evaluation.problems", path.display())]
     TooFewQuestions { path: PathBuf, questions: usize, count: usize },
-    #[error("{}: record {record} (from 0): its solution has {tokens} tokens, max_response_tokens is {limit}", path.display())]
-    LongSolution { path: PathBuf, record: usize, tokens: usize, limit: u64 },
+    #[error("{}:{line}: its solution has {tokens} tokens, max_response_tokens is {limit}", path.display())]
+    LongSolution { path: PathBuf, line: usize, tokens: usize, limit: u64 },
+    /// `of_response` says what the response's tokens are.
+    #[error("{}:{line}: {prompt} tokens of its prompt and {response} of {of_response} are more than the model's {positions} positions; shorten it or leave it out", path.display())]
+    LongRow {
+        path: PathBuf,
+        line: usize,
+        prompt: usize,
+        response: u64,
+        of_response: &'static str,
+        positions: i64,
+    },
     #[error("{}: the chat template ends a turn with {token}, which stops no response; add it to eos_token_id of generation_config.json", folder.display())]
     Unstopped { folder: PathBuf, token: String },
     #[error("{}{place}: no response can be graded right for the ground truth {value:?}: `Answer: {value}` is graded wrong; leave the row out, or name the key of the answer with `dapo data prepare --answer-key`", path.display())]
     Unearned { path: PathBuf, place: String, value: String },
-    #[error("{}: record {record} (from 0): its prompt has the messages `{roles}`, expected one of a `user`", path.display())]
-    Messages { path: PathBuf, record: usize, roles: String },
+    #[error("{}{place}: its prompt has the messages `{roles}`, expected one of a `user`; a system text is for `[prompt] system = \"…\"` of the experiment file, examples for `[[prompt.examples]]`", path.display())]
+    Messages { path: PathBuf, place: String, roles: String },
     #[error("{}: record {record} (from 0): {reason}", path.display())]
     Tokens { path: PathBuf, record: usize, reason: String },
     #[error("{}: its distinct problems have more than {most} bytes", path.display())]
@@ -63,6 +79,8 @@ pub enum TaskError {
     NoChatTemplate { folder: PathBuf },
     #[error("{}: not a tokenizer: {reason}", path.display())]
     Tokenizer { path: PathBuf, reason: String },
+    #[error("{}: {what}", folder.display())]
+    OtherFolder { folder: PathBuf, what: model_folder::OtherFolder },
     #[error("{}: no eos_token_id in generation_config.json or config.json", folder.display())]
     NoStopToken { folder: PathBuf },
     #[error("{}: eos_token_id must be a token id below {vocabulary_size} or a list of them, got {value}", path.display())]
@@ -82,6 +100,18 @@ pub enum TaskError {
     /// A text so long that tokenizing it would take minutes to say the same.
     #[error("problem {id}: its prompt has {bytes} bytes, max_prompt_tokens is {limit}")]
     TooLongText { id: String, bytes: usize, limit: u64 },
+    /// Of a set; `longest` has its unit.
+    #[error(
+        "{count} of {problems} problems have prompts of more than max_prompt_tokens ({limit}); the longest, of problem {id}, has {longest}; {setting} takes longer ones, or leave those rows out"
+    )]
+    LongPrompts {
+        count: usize,
+        problems: usize,
+        limit: u64,
+        id: String,
+        longest: String,
+        setting: String,
+    },
     #[error("problem {id}: its prompt is empty")]
     EmptyPrompt { id: String },
 }

@@ -12,7 +12,7 @@ use crate::task::reward::{self, Grade};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
 pub enum Grader {
@@ -130,6 +130,10 @@ impl Grader {
         for name in &ready.files {
             inputs.insert(format!("reward/{name}"), files::sha256_file(&folder.join(name))?);
         }
+        for name in &ready.working_files {
+            let digest = files::sha256_file(Path::new(name))?;
+            inputs.insert(format!("reward/working-folder/{name}"), digest);
+        }
         if graders.program().kind == ProgramKind::MathVerify {
             inputs.insert("reward/math-verify".to_string(), files::sha256(MATH_VERIFY.as_bytes()));
         }
@@ -137,6 +141,11 @@ impl Grader {
             inputs.insert(format!("package/{name}"), version.clone());
         }
         Ok(inputs)
+    }
+
+    /// Sentences on further numbers of the program's that are not recorded as they are.
+    pub fn odd_numbers(&self) -> Vec<String> {
+        if let Self::Program { graders, .. } = self { graders.odd_numbers() } else { Vec::new() }
     }
 
     /// What the program is told of a response; `None` of a rule.

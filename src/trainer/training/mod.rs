@@ -1,6 +1,8 @@
 //! Algorithm 1 and what it needs: update, evaluation, a run that resumes, the plan.
 
+pub mod machine;
 pub mod error;
+pub mod long_prompts;
 pub mod evaluation;
 pub mod supervised;
 pub mod pretraining;

@@ -7,6 +7,7 @@ use crate::experiment::{
 };
 use crate::policy::checkpoint;
 use crate::task::data::problem_file::{self, Readings};
+use crate::task::data::reasoning_gym as gym;
 use crate::task::data::source;
 use crate::task::{DataSets, Grader, RowKeys, TaskError, Tokenizer, Twice, data, prompt, reward};
 use crate::training::plan::phases;
@@ -53,7 +54,17 @@ pub fn files(
             notes.push("the template is the one that the policy was tuned with (tune.json)".into());
             settings
         }
-        None => PromptSettings::of(template(&tokenizer, &problems.train[0])?),
+        None => {
+            let asks = asks_for_answer_line(grading);
+            if !asks {
+                notes.push(
+                    "the template is the question alone, because the verifier reads no line `Answer: …`; what an \
+                     answer must look like is for `system` of [prompt]"
+                        .into(),
+                );
+            }
+            PromptSettings::of(template(&tokenizer, &problems.train[0], asks)?)
+        }
     };
     if grading.rule().is_none() {
         notes.push(earned_of_program(grading, &settings, &problems)?);
@@ -111,6 +122,9 @@ pub fn files(
     if let Grading::Program(program) = &mut grading
         && program.kind != ProgramKind::MathVerify
     {
+        if gym::is_program(&program.file) && program.packages.is_empty() {
+            program.packages.push(gym::PACKAGE.to_string());
+        }
         program.file = relative(folder, &program.file);
     }
     if grading != Grading::Rule(Verifier::AnswerLine) {
@@ -187,11 +201,27 @@ fn earnable(path: &Path, rule: Option<Verifier>) -> Result<Vec<String>, TaskErro
     Ok(sentences.map(|sentence| format!("{}: {sentence}", path.display())).collect())
 }
 
-/// The released instruction, in a chat template if there is one; the question alone where the
+/// Whether the released instruction, which asks for a line `Answer: …`, asks for what the verifier reads.
+fn asks_for_answer_line(grading: &Grading) -> bool {
+    match grading {
+        Grading::Rule(rule) => matches!(rule, Verifier::AnswerLine | Verifier::LastNumber),
+        Grading::Program(program) => gym::is_program(&program.file),
+    }
+}
+
+/// The released instruction where `asks`, in a chat template if there is one; the question alone where the
 /// tokenizer cannot write the instruction.
-fn template(tokenizer: &Tokenizer, problem: &Problem) -> Result<PromptTemplate, TaskError> {
-    if tokenizer.chat_template()?.is_some() {
-        return Ok(PromptTemplate::DapoChat);
+fn template(
+    tokenizer: &Tokenizer,
+    problem: &Problem,
+    asks: bool,
+) -> Result<PromptTemplate, TaskError> {
+    let is_chat = tokenizer.chat_template()?.is_some();
+    match (is_chat, asks) {
+        (true, true) => return Ok(PromptTemplate::DapoChat),
+        (true, false) => return Ok(PromptTemplate::Chat),
+        (false, false) => return Ok(PromptTemplate::Question),
+        (false, true) => {}
     }
     let settings = PromptSettings::of(PromptTemplate::Dapo);
     let dapo = prompt::prompt(problem, &settings, tokenizer, u64::MAX);

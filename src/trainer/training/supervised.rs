@@ -116,6 +116,9 @@ pub fn problems(
             let holds = (1..=MOST).contains(&value);
             check(holds, key(name), "from 1 to 1048576", value.to_string());
         }
+        let (warm_up, updates) = (stage.warm_up_updates, stage.updates);
+        let rule = format!("at most the stage's updates ({updates})");
+        check(warm_up <= updates, key("warm_up_updates"), &rule, warm_up.to_string());
         for (name, value) in
             [("learning_rate", stage.learning_rate), ("final_rate_share", stage.final_rate_share)]
         {

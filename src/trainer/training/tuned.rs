@@ -113,8 +113,8 @@ fn make_in(
     tuning::write_companions(recipe, base, partial)?;
     let tokenizer = Tokenizer::load(partial)?;
     let stop_token = tuning::stop_token(&tokenizer, recipe.template, base)?;
-    data.fit(recipe, &tokenizer)?;
     tokenizer.fits(base, model.config().vocab_size)?;
+    data.fit(recipe, &tokenizer, model.config().max_position_embeddings)?;
     let before = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
         watch(TuneEvent::Evaluating("evaluate before", done));
     })?;
@@ -127,6 +127,7 @@ fn make_in(
         watch(TuneEvent::Evaluating("evaluate after", done));
     })?;
     checkpoint::save_model(partial, model.parameters(), partial)?;
+    checkpoint::state_float32(partial)?;
     let mut sha256 = BTreeMap::new();
     for name in files::list(partial)? {
         let digest = files::sha256_file(&partial.join(&name))?;

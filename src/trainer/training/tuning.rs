@@ -66,6 +66,8 @@ pub struct TuneData {
     solutions: Box<dyn Solutions>,
     texts: Option<Texts>,
     problems: Vec<Problem>,
+    /// The problems' lines in the file of solutions.
+    lines: Vec<usize>,
     tags: BTreeMap<String, Vec<String>>,
     /// Name → SHA-256.
     pub digests: BTreeMap<String, String>,
@@ -135,14 +137,16 @@ impl TuneRecipe {
                 let tags = all.tags.remove(sets::DEV).unwrap_or_default();
                 all.dev.truncate(wanted);
                 let solutions: Box<dyn Solutions> = task;
-                Ok(TuneData { solutions, texts: None, problems: all.dev, tags, digests })
+                let (texts, lines) = (None, Vec::new());
+                Ok(TuneData { solutions, texts, problems: all.dev, lines, tags, digests })
             }
             (None, Some(path)) => {
                 let mut texts = Texts::read(path)?;
-                let problems = texts.hold_out(wanted, self.evaluation.verifier)?;
+                let held_out = texts.hold_out(wanted, self.evaluation.verifier)?;
+                let (lines, problems) = held_out.into_iter().unzip();
                 let digests = [("data/solutions".to_string(), files::sha256_file(path)?)].into();
                 let (solutions, tags) = (Box::new(texts.clone()), BTreeMap::new());
-                Ok(TuneData { solutions, texts: Some(texts), problems, tags, digests })
+                Ok(TuneData { solutions, texts: Some(texts), problems, lines, tags, digests })
             }
             _ => Err(TaskError::Solutions),
         }
@@ -153,7 +157,8 @@ impl TuneRecipe {
         let mut problems = supervised::problems(self.optimizer, &self.stages, &*data.solutions);
         problems.extend(validate::prompt("", &self.prompt()));
         let TuneProtocol { problems: count, samples, max_response_tokens, .. } = self.evaluation;
-        let held = data.problems.len() as u64;
+        // Of none that are asked for none is held.
+        let held = if count == 0 { 1 << 20 } else { data.problems.len() as u64 };
         for (key, value, most) in [
             ("problems", count, held),
             ("samples", samples, 1 << 20),
@@ -259,27 +264,86 @@ pub fn stop_token(
 }
 
 impl TuneData {
-    /// Checks beforehand that every solution of a file fits the stages.
+    /// Checks beforehand that every prompt can be made, and that every line of a file fits the stages, the
+    /// evaluation and the model's positions.
     ///
     /// # Errors
-    /// The record, and its tokens.
-    pub fn fit(&self, recipe: &TuneRecipe, tokenizer: &Tokenizer) -> Result<(), TaskError> {
-        let limits = recipe.stages.iter().map(|stage| stage.max_response_tokens);
-        let limit = limits.min().unwrap_or(u64::MAX);
+    /// The line, and its tokens.
+    pub fn fit(
+        &self,
+        recipe: &TuneRecipe,
+        tokenizer: &Tokenizer,
+        positions: i64,
+    ) -> Result<(), TaskError> {
         let settings = recipe.prompt();
-        for problem in &self.problems {
-            prompt::prompt(problem, &settings, tokenizer, u64::MAX)?;
-        }
         let Some((texts, path)) = self.texts.as_ref().zip(recipe.solutions.as_ref()) else {
+            for problem in &self.problems {
+                prompt::prompt(problem, &settings, tokenizer, u64::MAX)?;
+            }
             return Ok(());
         };
-        for (record, (_, solution)) in texts.iter().enumerate() {
-            let tokens = tokenizer.encode(solution)?.len();
+        let rows = FittedRows { path, settings: &settings, tokenizer, positions };
+        let response = recipe.evaluation.max_response_tokens;
+        for (line, problem) in self.lines.iter().zip(&self.problems) {
+            rows.check(*line, problem, response, "evaluation.max_response_tokens")?;
+        }
+        let limits = recipe.stages.iter().map(|stage| stage.max_response_tokens);
+        let limit = limits.min().unwrap_or(u64::MAX);
+        for (line, question, solution) in texts.iter() {
+            let encoded = tokenizer.encode(solution);
+            let tokens = encoded.map_err(|error| rows.at(line, error))?.len();
             if tokens as u64 > limit {
-                return Err(TaskError::LongSolution { path: path.clone(), record, tokens, limit });
+                return Err(TaskError::LongSolution { path: path.clone(), line, tokens, limit });
             }
+            let (id, question) = (format!("line {line}"), question.to_string());
+            let problem = Problem { id, question, answer: String::new() };
+            // The stop token follows.
+            rows.check(line, &problem, tokens as u64 + 1, "its solution with the stop token")?;
         }
         Ok(())
+    }
+}
+
+/// What rows of a file of solutions have to fit.
+#[derive(Clone, Copy)]
+struct FittedRows<'a> {
+    path: &'a Path,
+    settings: &'a PromptSettings,
+    tokenizer: &'a Tokenizer,
+    positions: i64,
+}
+
+impl FittedRows<'_> {
+    fn check(
+        self,
+        line: usize,
+        problem: &Problem,
+        response: u64,
+        of_response: &'static str,
+    ) -> Result<(), TaskError> {
+        let prompt = prompt::prompt(problem, self.settings, self.tokenizer, u64::MAX);
+        let prompt = prompt.map_err(|error| self.at(line, error))?.tokens.len();
+        let (path, positions) = (self.path.to_path_buf(), self.positions);
+        if (prompt as u64).saturating_add(response) > positions as u64 {
+            return Err(TaskError::LongRow {
+                path,
+                line,
+                prompt,
+                response,
+                of_response,
+                positions,
+            });
+        }
+        Ok(())
+    }
+
+    /// The error with its line instead of its problem.
+    fn at(self, line: usize, error: TaskError) -> TaskError {
+        let reason = match error {
+            TaskError::Problem { source, .. } => source.to_string(),
+            error => error.to_string(),
+        };
+        files::FileError::Line { path: self.path.to_path_buf(), line, reason }.into()
     }
 }
 

@@ -11,6 +11,9 @@ use serde_json::Value;
 /// Characters before a value is shortened.
 const VALUE_CHARACTERS: usize = 80;
 
+/// From here on two values differ by more than rounding, and their difference says more.
+const MOST_ULPS: u64 = 1 << 20;
+
 pub fn sections(diff: &RunDiff) -> Vec<Section> {
     let mut blocks = vec![sides(diff)];
     blocks.extend(diff.first.as_ref().map(components));
@@ -122,14 +125,15 @@ fn finding(finding: &DiffFinding) -> Section {
 }
 
 fn pair(name: &str, pair: &Pair) -> Vec<TableCell> {
-    let ulps = match pair.ulps {
+    let distance = match pair.ulps {
         Some(0) => "0 ulps: the sign of a zero".to_string(),
         Some(1) => "1 ulp".to_string(),
-        Some(ulps) => format!("{ulps} ulps"),
+        Some(ulps) if ulps <= MOST_ULPS => format!("{ulps} ulps"),
+        Some(_) => pair.a.gap(&pair.b).map_or_else(String::new, text::number),
         None => String::new(),
     };
     let value = |value: &ulps::Value| shortened(&visible(&value.text()), VALUE_CHARACTERS);
-    row![name, visible(&pair.at.text()), value(&pair.a), value(&pair.b), ulps]
+    row![name, visible(&pair.at.text()), value(&pair.a), value(&pair.b), distance]
 }
 
 fn named(named: &Named) -> Vec<TableCell> {

@@ -86,12 +86,24 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
         here(tokenizer.is_some())
     );
     let grader = grader(&mut check, records, data.as_ref(), options.rewards.as_deref());
+    let compared = compared + &started(grader.as_ref());
     let local = Local { data, source, tokenizer, base, grader, origin, _program: program };
     (check.compared(compared), local)
 }
 
-/// A program is the reviewer's own file, and is not started where another one graded the run. The sender's
-/// command is never started.
+/// The command of a program, where an interpreter starts it.
+fn started(grader: Option<&Grader>) -> String {
+    let program = grader.and_then(Grader::program).filter(|program| !program.command.is_empty());
+    let line = |program: &RewardProgram| {
+        program.command.join(" ").replace("{file}", &program.file.display().to_string())
+    };
+    program.map_or(String::new(), |program| {
+        format!(", the reward program started as `{}`", line(program))
+    })
+}
+
+/// A program is the reviewer's own file, and is not started where another one graded the run. Of the sender's
+/// command only the name of a known interpreter is taken.
 fn grader(
     check: &mut Check,
     records: &RunRecords,
@@ -120,7 +132,9 @@ fn grader(
     let columns = data.map(|data| data.columns.clone()).unwrap_or_default();
     let here = Grader::start(&grading, prompt, columns)
         .and_then(|grader| grader.inputs().map(|inputs| (grader, inputs)));
-    let (grader, here) = here.map_err(|error| check.inconclusive("reward", error)).ok()?;
+    let unused = unused_command(reward.verifier.program()?, &grading);
+    let (grader, here) =
+        here.map_err(|error| check.inconclusive("reward", format!("{error}{unused}"))).ok()?;
     let of_program = |name: &String| name.starts_with("reward/") || name.starts_with("package/");
     let mut recorded = records.manifest.inputs.clone();
     recorded.retain(|name, _| of_program(name));
@@ -136,8 +150,36 @@ fn of_reviewer(program: &RewardProgram, file: &Path) -> RewardProgram {
     if file == Path::new(MATH_VERIFY) {
         return RewardProgram::math_verify();
     }
-    let (file, python, command) = (file.to_path_buf(), None, Vec::new());
+    let command = match &program.command[..] {
+        [name, file] if file == "{file}" && INTERPRETERS.contains(&name.as_str()) => {
+            program.command.clone()
+        }
+        _ => Vec::new(),
+    };
+    let (file, python) = (file.to_path_buf(), None);
     RewardProgram { file, python, command, ..program.clone() }
+}
+
+/// Names that are looked up in the reviewer's PATH and do nothing but execute the file that they are given. Any other
+/// program, or an option, could do something else with it.
+const INTERPRETERS: [&str; 12] = [
+    "node", "bun", "python3", "python", "ruby", "perl", "php", "lua", "julia", "Rscript", "bash",
+    "sh",
+];
+
+/// Behind a message: that the recorded command had no part in it.
+fn unused_command(recorded: &RewardProgram, here: &Grading) -> String {
+    let is_used = here.program().is_some_and(|here| here.command == recorded.command);
+    if is_used || recorded.command.len() < 2 {
+        return String::new();
+    }
+    format!(
+        "; the recorded command `{}` is not executed, because it is more than the name of one of {} and the file: \
+         make {} executable to verify its rewards",
+        recorded.command.join(" "),
+        INTERPRETERS.join(", "),
+        here.program().map(RewardProgram::name).unwrap_or_default()
+    )
 }
 
 const TAGS: &str = "tags.json";

@@ -205,12 +205,9 @@ pub fn verify(
     options: &Options,
     watch: &mut dyn FnMut(&str),
 ) -> Result<Verification, VerificationError> {
-    let manifest = folder.path("manifest.json");
-    if files::kind(&manifest)?.is_none() {
-        return Err(VerificationError::NotARun {
-            root: folder.root().to_path_buf(),
-            reason: "there is no manifest.json in it".to_string(),
-        });
+    if files::kind(&folder.path("manifest.json")).unwrap_or(None).is_none() {
+        let (root, reason) = (folder.root().to_path_buf(), folder.flaw().to_string());
+        return Err(VerificationError::NotARun { root, reason });
     }
     let (mut checks, mut extent) = (Vec::new(), Extent::default());
     let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
@@ -356,8 +353,8 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
     }
     if extent.rewards_as_recorded {
         notes.push(
-            "rewards and correctness: a program graded the responses, and it is not started unless \
-             --run-rewards FILE names your own copy of it; they are taken as recorded"
+            "rewards and correctness: a program graded the responses, and none was started here \
+             (--run-rewards FILE starts your own copy of it); they are taken as recorded"
                 .to_string(),
         );
     }
@@ -371,11 +368,15 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
     }
     let executed = replay.map(|replay| &replay.evaluations);
     if executed.is_none_or(|it| it.executed_problems < it.all_problems) {
-        notes.push(
+        let graded = if extent.rewards_as_recorded {
+            "their grades are taken as recorded"
+        } else {
+            "they are graded again as they are stored"
+        };
+        notes.push(format!(
             "whether the policy gave the responses of evaluations to problems that were not executed \
-             again: they are graded again as they are stored"
-                .to_string(),
-        );
+             again: {graded}"
+        ));
     }
     if extent.ends_early && replay.is_none_or(|replay| replay.ending != Some(true)) {
         notes.push(

@@ -63,8 +63,9 @@ pub fn evaluations(subject: VerifySubject) -> Check {
             check.half_done(records, name, "no record in evaluations.jsonl is of it");
         }
     }
+    let graded = if local.grader.is_some() { "graded again" } else { "rewards as recorded" };
     check.compared(format!(
-        "{outcomes} outcomes of {} evaluations: graded again, lengths held against texts, every statistic computed again",
+        "{outcomes} outcomes of {} evaluations: {graded}, lengths held against texts, every statistic computed again",
         records.evaluations.len()
     ))
 }

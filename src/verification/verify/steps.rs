@@ -75,7 +75,7 @@ impl StepTable<'_> {
 }
 
 pub fn check(subject: VerifySubject) -> (Check, Waiting) {
-    let VerifySubject { folder, records, entries, .. } = subject;
+    let VerifySubject { folder, records, entries, local } = subject;
     let mut check = Check::new("rollout steps");
     let mut waiting = Waiting::new();
     let (mut clocks, mut rollouts) = (Counters::default(), 0);
@@ -108,10 +108,12 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
             check.half_done(records, name, "is of no recorded step");
         }
     }
-    let compared = format!(
-        "{rollouts} rollouts of {} steps: text, reward, filter, advantage, metrics and ledger components computed again",
-        records.steps()
-    );
+    let what = if local.grader.is_some() {
+        "text, reward, filter, advantage, metrics and ledger components computed again"
+    } else {
+        "text, filter, advantage, metrics and ledger components computed again, rewards as recorded"
+    };
+    let compared = format!("{rollouts} rollouts of {} steps: {what}", records.steps());
     (check.compared(compared), waiting)
 }
 

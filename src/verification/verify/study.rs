@@ -36,9 +36,10 @@ pub fn verify(folder: &Path, reviewed: Option<&Path>) -> Result<Verification, Ve
     } else {
         reported(folder, &study)
     };
-    let declared = declared(folder, &study, reviewed)?;
+    let declared = declared(folder, &study, reviewed)?.into_iter();
     let not_checked = not_checked(folder, &study, reviewed, &strangers(folder)?);
-    let checks = vec![records, problems(&study), declared, complete(&study), report];
+    let checks = [records, problems(&study)].into_iter().chain(declared);
+    let checks = checks.chain([complete(&study), report]).collect();
     let runs = study.cells.len();
     let summary = format!(
         "verified (records and report), training replayed 0 of {runs} runs; {}",
@@ -92,11 +93,11 @@ fn declared(
     folder: &Path,
     study: &Study,
     reviewed: Option<&Path>,
-) -> Result<Check, VerificationError> {
+) -> Result<Option<Check>, VerificationError> {
     let mut check = Check::new("declaration");
     let path = folder.join("study.json");
     let compared = match (reviewed, files::kind(&path)?.is_some()) {
-        (None, false) => "there is none",
+        (None, false) => return Ok(None),
         (None, true) => "every declared arm is in the study",
         (Some(file), false) => {
             check
@@ -121,7 +122,7 @@ fn declared(
             check.inconclusive(id, "is declared, and the study has no such arm");
         }
     }
-    Ok(check.compared(compared))
+    Ok(Some(check.compared(compared)))
 }
 
 /// Records that do not count are mismatches, except failed runs.
@@ -138,12 +139,13 @@ fn records(study: &Study) -> Check {
 
 fn complete(study: &Study) -> Check {
     let mut check = Check::new("runs");
-    let (mut there, mut arms) = (0, 0);
+    // An arm may be in several grids.
+    let (mut there, mut arms) = (BTreeSet::new(), BTreeSet::new());
     for grid in &study.grids {
         for arm in &grid.arms {
             let id = format!("{}/{}", grid.name, arm.name);
-            there += study.cells_of(&id).len();
-            arms += 1;
+            there.extend(study.cells_of(&id).into_iter().map(Cell::file_name));
+            arms.insert(&arm.arm_sha256);
             let missing = study.missing_seeds(&id);
             if !missing.is_empty() {
                 let seeds: Vec<String> = missing.iter().map(u64::to_string).collect();
@@ -151,7 +153,10 @@ fn complete(study: &Study) -> Check {
             }
         }
     }
-    check.compared(format!("{there} records that count for {arms} arms, with the seeds declared"))
+    let (there, arms) = (there.len(), arms.len());
+    check.compared(format!(
+        "{there} records that count for {arms} arms, with the seeds of their grids"
+    ))
 }
 
 /// Problems with tags, and their digest.
@@ -201,6 +206,7 @@ fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
         "runs",
         "experiments",
         "study.json",
+        declaration::Placement::FILE,
         claims::FILE,
         "ablate.lock",
     ];

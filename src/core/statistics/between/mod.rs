@@ -40,7 +40,7 @@ impl Interval {
 
 /// Interval of the mean over all possible training runs: ȳ ± t · s/√S with S − 1 degrees of freedom.
 pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, StatisticsError> {
-    check("a t interval over runs (with fewer it covers too little)", values, FEWEST_RUNS)?;
+    check("a t interval over runs", values, FEWEST_RUNS)?;
     any_t_interval(values, level)
 }
 

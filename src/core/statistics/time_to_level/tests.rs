@@ -35,6 +35,16 @@ fn when_nothing_is_reached_nothing_differs() {
 }
 
 #[test]
+fn sides_that_are_the_same_differ_by_exactly_zero() {
+    for times in [&[1.0, 2.0, 3.0][..], &[1.0, 1.0, 4.0, 7.0, 9.0, 9.0], &[0.3, 0.3, 0.7]] {
+        let runs: Vec<_> = times.iter().map(|time| at(*time)).chain([censored(9.5)]).collect();
+        let test = log_rank(&runs, &runs).unwrap();
+        assert_eq!((test.observed_minus_expected, test.chi_square), (0.0, 0.0), "{times:?}");
+        assert_eq!(test.permutation.p, 1.0);
+    }
+}
+
+#[test]
 fn a_method_that_never_arrives_has_fewer_events_than_expected() {
     let fast: Vec<_> = (1..=5).map(|time| at(f64::from(time))).collect();
     let test = log_rank(&fast, &[censored(40.0); 5]).unwrap();

@@ -151,6 +151,11 @@ fn bad_keys_are_refused_with_file_key_and_nearest_name() {
             "",
         ),
         ("[execution]\nseed = -1", "arm.toml: execution.seed: invalid value: integer `-1`", ""),
+        (
+            "[rollout.sampling]\ntop_k = -1",
+            "arm.toml: rollout.sampling.top_k: must be at least 0, got -1",
+            "0 keeps all tokens (vLLM's and verl's -1)",
+        ),
         ("[zzz]\n", "arm.toml: zzz: unknown field `zzz`", "`records`"),
     ];
     for (text, start, end) in table {

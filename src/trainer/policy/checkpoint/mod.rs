@@ -11,13 +11,15 @@ use crate::numerics::fast;
 use crate::policy::on_a_card;
 use crate::policy::optimizer;
 use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
-use crate::records::{Counters, RolloutRow, TensorDigest, ledger, run_folder, tables};
+use crate::records::{
+    Counters, RolloutRow, TensorDigest, ledger, model_folder, run_folder, tables,
+};
 use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 /// Files of a base folder that a checkpoint carries along unchanged.
 pub const COMPANIONS: [&str; 9] = run_folder::COMPANIONS;
@@ -79,7 +81,10 @@ impl TrainerRecord {
 /// Loads a policy from a Hugging Face folder, in f32.
 pub fn load_model(folder: &Path) -> Result<Qwen2, PolicyError> {
     let (config, weights) = open_model(folder)?;
-    let tensors = weights.read()?;
+    let mut tensors = weights.read()?;
+    if config.tie_word_embeddings {
+        same_head(&weights, &mut tensors)?;
+    }
     for (name, tensor) in &tensors {
         all_finite(weights.path_of(name), name, tensor)?;
     }
@@ -90,14 +95,29 @@ pub fn load_model(folder: &Path) -> Result<Qwen2, PolicyError> {
 /// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked for.
 pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
     let path = folder.join("config.json");
-    let json: serde_json::Value = files::read_json(&path)?;
+    let json: serde_json::Value = match files::read_json(&path) {
+        Err(error) if error.is_missing() => return Err(without_model(folder, error)),
+        read => read?,
+    };
     let config = Config::from_json(&json)
         .and_then(|config| rotations_fit(&config).map(|()| config))
         .map_err(|error| error.within(path))?;
-    let weights = weights::open_folder(folder)?;
+    let mut weights = match weights::open_folder(folder) {
+        Err(PolicyError::File(error)) if error.is_missing() && !has_weights(folder) => {
+            return Err(without_model(folder, error));
+        }
+        opened => opened?,
+    };
+    // Old Llama checkpoints have the frequencies, which follow from the configuration.
+    weights.entries.retain(|name, _| !name.ends_with("rotary_emb.inv_freq"));
     // Sizes that a configuration claims are believed when the file has them.
     let shapes = weights.entries.iter().map(|(name, entry)| (name, entry.shape.clone()));
-    qwen2::check_shapes(config.tensor_shapes(), shapes.collect()).map_err(|error| {
+    let mut shapes: BTreeMap<&String, Vec<i64>> = shapes.collect();
+    if config.tie_word_embeddings && weights.shape(HEAD) == weights.shape(EMBEDDING) {
+        // `load_model` compares the two.
+        shapes.retain(|name, _| *name != HEAD);
+    }
+    qwen2::check_shapes(config.tensor_shapes(), shapes).map_err(|error| {
         let path = match &error {
             PolicyError::Unknown(name) | PolicyError::Shape { name, .. } => {
                 weights.path_of(name).to_path_buf()
@@ -107,6 +127,34 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
         error.within(path)
     })?;
     Ok((config, weights))
+}
+
+fn has_weights(folder: &Path) -> bool {
+    [weights::SINGLE, weights::INDEX].iter().any(|name| folder.join(name).exists())
+}
+
+/// What the folder is, where that is known.
+fn without_model(folder: &Path, error: files::FileError) -> PolicyError {
+    match model_folder::without_model(folder) {
+        Some(what) => PolicyError::OtherFolder { folder: folder.to_path_buf(), what },
+        None => error.into(),
+    }
+}
+
+const HEAD: &str = "lm_head.weight";
+const EMBEDDING: &str = "model.embed_tokens.weight";
+
+/// Some programs write the head of a tied model, too. It is left out where it has the embedding's bits.
+fn same_head(weights: &Weights, tensors: &mut BTreeMap<String, Tensor>) -> Result<(), PolicyError> {
+    let Some(head) = tensors.remove(HEAD) else { return Ok(()) };
+    let bits = |tensor: &Tensor| tensor.view_dtype(Kind::Int).flatten(0, -1);
+    let (head, embedding) = (bits(&head), bits(&tensors[EMBEDDING]));
+    if head.equal(&embedding) {
+        return Ok(());
+    }
+    let element = head.ne_tensor(&embedding).to_kind(Kind::Int8).argmax(0, false);
+    let element = usize::try_from(element.int64_value(&[])).expect("a place in the tensor");
+    Err(PolicyError::OtherHead { path: weights.path_of(HEAD).to_path_buf(), element })
 }
 
 /// Positions times the width of a head, at most: a table of so many numbers is made before any
@@ -138,6 +186,27 @@ pub fn save_model(
     }
     let shapes = parameters.iter().map(|(name, tensor)| (name.clone(), tensor.size()));
     write_each(&folder.join(WEIGHTS), shapes.collect(), &|name| plain(&parameters[name]).1)
+}
+
+/// Lets `config.json` say what the written tensors are, under the names of transformers 4 and 5. A file that says
+/// so, or nothing, keeps its bytes.
+///
+/// A run's checkpoints keep the base policy's file, because `verify` compares its digest.
+pub fn state_float32(folder: &Path) -> Result<(), PolicyError> {
+    const FLOAT32: &str = "float32";
+    let path = folder.join("config.json");
+    let mut json: serde_json::Map<String, serde_json::Value> = files::read_json(&path)?;
+    let mut is_changed = false;
+    for name in ["dtype", "torch_dtype"] {
+        if let Some(dtype) = json.get_mut(name).filter(|dtype| **dtype != FLOAT32) {
+            *dtype = FLOAT32.into();
+            is_changed = true;
+        }
+    }
+    if is_changed {
+        files::write_json(&path, &json)?;
+    }
+    Ok(())
 }
 
 /// Writes a whole checkpoint in one step: either all of it is there or none. Another trainer's moments

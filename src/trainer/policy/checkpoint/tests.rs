@@ -264,6 +264,76 @@ fn a_pickle_is_named_and_not_read() {
 }
 
 #[test]
+fn a_head_of_a_tied_model_is_its_embedding_or_refused() {
+    let config = Config { tie_word_embeddings: true, ..tiny() };
+    let folder = folder_with(&config);
+    let path = folder.path().join(WEIGHTS);
+    let mut tensors = values(&load_model(folder.path()).unwrap());
+    let mut write = |change: &dyn Fn(&mut (Vec<i64>, Vec<f32>))| {
+        let mut head = tensors[EMBEDDING].clone();
+        change(&mut head);
+        tensors.insert(HEAD.into(), head);
+        write_tensors(&path, &tensors).unwrap();
+        load_model(folder.path()).map(|model| values(&model))
+    };
+    assert_eq!(write(&|_| ()).unwrap(), values(&Qwen2::initialise(config, 3)));
+    let refusal = write(&|head| head.1[9] = 2.0).unwrap_err().to_string();
+    assert!(refusal.contains("differ at element 9), and tie_word_embeddings of"), "{refusal}");
+    let refusal = write(&|head| *head = (vec![1], vec![0.0])).unwrap_err().to_string();
+    assert!(refusal.contains("lm_head.weight is not part"), "{refusal}");
+}
+
+#[test]
+fn the_frequencies_of_old_checkpoints_are_passed_over() {
+    let folder = folder_with(&tiny());
+    let mut tensors = values(&load_model(folder.path()).unwrap());
+    let name = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    tensors.insert(name.into(), (vec![2], vec![7.0; 2]));
+    write_tensors(&folder.path().join(WEIGHTS), &tensors).unwrap();
+    let model = load_model(folder.path()).unwrap();
+    assert_eq!(values(&model), values(&Qwen2::initialise(tiny(), 3)));
+}
+
+#[test]
+fn a_configuration_of_other_numbers_says_float32_and_no_other_text_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    for (text, expected) in [
+        (r#"{ "b":1e-06,"dtype":"float32", "torch_dtype": "float32"}"#, None),
+        (r#"{"b" :1}"#, None),
+        (r#"{"dtype": "bfloat16", "a": 1}"#, Some(serde_json::json!({"a": 1, "dtype": "float32"}))),
+        (r#"{"torch_dtype": "float16"}"#, Some(serde_json::json!({"torch_dtype": "float32"}))),
+    ] {
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        state_float32(folder.path()).unwrap();
+        match expected {
+            None => assert_eq!(files::read_text(&path).unwrap(), text),
+            Some(json) => assert_eq!(files::read_json::<serde_json::Value>(&path).unwrap(), json),
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_is_no_model_is_named_with_what_helps() {
+    for (removed, written, words) in [
+        ("config.json", "adapter_config.json", "merge_and_unload and save_pretrained"),
+        (WEIGHTS, "adapter_config.json", "merge_and_unload and save_pretrained"),
+        (
+            "config.json",
+            "a.Q4_K_M.gguf",
+            "a.Q4_K_M.gguf is a GGUF file, which is not read; convert it",
+        ),
+        ("config.json", "README.md", "config.json: No such file"),
+    ] {
+        let folder = folder_with(&tiny());
+        files::remove_file(&folder.path().join(removed)).unwrap();
+        files::write_atomic(&folder.path().join(written), b"{}").unwrap();
+        let error = load_model(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn a_tensor_that_lies_unaligned_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("odd.safetensors");

@@ -209,6 +209,10 @@ impl Weights {
         Err(PolicyError::Safetensors { path: path.to_path_buf(), reason })
     }
 
+    pub fn shape(&self, name: &str) -> Option<&[i64]> {
+        self.entries.get(name).map(|entry| &entry.shape[..])
+    }
+
     pub fn path_of(&self, name: &str) -> &Path {
         let file = self.entries.get(name).map_or(0, |entry| entry.file);
         &self.sources[file].path

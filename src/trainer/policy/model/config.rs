@@ -12,6 +12,9 @@ const MOST_LAYERS: i64 = 1 << 10;
 const MOST_HEADS: i64 = 1 << 10;
 const MOST_POSITIONS: i64 = 1 << 20;
 
+/// transformers 5.23, modeling_rope_utils.py, `default_theta`.
+const DEFAULT_THETA: f64 = 10_000.0;
+
 /// Architectures that are one decoder but for biases and norms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
@@ -76,6 +79,7 @@ impl Config {
         if text(json, "hidden_act")? != "silu" {
             return Err(unsupported("hidden_act", json, "only silu is"));
         }
+        refuse_quantised(json)?;
         refuse_variants(json)?;
         let heads = integer(json, "num_attention_heads", MOST_HEADS)?;
         let hidden_size = integer(json, "hidden_size", MOST_WIDTH)?;
@@ -208,6 +212,18 @@ impl Config {
     }
 }
 
+/// Weights in few bits lie in tensors of other names and types.
+fn refuse_quantised(json: &Value) -> Result<(), PolicyError> {
+    let Some(stated) = json.get("quantization_config").filter(|stated| !stated.is_null()) else {
+        return Ok(());
+    };
+    let got = stated.get("quant_method").unwrap_or(stated).to_string();
+    let reason = "weights of few bits are not read; take the model from which this one was quantised, or \
+                  save what `dequantize()` of transformers makes of it";
+    let (key, reason) = ("quantization_config".to_string(), reason.to_string());
+    Err(PolicyError::Unsupported { key, got, reason })
+}
+
 /// Refuses what the architectures allow and this decoder does not have.
 fn refuse_variants(json: &Value) -> Result<(), PolicyError> {
     for (name, reason) in [
@@ -267,7 +283,7 @@ fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), Poli
             return Err(unsupported(name, json, "it is read in rope_parameters alone"));
         }
     }
-    let Some((_, theta)) = theta else { return Err(key("rope_theta", "a positive number", None)) };
+    let theta = theta.map_or(DEFAULT_THETA, |(_, theta)| theta);
     Ok((theta, scaling.and_then(|(_, scaling)| scaling)))
 }
 
@@ -351,6 +367,7 @@ mod tests {
         for (name, value) in [
             ("model_type", json!("mistral")),
             ("use_mrope", json!(true)),
+            ("quantization_config", json!({"quant_method": "gptq", "bits": 4})),
             ("attention_bias", json!(true)),
             ("layer_types", json!(["full_attention", "sliding_attention"])),
             ("hidden_act", json!("gelu")),
@@ -403,6 +420,17 @@ mod tests {
         json["rope_theta"] = json!(5e5);
         let error = Config::from_json(&json).unwrap_err().to_string();
         assert!(error.contains("rope_theta says 500000, rope_parameters says 10000"), "{error}");
+    }
+
+    #[test]
+    fn a_theta_that_is_not_stated_is_that_of_transformers() {
+        for scaling in [Value::Null, json!({"rope_type": "yarn", "factor": 4.0})] {
+            let mut json = tiny().to_json(1, 0);
+            let keys = json.as_object_mut().unwrap();
+            keys.remove("rope_theta");
+            keys.insert("rope_parameters".into(), scaling);
+            assert_eq!(Config::from_json(&json).unwrap().rope_theta, 10_000.0);
+        }
     }
 
     /// hidden, intermediate, layers, heads, kv heads, vocabulary, tied; parameters in billions as

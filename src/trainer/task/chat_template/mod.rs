@@ -5,15 +5,21 @@
 //! template that asks for today's date (`strftime_now` of transformers) takes the date that it has
 //! for programs without a clock.
 
+mod generation;
+mod python_json;
+
 use crate::base::{apart, contained, files, files::foreign};
 use crate::records::Message;
 use crate::task::TaskError;
-use minijinja::{Environment, Error as JinjaError, ErrorKind, Value, syntax::SyntaxConfig};
+use minijinja::value::from_args;
+use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value, syntax::SyntaxConfig};
 use minijinja_contrib::pycompat;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind as IoErrorKind;
 use std::path::{Path, PathBuf};
+
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
 /// Template files have up to 20 kB.
 const MOST_TEMPLATE_BYTES: u64 = 1 << 20;
@@ -40,20 +46,40 @@ pub struct ChatTemplate {
 #[derive(Default, Deserialize)]
 struct TokenizerConfig {
     chat_template: Option<serde_json::Value>,
+    added_tokens_decoder: Option<serde_json::Value>,
     #[serde(flatten)]
-    others: BTreeMap<String, serde_json::Value>,
+    others: JsonObject,
+}
+
+type JsonObject = BTreeMap<String, serde_json::Value>;
+
+impl TokenizerConfig {
+    /// Special tokens in a file of their own go, as in transformers 5.23, tokenization_utils_base.py, before
+    /// those of `tokenizer_config.json` where that file has no `added_tokens_decoder`.
+    fn read(folder: &Path) -> Result<Self, files::FileError> {
+        let config = files::read_json::<Self>(&folder.join(TOKENIZER_CONFIG));
+        let mut config = files::optional(config)?.unwrap_or_default();
+        if config.added_tokens_decoder.is_none() {
+            let map = files::read_json::<JsonObject>(&folder.join("special_tokens_map.json"));
+            config.others.extend(files::optional(map)?.unwrap_or_default());
+        }
+        Ok(config)
+    }
+
+    /// How a special token is written, `bos_token` for example.
+    fn token(&self, name: &str) -> Option<&str> {
+        let value = self.others.get(name)?;
+        // A token is a text, or an object with its content and how it is stripped.
+        value.get("content").unwrap_or(value).as_str()
+    }
 }
 
 impl ChatTemplate {
     /// The template of a model folder: `chat_template.jinja` (as transformers has written it
     /// since 4.51), else `chat_template` of `tokenizer_config.json`. `None` when there is none.
     pub fn load(folder: &Path) -> Result<Option<Self>, TaskError> {
-        let config_path = folder.join("tokenizer_config.json");
-        let config = match files::read_json::<TokenizerConfig>(&config_path) {
-            Ok(config) => config,
-            Err(error) if is_absent(&error) => TokenizerConfig::default(),
-            Err(error) => return Err(error.into()),
-        };
+        let config_path = folder.join(TOKENIZER_CONFIG);
+        let config = TokenizerConfig::read(folder)?;
         let file = folder.join("chat_template.jinja");
         let (path, source) = match foreign::read_up_to(&file, MOST_TEMPLATE_BYTES) {
             Ok(bytes) => {
@@ -61,7 +87,7 @@ impl ChatTemplate {
                 let source = source.map_err(|error| refuse(&file, error.to_string()))?;
                 (file, source)
             }
-            Err(error) if is_absent(&error) => match config.chat_template {
+            Err(error) if is_absent(&error) => match config.chat_template.clone() {
                 None | Some(serde_json::Value::Null) => return Ok(None),
                 Some(value) => match default_template(value) {
                     Some(source) => (config_path, source),
@@ -70,12 +96,7 @@ impl ChatTemplate {
             },
             Err(error) => return Err(error.into()),
         };
-        let text = |value: &serde_json::Value| {
-            // A token is a text, or an object with its content and how it is stripped.
-            let content = value.get("content").unwrap_or(value);
-            content.as_str().map(str::to_string)
-        };
-        let token = |name: &str| Some((name.to_string(), text(config.others.get(name)?)?));
+        let token = |name: &str| Some((name.to_string(), config.token(name)?.to_string()));
         let tokens = SPECIAL_TOKENS.into_iter().filter_map(token).collect();
         let template = Self { path, source, tokens };
         template.try_apart()?;
@@ -91,12 +112,7 @@ impl ChatTemplate {
         let rendered = contained::contained(|| self.rendered(messages, add_generation_prompt));
         let reason = match rendered {
             Ok(Ok(text)) => return Ok(text),
-            // The template's own words are the detail.
-            Ok(Err(error)) => {
-                let place = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
-                let detail = error.detail().map(str::to_string);
-                format!("{}{place}", detail.unwrap_or_else(|| error.kind().to_string()))
-            }
+            Ok(Err(error)) => told(&error),
             Err(reason) => reason,
         };
         Err(refuse(&self.path, reason))
@@ -156,10 +172,11 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         environment.set_syntax(syntax);
         environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(python_method);
         environment.add_function("raise_exception", raise_exception);
-        environment.add_filter("tojson", python_json);
-        let template = environment.template_from_str(&self.source)?;
+        environment.add_filter("tojson", python_json::filter);
+        let source = generation::replaced(&self.source);
+        let template = environment.template_from_str(&source)?;
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
         context.insert("messages", messages.iter().map(value).collect::<Vec<_>>().into());
         context.insert("add_generation_prompt", Value::from(add_generation_prompt));
@@ -228,48 +245,42 @@ fn default_template(value: serde_json::Value) -> Option<String> {
     }
 }
 
+/// What is wrong and in which line. The template's own words are the detail.
+fn told(error: &JinjaError) -> String {
+    let place = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
+    let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_string);
+    if error.kind() == ErrorKind::UnknownFunction && detail.contains("strftime_now") {
+        return format!(
+            "it asks for today's date by strftime_now{place}, and a prompt must not depend on the day; \
+             write a fixed date in its place"
+        );
+    }
+    detail + &place
+}
+
+/// The methods of Python's types that templates call.
+fn python_method(
+    state: &mut State,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, JinjaError> {
+    match (method, value.as_str()) {
+        ("removeprefix", Some(text)) => {
+            let (prefix,): (&str,) = from_args(arguments)?;
+            Ok(text.strip_prefix(prefix).unwrap_or(text).into())
+        }
+        ("removesuffix", Some(text)) => {
+            let (suffix,): (&str,) = from_args(arguments)?;
+            Ok(text.strip_suffix(suffix).unwrap_or(text).into())
+        }
+        _ => pycompat::unknown_method_callback(state, value, method, arguments),
+    }
+}
+
 /// The function by which templates refuse a conversation.
 fn raise_exception(message: String) -> Result<Value, JinjaError> {
     Err(JinjaError::new(ErrorKind::InvalidOperation, message))
-}
-
-/// JSON as Python's `json.dumps` writes it, which transformers uses in place of Jinja's filter.
-fn python_json(value: &Value) -> Result<Value, JinjaError> {
-    let mut bytes = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, PythonSpaces);
-    let failed = |error: &dyn std::fmt::Display| {
-        JinjaError::new(ErrorKind::BadSerialization, error.to_string())
-    };
-    value.serialize(&mut serializer).map_err(|error| failed(&error))?;
-    String::from_utf8(bytes).map(Value::from_safe_string).map_err(|error| failed(&error))
-}
-
-/// A space behind each comma and colon.
-struct PythonSpaces;
-
-impl serde_json::ser::Formatter for PythonSpaces {
-    fn begin_array_value<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_key<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
-    }
-
-    fn begin_object_value<W: ?Sized + std::io::Write>(
-        &mut self,
-        writer: &mut W,
-    ) -> std::io::Result<()> {
-        writer.write_all(b": ")
-    }
 }
 
 #[cfg(test)]

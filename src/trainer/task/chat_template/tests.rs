@@ -181,6 +181,90 @@ fn a_template_is_not_told_the_time() {
 }
 
 #[test]
+fn a_template_that_asks_for_the_date_is_refused_with_what_helps() {
+    let refusal = of("a\n{{ strftime_now('%d %B %Y') }}").unwrap_err();
+    let told = "it asks for today's date by strftime_now (line 2), and a prompt must not depend on the day";
+    assert!(refusal.contains(told), "{refusal}");
+    assert!(refusal.ends_with("write a fixed date in its place"), "{refusal}");
+}
+
+#[test]
+fn special_tokens_of_a_file_of_their_own_go_first_where_the_other_has_no_decoder() {
+    let read = |config: serde_json::Value, map: serde_json::Value| {
+        let mut config = config;
+        config["chat_template"] = json!("{{ bos_token }},{{ eos_token }}");
+        let folder = folder(&config);
+        files::write_json(&folder.path().join("special_tokens_map.json"), &map).unwrap();
+        let template = ChatTemplate::load(folder.path()).unwrap().unwrap();
+        template.render(&user("q"), true).unwrap()
+    };
+    let map = json!({"bos_token": {"content": "<b>", "lstrip": false}});
+    assert_eq!(read(json!({}), map.clone()), "<b>,");
+    assert_eq!(read(json!({"bos_token": "<a>", "eos_token": "<e>"}), map.clone()), "<b>,<e>");
+    assert_eq!(read(json!({"bos_token": "<a>", "added_tokens_decoder": {}}), map), "<a>,");
+}
+
+/// The texts are those of transformers 5.23.
+#[test]
+fn blocks_of_generation_are_rendered_as_in_transformers() {
+    for (template, expected) in [
+        (
+            "{% for m in messages %}\n  {%- if m.role == 'assistant' %}\n  A:\n    {% generation %}\n  \
+             {{ m.content }}{{ eos_token }}\n    {% endgeneration %}\n  {%- else %}\nU:{{ m.content }}\n  \
+             {% endif %}\n  {%- generation -%}  x  {%- endgeneration -%}\n{% endfor %}\nend",
+            "U:q\nx  A:\n  a<eos>\nxend",
+        ),
+        (
+            "{% for m in messages %}{% set ns = 'o' %}{% generation %}{% set ns = 'i' %}{{ ns }}\
+             {{ loop.index }}{{ m.content }}{% endgeneration %}{{ ns }}\n{% endfor %}\
+             {%+ generation %} y {% endgeneration +%}\nz",
+            "i1qo\ni2ao\n y \nz",
+        ),
+    ] {
+        let config = json!({"chat_template": template, "eos_token": "<eos>"});
+        let template = ChatTemplate::load(folder(&config).path()).unwrap().unwrap();
+        let answer = Message { role: "assistant".into(), content: "a".into() };
+        let messages = [user("q").to_vec(), vec![answer]].concat();
+        assert_eq!(template.render(&messages, true).unwrap(), expected);
+    }
+}
+
+/// The texts are those of transformers 5.23.
+#[test]
+fn python_s_keywords_and_methods_do_what_they_do_in_transformers() {
+    for (template, expected) in [
+        (
+            "{{ messages[0] | tojson(indent=2) }}",
+            "{\n  \"role\": \"user\",\n  \"content\": \"é😀 \\\"q\\\"\\n\u{7f}\"\n}",
+        ),
+        (
+            "{{ messages[0] | tojson(true) }}",
+            r#"{"role": "user", "content": "\u00e9\ud83d\ude00 \"q\"\n\u007f"}"#,
+        ),
+        (
+            "{{ {'b': [], 'a': {}, 'c': [1, [2]]} | tojson(indent=1, sort_keys=true) }}",
+            "{\n \"a\": {},\n \"b\": [],\n \"c\": [\n  1,\n  [\n   2\n  ]\n ]\n}",
+        ),
+        ("{{ {'b': [1, 2]} | tojson(separators=(',', ':')) }}", r#"{"b":[1,2]}"#),
+        (
+            "{{ [1, {'a': none}] | tojson(indent='\t', separators=('; ', ' = ')) }}",
+            "[\n\t1; \n\t{\n\t\t\"a\" = null\n\t}\n]",
+        ),
+        ("{{ [[], {}, 1] | tojson(indent=0) }}", "[\n[],\n{},\n1\n]"),
+        ("{{ [1, 2] | tojson(indent=none) }}", "[1, 2]"),
+        (
+            "{{ 'xab'.removeprefix('x') }}{{ 'xab'.removesuffix('b') }}{{ 'xab'.removeprefix('q') }}",
+            "abxaxab",
+        ),
+    ] {
+        let messages = user("é😀 \"q\"\n\u{7f}");
+        assert_eq!(of(template).unwrap().render(&messages, true).unwrap(), expected, "{template}");
+    }
+    let refusal = of("{{ 1 | tojson(indents=2) }}").unwrap_err();
+    assert!(refusal.contains("indents"), "{refusal}");
+}
+
+#[test]
 fn json_has_the_spaces_of_python() {
     let template = "{{ messages[0] | tojson }}";
     let text = of(template).unwrap().render(&user("é <b> \"q\""), true).unwrap();

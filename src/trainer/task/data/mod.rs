@@ -12,7 +12,7 @@ pub mod reasoning_gym;
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::experiment::{Data, Experiment, sets};
+use crate::experiment::{Data, Experiment, PromptExample, sets};
 use crate::records::tables::problems::write_problems;
 use crate::records::{NamedProblem, Tags, tables};
 use crate::task::data::problem_file::ProblemFile;
@@ -71,7 +71,25 @@ pub fn of_experiment(experiment: &Experiment, data: &Data) -> Result<DataSets, T
             sets.tags.insert(name.clone(), tags);
         }
     }
+    refuse_shown(&experiment.prompt.examples, &sets)?;
     Ok(sets)
+}
+
+/// A problem whose answer stands in every prompt says nothing.
+fn refuse_shown(examples: &[PromptExample], sets: &DataSets) -> Result<(), TaskError> {
+    let shown: BTreeSet<[u8; 32]> =
+        examples.iter().map(|example| leaks::identity(&example.question)).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    for (set, problems) in sets.evaluated() {
+        let is_shown = |problem: &&Problem| shown.contains(&leaks::identity(&problem.question));
+        if let Some(problem) = problems.iter().find(is_shown) {
+            let start = problem.question.chars().take(60).collect();
+            return Err(TaskError::ShownExample { set: set.into(), start, id: problem.id.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// As [`load`], with all columns where `columns` asks for them; then an id names one problem of all files.
@@ -176,11 +194,27 @@ pub fn write_tagged(
     tags: &BTreeMap<String, Vec<String>>,
     templated: bool,
 ) -> Result<(), tables::TableError> {
+    write_kept(path, problems, (tags, &Columns::new()), templated)
+}
+
+/// As [`write_tagged`], with the `data_source` and the `extra_info` among the columns of each problem.
+pub fn write_kept(
+    path: &Path,
+    problems: &[Problem],
+    (tags, columns): (&BTreeMap<String, Vec<String>>, &Columns),
+    templated: bool,
+) -> Result<(), tables::TableError> {
     let prompts: Vec<String> = problems.iter().map(|problem| content(problem, templated)).collect();
-    let pairs = problems.iter().zip(&prompts);
+    let pairs = problems.iter().zip(&prompts).map(|(problem, prompt)| (problem, prompt.as_str()));
     let tags = |problem: &Problem| tags.get(&problem.id).map_or(&[][..], Vec::as_slice);
-    let rows: Vec<NamedProblem> =
-        pairs.map(|(problem, prompt)| NamedProblem::new(problem, prompt, tags(problem))).collect();
+    let row = |(problem, prompt)| {
+        let row = NamedProblem::new(problem, prompt, tags(problem));
+        let columns = columns.get(&problem.id);
+        let stated = columns.and_then(|columns| columns.get("data_source")?.as_str());
+        let extra = columns.and_then(|columns| columns.get("extra_info")?.as_object());
+        NamedProblem { data_source: stated.unwrap_or(row.data_source), extra, ..row }
+    };
+    let rows: Vec<NamedProblem> = pairs.map(row).collect();
     write_problems(path, &rows)
 }
 

@@ -4,10 +4,11 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::{Data, sets};
-use crate::task::data::{self, leaks, problem_file};
+use crate::records::tables::problems::is_field;
+use crate::task::data::{self, Columns, leaks, problem_file};
 use crate::task::{RowKeys, TaskError};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -47,6 +48,8 @@ pub struct Prepared {
     source: Option<DataSource>,
     /// By a problem's id.
     tags: BTreeMap<String, Vec<String>>,
+    /// `data_source` and `extra_info`, by a problem's id.
+    origins: Columns,
 }
 
 /// One set of `digests.json`.
@@ -107,20 +110,23 @@ pub fn of_task(task: &Data) -> Result<Prepared, TaskError> {
 /// Files that cannot be read, questions with several answers where they are refused, and a file of which
 /// nothing is left.
 pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskError> {
-    let mut file = problem_file::read_with(path, &preparation.keys)?;
+    let keys = RowKeys { origins: true, ..preparation.keys.clone() };
+    let mut file = problem_file::read_with(path, &keys)?;
     let (rows, conflicting) = (file.records, file.conflicts.len());
-    let mut prepared = Prepared { tags: std::mem::take(&mut file.tags), ..Prepared::default() };
+    let tags = std::mem::take(&mut file.tags);
+    let origins = std::mem::take(&mut file.columns);
+    let mut prepared = Prepared { tags, origins, ..Prepared::default() };
     prepared.notes.push(format!(
         "{}: {rows} rows, {} problems",
         path.display(),
         file.problems.len()
     ));
     prepared.notes.extend(problem_file::told(&file.readings));
-    prepared.notes.push(
-        "kept of a row: question, ground truth and tags; a reward program that reads other columns \
-         needs the file itself"
-            .to_string(),
-    );
+    prepared.notes.push(format!(
+        "kept of a row: question, ground truth, tags, data_source and extra_info{}; a reward program that reads \
+         other columns needs the file itself",
+        prepared.not_kept()
+    ));
     let mut problems = if preparation.refuse_conflicting {
         file.consistent(path)?.problems
     } else {
@@ -148,6 +154,20 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
 }
 
 impl Prepared {
+    /// Names of fields of `extra_info` that are lists or objects, for a note.
+    fn not_kept(&self) -> String {
+        let extra =
+            |columns: &'_ Map<String, Value>| columns.get("extra_info")?.as_object().cloned();
+        let fields = self.origins.values().filter_map(extra).flatten();
+        let names: BTreeSet<String> =
+            fields.filter(|(_, value)| !is_field(value)).map(|(name, _)| name).collect();
+        let names: Vec<String> = names.into_iter().take(LISTED).collect();
+        match &names[..] {
+            [] => String::new(),
+            names => format!(" (without its lists and objects: {})", names.join(", ")),
+        }
+    }
+
     fn leave_out_conflicts(&mut self, conflicts: &[problem_file::Conflict]) {
         if conflicts.is_empty() {
             return;
@@ -250,7 +270,7 @@ impl Prepared {
         let templated = self.source.is_some();
         for (place, (name, problems)) in self.sets.iter().enumerate() {
             let path = out.join(format!("{name}.parquet"));
-            data::write_tagged(&path, problems, &self.tags, templated)?;
+            data::write_kept(&path, problems, (&self.tags, &self.origins), templated)?;
             let digest = SetDigest {
                 problems: problems.len(),
                 sha256: data::digest(problems),

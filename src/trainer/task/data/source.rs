@@ -42,7 +42,7 @@ impl Format {
 pub struct SourceRow {
     /// From 0; a blank line of a JSON-lines file is none.
     pub number: usize,
-    /// Where it stands, for a message: `:3`, or `: row 2 (from 0)`.
+    /// Where it stands, for a message: `:3`, or `: row 3`, both from 1.
     pub place: String,
     /// Rows of the file, where that is known beforehand (parquet), else bytes.
     pub total: u64,
@@ -94,10 +94,11 @@ pub fn each_row(
                 Some(key) => vec![key.clone()],
                 None => usual.iter().map(ToString::to_string).collect(),
             };
+            let origins = if keys.origins { &schema::ORIGINS[..] } else { &[] };
             let wanted = problem_rows::WantedKeys {
                 question: chosen(&keys.question, &schema::QUESTIONS),
                 answer: chosen(&keys.answer, &schema::ANSWERS),
-                others: schema::OTHERS.iter().map(ToString::to_string).collect(),
+                others: schema::OTHERS.iter().chain(origins).map(ToString::to_string).collect(),
                 all: keys.columns,
             };
             each_problem_row(path, &wanted, &mut |total, row: Map<String, Value>| {
@@ -109,7 +110,7 @@ pub fn each_row(
                     };
                     tables::TableError::Refused { path: path.to_path_buf(), refusal }
                 })?;
-                let place = format!(": row {number} (from 0)");
+                let place = format!(": row {}", number + 1);
                 each(SourceRow::new(read, number, place, [total, number as u64 + 1]))?;
                 number += 1;
                 Ok(())
@@ -143,10 +144,10 @@ pub fn each_row(
                 })?;
             let total = rows.len() as u64;
             for (number, row) in rows.iter().enumerate() {
-                let place = format!(": row {number} (from 0)");
+                let place = format!(": row {}", number + 1);
                 let read = schema::read(row, keys).map_err(|error| files::FileError::Json {
                     path: path.to_path_buf(),
-                    reason: format!("row {number} (from 0): {}: {}", error.key, error.reason),
+                    reason: format!("row {}: {}: {}", number + 1, error.key, error.reason),
                 })?;
                 each(SourceRow::new(read, number, place, [total, number as u64 + 1]))?;
             }

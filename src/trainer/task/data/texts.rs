@@ -1,13 +1,14 @@
 //! Written solutions from a file, for a base policy of a task of one's own.
 
 use crate::algorithm::Problem;
-use crate::base::files;
+use crate::base::files::{self, FileError, foreign};
 use crate::base::rng::Stream;
 use crate::experiment::Verifier;
 use crate::task::data::leaks;
 use crate::task::{Shares, Solutions, TaskError, Written, reward};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -21,35 +22,33 @@ struct WrittenText {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Texts {
     path: PathBuf,
-    texts: Vec<WrittenText>,
+    /// Each with its line, from 1.
+    texts: Vec<(usize, WrittenText)>,
 }
 
 impl Texts {
     /// # Errors
     /// [`TaskError`] for a file that cannot be read, has no line, or has an empty text.
     pub fn read(path: &Path) -> Result<Self, TaskError> {
-        let texts: Vec<WrittenText> = files::read_data_lines(path)?;
+        let (mut texts, reader) = (Vec::new(), io::BufReader::new(foreign::open(path)?));
+        foreign::each_line(path, reader, foreign::HELD_DATA, |line, bytes| {
+            texts.extend(written(path, line, bytes)?.map(|text| (line, text)));
+            Ok::<(), FileError>(())
+        })?;
         let path = path.to_path_buf();
         if texts.is_empty() {
             return Err(TaskError::Empty { path });
         }
-        for (record, text) in texts.iter().enumerate() {
-            for (field, value) in [("question", &text.question), ("solution", &text.solution)] {
-                if value.is_empty() {
-                    return Err(TaskError::Blank { path, record, field });
-                }
-            }
-        }
         Ok(Self { path, texts })
     }
 
-    /// Question and solution of each record, in the order of the file.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.texts.iter().map(|text| (&text.question[..], &text.solution[..]))
+    /// Line, question and solution of each record, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &str, &str)> {
+        self.texts.iter().map(|(line, text)| (*line, &text.question[..], &text.solution[..]))
     }
 
-    /// Takes the last `count` questions out, with every solution of them, and returns them as problems whose
-    /// answer is what the verifier reads in the solution. Questions are compared without regard to case,
+    /// Takes the last `count` questions out, with every solution of them, and returns them with their lines as
+    /// problems whose answer is what the verifier reads in the solution. Questions are compared without regard to case,
     /// spaces and punctuation.
     ///
     /// # Errors
@@ -59,23 +58,24 @@ impl Texts {
         &mut self,
         count: usize,
         verifier: Verifier,
-    ) -> Result<Vec<Problem>, TaskError> {
+    ) -> Result<Vec<(usize, Problem)>, TaskError> {
         let path = self.path.clone();
-        let (mut problems, mut places) = (Vec::new(), Vec::new());
+        let (mut problems, mut places) = (Vec::<(usize, Problem)>::new(), Vec::new());
         let mut known = BTreeMap::new();
-        for (record, text) in self.texts.iter().enumerate() {
+        for (record, (line, text)) in self.texts.iter().enumerate() {
+            let line = *line;
             let stated = reward::grade(&text.solution, "", verifier).prediction;
             let Some(answer) = stated.filter(|answer| !answer.is_empty()) else {
-                return Err(TaskError::Unstated { path, record });
+                return Err(TaskError::Unstated { path, line });
             };
             let place = *known.entry(leaks::identity(&text.question)).or_insert(problems.len());
             places.push(place);
             if place == problems.len() {
                 let (id, question) = (format!("record-{record}"), text.question.clone());
-                problems.push(Problem { id, question, answer });
-            } else if problems[place].answer != answer {
-                let earlier = problems[place].answer.clone();
-                return Err(TaskError::OtherAnswer { path, record, answer, earlier });
+                problems.push((line, Problem { id, question, answer }));
+            } else if problems[place].1.answer != answer {
+                let earlier = problems[place].1.answer.clone();
+                return Err(TaskError::OtherAnswer { path, line, answer, earlier });
             }
         }
         if problems.len() <= count {
@@ -88,9 +88,28 @@ impl Texts {
     }
 }
 
+/// `None` for a blank line.
+fn written(path: &Path, line: usize, bytes: &[u8]) -> Result<Option<WrittenText>, FileError> {
+    let refused = |reason: String| FileError::Line { path: path.to_path_buf(), line, reason };
+    let start = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes).trim_ascii_start();
+    if start.starts_with(b"[") {
+        return Err(refused(
+            "JSON lines are expected, one {\"question\", \"solution\"} a line, and this is a JSON list"
+                .to_string(),
+        ));
+    }
+    let Some(text) = files::parse_line::<WrittenText>(path, line, bytes)? else { return Ok(None) };
+    for (field, value) in [("question", &text.question), ("solution", &text.solution)] {
+        if value.is_empty() {
+            return Err(refused(format!("the {field} is empty")));
+        }
+    }
+    Ok(Some(text))
+}
+
 impl Solutions for Texts {
     fn characters(&self) -> String {
-        let of = |(question, solution): (&str, &str)| {
+        let of = |(_, question, solution): (usize, &str, &str)| {
             (question.to_string() + solution).chars().collect::<Vec<_>>()
         };
         self.iter().flat_map(of).collect::<BTreeSet<char>>().into_iter().collect()
@@ -103,7 +122,7 @@ impl Solutions for Texts {
     /// A solution that is longer is cut and has no end.
     fn write(&self, _shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let place = draws.below(self.texts.len() as u64) as usize;
-        let WrittenText { question, solution } = &self.texts[place];
+        let (_, WrittenText { question, solution }) = &self.texts[place];
         Written::cut(question.clone(), solution, max_characters)
     }
 }
@@ -135,10 +154,10 @@ mod tests {
         let mut texts = read(&lines.concat()).unwrap();
         let held: Vec<_> = texts.hold_out(2, Verifier::AnswerLine).unwrap();
         let held: Vec<_> =
-            held.iter().map(|problem| (&problem.question[..], &problem.answer[..])).collect();
-        assert_eq!(held, [("2+2?", "4"), ("3+3?", "6")]);
-        let left: Vec<_> = texts.iter().map(|(question, _)| question).collect();
-        assert_eq!(left, ["1+1?", "1 + 1"]);
+            held.iter().map(|(line, it)| (*line, &it.question[..], &it.answer[..])).collect();
+        assert_eq!(held, [(2, "2+2?", "4"), (4, "3+3?", "6")]);
+        let left: Vec<_> = texts.iter().map(|(line, question, _)| (line, question)).collect();
+        assert_eq!(left, [(1, "1+1?"), (3, "1 + 1")]);
     }
 
     #[test]
@@ -148,11 +167,20 @@ mod tests {
             texts.hold_out(count, Verifier::AnswerLine).unwrap_err().to_string()
         };
         let two = [line("1+1?", "Answer: 2"), line("2+2?", "It is 4.")];
-        assert!(refused(&two, 0).ends_with(
-            "solutions.jsonl: record 1 (from 0): its solution states no answer that the verifier reads"
-        ));
+        assert!(
+            refused(&two, 0).ends_with(
+                "solutions.jsonl:2: its solution states no answer that the verifier reads"
+            )
+        );
         let two = [line("1+1?", "Answer: 2"), line("1+1", "Answer: 3")];
-        assert!(refused(&two, 0).contains("record 1 (from 0): its solution answers \"3\", an earlier one of the same question \"2\""));
+        assert!(refused(&two, 0).contains("solutions.jsonl:2: its solution answers \"3\", an earlier one of the same question \"2\""));
+        let list = ["[\n".to_string(), line("1+1?", "Answer: 2"), "]".to_string()];
+        assert!(read(&list.concat()).unwrap_err().to_string().ends_with(
+            "solutions.jsonl:1: JSON lines are expected, one {\"question\", \"solution\"} a line, and this is a JSON list"
+        ));
+        let blank = ["\n".to_string(), line("", "Answer: 2")];
+        let refusal = read(&blank.concat()).unwrap_err().to_string();
+        assert!(refusal.ends_with("solutions.jsonl:2: the question is empty"), "{refusal}");
         let one = [line("1+1?", "Answer: 2")];
         assert!(refused(&one, 1).contains("1 questions, and 1 are to be held out"));
     }

@@ -3,7 +3,7 @@
 use crate::algorithm::{Problem, Prompt};
 use crate::base::{contained, files, files::foreign};
 use crate::experiment::PromptSettings;
-use crate::records::Message;
+use crate::records::{Message, model_folder};
 use crate::task::{ChatTemplate, TaskError, chat_template, data::template};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,8 @@ impl Tokenizer {
     /// or a list) of `generation_config.json`, else of `config.json`.
     pub fn load(folder: &Path) -> Result<Self, TaskError> {
         let path = folder.join("tokenizer.json");
-        let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)?;
+        let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)
+            .map_err(|error| unread(folder, error))?;
         let read = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string());
         // serde_json names the place where the text is no JSON; the library may panic there.
         let inner = match serde_json::from_slice::<Value>(&bytes) {
@@ -83,23 +84,40 @@ impl Tokenizer {
     /// Token ids of a text. No token is added at either end; special tokens that are spelled
     /// out in the text become their ids.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TaskError> {
-        self.ids(text).map_err(|reason| self.encode_error(text, reason))
+        self.ids(text, false).map_err(|reason| self.encode_error(text, reason))
+    }
+
+    /// As [`Self::encode`], behind the tokens that the post-processor of `tokenizer.json` puts before a text,
+    /// such as Llama's `<|begin_of_text|>`. transformers adds them, too, whatever `add_bos_token` of
+    /// `tokenizer_config.json` says.
+    ///
+    /// Deviation: what it puts behind a text is left out, because the response follows there.
+    pub fn encode_start(&self, text: &str) -> Result<Vec<u32>, TaskError> {
+        self.ids(text, true).map_err(|reason| self.encode_error(text, reason))
     }
 
     /// The library may panic when the parts of a tokenizer do not fit together.
-    fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
+    fn ids(&self, text: &str, with_special_tokens: bool) -> Result<Vec<u32>, String> {
         if text.len() > MOST_TEXT_BYTES {
             return Err(format!("it has {} bytes, the most is {MOST_TEXT_BYTES}", text.len()));
         }
-        let encode = || self.inner.encode(text, false).map_err(|error| error.to_string());
-        let encoding = contained::contained(encode).and_then(|result| result)?;
-        Ok(encoding.get_ids().to_vec())
+        let encode = || {
+            let encoding = self.inner.encode(text, with_special_tokens);
+            let encoding = encoding.map_err(|error| error.to_string())?;
+            Ok((encoding.get_ids().to_vec(), encoding.get_sequence_ids()))
+        };
+        let (mut ids, sequences) = contained::contained(encode).and_then(|result| result)?;
+        if with_special_tokens {
+            // Of an empty text nothing is left.
+            ids.truncate(sequences.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
+        }
+        Ok(ids)
     }
 
     fn encode_error(&self, text: &str, reason: String) -> TaskError {
         let tried = if text.len() > MOST_TEXT_BYTES { 0 } else { MOST_CHARACTERS_TRIED };
         let mut tried = text.chars().take(tried);
-        let unknown = tried.find(|character| self.ids(&character.to_string()).is_err());
+        let unknown = tried.find(|character| self.ids(&character.to_string(), false).is_err());
         let told = |character| format!("{character:?} is not in the vocabulary");
         TaskError::Encode {
             text: text.chars().take(40).collect(),
@@ -228,6 +246,15 @@ fn growth(rule: &Value) -> f64 {
     own * inside
 }
 
+/// What a folder without `tokenizer.json` is, where that is known.
+fn unread(folder: &Path, error: files::FileError) -> TaskError {
+    let other = error.is_missing().then(|| model_folder::without_tokenizer(folder)).flatten();
+    match other {
+        Some(what) => TaskError::OtherFolder { folder: folder.to_path_buf(), what },
+        None => error.into(),
+    }
+}
+
 fn largest_id(tokenizer: &tokenizers::Tokenizer) -> u32 {
     tokenizer.get_vocab(true).into_values().max().unwrap_or(0)
 }
@@ -316,7 +343,9 @@ pub fn prompt(
     if text.len() as u64 / MOST_BYTES_OF_A_TOKEN > max_prompt_tokens {
         return Err(TaskError::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
     }
-    let tokens = tokenizer.encode(&text).map_err(in_problem)?;
+    let is_chat = settings.template.is_chat();
+    let tokens = if is_chat { tokenizer.encode(&text) } else { tokenizer.encode_start(&text) };
+    let tokens = tokens.map_err(in_problem)?;
     if tokens.is_empty() {
         return Err(TaskError::EmptyPrompt { id });
     }

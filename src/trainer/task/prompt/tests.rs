@@ -155,3 +155,61 @@ fn in_a_chat_they_are_messages_and_the_last_one_goes_on() {
         format!("[system|S][user|{before}][assistant| Answer: 2][user|{asked}][assistant| So");
     assert_eq!(text(PromptTemplate::DapoChat), expected);
 }
+
+/// A folder whose post-processor puts one token before a text and one behind it.
+fn folder_with_ends(processor: Value) -> tempfile::TempDir {
+    let folder = folder(r#"{"eos_token_id": 1}"#);
+    let path = folder.path().join("tokenizer.json");
+    let mut json: Value = files::read_json(&path).unwrap();
+    json["post_processor"] = processor;
+    files::write_json(&path, &json).unwrap();
+    folder
+}
+
+#[test]
+fn a_plain_prompt_begins_and_does_not_end_as_the_post_processor_says_and_a_chat_is_as_written() {
+    let token = |id: &str| serde_json::json!({"SpecialToken": {"id": id, "type_id": 0}});
+    let sequence = |id: &str| serde_json::json!({"Sequence": {"id": id, "type_id": 0}});
+    let special =
+        |id: &str, number: u32| serde_json::json!({"id": id, "ids": [number], "tokens": [id]});
+    let template = serde_json::json!({
+        "type": "TemplateProcessing",
+        "single": [token("0"), sequence("A"), token("1")],
+        "pair": [sequence("A"), sequence("B")],
+        "special_tokens": {"0": special("0", 2), "1": special("1", 3)},
+    });
+    let chain = serde_json::json!({"type": "Sequence", "processors": [template]});
+    for processor in [template, chain] {
+        let folder = folder_with_ends(processor);
+        let chat = folder.path().join("chat_template.jinja");
+        files::write_atomic(&chat, b"{{ messages[0].content }}").unwrap();
+        let tokenizer = Tokenizer::load(folder.path()).unwrap();
+        let tokens = |text: &str, template| {
+            prompt(&problem(text), &plain(template), &tokenizer, 9).map(|prompt| prompt.tokens)
+        };
+        // The text's own tokens of these kinds stay.
+        let own = tokenizer.encode("011").unwrap();
+        assert_eq!(tokens("011", PromptTemplate::Chat).unwrap(), own);
+        let expected = [&[2][..], &own].concat();
+        assert_eq!(tokens("011", PromptTemplate::Question).unwrap(), expected);
+        let empty = tokens("", PromptTemplate::Question).unwrap_err().to_string();
+        assert_eq!(empty, "problem dev/0001: its prompt is empty");
+    }
+}
+
+#[test]
+fn a_folder_without_a_tokenizer_is_named_with_what_helps() {
+    for (name, words) in [
+        ("vocab.json", "it has vocab.json and no tokenizer.json; AutoTokenizer.from_pretrained("),
+        ("tokenizer.model", "it has tokenizer.model and no tokenizer.json"),
+        ("adapter_config.json", "merge_and_unload and save_pretrained"),
+        ("a.gguf", "a.gguf is a GGUF file"),
+        ("README.md", "tokenizer.json: No such file"),
+    ] {
+        let folder = folder(r#"{"eos_token_id": 1}"#);
+        files::remove_file(&folder.path().join("tokenizer.json")).unwrap();
+        files::write_atomic(&folder.path().join(name), b"{}").unwrap();
+        let error = Tokenizer::load(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

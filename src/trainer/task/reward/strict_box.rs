@@ -15,7 +15,11 @@ pub fn last_box(text: &str) -> Option<&str> {
 /// The content of the last `\boxed{…}` with balanced braces. When the last one has no end,
 /// there is none: earlier boxes are not tried (`last_boxed_only_string`, math_dapo.py:22-48).
 pub fn last_box_in(window: &str) -> Option<&str> {
-    let content = &window[window.rfind(OPENING)? + OPENING.len()..];
+    to_own_brace(&window[window.rfind(OPENING)? + OPENING.len()..])
+}
+
+/// What stands behind an opening brace, up to the one that closes it.
+pub fn to_own_brace(content: &str) -> Option<&str> {
     let mut open = 1;
     for (index, c) in content.char_indices() {
         match c {

@@ -12,7 +12,7 @@ use crate::records::environment;
 use crate::task::Solutions;
 use crate::task::data::embedded::{characters, mini_aime::MiniAime};
 use crate::training::run::inputs::{self, Inputs};
-use crate::training::{StepOutcome, Trainer, TrainingError, plan::machine, step::Step};
+use crate::training::{StepOutcome, Trainer, TrainingError, machine, step::Step};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;

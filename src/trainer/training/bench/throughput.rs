@@ -6,7 +6,7 @@ use crate::base::{Purpose, rng::Id, rng::stream, workers};
 use crate::experiment::{Experiment, Sampling};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Config, Limits, Policy, Qwen2, batch::Cut, frozen};
-use crate::training::{TrainingError, UpdateError, plan::machine, update};
+use crate::training::{TrainingError, UpdateError, machine, update};
 use clap::builder::RangedU64ValueParser;
 use serde::Serialize;
 use std::time::Instant;

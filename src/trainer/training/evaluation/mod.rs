@@ -12,6 +12,7 @@ use crate::statistics::{Sample, estimators};
 use crate::task::grader::Answered;
 use crate::task::{Grader, ResponseText, TaskError, Tokenizer, Twice, prompt, reward};
 use crate::training::TrainingError;
+use crate::training::long_prompts::LongPrompts;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Copy)]
@@ -175,6 +176,25 @@ pub fn record(
         response_tokens_mean: tokens as f64 / count,
         outcomes_sha256,
     })
+}
+
+/// Every prompt of `dapo eval --data` before the first response.
+///
+/// # Errors
+/// A prompt that cannot be made, and how many are too long.
+pub fn check_prompts(
+    tokenizer: &Tokenizer,
+    protocol: &Protocol,
+    problems: &[Problem],
+) -> Result<(), TaskError> {
+    let (settings, limit) = (&protocol.prompt, protocol.max_prompt_tokens);
+    let mut long = LongPrompts::default();
+    for problem in problems {
+        if let Err(error) = prompt::prompt(problem, settings, tokenizer, limit) {
+            long.add(error)?;
+        }
+    }
+    long.refuse(problems.len(), limit, "--max-prompt-tokens N")
 }
 
 /// `None` unless half of the responses or more state no answer that the verifier reads.

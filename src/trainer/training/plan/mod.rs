@@ -9,7 +9,6 @@
 //! Nothing here reaches a number of the run.
 
 pub mod work;
-pub mod machine;
 pub mod phases;
 pub mod probe;
 pub mod space;
@@ -17,6 +16,7 @@ pub mod warnings;
 
 use crate::experiment::Experiment;
 use crate::task::prompt;
+use crate::training::plan::space::RunSizes;
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::Inputs;
 use crate::training::{Disk, PlanMemory, Range, Severity, TrainingError, TrialProbe, Warning};
@@ -99,6 +99,10 @@ fn assemble(
     folder: &Path,
 ) -> RunPlan {
     let (experiment, config) = (&inputs.experiment, &inputs.config);
+    let sizes = RunSizes {
+        process_bytes: inputs.process_bytes.unwrap_or(0),
+        rows: work::generated_rows(experiment, &inputs.data),
+    };
     let work = PlanWork::new(experiment, &inputs.data, rounds_per_step(experiment, probe.as_ref()));
     let mut plan = RunPlan {
         name: experiment.name.clone(),
@@ -106,13 +110,14 @@ fn assemble(
         seed: experiment.execution.seed,
         threads: experiment.execution.threads,
         prompts: prompts.clone(),
-        memory: space::memory(experiment, config, prompts),
+        memory: space::memory(experiment, config, prompts, sizes),
         disk: space::disk(experiment, config, &work, probe.as_ref(), folder),
         work,
         probe,
         warnings: Vec::new(),
     };
     plan.warnings = warnings::of(&plan, experiment);
+    plan.warnings.extend(warnings::of_inputs(experiment, &inputs.data, &inputs.grader));
     plan
 }
 

@@ -37,15 +37,16 @@ pub fn checkpoint_bytes(config: &Config) -> f64 {
     3.0 * F32 * parameters(config)
 }
 
-/// Phase → its parts.
+/// Phase → its parts; `rows` are generated at the same time.
 pub fn of(
     experiment: &Experiment,
     config: &Config,
     prompts: &PlanPrompts,
+    rows: u64,
 ) -> BTreeMap<String, Parts> {
     let sizes = PlanSizes::new(experiment, config, prompts);
     let phases = [
-        ("generation", sizes.generation()),
+        ("generation", sizes.generation(rows as f64)),
         ("old_log_probs", sizes.old_log_probs()),
         ("update", sizes.update()),
         ("optimizer", sizes.optimizer()),
@@ -122,10 +123,8 @@ impl<'a> PlanSizes<'a> {
         parts
     }
 
-    fn generation(&self) -> Vec<(&'static str, f64)> {
+    fn generation(&self, rows: f64) -> Vec<(&'static str, f64)> {
         let rollout = &self.experiment.rollout;
-        let round = rollout.prompts_per_round.saturating_mul(rollout.group_size);
-        let rows = round.min(self.experiment.execution.generation_batch_rollouts) as f64;
         // Spare share above a row, and the block that a row may run beyond its end.
         let slots = (self.prompts.longest_tokens as f64 + self.response + 16.0) * 1.125;
         let cache = rows * slots * 2.0 * self.layers * self.keys * self.width;

@@ -5,8 +5,8 @@ use crate::base::files;
 use crate::experiment::{Device, Experiment};
 use crate::numerics::Numerics;
 use crate::policy::{Config, model::native};
-use crate::training::plan::{machine, phases, phases::parameters, work::PlanWork};
-use crate::training::{Parts, PlanPrompts, TrialProbe};
+use crate::training::plan::{phases, phases::parameters, work::PlanWork};
+use crate::training::{Parts, PlanPrompts, TrialProbe, machine};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,18 +28,37 @@ pub struct PlanMemory {
     pub available_bytes: Option<f64>,
 }
 
-pub fn memory(experiment: &Experiment, config: &Config, prompts: &PlanPrompts) -> PlanMemory {
+/// What no shape says.
+#[derive(Debug, Clone, Copy)]
+pub struct RunSizes {
+    /// Memory of the process before it loads the policy.
+    pub process_bytes: u64,
+    /// Responses that are generated at the same time.
+    pub rows: u64,
+}
+
+pub fn memory(
+    experiment: &Experiment,
+    config: &Config,
+    prompts: &PlanPrompts,
+    sizes: RunSizes,
+) -> PlanMemory {
     if phases::are_stored(experiment, config) {
-        return by_phase(experiment, config, prompts);
+        return by_phase(experiment, config, prompts, sizes);
     }
-    let parts = parts(experiment, config, prompts.longest_tokens as f64);
+    let parts = parts(experiment, config, prompts.longest_tokens as f64, sizes);
     let needed_bytes = parts.values().sum::<f64>();
     let (phases, available_bytes) = (BTreeMap::new(), available(Device::Cpu));
     PlanMemory { needed_bytes, parts, phases, available_bytes }
 }
 
-fn by_phase(experiment: &Experiment, config: &Config, prompts: &PlanPrompts) -> PlanMemory {
-    let phases = phases::of(experiment, config, prompts);
+fn by_phase(
+    experiment: &Experiment,
+    config: &Config,
+    prompts: &PlanPrompts,
+    sizes: RunSizes,
+) -> PlanMemory {
+    let phases = phases::of(experiment, config, prompts, sizes.rows);
     let sum = |parts: &Parts| parts.values().sum::<f64>();
     let most = phases.values().max_by(|a, b| sum(a).total_cmp(&sum(b)));
     let parts = most.cloned().unwrap_or_default();
@@ -61,7 +80,7 @@ fn available(device: Device) -> Option<f64> {
 }
 
 /// The native engine needs the larger of an update's passes and the optimizer's work.
-fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<String, f64> {
+fn parts(experiment: &Experiment, config: &Config, prompt: f64, sizes: RunSizes) -> Parts {
     let count = parameters(config);
     let weights = FLOAT * count;
     let (rows_of_a_prompt, width) = match experiment.numerics {
@@ -73,9 +92,7 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
     let (inner, vocabulary) = (config.intermediate_size as f64, config.vocab_size as f64);
     let queries = (config.num_attention_heads * config.head_dim) as f64;
     let keys = (config.num_key_value_heads * config.head_dim) as f64;
-    let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
-    let rows = round.min(experiment.execution.generation_batch_rollouts) as f64;
-    let cache = width * 2.0 * layers * rows * keys * (prompt + response);
+    let cache = width * 2.0 * layers * sizes.rows as f64 * keys * (prompt + response);
     // Small policy: each thread has its own sequence (fast arithmetic: a group with its prompt
     // once). Large policy: threads share a pass.
     let of_a_pass = if count < native::LARGE as f64 {
@@ -96,7 +113,7 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
         if activations + logits > update { (activations, logits, 0.0) } else { (0.0, 0.0, update) };
     let reference = if experiment.dapo.kl == (Kl::None {}) { 0.0 } else { 2.0 * weights };
     [
-        ("process", machine::process_bytes("VmRSS").unwrap_or(0) as f64),
+        ("process", sizes.process_bytes as f64),
         ("weights", weights),
         ("matrices", weights),
         ("reference", reference),

@@ -208,7 +208,10 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         assert!(warning.to_string().starts_with(&format!("{word}[{}]: ", name.text())));
     }
     let fired = |name: Name| cases.iter().any(|(fired, ..)| *fired == name);
-    assert!(Name::ALL.iter().all(|(name, _)| fired(*name)), "a name has no case");
+    // Those are of the problems and the program that grades, not of the plan.
+    let others = [Name::AnswerUnreadable, Name::RewardNumbers];
+    let has_case = |name: &Name| fired(*name) || others.contains(name);
+    assert!(Name::ALL.iter().all(|(name, _)| has_case(name)), "a name has no case");
 }
 
 /// SmolLM2-135M with passes of 2,560 tokens, as its experiment has them: 4.0 GB were measured.
@@ -218,7 +221,8 @@ fn a_large_policy_needs_what_its_shape_says_in_the_phase_that_needs_most() {
     let config = smollm2();
     let mut needed = |pass_tokens| {
         experiment.execution.pass_tokens = pass_tokens;
-        let made = space::memory(&experiment, &config, &short_prompts());
+        let sizes = RunSizes { process_bytes: 1 << 28, rows: 256 };
+        let made = space::memory(&experiment, &config, &short_prompts(), sizes);
         assert!(made.phases.is_empty());
         let process = made.parts["process"];
         (made.needed_bytes - process, made.parts)
@@ -236,6 +240,43 @@ fn a_large_policy_needs_what_its_shape_says_in_the_phase_that_needs_most() {
     assert_eq!((parts["optimizer"] > 0.0, parts["activations"] > 0.0), (true, false));
     // A pass has no more tokens than its mini-batch.
     assert!(fewer < bytes && bytes == needed(Some(1 << 20)).0, "{fewer} {bytes}");
+}
+
+#[test]
+fn the_cache_holds_the_larger_of_a_round_and_an_evaluation_up_to_a_batch() {
+    let mut experiment = experiment("base.toml");
+    let mut rows = |batch, samples: &[u64; 3]| {
+        experiment.execution.generation_batch_rollouts = batch;
+        let sets = ["dev", "mini-aime", "mini-aime-plus"].map(str::to_string);
+        experiment.evaluation.samples = sets.into_iter().zip(*samples).collect();
+        work::generated_rows(&experiment, &data())
+    };
+    // A round is 32 × 8; the sets have 64, 30 and 256 problems.
+    assert_eq!(rows(1 << 20, &[1, 1, 1]), 256);
+    assert_eq!(rows(1 << 20, &[4, 32, 2]), 960);
+    assert_eq!(rows(512, &[4, 32, 2]), 512);
+    assert_eq!(rows(64, &[1, 1, 1]), 64);
+    let needed = |rows| {
+        let sizes = RunSizes { process_bytes: 1 << 28, rows };
+        space::memory(&experiment, &smollm2(), &short_prompts(), sizes)
+    };
+    let (few, many) = (needed(256), needed(960));
+    assert_eq!(few.parts["process"], f64::from(1 << 28));
+    assert_eq!(many.parts["kv_cache"] / few.parts["kv_cache"], 960.0 / 256.0);
+}
+
+#[test]
+fn a_smaller_pass_is_advised_where_it_is_stated_and_smaller_micro_batches_elsewhere() {
+    let (mut experiment, mut plan) = sound();
+    plan.memory.available_bytes = Some(0.9e9);
+    let mut advised = |pass_tokens| {
+        experiment.execution.pass_tokens = pass_tokens;
+        warnings::of(&plan, &experiment)[0].message.clone()
+    };
+    let stated = advised(Some(2560));
+    assert!(stated.contains("smaller execution.pass_tokens or"), "{stated}");
+    let absent = advised(None);
+    assert!(absent.contains("smaller execution.micro_batch_rollouts or"), "{absent}");
 }
 
 #[test]

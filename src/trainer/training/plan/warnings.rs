@@ -1,12 +1,13 @@
 //! Warnings and errors of a plan, under stable names. Contradictions between settings are errors of
 //! [`crate::experiment::validate`]; [`crate::training::run::inputs`] refuses prompts that are too long.
 
-use crate::algorithm::DynamicSampling;
-use crate::experiment::Experiment;
+use crate::algorithm::{DynamicSampling, Problem};
+use crate::experiment::{Experiment, Verifier, sets};
 use crate::records::housekeeping::readable;
-use crate::task::{prompt, reward};
+use crate::task::{DataSets, Grader, prompt, reward};
 use crate::training::plan::work::PlanWork;
 use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, trainer};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -46,11 +47,15 @@ pub enum Name {
     AnswerMissing,
     /// The probe was cut: lengths and shares are those of shortened responses.
     ProbeCut,
+    /// Ground truths that the verifier never grades right.
+    AnswerUnreadable,
+    /// Further numbers of a reward program that are not recorded as they are.
+    RewardNumbers,
 }
 
 impl Name {
     /// Help texts show names and meanings.
-    pub const ALL: [(Name, &'static str); 12] = [
+    pub const ALL: [(Name, &'static str); 14] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
@@ -66,6 +71,8 @@ impl Name {
         (Name::DiskShort, "more disk needed than is free (error unless only at L_max)"),
         (Name::AnswerMissing, "half of the base policy's responses state no answer to read"),
         (Name::ProbeCut, "the probe shortened responses to stay short"),
+        (Name::AnswerUnreadable, "ground truths that the verifier never grades right"),
+        (Name::RewardNumbers, "a reward program's further numbers that differ or are not finite"),
     ];
 
     pub fn text(self) -> String {
@@ -101,9 +108,42 @@ pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
     let severity = Severity::Warning;
     let warning = |(name, message)| Warning { name, severity, message };
     let mut warnings: Vec<Warning> = named.into_iter().map(warning).collect();
-    warnings.extend(memory(&plan.memory));
+    warnings.extend(memory(&plan.memory, experiment));
     warnings.extend(disk(&plan.disk));
     warnings
+}
+
+/// Of the problems and of the program that grades.
+pub fn of_inputs(experiment: &Experiment, data: &DataSets, grader: &Grader) -> Vec<Warning> {
+    let sets = std::iter::once((sets::TRAIN, &data.train[..])).chain(data.evaluated());
+    let unreadable = sets.filter_map(|(name, problems)| {
+        let own = experiment.evaluation.sets.get(name).and_then(|set| set.verifier);
+        unreadable(name, problems, own.or(experiment.reward.verifier.rule())?)
+    });
+    let numbers = grader.odd_numbers().into_iter().map(|text| (Name::RewardNumbers, text));
+    let severity = Severity::Warning;
+    let warning = |(name, message)| Warning { name, severity, message };
+    unreadable.chain(numbers).map(warning).collect()
+}
+
+fn unreadable(name: &str, problems: &[Problem], rule: Verifier) -> Option<(Name, String)> {
+    let forms = reward::FORMS.into_iter().filter(|(_, _, verifier)| *verifier == rule);
+    let forms: Vec<_> = forms.collect();
+    let is_earned = |it: &Problem| forms.iter().any(|form| reward::is_earned(&it.answer, *form));
+    let never: Vec<&Problem> = problems.iter().filter(|it| !is_earned(it)).collect();
+    let first = never.first()?;
+    let answer: String = first.answer.chars().take(60).collect();
+    let rule = rule.to_possible_value()?.get_name().to_string();
+    Some((
+        Name::AnswerUnreadable,
+        format!(
+            "the verifier {rule} never grades a response to {} of {} problems of {name} as correct, such as {} with \
+             the ground truth {answer:?}; strict-box compares texts, math-verify formulas (reward.verifier)",
+            never.len(),
+            problems.len(),
+            first.id
+        ),
+    ))
 }
 
 fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
@@ -188,21 +228,26 @@ fn evaluations(work: &PlanWork) -> Option<(Name, String)> {
     let (rollouts, trained) = (work.rollouts.best(), work.trained_rollouts as f64);
     (evaluated as f64 > rollouts + 3.0 * trained).then(|| {
         let message = format!(
-            "evaluations sample {evaluated} responses, training {rollouts:.0}: a set is evaluated {} times",
+            "{} evaluations of sets sample {evaluated} responses, training {rollouts:.0}",
             work.evaluations
         );
         (Name::EvaluationHeavy, message)
     })
 }
 
-fn memory(memory: &PlanMemory) -> Option<Warning> {
+fn memory(memory: &PlanMemory, experiment: &Experiment) -> Option<Warning> {
     let available = memory.available_bytes.filter(|&bytes| bytes < memory.needed_bytes)?;
     // The estimate may be off by a quarter, that by phases by 15 %.
     let certain = if memory.phases.is_empty() { 0.75 } else { 0.85 };
     let hopeless = available < certain * memory.needed_bytes;
     let severity = if hopeless { Severity::Error } else { Severity::Warning };
+    // Passes of a stated size are cut without regard to micro-batches.
+    let of_a_pass = match experiment.execution.pass_tokens {
+        Some(_) => "pass_tokens",
+        None => "micro_batch_rollouts",
+    };
     let message = format!(
-        "the run needs about {} of memory, {} are available; a smaller execution.micro_batch_rollouts or \
+        "the run needs about {} of memory, {} are available; a smaller execution.{of_a_pass} or \
          execution.generation_batch_rollouts needs less",
         readable(memory.needed_bytes as u64),
         readable(available as u64)

@@ -108,6 +108,18 @@ pub fn rounds_without_probe(experiment: &Experiment) -> Range {
     Range { least: most.map_or(full, |most| full.min(most)), expected: None, most }
 }
 
+/// Responses that are generated at the same time: of a round or of the largest evaluation, at most a batch.
+pub fn generated_rows(experiment: &Experiment, data: &DataSets) -> u64 {
+    let round =
+        trainer::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
+    let evaluated = data.evaluated().map(|(set, problems)| {
+        let samples = experiment.evaluation.samples.get(set).copied().unwrap_or(0);
+        samples.saturating_mul(problems.len() as u64)
+    });
+    let most = evaluated.fold(round, u64::max);
+    most.min(experiment.execution.generation_batch_rollouts)
+}
+
 impl PlanWork {
     /// `rounds_per_step`: [`rounds_without_probe`], with the expectation from a probe if there is one.
     pub fn new(experiment: &Experiment, data: &DataSets, rounds_per_step: Range) -> Self {

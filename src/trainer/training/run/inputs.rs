@@ -8,7 +8,8 @@ use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
 use crate::records::{Manifest, run_folder};
 use crate::task::{DataSets, Grader, TaskError, Tokenizer, data, prompt, response_text};
-use crate::training::TrainingError;
+use crate::training::long_prompts::LongPrompts;
+use crate::training::{TrainingError, machine};
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,8 @@ pub struct Inputs {
     pub data: DataSets,
     pub manifest: Manifest,
     pub config: Config,
+    /// Memory of the process before the base policy was loaded; `None` where unknown.
+    pub process_bytes: Option<u64>,
     /// Loaded for the check; its first user takes it.
     base: RefCell<Option<Qwen2>>,
     pub grader: Grader,
@@ -72,12 +75,14 @@ fn assemble(
         }
     }
     let tokenizer = Tokenizer::load(folder)?;
+    let process_bytes = machine::process_bytes("VmRSS");
     let (config, model) = model(folder)?;
     tokenizer.fits(folder, config.vocab_size)?;
     let grader = grader(&experiment, &data)?;
     let manifest = manifest(&experiment, Some(&config), &data, &grader)?;
     let base = RefCell::new(model);
-    let inputs = Inputs { experiment, tokenizer, data, manifest, config, base, grader };
+    let inputs =
+        Inputs { experiment, tokenizer, data, manifest, config, process_bytes, base, grader };
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
         inputs.samples(name)?;
     }
@@ -124,17 +129,25 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
     if answerable().contains(&asked) {
         return Ok(());
     }
+    let limit = rollout.max_prompt_tokens;
     for (set, problems) in named_sets(&inputs.data) {
+        let at = |source| in_file(&inputs.experiment.inputs.data, set, source);
+        let mut long = LongPrompts::default();
         for problem in problems {
-            let limit = rollout.max_prompt_tokens;
-            let prompt = prompt::prompt(problem, settings, &inputs.tokenizer, limit)
-                .map_err(|source| in_file(&inputs.experiment.inputs.data, set, source))?;
+            let prompt = match prompt::prompt(problem, settings, &inputs.tokenizer, limit) {
+                Ok(prompt) => prompt,
+                Err(error) => {
+                    long.add(error).map_err(at)?;
+                    continue;
+                }
+            };
             let (tokens, response) = (prompt.tokens.len(), rollout.max_response_tokens);
             if tokens as u64 + response > positions as u64 {
                 let problem = problem.id.clone();
                 return Err(TrainingError::Positions { problem, tokens, response, positions });
             }
         }
+        long.refuse(problems.len(), limit, "--set rollout.max_prompt_tokens=N").map_err(at)?;
     }
     answerable().insert(asked);
     Ok(())

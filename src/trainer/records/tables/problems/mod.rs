@@ -7,6 +7,8 @@ use polars::prelude::{
     Column, DataType, IntoSeries, ListBuilderTrait, NamedFrom, PolarsResult, Series, StructChunked,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// verl picks the verifier of Eq. 7 by this name (verl/utils/reward_score/__init__.py:59).
@@ -54,14 +56,15 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
     let reward_model = [text("ground_truth", truths), text("style", all(STYLE))];
     let indices = rows.iter().map(|row| row.id).collect();
     let raw = rows.iter().map(|row| row.raw_problem).collect();
-    let extra_info = [text("index", indices), text("raw_problem", raw)];
+    let mut extra_info = vec![text("index", indices), text("raw_problem", raw)];
+    extra_info.extend(extra_fields(rows));
     let mut columns = vec![
         text("data_source", rows.iter().map(|row| row.data_source).collect()),
         prompt_column(rows).expect("the messages have one schema"),
         text("ability", all("MATH")),
     ];
-    for (name, fields) in [("reward_model", reward_model), ("extra_info", extra_info)] {
-        let column = StructChunked::from_columns(name.into(), rows.len(), &fields)
+    for (name, fields) in [("reward_model", &reward_model[..]), ("extra_info", &extra_info)] {
+        let column = StructChunked::from_columns(name.into(), rows.len(), fields)
             .expect("the fields have one value a row");
         columns.push(column.into_series().into());
     }
@@ -83,6 +86,8 @@ pub struct NamedProblem<'a> {
     pub ground_truth: &'a str,
     pub raw_problem: &'a str,
     pub tags: &'a [String],
+    /// For further fields of `extra_info`: those that [`is_field`].
+    pub extra: Option<&'a Map<String, Value>>,
 }
 
 impl<'a> NamedProblem<'a> {
@@ -95,7 +100,43 @@ impl<'a> NamedProblem<'a> {
             ground_truth: &problem.answer,
             raw_problem: &problem.question,
             tags,
+            extra: None,
         }
+    }
+}
+
+/// Whether `extra_info` can have a field of this value.
+pub fn is_field(value: &Value) -> bool {
+    !value.is_array() && !value.is_object()
+}
+
+/// Each further field of `extra_info` by its name: numbers, truth values or texts; of several kinds texts.
+fn extra_fields(rows: &[NamedProblem]) -> Vec<Column> {
+    let all = rows.iter().filter_map(|row| row.extra).flatten();
+    let names: BTreeSet<&str> = all
+        .filter(|(_, value)| is_field(value) && !value.is_null())
+        .map(|(name, _)| name.as_str())
+        .filter(|name| !["index", "raw_problem"].contains(name))
+        .collect();
+    names.into_iter().map(|name| extra_field(rows, name)).collect()
+}
+
+fn extra_field(rows: &[NamedProblem], name: &str) -> Column {
+    let value = |row: &NamedProblem| -> Option<Value> {
+        row.extra?.get(name).filter(|it| is_field(it) && !it.is_null()).cloned()
+    };
+    let values: Vec<Option<Value>> = rows.iter().map(value).collect();
+    let all_are = |kind: fn(&Value) -> bool| values.iter().flatten().all(kind);
+    let of = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
+    let each = || values.iter().map(Option::as_ref);
+    if all_are(Value::is_boolean) {
+        Column::new(name.into(), each().map(|it| it?.as_bool()).collect::<Vec<_>>())
+    } else if all_are(Value::is_i64) {
+        Column::new(name.into(), each().map(|it| it?.as_i64()).collect::<Vec<_>>())
+    } else if all_are(Value::is_number) {
+        Column::new(name.into(), each().map(|it| it?.as_f64()).collect::<Vec<_>>())
+    } else {
+        Column::new(name.into(), each().map(|it| it.map(of)).collect::<Vec<_>>())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::base::files;
 use crate::records::tables::Refusal;
 use crate::records::tables::problem_rows::{WantedKeys, each_problem_row};
 use polars::prelude::NamedFrom;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use std::path::PathBuf;
 
 fn wanted() -> WantedKeys {
@@ -69,6 +69,7 @@ fn what_is_written_is_read_row_by_row() {
         ground_truth: "3",
         raw_problem: "1+2?",
         tags,
+        extra: None,
     };
     write_problems(&path, &[written("a", &[]), written("b", &tags)]).unwrap();
     let expected = |id: &str, tags: &[String]| {
@@ -80,6 +81,39 @@ fn what_is_written_is_read_row_by_row() {
         })
     };
     assert_eq!(rows(&path).unwrap(), [expected("a", &[]), expected("b", &tags)]);
+}
+
+#[test]
+fn further_fields_of_extra_info_are_kept_with_their_kinds() {
+    let extras = [
+        json!({"index": 3, "split": "train", "level": 2, "share": 1, "mixed": 1, "list": [1]}),
+        json!({"split": "dev", "share": 0.5, "is_hard": true, "mixed": "b"}),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    let row = |extra| NamedProblem {
+        data_source: "gsm8k",
+        id: "a",
+        prompt: "1+2?",
+        ground_truth: "3",
+        raw_problem: "1+2?",
+        tags: &[],
+        extra,
+    };
+    let written = [&extras[0], &extras[1]].map(|extra| row(extra.as_object()));
+    write_problems(&path, &written).unwrap();
+    let wanted = WantedKeys { all: true, ..wanted() };
+    let mut found = Vec::new();
+    let mut take = |_total: u64, row: Map<String, Value>| -> Result<(), TableError> {
+        found.push((row["data_source"].clone(), row["extra_info"].clone()));
+        Ok(())
+    };
+    each_problem_row(&path, &wanted, &mut take).unwrap();
+    let expected = [
+        json!({"index": "a", "raw_problem": "1+2?", "is_hard": null, "level": 2, "mixed": "1", "share": 1.0, "split": "train"}),
+        json!({"index": "a", "raw_problem": "1+2?", "is_hard": true, "level": null, "mixed": "b", "share": 0.5, "split": "dev"}),
+    ];
+    assert_eq!(found, expected.map(|extra| (json!("gsm8k"), extra)));
 }
 
 #[test]

@@ -47,8 +47,17 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
 
 /// One sentence for each kind.
 pub fn told(readings: &Readings) -> Vec<String> {
-    let told = |(reading, (rows, stated, read)): (&Reading, &(u64, String, String))| {
-        format!("the ground truths of {rows} rows are {reading}: `{stated}` is read as `{read}`")
+    let told = |(reading, (rows, stated, read)): (&Reading, &(u64, String, String))| match reading {
+        Reading::Unmarked => {
+            format!(
+                "{rows} rows have no ground truth and are left out: {reading}, such as `{stated}`"
+            )
+        }
+        _ => {
+            format!(
+                "the ground truths of {rows} rows are {reading}: `{stated}` is read as `{read}`"
+            )
+        }
     };
     readings.iter().map(told).collect()
 }
@@ -115,6 +124,7 @@ pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
 pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> {
     let mut readings = Readings::new();
     let stem = sets::set_name(path);
+    let has_columns = keys.columns || keys.origins;
     let mut records = 0;
     let mut bytes = 0;
     let mut firsts: Vec<FirstSeen> = Vec::new();
@@ -123,11 +133,14 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
         usable(path, &row)?;
         records += 1;
         count_readings(&mut readings, &row);
+        if row.truth.readings.contains(&Reading::Unmarked) {
+            return Ok(());
+        }
         let answer = &row.row.ground_truth;
         match known.entry(data::identity(row.question())) {
             Entry::Vacant(free) => {
                 bytes += row.question().len() + answer.len();
-                if keys.columns {
+                if has_columns {
                     bytes += json!(row.columns).to_string().len();
                 }
                 free.insert(firsts.len());
@@ -157,6 +170,9 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     if records == 0 {
         return Err(TaskError::Empty { path: path.to_path_buf() });
     }
+    if firsts.is_empty() {
+        return Err(TaskError::Unmarked { path: path.to_path_buf(), rows: records });
+    }
     let (kept, conflicting): (Vec<FirstSeen>, Vec<FirstSeen>) =
         firsts.into_iter().partition(|first| first.answers.len() == 1);
     let conflict = |first: FirstSeen| Conflict { question: first.question, answers: first.answers };
@@ -164,7 +180,7 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     let (tags, columns): (Vec<_>, Vec<_>) =
         kept.iter().map(|first| (first.tags.clone(), first.columns.clone())).unzip();
     let problems = with_ids(kept, path, &stem)?;
-    let columns = problems.iter().zip(columns).filter(|_| keys.columns);
+    let columns = problems.iter().zip(columns).filter(|_| has_columns);
     let columns = columns.map(|(problem, of_row)| (problem.id.clone(), of_row)).collect();
     let tagged = problems.iter().zip(tags).filter(|(_, tags)| !tags.is_empty());
     let tags = tagged.map(|(problem, tags)| (problem.id.clone(), tags)).collect();
@@ -173,16 +189,16 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
 
 /// Whether training can take a row.
 fn usable(path: &Path, row: &SourceRow) -> Result<(), TaskError> {
-    let record = row.number;
+    let place = row.place.clone();
     if !row.is_one_user_message() {
         let roles = row.row.prompt.iter().map(|message| message.role.as_str());
         let roles: Vec<&str> = roles.take(8).collect();
         let (path, roles) = (path.to_path_buf(), roles.join(", "));
-        return Err(TaskError::Messages { path, record, roles });
+        return Err(TaskError::Messages { path, place, roles });
     }
     for (field, text) in [("question", row.question()), ("answer", &row.row.ground_truth)] {
         if text.trim().is_empty() {
-            return Err(TaskError::Blank { path: path.to_path_buf(), record, field });
+            return Err(TaskError::Blank { path: path.to_path_buf(), place, field });
         }
     }
     Ok(())

@@ -31,7 +31,15 @@ fn parquet(rows: &[NamedProblem]) -> (tempfile::TempDir, PathBuf) {
 
 fn row<'a>(id: &'a str, prompt: &'a str, ground_truth: &'a str) -> NamedProblem<'a> {
     let data_source = "math_dapo";
-    NamedProblem { data_source, id, prompt, ground_truth, raw_problem: prompt, tags: &[] }
+    NamedProblem {
+        data_source,
+        id,
+        prompt,
+        ground_truth,
+        raw_problem: prompt,
+        tags: &[],
+        extra: None,
+    }
 }
 
 fn ids(problems: &[Problem]) -> Vec<&str> {
@@ -65,8 +73,8 @@ fn bad_json_lines_are_refused_with_the_reason() {
             "set.jsonl:2: answer: it is null; leave the row out",
         ),
         ("{\"question\": \"q\", \"answer\": true}", "answer: expected text or a number, got true"),
-        ("{\"question\": \" \", \"answer\": 1}", "record 0 (from 0): the question is empty"),
-        ("{\"question\": \"q\", \"answer\": \"\"}", "record 0 (from 0): the answer is empty"),
+        ("{\"question\": \" \", \"answer\": 1}", "set.jsonl:1: the question is empty"),
+        ("{\"question\": \"q\", \"answer\": \"\"}", "set.jsonl:1: the answer is empty"),
         (
             "{\"id\": 1, \"question\": \"p\", \"answer\": 1}\n{\"id\": \"1\", \"question\": \"q\", \"answer\": 1}",
             "set.jsonl: two problems have the id `1`: \"p\" and \"q\"",
@@ -125,7 +133,7 @@ fn a_json_list_and_csv_give_the_problems_of_json_lines() {
     }
     for (name, text, says) in [
         ("b.json", "{\"data\": []}", "b.json: it is no list of objects"),
-        ("c.json", "[{\"question\": \"q\"}]", "c.json: row 0 (from 0): "),
+        ("c.json", "[{\"question\": \"q\"}]", "c.json: row 1: "),
         ("d.csv", "question,answer\nq,\n", "d.csv:2: "),
         ("e.csv", "question,answer\nq\n", "e.csv:2: "),
     ] {
@@ -208,8 +216,8 @@ fn a_prompt_with_other_messages_than_one_of_the_user_is_refused() {
     let line = r#"{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "reward_model": {"ground_truth": 1}}"#;
     assert_eq!(
         refusal(line),
-        "set.jsonl: record 0 (from 0): its prompt has the messages `system, user`, expected one \
-         of a `user`"
+        "set.jsonl:1: its prompt has the messages `system, user`, expected one of a `user`; a system text \
+         is for `[prompt] system = \"…\"` of the experiment file, examples for `[[prompt.examples]]`"
     );
     for (line, expected) in [
         (

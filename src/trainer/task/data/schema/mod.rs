@@ -23,7 +23,13 @@ pub struct RowKeys {
     /// Read the row's other keys, too.
     #[arg(skip)]
     pub columns: bool,
+    /// Read `data_source` and `extra_info`, too.
+    #[arg(skip)]
+    pub origins: bool,
 }
+
+/// Keys of where a problem comes from, by which verl's functions choose how to grade.
+pub const ORIGINS: [&str; 2] = ["data_source", "extra_info"];
 
 /// Keys of a question as text, then the prompt: text, or messages.
 pub const QUESTIONS: [&str; 4] = ["question", "problem", "query", "prompt"];
@@ -65,6 +71,8 @@ pub enum Reading {
     Boxed,
     #[error("objects and lists, which a program gets as they are")]
     Structured,
+    #[error("worked solutions with neither `####` nor \\boxed")]
+    Unmarked,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -135,6 +143,10 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     };
     let (data_source, style) = (text("data_source")?, text("reward_model.style")?);
     let mut columns = if keys.columns { row.clone() } else { Map::new() };
+    if keys.origins {
+        let own = ORIGINS.iter().filter_map(|key| Some((key.to_string(), row.get(*key)?.clone())));
+        columns.extend(own);
+    }
     columns.remove("prompt");
     if keys.columns {
         let stated = at(row, &answer_key).filter(|value| !value.is_string());
@@ -302,6 +314,9 @@ fn ground_truth(
             is_prose = true;
             continue;
         }
+        if !whole && !is_marked && is_worked_solution(key, &text) {
+            readings.push(Reading::Unmarked);
+        }
         match &first {
             Some((other, known, ..)) if loose(known) != loose(&compared) => {
                 let [known, text] = [known, &compared].map(|text| shown_text(text));
@@ -331,6 +346,11 @@ fn ground_truth(
         ),
         (None, None) => absent(row, "answer", &keys),
     }
+}
+
+/// No answer has so many words.
+fn is_worked_solution(key: &str, text: &str) -> bool {
+    key.to_ascii_lowercase().ends_with("solution") && text.split_whitespace().count() > 8
 }
 
 /// A program gets the value as it stands. Only a worked solution that is not stated as the ground truth is read,
@@ -412,7 +432,7 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
         let is_number = digits.parse::<f64>().is_ok();
         return taken_from_text(if is_number { &digits } else { answer.trim() }, readings);
     }
-    if let Some(answer) = strict_box::last_box_in(trimmed) {
+    if let Some(answer) = last_box(trimmed) {
         readings.push(Reading::Boxed);
         return taken_from_text(answer, readings);
     }
@@ -424,6 +444,20 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
         }
         None => Ok(text.to_string()),
     }
+}
+
+/// As MATH's own reader (`last_boxed_only_string`, math_equivalence.py): the last `\boxed{…}`, also without braces up
+/// to white space or `$`, else the last `\fbox{…}`.
+fn last_box(text: &str) -> Option<&str> {
+    let mark = ["\\boxed", "\\fbox"].into_iter().find(|mark| text.contains(mark))?;
+    let (_, rest) = text.rsplit_once(mark)?;
+    let inside = rest.trim_start();
+    if let Some(content) = inside.strip_prefix('{') {
+        return strict_box::to_own_brace(content);
+    }
+    let end = inside.find(|c: char| c == '$' || c.is_whitespace()).unwrap_or(inside.len());
+    let answer = inside[..end].trim_end_matches(['.', ',']);
+    (inside.len() < rest.len() && !answer.is_empty()).then_some(answer)
 }
 
 /// What two spellings of one answer have in common.

@@ -18,7 +18,7 @@ fn refusal(row: &Value) -> String {
 #[test]
 fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
     use Reading::{Boxed, Hashes, JsonInText, ListOfOne, WholeFloat};
-    let table: [(Value, &str, &[Reading]); 18] = [
+    let table: [(Value, &str, &[Reading]); 23] = [
         (json!(4), "4", &[]),
         (json!(4.0), "4", &[WholeFloat]),
         (json!(-3.0), "-3", &[WholeFloat]),
@@ -36,6 +36,11 @@ fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
         (json!("so it is\n#### 1,234"), "1234", &[Hashes]),
         (json!("thus \\boxed{\\frac{1}{2}}."), "\\frac{1}{2}", &[Boxed]),
         (json!("\\boxed{1} then \\boxed{2}"), "2", &[Boxed]),
+        (json!("so $\\boxed 9$ it is"), "9", &[Boxed]),
+        (json!("so \\boxed \\frac12. Done"), "\\frac12", &[Boxed]),
+        (json!("so \\boxed {3}"), "3", &[Boxed]),
+        (json!("thus \\fbox{4}."), "4", &[Boxed]),
+        (json!("\\boxed{1} or \\fbox{4}"), "1", &[Boxed]),
         (json!(" 7 "), " 7 ", &[]),
     ];
     for (answer, text, readings) in table {
@@ -94,6 +99,7 @@ fn an_option_names_the_key_and_settles_what_contradicts_itself() {
         question: Some(question.to_string()),
         answer: Some(answer.to_string()),
         columns: false,
+        origins: false,
     };
     for (question, answer, expected) in [
         ("task", "solution", "2"),

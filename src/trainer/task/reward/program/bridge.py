@@ -4,6 +4,7 @@ The first line states the function; each further line has responses. What the fu
 error, and a child that it forks never answers. The caller bounds time, and restarts this process when it ends.
 """
 
+import ast
 import asyncio
 import importlib.machinery
 import importlib.metadata
@@ -15,8 +16,10 @@ import os
 import platform
 import resource
 import sys
+import sysconfig
 import threading
 import time
+import tokenize
 import traceback
 import types
 
@@ -48,13 +51,121 @@ def load(path):
     if SETTINGS["text"]:
         module = types.ModuleType("reward_program")
         exec(compile(SETTINGS["text"], path, "exec"), vars(module))
-        return module, folder
+        return module
     loader = importlib.machinery.SourceFileLoader("reward_program", path)
     specification = importlib.util.spec_from_file_location("reward_program", path, loader=loader)
     module = importlib.util.module_from_spec(specification)
     sys.modules["reward_program"] = module
     specification.loader.exec_module(module)
-    return module, folder
+    return module
+
+
+class Sources:
+    """The user's own files: below the reward file's folder, and below the working folder where Python searches it."""
+
+    INSTALLED = {"site-packages", "dist-packages"}
+
+    def __init__(self, path):
+        self.folder = os.path.dirname(os.path.abspath(path))
+        working = os.getcwd()
+        is_searched = any(os.path.abspath(each) == working for each in sys.path if isinstance(each, str))
+        self.roots = [self.folder] + ([working] if is_searched and working != self.folder else [])
+        self.standard = [sysconfig.get_path(each) + os.sep for each in ("stdlib", "platstdlib")]
+        self.recorded = self.loaded()
+        self.seen = len(sys.modules)
+        self.recorded |= self.imported_later()
+
+    def place(self, path):
+        """The root of a file and its path from there; None of what is installed or lies elsewhere."""
+        path = os.path.abspath(path)
+        for root in self.roots:
+            if not path.startswith(root.rstrip(os.sep) + os.sep):
+                continue
+            name = os.path.relpath(path, root)
+            is_standard = root != self.folder and path.startswith(tuple(self.standard))
+            return None if is_standard or self.INSTALLED & set(name.split(os.sep)) else (root, name)
+        return None
+
+    def names(self, number):
+        """Of the recorded files below the root of this number."""
+        places = [self.place(each) for each in self.recorded]
+        return sorted(name for root, name in places if root in self.roots[number : number + 1])
+
+    def loaded(self):
+        # Modules of some packages run code when they are asked for an attribute.
+        sources = [getattr(each, "__dict__", {}).get("__file__") for each in list(sys.modules.values())]
+        return {os.path.abspath(each) for each in sources if isinstance(each, str) and self.place(each)}
+
+    def late(self):
+        """A file that was loaded since, and that nothing said would be."""
+        if len(sys.modules) == self.seen:
+            return None
+        self.seen = len(sys.modules)
+        more = sorted(self.loaded() - self.recorded)
+        if more:
+            self.seen = -1
+        return self.place(more[0])[1] if more else None
+
+    def imported_later(self):
+        """What the loaded files can import while they grade, and what that imports."""
+        found, rest = set(), [(each, True) for each in self.recorded]
+        while rest:
+            importer, is_loaded = rest.pop()
+            for level, name in imports(importer, is_loaded):
+                for each in self.files_of(importer, level, name):
+                    if each not in self.recorded | found and self.place(each):
+                        found.add(each)
+                        rest.append((each, False))
+        return found
+
+    def files_of(self, importer, level, name):
+        if level:
+            above = importer
+            for _ in range(level):
+                above = os.path.dirname(above)
+            return files_below(above, name)
+        first = name.partition(".")[0]
+        known = getattr(sys.modules.get(first), "__file__", None)
+        if first in sys.builtin_module_names or isinstance(known, str) and not self.place(known):
+            return []
+        return next(filter(None, (files_below(root, name) for root in self.roots)), [])
+
+
+def files_below(root, name):
+    """The files of a module and of the packages that it is in."""
+    files = []
+    for part in name.split("."):
+        root = os.path.join(root, part)
+        package = os.path.join(root, "__init__.py")
+        if os.path.isfile(package):
+            files.append(package)
+        elif os.path.isfile(root + ".py"):
+            return [*files, root + ".py"]
+    return files
+
+
+def imports(path, is_loaded):
+    """Levels up and dotted name of each import of a file; of a loaded one those inside of functions: the others are done."""
+    try:
+        with tokenize.open(path) as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return []
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    parts = [each for each in ast.walk(tree) if isinstance(each, functions)] if is_loaded else [tree]
+    return [each for part in parts for node in ast.walk(part) for each in imports_of(node)]
+
+
+def imports_of(node):
+    if isinstance(node, ast.Import):
+        return [(0, each.name) for each in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [(node.level, f"{node.module or ''}.{each.name}".strip(".")) for each in node.names]
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called, name = getattr(node.func, "attr", getattr(node.func, "id", "")), node.args[0].value
+        if called in ("import_module", "__import__") and isinstance(name, str):
+            return [(len(name) - len(name.lstrip(".")), name.lstrip("."))]
+    return []
 
 
 def choose(module, name):
@@ -93,6 +204,10 @@ def form(function, name):
         # Both trainers pass everything by name.
         return ("verl" if name == "compute_score" else "trl"), parameters, takes_all
     needed = [each for each in named if each.default is each.empty]
+    in_order = [each for each in named if each.kind is not each.KEYWORD_ONLY]
+    if len(in_order) < len(named) and (len(in_order) < 2 or any(each not in in_order for each in needed)):
+        return by_name(named, needed), parameters, takes_all
+    named = in_order
     if len(needed) == 2 or len(needed) < 2 <= len(named):
         first, second = (each.name for each in (needed if len(needed) == 2 else named[:2]))
         if first in TRUTHS - {"solution"} or second in RESPONSES:
@@ -103,6 +218,19 @@ def form(function, name):
     raise TypeError(
         f"it takes ({', '.join(parameters)}); expected solution_str and ground_truth (verl), completions (TRL), "
         "or a response and an answer"
+    )
+
+
+def by_name(named, needed):
+    """Names of the parameters for the response and the answer, where some are given by their names alone."""
+    response = [each.name for each in named if each.name in RESPONSES]
+    truth = [each.name for each in named if each.name in TRUTHS]
+    if len(response) == len(truth) == 1 and {each.name for each in needed} <= {*response, *truth}:
+        return response[0], truth[0]
+    shown = ", ".join(each.name for each in named)
+    raise TypeError(
+        f"it takes ({shown}), some by their names alone; expected one called response and one called answer, "
+        "and a default for every other"
     )
 
 
@@ -169,8 +297,26 @@ def plain(value):
 def result(value):
     if not isinstance(value, dict):
         return plain(value)
-    fields = {str(name): {"text": each} if isinstance(each, str) else plain(each) for name, each in value.items()}
-    return {"fields": fields}
+    return {"fields": {str(name): field(str(name), each) for name, each in value.items()}}
+
+
+def field(name, value):
+    if isinstance(value, str):
+        return {"text": value}
+    if name == "pred" and value is not None:
+        try:
+            return {"text": str(value)}
+        except Exception:
+            return plain(value)
+    return plain(value)
+
+
+def answer_late():
+    """Whether a file was loaded that the identity of a run does not have: then this is the answer."""
+    late = SOURCES.late() if SOURCES else None
+    if late:
+        answer({"unrecorded": late})
+    return bool(late)
 
 
 def failed(error):
@@ -184,14 +330,14 @@ def failed(error):
 
 
 def main():
-    global SETTINGS
+    global SETTINGS, SOURCES
     SETTINGS = json.loads(requests.readline())
     threading.Thread(target=end_with_caller, daemon=True).start()
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
     memory = SETTINGS["memory_bytes"]
     resource.setrlimit(resource.RLIMIT_AS, (memory if most < 0 else min(memory, most), most))
     try:
-        module, folder = load(SETTINGS["file"])
+        module = load(SETTINGS["file"])
         function, name = choose(module, SETTINGS["function"])
         kind, parameters, takes_all = form(function, name)
         packages = {each: importlib.metadata.version(each) for each in SETTINGS["packages"]}
@@ -202,12 +348,10 @@ def main():
     except BaseException as error:  # the user's file may even exit
         failed(error)
         return
-    loaded = [] if SETTINGS["text"] else list(sys.modules.values())
-    sources = {getattr(each, "__file__", None) for each in loaded}
-    within = {os.path.relpath(each, folder) for each in sources if each and os.path.abspath(each).startswith(folder + os.sep)}
-    own = sorted(each for each in within if not {"site-packages", "dist-packages"} & set(each.split(os.sep)))
-    stated = "plain" if kind == "swapped" else kind
-    answer({"ready": {"function": name, "form": stated, "packages": packages, "files": own}})
+    SOURCES = None if SETTINGS["text"] else Sources(SETTINGS["file"])
+    files, working = (SOURCES.names(0), SOURCES.names(1)) if SOURCES else ([], [])
+    stated = kind if kind in ("verl", "trl") else "plain"
+    answer({"ready": {"function": name, "form": stated, "packages": packages, "files": files, "working_files": working}})
     for line in requests:
         items = json.loads(line)
         if kind == "trl":
@@ -215,6 +359,8 @@ def main():
                 values = list(finished(function(**kept(columns(items, parameters), parameters, takes_all))))
             except Exception as error:
                 failed(error)
+                continue
+            if answer_late():
                 continue
             answer({"length": len(values)})
             if len(values) == len(items):
@@ -233,12 +379,16 @@ def main():
                     value = finished(function(**kept(arguments, parameters, takes_all)))
                 elif kind == "swapped":
                     value = finished(function(item["ground_truth"], item["response"]))
+                elif kind != "plain":
+                    response, truth = kind
+                    value = finished(function(**{response: item["response"], truth: item["ground_truth"]}))
                 else:
                     value = finished(function(item["response"], item["ground_truth"]))
             except Exception as error:
                 failed(error)
                 continue
-            answer(result(value))
+            if not answer_late():
+                answer(result(value))
 
 
 main()

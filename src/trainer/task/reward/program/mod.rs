@@ -70,10 +70,20 @@ pub enum Ungraded {
         "the program returned {0}, expected a finite number, a truth value, or a dictionary with `score`"
     )]
     NoNumber(String),
+    #[error("the program returned {0} as `acc`, expected a truth value or a number")]
+    NoCorrectness(String),
     #[error("the program returned {returned} rewards for {responses} responses")]
     WrongLength { returned: usize, responses: usize },
-    #[error("the program graded the response {first} and then {second}: it is not deterministic")]
-    Disagrees { first: String, second: String },
+    #[error(
+        "the program graded the response twice and gave another {field}, {first} and then {second}: it is not \
+         deterministic; make it so, or count such responses with `allow_nondeterministic = true` in reward.verifier"
+    )]
+    Disagrees { field: &'static str, first: String, second: String },
+    #[error(
+        "the program loaded {0} while it graded, which is not among the recorded files, so that a change of it would \
+         not be noticed; import it at the top of the program's file"
+    )]
+    Unrecorded(String),
     #[error("the program failed {0} times before and was not called again")]
     GivenUp(usize),
 }
@@ -90,6 +100,16 @@ pub struct Graders {
     program: RewardProgram,
     ready: Ready,
     idle: Mutex<Vec<Worker>>,
+    /// Further numbers that are not recorded as they are, and why: told once.
+    odd: Mutex<BTreeMap<String, OddNumber>>,
+}
+
+/// What is odd about a further number of a dictionary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OddNumber {
+    NotFinite,
+    /// Of a response that was graded twice.
+    Differs,
 }
 
 impl Graders {
@@ -103,7 +123,8 @@ impl Graders {
             files::read_text_up_to(&program.file, 1 << 20)?;
         }
         let (worker, ready) = Worker::start(&program)?;
-        Ok(Self { program, ready, idle: Mutex::new(vec![worker]) })
+        let (idle, odd) = (Mutex::new(vec![worker]), Mutex::default());
+        Ok(Self { program, ready, idle, odd })
     }
 
     pub fn program(&self) -> &RewardProgram {
@@ -128,8 +149,33 @@ impl Graders {
         graded.into_iter().flatten().collect()
     }
 
+    /// A sentence for each further number of the responses so far that is odd.
+    pub fn odd_numbers(&self) -> Vec<String> {
+        let odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = |(name, what): (&String, &OddNumber)| {
+            let name = visible::shortened(name, 60);
+            let what = match what {
+                OddNumber::NotFinite => {
+                    "is not finite for some responses, which its metric leaves out"
+                }
+                OddNumber::Differs => {
+                    "differs where a response is graded twice: its metric is not reproducible"
+                }
+            };
+            format!("{}: the further number `{name}` {what}", self.program.name())
+        };
+        odd.iter().map(told).collect()
+    }
+
+    fn note(&self, name: &str, what: OddNumber) {
+        let mut odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
+        if !odd.contains_key(name) {
+            odd.insert(name.to_string(), what);
+        }
+    }
+
     /// Grades the responses of these indices once more: one that gets two grades is not graded, unless that is
-    /// allowed. Returns how many did.
+    /// allowed. Returns how many did. Further numbers are not part of a grade: they are noted.
     pub fn grade_again(
         &self,
         asked: &[Asked],
@@ -139,7 +185,12 @@ impl Graders {
         let chosen: Vec<Asked> = again.iter().map(|&index| asked[index].clone()).collect();
         let mut disagreeing = 0;
         for (&index, second) in again.iter().zip(self.grade(&chosen)) {
-            if first[index] == second {
+            if let (Ok(first), Ok(second)) = (&first[index], &second) {
+                differing_extra(first, second).for_each(|name| self.note(name, OddNumber::Differs));
+                if difference(first, second).is_none() {
+                    continue;
+                }
+            } else if first[index] == second {
                 continue;
             }
             disagreeing += 1;
@@ -216,11 +267,13 @@ impl Graders {
                     Some(Returned::Number(share)) => {
                         grade.is_correct = share > self.program.threshold
                     }
-                    _ => {}
+                    None => {}
+                    Some(other) => return Err(Ungraded::NoCorrectness(shown(&other))),
                 }
-                if let Some(Returned::Text(prediction)) = fields.remove("pred") {
-                    grade.prediction = Some(prediction);
-                }
+                grade.prediction = fields.remove("pred").and_then(prediction);
+                fields.iter().filter(|(_, value)| is_not_finite(value)).for_each(|(name, _)| {
+                    self.note(name, OddNumber::NotFinite);
+                });
                 grade.extra = fields.into_iter().filter_map(number).collect();
                 Ok(grade)
             }
@@ -236,16 +289,65 @@ fn number((name, value): (String, Returned)) -> Option<(String, f64)> {
     }
 }
 
+/// As Python's `repr` writes them.
+fn is_not_finite(value: &Returned) -> bool {
+    matches!(value, Returned::Other(what) if ["nan", "inf", "-inf"].contains(&what.as_str()))
+}
+
+/// A number or another value as text, as somebody reads it.
+fn prediction(value: Returned) -> Option<String> {
+    match value {
+        Returned::Other(what) if ["None", "null"].contains(&what.as_str()) => None,
+        Returned::Text(text) | Returned::Other(text) => Some(text),
+        Returned::Number(number) => Some(number.to_string()),
+        Returned::Flag(flag) => Some(flag.to_string()),
+        Returned::Fields(_) => None,
+    }
+}
+
+/// For a message.
+fn shown(value: &Returned) -> String {
+    match value {
+        Returned::Text(text) => format!("the text {:?}", visible::shortened(text, 60)),
+        Returned::Other(what) => visible::shortened(what, 60),
+        Returned::Number(number) => number.to_string(),
+        Returned::Flag(flag) => flag.to_string(),
+        Returned::Fields(_) => "a dictionary".to_string(),
+    }
+}
+
+fn differing_extra<'a>(first: &'a Grade, second: &'a Grade) -> impl Iterator<Item = &'a str> {
+    let names = first.extra.keys().chain(second.extra.keys());
+    names.filter(|name| first.extra.get(*name) != second.extra.get(*name)).map(String::as_str)
+}
+
+/// The first part of two grades that differs, and both values.
+fn difference(first: &Grade, second: &Grade) -> Option<(&'static str, String, String)> {
+    let prediction = |grade: &Grade| match &grade.prediction {
+        Some(text) => format!("{:?}", visible::shortened(text, 60)),
+        None => "none".to_string(),
+    };
+    let label = |grade: &Grade| if grade.is_correct { "correct" } else { "wrong" }.to_string();
+    if first.reward != second.reward {
+        Some(("score", first.reward.to_string(), second.reward.to_string()))
+    } else if first.is_correct != second.is_correct {
+        Some(("acc", label(first), label(second)))
+    } else if first.prediction != second.prediction {
+        Some(("pred", prediction(first), prediction(second)))
+    } else {
+        None
+    }
+}
+
 fn disagreement(
     first: &Result<Grade, Ungraded>,
     second: Result<Grade, Ungraded>,
 ) -> Result<Grade, Ungraded> {
     let (first, second) = (first.clone()?, second?);
-    let [first, second] = [&first, &second].map(|grade| {
-        let label = if grade.is_correct { "correct" } else { "wrong" };
-        format!("{} ({label})", grade.reward)
-    });
-    Err(Ungraded::Disagrees { first, second })
+    match difference(&first, &second) {
+        Some((field, first, second)) => Err(Ungraded::Disagrees { field, first, second }),
+        None => Ok(first),
+    }
 }
 
 #[cfg(test)]

@@ -206,8 +206,83 @@ fn a_function_that_disagrees_with_itself_is_named() {
     let text =
         "import itertools\ncount = itertools.count()\ndef grade(a, b): return float(next(count))";
     let graded = twice(&graders(folder.path(), text).unwrap(), &asked(&["a"]));
-    let [first, second] = ["0 (wrong)", "1 (correct)"].map(str::to_string);
-    assert_eq!(graded, [Err(Ungraded::Disagrees { first, second })]);
+    let [first, second] = ["0", "1"].map(str::to_string);
+    assert_eq!(graded, [Err(Ungraded::Disagrees { field: "score", first, second })]);
+    assert!(shown(graded)[0].contains("another score, 0 and then 1"));
+}
+
+#[test]
+fn a_further_number_that_differs_or_is_not_finite_is_told_and_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "import itertools\ncount = itertools.count()\ndef grade(a, b): return {'score': 1.0, 'n': next(count), 'm': float('nan'), 'k': 2}";
+    let graders = graders(folder.path(), text).unwrap();
+    assert_eq!(shown(twice(&graders, &asked(&["a"]))), ["1 true"]);
+    let told = graders.odd_numbers();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].ends_with("reward.py: the further number `m` is not finite for some responses, which its metric leaves out"), "{told:?}");
+    assert!(told[1].contains("`n` differs where a response is graded twice"), "{told:?}");
+}
+
+#[test]
+fn fields_of_a_dictionary_are_not_dropped_silently() {
+    let of = |fields: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("def grade(a, b): return {{'score': 1.0, {fields}}}");
+        graders(folder.path(), &text).unwrap().grade(&asked(&["a"])).swap_remove(0)
+    };
+    let error = of("'acc': 'false'").unwrap_err().to_string();
+    assert!(error.contains("returned the text \"false\" as `acc`"), "{error}");
+    assert!(of("'acc': None").unwrap_err().to_string().contains("None as `acc`"));
+    for (pred, expected) in
+        [("12", Some("12")), ("[1, 2]", Some("[1, 2]")), ("None", None), ("'x'", Some("x"))]
+    {
+        let grade = of(&format!("'pred': {pred}")).unwrap();
+        assert_eq!(grade.prediction.as_deref(), expected, "{pred}");
+    }
+}
+
+#[test]
+fn what_is_imported_while_grading_is_among_the_recorded_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    write("own/__init__.py", "");
+    write("own/rules.py", "from . import deep\ndef ok(a, b): return deep.equal(a, b)\n");
+    write("own/deep.py", "def equal(a, b): return a == b\n");
+    write("own/unused.py", "");
+    write("named.py", "");
+    let lazy =
+        "def grade(response, answer):\n from own.rules import ok\n return ok(response, answer)\n";
+    let recorded = graders(folder.path(), lazy).unwrap();
+    let files = ["own/__init__.py", "own/deep.py", "own/rules.py", "reward.py"];
+    assert_eq!(recorded.ready().files, files);
+    assert_eq!(shown(recorded.grade(&asked(&["7", "8"]))), ["1 true", "-1 false"]);
+    // A name that nobody can read in the file.
+    let computed = "import importlib\ndef grade(response, answer):\n importlib.import_module('na' + 'med')\n return True\n";
+    let graders = graders(folder.path(), computed).unwrap();
+    assert_eq!(graders.ready().files, ["reward.py"]);
+    for error in shown(graders.grade(&asked(&["7", "8"]))) {
+        assert!(error.contains("the program loaded named.py while it graded"), "{error}");
+    }
+    // A branch that was not taken at the start is none of the run's.
+    let taken = "try:\n import json\nexcept ImportError:\n import named\ndef grade(response, answer): return True\n";
+    assert_eq!(self::graders(folder.path(), taken).unwrap().ready().files, ["reward.py"]);
+}
+
+#[test]
+fn a_function_whose_parameters_are_given_by_name_alone_is_called_so() {
+    for text in [
+        "def grade(*, response, answer): return response == answer",
+        "def grade(*, answer, response, strict=True): return response == answer",
+        "def grade(response, *, answer): return response == answer",
+        "def grade(response, answer, *, strict=True): return response == answer",
+    ] {
+        assert_eq!(said(text, &["7", "8"]), ["1 true", "-1 false"], "{text}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let error = graders(folder.path(), "def grade(*, a, b): pass").unwrap_err().to_string();
+    assert!(error.contains("expected one called response and one called answer"), "{error}");
 }
 
 #[test]

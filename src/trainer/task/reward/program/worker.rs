@@ -37,8 +37,11 @@ pub struct Ready {
     form: CallForm,
     /// Versions of Python and of the packages that were asked for.
     pub packages: BTreeMap<String, String>,
-    /// The program's file and what it imports from its folder, relative to it.
+    /// The program's file and what it imports from its folder, also while it grades, relative to it.
     pub files: Vec<String>,
+    /// What it imports from the working folder, relative to that.
+    #[serde(default)]
+    pub working_files: Vec<String>,
 }
 
 impl Ready {
@@ -88,6 +91,8 @@ pub enum Returned {
 enum Answer {
     Ready(Ready),
     Failed(String),
+    /// A file that was loaded while it graded and is not among [`Ready::files`].
+    Unrecorded(String),
     Length(usize),
     #[serde(untagged)]
     Value(Returned),
@@ -143,7 +148,8 @@ impl Worker {
             let files = program.file.file_name().map(|name| name.to_string_lossy().into_owned());
             let (function, packages) = (String::new(), BTreeMap::new());
             let files = files.into_iter().collect();
-            return Ok((worker, Ready { function, form, packages, files }));
+            let working_files = Vec::new();
+            return Ok((worker, Ready { function, form, packages, files, working_files }));
         }
         let settings = json!({
             "file": path,
@@ -204,6 +210,13 @@ impl Worker {
                     return (all().map(|()| Err(Ungraded::Raised(reason.clone()))).collect(), None);
                 }
                 Ok(Answer::Failed(reason)) => values.push(Err(Ungraded::Raised(reason))),
+                Ok(Answer::Unrecorded(file)) if is_batch => {
+                    return (
+                        all().map(|()| Err(Ungraded::Unrecorded(file.clone()))).collect(),
+                        None,
+                    );
+                }
+                Ok(Answer::Unrecorded(file)) => values.push(Err(Ungraded::Unrecorded(file))),
                 Ok(Answer::Length(returned)) if returned == asked.len() => {}
                 Ok(Answer::Length(returned)) => {
                     let wrong = Ungraded::WrongLength { returned, responses };

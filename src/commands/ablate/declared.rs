@@ -1,0 +1,290 @@
+//! A declaration against the grids that it is about. What it misspells would be found only by the report, after all
+//! runs: it is refused before the first one.
+
+use crate::base::files;
+use crate::experiment::grid::file;
+use crate::experiment::{Arm, Grid, diagnose, extends};
+use crate::records::metrics::{self, DeterminedBy};
+use crate::report::text;
+use crate::study::effect_checks::findings;
+use crate::study::{Declaration, Declared, Metric, MetricWindow, Reduce, collection};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Windows of longer runs have a step.
+const MOST_STEPS: u64 = 100_000;
+
+/// Grids that are not run now, and that the declaration may name: those that the study keeps, and of the declared
+/// names those that lie beside the files of the grids or are shipped.
+pub fn other_grids(
+    study: &Path,
+    declaration: &Declaration,
+    run: &[Grid],
+    grid_files: &[PathBuf],
+) -> Vec<Grid> {
+    // `ablate` replaces a grid that cannot be read.
+    let mut others = collection::grids(study).unwrap_or_default();
+    others.retain(|kept| run.iter().all(|grid| grid.name != kept.name));
+    for name in declaration.declared_grids() {
+        if !run.iter().chain(&others).any(|grid| grid.name == name) {
+            others.extend(beside(grid_files, name).or_else(|| shipped(name)));
+        }
+    }
+    others
+}
+
+fn beside(grid_files: &[PathBuf], name: &str) -> Option<Grid> {
+    let folders: BTreeSet<&Path> = grid_files.iter().filter_map(|file| file.parent()).collect();
+    let is_named = |path: &PathBuf| {
+        let table = extends::read_table(path).ok();
+        table.is_some_and(|table| table.get("name").and_then(toml::Value::as_str) == Some(name))
+    };
+    let mut named = folders.into_iter().flat_map(toml_files).filter(is_named);
+    named.find_map(|path| Some(file::load(&path).ok()?.grid))
+}
+
+fn toml_files(folder: &Path) -> Vec<PathBuf> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let names = files::list(folder).unwrap_or_default().into_iter();
+    names.filter(|name| name.ends_with(".toml")).map(|name| folder.join(name)).collect()
+}
+
+fn shipped(name: &str) -> Option<Grid> {
+    let grid = file::load(&file::find(name).ok()?).ok()?.grid;
+    Some(grid).filter(|grid| grid.name == name)
+}
+
+/// What no run of these grids could answer, a line each.
+pub fn problems(declaration: &Declaration, run: &[Grid], others: &[Grid]) -> Vec<String> {
+    let plan = Plan { declaration, run, others };
+    let unknown = plan.unknown_arms();
+    let is_resolved = unknown.is_empty();
+    let mut problems = unknown;
+    problems.extend(plan.held_out());
+    problems.extend(plan.seeds());
+    problems.extend(plan.sets());
+    let families = declaration.families.iter();
+    for (family, declared) in families.flat_map(|it| it.comparisons.iter().map(move |d| (it, d))) {
+        let at = format!("family `{}`, comparison `{}`", family.id, declared.id);
+        problems.extend(plan.comparison(declared).into_iter().map(|it| format!("{at}: {it}")));
+    }
+    // Of arms that were not found, nothing is known.
+    if is_resolved {
+        problems.extend(plan.undeclared_grids());
+        problems.extend(plan.doses());
+    }
+    problems
+}
+
+#[derive(Clone, Copy)]
+struct Plan<'a> {
+    declaration: &'a Declaration,
+    /// The grids of the command.
+    run: &'a [Grid],
+    others: &'a [Grid],
+}
+
+impl<'a> Plan<'a> {
+    fn grids(self) -> impl Iterator<Item = &'a Grid> {
+        self.run.iter().chain(self.others)
+    }
+
+    fn grid(self, name: &str) -> Option<&'a Grid> {
+        self.grids().find(|grid| grid.name == name)
+    }
+
+    fn arm(self, id: &str) -> Option<&'a Arm> {
+        let (grid, arm) = id.split_once('/')?;
+        self.grid(grid)?.arm(arm)
+    }
+
+    /// A grid that is not there is named once.
+    fn unknown_arms(self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut without_grid: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for id in self.declaration.declared_arms() {
+            let Some((grid_name, arm)) = id.split_once('/') else { continue };
+            match self.grid(grid_name) {
+                None => without_grid.entry(grid_name).or_default().push(id),
+                Some(grid) if grid.arm(arm).is_none() => {
+                    let names: Vec<String> = grid.arms.iter().map(|it| it.name.clone()).collect();
+                    let known = diagnose::known(arm, "its arms are", &names);
+                    problems
+                        .push(format!("`{id}`: the grid {grid_name} has no arm {arm:?}; {known}"));
+                }
+                Some(_) => {}
+            }
+        }
+        problems.extend(without_grid.into_iter().map(|(grid, arms)| {
+            let arms: Vec<String> = arms.iter().map(|id| format!("`{id}`")).collect();
+            format!("{}: {}", text::listed(&arms), self.no_grid(grid))
+        }));
+        problems
+    }
+
+    fn no_grid(self, name: &str) -> String {
+        let names: Vec<String> = self.grids().map(|grid| grid.name.clone()).collect();
+        let known = diagnose::known(name, "the grids are", &names);
+        format!(
+            "there is no grid {name:?} (correct the name, or name the grid's file in the same command); {known}"
+        )
+    }
+
+    fn held_out(self) -> Option<String> {
+        let name = &self.declaration.held_out.as_ref()?.grid;
+        self.grid(name).is_none().then(|| format!("held_out.grid: {}", self.no_grid(name)))
+    }
+
+    /// Cells that would never count.
+    fn seeds(self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut told = BTreeSet::new();
+        for grid in self.run {
+            let (tuning, undeclared): (Vec<u64>, Vec<u64>) = grid
+                .seeds
+                .iter()
+                .filter(|seed| !self.declaration.counts(**seed) && told.insert(**seed))
+                .partition(|seed| self.declaration.tuning_seeds.contains(seed));
+            let at = format!("seeds of the grid {}", grid.name);
+            if !tuning.is_empty() {
+                problems.push(format!(
+                    "{at}: {} stand in `tuning_seeds`, so that their cells never count; state `seeds`, or run other \
+                     ones with --seeds",
+                    text::joined(tuning, ", ")
+                ));
+            }
+            if !undeclared.is_empty() {
+                problems.push(format!(
+                    "{at}: {} do not stand in `seeds`, so that their cells never count; run the declared ones: {}",
+                    text::joined(undeclared, ", "),
+                    text::joined(&self.declaration.seeds, ", ")
+                ));
+            }
+        }
+        problems
+    }
+
+    fn sets(self) -> Vec<String> {
+        let declaration = self.declaration;
+        let level = declaration.time_to_level.as_ref().map(|level| &level.set);
+        let stated =
+            [("primary_set", &declaration.primary_set), ("curve_set", &declaration.curve_set)];
+        let stated = stated.into_iter().chain(level.map(|set| ("time_to_level.set", set)));
+        let arms = self.grids().flat_map(|grid| &grid.arms);
+        let sets: BTreeSet<String> = arms.flat_map(|arm| arm.experiment.set_names()).collect();
+        let sets = Vec::from_iter(sets);
+        stated
+            .filter(|(_, set)| !sets.contains(set))
+            .map(|(key, set)| {
+                let known = diagnose::known(set, "they evaluate", &sets);
+                format!("{key}: no arm of the grids evaluates a set {set:?}; {known}")
+            })
+            .collect()
+    }
+
+    fn comparison(self, declared: &Declared) -> Vec<String> {
+        let sides = [&declared.arm, &declared.reference];
+        let ids = sides.into_iter().flat_map(|side| self.declaration.arms_of(side));
+        let arms: Vec<(&str, &Arm)> = ids.filter_map(|id| Some((id, self.arm(id)?))).collect();
+        let metric = &declared.metric;
+        let sets = metric.sets().iter().filter_map(|set| unevaluated(set, &arms));
+        let names = names(metric).into_iter().filter_map(|name| unrecorded(name, &arms));
+        let windows = windows(metric).into_iter();
+        let windows = windows.filter_map(|(window, least)| too_short(window, least, &arms));
+        sets.chain(names).chain(windows).collect()
+    }
+
+    /// Another grid than the declared ones was named.
+    fn undeclared_grids(self) -> Option<String> {
+        let declared = self.declaration.declared_grids();
+        let is_declared = |grid: &Grid| declared.contains(grid.name.as_str());
+        if declared.is_empty() || self.run.iter().any(is_declared) {
+            return None;
+        }
+        let run: Vec<String> = self.run.iter().map(|grid| grid.name.clone()).collect();
+        let declared: Vec<String> = declared.into_iter().map(str::to_string).collect();
+        Some(format!(
+            "it is not about the grids of this command ({}): it names arms of {}",
+            text::listed(&run),
+            text::listed(&declared)
+        ))
+    }
+
+    /// Techniques that no compared arm switches on.
+    fn doses(self) -> Vec<String> {
+        let compared = self.declaration.families.iter().flat_map(|family| &family.comparisons);
+        let sides = compared.flat_map(|it| [&it.arm, &it.reference]);
+        let arms = sides.flat_map(|side| self.declaration.arms_of(side));
+        let arms: Vec<&Arm> = arms.filter_map(|id| self.arm(id)).collect();
+        let is_on = |technique: &str| {
+            arms.iter().any(|arm| {
+                let mut switches = findings::switches(&arm.experiment).into_iter();
+                switches.any(|(name, is_on)| is_on && name == technique)
+            })
+        };
+        let off = self.declaration.least_doses.keys().filter(|technique| !is_on(technique));
+        off.map(|technique| {
+            format!(
+                "least_doses: no compared arm switches {technique:?} on, so that this dose is never asked for; take it \
+                 out, or compare an arm that has the technique"
+            )
+        })
+        .collect()
+    }
+}
+
+fn unevaluated(set: &String, arms: &[(&str, &Arm)]) -> Option<String> {
+    arms.iter().find_map(|(id, arm)| {
+        let sets = arm.experiment.set_names();
+        let known = diagnose::known(set, "it evaluates", &sets);
+        (!sets.contains(set)).then(|| format!("`{id}` evaluates no set {set:?}; {known}"))
+    })
+}
+
+fn names(metric: &Metric) -> Vec<&str> {
+    match metric {
+        Metric::Metric { name, .. } | Metric::Contrast { name, .. } => vec![name],
+        Metric::Correlation { x, y, .. } => vec![x, y],
+        _ => Vec::new(),
+    }
+}
+
+/// Other trainers have metrics of their own.
+fn unrecorded(name: &str, arms: &[(&str, &Arm)]) -> Option<String> {
+    let mut own = arms.iter().filter(|(_, arm)| arm.experiment.engine.is_native()).peekable();
+    own.peek()?;
+    let Some(metric) = metrics::of(name) else {
+        let names: Vec<String> = metrics::all().iter().map(|it| it.name.clone()).collect();
+        let nearest = diagnose::nearest(name, &names);
+        let hint = nearest.map_or(String::new(), |name| format!("; did you mean {name}?"));
+        return Some(format!("there is no metric {name:?}{hint}"));
+    };
+    own.find(|(_, arm)| {
+        metric.of == DeterminedBy::Engine || !metric.is_recorded_by(&arm.experiment)
+    })
+    .map(|(id, _)| format!("`{id}` does not record {name}: {}", metric.meaning))
+}
+
+/// With the fewest rollout steps of which each has a value.
+fn windows(metric: &Metric) -> Vec<(MetricWindow, usize)> {
+    match metric {
+        Metric::Metric { window, reduce: Reduce::Slope, .. } => vec![(*window, 2)],
+        Metric::Metric { window, .. } => vec![(*window, 1)],
+        Metric::Contrast { early, late, .. } => vec![(*early, 1), (*late, 1)],
+        Metric::Correlation { window, .. } => vec![(*window, 3)],
+        _ => Vec::new(),
+    }
+}
+
+fn too_short(window: MetricWindow, least: usize, arms: &[(&str, &Arm)]) -> Option<String> {
+    arms.iter().find_map(|(id, arm)| {
+        let all = arm.experiment.training.rollout_steps;
+        let steps = window.values(&vec![Some(0.0); all.min(MOST_STEPS) as usize]).len();
+        (steps < least).then(|| {
+            format!(
+                "the window ({}) has {steps} of the {all} rollout steps of `{id}`, and this metric needs {least}; make it wider",
+                window.words()
+            )
+        })
+    })
+}
