@@ -241,7 +241,7 @@ mod tests {
             (&[0, 0, 0, 0, 0, 0, 0, 0, 1, 4], 4, [false, false]),
         ] {
             let run = counts(correct, samples);
-            let (error, problems) = (decoding_error(&[run.clone()]), run.len() as u64);
+            let (error, problems) = (decoding_error(std::slice::from_ref(&run)), run.len() as u64);
             let whole = accuracy(&[run], 0.95).unwrap();
             let [decoding, drawn, _] = whole.uncertainties;
             let given = [decoding, drawn].map(|uncertainty| uncertainty.interval.is_some());

@@ -100,18 +100,9 @@ pub enum TaskError {
     /// A text so long that tokenizing it would take minutes to say the same.
     #[error("problem {id}: its prompt has {bytes} bytes, max_prompt_tokens is {limit}")]
     TooLongText { id: String, bytes: usize, limit: u64 },
-    /// Of a set; `longest` has its unit.
-    #[error(
-        "{count} of {problems} problems have prompts of more than max_prompt_tokens ({limit}); the longest, of problem {id}, has {longest}; {setting} takes longer ones, or leave those rows out"
-    )]
-    LongPrompts {
-        count: usize,
-        problems: usize,
-        limit: u64,
-        id: String,
-        longest: String,
-        setting: String,
-    },
+    /// Of a set; `what` counts the prompts and names the longest one, `setting` takes another limit.
+    #[error("{what}; {setting} takes longer ones, or leave those rows out")]
+    LongPrompts { what: String, setting: String },
     #[error("problem {id}: its prompt is empty")]
     EmptyPrompt { id: String },
 }

@@ -35,8 +35,11 @@ impl LongPrompts {
             return Ok(());
         }
         let unit = if is_in_bytes { "bytes" } else { "tokens" };
-        let (longest, setting) = (format!("{size} {unit}"), setting.to_string());
-        Err(TaskError::LongPrompts { count, problems, limit, id, longest, setting })
+        let what = format!(
+            "{count} of {problems} problems have prompts of more than max_prompt_tokens ({limit}); the longest, of \
+             problem {id}, has {size} {unit}"
+        );
+        Err(TaskError::LongPrompts { what, setting: setting.to_string() })
     }
 }
 

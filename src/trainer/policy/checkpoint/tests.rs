@@ -263,13 +263,16 @@ fn a_pickle_is_named_and_not_read() {
     assert!(error.ends_with("a pickle is a program and is not read; convert it to safetensors"));
 }
 
+/// Shape and values.
+type Head = (Vec<i64>, Vec<f32>);
+
 #[test]
 fn a_head_of_a_tied_model_is_its_embedding_or_refused() {
     let config = Config { tie_word_embeddings: true, ..tiny() };
     let folder = folder_with(&config);
     let path = folder.path().join(WEIGHTS);
     let mut tensors = values(&load_model(folder.path()).unwrap());
-    let mut write = |change: &dyn Fn(&mut (Vec<i64>, Vec<f32>))| {
+    let mut write = |change: &dyn Fn(&mut Head)| {
         let mut head = tensors[EMBEDDING].clone();
         change(&mut head);
         tensors.insert(HEAD.into(), head);
