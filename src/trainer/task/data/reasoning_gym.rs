@@ -46,7 +46,7 @@ enum Printed {
 /// The Python package, whose version decides the grades.
 pub const PACKAGE: &str = "reasoning-gym";
 
-/// Whether a file is the program that [`write`] writes.
+/// Whether a file is the program that [`write()`] writes.
 pub fn is_program(file: &Path) -> bool {
     files::read_text_up_to(file, 1 << 20).is_ok_and(|text| text == REWARD)
 }
