@@ -5,10 +5,11 @@
 
 use crate::base::workers;
 use crate::numerics::native::{orders, window};
-use crate::numerics::vectorised::{dispatch, vectorised};
+use crate::numerics::vectorised::{self, dispatch, vectorised};
 use crate::numerics::{Arithmetic, SlotSums, Window};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
+use std::slice;
 
 /// The right operand `[terms, columns]`, in panels of [`Arithmetic::PANEL`] columns.
 #[derive(Debug, Clone)]
@@ -459,6 +460,9 @@ impl<A: Arithmetic> WithSimd for Product<'_, A> {
 /// Columns of a panel in the narrowest arithmetic.
 const MOST_PANEL: usize = 32;
 
+/// Bytes that memory is read by.
+const LINE: usize = 64;
+
 /// Numbers of the left operand that a core's second cache holds beside a panel.
 const ROWS_AT_ONCE: usize = 1 << 16;
 
@@ -471,27 +475,25 @@ impl<A: Arithmetic> Product<'_, A> {
         for from in (0..rows).step_by(at_once) {
             let to = (from + at_once).min(rows);
             let heights = || Heights::<ROWS> { from, to };
-            if self.place.by_column {
-                packed.clear();
-                for (row, height) in heights() {
-                    match height {
-                        4 => self.pack::<4>(row, &mut packed),
-                        3 => self.pack::<3>(row, &mut packed),
-                        2 => self.pack::<2>(row, &mut packed),
-                        1 => self.pack::<1>(row, &mut packed),
-                        _ => self.pack::<ROWS>(row, &mut packed),
-                    }
+            packed.clear();
+            for (row, height) in heights() {
+                match height {
+                    4 => self.pack::<4>(row, &mut packed),
+                    3 => self.pack::<3>(row, &mut packed),
+                    2 => self.pack::<2>(row, &mut packed),
+                    1 => self.pack::<1>(row, &mut packed),
+                    _ => self.pack::<ROWS>(row, &mut packed),
                 }
             }
+            let tiles = heights().count() * (A::vectors_of_a_panel::<S>() / VECTORS);
             for at in 0..self.panels.len() {
+                let next = self.panels.get(at + 1).map_or(&[][..], Vec::as_slice);
+                let mut shares = next.chunks(next.len().div_ceil(tiles).max(1));
                 for vector in (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS) {
                     for (row, height) in heights() {
-                        let left = if self.place.by_column {
-                            &packed[(row - from) * self.terms..]
-                        } else {
-                            &[][..]
-                        };
-                        let place = TilePlace { row, at, vector };
+                        let ahead = shares.next().unwrap_or_default();
+                        let left = &packed[(row - from) * self.terms..];
+                        let place = TilePlace { row, at, vector, ahead };
                         match height {
                             4 => self.tile::<S, 4, VECTORS>(simd, place, left),
                             3 => self.tile::<S, 3, VECTORS>(simd, place, left),
@@ -508,22 +510,32 @@ impl<A: Arithmetic> Product<'_, A> {
     /// Appends the left numbers of some rows, term by term.
     #[inline(always)]
     fn pack<const HEIGHT: usize>(&self, row: usize, packed: &mut Vec<A>) {
-        let LeftPlace { stride, offset, .. } = self.place;
-        let rows = self.left[offset * stride..].chunks(stride).take(self.terms);
-        for values in rows {
-            if let Some(values) = values[self.first + row..].first_chunk::<HEIGHT>() {
-                packed.extend_from_slice(values);
+        let LeftPlace { stride, offset, by_column } = self.place;
+        let row = self.first + row;
+        if by_column {
+            for values in self.left[offset * stride..].chunks(stride).take(self.terms) {
+                if let Some(values) = values[row..].first_chunk::<HEIGHT>() {
+                    packed.extend_from_slice(values);
+                }
             }
+            return;
+        }
+        let start = packed.len();
+        packed.resize(start + HEIGHT * self.terms, A::default());
+        for at in 0..HEIGHT {
+            let places = packed[start + at..].iter_mut().step_by(HEIGHT);
+            let values = &self.left[(row + at) * stride + offset..][..self.terms];
+            places.zip(values).for_each(|(place, value)| *place = *value);
         }
     }
 
-    /// Adds the terms to the sums of ROWS rows and VECTORS registers of a panel. `packed` holds the
-    /// left numbers of the rows where they lie by columns.
+    /// Adds the terms to the sums of ROWS rows and VECTORS registers of a panel. `packed` begins with the left numbers of
+    /// the rows.
     #[inline(always)]
     fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &mut self,
         simd: S,
-        TilePlace { row, at, vector }: TilePlace,
+        TilePlace { row, at, vector, ahead }: TilePlace<A>,
         packed: &[A],
     ) {
         let (terms, columns, of_a_panel) = (self.terms, self.columns, A::vectors_of_a_panel::<S>());
@@ -548,26 +560,17 @@ impl<A: Arithmetic> Product<'_, A> {
             all = before;
         }
         let (mut from, mut is_first) = (reached.start, self.are_zeros);
+        let mut ahead = Ahead::of(ahead, reached.len());
         while from < reached.end {
             let to = reached.end.min((from / PART + 1) * PART);
             let right = panel[from * of_a_panel..to * of_a_panel]
                 .chunks_exact(of_a_panel)
                 .map(|row| &row[vector..vector + VECTORS]);
             let mut sums = zeros;
-            if self.place.by_column {
-                let left = packed[from * ROWS..to * ROWS].as_chunks::<ROWS>().0;
-                for (left, right) in left.iter().zip(right) {
-                    add::<S, A, ROWS, VECTORS>(simd, |row| left[row], right, &mut sums);
-                }
-            } else {
-                let LeftPlace { stride, offset, .. } = self.place;
-                let (count, start) = (to - from, offset + from);
-                let left: [&[A]; ROWS] = std::array::from_fn(|row| {
-                    &self.left[(first + row) * stride + start..][..count]
-                });
-                for (term, right) in right.take(count).enumerate() {
-                    add::<S, A, ROWS, VECTORS>(simd, |row| left[row][term], right, &mut sums);
-                }
+            let left = packed[from * ROWS..to * ROWS].as_chunks::<ROWS>().0;
+            for (left, right) in left.iter().zip(right) {
+                ahead.advance();
+                add::<S, A, ROWS, VECTORS>(simd, left, right, &mut sums);
             }
             // A product with 1 and an addition is an addition.
             let one = A::splat(simd, A::from(1.0));
@@ -593,10 +596,41 @@ impl<A: Arithmetic> Product<'_, A> {
 }
 
 /// Where a tile begins: its row, its panel, the first register of the panel's.
-struct TilePlace {
+struct TilePlace<'a, A> {
     row: usize,
     at: usize,
     vector: usize,
+    /// Of the next panel, which is asked for while this tile is computed.
+    ahead: &'a [A],
+}
+
+/// Numbers that are fetched into the second cache while others are multiplied: without it the first tile of a panel waits
+/// for memory, which takes half as long as the sums of 32 rows.
+struct Ahead<'a, A> {
+    lines: slice::Chunks<'a, A>,
+    /// Terms to a line.
+    every: usize,
+    wait: usize,
+}
+
+impl<'a, A> Ahead<'a, A> {
+    #[inline(always)]
+    fn of(numbers: &'a [A], terms: usize) -> Self {
+        let lines = numbers.chunks(LINE / size_of::<A>());
+        let every = (terms / lines.len().max(1)).max(1);
+        Self { lines, every, wait: 0 }
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        if self.wait == 0 {
+            if let Some(line) = self.lines.next() {
+                vectorised::prefetch(&line[0]);
+            }
+            self.wait = self.every;
+        }
+        self.wait -= 1;
+    }
 }
 
 /// Rows in tiles: from which row on, and how many. As many as there are registers for, then fewer, but
@@ -628,12 +662,12 @@ impl<const ROWS: usize> Iterator for Heights<ROWS> {
 #[inline(always)]
 fn add<S: Simd, A: Arithmetic, const ROWS: usize, const VECTORS: usize>(
     simd: S,
-    left: impl Fn(usize) -> A,
+    left: &[A; ROWS],
     right: &[A::Vector<S>],
     sums: &mut [[A::Vector<S>; VECTORS]; ROWS],
 ) {
-    for (row, sums) in sums.iter_mut().enumerate() {
-        let number = A::splat(simd, left(row));
+    for (left, sums) in left.iter().zip(sums) {
+        let number = A::splat(simd, *left);
         for (sum, vector) in sums.iter_mut().zip(right) {
             *sum = A::multiply_add(simd, number, *vector, *sum);
         }

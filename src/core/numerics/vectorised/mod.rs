@@ -52,6 +52,15 @@ impl Instructions {
     }
 }
 
+/// Asks for the cache line that begins with a number; it changes nothing but time.
+#[inline(always)]
+pub fn prefetch<T>(number: &T) {
+    #[cfg(target_arch = "x86_64")]
+    safe_arch::prefetch_t1(number);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = number;
+}
+
 pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 
 /// What the environment asks for, or the best that the machine has.
