@@ -6,13 +6,7 @@
 //!   such records are excluded, because a copy cannot be told from its original. Problems solved in all
 //!   samples or in none carry no information; the coincidence of the others must be less probable
 //!   than e^−[`INFORMATION`], with each problem's own accuracy as its chance.
-//! - Copies with some outcomes changed are excluded too: the agreement of trained policies on a set must
-//!   be less surprising than 45 nats ([`near_copy`]), which an honest pair exceeds with a probability
-//!   below e^−45, and at most half of the gradient norms may be equal.
-//! - Scores at rollout step 0 are of one base policy, so seeds differ only by the sampling of responses.
-//!   [`same_policy`] tests each evaluation against the other seeds. The most extreme one is excluded
-//!   while its p is below [`IMPLAUSIBLE`]; of two seeds both are. An honest cell is excluded with a
-//!   probability below 10⁻⁶ in any study of up to a thousand seeds and sets.
+//! - No two runs of different seeds share most of their gradient norms.
 //! - Evaluations at rollout step 0 are equal bit for bit in cells of one seed, base policy and set
 //!   (under fast arithmetic: also of one machine and build), because their draws have the same keys.
 //!   Those that differ from a majority are excluded; without a majority all are.
@@ -20,21 +14,12 @@
 use crate::base::files;
 use crate::numerics::Numerics;
 use crate::records::{environment::CHANGES_NO_BIT, run_folder::is_portable};
-use crate::statistics::{near_copy, same_policy};
 use crate::study::{Cell, CellEvaluation, CellOutcomes};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// In nats; equal outcomes of different seeds are an accident with probability 10⁻¹³ at most.
 pub const INFORMATION: f64 = 30.0;
-
-/// From the first evaluation of a trained policy on. The limit bounds the work: there are many pairs.
-const MOST_OUTCOMES: usize = 4096;
-
-/// In nats: 50 million pairs of independent runs contain such an agreement with probability 10⁻¹².
-const COPY: f64 = 45.0;
-
-pub const IMPLAUSIBLE: f64 = 1e-9;
 
 const GRADIENT_NORM: &str = "optimizer/gradient_norm_mean";
 
@@ -48,9 +33,7 @@ pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize,
     suspects.shared_heads(&all);
     suspects.copied_outcomes(&all);
     suspects.copied_gradients(&all);
-    suspects.nearly_copied_outcomes(&all);
     for bases in suspects.base_evaluations(&all).into_values() {
-        suspects.implausible(&bases);
         suspects.unequal(&bases);
     }
     suspects.reasons
@@ -142,36 +125,6 @@ impl<'a> Suspects<'a> {
         self.exclude_pairs(&copies, "most of its gradient norms are also those of");
     }
 
-    fn nearly_copied_outcomes(&mut self, all: &[usize]) {
-        let mut groups: BTreeMap<_, Vec<(usize, Vec<bool>)>> = BTreeMap::new();
-        for index in self.left(all) {
-            let cell = &self.cells[index];
-            for set in cell.problems.keys() {
-                let (mut steps, mut outcomes, mut information) = (Vec::new(), Vec::new(), 0.0);
-                for it in cell.evaluations_of(set).filter(|it| is_trained(it)) {
-                    if outcomes.len() < MOST_OUTCOMES {
-                        steps.push((it.counters.rollout_steps, it.samples, it.outcomes.len()));
-                        outcomes.extend(it.outcomes.values());
-                        information += surprise(it);
-                    }
-                }
-                if information >= COPY {
-                    groups.entry((set, steps)).or_default().push((index, outcomes));
-                }
-            }
-        }
-        let mut copies = Vec::new();
-        for ((_, steps), group) in &groups {
-            let cells: Vec<(u64, &[bool])> =
-                group.iter().map(|(index, it)| (self.seed(*index), it.as_slice())).collect();
-            // A run evaluates a set with the same number of samples each time.
-            let samples = steps.first().map_or(1, |(_, samples, _)| *samples as usize);
-            let pairs = near_copy::pairs(&cells, samples, COPY);
-            copies.extend(pairs.into_iter().map(|(a, b)| (group[a].0, group[b].0)));
-        }
-        self.exclude_pairs(&copies, "the outcomes of its trained policies are nearly those of");
-    }
-
     fn left(&self, all: &[usize]) -> Vec<usize> {
         all.iter().copied().filter(|index| !self.reasons.contains_key(index)).collect()
     }
@@ -197,61 +150,10 @@ impl<'a> Suspects<'a> {
         groups
     }
 
-    fn remaining(&self, bases: &Bases<'a>) -> Bases<'a> {
-        bases.iter().filter(|(index, _)| !self.reasons.contains_key(index)).copied().collect()
-    }
-
-    fn implausible(&mut self, bases: &Bases<'a>) {
-        loop {
-            let left = self.remaining(bases);
-            // Seed → its different evaluations, as c_i → the cells that have each.
-            let mut seeds: BTreeMap<u64, BTreeMap<Vec<u64>, Bases>> = BTreeMap::new();
-            for (index, evaluation) in left {
-                let counts = evaluation.correct();
-                let of_seed = seeds.entry(self.seed(index)).or_default();
-                of_seed.entry(counts).or_default().push((index, evaluation));
-            }
-            if seeds.len() < 2 {
-                return;
-            }
-            let mut extreme = Vec::new();
-            for (seed, own) in &seeds {
-                for (counts, holders) in own {
-                    let p = least_extreme(*seed, counts, &seeds, holders[0].1.samples);
-                    extreme.extend((p < IMPLAUSIBLE).then(|| (p, holders.clone())));
-                }
-            }
-            // With two seeds neither is the odd one out.
-            let smallest = extreme.iter().map(|(p, _)| *p).fold(1.0, f64::min);
-            extreme.retain(|(p, _)| seeds.len() == 2 || *p == smallest);
-            if extreme.is_empty() {
-                return;
-            }
-            for (index, evaluation) in extreme.into_iter().flat_map(|(_, holders)| holders) {
-                let reason = format!(
-                    "its avg@{} on `{}` at rollout step 0 is {:.1} %, that of the same base policy \
-                     with other seeds {:.1} %: the chance of so much sampling noise is below \
-                     {IMPLAUSIBLE:e} (exact test, problem by problem)",
-                    evaluation.samples,
-                    evaluation.set,
-                    100.0 * evaluation.avg_at_k(),
-                    100.0 * self.other_score(bases, index)
-                );
-                self.exclude(index, reason);
-            }
-        }
-    }
-
-    fn other_score(&self, bases: &Bases<'a>, index: usize) -> f64 {
-        let others = bases.iter().filter(|(other, _)| self.seed(*other) != self.seed(index));
-        let scores: Vec<f64> = others.map(|(_, evaluation)| evaluation.avg_at_k()).collect();
-        scores.iter().sum::<f64>() / scores.len().max(1) as f64
-    }
-
     fn unequal(&mut self, bases: &Bases<'a>) {
         let mut seeds: BTreeMap<(u64, String), BTreeMap<String, Vec<usize>>> = BTreeMap::new();
-        for (index, evaluation) in self.remaining(bases) {
-            let cell = &self.cells[index];
+        for (index, evaluation) in bases {
+            let cell = &self.cells[*index];
             let machine = match cell.exactness.as_str() {
                 level if is_portable(level) => String::new(),
                 "exact-here" => {
@@ -262,9 +164,9 @@ impl<'a> Suspects<'a> {
                 _ => continue,
             };
             // Different programs write the same table with different digests.
-            let bare = CellEvaluation { outcomes_sha256: String::new(), ..evaluation.clone() };
-            let of_seed = seeds.entry((self.seed(index), machine)).or_default();
-            of_seed.entry(files::canonical_json_line(&bare)).or_default().push(index);
+            let bare = CellEvaluation { outcomes_sha256: String::new(), ..(*evaluation).clone() };
+            let of_seed = seeds.entry((self.seed(*index), machine)).or_default();
+            of_seed.entry(files::canonical_json_line(&bare)).or_default().push(*index);
         }
         let Some(set) = bases.first().map(|(_, evaluation)| &evaluation.set) else { return };
         for groups in seeds.into_values().filter(|groups| groups.len() > 1) {
@@ -287,27 +189,6 @@ impl<'a> Suspects<'a> {
                     self.exclude(index, reason);
                 }
             }
-        }
-    }
-}
-
-/// The largest p against the other seeds. Of a seed's different evaluations the first is used; with two
-/// seeds each one of the other seed is tried, so that a forged one does not exclude an honest one.
-fn least_extreme(
-    seed: u64,
-    counts: &[u64],
-    seeds: &BTreeMap<u64, BTreeMap<Vec<u64>, Bases>>,
-    samples: u64,
-) -> f64 {
-    let others = || seeds.iter().filter(|(other, _)| **other != seed).map(|(_, own)| own);
-    let p = |others: &[&[u64]]| same_policy::two_sided_p(counts, others, samples);
-    match seeds.len() {
-        2 => others()
-            .flat_map(BTreeMap::keys)
-            .map(|other| p(&[other.as_slice()]))
-            .fold(0.0, f64::max),
-        _ => {
-            p(&others().filter_map(|own| own.keys().next()).map(Vec::as_slice).collect::<Vec<_>>())
         }
     }
 }

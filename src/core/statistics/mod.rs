@@ -3,8 +3,6 @@
 pub mod error;
 pub mod distributions;
 pub mod outcomes;
-pub mod same_policy;
-pub mod near_copy;
 pub mod estimators;
 pub mod equivalence;
 pub mod between;
