@@ -20,8 +20,11 @@ fn source(source: &ClaimSource) -> String {
 
 /// Verdicts that occur, and the claims that have them, in the order of [`ClaimVerdict`].
 pub fn by_verdict(judged: &Judged) -> Vec<(ClaimVerdict, Vec<&ClaimResult>)> {
-    use ClaimVerdict::{Contradicted, Inconclusive, NotTestable, PositiveControl, Supported};
-    let verdicts = [Supported, PositiveControl, Contradicted, Inconclusive, NotTestable];
+    use ClaimVerdict::{
+        Contradicted, Inconclusive, NotTestable, PositiveControl, SmallerThanClaimed, Supported,
+    };
+    let verdicts =
+        [Supported, PositiveControl, SmallerThanClaimed, Contradicted, Inconclusive, NotTestable];
     let of = |verdict| judged.claims.iter().filter(move |claim| claim.verdict == verdict);
     let groups = verdicts.map(|verdict| (verdict, of(verdict).collect::<Vec<_>>()));
     groups.into_iter().filter(|(_, claims)| !claims.is_empty()).collect()
@@ -201,7 +204,9 @@ fn verdict_cell(verdict: ClaimVerdict) -> TableCell {
     let look = match verdict {
         ClaimVerdict::Supported => Look::Good,
         ClaimVerdict::Contradicted => Look::Bad,
-        ClaimVerdict::PositiveControl | ClaimVerdict::Inconclusive => Look::Open,
+        ClaimVerdict::PositiveControl
+        | ClaimVerdict::SmallerThanClaimed
+        | ClaimVerdict::Inconclusive => Look::Open,
         ClaimVerdict::NotTestable => Look::Quiet,
     };
     look.of(verdict.words())

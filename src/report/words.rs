@@ -145,12 +145,12 @@ pub fn why(reason: &Why) -> String {
             });
             format!("no effect shown: adjusted p {}{least}", text::p_value(*adjusted_p))
         }
-        Why::DoseBelow { technique, dose, least, otherwise } => {
-            let [dose, least] = [*dose, *least].map(text::standard_error);
-            let otherwise = why(otherwise);
-            format!(
-                "{technique} acted on {dose} %, below the declared {least} % (else: {otherwise})"
-            )
+        Why::DoseBelow { below, others, otherwise } => {
+            let each = [below].into_iter().chain(others).map(|it| {
+                let [dose, least] = [it.dose, it.least].map(text::standard_error);
+                format!("{} acted on {dose} %, below the declared {least} %", it.technique)
+            });
+            format!("{} (else: {})", text::joined(each, "; "), why(otherwise))
         }
         Why::Closed { after, otherwise } => format!(
             "it counts only after all comparisons of the family `{after}` are shown, and not all are ({})",
@@ -176,6 +176,14 @@ pub fn part_why(part: &PartResult) -> String {
             "{}; what is claimed is a direction, or a size below that",
             part.comparison.as_ref().map(|it| why(&it.why)).unwrap_or_default()
         ),
+        PartWhy::SmallerThanClaimed { claimed, most } => {
+            let (unit, _, points) = part.comparison.as_ref().map_or((Unit::Plain, "", ""), units);
+            format!(
+                "the direction is shown; the difference is at most {}{points} by its interval, and {}{points} are claimed",
+                unit.show(*most),
+                unit.show(*claimed)
+            )
+        }
         PartWhy::Absent { absence: missing } => absence(missing),
         PartWhy::NoRunHasTheValue { without_value: runs } => {
             let runs: Vec<String> = runs.iter().map(without_value).collect();
@@ -210,14 +218,20 @@ pub fn claim_why(claim: &ClaimResult) -> String {
     let named = |verdict: ClaimVerdict| -> Vec<&str> {
         parts.iter().filter(|part| part.verdict == verdict).map(|part| part.id.as_str()).collect()
     };
-    let (contradicted, open) =
-        (named(ClaimVerdict::Contradicted), named(ClaimVerdict::Inconclusive));
+    let (contradicted, open, smaller) = (
+        named(ClaimVerdict::Contradicted),
+        named(ClaimVerdict::Inconclusive),
+        named(ClaimVerdict::SmallerThanClaimed),
+    );
     let (of_several, but) = if !contradicted.is_empty() {
         (format!("the opposite was shown for {}", contradicted.join(", ")), "does not")
     } else if !open.is_empty() {
         let (shown, all) = (parts.len() - open.len(), parts.len());
         let text = format!("{shown} of {all} parts shown; open: {}", open.join(", "));
         (text, "this study does not tell")
+    } else if !smaller.is_empty() {
+        let text = format!("shown, and smaller than claimed: {}", smaller.join(", "));
+        (text, "shows less of it")
     } else if let Some(reason) = &claim.positive_control {
         return format!("shown, as expected: {reason}");
     } else {
@@ -281,17 +295,22 @@ pub fn comparison(comparison: &Comparison) -> String {
     if let Some((median, other)) = result.medians {
         return format!("{} against {}; {p}; {runs}", median_time(median), median_time(other));
     }
-    let (unit, percent, points) = if comparison.declared.metric.is_score() {
-        (Unit::Share, " %", " points")
-    } else {
-        (Unit::Plain, "", "")
-    };
+    let (unit, percent, points) = units(comparison);
     let (arm, reference) = (unit.show(arm), unit.show(reference));
     let difference = unit.signed(result.difference);
     let interval = in_brackets(result.interval, |end| unit.signed(end));
     format!(
         "{arm}{percent} against {reference}{percent}: {difference}{points}{interval}; {p}; {runs}"
     )
+}
+
+/// Of values, with what follows a value and a difference.
+fn units(comparison: &Comparison) -> (Unit, &'static str, &'static str) {
+    if comparison.declared.metric.is_score() {
+        (Unit::Share, " %", " points")
+    } else {
+        (Unit::Plain, "", "")
+    }
 }
 
 fn median_time(time: Option<f64>) -> String {

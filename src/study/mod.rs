@@ -52,5 +52,7 @@ pub use crate::study::membership::Excluded;
 pub use crate::study::metric::{At, Metric, Statistic};
 pub use crate::study::problems::{Matrix, PairedChange};
 pub use crate::study::tracked::{TrackedComparison, TrackedOptions, TrackedValue};
-pub use crate::study::why::{Absence, Needed, NoValue, PartWhy, Remark, Why, WithoutValue};
+pub use crate::study::why::{
+    Absence, DoseBelow, Needed, NoValue, PartWhy, Remark, Why, WithoutValue,
+};
 pub use crate::study::window::{MetricWindow, Reduce};

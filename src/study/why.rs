@@ -120,11 +120,12 @@ pub enum Why {
         /// Number of comparisons in the family, and the smallest adjusted p that so few runs can give.
         least: Option<(usize, f64)>,
     },
-    /// The mean over the runs with the technique is below the declared least dose.
     DoseBelow {
-        technique: String,
-        dose: f64,
-        least: f64,
+        #[serde(flatten)]
+        below: DoseBelow,
+        /// Of a comparison that is about more than one technique.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        others: Vec<DoseBelow>,
         otherwise: Box<Why>,
     },
     /// Another family must be shown entirely first.
@@ -134,6 +135,14 @@ pub enum Why {
     },
 }
 
+/// The mean over the runs with a technique is below the declared least dose.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DoseBelow {
+    pub technique: String,
+    pub dose: f64,
+    pub least: f64,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PartWhy {
@@ -141,6 +150,11 @@ pub enum PartWhy {
     Comparison,
     /// Equivalent within δ, and what is claimed is a direction, or a size below δ.
     EquivalentIsNoSize,
+    /// The direction is shown, and the interval ends at `most`, below the size that is claimed.
+    SmallerThanClaimed {
+        claimed: f64,
+        most: f64,
+    },
     Absent {
         absence: Absence,
     },

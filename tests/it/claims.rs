@@ -167,6 +167,25 @@ fn a_declared_comparison_is_the_one_that_decides_and_the_headline_counts_what_th
 }
 
 #[test]
+fn a_shown_direction_with_less_than_the_claimed_size_is_smaller_than_claimed() {
+    let barely = |arm: &str| match arm {
+        // 2 points above the row before, of which 8 are claimed, and 22 above GRPO, of which 20 are.
+        "ladder/dynamic-sampling" => Shape::ending_at(0.52),
+        _ => as_the_paper_says(arm),
+    };
+    let (grids, cells) = study(barely, &SEEDS, 0.002);
+    let judged = judged(grids, cells, declared());
+    let rows = claim(&judged, "each-row-improves");
+    assert_eq!(rows.verdict, ClaimVerdict::SmallerThanClaimed, "{rows:#?}");
+    let why = words::claim_why(rows);
+    assert_eq!(why, "shown, and smaller than claimed: dynamic-sampling");
+    let row = rows.parts.iter().find(|part| part.id == "dynamic-sampling").unwrap();
+    let why = words::part_why(row);
+    assert!(why.contains("points by its interval, and 8.0 points are claimed"), "{why}");
+    assert_eq!(claim(&judged, "dapo-improves-on-grpo").verdict, ClaimVerdict::PositiveControl);
+}
+
+#[test]
 fn a_study_that_is_the_other_way_round_contradicts_them() {
     let reversed = |arm: &str| match arm.split_once('/').unwrap().1 {
         "grpo" => as_the_paper_says("ladder/dynamic-sampling"),

@@ -660,6 +660,25 @@ fn declarations_that_contradict_themselves_are_refused_with_key_and_value() {
 }
 
 #[test]
+fn an_interaction_with_a_technique_below_its_dose_has_nothing_to_act_on() {
+    let root = crate::repository::root().join("reports/study-2");
+    let mut declared: serde_json::Value = files::read_json(&root.join("study.json")).unwrap();
+    declared["least_doses"] = serde_json::json!({ "Clip-Higher": 0.99 });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study.json");
+    files::write_atomic(&path, declared.to_string().as_bytes()).unwrap();
+    let analysis = analysis::analyse(&collection::load(&root, Some(&path)).unwrap());
+    for family in ["interactions-of-two", "interactions-of-more"] {
+        let family = analysis.families.iter().find(|it| it.id == family).unwrap();
+        for comparison in &family.comparisons {
+            let is_of_clip = comparison.declared.id.contains("clip");
+            let has_nothing = comparison.word == Word::NothingToActOn;
+            assert_eq!(has_nothing, is_of_clip, "{}", comparison.declared.id);
+        }
+    }
+}
+
+#[test]
 fn below_a_declared_dose_a_technique_had_nothing_to_act_on() {
     let root = crate::repository::root().join("reports/sums-1");
     let mut declared: serde_json::Value = files::read_json(&root.join("study.json")).unwrap();
@@ -679,8 +698,19 @@ fn below_a_declared_dose_a_technique_had_nothing_to_act_on() {
     assert!(said.contains("%, below the declared 0.10 %"), "{said}");
     let dynamic = analysis.comparison("leave-one-out", "dynamic").unwrap();
     assert_eq!(dynamic.word, Word::Inconclusive);
-    // DAPO and GRPO differ in more than one technique.
+    // DAPO and GRPO differ in more than one technique, and two of them have no least dose.
     assert_ne!(analysis.families[0].comparisons[0].word, Word::NothingToActOn);
+    declared["least_doses"] = serde_json::json!({
+        "Clip-Higher": 0.99,
+        "Dynamic Sampling": 0.99,
+        "Token-level loss": 0.99,
+        "Soft Overlong Punishment": 0.99,
+    });
+    let analysis = analysis::analyse(&load(&declared).unwrap());
+    let dapo = &analysis.families[0].comparisons[0];
+    assert_eq!(dapo.word, Word::NothingToActOn, "{:?}", dapo.why);
+    let said = words::why(&dapo.why);
+    assert_eq!(said.matches("below the declared 99 %").count(), 4, "{said}");
     declared["least_doses"] = serde_json::json!({ "clip": 0.001 });
     let refused = load(&declared).unwrap_err().to_string();
     assert!(refused.contains("least_doses: \"clip\" is none of: Clip-Higher, "), "{refused}");

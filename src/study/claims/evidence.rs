@@ -113,7 +113,7 @@ impl<'a> EvidenceContext<'a> {
     }
 
     /// A claim is a comparison with an expected sign. A difference below δ may have that sign: equivalence contradicts
-    /// a claimed size from δ on, never a direction alone.
+    /// a claimed size from δ on, never a direction alone. A size is excluded where the whole interval is below it.
     fn difference(
         &self,
         part: &mut PartResult,
@@ -126,7 +126,13 @@ impl<'a> EvidenceContext<'a> {
             _ => false,
         };
         part.verdict = match comparison.shown() {
-            Some(shown) if shown == claimed => ClaimVerdict::Supported,
+            Some(shown) if shown == claimed => match size_beyond(comparison, claimed, size) {
+                Some((claimed, most)) => {
+                    part.why = PartWhy::SmallerThanClaimed { claimed, most };
+                    ClaimVerdict::SmallerThanClaimed
+                }
+                None => ClaimVerdict::Supported,
+            },
             Some(_) => ClaimVerdict::Contradicted,
             None if excludes => ClaimVerdict::Contradicted,
             None if comparison.word == Word::Equivalent => {
@@ -140,6 +146,20 @@ impl<'a> EvidenceContext<'a> {
         }
         part.comparison = Some(comparison.clone());
     }
+}
+
+/// The claimed size and the end of the interval on the claimed side, where that end is below the size.
+fn size_beyond(
+    comparison: &Comparison,
+    claimed: Direction,
+    size: Option<f64>,
+) -> Option<(f64, f64)> {
+    let interval = comparison.result.as_ref()?.interval.as_ref()?;
+    let most = match claimed {
+        Direction::Higher => interval.high,
+        Direction::Lower => -interval.low,
+    };
+    size.filter(|size| most < *size).map(|size| (size, most))
 }
 
 fn declared(claim: &Claim, part: &ClaimPart) -> Option<Declared> {
@@ -161,6 +181,8 @@ fn verdict(claim: &Claim, parts: &[PartResult]) -> ClaimVerdict {
         ClaimVerdict::Contradicted
     } else if any(ClaimVerdict::Inconclusive) {
         ClaimVerdict::Inconclusive
+    } else if any(ClaimVerdict::SmallerThanClaimed) {
+        ClaimVerdict::SmallerThanClaimed
     } else if claim.positive_control.is_some() {
         ClaimVerdict::PositiveControl
     } else {

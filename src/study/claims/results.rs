@@ -14,6 +14,8 @@ pub enum ClaimVerdict {
     Supported,
     /// Every part was shown, and the benchmark was made to show it.
     PositiveControl,
+    /// Every part has the claimed direction, and the interval of one ends below the claimed size.
+    SmallerThanClaimed,
     Contradicted,
     Inconclusive,
     NotTestable,
@@ -24,6 +26,7 @@ impl ClaimVerdict {
         match self {
             Self::Supported => "supported",
             Self::PositiveControl => "positive control",
+            Self::SmallerThanClaimed => "smaller than claimed",
             Self::Contradicted => "contradicted",
             Self::Inconclusive => "inconclusive",
             Self::NotTestable => "not testable at this scale",

@@ -1,6 +1,7 @@
 //! Comparisons between arms; the unit is the run, or the block of runs of one seed. Each has a
 //! permutation test, an interval, and a p that Holm adjusts within its family.
 
+mod doses;
 mod judgement;
 
 use crate::base::workers;
