@@ -4,9 +4,9 @@
     python golden/chat-template/generate.py
 
 The templates are the originals that TRL (Apache-2.0) keeps in its package to recognise models by:
-those of Qwen2.5, Qwen3, Llama 3, Llama 3.2, Gemma, Gemma 3, Phi-3.5, DeepSeek-V3 and
-DeepSeek-R1-Distill, byte for byte. A template that asks for today's date gets the date that it has itself for programs that
-tell none (see `DATE`).
+those of Qwen2.5, Qwen3, Llama 3, Llama 3.2, Gemma, Gemma 3, Phi-3.5, DeepSeek-V3,
+DeepSeek-R1-Distill, gpt-oss and Nemotron 3 Nano, byte for byte. A template that asks for today's date gets the
+date that Llama 3.2's has for programs that tell none (see `DATE`).
 """
 
 import json
@@ -15,7 +15,7 @@ import pathlib
 import jinja2
 import transformers
 import trl
-from transformers.utils.chat_template_utils import render_jinja_template
+from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
 
 HERE = pathlib.Path(__file__).parent
 TEMPLATES = pathlib.Path(trl.__file__).parent / "chat_templates"
@@ -33,6 +33,8 @@ CASES = {
     "phi3_5": ("<s>", "<|endoftext|>"),
     "deepseekv3": ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
     "deepseek_r1_distill": ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    "gptoss": ("<|startoftext|>", "<|return|>"),
+    "nemotron_3_nano": ("<s>", "<|im_end|>"),
 }
 
 DAPO = (
@@ -64,12 +66,12 @@ CONVERSATIONS = {
 
 
 def rendered(template, messages, add_generation_prompt, tokens):
+    _compile_jinja_template(template).environment.globals["strftime_now"] = lambda _format: DATE
     try:
         texts, _ = render_jinja_template(
             [messages],
             chat_template=template,
             add_generation_prompt=add_generation_prompt,
-            date_string=DATE,
             **tokens,
         )
         return {"text": texts[0]}

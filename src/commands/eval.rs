@@ -130,7 +130,7 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     };
     if !args.protocol.prompt.is_empty() {
         bail_usage!(
-            "--system, --example, --response-prefix and --stop are for --data; an experiment has keys, such as --set evaluation.stop='[\"TEXT\"]'"
+            "--system, --example, --response-prefix, --chat-template-kwargs and --stop are for --data; an experiment has keys, such as --set evaluation.stop='[\"TEXT\"]'"
         );
     }
     let flags = [("execution.seed", args.seed.is_some()), ("inputs.model", args.model.is_some())];

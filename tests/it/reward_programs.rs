@@ -220,6 +220,30 @@ fn a_command_and_a_function_of_trl_grade_a_run() {
 }
 
 #[test]
+fn several_functions_and_their_arguments_are_part_of_the_identity_of_a_run() {
+    let programs = Programs::new();
+    let text = "def ends(completions, answer, **kwargs):\n return [float(c.endswith(a)) for c, a in zip(completions, answer)]\ndef length(solution_strs, ground_truths, unit):\n return [len(s) / unit for s in solution_strs]\n";
+    let file = programs.write("reward.py", text);
+    let keys = |unit: u64| {
+        format!(
+            "kind=\"python\",file={file:?},functions=[\"ends\",\"length\"],weights=[1.0,-0.5],kwargs={{unit={unit}}}"
+        )
+    };
+    succeeded(programs.train(&keys(64), "run", &[]));
+    let run = programs.path("run");
+    for step in metrics(&run) {
+        let of = |name: &str| step.metrics[name];
+        let sum = of("reward/ends") - 0.5 * of("reward/length");
+        assert!(of("reward/length") > 0.0 && sum.is_finite(), "{sum}");
+    }
+    let experiment: Value = files::read_json(&run.join("experiment.json")).unwrap();
+    assert_eq!(experiment["reward"]["verifier"]["kwargs"], json!({"unit": 64}));
+    let graded = verify(&run, &["--run-rewards", file.to_str().unwrap()]);
+    assert_eq!(graded["verdict"], "verified", "{graded:#}");
+    says(programs.train(&keys(32), "run", &["--resume"]), 3, &["reward.verifier.kwargs.unit"]);
+}
+
+#[test]
 fn a_file_that_is_imported_while_grading_is_part_of_the_identity() {
     let programs = Programs::new();
     programs.write("own/rules.py", "def right(a, b): return a.endswith(b)\n");
@@ -265,6 +289,46 @@ fn mistakes_in_the_table_are_named() {
         (
             format!("kind=\"command\",file={file:?},packages=[\"trl\"]"),
             "packages must be absent with kind = \"command\"",
+        ),
+        (
+            format!("kind=\"command\",file={file:?},kwargs={{scale=1}}"),
+            "reward.verifier.kwargs.scale = 1 needs reward.verifier.kind = \"python\"",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},kwargs={{scale=nan}}"),
+            "reward.verifier.kwargs.scale must be finite, got NaN",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},kwargs={{scales=[1,nan]}}"),
+            "reward.verifier.kwargs.scales must be a text",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},kwargs={{scale=1}}"),
+            "kwargs states scale, which is no parameter of compute_score(data_source",
+        ),
+        (
+            format!("kind=\"command\",file={file:?},functions=[\"f\"]"),
+            "needs reward.verifier.kind = \"python\"",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},function=\"f\",functions=[\"f\"]"),
+            "reward.verifier.function must be absent beside reward.verifier.functions",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},functions=[\"f\",\"f\"]"),
+            "reward.verifier.functions has f twice",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},functions=[\"acc\"]"),
+            "reward.verifier.functions must not have acc",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},weights=[1.0]"),
+            "one number for each of reward.verifier.functions (0), got 1",
+        ),
+        (
+            format!("kind=\"python\",file={file:?},functions=[\"f\"],weights=[inf]"),
+            "reward.verifier.weights must be finite, got [inf]",
         ),
     ] {
         let refused = programs.train(&keys, "run", &[]);

@@ -183,8 +183,8 @@ fn smollm2_prompts_with_a_begun_response_have_the_tokens_of_transformers() {
     assert_eq!(cases.len(), 8);
     for ContinuedCase { system, examples, response_prefix, smollm2_ids } in cases {
         let response_prefix = Some(response_prefix);
-        let template = PromptTemplate::Chat;
-        let settings = PromptSettings { template, system, examples, response_prefix };
+        let chat = PromptSettings::of(PromptTemplate::Chat);
+        let settings = PromptSettings { system, examples, response_prefix, ..chat };
         let problem = Problem { id: "p".into(), question: question.clone(), answer: "7".into() };
         let prompt = prompt::prompt(&problem, &settings, &tokenizer, u64::MAX).unwrap();
         assert_eq!(prompt.tokens, smollm2_ids, "{settings:?}");

@@ -59,6 +59,11 @@ fn generate_and_eval_take_stop_strings_and_what_stands_around_a_question() {
         (&["--stop", ""][..], "--stop must have no empty text"),
         (&["--stop", "=", "--stop", "="], "--stop names \"=\" twice"),
         (&["--system", ""], "system must not be empty"),
+        (
+            &["--chat-template-kwargs", "{\"a\": 1}"],
+            "chat_template_kwargs.a is for a chat template",
+        ),
+        (&["--chat-template-kwargs", "[1]"], "--chat-template-kwargs"),
     ] {
         failed(dapo(&[&generate[..], flags].concat()), 2, words);
     }

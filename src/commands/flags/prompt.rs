@@ -2,6 +2,10 @@
 
 use crate::commands::exit::Usage;
 use crate::experiment::{PromptExample, PromptSettings, PromptTemplate, validate};
+use serde_json::{Error as JsonError, Value};
+use std::collections::BTreeMap;
+
+type Variables = BTreeMap<String, Value>;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct PromptArgs {
@@ -14,6 +18,9 @@ pub struct PromptArgs {
     /// Text with which every response begins; it is part of the prompt and of the graded text
     #[arg(long, value_name = "TEXT")]
     response_prefix: Option<String>,
+    /// Variables of the chat template as a JSON object, such as '{"enable_thinking": false}'
+    #[arg(long, value_name = "JSON", value_parser = variables)]
+    chat_template_kwargs: Option<Variables>,
     /// Text that ends a response and is not part of it; may be repeated
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub stop: Vec<String>,
@@ -26,7 +33,10 @@ impl PromptArgs {
 
     /// Whether anything but the template stands around a question.
     fn is_around(&self) -> bool {
-        self.system.is_some() || self.response_prefix.is_some() || !self.example.is_empty()
+        self.system.is_some()
+            || self.response_prefix.is_some()
+            || !self.example.is_empty()
+            || self.chat_template_kwargs.is_some()
     }
 
     /// # Errors
@@ -38,7 +48,7 @@ impl PromptArgs {
         questions: &str,
     ) -> Result<PromptSettings, Usage> {
         if self.is_around() && !has_questions {
-            let flags = "--system, --example and --response-prefix";
+            let flags = "--system, --example, --response-prefix and --chat-template-kwargs";
             return Err(Usage(format!("{flags} stand around a question: they need {questions}")));
         }
         let example = |pair: &[String]| PromptExample {
@@ -50,9 +60,14 @@ impl PromptArgs {
             system: self.system.clone(),
             examples: self.example.chunks_exact(2).map(example).collect(),
             response_prefix: self.response_prefix.clone(),
+            chat_template_kwargs: self.chat_template_kwargs.clone().unwrap_or_default(),
         };
         let mut problems = validate::prompt("", &settings);
         problems.extend(validate::stop_strings("--stop", &self.stop));
         if problems.is_empty() { Ok(settings) } else { Err(Usage(problems.join("\n"))) }
     }
+}
+
+fn variables(text: &str) -> Result<Variables, JsonError> {
+    serde_json::from_str(text)
 }

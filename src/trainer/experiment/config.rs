@@ -236,11 +236,20 @@ pub struct PromptSettings {
     /// part of the text that is recorded and graded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_prefix: Option<String>,
+    /// Variables of the chat template by name, as `apply_chat_template(…, **kwargs)` of transformers takes them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub chat_template_kwargs: BTreeMap<String, Value>,
 }
 
 impl PromptSettings {
     pub fn of(template: PromptTemplate) -> Self {
-        Self { template, system: None, examples: Vec::new(), response_prefix: None }
+        Self {
+            template,
+            system: None,
+            examples: Vec::new(),
+            response_prefix: None,
+            chat_template_kwargs: BTreeMap::new(),
+        }
     }
 
     /// Whether a prompt is the question in its template and nothing else.
@@ -403,6 +412,15 @@ pub struct RewardProgram {
     /// Of a Python file. Absent: `compute_score`, `grade`, or the file's only function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
+    /// Several functions of the file in place of one: the reward is the weighted sum of what they return (TRL).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
+    /// One for each of the functions; absent: 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<f64>,
+    /// Keyword arguments of every call (verl's `reward_kwargs`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kwargs: BTreeMap<String, Value>,
     /// Of a command: what is started, with `{file}` for the file's path; absent: the file itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
@@ -460,6 +478,9 @@ impl RewardProgram {
             kind: ProgramKind::Python,
             file,
             function,
+            functions: Vec::new(),
+            weights: Vec::new(),
+            kwargs: BTreeMap::new(),
             command: Vec::new(),
             packages: Vec::new(),
             python: None,

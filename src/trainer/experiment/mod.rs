@@ -9,6 +9,7 @@ pub mod config;
 pub mod compare;
 pub mod diagnose;
 pub mod sets;
+pub mod programs;
 pub mod validate;
 pub mod extends;
 pub mod named;

@@ -1,13 +1,9 @@
 //! What the values of an experiment must satisfy: the range of each key and what it needs (`keys.toml`), and
 //! the conditions between keys. All problems are reported at once.
 
-use crate::algorithm::{
-    Aggregation, AtCap, DynamicSampling, Method, Punishment, Std, TokenMeanUnit,
-};
+use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
 use crate::experiment::sources::{self, KeyRange, Needs};
-use crate::experiment::{
-    Experiment, MiniBatchOrder, ProgramKind, PromptSettings, SetSettings, sets,
-};
+use crate::experiment::{Experiment, MiniBatchOrder, PromptSettings, SetSettings, programs, sets};
 use serde_json::Value;
 
 /// Bound on rollouts of a step or a round, as `keys.toml` has it for each factor: the product of two
@@ -27,7 +23,7 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
             problems.extend(unmet(&experiment_json, &path, value, needs));
         }
     }
-    problems.extend(program(experiment));
+    problems.extend(programs::problems(experiment));
     problems.extend(sampling(experiment));
     problems.extend(stop(experiment));
     problems.extend(prompt("prompt.", &experiment.prompt));
@@ -111,30 +107,6 @@ pub fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-_+.".contains(character)
 }
 
-fn program(experiment: &Experiment) -> Vec<String> {
-    let Some(program) = experiment.reward.verifier.program() else { return Vec::new() };
-    let has_file = !program.file.as_os_str().is_empty();
-    let is_own = program.kind == ProgramKind::MathVerify;
-    refused([
-        (!is_own && !has_file, "reward.verifier.file is missing: the program's file".into()),
-        (
-            is_own && has_file,
-            "reward.verifier.file must be absent with kind = \"math-verify\"".into(),
-        ),
-        (
-            program.kind == ProgramKind::Command
-                && (program.python.is_some() || !program.packages.is_empty()),
-            "reward.verifier.python and packages must be absent with kind = \"command\": no Python is started for it"
-                .into(),
-        ),
-        (
-            !is_own && matches!(experiment.dapo.method, Some(Method::MaxRl(_))),
-            "dapo.method.kind = \"max-rl\" reads rewards as 1 or -1, which a program need not return"
-                .into(),
-        ),
-    ])
-}
-
 fn sampling(experiment: &Experiment) -> Vec<String> {
     let training = &experiment.rollout.sampling;
     let keeps_all = "rollout.sampling.log_probs must be absent where top_p is 1 and top_k is 0: every token is kept";
@@ -209,7 +181,41 @@ pub fn prompt(table: &str, settings: &PromptSettings) -> Vec<String> {
         [(place("question"), &example.question), (place("response"), &example.response)]
     });
     let empty = texts.chain(of_examples).filter(|(_, text)| text.is_empty());
-    empty.map(|(key, _)| format!("{table}{key} must not be empty; leave it out instead")).collect()
+    let empty =
+        empty.map(|(key, _)| format!("{table}{key} must not be empty; leave it out instead"));
+    empty.chain(chat_template_kwargs(table, settings)).collect()
+}
+
+/// Variables of a chat template that are those of every conversation.
+const RESERVED_VARIABLES: [&str; 6] =
+    ["messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"];
+
+fn chat_template_kwargs(table: &str, settings: &PromptSettings) -> Vec<String> {
+    let is_chat = settings.template.is_chat();
+    let of_variable = |(name, value): (&String, &Value)| {
+        let key = format!("{table}chat_template_kwargs.{name}");
+        refused([
+            (
+                !is_chat,
+                format!(
+                    "{key} is for a chat template: it needs {table}template = \"chat\" or \"dapo-chat\""
+                ),
+            ),
+            (
+                RESERVED_VARIABLES.contains(&name.as_str()),
+                format!("{key} must be absent: every conversation has its own {name}"),
+            ),
+            (
+                !name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_'),
+                format!("{key}: a variable is named by letters, digits and _"),
+            ),
+            (
+                !(value.is_string() || value.is_boolean() || value.is_number()),
+                format!("{key} must be a text, true, false or a finite number, got {value}"),
+            ),
+        ])
+    };
+    settings.chat_template_kwargs.iter().flat_map(of_variable).collect()
 }
 
 /// The sentences of the conditions that hold.

@@ -9,7 +9,10 @@ use crate::policy::checkpoint;
 use crate::task::data::problem_file::{self, Readings};
 use crate::task::data::reasoning_gym as gym;
 use crate::task::data::source;
-use crate::task::{DataSets, Grader, RowKeys, TaskError, Tokenizer, Twice, data, prompt, reward};
+use crate::task::{
+    ChatTemplate, DataSets, Grader, RowKeys, TaskError, Tokenizer, Twice, chat_template, data,
+    prompt, reward,
+};
 use crate::training::plan::phases;
 use crate::training::run::inputs;
 use crate::training::{TrainingError, tuned};
@@ -63,7 +66,16 @@ pub fn files(
                         .into(),
                 );
             }
-            PromptSettings::of(template(&tokenizer, &problems.train[0], asks)?)
+            let mut settings = PromptSettings::of(template(&tokenizer, &problems.train[0], asks)?);
+            if tokenizer.chat_template()?.is_some_and(ChatTemplate::asks_for_date) {
+                let (name, date) = (chat_template::DATE_FUNCTION, chat_template::FIXED_DATE);
+                settings.chat_template_kwargs.insert(name.into(), date.into());
+                notes.push(format!(
+                    "the chat template asks for today's date, and a prompt must not depend on the day: \
+                     prompt.chat_template_kwargs.{name} states {date}"
+                ));
+            }
+            settings
         }
     };
     if grading.rule().is_none() {
@@ -131,7 +143,7 @@ pub fn files(
         let value = Value::try_from(grading).expect("a verifier is representable in TOML");
         settings.push(("reward", "verifier", value));
     }
-    for key in ["template", "system", "examples", "response_prefix"] {
+    for key in ["template", "system", "examples", "response_prefix", "chat_template_kwargs"] {
         settings.extend(of_prompt.remove(key).map(|value| ("prompt", key, value)));
     }
     // 135 million parameters learned with 2e-5; the paper has 1e-6 for 32 billion.

@@ -37,6 +37,8 @@ pub struct TuneRecipe {
     /// A solution is what follows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_prefix: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub chat_template_kwargs: BTreeMap<String, Value>,
     /// A file for the tuned policy; absent: the checkpoint's own template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<PathBuf>,
@@ -105,6 +107,7 @@ impl TuneRecipe {
             system: self.system.clone(),
             examples,
             response_prefix,
+            chat_template_kwargs: self.chat_template_kwargs.clone(),
         }
     }
 

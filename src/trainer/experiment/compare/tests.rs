@@ -31,8 +31,8 @@ fn everything_on() -> Experiment {
     value["evaluation"]["sets"]["again"] = json!({ "problems": "c" });
     value["evaluation"]["samples"]["again"] = json!(1);
     let examples = json!([{ "question": "1+1?", "response": "2" }]);
-    value["prompt"] = json!({ "template": "question", "system": "S", "examples": examples,
-        "response_prefix": "=" });
+    value["prompt"] = json!({ "template": "chat", "system": "S", "examples": examples,
+        "response_prefix": "=", "chat_template_kwargs": { "enable_thinking": false } });
     value["optimizer"]["non_finite"] = json!("skip");
     value["engine"] = json!("trl");
     value["dapo"]["dual_clip"] = json!({ "kind": "constant", "c": 10.0 });
@@ -49,7 +49,7 @@ fn experiments() -> Vec<Experiment> {
     shared.into_iter().chain(arms).chain(programs()).collect()
 }
 
-fn programs() -> [Experiment; 2] {
+fn programs() -> [Experiment; 3] {
     let of = |verifier: Value| {
         let mut value = serde_json::to_value(load("base.toml")).unwrap();
         value["reward"]["verifier"] = verifier;
@@ -58,7 +58,10 @@ fn programs() -> [Experiment; 2] {
     let python = json!({ "kind": "python", "file": "a.py", "function": "f", "packages": ["numpy"],
         "python": "python3", "threshold": 0.5, "seconds": 1.0, "memory_gib": 1,
         "allow_nondeterministic": true });
-    [of(python), of(json!({ "kind": "command", "file": "a.js", "command": ["node", "{file}"] }))]
+    let several = json!({ "kind": "python", "file": "a.py", "functions": ["f", "g"],
+        "weights": [1.0, 0.5], "kwargs": { "unit": "m" } });
+    let command = json!({ "kind": "command", "file": "a.js", "command": ["node", "{file}"] });
+    [of(python), of(several), of(command)]
 }
 
 #[test]

@@ -421,6 +421,20 @@ fn what_cannot_stand_around_a_question_or_end_a_response_is_refused_all_at_once(
         ("prompt.examples = [{ question = \"1\" }]", "missing field `response`"),
         ("prompt.examples = [{ problem = \"1\", response = \"2\" }]", "unknown field `problem`"),
         ("prompt.prefix = \"So\"", "prompt.prefix"),
+        ("prompt.chat_template_kwargs = { a = 1 }", "it needs prompt.template = \"chat\""),
+        (
+            "prompt.chat_template_kwargs = { messages = \"x\" }",
+            "prompt.chat_template_kwargs.messages must be absent",
+        ),
+        (
+            "prompt.chat_template_kwargs = { a = [1] }",
+            "must be a text, true, false or a finite number",
+        ),
+        (
+            "prompt.chat_template_kwargs = { a = nan }",
+            "must be a text, true, false or a finite number",
+        ),
+        ("prompt.chat_template_kwargs = { \"a.b\" = 1 }", "is named by letters, digits and _"),
     ] {
         let refused = arm(text).unwrap_err();
         assert!(refused.contains(expected), "{text}: {refused}");

@@ -1,21 +1,20 @@
 //! The chat template of a model folder: a Jinja program that makes one text of a conversation,
 //! rendered as transformers renders it (`apply_chat_template`).
 //!
-//! Deviation: a template is not told the time, because a prompt must not depend on the day. A
-//! template that asks for today's date (`strftime_now` of transformers) takes the date that it has
-//! for programs without a clock.
+//! Deviation: a template is not told the time, because a prompt must not depend on the day. Where it asks for
+//! today's date (`strftime_now` of transformers), the date has to be stated as a variable.
 
-mod generation;
 mod python_json;
+mod tags;
 
 use crate::base::{apart, contained, files, files::foreign};
 use crate::records::Message;
 use crate::task::TaskError;
-use minijinja::value::from_args;
+use minijinja::value::{Serde, ValueKind, from_args};
 use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value, syntax::SyntaxConfig};
 use minijinja_contrib::pycompat;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind as IoErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +29,12 @@ const FUEL: u64 = 2_000_000;
 /// What a rendering may use when it is tried for the first time.
 const LIMITS: apart::ApartLimits =
     apart::ApartLimits { memory_bytes: 256 << 20, processor_seconds: 10, answer_bytes: 16 << 20 };
+
+/// The function of transformers that formats the present time.
+pub const DATE_FUNCTION: &str = "strftime_now";
+
+/// The date of a text that is no prompt of a run: the one that Llama 3.2's template has for programs without a clock.
+pub const FIXED_DATE: &str = "26 Jul 2024";
 
 /// Names of the special tokens that a template may use.
 const SPECIAL_TOKENS: [&str; 7] =
@@ -103,13 +108,64 @@ impl ChatTemplate {
         Ok(Some(template))
     }
 
-    /// The text of a conversation. `add_generation_prompt` ends it with the beginning of an assistant's turn.
+    /// The text of a conversation that is no prompt of a run: a template that asks for today's date gets
+    /// [`FIXED_DATE`]. `add_generation_prompt` ends it with the beginning of an assistant's turn.
     pub fn render(
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, TaskError> {
-        let rendered = contained::contained(|| self.rendered(messages, add_generation_prompt));
+        let date = [(DATE_FUNCTION.to_string(), FIXED_DATE.into())].into();
+        self.text(messages, add_generation_prompt, &date)
+    }
+
+    /// As [`Self::render`], with `kwargs` as variables, as `apply_chat_template(…, **kwargs)` of transformers has them.
+    /// `strftime_now` is the date that the function of this name returns, whatever format it is asked for.
+    ///
+    /// # Errors
+    /// A variable that the template does not read; today's date, where none is stated.
+    pub fn render_with(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+        kwargs: &JsonObject,
+    ) -> Result<String, TaskError> {
+        if !kwargs.is_empty() {
+            let variables = self.variables();
+            if let Some(name) = kwargs.keys().find(|name| !variables.contains(*name)) {
+                let variables = Vec::from_iter(variables).join(", ");
+                let reason = format!("the template has no variable {name}; it reads {variables}");
+                return Err(refuse(&self.path, reason));
+            }
+        }
+        self.text(messages, add_generation_prompt, kwargs)
+    }
+
+    /// Whether a question cannot be rendered before a date is stated.
+    pub fn asks_for_date(&self) -> bool {
+        let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
+        self.render_with(&[message], true, &JsonObject::new()).is_err()
+    }
+
+    /// What the template reads and does not set itself, functions included.
+    fn variables(&self) -> BTreeSet<String> {
+        let read = |source: &str| {
+            let environment = environment().ok()?;
+            let template = environment.template_from_str(source).ok()?;
+            Some(template.undeclared_variables(false).into_iter().collect())
+        };
+        let source = tags::replaced(&self.source);
+        read(&tags::read_before_set(&source)).or_else(|| read(&source)).unwrap_or_default()
+    }
+
+    fn text(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+        kwargs: &JsonObject,
+    ) -> Result<String, TaskError> {
+        let rendered =
+            contained::contained(|| self.rendered(messages, add_generation_prompt, kwargs));
         let reason = match rendered {
             Ok(Ok(text)) => return Ok(text),
             Ok(Err(error)) => told(&error),
@@ -124,11 +180,12 @@ impl ChatTemplate {
         &self,
         mut messages: Vec<Message>,
         beginning: &str,
+        kwargs: &JsonObject,
     ) -> Result<String, TaskError> {
         const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
         let content = [beginning, TAG].concat();
         messages.push(Message { role: "assistant".to_string(), content });
-        let text = self.render(&messages, false)?;
+        let text = self.render_with(&messages, false, kwargs)?;
         let parts = text.rsplit_once(TAG.trim_end());
         match parts.filter(|(before, _)| before.contains(beginning.trim())) {
             Some((before, after)) if after.starts_with(' ') => Ok(before.to_string()),
@@ -167,15 +224,13 @@ impl ChatTemplate {
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
+        kwargs: &JsonObject,
     ) -> Result<String, JinjaError> {
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
-        let mut environment = Environment::new();
-        environment.set_syntax(syntax);
-        environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(python_method);
-        environment.add_function("raise_exception", raise_exception);
-        environment.add_filter("tojson", python_json::filter);
-        let source = generation::replaced(&self.source);
+        let mut environment = environment()?;
+        let date = kwargs.get(DATE_FUNCTION).map(|date| Value::from(Serde(date)));
+        let stated = move |format: String| date.clone().ok_or_else(|| undated(&format));
+        environment.add_function(DATE_FUNCTION, stated);
+        let source = tags::replaced(&self.source);
         let template = environment.template_from_str(&source)?;
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
         context.insert("messages", messages.iter().map(value).collect::<Vec<_>>().into());
@@ -185,6 +240,8 @@ impl ChatTemplate {
         context.insert("documents", Value::from(()));
         let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(&text[..])));
         context.extend(tokens);
+        let kwargs = kwargs.iter().filter(|(name, _)| *name != DATE_FUNCTION);
+        context.extend(kwargs.map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
         template.render(context)
     }
 
@@ -202,6 +259,39 @@ impl ChatTemplate {
         let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
         self.render(&[message], true)
     }
+}
+
+fn environment() -> Result<Environment<'static>, JinjaError> {
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    let mut environment = Environment::new();
+    environment.set_syntax(syntax);
+    environment.set_fuel(Some(FUEL));
+    environment.set_unknown_method_callback(python_method);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_filter("tojson", python_json::filter);
+    environment.add_test("iterable", is_iterable);
+    environment.add_test("sequence", is_sequence);
+    Ok(environment)
+}
+
+/// As in Jinja2; minijinja's own takes none, too.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// As in Jinja2; minijinja's own takes neither texts nor maps.
+fn is_sequence(value: &Value) -> bool {
+    let is_sized = matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String);
+    value.is_undefined() || is_sized
+}
+
+fn undated(format: &str) -> JinjaError {
+    let reason = format!(
+        "it asks for today's date by {DATE_FUNCTION}({format:?}), and a prompt must not depend on the day; state a \
+         date: prompt.chat_template_kwargs.{DATE_FUNCTION} = {FIXED_DATE:?} (without an experiment: \
+         --chat-template-kwargs)"
+    );
+    JinjaError::new(ErrorKind::InvalidOperation, reason)
 }
 
 const REQUEST: &str = "chat template\n";
@@ -249,12 +339,6 @@ fn default_template(value: serde_json::Value) -> Option<String> {
 fn told(error: &JinjaError) -> String {
     let place = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_string);
-    if error.kind() == ErrorKind::UnknownFunction && detail.contains("strftime_now") {
-        return format!(
-            "it asks for today's date by strftime_now{place}, and a prompt must not depend on the day; \
-             write a fixed date in its place"
-        );
-    }
     detail + &place
 }
 

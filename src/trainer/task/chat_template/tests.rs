@@ -114,7 +114,11 @@ fn a_turn_that_the_assistant_has_begun_goes_on_as_in_transformers() {
             let mut config = json!(published.tokens);
             config["chat_template"] = json!(published.template);
             let template = ChatTemplate::load(folder(&config).path()).unwrap().unwrap();
-            let text = template.render_continued(messages.clone(), &case.response_prefix);
+            let date = published.template.contains(DATE_FUNCTION);
+            let date = date.then(|| (DATE_FUNCTION.to_string(), FIXED_DATE.into()));
+            let kwargs = date.into_iter().collect();
+            let prefix = &case.response_prefix;
+            let text = template.render_continued(messages.clone(), prefix, &kwargs);
             refused += usize::from(text.is_err());
             assert_eq!(&text.ok(), expected, "{name}, {:?}", case.response_prefix);
         }
@@ -175,17 +179,49 @@ fn a_template_without_end_runs_out_of_fuel() {
 }
 
 #[test]
-fn a_template_is_not_told_the_time() {
-    let template = "{% if strftime_now is defined %}clock{% else %}none{% endif %}";
-    assert_eq!(of(template).unwrap().render(&user("q"), true).unwrap(), "none");
+fn a_template_that_asks_for_the_date_is_refused_with_what_helps_until_a_date_is_stated() {
+    let with = |template: &ChatTemplate, kwargs: serde_json::Value| {
+        let kwargs: JsonObject = serde_json::from_value(kwargs).unwrap();
+        template.render_with(&user("q"), true, &kwargs).map_err(|error| error.to_string())
+    };
+    for template in [
+        "{% if date is defined %}{{ date }}{% elif strftime_now is defined %}{{ strftime_now('%d') }}{% endif %}",
+        "{% macro m() %}{{ date if date is defined else strftime_now('%d') }}{% endmacro %}{{ m() }}",
+    ] {
+        let template = of(template).unwrap();
+        assert!(template.asks_for_date());
+        let refusal = with(&template, json!({})).unwrap_err();
+        let told = "it asks for today's date by strftime_now(\"%d\"), and a prompt must not depend on the day; \
+                    state a date: prompt.chat_template_kwargs.strftime_now = \"26 Jul 2024\"";
+        assert!(refusal.contains(told) && refusal.ends_with("(line 1)"), "{refusal}");
+        assert_eq!(with(&template, json!({ "strftime_now": "1 May" })).unwrap(), "1 May");
+        assert_eq!(with(&template, json!({ "date": "2 May" })).unwrap(), "2 May");
+        assert_eq!(template.render(&user("q"), true).unwrap(), FIXED_DATE);
+    }
+    assert!(!of("{{ messages[0].content }}").unwrap().asks_for_date());
 }
 
+/// The texts are those of transformers 5.23.
 #[test]
-fn a_template_that_asks_for_the_date_is_refused_with_what_helps() {
-    let refusal = of("a\n{{ strftime_now('%d %B %Y') }}").unwrap_err();
-    let told = "it asks for today's date by strftime_now (line 2), and a prompt must not depend on the day";
-    assert!(refusal.contains(told), "{refusal}");
-    assert!(refusal.ends_with("write a fixed date in its place"), "{refusal}");
+fn variables_of_a_template_are_given_and_one_that_it_does_not_read_is_refused() {
+    let template = "{% set b = b | default('unset') %}{# c #}c{{ messages[0].c }}{{ 'c' }}\
+                    {% if enable_thinking is defined and enable_thinking is false %}no{% endif %}\
+                    {{ b }},{{ n }},{{ eos_token }}";
+    let template = of(template).unwrap();
+    let with = |kwargs: serde_json::Value| {
+        let kwargs: JsonObject = serde_json::from_value(kwargs).unwrap();
+        template.render_with(&user("q"), true, &kwargs).map_err(|error| error.to_string())
+    };
+    assert_eq!(with(json!({})).unwrap(), "ccunset,,");
+    assert_eq!(with(json!({ "enable_thinking": false, "n": 1.5 })).unwrap(), "ccnounset,1.5,");
+    assert_eq!(with(json!({ "b": true, "n": 3 })).unwrap(), "ccTrue,3,");
+    for name in ["c", "enable_thinkin"] {
+        let refusal = with(json!({ name: 1 })).unwrap_err();
+        let told = format!(
+            "the template has no variable {name}; it reads b, enable_thinking, eos_token, messages, n"
+        );
+        assert!(refusal.ends_with(&told), "{refusal}");
+    }
 }
 
 #[test]
@@ -255,6 +291,10 @@ fn python_s_keywords_and_methods_do_what_they_do_in_transformers() {
         (
             "{{ 'xab'.removeprefix('x') }}{{ 'xab'.removesuffix('b') }}{{ 'xab'.removeprefix('q') }}",
             "abxaxab",
+        ),
+        (
+            "{% for it in [none, nope, 'x', {}, [], 1] %}{{ it is iterable }} {{ it is sequence }},{% endfor %}",
+            "False False,True True,True True,True True,True True,False False,",
         ),
     ] {
         let messages = user("é😀 \"q\"\n\u{7f}");

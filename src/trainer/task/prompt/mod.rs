@@ -59,14 +59,16 @@ impl Tokenizer {
         Ok(self.chat_template.get_or_init(|| template).as_ref())
     }
 
-    /// Messages in the chat template, up to where the assistant's answer goes on from `prefix`.
-    fn in_chat(&self, messages: Vec<Message>, prefix: Option<&str>) -> Result<String, TaskError> {
+    /// A question in the chat template, up to where the assistant's answer begins or goes on.
+    fn in_chat(&self, question: &str, settings: &PromptSettings) -> Result<String, TaskError> {
         let Some(template) = self.chat_template()? else {
             return Err(TaskError::NoChatTemplate { folder: self.folder.clone() });
         };
-        match prefix {
-            Some(prefix) => template.render_continued(messages, prefix),
-            None => template.render(&messages, true),
+        let messages = messages(question, settings);
+        let kwargs = &settings.chat_template_kwargs;
+        match &settings.response_prefix {
+            Some(prefix) => template.render_continued(messages, prefix, kwargs),
+            None => template.render_with(&messages, true, kwargs),
         }
     }
 
@@ -295,7 +297,7 @@ pub fn render(
     if !settings.template.is_chat() {
         return Ok(plain(&problem.question, settings));
     }
-    tokenizer.in_chat(messages(&problem.question, settings), settings.response_prefix.as_deref())
+    tokenizer.in_chat(&problem.question, settings)
 }
 
 fn asked(question: &str, settings: &PromptSettings) -> String {

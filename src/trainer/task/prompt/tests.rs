@@ -142,6 +142,22 @@ fn system_examples_and_the_beginning_of_the_response_stand_around_a_plain_questi
 }
 
 #[test]
+fn variables_of_the_chat_template_are_those_of_the_settings() {
+    let folder = folder(r#"{"eos_token_id": 1}"#);
+    let chat = "{% for m in messages %}{{ m.content }}{% endfor %}{{ n }}";
+    files::write_atomic(&folder.path().join("chat_template.jinja"), chat.as_bytes()).unwrap();
+    let tokenizer = Tokenizer::load(folder.path()).unwrap();
+    let mut settings = plain(PromptTemplate::Chat);
+    settings.chat_template_kwargs.insert("n".into(), 7.into());
+    assert_eq!(render(&problem("1?"), &settings, &tokenizer).unwrap(), "1?7");
+    settings.response_prefix = Some("2".into());
+    assert_eq!(render(&problem("1?"), &settings, &tokenizer).unwrap(), "1?2");
+    settings.chat_template_kwargs.insert("m".into(), 7.into());
+    let refusal = render(&problem("1?"), &settings, &tokenizer).unwrap_err().to_string();
+    assert!(refusal.contains("the template has no variable m; it reads messages, n"), "{refusal}");
+}
+
+#[test]
 fn in_a_chat_they_are_messages_and_the_last_one_goes_on() {
     let folder = folder(r#"{"eos_token_id": 1}"#);
     let chat = "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}";

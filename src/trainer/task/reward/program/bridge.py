@@ -1,11 +1,11 @@
 """Grades responses with a function of the user's: requests and answers are lines of JSON.
 
-The first line states the function; each further line has responses. What the function prints goes to standard
+The first line states the functions; each further line has responses. What the function prints goes to standard
 error, and a child that it forks never answers. The caller bounds time, and restarts this process when it ends.
 """
 
-import ast
 import asyncio
+import functools
 import importlib.machinery
 import importlib.metadata
 import importlib.util
@@ -16,10 +16,8 @@ import os
 import platform
 import resource
 import sys
-import sysconfig
 import threading
 import time
-import tokenize
 import traceback
 import types
 
@@ -60,114 +58,6 @@ def load(path):
     return module
 
 
-class Sources:
-    """The user's own files: below the reward file's folder, and below the working folder where Python searches it."""
-
-    INSTALLED = {"site-packages", "dist-packages"}
-
-    def __init__(self, path):
-        self.folder = os.path.dirname(os.path.abspath(path))
-        working = os.getcwd()
-        is_searched = any(os.path.abspath(each) == working for each in sys.path if isinstance(each, str))
-        self.roots = [self.folder] + ([working] if is_searched and working != self.folder else [])
-        self.standard = [sysconfig.get_path(each) + os.sep for each in ("stdlib", "platstdlib")]
-        self.recorded = self.loaded()
-        self.seen = len(sys.modules)
-        self.recorded |= self.imported_later()
-
-    def place(self, path):
-        """The root of a file and its path from there; None of what is installed or lies elsewhere."""
-        path = os.path.abspath(path)
-        for root in self.roots:
-            if not path.startswith(root.rstrip(os.sep) + os.sep):
-                continue
-            name = os.path.relpath(path, root)
-            is_standard = root != self.folder and path.startswith(tuple(self.standard))
-            return None if is_standard or self.INSTALLED & set(name.split(os.sep)) else (root, name)
-        return None
-
-    def names(self, number):
-        """Of the recorded files below the root of this number."""
-        places = [self.place(each) for each in self.recorded]
-        return sorted(name for root, name in places if root in self.roots[number : number + 1])
-
-    def loaded(self):
-        # Modules of some packages run code when they are asked for an attribute.
-        sources = [getattr(each, "__dict__", {}).get("__file__") for each in list(sys.modules.values())]
-        return {os.path.abspath(each) for each in sources if isinstance(each, str) and self.place(each)}
-
-    def late(self):
-        """A file that was loaded since, and that nothing said would be."""
-        if len(sys.modules) == self.seen:
-            return None
-        self.seen = len(sys.modules)
-        more = sorted(self.loaded() - self.recorded)
-        if more:
-            self.seen = -1
-        return self.place(more[0])[1] if more else None
-
-    def imported_later(self):
-        """What the loaded files can import while they grade, and what that imports."""
-        found, rest = set(), [(each, True) for each in self.recorded]
-        while rest:
-            importer, is_loaded = rest.pop()
-            for level, name in imports(importer, is_loaded):
-                for each in self.files_of(importer, level, name):
-                    if each not in self.recorded | found and self.place(each):
-                        found.add(each)
-                        rest.append((each, False))
-        return found
-
-    def files_of(self, importer, level, name):
-        if level:
-            above = importer
-            for _ in range(level):
-                above = os.path.dirname(above)
-            return files_below(above, name)
-        first = name.partition(".")[0]
-        known = getattr(sys.modules.get(first), "__file__", None)
-        if first in sys.builtin_module_names or isinstance(known, str) and not self.place(known):
-            return []
-        return next(filter(None, (files_below(root, name) for root in self.roots)), [])
-
-
-def files_below(root, name):
-    """The files of a module and of the packages that it is in."""
-    files = []
-    for part in name.split("."):
-        root = os.path.join(root, part)
-        package = os.path.join(root, "__init__.py")
-        if os.path.isfile(package):
-            files.append(package)
-        elif os.path.isfile(root + ".py"):
-            return [*files, root + ".py"]
-    return files
-
-
-def imports(path, is_loaded):
-    """Levels up and dotted name of each import of a file; of a loaded one those inside of functions: the others are done."""
-    try:
-        with tokenize.open(path) as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return []
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    parts = [each for each in ast.walk(tree) if isinstance(each, functions)] if is_loaded else [tree]
-    return [each for part in parts for node in ast.walk(part) for each in imports_of(node)]
-
-
-def imports_of(node):
-    if isinstance(node, ast.Import):
-        return [(0, each.name) for each in node.names]
-    if isinstance(node, ast.ImportFrom):
-        return [(node.level, f"{node.module or ''}.{each.name}".strip(".")) for each in node.names]
-    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-        called, name = getattr(node.func, "attr", getattr(node.func, "id", "")), node.args[0].value
-        if called in ("import_module", "__import__") and isinstance(name, str):
-            return [(len(name) - len(name.lstrip(".")), name.lstrip("."))]
-    return []
-
-
 def choose(module, name):
     own = {
         each: value
@@ -192,12 +82,15 @@ TRUTHS = {"ground_truth", "answer", "target", "reference", "expected", "expected
 
 
 def form(function, name):
-    """How the function is called: by its parameters, as verl and TRL name them."""
+    """How the function is called: by its parameters beside those of `kwargs`, as verl and TRL name them."""
     parameters = inspect.signature(function).parameters
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     named = [each for each in parameters.values() if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    named = [each for each in named if each.name not in SETTINGS["kwargs"]]
     if "solution_str" in parameters:
         return "verl", parameters, takes_all
+    if "solution_strs" in parameters:
+        return "verl-batch", parameters, takes_all
     if "completions" in parameters or "completion_ids" in parameters:
         return "trl", parameters, takes_all
     if takes_all and not named and name != "grade":
@@ -206,30 +99,35 @@ def form(function, name):
     needed = [each for each in named if each.default is each.empty]
     in_order = [each for each in named if each.kind is not each.KEYWORD_ONLY]
     if len(in_order) < len(named) and (len(in_order) < 2 or any(each not in in_order for each in needed)):
-        return by_name(named, needed), parameters, takes_all
+        return by_name(named, needed, shown(parameters)), parameters, takes_all
     named = in_order
     if len(needed) == 2 or len(needed) < 2 <= len(named):
         first, second = (each.name for each in (needed if len(needed) == 2 else named[:2]))
         if first in TRUTHS - {"solution"} or second in RESPONSES:
             if first in TRUTHS and second in RESPONSES:
                 return "swapped", parameters, takes_all
-            raise TypeError(f"it takes ({', '.join(parameters)}), of which it is not clear which one is the response; expected (response, answer)")
+            raise TypeError(f"{shown(parameters)}, of which it is not clear which one is the response; expected (response, answer)")
         return "plain", parameters, takes_all
     raise TypeError(
-        f"it takes ({', '.join(parameters)}); expected solution_str and ground_truth (verl), completions (TRL), "
+        f"{shown(parameters)}; expected solution_str and ground_truth (verl), completions (TRL), "
         "or a response and an answer"
     )
 
 
-def by_name(named, needed):
+def shown(parameters):
+    """For a message."""
+    stated = [each for each in SETTINGS["kwargs"] if each in parameters]
+    return f"it takes ({', '.join(parameters)})" + (f", kwargs states {', '.join(stated)}" if stated else "")
+
+
+def by_name(named, needed, takes):
     """Names of the parameters for the response and the answer, where some are given by their names alone."""
     response = [each.name for each in named if each.name in RESPONSES]
     truth = [each.name for each in named if each.name in TRUTHS]
     if len(response) == len(truth) == 1 and {each.name for each in needed} <= {*response, *truth}:
         return response[0], truth[0]
-    shown = ", ".join(each.name for each in named)
     raise TypeError(
-        f"it takes ({shown}), some by their names alone; expected one called response and one called answer, "
+        f"{takes}, some by their names alone; expected one called response and one called answer, "
         "and a default for every other"
     )
 
@@ -276,8 +174,133 @@ def columns(items, parameters):
     return table
 
 
-def kept(arguments, parameters, takes_all):
-    return arguments if takes_all else {name: value for name, value in arguments.items() if name in parameters}
+def of_verl(item):
+    return {
+        "data_source": item["data_source"],
+        "solution_str": item["response"],
+        "ground_truth": item["ground_truth"],
+        "extra_info": item["extra"],
+    }
+
+
+class Called:
+    """A function of the user's, and how it is called."""
+
+    def __init__(self, module, name, weight):
+        function, self.name = choose(module, name)
+        self.weight, self.stated = weight, accepted(function, SETTINGS["kwargs"])
+        self.function = functools.partial(function, **self.stated) if self.stated else function
+        self.kind, self.parameters, self.takes_all = form(self.function, self.name)
+
+    def form(self):
+        return self.kind if self.kind in ("verl", "verl-batch", "trl") else "plain"
+
+    def results(self, items):
+        """What it returns of each item, as JSON can hold it."""
+        if self.kind == "trl":
+            values = self.by_name(columns(items, self.parameters))
+        elif self.kind == "verl-batch":
+            rows = [of_verl(item) for item in items]
+            values = self.by_name({f"{name}s": [row[name] for row in rows] for name in of_verl(items[0])})
+        else:
+            values = [self.value(item) for item in items]
+        return [result(value) for value in values]
+
+    def value(self, item):
+        if self.kind == "verl":
+            return self.by_name(of_verl(item))
+        if self.kind == "swapped":
+            return finished(self.function(item["ground_truth"], item["response"]))
+        if self.kind == "plain":
+            return finished(self.function(item["response"], item["ground_truth"]))
+        response, truth = self.kind
+        return finished(self.function(**{response: item["response"], truth: item["ground_truth"]}))
+
+    def by_name(self, arguments):
+        twice = [name for name in self.stated if name in arguments]
+        if twice:
+            raise TypeError(f"kwargs states {twice[0]}, which each call gets of the problem and its response, too")
+        if not self.takes_all:
+            arguments = {name: value for name, value in arguments.items() if name in self.parameters}
+        return finished(self.function(**arguments))
+
+    def number(self, score):
+        """A score as both trainers count it; a truth value of `grade` as its reward is here. None: no number."""
+        if "flag" in score:
+            return 1.0 if score["flag"] else -1.0 if self.form() == "plain" else 0.0
+        return score.get("number")
+
+
+def accepted(function, stated):
+    """Those of `kwargs` that a function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return stated
+    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    return {name: value for name, value in stated.items() if name in names}
+
+
+def functions(module):
+    names = SETTINGS["functions"] or [SETTINGS["function"]]
+    weights = SETTINGS["weights"] or [1.0] * len(names)
+    called = [Called(module, name, weight) for name, weight in zip(names, weights)]
+    for stated in SETTINGS["kwargs"]:
+        if not any(stated in each.stated for each in called):
+            takes = " and ".join(f"{each.name}({', '.join(each.parameters)})" for each in called)
+            raise TypeError(f"kwargs states {stated}, which is no parameter of {takes}")
+        of_call = [each.name for each in called if stated in PASSED.get(each.kind, ())]
+        if of_call:
+            raise TypeError(f"kwargs states {stated}, which each call of {of_call[0]} gets of the problem and its response, too")
+    return called
+
+
+PASSED = {
+    "verl": ("data_source", "solution_str", "ground_truth", "extra_info"),
+    "verl-batch": ("data_sources", "solution_strs", "ground_truths", "extra_infos"),
+    "trl": ("prompts", "completions", "completion_ids", "ground_truth", "answer", "solution", "log_extra", "log_metric"),
+}
+
+
+def results(called, items):
+    """Of each function a list with what it returned of each item; None where an answer says why there is none."""
+    lists = []
+    for each in called:
+        of_function = f"{each.name}: " if len(called) > 1 else ""
+        try:
+            values = each.results(items)
+            if len(values) != len(items) and of_function:
+                raise ValueError(f"returned {len(values)} rewards for {len(items)} responses")
+        except Exception as error:
+            return failed(error, of_function)
+        if answer_late():
+            return None
+        if len(values) != len(items):
+            return answer({"length": len(values)})
+        lists.append(values)
+    return lists
+
+
+def weighted(called, results):
+    """As TRL: the sum of the functions' values times their weights, without those that are None. Beside it each value."""
+    total, fields = 0.0, {}
+    for each, value in zip(called, results):
+        parts = value.get("fields", {"score": value})
+        score = parts.pop("score", {"other": "a dictionary without `score`"})
+        is_left_out = score == {"other": "None"}
+        if each is called[0]:
+            fields["acc"] = parts.pop("acc", {"flag": False} if is_left_out else score)
+            fields.update({"pred": parts.pop("pred")} if "pred" in parts else {})
+        fields.update((f"{each.name}.{name}", part) for name, part in parts.items())
+        if is_left_out:
+            continue
+        number = each.number(score)
+        if number is None:
+            return {"other": f"{score.get('other', 'a text')} from {each.name}"}
+        total += each.weight * number
+        fields[each.name] = {"number": number}
+    if not any(each.name in fields for each in called):
+        return {"other": "None from every function"}
+    return {"fields": {**fields, "score": plain(total)}}
 
 
 def plain(value):
@@ -319,14 +342,14 @@ def answer_late():
     return bool(late)
 
 
-def failed(error):
+def failed(error, of_function=""):
     frames = traceback.extract_tb(error.__traceback__)
     place = next((f"line {each.lineno}" for each in reversed(frames) if each.filename == SETTINGS["file"]), "")
     text = f"{type(error).__name__}: {error}".strip().rstrip(":")
     text += f" ({place})" if place else ""
     if isinstance(error, ModuleNotFoundError):
         text += f"; install it into {sys.executable}, or name a Python that has it (the key `python`, or DAPO_PYTHON)"
-    answer({"failed": text})
+    answer({"failed": of_function + text})
 
 
 def main():
@@ -338,8 +361,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_AS, (memory if most < 0 else min(memory, most), most))
     try:
         module = load(SETTINGS["file"])
-        function, name = choose(module, SETTINGS["function"])
-        kind, parameters, takes_all = form(function, name)
+        called = functions(module)
         packages = {each: importlib.metadata.version(each) for each in SETTINGS["packages"]}
         packages["python"] = platform.python_version()
     except importlib.metadata.PackageNotFoundError as missing:
@@ -350,45 +372,14 @@ def main():
         return
     SOURCES = None if SETTINGS["text"] else Sources(SETTINGS["file"])
     files, working = (SOURCES.names(0), SOURCES.names(1)) if SOURCES else ([], [])
-    stated = kind if kind in ("verl", "trl") else "plain"
+    name, forms = ", ".join(each.name for each in called), {each.form() for each in called}
+    stated = forms.pop() if len(forms) == 1 else "mixed"
     answer({"ready": {"function": name, "form": stated, "packages": packages, "files": files, "working_files": working}})
     for line in requests:
         items = json.loads(line)
-        if kind == "trl":
-            try:
-                values = list(finished(function(**kept(columns(items, parameters), parameters, takes_all))))
-            except Exception as error:
-                failed(error)
-                continue
-            if answer_late():
-                continue
-            answer({"length": len(values)})
-            if len(values) == len(items):
-                for value in values:
-                    answer(result(value))
-            continue
-        for item in items:
-            try:
-                if kind == "verl":
-                    arguments = {
-                        "data_source": item["data_source"],
-                        "solution_str": item["response"],
-                        "ground_truth": item["ground_truth"],
-                        "extra_info": item["extra"],
-                    }
-                    value = finished(function(**kept(arguments, parameters, takes_all)))
-                elif kind == "swapped":
-                    value = finished(function(item["ground_truth"], item["response"]))
-                elif kind != "plain":
-                    response, truth = kind
-                    value = finished(function(**{response: item["response"], truth: item["ground_truth"]}))
-                else:
-                    value = finished(function(item["response"], item["ground_truth"]))
-            except Exception as error:
-                failed(error)
-                continue
-            if not answer_late():
-                answer(result(value))
+        for part in [items] if stated in ("verl-batch", "trl", "mixed") else [[item] for item in items]:
+            for values in zip(*(results(called, part) or [])):
+                answer(weighted(called, values) if SETTINGS["functions"] else values[0])
 
 
 main()

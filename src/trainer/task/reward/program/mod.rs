@@ -1,6 +1,6 @@
 //! A user's program as the verifier. Of a Python file it is a function: verl's `compute_score`, a reward
-//! function of TRL, or `grade(response, answer)`, each as it is, which worker processes call (`bridge.py`). A
-//! command gets a line of JSON for each response ([`Asked`]) and answers with one: a number, a truth value, a
+//! function of TRL, or `grade(response, answer)`, each as it is, or several of them with weights, which worker
+//! processes call (`bridge.py`). A command gets a line of JSON for each response ([`Asked`]) and answers with one: a number, a truth value, a
 //! dictionary with `score` (and `acc`, `pred`, further numbers), or one with `error`.
 
 pub mod worker;
@@ -138,7 +138,7 @@ impl Graders {
 
     /// One result for each response, in order.
     pub fn grade(&self, asked: &[Asked]) -> Vec<Result<Grade, Ungraded>> {
-        // A function of TRL may compare the responses that it gets with each other.
+        // A function that takes batches may compare the responses that it gets with each other.
         let (parts, chunk) = if self.ready.takes_batches() {
             (asked.len(), asked.len())
         } else {
@@ -350,5 +350,7 @@ fn disagreement(
     }
 }
 
+#[cfg(test)]
+mod functions_tests;
 #[cfg(test)]
 mod tests;

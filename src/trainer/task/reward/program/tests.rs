@@ -87,6 +87,15 @@ fn functions_are_called_as_verl_trl_and_anybody_would() {
             "async def reward(completions, **kwargs):\n return [float(c == '7') for c in completions]",
             ["1 true", "0 false"],
         ),
+        // As verl's batch reward manager.
+        (
+            "def compute_score(data_sources, solution_strs, ground_truths, extra_infos):\n assert extra_infos[0] == {}\n return [float(s == t) for s, t in zip(solution_strs, ground_truths)]",
+            ["1 true", "0 false"],
+        ),
+        (
+            "def compute_score(solution_strs, ground_truths, **kwargs):\n return [{'score': 2.0, 'acc': s == t} for s, t in zip(solution_strs, ground_truths)]",
+            ["2 true", "2 false"],
+        ),
         (
             "def reward(completions, log_extra, log_metric):\n log_metric('n', 2.0)\n return [float(c == '7') for c in completions]",
             ["1 true", "0 false"],
@@ -166,8 +175,13 @@ fn what_a_function_does_wrong_is_told_of_the_response_and_loses_no_other() {
 
 #[test]
 fn a_function_of_a_batch_returns_one_reward_for_each_response() {
-    let short = "def reward(completions, **kwargs):\n return [1.0] * (len(completions) - 1)";
-    assert_eq!(said(short, &["a", "b"]), ["the program returned 1 rewards for 2 responses"; 2]);
+    for form in ["reward(completions, **kwargs)", "compute_score(solution_strs, ground_truths)"] {
+        let short = format!("def {form}:\n return [1.0]");
+        assert_eq!(
+            said(&short, &["a", "b"]),
+            ["the program returned 1 rewards for 2 responses"; 2]
+        );
+    }
     let raises = "def reward(completions, **kwargs):\n raise KeyError('x')";
     assert!(said(raises, &["a", "b"])[1].contains("raised KeyError"));
 }

@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-const BRIDGE: &str = include_str!("bridge.py");
+const BRIDGE: &str = concat!(include_str!("sources.py"), include_str!("bridge.py"));
 
 /// The harness's own function for Math-Verify.
 pub const MATH_VERIFY: &str = include_str!("math_verify.py");
@@ -32,7 +32,7 @@ const LAST_BYTES: usize = 2000;
 /// What a worker is.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Ready {
-    /// Empty for a command.
+    /// Several by commas; empty for a command.
     pub function: String,
     form: CallForm,
     /// Versions of Python and of the packages that were asked for.
@@ -49,19 +49,21 @@ impl Ready {
     pub fn form(&self) -> &'static str {
         match self.form {
             CallForm::Verl => "as verl calls it",
+            CallForm::VerlBatch => "as verl's batch reward manager calls it",
             CallForm::Trl => "as TRL calls it",
+            CallForm::Mixed => "each in its own form",
             CallForm::Plain => "with a response and an answer",
             CallForm::Lines => "a command that answers lines",
         }
     }
 
     pub fn takes_batches(&self) -> bool {
-        self.form == CallForm::Trl
+        self.form.takes_batches()
     }
 
     /// `False` is the number 0.
     pub fn counts_flags(&self) -> bool {
-        matches!(self.form, CallForm::Trl | CallForm::Verl)
+        matches!(self.form, CallForm::Trl | CallForm::Verl | CallForm::VerlBatch)
     }
 }
 
@@ -69,9 +71,18 @@ impl Ready {
 #[serde(rename_all = "kebab-case")]
 enum CallForm {
     Verl,
+    VerlBatch,
     Trl,
     Plain,
+    /// Functions of several forms.
+    Mixed,
     Lines,
+}
+
+impl CallForm {
+    fn takes_batches(self) -> bool {
+        matches!(self, Self::Trl | Self::VerlBatch | Self::Mixed)
+    }
 }
 
 /// What the function returned for a response.
@@ -155,6 +166,9 @@ impl Worker {
             "file": path,
             "text": own,
             "function": program.function,
+            "functions": program.functions,
+            "weights": program.weights,
+            "kwargs": program.kwargs,
             "packages": program.packages,
             "memory_bytes": program.memory_gib << 30,
             "caller": std::process::id(),
@@ -192,7 +206,7 @@ impl Worker {
     /// values or is lost as one response.
     pub fn ask(&mut self, asked: &[Asked]) -> (Vec<Result<Returned, Ungraded>>, Option<Ungraded>) {
         let mut values = Vec::with_capacity(asked.len());
-        let is_batch = self.form == CallForm::Trl;
+        let is_batch = self.form.takes_batches();
         let line = |of: Value| format!("{of}\n");
         let request: String = if self.form == CallForm::Lines {
             asked.iter().map(|asked| line(json!(asked))).collect()

@@ -1,26 +1,46 @@
-//! `{% generation %}…{% endgeneration %}`, by which transformers finds the assistant's tokens. The text
-//! inside stays as it is, in a scope of its own.
+//! Tags of a template that are rewritten for minijinja.
 
 use std::borrow::Cow;
 
 /// transformers' tags and the ones in their place: they trim white space in the same way.
 const TAGS: [(&str, &str); 2] = [("generation", "with"), ("endgeneration", "endwith")];
 
-/// The template with blocks that minijinja knows. No line break moves.
+/// `{% generation %}…{% endgeneration %}`, by which transformers finds the assistant's tokens, with tags that minijinja
+/// knows: the text inside stays as it is, in a scope of its own. No line break moves.
 pub fn replaced(source: &str) -> Cow<'_, str> {
     if !source.contains(TAGS[0].0) {
         return Cow::Borrowed(source);
     }
+    Cow::Owned(rewritten(source, tag_in_place_of))
+}
+
+/// The template with the value of each `{% set name = value %}` before it, for minijinja's list of the variables that
+/// are read: `{% set x = x | default(1) %}` alone would not count as reading `x`.
+pub fn read_before_set(source: &str) -> String {
+    rewritten(source, |tag| match value_of_set(tag) {
+        Some(value) => Cow::Owned(format!("{{{{ [{value}] }}}}{tag}")),
+        None => Cow::Borrowed(tag),
+    })
+}
+
+fn value_of_set(tag: &str) -> Option<&str> {
+    let (target, value) = inside(tag)?.strip_prefix("set")?.split_once('=')?;
+    let is_of_target =
+        |it: char| it.is_alphanumeric() || it.is_whitespace() || "_.,()".contains(it);
+    target.chars().all(is_of_target).then_some(value)
+}
+
+fn rewritten(source: &str, in_place_of: impl Fn(&str) -> Cow<'_, str>) -> String {
     let (mut text, mut rest) = (String::with_capacity(source.len()), source);
     while let Some(start) = ["{{", "{%", "{#"].iter().filter_map(|tag| rest.find(tag)).min() {
         let tag = &rest[start..];
         let end = end(tag);
         text.push_str(&rest[..start]);
-        text.push_str(&tag_in_place_of(&tag[..end]));
+        text.push_str(&in_place_of(&tag[..end]));
         rest = &tag[end..];
     }
     text.push_str(rest);
-    Cow::Owned(text)
+    text
 }
 
 /// Where a tag or a comment ends; a raw block is one with what it holds.
@@ -30,12 +50,12 @@ fn end(tag: &str) -> usize {
         return behind("#}");
     }
     let end = end_of_expression(tag);
-    if name(&tag[..end]) != Some("raw") {
+    if inside(&tag[..end]) != Some("raw") {
         return end;
     }
     let blocks = tag[end..].match_indices("{%").map(|(place, _)| end + place);
     let endings = blocks.map(|place| (place, place + end_of_expression(&tag[place..])));
-    let mut endings = endings.filter(|(place, end)| name(&tag[*place..*end]) == Some("endraw"));
+    let mut endings = endings.filter(|(place, end)| inside(&tag[*place..*end]) == Some("endraw"));
     endings.next().map_or(tag.len(), |(_, end)| end)
 }
 
@@ -56,15 +76,15 @@ fn end_of_expression(tag: &str) -> usize {
     bytes.len()
 }
 
-/// What stands alone in a block's tag.
-fn name(tag: &str) -> Option<&str> {
+/// What is in a block's tag.
+fn inside(tag: &str) -> Option<&str> {
     let inside = tag.strip_prefix("{%")?.strip_suffix("%}")?;
     let inside = inside.strip_prefix(['-', '+']).unwrap_or(inside);
     Some(inside.strip_suffix(['-', '+']).unwrap_or(inside).trim())
 }
 
 fn tag_in_place_of(tag: &str) -> Cow<'_, str> {
-    match TAGS.iter().find(|(theirs, _)| name(tag) == Some(*theirs)) {
+    match TAGS.iter().find(|(theirs, _)| inside(tag) == Some(*theirs)) {
         Some((theirs, ours)) => Cow::Owned(tag.replace(theirs, ours)),
         None => Cow::Borrowed(tag),
     }
@@ -90,6 +110,22 @@ mod tests {
             ("{% if é %}{% generation %}", "{% if é %}{% with %}"),
         ] {
             assert_eq!(replaced(source), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_read_before_it_is_set() {
+        for (source, expected) in [
+            (
+                "{%- set x = x | default(1) -%}",
+                "{{ [ x | default(1)] }}{%- set x = x | default(1) -%}",
+            ),
+            ("{% set ns.a, b = c, d %}", "{{ [ c, d] }}{% set ns.a, b = c, d %}"),
+            ("{% set x | f(a=1) %}y{% endset %}", "{% set x | f(a=1) %}y{% endset %}"),
+            ("{% raw %}{% set x = 1 %}{% endraw %}", "{% raw %}{% set x = 1 %}{% endraw %}"),
+            ("{{ '{% set x = 1 %}' }}", "{{ '{% set x = 1 %}' }}"),
+        ] {
+            assert_eq!(read_before_set(source), expected, "{source}");
         }
     }
 }
