@@ -4,6 +4,7 @@ use crate::commands::flags::wide::WideArg;
 use crate::commands::{cells, exit, gc, output};
 use crate::records::{RunSummary, housekeeping};
 use crate::report::text::points;
+use crate::study::collection;
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -58,7 +59,13 @@ pub fn run(args: &RunsArgs) -> Result<u8> {
     if args.json {
         summaries.iter().for_each(output::json_line);
     } else if summaries.is_empty() {
-        output::tell(format!("{}: no runs", args.dir.display()));
+        let dir = args.dir.display();
+        let cells = if collection::is_study(&args.dir) {
+            format!("; it is a study: dapo runs cells {dir} lists its records")
+        } else {
+            String::new()
+        };
+        output::tell(format!("{dir}: no runs{cells}"));
     } else {
         print!("{}", table(&summaries));
     }

@@ -2,12 +2,20 @@
 //! so that light and dark are one picture; nothing refers to anything outside the file.
 
 use crate::report::text;
+use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
 /// 9, 5 and 7 have no common factor, so lines that share a colour differ in dashes and marker.
 const COLOURS: usize = 9;
 const DASHES: usize = 5;
 pub const SHAPES: usize = 7;
+
+/// Of a character of text, on average.
+pub const CHARACTER: f64 = 6.6;
+/// Of one of a name, which is bold.
+pub const BOLD_CHARACTER: f64 = 7.6;
+/// From a line of text to the next one.
+pub const LINE: f64 = 14.0;
 
 pub type PlotPoint = (f64, f64);
 
@@ -92,6 +100,20 @@ impl Svg {
     }
 }
 
+/// An empty frame with a word of explanation.
+pub fn nothing((width, height): PlotPoint, description: &str, word: &str) -> String {
+    let mut svg = Svg::new("chart", (width, height), description);
+    svg.rect("empty", (1.0, 1.0), (width - 2.0, height - 2.0));
+    svg.text("nothing", (width / 2.0, height / 2.0 + 4.0), word);
+    svg.end()
+}
+
+/// Lines of text that fit into the width, at least one; a longer word is broken.
+pub fn lines(text: &str, width: f64, character: f64) -> Vec<String> {
+    let most = (width / character).max(1.0) as usize;
+    textwrap::wrap(text, most).into_iter().map(Cow::into_owned).collect()
+}
+
 /// Width, height and content of a picture that [`Svg`] drew.
 pub fn parts(picture: &str) -> (f64, f64, &str) {
     let (head, rest) = picture.split_once('>').unwrap_or((picture, ""));
@@ -168,6 +190,15 @@ mod tests {
         let labels: Vec<String> =
             [0.0, -0.6000000000000001, 4000.0, 0.0025, 2e-6].map(tick_label).into();
         assert_eq!(labels, ["0", "−0.6", "4,000", "0.0025", "2.0e-6"]);
+    }
+
+    #[test]
+    fn text_fills_the_lines_and_no_character_of_it_is_lost() {
+        let shown = lines("checked-chains, of the equal generated tokens", 80.0, CHARACTER);
+        assert!(shown.iter().all(|line| line.chars().count() <= 12), "{shown:?}");
+        assert_eq!(shown.concat().replace(' ', ""), "checked-chains,oftheequalgeneratedtokens");
+        assert_eq!(lines("", 80.0, CHARACTER), [""]);
+        assert_eq!(lines("ab", 0.0, CHARACTER), ["a", "b"]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The pictures of a page. No line is told by colour alone: each has its own dashes and marker.
 //! Labels stand above their rows, so that pictures stay readable on a phone.
 
-use crate::report::axes::{self, PlotPoint, Svg, classes, path, tick_label, ticks};
-use crate::report::page::{
-    Changes, CurveLine, Curves, Heat, IntervalRow, Intervals, PageOutcomes, Panel, PanelSize,
+use crate::report::axes::{
+    self, CHARACTER, LINE, PlotPoint, Svg, classes, nothing, path, tick_label, ticks,
 };
-use crate::report::text;
+use crate::report::page::{Changes, CurveLine, Curves, Heat, PageOutcomes, Panel, PanelSize};
+use crate::report::{intervals, text};
 use crate::statistics::aggregates;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -49,7 +49,7 @@ pub fn panel(panel: &Panel, description: &str) -> String {
 pub fn panel_of_width(panel: &Panel, width: f64, description: &str) -> String {
     match panel {
         Panel::Curves(curves) => self::curves(curves, width, description),
-        Panel::Intervals(intervals) => self::intervals(intervals, width, description),
+        Panel::Intervals(rows) => intervals::draw(rows, width, description),
         Panel::Heat(heat) => self::heat(heat, description),
         Panel::Changes(changes) => self::changes(changes, description),
         Panel::Outcomes(outcomes) => self::outcomes(outcomes, description),
@@ -58,14 +58,6 @@ pub fn panel_of_width(panel: &Panel, width: f64, description: &str) -> String {
 
 fn open(height: f64, description: &str) -> Svg {
     Svg::new("chart", (WIDTH, height), description)
-}
-
-/// An empty frame with a word of explanation.
-pub fn nothing(height: f64, description: &str, word: &str) -> String {
-    let mut svg = open(height, description);
-    svg.rect("empty", (1.0, 1.0), (WIDTH - 2.0, height - 2.0));
-    svg.text("nothing", (WIDTH / 2.0, height / 2.0 + 4.0), word);
-    svg.end()
 }
 
 pub fn key(style: &usize) -> String {
@@ -115,7 +107,13 @@ impl Frame {
             return None;
         }
         let (low, high) = axes::span(low, high);
-        let (extent, area) = extent(curves.size, width);
+        let (mut extent, mut area) = extent(curves.size, width);
+        if curves.size == PanelSize::Whole {
+            let more = LINE * (unit_lines(curves, extent.0).len() - 1) as f64;
+            extent.1 += more;
+            area[1] += more;
+            area[3] += more;
+        }
         let count = if curves.size == PanelSize::Whole { 4 } else { 3 };
         let y_ticks = ticks(low, high, count);
         let y = (y_ticks.first()?.min(low), y_ticks.last()?.max(high));
@@ -168,7 +166,9 @@ impl Frame {
             svg.text(anchor, (x, floor + 17.0), tick_label(*tick));
         }
         if curves.size == PanelSize::Whole {
-            svg.text("unit", (4.0, 13.0), &curves.unit);
+            for (index, line) in unit_lines(curves, self.extent.0).iter().enumerate() {
+                svg.text("unit", (4.0, 13.0 + LINE * index as f64), line);
+            }
             svg.text("end unit", (self.extent.0 - 2.0, self.extent.1 - 4.0), &curves.x);
         }
     }
@@ -208,89 +208,19 @@ impl Frame {
     }
 }
 
+fn unit_lines(curves: &Curves, width: f64) -> Vec<String> {
+    axes::lines(&curves.unit, width - 8.0, CHARACTER)
+}
+
 fn curves(curves: &Curves, width: f64, description: &str) -> String {
     let Some(frame) = Frame::around(curves, width) else {
-        return nothing(HEIGHT, description, "not recorded");
+        return nothing((width, HEIGHT), description, "not recorded");
     };
     let mut svg = Svg::new("chart", frame.extent, description);
     frame.axes(&mut svg, curves);
     curves.lines.iter().rev().for_each(|line| frame.around_line(&mut svg, line));
     curves.lines.iter().rev().for_each(|line| frame.centre(&mut svg, line, curves.published));
     svg.end()
-}
-
-fn intervals(intervals: &Intervals, width: f64, description: &str) -> String {
-    let height = 8.0 + ROW * intervals.rows.len() as f64 + BOTTOM;
-    let zero = intervals.around_zero.then_some(0.0);
-    let numbers = intervals.rows.iter().flat_map(|row| {
-        let ends = row.interval.iter().flat_map(|(low, high)| [*low, *high]);
-        let margin = row.margin.iter().flat_map(|margin| [-margin, *margin]);
-        row.runs.iter().copied().chain(row.centre).chain(row.published).chain(ends).chain(margin)
-    });
-    let (low, high) = aggregates::range(numbers.chain(zero).filter(|number| number.is_finite()));
-    if !(low.is_finite() && high.is_finite()) {
-        return nothing(height, description, "no run to show");
-    }
-    let mut svg = Svg::new("chart", (width, height), description);
-    let room = if high > low { 0.04 * (high - low) } else { high.abs().max(1.0) * 0.1 };
-    let (low, high) = (low - room, high + room);
-    let notes = intervals.rows.iter().map(|row| row.note.text.chars().count()).max().unwrap_or(0);
-    let (left, right) = (8.0, width - 12.0 - CHARACTER * notes as f64);
-    let at = |value: f64| left + (value - low) / (high - low) * (right - left);
-    let floor = height - BOTTOM;
-    for (index, row) in intervals.rows.iter().enumerate() {
-        let Some(margin) = row.margin else { continue };
-        let top = (at(-margin), 4.0 + ROW * index as f64);
-        svg.rect("margin", top, (at(margin) - at(-margin), ROW));
-    }
-    for tick in ticks(low, high, 5).into_iter().filter(|tick| (low..=high).contains(tick)) {
-        let x = at(tick);
-        svg.line("grid", (x, 4.0), (x, floor));
-        svg.text("x", (x.clamp(left + 10.0, right - 10.0), floor + 16.0), tick_label(tick));
-    }
-    if let Some(zero) = zero {
-        svg.line("zero", (at(zero), 4.0), (at(zero), floor));
-    }
-    for (index, row) in intervals.rows.iter().enumerate() {
-        interval_row(&mut svg, row, (width, 8.0 + ROW * index as f64), &at);
-    }
-    let unit = right.max(8.0 + CHARACTER * intervals.x.chars().count() as f64);
-    svg.text("end unit", (unit, height - 4.0), &intervals.x);
-    svg.end()
-}
-
-/// Of a character of text, on average.
-pub const CHARACTER: f64 = 6.6;
-
-/// Of one of a name, which is bold.
-const BOLD_CHARACTER: f64 = 7.6;
-
-/// The name has a line of its own; the note stands beside the interval.
-fn interval_row(
-    svg: &mut Svg,
-    row: &IntervalRow,
-    (width, top): PlotPoint,
-    at: &dyn Fn(f64) -> f64,
-) {
-    let y = top + 24.0;
-    let classes = classes(row.style);
-    let room = width - 16.0;
-    let label = shortened(&row.label, (room / BOLD_CHARACTER) as usize);
-    let left = room - BOLD_CHARACTER * label.chars().count() as f64;
-    let room = ((left / CHARACTER) as usize).saturating_sub(3).max(1);
-    let against = row.against.iter().map(|against| format!(" − {}", shortened(against, room)));
-    svg.named("halo", (8.0, top + 11.0), &label, &against.collect::<String>());
-    svg.text(&format!("end {}", row.note.look.class()), (width - 8.0, y + 4.0), &row.note.text);
-    if let Some((low, high)) = row.interval {
-        let (from, to, above) = (at(low), at(high), y - 4.0);
-        let whisker = format!("M{from:.1} {y}H{to:.1}M{from:.1} {above}v8M{to:.1} {above}v8");
-        svg.path(&format!("whisker {classes}"), &whisker);
-    }
-    row.published.iter().for_each(|value| svg.circle("hollow", (at(*value), y)));
-    row.runs.iter().for_each(|run| svg.circle(&format!("seed {classes}"), (at(*run), y)));
-    if let Some(centre) = row.centre {
-        svg.marker(row.style, (at(centre), y));
-    }
 }
 
 /// Rows have one line.
@@ -313,7 +243,7 @@ fn shade(share: f64) -> usize {
 fn heat(heat: &Heat, description: &str) -> String {
     let height = 8.0 + ROW * heat.rows.len() as f64 + 22.0;
     let Some(problems) = heat.rows.first().map(|row| row.shares.len()).filter(|it| *it > 0) else {
-        return nothing(height.max(60.0), description, "not evaluated");
+        return nothing((WIDTH, height.max(60.0)), description, "not evaluated");
     };
     let mut svg = open(height, description);
     let (left, width) = (8.0, WIDTH - 16.0);
@@ -354,7 +284,7 @@ pub fn shades() -> String {
 fn changes(changes: &Changes, description: &str) -> String {
     const TALL: f64 = 150.0;
     if changes.differences.is_empty() {
-        return nothing(TALL, description, "not on the same problems");
+        return nothing((WIDTH, TALL), description, "not on the same problems");
     }
     let mut svg = open(TALL, description);
     let (top, floor) = (10.0, TALL - 12.0);

@@ -70,3 +70,22 @@ fn layout(figure: &Figure) -> &'static str {
         _ => "panels",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::page::{Table, row};
+
+    /// The style sheet shows them where a window is too narrow for the columns.
+    #[test]
+    fn a_cell_has_the_name_of_its_column() {
+        let table =
+            Table::new("scores", "arm | mean, % # | | verdict", [row!["a", "1.0", "b", "hurts"]]);
+        let shown = block(&Block::Table(table));
+        assert!(shown.contains("<td class=\"number\" data-label=\"mean, %\"><span>1.0"), "{shown}");
+        assert!(
+            shown.contains("<td><span>b") && shown.contains("<td data-label=\"verdict\">"),
+            "{shown}"
+        );
+    }
+}

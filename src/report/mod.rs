@@ -7,6 +7,7 @@ pub mod endings;
 pub mod words;
 pub mod page;
 mod axes;
+mod intervals;
 mod figures;
 pub mod html;
 pub mod markdown;

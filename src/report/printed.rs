@@ -1,8 +1,8 @@
 //! Figures for papers: a picture of a given width as SVG, PDF or PNG, with the font inside, and its numbers as CSV.
 
-use crate::report::axes::{self, Svg};
+use crate::report::axes::{self, BOLD_CHARACTER, CHARACTER, Svg};
 use crate::report::export::study::quoted;
-use crate::report::figures::{self, CHARACTER};
+use crate::report::figures;
 use crate::report::page::{Curves, Intervals, Panel};
 use crate::report::text;
 use resvg::{tiny_skia, usvg};
@@ -27,12 +27,15 @@ pub fn svg(panels: &[Panel], width_points: f64) -> String {
     let (mut all, top) = legend(panels, width);
     let count = panels.len().max(1) as f64;
     let each = (width - GAP * (count - 1.0)) / count;
+    let titles = panels.iter().filter(|_| panels.len() > 1);
+    let titles = titles.map(|panel| axes::lines(panel.title(), each - 8.0, BOLD_CHARACTER));
+    let titles: Vec<Vec<String>> = titles.collect();
+    let title = LINE * titles.iter().map(Vec::len).max().unwrap_or(0) as f64;
     let mut height = top;
     for (index, panel) in panels.iter().enumerate() {
         let left = (each + GAP) * index as f64;
-        let title = if panels.len() > 1 { LINE } else { 0.0 };
-        if panels.len() > 1 {
-            all.text("name", (left + 8.0, top + 12.0), panel.title());
+        for (line, words) in titles.get(index).into_iter().flatten().enumerate() {
+            all.text("name", (left + 8.0, top + 12.0 + LINE * line as f64), words);
         }
         let picture = figures::panel_of_width(panel, each, "");
         let (_, tall, inside) = axes::parts(&picture);
@@ -55,7 +58,9 @@ fn legend(panels: &[Panel], width: f64) -> (Svg, f64) {
     let mut svg = Svg::new("", (width, 0.0), "");
     let (mut x, mut y) = (8.0, 4.0);
     for (style, label) in panels.iter().flat_map(entries) {
-        let wide = 44.0 + CHARACTER * label.chars().count() as f64;
+        let lines = axes::lines(&label, width - 52.0, CHARACTER);
+        let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        let wide = 44.0 + CHARACTER * longest as f64;
         if x > 8.0 && x + wide > width {
             (x, y) = (8.0, y + LINE);
         }
@@ -63,7 +68,10 @@ fn legend(panels: &[Panel], width: f64) -> (Svg, f64) {
             Some(style) => svg.key(style, (x, y)),
             None => svg.rect("margin", (x, y), (38.0, 12.0)),
         }
-        svg.text("", (x + 44.0, y + 10.0), label);
+        for (line, words) in lines.iter().enumerate() {
+            svg.text("", (x + 44.0, y + 10.0 + LINE * line as f64), words);
+        }
+        y += LINE * (lines.len() - 1) as f64;
         x += wide + GAP;
     }
     (svg, if x > 8.0 { y + LINE + 3.0 } else { 0.0 })

@@ -83,6 +83,34 @@ fn a_picture_has_its_width_its_font_and_no_style_from_elsewhere() {
 }
 
 #[test]
+fn a_figure_names_its_measure_and_draws_an_arm_as_the_page_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let sums = study("sums-1");
+    let read = |name: &str| files::read_text(&folder.path().join(name)).unwrap();
+    succeeded(line_in(folder.path(), &format!("report {sums} --out report")));
+    succeeded(line_in(
+        folder.path(),
+        &format!("figure {sums} --curves --arms dapo,grpo --out c.svg"),
+    ));
+    let style = |text: &str, label: &str| -> String {
+        let (before, _) = text.split_once(label).unwrap_or_else(|| panic!("no {label}: {text}"));
+        let (_, line) = before.rsplit_once("class=\"line ").unwrap();
+        line.split('"').next().unwrap().to_owned()
+    };
+    for arm in ["DAPO", "GRPO"] {
+        let on_page = style(&read("report/report.html"), &format!("</svg>{arm}<"));
+        assert_eq!(style(&read("c.svg"), &format!(">{arm}<")), on_page, "{arm}");
+    }
+    succeeded(line_in(folder.path(), &format!("figure {sums} --forest --width 2in --out f.svg")));
+    let svg = read("f.svg");
+    let measure = "difference in avg@k on signed-sums, mean of the evaluations from 50 % of the equal \
+                   generated tokens on";
+    assert!(svg.contains(&format!("<title>{measure}</title>")), "{svg}");
+    assert!(!svg.contains('…'), "no name is cut: {svg}");
+    assert_eq!(rows(&folder.path().join("f.csv"))[0][0], measure);
+}
+
+#[test]
 fn what_cannot_be_drawn_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();

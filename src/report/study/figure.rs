@@ -1,11 +1,12 @@
 //! The panels of a figure for a paper, with the numbers of the report.
 
 use crate::experiment::diagnose;
-use crate::report::page::{IntervalRow, Intervals, Panel, PanelSize, TableCell};
+use crate::report::page::{Curves, IntervalRow, Intervals, Panel, PanelSize, TableCell};
 use crate::report::study::{answer, scores};
 use crate::report::text;
 use crate::report::{Context, ReportError, published};
 use crate::study::claims as paper_claims;
+use crate::study::comparisons::Comparison;
 use crate::study::{Clock, Declared, GridSummary, collection, facts, paper};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -84,10 +85,21 @@ fn curves(context: &Context, arms: &[&str], clock: Clock) -> Result<Vec<Panel>, 
         return Err(format!("no evaluation on {set} over {clock} is recorded: {absent}"));
     }
     curves.size = PanelSize::Whole;
-    // Neighbours then differ in dashes too.
-    curves.lines.iter_mut().enumerate().for_each(|(style, line)| line.style = style);
+    own_styles(&mut curves);
     curves.unit = format!("avg@k on {set}, %");
     Ok(vec![Panel::Curves(curves)])
+}
+
+/// An arm looks as on the study's page, but for arms of several grids that look the same there.
+fn own_styles(curves: &mut Curves) {
+    let mut next = curves.lines.iter().map(|line| line.style + 1).max().unwrap_or_default();
+    let mut taken = BTreeSet::new();
+    for line in &mut curves.lines {
+        if !taken.insert(line.style) {
+            line.style = next;
+            next += 1;
+        }
+    }
 }
 
 /// Of named arms the declared differences in the first declared measure.
@@ -110,9 +122,26 @@ fn forest(context: &Context, arms: &[&str]) -> Result<Vec<Panel>, String> {
     if shown.is_empty() {
         return Err("it compares nothing: there is no difference to draw".to_owned());
     }
+    let title = format!("difference in {}", measures(&shown));
     let differences = scores::differences(context, shown);
-    let x = format!("difference, {}", differences.x);
-    Ok(vec![Panel::Intervals(Intervals { x, ..differences })])
+    let x = format!("{title}, {}", differences.x);
+    Ok(vec![Panel::Intervals(Intervals { title, x, ..differences })])
+}
+
+/// What is compared, in words; rows that differ in the resource that is equal name it.
+fn measures(shown: &[&Comparison]) -> String {
+    let clock = |it: &Comparison| it.declared.metric.equal_clock();
+    let is_mixed = shown.iter().any(|it| clock(it) != clock(shown[0]));
+    let words = shown.iter().map(|it| {
+        let words = it.declared.metric.words();
+        match clock(it).filter(|_| is_mixed) {
+            Some(clock) => {
+                words.replace(&format!("the equal {}", clock.words()), "the equal resource")
+            }
+            None => words,
+        }
+    });
+    text::visible(&text::joined(words.collect::<BTreeSet<_>>(), "; "))
 }
 
 fn ladder(context: &Context) -> Result<Vec<Panel>, String> {
@@ -141,4 +170,19 @@ fn ladder(context: &Context) -> Result<Vec<Panel>, String> {
         panel(context.score_name(), arms().map(|arm| scores::score_row(context, arm)).collect()),
         panel(format!("the paper, {}", table.benchmark), published.collect()),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::page::CurveLine;
+
+    #[test]
+    fn arms_of_two_grids_that_look_the_same_on_the_page_differ_in_a_figure() {
+        let lines = [2, 0, 2, 2].map(|style| CurveLine { style, ..CurveLine::default() });
+        let mut curves = Curves { lines: lines.into(), ..Curves::default() };
+        own_styles(&mut curves);
+        let styles: Vec<usize> = curves.lines.iter().map(|line| line.style).collect();
+        assert_eq!(styles, [2, 0, 3, 4]);
+    }
 }
