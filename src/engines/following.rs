@@ -3,8 +3,12 @@
 use crate::engines::{EngineError, Running};
 use crate::experiment::Engine;
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// A file in the trainer's folder: the started script has removed what an ended one wrote after the checkpoint that it
+/// goes on from. What is there before is the ended script's.
+pub const STARTED: &str = "started";
 
 /// Interval of looking at growing outputs.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -13,13 +17,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Following {
     engine: Engine,
     running: RefCell<Option<Running>>,
+    folder: PathBuf,
     log: PathBuf,
 }
 
 impl Following {
-    /// Without a process the outputs are complete; `log` is for errors.
-    pub fn new(engine: Engine, running: Option<Running>, log: PathBuf) -> Self {
-        Self { engine, running: RefCell::new(running), log }
+    /// Without a process the outputs in the folder are complete; `log` is for errors.
+    pub fn new(engine: Engine, running: Option<Running>, folder: &Path, log: &str) -> Self {
+        let (folder, log) = (folder.to_path_buf(), folder.join(log));
+        Self { engine, running: RefCell::new(running), folder, log }
     }
 
     /// Waits until `complete` gives something.
@@ -39,7 +45,9 @@ impl Following {
                 }
                 None => Some(("its outputs end here".to_string(), self.log.clone())),
             };
-            if let Some(found) = complete()? {
+            let has_started =
+                self.running.borrow().is_none() || self.folder.join(STARTED).is_file();
+            if has_started && let Some(found) = complete()? {
                 return Ok(found);
             }
             if let Some((reason, log)) = ended {

@@ -1,6 +1,7 @@
 //! A run of another trainer, recorded like a run of this harness: rendered, started, followed, imported.
 
 use crate::base::{files, python};
+use crate::engines::following::STARTED;
 use crate::engines::trl::{self, outputs::TrlOutputs};
 use crate::engines::verl::{self, outputs::VerlOutputs, settings::Cards};
 use crate::engines::{EngineError, Imported, Outputs, Running, Setting, process};
@@ -152,6 +153,7 @@ fn begin<'a>(
     render(inputs, folder, options)?;
     let versions = process::versions(&options.python(engine), packages(engine))?;
     files::write_json(&folder.join(VERSIONS), &versions)?;
+    files::remove_file(&folder.join(STARTED))?;
     let mut command = python::command(&options.python(engine));
     if engine == Engine::Trl && options.processes() > 1 {
         command.args(["-m", "accelerate.commands.launch", "--num_processes"]);

@@ -196,7 +196,7 @@ pub fn started_and_followed(
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = -c ]; then\n\
          echo '{{\"python\": \"3.11\", \"{engine}\": \"{version}\"}}'; exit; fi\n\
-         cp -rn {}/. .\necho a last word >&2\nexit 3\n",
+         cp -rn {}/. .\ntouch started\necho a last word >&2\nexit 3\n",
         outputs.display()
     );
     files::write_program(&python, &script).unwrap();

@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn golden() -> PathBuf {
     repository::root().join("golden/engines/verl")
@@ -342,4 +343,45 @@ fn verl_is_started_followed_and_named_when_it_ends_early() {
     let inputs = inputs::prepare(dapo()).unwrap();
     let (_folder, run) = started_and_followed(("verl", "0.9.1"), &inputs, dumped, "logs/1.jsonl");
     assert!(run.path("engine/overrides.txt").is_file());
+}
+
+/// The script of a run that was ended: (checkpoints, whole steps, steps with responses alone) → the checkpoint it goes on from.
+#[test]
+fn verl_goes_on_from_the_newest_checkpoint_whose_steps_are_whole() {
+    let script = include_str!("../../src/engines/verl/train.py");
+    let (script, _) = script.rsplit_once("main()").unwrap();
+    let script = format!("{script}\nstep = newest_checkpoint()\nforget_after(step)\nprint(step)\n");
+    let cases: [(&[u64], u64, u64, u64); 5] = [
+        (&[], 0, 0, 0),
+        (&[8], 11, 0, 8),
+        // Ended between the checkpoint and the responses, and between these and the log.
+        (&[8, 16], 15, 0, 8),
+        (&[8, 16], 15, 1, 8),
+        (&[2], 1, 1, 0),
+    ];
+    for (checkpoints, whole, more, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: String| folder.path().join(name);
+        write(&place("train.py".into()), script.as_bytes());
+        let newest = place("checkpoints/latest_checkpointed_iteration.txt".into());
+        for step in checkpoints {
+            write(&place(format!("checkpoints/global_step_{step}/data.pt")), b"");
+            write(&newest, step.to_string().as_bytes());
+        }
+        let line = |step| format!("{{\"step\":{step},\"data\":{{\"actor/lr\":1}}}}\n");
+        let validated = format!("{{\"step\":{},\"data\":{{\"val/a\":1}}}}\n", whole + 1);
+        let lines = (1..=whole).map(line).chain([validated]).collect::<String>();
+        write(&place("logs/1.jsonl".into()), lines.as_bytes());
+        for step in 1..=whole + more {
+            write(&place(format!("rollouts/{step}.jsonl")), b"{}\n");
+        }
+        let output = Command::new("python3").arg(place("train.py".into())).output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(printed.lines().last(), Some(expected.to_string().as_str()), "{printed}");
+        let left = files::read_text(&newest).ok();
+        assert_eq!(left, (expected > 0).then(|| expected.to_string()), "{checkpoints:?}");
+        let dumps = files::list(&place("rollouts".into())).unwrap_or_default().len() as u64;
+        assert_eq!(dumps, expected, "{checkpoints:?}, {whole}");
+    }
 }

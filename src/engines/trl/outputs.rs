@@ -72,9 +72,8 @@ impl<'a> TrlOutputs<'a> {
         let path = folder.join("prompts.jsonl");
         let rendered: Vec<RenderedPrompt> = files::read_data_lines(&path)?;
         let prompts = RenderedPrompt::places(inputs, &rendered, &path)?;
-        let (folder, log) = (folder.to_path_buf(), folder.join("log.jsonl"));
-        let following = Following::new(Engine::Trl, running, log);
-        Ok(Self { inputs, folder, processes, prompts, following })
+        let following = Following::new(Engine::Trl, running, folder, "log.jsonl");
+        Ok(Self { inputs, folder: folder.to_path_buf(), processes, prompts, following })
     }
 
     fn updates_per_step(&self) -> u64 {

@@ -156,6 +156,7 @@ def main():
     update = newest_checkpoint()
     if rank == 0:
         forget_after(update)
+        (here / "started").touch()
     trainer.accelerator.wait_for_everyone()
     trainer.train(resume_from_checkpoint=str(here / f"trainer/checkpoint-{update}") if update else None)
 

@@ -89,8 +89,7 @@ impl<'a> VerlOutputs<'a> {
         let text = |prompt: &RenderedPrompt| inputs.tokenizer.decode(&prompt.tokens);
         let key = |prompt: &RenderedPrompt| (text(prompt), prompt.answer.clone());
         let problems = rendered.iter().map(key).zip(places).collect();
-        let log = folder.join("logs");
-        let following = Following::new(Engine::Verl, running, log);
+        let following = Following::new(Engine::Verl, running, folder, "logs");
         Ok(Self { inputs, folder: folder.to_path_buf(), problems, following })
     }
 

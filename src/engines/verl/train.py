@@ -45,6 +45,38 @@ def same_prompts(overrides):
             sys.exit(f"problem {prompt['problem']}: transformers gives its prompt other token ids than the harness")
 
 
+def whole_steps():
+    """How many steps have their responses and their line in a log, from the first one on."""
+    lines = [line for path in (here / "logs").glob("*.jsonl") for line in path.read_text().splitlines()]
+    lines = [json.loads(line) for line in lines if line.endswith("}")]
+    # Validation has own lines: of step 0 and of the resumed step.
+    trained = lambda line: any(not key.startswith("val") and key != "timing_s/testing" for key in line["data"])
+    logged = {line["step"] for line in lines if trained(line)}
+    step = 0
+    while step + 1 in logged and (here / f"rollouts/{step + 1}.jsonl").exists():
+        step += 1
+    return step
+
+
+def newest_checkpoint():
+    """The newest one whose steps are all whole. verl writes a checkpoint before the step's responses and its line: where it
+    was ended between them, it goes on from the checkpoint before."""
+    marker, whole = here / "checkpoints/latest_checkpointed_iteration.txt", whole_steps()
+    newest = int(marker.read_text()) if marker.exists() else 0
+    if newest <= whole:
+        return newest
+    saved = (int(path.parent.name.rsplit("_", 1)[1]) for path in here.glob("checkpoints/global_step_*/data.pt"))
+    step = max((step for step in saved if step <= whole), default=0)
+    print(f"verl was ended after the checkpoint of step {newest} and before its log: it goes on from step {step}", flush=True)
+    if step:
+        partial = marker.with_suffix(".partial")
+        partial.write_text(str(step))
+        partial.rename(marker)
+    else:
+        marker.unlink()
+    return step
+
+
 def forget_after(step):
     """Removes what an ended process wrote after the checkpoint that this one goes on from."""
     for path in (here / "rollouts").glob("*.jsonl"):
@@ -66,8 +98,8 @@ def main():
     lines = (here / "overrides.txt").read_text().splitlines()
     overrides = [line.replace("{folder}", str(here)) for line in lines if line and not line.startswith("#")]
     same_prompts(overrides)
-    newest = here / "checkpoints/latest_checkpointed_iteration.txt"
-    forget_after(int(newest.read_text()) if newest.exists() else 0)
+    forget_after(newest_checkpoint())
+    (here / "started").touch()
     (here / "logs").mkdir(exist_ok=True)
     log = here / f"logs/{len(list((here / 'logs').glob('*.jsonl'))) + 1}.jsonl"
     # verl's processes on other machines see this environment alone.
