@@ -591,6 +591,66 @@ fn the_table_of_engines_is_the_reports() {
     }
 }
 
+#[test]
+fn the_tables_of_three_trainers_are_the_reports() {
+    let report = report("engines-2");
+    let (own, agreement) =
+        (page("reports/engines-2/README.md"), page("reports/engines-2/agreement.md"));
+    let own = own.replace("**", "");
+    let arms = list(&report["analysis"]["grids"][0]["arms"]);
+    let score = |label: &str| {
+        let arm = arms.iter().find(|arm| arm["label"] == label)?;
+        Some(format!("{:.1}", 100.0 * number(&arm["score"]["mean"])))
+    };
+    let same = |trainer: &str, id: &str| {
+        let all = list(&family(&report, &format!("same-arm-{trainer}"))["comparisons"]);
+        all.iter().find(|it| it["declared"]["id"] == id).map(of_result)
+    };
+    let (in_verl, in_trl) = agreement.split_once("| in TRL |").unwrap();
+    // Its numbers, as the page has them: `-2.8 | +3.5 | -6.4 to +13.4`.
+    let effect = |table: &str, id: &str| {
+        let line = table
+            .lines()
+            .find(|line| line.starts_with(&format!("| {id} | ")) && line.contains(" to "))?;
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let (low, high) = cells[5]
+            .replace(['+'], "")
+            .split_once(" to ")
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))?;
+        let shown =
+            [cells[2].to_owned(), cells[3].to_owned(), format!("{} [{low}, {high}]", cells[4])];
+        assert_eq!(cells[6], "open");
+        Some(shown.map(|it| it.replace('-', "−")))
+    };
+    let none = || "–".to_owned();
+    for (id, label) in [
+        ("grpo", "GRPO"),
+        ("clip-higher", "Clip-Higher"),
+        ("token-level", "Token-level loss"),
+        ("soft-punishment", "Soft punishment"),
+        ("dynamic-sampling", "Dynamic Sampling"),
+        ("dapo", "DAPO"),
+    ] {
+        let there = |trainer| score(&format!("{label}, {trainer}")).unwrap_or_else(none);
+        let row = format!(
+            "| {label} | {} | {} | {} | {} | {} |",
+            score(label).unwrap(),
+            there("verl"),
+            same("verl", id).unwrap_or_else(none),
+            there("TRL"),
+            same("trl", id).unwrap_or_else(none)
+        );
+        assert!(own.contains(&row), "README.md has no {row:?}");
+        let Some([here, verl, difference]) = effect(in_verl, id) else { continue };
+        let [_, trl, other] = effect(in_trl, id).unwrap_or_else(|| [none(), none(), none()]);
+        let row = format!("| {label} | {here} | {verl} | {difference} | {trl} | {other} |");
+        assert!(own.contains(&row), "README.md has no {row:?}");
+    }
+    for name in ["README.md", "docs/results.md", "docs/engines.md"] {
+        assert!(page(name).contains("19.4") && page(name).contains("18.9"), "{name}");
+    }
+}
+
 /// What a page says of `reports/post-hoc/post_hoc.json`: page, sentence in which `{}` stands for the numbers, and their
 /// places. A place ends with how its number is printed: `interval`, `points`, `plain`, `percent`, `count`.
 const POST_HOC: [(&str, &str, &[&str]); 28] = [

@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const STUDIES: [&str; 11] = [
+const STUDIES: [&str; 12] = [
     "study-1",
     "study-2",
     "sums-1",
     "engines-1",
+    "engines-2",
     "methods-1",
     "words",
     "useful",

@@ -327,6 +327,7 @@ fn other_words_change_no_verdict() {
     let text_of = |path: &Path| files::read_text(path).unwrap();
     for study in [
         "engines-1",
+        "engines-2",
         "loops",
         "methods-1",
         "overlong",
