@@ -69,6 +69,11 @@ pub fn need_program(demand: &mut Demand, grading: &Grading) {
     demand.need(!allowed, "reward.verifier.allow_nondeterministic", &allowed, reason);
 }
 
+/// A script with the packages whose versions it notes.
+pub fn script(text: &str, packages: &[&str]) -> String {
+    text.replace("\"PACKAGES\"", &format!("{:?}", packages.join(" ")))
+}
+
 const VERIFIER: &str = "verifier.json";
 
 /// Of a program, writes `verifier.json` and `asked.jsonl`: a line a problem with what the program is told of it

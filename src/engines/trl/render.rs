@@ -2,7 +2,8 @@
 
 use crate::base::{files, program};
 use crate::engines::rendered::{self, RenderedPrompt};
-use crate::engines::{EngineError, Setting, demand, trl::settings};
+use crate::engines::trl::{self, settings};
+use crate::engines::{EngineError, Setting, demand};
 use crate::experiment::Engine;
 use crate::training::run::inputs::Inputs;
 use std::path::Path;
@@ -42,7 +43,8 @@ pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Sett
     files::write_atomic(&folder.join("config.yaml"), (title + &demand::yaml(&all)).as_bytes())?;
     files::write_lines(&folder.join("prompts.jsonl"), &prompts)?;
     rendered::write_program(inputs, folder, &inputs.data.train)?;
-    files::write_atomic(&folder.join("train.py"), SCRIPT.as_bytes())?;
+    let script = rendered::script(SCRIPT, &trl::PACKAGES);
+    files::write_atomic(&folder.join("train.py"), script.as_bytes())?;
     Ok(all)
 }
 

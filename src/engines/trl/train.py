@@ -6,14 +6,17 @@ the prompts in the order of training. Written here, each file in one step:
 rollouts/step-N-rank-R.jsonl  every response of rollout step N: its token ids, and the score by `dapo data grade`
 log.jsonl                     a line an update: what TRL logs
 policies/step-N/              the weights after rollout step N
-trainer/checkpoint-U/         TRL's own checkpoint after update U; the newest is gone on from
+trainer/checkpoint-U/         TRL's own checkpoint after update U; a later process goes on from the newest
+versions.json                 of Python and of TRL's packages
 """
 
 import fcntl
+import importlib.metadata
 import json
 import math
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -106,6 +109,20 @@ def newest_checkpoint():
     return max((int(path.parent.name.split("-")[1]) for path in found), default=0)
 
 
+def note_versions():
+    """Unless the harness that started this process has noted them."""
+    path = here / "versions.json"
+    if path.exists():
+        return
+    found = {"python": platform.python_version()}
+    for name in "PACKAGES".split():
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    path.write_text(json.dumps(found))
+
+
 def forget_after(update):
     """Removes what an ended process wrote after the checkpoint that this one goes on from."""
     log = here / "log.jsonl"
@@ -156,6 +173,7 @@ def main():
     update = newest_checkpoint()
     if rank == 0:
         forget_after(update)
+        note_versions()
         (here / "started").touch()
     trainer.accelerator.wait_for_everyone()
     trainer.train(resume_from_checkpoint=str(here / f"trainer/checkpoint-{update}") if update else None)

@@ -3,8 +3,8 @@
 use crate::algorithm::{DynamicSampling, Problem};
 use crate::base::{files, program};
 use crate::engines::rendered::{self, RenderedPrompt};
-use crate::engines::verl::settings::{self, Cards};
-use crate::engines::{EngineError, Setting, verl::overrides};
+use crate::engines::verl::{self, overrides, settings, settings::Cards};
+use crate::engines::{EngineError, Setting};
 use crate::experiment::{Engine, sets};
 use crate::records::tables::TableError;
 use crate::task::{TaskError, data, prompt};
@@ -126,7 +126,7 @@ pub fn render(
     table("val.parquet", &validation)?;
     let graded = train.iter().chain(&validation).map(|(_, problem)| *problem);
     rendered::write_program(inputs, folder, graded)?;
-    write("train.py", include_str!("train.py"))?;
+    write("train.py", &rendered::script(include_str!("train.py"), &verl::PACKAGES))?;
     write("reward.py", include_str!("reward.py"))?;
     files::write_program(&folder.join("launch.sh"), include_str!("launch.sh"))?;
     Ok(all)

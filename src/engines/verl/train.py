@@ -4,13 +4,19 @@ overrides.txt has the overrides; train.parquet has the prompts in the order of t
 
 rollouts/N.jsonl            the responses that rollout step N trained on
 logs/K.jsonl                the metrics of each step, by the K-th process
-checkpoints/global_step_N/  weights and state after step N; the newest is gone on from
+checkpoints/global_step_N/  weights and state after step N; a later process goes on from the newest
+
+and by this script:
+
+versions.json               of Python and of verl's packages
 """
 
 import fcntl
+import importlib.metadata
 import json
 import os
 import pathlib
+import platform
 import signal
 import subprocess
 import sys
@@ -77,6 +83,22 @@ def newest_checkpoint():
     return step
 
 
+def note_versions():
+    """Unless the harness that started this process has noted them."""
+    path = here / "versions.json"
+    if path.exists():
+        return
+    found = {"python": platform.python_version()}
+    for name in "PACKAGES".split():
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    if "VERL_PLATFORM" in os.environ:
+        found["platform"] = os.environ["VERL_PLATFORM"]
+    path.write_text(json.dumps(found))
+
+
 def forget_after(step):
     """Removes what an ended process wrote after the checkpoint that this one goes on from."""
     for path in (here / "rollouts").glob("*.jsonl"):
@@ -99,6 +121,7 @@ def main():
     overrides = [line.replace("{folder}", str(here)) for line in lines if line and not line.startswith("#")]
     same_prompts(overrides)
     forget_after(newest_checkpoint())
+    note_versions()
     (here / "started").touch()
     (here / "logs").mkdir(exist_ok=True)
     log = here / f"logs/{len(list((here / 'logs').glob('*.jsonl'))) + 1}.jsonl"
