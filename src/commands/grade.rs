@@ -334,7 +334,7 @@ fn follow(files: &[PathBuf], grading: &Grading) -> anyhow::Result<u8> {
             answer(&explanation, verifier, false)
         }),
         Grading::Program(program) => {
-            let graders = Graders::start(program.clone())?;
+            let graders = Graders::start((**program).clone())?;
             answer_each(file, |line| program_answer(&graders.grade(&[line.asked()]).swap_remove(0)))
         }
     }

@@ -177,7 +177,7 @@ enum Verb {
 enum ModelVerb {
     Pretrain(pretrain::PretrainArgs),
     Tune(tune::TuneArgs),
-    Generate(generate::GenerateArgs),
+    Generate(Box<generate::GenerateArgs>),
     Score(score::ScoreArgs),
 }
 

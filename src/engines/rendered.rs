@@ -86,7 +86,7 @@ pub fn write_program<'a>(
     let Grading::Program(program) = &inputs.experiment.reward.verifier else { return Ok(()) };
     let file = std::path::absolute(&program.file).unwrap_or_else(|_| program.file.clone());
     let file = if program.file.as_os_str().is_empty() { PathBuf::new() } else { file };
-    let program = Grading::Program(RewardProgram { file, ..program.clone() });
+    let program = Grading::Program(Box::new(RewardProgram { file, ..*program.clone() }));
     files::write_json(&folder.join(VERIFIER), &program)?;
     let mut written = BTreeSet::new();
     let new = problems.into_iter().filter(|problem| written.insert(&problem.id));

@@ -41,10 +41,10 @@ pub fn grading(text: &str) -> Result<Grading, String> {
         None => (text.to_string(), None),
     };
     if path.ends_with(".py") {
-        return Ok(Grading::Program(RewardProgram::of_python(path.into(), name)));
+        return Ok(Grading::Program(Box::new(RewardProgram::of_python(path.into(), name))));
     }
     if path == MATH_VERIFY {
-        return Ok(Grading::Program(RewardProgram::math_verify()));
+        return Ok(Grading::Program(Box::new(RewardProgram::math_verify())));
     }
     let file = Path::new(text);
     match file.extension().and_then(|extension| extension.to_str()) {

@@ -166,7 +166,7 @@ fn graded(verifier: &Grading, asked: &[Asked], folder: &Path) -> Result<Vec<bool
         }
         Grading::Program(program) => program,
     };
-    let graders = Graders::start(program.clone())?;
+    let graders = Graders::start((**program).clone())?;
     let mut graded = graders.grade(asked);
     // A function that disagrees with itself is no witness.
     graders.grade_again(asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);

@@ -366,7 +366,7 @@ pub struct Reward {
 #[serde(untagged)]
 pub enum Grading {
     Rule(Verifier),
-    Program(RewardProgram),
+    Program(Box<RewardProgram>),
 }
 
 impl<'de> Deserialize<'de> for Grading {
@@ -390,14 +390,14 @@ impl<'de> Visitor<'de> for NameOrTable {
 
     fn visit_str<E: de::Error>(self, name: &str) -> Result<Grading, E> {
         if name == MATH_VERIFY {
-            return Ok(Grading::Program(RewardProgram::math_verify()));
+            return Ok(Grading::Program(Box::new(RewardProgram::math_verify())));
         }
         Verifier::deserialize(name.into_deserializer()).map(Grading::Rule)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Grading, A::Error> {
         let program = RewardProgram::deserialize(MapAccessDeserializer::new(table))?;
-        Ok(Grading::Program(program))
+        Ok(Grading::Program(Box::new(program)))
     }
 }
 
@@ -523,13 +523,13 @@ impl Grading {
     pub fn of_arm(&self) -> Self {
         match self {
             Self::Rule(rule) => Self::Rule(*rule),
-            Self::Program(program) => Self::Program(RewardProgram {
+            Self::Program(program) => Self::Program(Box::new(RewardProgram {
                 file: program.file.file_name().map(PathBuf::from).unwrap_or_default(),
                 python: None,
                 seconds: usual_seconds(),
                 memory_gib: usual_memory(),
-                ..program.clone()
-            }),
+                ..*program.clone()
+            })),
         }
     }
 }

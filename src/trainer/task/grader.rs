@@ -108,7 +108,7 @@ impl Grader {
         Ok(match grading {
             Grading::Rule(rule) => Self::Rule(*rule),
             Grading::Program(program) => {
-                let graders = Box::new(Graders::start(program.clone())?);
+                let graders = Box::new(Graders::start((**program).clone())?);
                 Self::Program { graders, prompt: prompt.clone(), columns }
             }
         })

@@ -113,7 +113,7 @@ fn grader(
     let Experiment { reward, prompt, .. } = &records.experiment;
     let grading = match &reward.verifier {
         Grading::Rule(rule) => return Some(Grader::Rule(*rule)),
-        Grading::Program(program) => Grading::Program(of_reviewer(program, file?)),
+        Grading::Program(program) => Grading::Program(Box::new(of_reviewer(program, file?))),
     };
     let file = file?;
     if file != Path::new(MATH_VERIFY) {

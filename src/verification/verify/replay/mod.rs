@@ -265,7 +265,7 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
         let Some(program) = local.grader.as_ref().and_then(Grader::program) else {
             return Err("a program graded the responses (--run-rewards FILE)".to_string());
         };
-        experiment.reward.verifier = Grading::Program(program.clone());
+        experiment.reward.verifier = Grading::Program(Box::new(program.clone()));
     }
     inputs::prepare(experiment).map_err(|error| error.to_string())
 }
