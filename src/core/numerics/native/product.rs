@@ -492,11 +492,13 @@ impl<A: Arithmetic> Product<'_, A> {
                     }
                 }
             }
-            let tiles = heights().count() * (A::vectors_of_a_panel::<S>() / VECTORS);
+            let tiles = A::vectors_of_a_panel::<S>() / VECTORS;
+            let tiles = if is_wide { heights().count() * tiles } else { 1 };
             for at in 0..self.panels.len() {
                 let next = self.panels.get(at + 1).filter(|_| is_wide);
                 let next = next.map_or(&[][..], Vec::as_slice);
-                let mut shares = next.chunks(next.len().div_ceil(tiles).max(1));
+                let share = if is_wide { next.len().div_ceil(tiles).max(1) } else { 1 };
+                let mut shares = next.chunks(share);
                 for vector in (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS) {
                     for (row, height) in heights() {
                         let ahead = shares.next().unwrap_or_default();
@@ -644,7 +646,7 @@ impl<'a, A> Ahead<'a, A> {
     #[inline(always)]
     fn of(numbers: &'a [A], terms: usize) -> Self {
         let lines = numbers.chunks(LINE / size_of::<A>());
-        let every = (terms / lines.len().max(1)).max(1);
+        let every = if numbers.is_empty() { 1 } else { (terms / lines.len()).max(1) };
         Self { lines, every, wait: 0 }
     }
 
