@@ -15,18 +15,7 @@ use std::process::{Child, Command, Stdio};
 /// The log's end is searched for a reason.
 const LAST_BYTES: usize = 4000;
 
-const VERSIONS: &str = "
-import importlib.metadata, json, os, platform, sys
-found = {'python': platform.python_version()}
-for name in sys.argv[1:]:
-    try:
-        found[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        pass
-if 'VERL_PLATFORM' in os.environ:
-    found['platform'] = os.environ['VERL_PLATFORM']
-print(json.dumps(found))
-";
+pub const VERSIONS: &str = include_str!("versions.py");
 
 /// Returns versions of Python and of installed packages, and the platform that verl is told of. The first package is required.
 pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, String>, EngineError> {

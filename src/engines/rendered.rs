@@ -2,13 +2,13 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::engines::{Demand, EngineError, demand};
+use crate::engines::{Demand, EngineError, demand, process};
 use crate::experiment::{Grading, RewardProgram};
 use crate::task::prompt;
 use crate::task::reward::program::Asked;
 use crate::training::{run::inputs::Inputs, trainer};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -69,9 +69,11 @@ pub fn need_program(demand: &mut Demand, grading: &Grading) {
     demand.need(!allowed, "reward.verifier.allow_nondeterministic", &allowed, reason);
 }
 
-/// A script with the packages whose versions it notes.
+/// A script with the packages whose versions it notes, and how: a list of texts and a text are the same in JSON and Python.
 pub fn script(text: &str, packages: &[&str]) -> String {
-    text.replace("\"PACKAGES\"", &format!("{:?}", packages.join(" ")))
+    let [packages, versions] = [json!(packages), json!(process::VERSIONS)];
+    text.replace("PACKAGES = []", &format!("PACKAGES = {packages}"))
+        .replace("VERSIONS = \"\"", &format!("VERSIONS = {versions}"))
 }
 
 const VERIFIER: &str = "verifier.json";

@@ -9,9 +9,9 @@ use crate::engines::{
 use crate::repository;
 use dapo::algorithm::objective::Sums;
 use dapo::base::files;
-use dapo::engines::Effective;
 use dapo::engines::verl::settings::{self, Cards};
 use dapo::engines::verl::{compose, compose::Composed, outputs::VerlOutputs, render};
+use dapo::engines::{Effective, rendered};
 use dapo::experiment::{Engine, Experiment, extends, starter};
 use dapo::records::RunFolder;
 use dapo::report;
@@ -349,8 +349,11 @@ fn verl_is_started_followed_and_named_when_it_ends_early() {
 #[test]
 fn verl_goes_on_from_the_newest_checkpoint_whose_steps_are_whole() {
     let script = include_str!("../../src/engines/verl/train.py");
+    let script = rendered::script(script, &["no-such-package"]);
     let (script, _) = script.rsplit_once("main()").unwrap();
-    let script = format!("{script}\nstep = newest_checkpoint()\nforget_after(step)\nprint(step)\n");
+    let script = format!(
+        "{script}\nnote_versions()\nstep = newest_checkpoint()\nforget_after(step)\nprint(step)\n"
+    );
     let cases: [(&[u64], u64, u64, u64); 5] = [
         (&[], 0, 0, 0),
         (&[8], 11, 0, 8),
@@ -379,6 +382,8 @@ fn verl_goes_on_from_the_newest_checkpoint_whose_steps_are_whole() {
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(printed.lines().last(), Some(expected.to_string().as_str()), "{printed}");
+        let versions = files::read_text(&place("versions.json".into())).unwrap();
+        assert!(versions.starts_with("{\"python\": \"3."), "{versions}");
         let left = files::read_text(&newest).ok();
         assert_eq!(left, (expected > 0).then(|| expected.to_string()), "{checkpoints:?}");
         let dumps = files::list(&place("rollouts".into())).unwrap_or_default().len() as u64;

@@ -11,12 +11,10 @@ versions.json                 of Python and of TRL's packages
 """
 
 import fcntl
-import importlib.metadata
 import json
 import math
 import os
 import pathlib
-import platform
 import shutil
 import subprocess
 import sys
@@ -31,6 +29,8 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.rewards import get_soft_overlong_punishment
 
 here = pathlib.Path(__file__).resolve().parent
+PACKAGES = []
+VERSIONS = ""
 settings = yaml.safe_load((here / "config.yaml").read_text())
 own = {name.removeprefix("harness."): settings.pop(name) for name in list(settings) if name.startswith("harness.")}
 prompts = [json.loads(line) for line in (here / "prompts.jsonl").read_text().splitlines()]
@@ -112,15 +112,9 @@ def newest_checkpoint():
 def note_versions():
     """Unless the harness that started this process has noted them."""
     path = here / "versions.json"
-    if path.exists():
-        return
-    found = {"python": platform.python_version()}
-    for name in "PACKAGES".split():
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    path.write_text(json.dumps(found))
+    if not path.exists():
+        command = [sys.executable, "-c", VERSIONS, *PACKAGES]
+        path.write_text(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def forget_after(update):

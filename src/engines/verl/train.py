@@ -12,11 +12,9 @@ versions.json               of Python and of verl's packages
 """
 
 import fcntl
-import importlib.metadata
 import json
 import os
 import pathlib
-import platform
 import signal
 import subprocess
 import sys
@@ -24,6 +22,8 @@ import threading
 import time
 
 here = pathlib.Path(__file__).resolve().parent
+PACKAGES = []
+VERSIONS = ""
 
 
 def end_with(parent):
@@ -86,17 +86,9 @@ def newest_checkpoint():
 def note_versions():
     """Unless the harness that started this process has noted them."""
     path = here / "versions.json"
-    if path.exists():
-        return
-    found = {"python": platform.python_version()}
-    for name in "PACKAGES".split():
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    if "VERL_PLATFORM" in os.environ:
-        found["platform"] = os.environ["VERL_PLATFORM"]
-    path.write_text(json.dumps(found))
+    if not path.exists():
+        command = [sys.executable, "-c", VERSIONS, *PACKAGES]
+        path.write_text(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def forget_after(step):
