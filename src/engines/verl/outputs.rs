@@ -48,13 +48,14 @@ struct VerlMetrics {
 
 /// verl's name and ours. verl averages a step's mini-batches, and measures entropy under the arm's
 /// aggregation: those keep their own names.
-const METRICS: [(&str, &str); 16] = [
+const METRICS: &[(&str, &str)] = &[
     ("actor/grad_norm", "optimizer/gradient_norm_mean"),
     ("actor/entropy", "engine/entropy"),
     ("actor/pg_loss", "engine/loss"),
     ("actor/pg_clipfrac", "engine/clip_fraction"),
     ("actor/pg_clipfrac_lower", "engine/clip_fraction_dual"),
     ("actor/ppo_kl", "engine/kl"),
+    ("actor/kl_loss", "engine/kl_penalty"),
     ("critic/score/mean", "engine/score_mean"),
     ("critic/advantages/max", "engine/advantage_max"),
     ("critic/advantages/min", "engine/advantage_min"),
