@@ -1,6 +1,5 @@
-//! Writes the folder of LibTorch into the run path of the binary and of each crate's tests, so that
-//! `cargo run`, `cargo test` and the installed binary find it with nothing exported by hand. With
-//! `DAPO_WHEEL` it is torch's folder beside the wheel's package, which holds the program.
+//! Writes LibTorch's folder into the run path of the binary and of each crate's tests, so that they find it with
+//! nothing exported by hand. With `DAPO_WHEEL` it is torch's folder beside the wheel's package.
 
 fn main() {
     // Set by torch-sys, which honours LIBTORCH and LIBTORCH_USE_PYTORCH.

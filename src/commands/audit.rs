@@ -42,8 +42,7 @@ pub struct AuditArgs {
     json: bool,
 }
 
-/// # Errors
-/// When the file or the tokenizer cannot be used.
+/// Errors: a file or a tokenizer that cannot be used.
 pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
     let tokenizer = args.tokenizer.as_deref().map(Tokenizer::load).transpose()?;
     let count = |row: &SourceRow| -> Result<u64, String> {

@@ -50,8 +50,7 @@ enum BenchVerb {
     Throughput(throughput::ThroughputArgs),
 }
 
-/// # Errors
-/// An experiment or model that cannot be used, or a file that cannot be written.
+/// Errors: an experiment or model that cannot be used, or a file that cannot be written.
 pub fn run(args: &BenchArgs) -> Result<u8> {
     if let Some(BenchVerb::Throughput(args)) = &args.verb {
         return throughput::run(args);
@@ -81,8 +80,7 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// # Errors
-/// As [`run`].
+/// Errors: as [`run`].
 pub fn run_default() -> Result<u8> {
     let command = BenchArgs::augment_args(clap::Command::new("bench").no_binary_name(true));
     run(&BenchArgs::from_arg_matches(&command.try_get_matches_from([""; 0])?)?)

@@ -51,8 +51,7 @@ pub struct CellRunArgs {
     retry_failed: bool,
 }
 
-/// # Errors
-/// A study, cell or input that cannot be used; a folder that another process works in.
+/// Errors: a study, cell or input that cannot be used; a folder that another process works in.
 pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
     let study = AblateStudy::at(&args.study);
     let mut job = job(&study, args)?;

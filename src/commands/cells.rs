@@ -43,8 +43,7 @@ pub struct CellsArgs {
     wide: WideArg,
 }
 
-/// # Errors
-/// A study, record or run folder that cannot be used.
+/// Errors: a study, record or run folder that cannot be used.
 pub fn run(args: &CellsArgs) -> Result<u8> {
     args.wide.apply();
     match &args.run {
@@ -62,10 +61,7 @@ fn list(args: &CellsArgs) -> Result<u8> {
     Ok(exit::agreed(refused.is_empty()))
 }
 
-/// Arm hash → every `<grid>/<arm>`.
-///
-/// # Errors
-/// A grid that cannot be read.
+/// Arm hash → every `<grid>/<arm>`. Errors: a grid that cannot be read.
 pub fn names(study: &AblateStudy) -> Result<BTreeMap<String, Vec<String>>> {
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let folder = study.root().join("grids");

@@ -114,8 +114,7 @@ enum FailIf {
     Different,
 }
 
-/// # Errors
-/// Tables that cannot be read or compared.
+/// Errors: tables that cannot be read or compared.
 pub fn run(args: &CompareArgs) -> Result<u8> {
     if !(args.level > 0.5 && args.level < 1.0) {
         bail_usage!("--level must be between 0.5 and 1, got {}", args.level);

@@ -17,8 +17,7 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// # Errors
-/// When standard output cannot be written to.
+/// Errors: a standard output that cannot be written to.
 pub fn run(args: &CompletionsArgs) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut commands::command(), "dapo", &mut script);

@@ -85,8 +85,7 @@ struct ExplainArgs {
     json: bool,
 }
 
-/// # Errors
-/// An experiment that cannot be found or read, or a key that does not exist.
+/// Errors: an experiment that cannot be found or read, or a key that does not exist.
 pub fn run(args: &ConfigArgs) -> Result<u8> {
     match &args.action {
         Action::Diff(args) => diff(args),

@@ -104,8 +104,7 @@ struct PrepareArgs {
     json: bool,
 }
 
-/// # Errors
-/// Data that cannot be used, and a file that cannot be written.
+/// Errors: data that cannot be used, and a file that cannot be written.
 pub fn run(args: &DataArgs) -> Result<u8> {
     match &args.verb {
         DataVerb::Audit(args) => audit::run(args),

@@ -32,8 +32,7 @@ pub struct DiffArgsOf {
     json: bool,
 }
 
-/// # Errors
-/// A folder that holds no run, or a record that cannot be read.
+/// Errors: a folder that holds no run, or a record that cannot be read.
 pub fn run(args: &DiffArgsOf) -> Result<u8> {
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
     output::sections((args.json, false), &diff, || text::sections(&diff));

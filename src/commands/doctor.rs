@@ -23,8 +23,7 @@ pub struct DoctorArgs {
     bench: bool,
 }
 
-/// # Errors
-/// What `bench` refuses; a check that fails is the exit code.
+/// Errors: what `bench` refuses; a check that fails is the exit code.
 pub fn run(args: &DoctorArgs) -> Result<u8> {
     let here = doctor::examine();
     document(args.json, &here, || text(&here));

@@ -120,8 +120,7 @@ pub struct ImportArgs {
     from: PathBuf,
 }
 
-/// # Errors
-/// An experiment, engine or folder that cannot be used.
+/// Errors: an experiment, engine or folder that cannot be used.
 pub fn run(verb: &EngineVerb) -> Result<u8> {
     match verb {
         EngineVerb::Render(args) => render(args),

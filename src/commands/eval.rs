@@ -115,8 +115,7 @@ struct ProtocolArgs {
     batch: u64,
 }
 
-/// # Errors
-/// An experiment, model, data set or set name that cannot be used.
+/// Errors: an experiment, model, data set or set name that cannot be used.
 pub fn run(args: &EvalArgs) -> Result<u8> {
     args.wide.apply();
     if let Some(model) = args.model.as_deref().filter(|_| !args.data.is_empty()) {

@@ -61,8 +61,7 @@ pub struct ExportArgs {
     out: Option<PathBuf>,
 }
 
-/// # Errors
-/// No format, a study that cannot be read, or a folder that cannot be written.
+/// Errors: no format, a study that cannot be read, or a folder that cannot be written.
 pub fn run(args: &ExportArgs) -> Result<u8> {
     let to = args.to.or(args.tensorboard.then_some(Tracker::Tensorboard));
     if !(args.csv || args.parquet || to.is_some()) {

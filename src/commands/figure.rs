@@ -59,8 +59,7 @@ pub struct FigureArgs {
     out: PathBuf,
 }
 
-/// # Errors
-/// Options that do not fit, and a folder without the figure.
+/// Errors: options that do not fit, and a folder without the figure.
 pub fn run(args: &FigureArgs) -> Result<u8> {
     let format = args.out.extension().and_then(|it| it.to_str()).unwrap_or_default();
     if !["pdf", "svg", "png"].contains(&format) {

@@ -34,8 +34,7 @@ pub struct GcArgs {
     json: bool,
 }
 
-/// # Errors
-/// A folder that cannot be listed.
+/// Errors: a folder that cannot be listed.
 pub fn run(args: &GcArgs) -> Result<u8> {
     let rules =
         HousekeepingRules { keep_last: args.keep_last as usize, unfinished: args.unfinished };

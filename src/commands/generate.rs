@@ -82,8 +82,7 @@ struct Output<'a> {
     log_probs: &'a [f64],
 }
 
-/// # Errors
-/// A model or prompts that cannot be used, or sampling settings out of range.
+/// Errors: a model or prompts that cannot be used, or sampling settings out of range.
 pub fn run(args: &GenerateArgs) -> Result<u8> {
     let sampling = bounds::sampling(args.temperature, args.top_p, args.top_k)?;
     workers::set_count(args.threads);

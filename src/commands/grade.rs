@@ -106,8 +106,7 @@ impl<'a> GradeAnswer<'a> {
     }
 }
 
-/// # Errors
-/// When a file cannot be read or standard output cannot be written to.
+/// Errors: a file that cannot be read, or a standard output that cannot be written to.
 pub fn run(args: &GradeArgs) -> anyhow::Result<u8> {
     let grading = args.grading.grading()?;
     let of_rule = [("--explain", args.explain), ("--summary", args.summary)];

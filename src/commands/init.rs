@@ -60,8 +60,7 @@ pub struct InitArgs {
     grading: GradingArgs,
 }
 
-/// # Errors
-/// A folder that holds something, an unknown arm, a model or problems that cannot be used.
+/// Errors: a folder that holds something, an unknown arm, a model or problems that cannot be used.
 pub fn run(args: &InitArgs) -> Result<u8> {
     let folder = std::path::absolute(&args.folder)?;
     if files::kind(&folder)?.is_some() && !files::list(&folder)?.is_empty() {

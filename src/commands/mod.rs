@@ -181,8 +181,7 @@ enum ModelVerb {
     Score(score::ScoreArgs),
 }
 
-/// # Errors
-/// The verb's error, with its file or run.
+/// Errors: the verb's error, with its file or run.
 fn run(cli: &Cli) -> anyhow::Result<u8> {
     terminal::logs::start();
     table_reader::register();

@@ -45,8 +45,7 @@ fn help() -> String {
     text
 }
 
-/// # Errors
-/// An experiment, model or data set that cannot be used; a plan that cannot be met.
+/// Errors: an experiment, model or data set that cannot be used; a plan that cannot be met.
 pub fn run(args: &PlanArgs) -> Result<u8> {
     let mut experiment = args.overrides.load(&args.experiment, &args.execution.flags())?;
     args.execution.overrule(&mut experiment.execution);
@@ -59,8 +58,7 @@ pub fn run(args: &PlanArgs) -> Result<u8> {
     show(&inputs, !args.no_probe, (args.verbose, args.json))
 }
 
-/// # Errors
-/// A plan that cannot be met.
+/// Errors: a plan that cannot be met.
 pub fn show(inputs: &Inputs, sample: bool, (verbose, json): (bool, bool)) -> Result<u8> {
     let plan = plan(inputs, Path::new("runs"), sample)?;
     output::document(json, &plan, || text(&plan, verbose));
@@ -69,9 +67,7 @@ pub fn show(inputs: &Inputs, sample: bool, (verbose, json): (bool, bool)) -> Res
 }
 
 /// Without `sample` (`--no-plan`) only prints warnings, which then do not forbid.
-///
-/// # Errors
-/// A plan that cannot be met, or what would also stop the run.
+/// Errors: a plan that cannot be met, or what would also stop the run.
 pub fn before_training(
     inputs: &Inputs,
     folder: &RunFolder,

@@ -38,8 +38,7 @@ pub struct PretrainArgs {
 /// A larger file, or an endless device, is not read.
 const MOST_RECIPE_BYTES: u64 = 1 << 20;
 
-/// # Errors
-/// A recipe that cannot be read, a folder that cannot be written, or divergence.
+/// Errors: a recipe that cannot be read, a folder that cannot be written, or divergence.
 pub fn run(args: &PretrainArgs) -> Result<u8> {
     workers::set_count(args.threads);
     let (mut recipe, solutions) = recipe(&args.recipe)?;
@@ -74,10 +73,7 @@ pub fn run(args: &PretrainArgs) -> Result<u8> {
     Ok(exit::SUCCESS)
 }
 
-/// Returns the solutions, too.
-///
-/// # Errors
-/// A file that cannot be read, or a recipe that cannot run, by key.
+/// Returns the solutions, too. Errors: a file that cannot be read, or a recipe that cannot run, by key.
 pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
     let recipe: Recipe = parsed(path)?;
     let at = |error| Invalid(format!("{}: {error}", path.display()));
@@ -86,10 +82,7 @@ pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
     Ok((recipe, solutions))
 }
 
-/// Reads a recipe of any kind, as TOML.
-///
-/// # Errors
-/// A file that cannot be read, and the line of a wrong key.
+/// Reads a recipe of any kind, as TOML. Errors: a file that cannot be read, and the line of a wrong key.
 pub fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = files::read_text_up_to(path, MOST_RECIPE_BYTES)?;
     Ok(toml::from_str(&text).map_err(|error: toml::de::Error| {
@@ -99,8 +92,7 @@ pub fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
     })?)
 }
 
-/// # Errors
-/// The problems, one a line, if there are any.
+/// Errors: the problems, one a line, if there are any.
 pub fn refuse(path: &Path, problems: &[String]) -> Result<()> {
     if problems.is_empty() {
         return Ok(());

@@ -65,8 +65,7 @@ enum RegressPart {
     Fast,
 }
 
-/// # Errors
-/// Golden files that are missing or stale, a run that fails, or a blessing that is refused.
+/// Errors: golden files that are missing or stale, a run that fails, or a blessing that is refused.
 pub fn run(args: &RegressArgs) -> Result<u8> {
     args.gate.check()?;
     let golden = Golden::at(&args.golden);

@@ -70,10 +70,7 @@ pub struct ReportArgs {
     wide: WideArg,
 }
 
-/// Tables are never coloured.
-///
-/// # Errors
-/// When a file of the report cannot be written.
+/// Tables are never coloured. Errors: a file of the report that cannot be written.
 pub fn run(args: &ReportArgs) -> Result<u8> {
     args.wide.apply();
     if let Some(file) = &args.claims {
@@ -127,10 +124,7 @@ fn index(folder: &Path, is_json: bool) -> Result<bool> {
     Ok(true)
 }
 
-/// Prints the answer and the report's place.
-///
-/// # Errors
-/// A study that cannot be read, or a report that cannot be written.
+/// Prints the answer and the report's place. Errors: a study that cannot be read, or a report that cannot be written.
 pub fn study(
     folder: &Path,
     declaration: Option<&Path>,

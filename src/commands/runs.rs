@@ -39,8 +39,7 @@ enum RunsVerb {
     Cells(cells::CellsArgs),
 }
 
-/// # Errors
-/// A folder that cannot be listed; what `gc` and `cells` refuse.
+/// Errors: a folder that cannot be listed; what `gc` and `cells` refuse.
 pub fn run(args: &RunsArgs) -> Result<u8> {
     match &args.verb {
         Some(RunsVerb::Gc(args)) => return gc::run(args),

@@ -38,8 +38,7 @@ struct ScoreLine {
     response_ids: Vec<u32>,
 }
 
-/// # Errors
-/// A model that cannot be loaded, or lines that it cannot score, by number.
+/// Errors: a model that cannot be loaded, or lines that it cannot score, by number.
 pub fn run(args: &ScoreArgs) -> Result<u8> {
     if !(args.temperature > 0.0 && args.temperature.is_finite()) {
         bail_usage!("--temperature must be greater than 0, got {}", args.temperature);

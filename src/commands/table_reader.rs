@@ -1,4 +1,4 @@
-//! The hidden verb that reads parquet files and tries chat templates apart: see `src/apart.rs`.
+//! The hidden verb that reads parquet files and tries chat templates apart: see [`apart`].
 
 use crate::base::{apart, program};
 use crate::commands::exit;
@@ -24,8 +24,7 @@ pub fn register() {
     }
 }
 
-/// # Errors
-/// When a limit cannot be set or an answer cannot be written.
+/// Errors: a limit that cannot be set, or an answer that cannot be written.
 pub fn run(args: &TableReaderArgs) -> anyhow::Result<u8> {
     match args.problem_rows.as_deref() {
         Some(arguments) => problem_rows::answer(arguments),

@@ -44,8 +44,7 @@ pub struct ThroughputArgs {
     wide: WideArg,
 }
 
-/// # Errors
-/// A model or a device that cannot be used, or a batch that the policy cannot serve.
+/// Errors: a model or a device that cannot be used, or a batch that the policy cannot serve.
 pub fn run(args: &ThroughputArgs) -> Result<u8> {
     args.wide.apply();
     let workload = &args.workload;

@@ -66,23 +66,19 @@ pub struct TrainArgs {
     engine: EngineOptions,
 }
 
-/// # Errors
-/// An experiment, model or data set that cannot be used; a folder that cannot be written.
+/// Errors: an experiment, model or data set that cannot be used; a folder that cannot be written.
 pub fn run(args: &TrainArgs) -> Result<u8> {
     run_on(args, None, None)
 }
 
-/// # Errors
-/// As [`run`], and arguments that do not parse.
+/// Errors: as [`run`], and arguments that do not parse.
 pub fn run_line(arguments: &[OsString]) -> Result<u8> {
     let command = TrainArgs::augment_args(clap::Command::new("train").no_binary_name(true));
     run(&TrainArgs::from_arg_matches(&command.try_get_matches_from(arguments)?)?)
 }
 
 /// Uses another engine than the experiment's, or the outputs of an earlier run.
-///
-/// # Errors
-/// As [`run`], and an arm that the engine cannot run.
+/// Errors: as [`run`], and an arm that the engine cannot run.
 pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -> Result<u8> {
     args.overrides.check(&args.execution.flags())?;
     args.overrides.check(&[("engine", engine.is_some())])?;
@@ -171,8 +167,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     })
 }
 
-/// # Errors
-/// A flag of another trainer than `engine`, with the trainers that read it.
+/// Errors: a flag of another trainer than `engine`, with the trainers that read it.
 pub fn check_flags(options: &EngineOptions, engine: Engine) -> Result<()> {
     let Some((flag, readers)) = options.unread(engine) else { return Ok(()) };
     let readers = text::joined(readers.iter().map(|engine| engine.name()), " and ");
@@ -184,10 +179,7 @@ pub fn check_flags(options: &EngineOptions, engine: Engine) -> Result<()> {
 }
 
 /// TOML, an arm's name, or stored JSON, whose relative paths start from `inputs`; a cell's record has
-/// digests of its inputs.
-///
-/// # Errors
-/// An experiment that cannot be used, or `inputs` for a TOML file.
+/// digests of its inputs. Errors: an experiment that cannot be used, or `inputs` for a TOML file.
 pub fn load(
     path: &Path,
     inputs: Option<&Path>,

@@ -49,8 +49,7 @@ pub struct TuneArgs {
     json: bool,
 }
 
-/// # Errors
-/// A recipe, model or solutions that cannot be used, a folder that holds something else, or divergence.
+/// Errors: a recipe, model or solutions that cannot be used, a folder that holds something else, or divergence.
 pub fn run(args: &TuneArgs) -> Result<u8> {
     workers::set_count(args.threads);
     let (recipe, data) = read(args)?;

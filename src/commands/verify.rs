@@ -87,8 +87,7 @@ pub struct VerifyArgs {
     gate: GateFile,
 }
 
-/// # Errors
-/// A folder that holds no run, or that cannot be listed.
+/// Errors: a folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<u8> {
     args.gate.check()?;
     let found = if collection::is_study(&args.run) { study(args)? } else { of_run(args)? };

@@ -1,5 +1,4 @@
-//! What another trainer does, beside what an arm asks: the installed trainer with the arm's settings, or a
-//! configuration from outside.
+//! What another trainer does, beside what an arm asks: an installed one, or as a configuration from outside says.
 
 use crate::engines::run::{self, EngineOptions};
 use crate::engines::{DemandRefusal, Effective, EngineError, Trap, Unread, process, trl, verl};
@@ -25,8 +24,7 @@ impl ArmCheck {
     }
 }
 
-/// # Errors
-/// An arm that the trainer cannot run, or a trainer that is not installed.
+/// Errors: an arm that the trainer cannot run, or a trainer that is not installed.
 pub fn arm(inputs: &Inputs, options: &EngineOptions) -> Result<ArmCheck, EngineError> {
     let engine = inputs.experiment.engine;
     let versions = process::versions(&options.python(engine), run::packages(engine))?;
@@ -69,10 +67,7 @@ impl ConfigurationCheck {
     }
 }
 
-/// `engine` is not the native one.
-///
-/// # Errors
-/// A configuration that cannot be read.
+/// `engine` is not the native one. Errors: a configuration that cannot be read.
 pub fn configuration(
     engine: Engine,
     path: &Path,

@@ -1,5 +1,3 @@
-//! The errors of other trainers.
-
 use crate::base::files;
 use crate::engines::DemandRefusal;
 use crate::experiment::Engine;

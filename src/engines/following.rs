@@ -6,11 +6,10 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A file in the trainer's folder: the started script has removed what an ended one wrote after the checkpoint that it
-/// goes on from. What is there before is the ended script's.
+/// The started script first removes what an ended one wrote after its checkpoint, then writes this file: before that
+/// the outputs are the ended script's.
 pub const STARTED: &str = "started";
 
-/// Interval of looking at growing outputs.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -28,10 +27,7 @@ impl Following {
         Self { engine, running: RefCell::new(running), folder, log }
     }
 
-    /// Waits until `complete` gives something.
-    ///
-    /// # Errors
-    /// A trainer that ended before.
+    /// Waits until `complete` gives something. Errors: a trainer that ended before.
     pub fn until<T>(
         &self,
         step: u64,

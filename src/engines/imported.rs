@@ -1,5 +1,4 @@
-//! A run with another trainer's steps: each complete step is read, graded again, and recorded as
-//! far as the outputs tell of it.
+//! A run with another trainer's steps: each is read, graded again, and recorded as far as the outputs tell of it.
 
 use crate::algorithm::{Group, ScoredRollout, Selection};
 use crate::engines::EngineError;
@@ -23,10 +22,7 @@ pub struct ReadStep {
 
 /// Complete, or growing.
 pub trait Outputs {
-    /// Waits for rollout step `step`, from 1. The calls are in order.
-    ///
-    /// # Errors
-    /// Outputs that end before, or that are not what the arm makes.
+    /// Waits for rollout step `step`, from 1, in order. Errors: outputs that end before or differ from the arm.
     fn step(&mut self, step: u64) -> Result<ReadStep, EngineError>;
 
     /// Folder of the policy after the step, if written.

@@ -37,11 +37,8 @@ pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, Str
     }
 }
 
-/// The script reads JSON from standard input and prints JSON in its last line. It ends with this
-/// process; until it calls `trusted()` it has 1 GiB of memory and 8 s.
-///
-/// # Errors
-/// Another end of the script, with its last line of standard error.
+/// The script reads JSON from standard input and prints JSON in its last line. Until it calls `trusted()` it has 1 GiB
+/// and 8 s. It ends with this process. Errors: another end, with its last line of standard error.
 pub fn ask<T: DeserializeOwned>(
     program: &str,
     script: &str,
@@ -70,7 +67,6 @@ pub fn ask<T: DeserializeOwned>(
     })
 }
 
-/// Adds the limits.
 fn script_of_caller(script: &str) -> String {
     format!("CALLER = {}\n{}\n{script}", std::process::id(), include_str!("asked.py"))
 }

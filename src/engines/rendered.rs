@@ -1,5 +1,3 @@
-//! Prompts as another trainer gets them.
-
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::engines::{Demand, EngineError, demand, process};
@@ -78,8 +76,7 @@ pub fn script(text: &str, packages: &[&str]) -> String {
 
 const VERIFIER: &str = "verifier.json";
 
-/// Of a program, writes `verifier.json` and `asked.jsonl`: a line a problem with what the program is told of it
-/// beside the response.
+/// Of a program, writes `verifier.json` and `asked.jsonl`: for each problem what it is told beside the response.
 pub fn write_program<'a>(
     inputs: &Inputs,
     folder: &Path,

@@ -69,8 +69,7 @@ pub fn packages(engine: Engine) -> &'static [&'static str] {
     }
 }
 
-/// # Errors
-/// An arm that the engine cannot run.
+/// Errors: an arm that the engine cannot run.
 pub fn all_settings(inputs: &Inputs, options: &EngineOptions) -> Result<Vec<Setting>, EngineError> {
     let EngineOptions { cards, free, .. } = options;
     match inputs.experiment.engine {
@@ -80,10 +79,7 @@ pub fn all_settings(inputs: &Inputs, options: &EngineOptions) -> Result<Vec<Sett
     }
 }
 
-/// The folder in which the trainer is started.
-///
-/// # Errors
-/// As [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
+/// Errors: as [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
 pub fn render(
     inputs: &Inputs,
     folder: &Path,
@@ -97,11 +93,8 @@ pub fn render(
     }
 }
 
-/// As [`run::run`], for any engine.
-///
-/// # Errors
-/// As [`run::run`]; an arm that the engine cannot run, an engine that is not installed or ends early,
-/// outputs that are not what the arm makes.
+/// As [`run::run`], for any engine. Errors: as of that; an arm that the engine cannot run, an engine that is not
+/// installed or ends early, outputs that are not what the arm makes.
 pub fn run(
     inputs: &Inputs,
     folder: &RunFolder,

@@ -1,5 +1,3 @@
-//! The errors of reports and exports.
-
 use crate::base::files;
 use crate::records::tables;
 use crate::study::StudyError;

@@ -1,5 +1,4 @@
-//! One self-contained HTML file: it runs no script and loads nothing. askama escapes every value
-//! except the SVG of `figures`.
+//! One HTML file that loads nothing. askama leaves only the style sheet, [`Page::script`] and pictures unescaped.
 
 use crate::report::figures;
 use crate::report::page::{Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};

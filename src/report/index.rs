@@ -8,10 +8,7 @@ use crate::study::collection;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// `None` for a folder without runs and studies. Runs of a study stand in its own report.
-///
-/// # Errors
-/// When the folder, or one below it, cannot be listed.
+/// `None` without runs and studies; runs of a study stand in its report. Errors: a folder that cannot be listed.
 pub fn page(root: &Path) -> Result<Option<Page>, ReportError> {
     let mut studies = files::list(root)?;
     studies.retain(|name| collection::is_study(&root.join(name)));
@@ -60,8 +57,7 @@ pub fn page(root: &Path) -> Result<Option<Page>, ReportError> {
     }))
 }
 
-/// # Errors
-/// As [`page`], when `index.html` is another's, and when it cannot be written.
+/// Errors: as [`page`], when `index.html` is another's, and when it cannot be written.
 pub fn write(root: &Path, page: &Page) -> Result<PathBuf, ReportError> {
     let path = root.join("index.html");
     let is_ours = |text: String| text.contains("<body class=\"index\">");
@@ -126,7 +122,6 @@ fn name(root: &Path, folder: &Path) -> String {
     folder.strip_prefix(root).unwrap_or(folder).display().to_string()
 }
 
-/// The folder's name, linked where it has a report.
 fn linked(root: &Path, folder: &Path) -> TableCell {
     let name = name(root, folder);
     if !folder.join("report.html").is_file() {

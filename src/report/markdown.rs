@@ -1,5 +1,4 @@
-//! The HTML's page as Markdown, for terminals and code review; each figure is its caption and
-//! table. Foreign text is neutralised: no HTML, no links, no markup.
+//! The HTML's page as Markdown: a figure is its caption and table. Foreign text gets no HTML, links or markup.
 
 use crate::report::page::{Block, Look, Page, Section, Table};
 use std::fmt::{self, Write};
@@ -96,8 +95,7 @@ fn fenced(content: &str) -> String {
     format!("{fence}text\n{content}\n{fence}\n")
 }
 
-/// Harmless characters stay, for readers of the source: underscores inside words, brackets around
-/// numbers, backslashes before letters.
+/// Harmless characters stay readable: underscores inside words, brackets around numbers, backslashes before letters.
 fn escape(text: &str) -> String {
     let characters: Vec<char> = text.chars().collect();
     let mut escaped = String::with_capacity(text.len());

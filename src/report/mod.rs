@@ -1,5 +1,4 @@
-//! Reports of runs and studies, and exports, from run folders, cells and analyses. They show no
-//! number that no record has, and use no policy or trainer.
+//! Reports and exports, from run folders, cells and analyses: of recorded numbers only, without a policy or trainer.
 
 pub mod error;
 pub mod text;

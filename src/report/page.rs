@@ -86,8 +86,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Columns in one line, as in Markdown: `arm | runs #`; `#` is for numbers, `?` for what a narrow terminal may
-    /// leave out.
+    /// Columns in a line, as in Markdown: `arm | runs #`. `#` marks numbers, `?` what a narrow terminal may leave out.
     pub fn new(
         caption: impl Into<String>,
         columns: &str,

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 /// Text of 12 units is then 8 points high.
 const UNITS_A_POINT: f64 = 1.5;
-/// Pixels of a PNG.
 const PIXELS_AN_INCH: f64 = 300.0;
 /// CSS pixels, in which `usvg` counts.
 const CSS_PIXELS_AN_INCH: f64 = 96.0;
@@ -139,16 +138,14 @@ fn of_intervals(intervals: &Intervals, is_first: bool) -> String {
     csv
 }
 
-/// # Errors
-/// A sentence, when the picture cannot be drawn.
+/// Errors: a sentence, when the picture cannot be drawn.
 pub fn pdf(svg: &str) -> Result<Vec<u8>, String> {
     let page = svg2pdf::PageOptions { dpi: CSS_PIXELS_AN_INCH as f32 };
     svg2pdf::to_pdf(&tree(svg)?, svg2pdf::ConversionOptions::default(), page)
         .map_err(|error| error.to_string())
 }
 
-/// # Errors
-/// A sentence, when the picture cannot be drawn.
+/// Errors: a sentence, when the picture cannot be drawn.
 pub fn png(svg: &str) -> Result<Vec<u8>, String> {
     let tree = tree(svg)?;
     let scale = (PIXELS_AN_INCH / CSS_PIXELS_AN_INCH) as f32;
@@ -167,9 +164,7 @@ fn tree(svg: &str) -> Result<usvg::Tree, String> {
 }
 
 /// A width with its unit, such as `3.25in`, in points.
-///
-/// # Errors
-/// A sentence, when it is no width or a picture cannot have it.
+/// Errors: a sentence, when it is no width or a picture cannot have it.
 pub fn points(width: &str) -> Result<f64, String> {
     let units = [("in", 72.0), ("cm", 72.0 / 2.54), ("mm", 72.0 / 25.4), ("pt", 1.0)];
     let parsed = units.iter().find_map(|(unit, points)| {

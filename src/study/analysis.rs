@@ -54,9 +54,7 @@ pub struct Spread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpreadDesign {
-    /// Two independent groups of so many runs.
     IndependentRuns,
-    /// Differences within blocks.
     Blocks,
 }
 
@@ -65,8 +63,7 @@ pub struct GridSummary {
     pub name: String,
     pub question: String,
     pub arms: Vec<ArmSummary>,
-    /// On the primary set at the last evaluation, in the grid's order. Comparisons that were not
-    /// declared are adjusted among themselves and exploratory.
+    /// At the end, on the primary set, in the grid's order. Undeclared ones: exploratory, adjusted among themselves.
     pub differences: Vec<Comparison>,
     /// Empty without a declared level.
     pub times: Vec<ArmTimes>,

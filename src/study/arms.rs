@@ -95,8 +95,7 @@ pub struct OverSets {
     pub profile: Vec<(f64, f64)>,
 }
 
-/// The smallest total of a run that did all its rollout steps, or of any run where none did. A run
-/// that ended earlier keeps its last score.
+/// The smallest total of a run with all its rollout steps, else of any run. A run that ended before keeps its score.
 pub fn common_budget(cells: &[&Cell], clock: Clock) -> Option<u64> {
     let totals = |finished: bool| {
         let counted = cells.iter().filter(|cell| !finished || cell.ending == CellEnding::Finished);
@@ -223,8 +222,7 @@ fn greedy(cells: &[&Cell], primary_set: &str, level: f64) -> Option<Greedy> {
 /// Scores at which a profile is read: every 5 points.
 const PROFILE_STEPS: u64 = 20;
 
-/// `None` where a run lacks a set that another one has, or where there is one set. A set that has the problems of
-/// another one is left out.
+/// `None` where a run lacks another's set, or there is one set. A set with the problems of another is left out.
 fn over_sets(cells: &[&Cell], level: f64) -> Option<OverSets> {
     let is_its_own = |cell: &Cell, set: &str| {
         cell.experiment.evaluation.copies().all(|(copy, _)| copy != set) && set != sets::DEV

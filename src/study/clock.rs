@@ -55,8 +55,7 @@ impl Clock {
         (0..cell.counters.len()).map(of_step).collect()
     }
 
-    /// What a rollout step adds, by its metrics; `None` where these are not recorded, for updates, which
-    /// counters have, and for seconds, which are no metric.
+    /// What a rollout step adds by its metrics; `None` if not recorded, for updates (counters have them) and seconds.
     pub fn added(self, metric: impl Fn(&str) -> Option<f64>) -> Option<f64> {
         match self {
             Self::Updates | Self::Seconds => None,

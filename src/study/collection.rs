@@ -1,14 +1,6 @@
-//! A study: grids, the cells of their arms, and the declaration. Reports and claims read only these:
-//!
-//! ```text
-//! runs/ablate/
-//!   grids/<grid>.json   resolved grids
-//!   cells/<id>.json     records of finished runs
-//!   records.jsonl.xz    the same, packed into one file; optional
-//!   study.json          the declaration; optional
-//! ```
-//!
-//! A cell belongs to every arm (`<grid>/<arm>`) that has its hash. The order of files has no effect.
+//! A study: `grids/GRID.json` (resolved), `cells/ID.json` (records of runs; or all in `records.jsonl.xz`), and
+//! optionally its declaration `study.json`. A cell belongs to every arm (`<grid>/<arm>`) that has its hash. The order
+//! of files has no effect.
 
 use crate::base::files;
 use crate::experiment::{Arm, Data, Grid};

@@ -1,15 +1,14 @@
-//! Checks records against each other: a consistent record may still be a copy, or have scores that the
-//! common base policy does not have. Such records do not count; the reason names the broken rule.
-//!
+//! Checks records against each other: a consistent record may still be a copy, or have scores that the common base
+//! policy does not have. Such records do not count; the reason names the broken rule.
 //! - No two runs have the same ledger head: all records that share one are excluded.
-//! - No two runs of different seeds have the same outcomes in all evaluations of trained policies: all
-//!   such records are excluded, because a copy cannot be told from its original. Problems solved in all
-//!   samples or in none carry no information; the coincidence of the others must be less probable
-//!   than e^−[`INFORMATION`], with each problem's own accuracy as its chance.
+//! - No two runs of different seeds have the same outcomes in all evaluations of trained policies: all such records are
+//!   excluded, because a copy cannot be told from its original. Problems solved in all samples or in none carry no
+//!   information; the coincidence of the others must be less probable than e^−[`INFORMATION`], with each problem's own
+//!   accuracy as its chance.
 //! - No two runs of different seeds share most of their gradient norms.
-//! - Evaluations at rollout step 0 are equal bit for bit in cells of one seed, base policy and set
-//!   (under fast arithmetic: also of one machine and build), because their draws have the same keys.
-//!   Those that differ from a majority are excluded; without a majority all are.
+//! - Evaluations at rollout step 0 are equal bit for bit in cells of one seed, base policy and set (under fast
+//!   arithmetic: also of one machine and build), because their draws have the same keys. Those that differ from a
+//!   majority are excluded; without a majority all are.
 
 use crate::base::files;
 use crate::numerics::Numerics;

@@ -28,8 +28,7 @@ pub struct Declaration {
     pub curve_set: String,
     /// δ, a share of avg@k: two arms closer than this count as the same.
     pub margin: f64,
-    /// Runs of one seed are a block: they share the base policy and the order of problems, and
-    /// comparisons use the differences within blocks.
+    /// Runs of one seed are a block: same base policy and order of problems. Comparisons use differences within blocks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paired: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,8 +51,7 @@ pub struct Declaration {
     pub families: Vec<DeclaredFamily>,
 }
 
-/// A comparison takes these arms together, as `pools/<id>`: of each block the mean over the arms.
-/// Main effects of a factorial design need this.
+/// A comparison takes these arms together, as `pools/<id>`: each block's mean. For main effects of a factorial design.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {

@@ -1,5 +1,3 @@
-//! The errors of studies.
-
 use crate::base::files;
 use crate::experiment::ExperimentError;
 use crate::records::tables;

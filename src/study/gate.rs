@@ -131,11 +131,8 @@ pub struct ArmsCompared {
     pub beside: Option<Comparison>,
 }
 
-/// The endpoint is the declared one of these arms, else of the study, else the primary set where the runs
-/// ended. `folder` is the study's. Arms are named `arm` or `grid/arm`.
-///
-/// # Errors
-/// An arm that the study does not have, with those that it has.
+/// The endpoint is that declared of these arms, else of the study, else the primary set at the end. `folder` is the
+/// study's. Arms are named `arm` or `grid/arm`. Errors: an arm that the study does not have, with those that it has.
 pub fn arms(
     study: &Study,
     folder: &Path,

@@ -59,8 +59,7 @@ pub enum Metric {
 #[serde(rename_all = "kebab-case")]
 pub enum At {
     Last,
-    /// The last evaluation at or below the smallest total of generated rollouts of a run that did
-    /// all its rollout steps. Nothing is interpolated.
+    /// The last evaluation within the smallest total of generated rollouts of a complete run. Nothing is interpolated.
     EqualRollouts,
     /// The same, counted in generated response tokens.
     EqualTokens,
@@ -218,8 +217,7 @@ impl Metric {
         }
     }
 
-    /// A metric with an [`Self::equal_clock`] needs `budget`, the common reading of that clock. A
-    /// time to a level may be censored: see [`time_to_level`].
+    /// With an [`Self::equal_clock`] it needs `budget`, the common reading. Times may be censored: [`time_to_level`].
     pub fn value(&self, cell: &Cell, budget: Option<u64>) -> Result<f64, NoValue> {
         let value = match self {
             Self::Evaluation { set, at, statistic } => {
@@ -319,8 +317,7 @@ fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, 
     })
 }
 
-/// The base policy's evaluation never replaces a trained one's: a set that was evaluated only at
-/// both ends of a run has no value in between.
+/// The base policy's evaluation never replaces a trained one's: a set evaluated only at both ends has no value between.
 pub fn evaluation_within<'a>(
     cell: &'a Cell,
     set: &str,

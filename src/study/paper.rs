@@ -7,8 +7,6 @@ use std::sync::LazyLock;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedTable {
-    /// `table-1`, `authors-reruns`, `readme`, `independent-evaluation`, `figure-1-marker`,
-    /// `figure-6-line`, `skyrl`, `dcpo`.
     pub id: String,
     pub title: String,
     pub source: String,

@@ -53,7 +53,6 @@ pub struct TrackedValue {
     pub seed: Option<u64>,
     /// Of a time: when the level was reached, or the budget.
     pub value: f64,
-    /// Of a time.
     pub reached: Option<bool>,
     /// The last point on the clock; what lies after the budget does not count.
     pub end: f64,
@@ -78,8 +77,7 @@ pub struct TrackedComparison {
     pub estimate: Option<Estimate>,
     pub verdict: Option<Verdict>,
     pub needed: Option<Needed>,
-    /// With one run on a side: the difference in standard deviations between runs, which one run does not show, and
-    /// the runs of each side that would show it.
+    /// With one run a side: differences in standard deviations between runs, and the runs a side that would show them.
     pub needed_by_difference: Vec<(f64, Option<usize>)>,
 }
 
@@ -123,8 +121,7 @@ fn file_and_part(path: &str) -> (&str, &str) {
     parts().find(|(file, _)| is_there(file)).or_else(|| path.rsplit_once(':')).unwrap_or(whole)
 }
 
-/// # Errors
-/// A metric or clock that a run lacks, a window without a point, a value that is not finite.
+/// Errors: a metric or clock that a run lacks, a window without a point, a value that is not finite.
 pub fn compare(
     a: &[TrackedRun],
     b: &[TrackedRun],

@@ -146,7 +146,6 @@ pub struct DoseBelow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PartWhy {
-    /// As of the part's comparison.
     Comparison,
     /// Equivalent within δ, and what is claimed is a direction, or a size below δ.
     EquivalentIsNoSize,
@@ -184,7 +183,6 @@ pub enum Needed {
         blocks: bool,
         of: Vec<String>,
     },
-    /// More than there are.
     MoreThan {
         count: usize,
         blocks: bool,
@@ -199,7 +197,6 @@ pub enum Needed {
         power: f64,
     },
     RunsThatRecordTheMetric,
-    /// Were mean and spread those seen.
     AboutForSeenSpread {
         count: usize,
     },
@@ -219,7 +216,6 @@ pub enum Needed {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Remark {
     SharedBase,
-    /// Each seed has a base policy of its own.
     BaseOfSeed,
     RecordsChecked,
     Unregistered,

@@ -38,8 +38,7 @@ pub struct LauncherArgs {
 }
 
 impl LauncherArgs {
-    /// # Errors
-    /// A flag that the launcher does not read, or a template that cannot be used.
+    /// Errors: a flag that the launcher does not read, or a template that cannot be used.
     pub fn check(&self, at_once: Option<u64>) -> Result<()> {
         let launcher = self.launcher;
         let flags: [(&str, bool, &[Launcher]); 4] = [
@@ -85,9 +84,7 @@ impl LauncherArgs {
 }
 
 /// Cells that are recorded or submitted are left out.
-///
-/// # Errors
-/// A study that cannot be written, or a launcher that cannot be asked or refuses.
+/// Errors: a study that cannot be written, or a launcher that cannot be asked or refuses.
 pub fn hand_over(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<u8> {
     let launcher = &args.launcher;
     let cells = kept(args, study, jobs)?;
@@ -155,10 +152,7 @@ fn kept(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<Vec<u64>
     Ok(cells)
 }
 
-/// Reads only the head of a record.
-///
-/// # Errors
-/// A study that cannot be read.
+/// Reads only the head of a record. Errors: a study that cannot be read.
 pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
     let jobs = jobs::unchecked(study, grids)?;
     let numbers = listing::numbers(study, &jobs)?;

@@ -95,9 +95,7 @@ pub struct AblateArgs {
     launcher: LauncherArgs,
 }
 
-/// # Errors
-/// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
-/// written.
+/// Errors: grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be written.
 pub fn run(args: &AblateArgs) -> Result<u8> {
     args.wide.apply();
     args.launcher.check(args.jobs)?;

@@ -14,10 +14,7 @@ pub fn threads() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=validate::MOST_THREADS)
 }
 
-/// `--temperature` (0 is greedy), `--top-p` and `--top-k`.
-///
-/// # Errors
-/// A value out of range, with its flag.
+/// `--temperature` (0 is greedy), `--top-p` and `--top-k`. Errors: a value out of range, with its flag.
 pub fn sampling(temperature: f64, top_p: f64, top_k: i64) -> Result<Sampling, Usage> {
     if !(temperature >= 0.0 && temperature.is_finite()) {
         return Err(Usage(format!("--temperature must be at least 0, got {temperature}")));
@@ -40,9 +37,7 @@ const MOST_BYTES: u128 = 16 << 30;
 
 /// Checks memory before anything is allocated. `tokens`: the longest response; each token has an id
 /// and a log-prob, and a response its own overhead.
-///
-/// # Errors
-/// More than 16 GiB, with the flag, its value and the largest possible one.
+/// Errors: more than 16 GiB, with the flag, its value and the largest possible one.
 pub fn held(flag: &str, samples: u64, prompts: u64, tokens: u64) -> Result<(), Usage> {
     const TOKEN: u128 = (size_of::<u32>() + size_of::<f64>()) as u128;
     const EACH: u128 =

@@ -18,16 +18,13 @@ pub struct OverrideArgs {
 
 impl OverrideArgs {
     /// The experiment of a TOML file or of an arm's name, or a resolved one.
-    ///
-    /// # Errors
-    /// An experiment or an override that cannot be used, and one that a flag states too.
+    /// Errors: an experiment or an override that cannot be used, and one that a flag states too.
     pub fn load(&self, name: &Path, flags: &[(&str, bool)]) -> Result<Experiment> {
         self.check(flags)?;
         Ok(named::load(name, &self.set)?)
     }
 
-    /// # Errors
-    /// As [`OverrideArgs::load`].
+    /// Errors: as [`OverrideArgs::load`].
     pub fn apply(&self, experiment: Experiment, place: &Path) -> Result<Experiment> {
         if self.set.is_empty() {
             return Ok(experiment);
@@ -37,9 +34,7 @@ impl OverrideArgs {
     }
 
     /// A flag and `--set` may not state the same key. `flags`: key, and whether its flag is given.
-    ///
-    /// # Errors
-    /// The key, with the way out.
+    /// Errors: the key, with the way out.
     pub fn check(&self, flags: &[(&str, bool)]) -> Result<()> {
         let keys = self.set.iter().map(|text| text.split('=').next().unwrap_or_default().trim());
         for key in keys {

@@ -83,8 +83,7 @@ impl GradingArgs {
         ]
     }
 
-    /// # Errors
-    /// A flag of a function where a rule grades.
+    /// Errors: a flag of a function where a rule grades.
     pub fn grading(&self) -> Result<Grading> {
         let chosen = self.verifier.clone().unwrap_or(Grading::Rule(Verifier::AnswerLine));
         let Grading::Program(mut program) = chosen else {

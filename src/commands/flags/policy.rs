@@ -22,14 +22,12 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// # Errors
-    /// As [`PlaceArgs::load`].
+    /// Errors: as [`PlaceArgs::load`].
     pub fn load(&self) -> Result<Qwen2> {
         self.place.load(&self.model, self.numerics)
     }
 
-    /// # Errors
-    /// As [`PlaceArgs::load_both`].
+    /// Errors: as [`PlaceArgs::load_both`].
     pub fn load_both(&self) -> Result<(Qwen2, Tokenizer)> {
         self.place.load_both(&self.model, self.numerics)
     }
@@ -71,17 +69,14 @@ impl PlaceArgs {
     }
 
     /// Loads and checks the checkpoint's tokenizer, too.
-    ///
-    /// # Errors
-    /// As [`PlaceArgs::load`], and a tokenizer that is missing or has too many tokens.
+    /// Errors: as [`PlaceArgs::load`], and a tokenizer that is missing or has too many tokens.
     pub fn load_both(self, folder: &Path, numerics: Numerics) -> Result<(Qwen2, Tokenizer)> {
         let (model, tokenizer) = (self.load(folder, numerics)?, Tokenizer::load(folder)?);
         tokenizer.fits(folder, model.config().vocab_size)?;
         Ok((model, tokenizer))
     }
 
-    /// # Errors
-    /// A folder without a policy, a missing device, or exact arithmetic elsewhere than on the processor.
+    /// Errors: a folder without a policy, a missing device, or exact arithmetic elsewhere than on the processor.
     pub fn load(self, folder: &Path, numerics: Numerics) -> Result<Qwen2> {
         let Self { device, weights } = self;
         let place = Place { device, weights, memory: None };

@@ -39,8 +39,7 @@ impl PromptArgs {
             || self.chat_template_kwargs.is_some()
     }
 
-    /// # Errors
-    /// Texts that an experiment could not have, and flags without the `questions` that they stand around.
+    /// Errors: texts that an experiment could not have, and flags without the `questions` that they stand around.
     pub fn settings(
         &self,
         template: PromptTemplate,

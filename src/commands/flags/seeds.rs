@@ -6,10 +6,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seeds(pub Vec<u64>);
 
-/// `1,2,3`, `1..5`, `1,4..6`.
-///
-/// # Errors
-/// A part that is no seed and no range, or a seed that is repeated.
+/// `1,2,3`, `1..5`, `1,4..6`. Errors: a part that is no seed and no range, or a seed that is repeated.
 pub fn seeds(text: &str) -> Result<Seeds, String> {
     const MOST: u64 = 1024;
     let number = |text: &str| {

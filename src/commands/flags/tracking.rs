@@ -17,8 +17,7 @@ pub struct TrackerArgs {
 }
 
 impl TrackerArgs {
-    /// # Errors
-    /// Without the Python that a tracker needs.
+    /// Errors: a tracker without the Python that it needs.
     pub fn sender(
         &self,
         tracker: Tracker,

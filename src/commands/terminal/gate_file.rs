@@ -35,16 +35,12 @@ impl GateFile {
         self.junit.is_some()
     }
 
-    /// # Errors
-    /// A file of another kind, which is not replaced.
+    /// Errors: a file of another kind, which is not replaced.
     pub fn check(&self) -> Result<(), FileError> {
         self.junit.as_deref().map_or(Ok(()), |path| files::may_write(path, "<?xml"))
     }
 
-    /// `verb` names the suite.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
+    /// `verb` names the suite. Errors: a file that cannot be written.
     pub fn publish(&self, verb: &str, checks: &[GateCheck]) -> Result<(), FileError> {
         if std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true") {
             checks

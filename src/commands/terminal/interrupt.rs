@@ -17,8 +17,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// # Errors
-    /// When the system refuses a handler.
+    /// Errors: a handler that the system refuses.
     pub fn listen() -> Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
         let second = Arc::new(AtomicBool::new(false));

@@ -3,7 +3,7 @@
 use crate::commands::output;
 use tracing_subscriber::EnvFilter;
 
-/// Such as `debug` or `dapo::run=info`.
+/// Such as `debug` or `dapo_trainer::training=debug`.
 pub const VARIABLE: &str = "DAPO_LOG";
 
 /// Default: warnings. A wrong filter is reported and ignored.

@@ -43,15 +43,11 @@ pub fn centred(rewards: &[f64]) -> Vec<f64> {
     advantages(rewards, &Advantage { std: Std::None, epsilon: 0.0 })
 }
 
-/// Group-relative advantage, DAPO Eq. 9: `Â_i = (R_i − mean(R)) / (std(R) + ε)`, the same for
-/// every token of response i.
+/// Group-relative advantage, DAPO Eq. 9: `Â_i = (R_i − mean(R)) / (std(R) + ε)`, the same for every token of response
+/// i. `rewards` are the shaped R_i of one group, `[group]`, as is the result. Statistics are f64 sums in group order.
 ///
-/// `rewards` are the shaped rewards R_i of one group, `[group]`; so is the result. Statistics
-/// are f64 sums in group order.
-///
-/// Deviation: a group whose rewards are all equal, a group of one included, has advantage
-/// exactly 0. The released code divides the rounding error of the mean by ε there (16 float32
-/// rewards of −1.3 give 0.106), and gives a group of one its own reward.
+/// Deviation: a group whose rewards are all equal, a group of one included, has advantage exactly 0. The released code
+/// divides the mean's rounding error by ε (16 float32 rewards of −1.3 give 0.106) and gives a group of one its reward.
 pub fn advantages(rewards: &[f64], config: &Advantage) -> Vec<f64> {
     if rewards.iter().all(|reward| *reward == rewards[0]) {
         return vec![0.0; rewards.len()];

@@ -1,5 +1,4 @@
-//! Dynamic Sampling, §3.2: which groups train (Eq. 11), and the buffer that is refilled
-//! until the batch is full (Algorithm 1, lines 6–8).
+//! Dynamic Sampling, §3.2: which groups train (Eq. 11), and the buffer that is refilled (Algorithm 1, lines 6–8).
 
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DynamicSampling {
     None {},
-    /// Groups that are all correct or all wrong are dropped, and further prompts are
-    /// sampled until the batch is full.
+    /// Groups that are all correct or all wrong are dropped, and further prompts sampled until the batch is full.
     Resample {
         /// Cap on generation rounds for one rollout step; 0 is no cap.
         max_rounds: u32,
@@ -38,10 +36,9 @@ pub enum Surplus {
     Carry,
 }
 
-/// The constraint of DAPO Eq. 11: `0 < |{o_i | is_equivalent(a, o_i)}| < G`.
-///
-/// Only such a group has a gradient. It looks at correctness, never at the shaped reward: a
-/// filter on the latter keeps solved groups as soon as one response is punished for length.
+/// The constraint of DAPO Eq. 11: `0 < |{o_i | is_equivalent(a, o_i)}| < G`. Only such a group has a gradient. It looks
+/// at correctness, never at the shaped reward: a filter on the latter keeps solved groups as soon as one response is
+/// punished for length.
 pub fn is_useful(correct: usize, group_size: usize) -> bool {
     0 < correct && correct < group_size
 }
@@ -90,8 +87,7 @@ impl<G> Buffer<G> {
         }
     }
 
-    /// The batch, the first `target` groups in data order, and what is carried to the next
-    /// step. With fewer groups than `target` the batch is all of them.
+    /// The batch (the first `target` groups in data order, or all if fewer) and what the next step gets.
     pub fn take(mut self, target: usize, surplus: Surplus) -> (Vec<G>, Vec<G>) {
         let rest = self.groups.split_off(target.min(self.groups.len()));
         match surplus {

@@ -26,16 +26,10 @@ pub enum KlEstimator {
     K3,
 }
 
-/// An estimate of KL(π_θ ‖ π_ref) from each sampled token, with the graph to `log_probs`:
-///
-/// ```text
-/// k1 = log π_θ − log π_ref      k2 = ½ k1²      k3 = e^κ − κ − 1, κ = −k1
-/// ```
-///
-/// Both arguments and the result are `[batch, length]`; source: Schulman, "Approximating KL
-/// divergence", as in verl/trainer/ppo/core_algos.py:1841-1902.
-///
-/// Deviation: none from Eq. 5. The released code's clamps (κ to ±20, k3 to ±10) are not here.
+/// An estimate of KL(π_θ ‖ π_ref) from each sampled token, with the graph to `log_probs`: `k1 = log π_θ − log π_ref`,
+/// `k2 = ½ k1²`, `k3 = e^κ − κ − 1` with `κ = −k1` (Schulman, "Approximating KL divergence", as in
+/// verl/trainer/ppo/core_algos.py:1841-1902). Arguments and result are `[batch, length]`. Deviation: none from Eq. 5.
+/// The released code's clamps (κ to ±20, k3 to ±10) are not here.
 pub fn penalty(
     log_probs: &Tensor,
     ref_log_probs: &Tensor,

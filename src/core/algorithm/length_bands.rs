@@ -1,9 +1,6 @@
-//! The order in which the released code cuts a rollout step into mini-batches
-//! (`mini_batch_order = "length-bands"`).
-//!
-//! Rows are first dealt to ranks so that each rank has the same work (largest differencing
-//! method of Karmarkar and Karp), then each rank's rows are sorted by work and read as
-//! "evens up, odds down". Each mini-batch therefore sees one band of lengths.
+//! The order in which the released code cuts a rollout step into mini-batches (`mini_batch_order = "length-bands"`).
+//! Rows are dealt to ranks so that each has the same work (largest differencing method of Karmarkar and Karp), then
+//! each rank's rows are sorted by work and read as "evens up, odds down". A mini-batch sees one band of lengths.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -15,10 +12,8 @@ pub fn workload(length: u64) -> u64 {
 }
 
 /// Indices of `lengths` in the released code's order for this number of ranks: rank 0's rows, then rank 1's
-/// (verl/trainer/ppo/ray_trainer.py:1149-1159). With one rank it is the order of the whole batch.
-///
-/// # Panics
-/// When `ranks` is 0 or does not divide the number of rows.
+/// (verl/trainer/ppo/ray_trainer.py:1149-1159). With one rank it is the order of the whole batch. Panics when `ranks`
+/// is 0 or does not divide the number of rows.
 pub fn length_bands(lengths: &[u64], ranks: usize) -> Vec<usize> {
     let work: Vec<u64> = lengths.iter().map(|length| workload(*length)).collect();
     balanced_partitions(&work, ranks)
@@ -35,11 +30,8 @@ pub fn band_order(mut partition: Vec<usize>, work: &[u64]) -> Vec<usize> {
     evens.chain(odds).copied().collect()
 }
 
-/// Splits rows into `parts` of equal size and nearly equal work: the largest differencing
-/// method, each part's indices ascending (verl/utils/seqlen_balancing.py, `equal_size`).
-///
-/// # Panics
-/// When `parts` is 0 or does not divide the number of rows.
+/// Splits rows into `parts` of equal size and nearly equal work, each part's indices ascending
+/// (verl/utils/seqlen_balancing.py, `equal_size`). Panics when `parts` is 0 or does not divide the number of rows.
 pub fn balanced_partitions(work: &[u64], parts: usize) -> Vec<Vec<usize>> {
     assert!(parts > 0 && work.len().is_multiple_of(parts), "{parts} parts of {} rows", work.len());
     let mut by_work: Vec<usize> = (0..work.len()).collect();

@@ -39,18 +39,14 @@ pub enum Beyond {
 }
 
 /// Soft Overlong Punishment, DAPO Eq. 13: added to the ±1 reward of Eq. 7.
-///
 /// ```text
 /// R_length = 0                                 |y| ≤ L_max − L_cache
 ///          = ((L_max − L_cache) − |y|)/L_cache  L_max − L_cache < |y| ≤ L_max
 ///          = −1                                L_max < |y|
 /// ```
-///
-/// times `factor` (1 in the paper). `response_tokens` is |y| with the end-of-sequence token,
-/// `max_response_tokens` is L_max. An L_cache of 0 leaves only the first and last cases.
-///
-/// Deviation: `beyond = "unclamped"` continues the line below −1 for |y| > L_max, as the
-/// released code does (verl/workers/reward_manager/dapo.py:116-125).
+/// times `factor` (1 in the paper). `response_tokens` is |y| with the end-of-sequence token, `max_response_tokens` is
+/// L_max. An L_cache of 0 leaves only the first and last cases. Deviation: `beyond = "unclamped"` continues the line
+/// below −1 for |y| > L_max, as the released code does (verl/workers/reward_manager/dapo.py:116-125).
 pub fn soft_punishment(
     response_tokens: u64,
     max_response_tokens: u64,
@@ -74,8 +70,7 @@ pub fn enters_loss(truncated: bool, filter: bool) -> bool {
     !(truncated && filter)
 }
 
-/// Adds Eq. 13 to every rollout of a group. Correctness is left alone: Dynamic Sampling
-/// looks at it, and must not see the penalty.
+/// Adds Eq. 13 to the rewards of a group, not to their correctness, at which Dynamic Sampling looks.
 pub fn shape(group: &mut Group<ScoredRollout>, max_response_tokens: u64, overlong: &Overlong) {
     for scored in &mut group.rollouts {
         let response_tokens = scored.rollout.tokens.len() as u64;

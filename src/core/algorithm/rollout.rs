@@ -1,5 +1,4 @@
-//! Plain data that flows through the pipeline: `Problem` → `Prompt` → `Group<Rollout>` →
-//! `Group<ScoredRollout>`. No behaviour beyond the invariants that constructors check.
+//! Plain data of the pipeline: `Problem` → `Prompt` → `Group<Rollout>` → `Group<ScoredRollout>`.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,12 +37,10 @@ pub enum Finish {
 pub struct Rollout {
     /// Response token ids. A sampled stop token is part of the response.
     pub tokens: Vec<u32>,
-    /// log π(token | prompt, earlier tokens) of the sampler at the sampling temperature,
-    /// over the whole vocabulary (before top-p and top-k); one per token, in nats. Empty where another
-    /// trainer's sampler did not record them.
+    /// log π(token | prompt, earlier tokens) of the sampler at the sampling temperature, over the whole vocabulary
+    /// (before top-p and top-k), in nats; one per token. Empty where another trainer's sampler did not record them.
     pub rollout_log_probs: Vec<f64>,
-    /// Entropy of the distribution that each token was drawn from, in nats; empty where the sampler
-    /// was not asked for it.
+    /// Entropy in nats of the distribution that each token was drawn from; empty where nobody asked for it.
     pub rollout_entropy: Vec<f64>,
     pub finish: Finish,
     /// What is graded: from where the prompt begins the response, up to a stop string.
@@ -51,10 +48,7 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// Checks that every token has its log-prob, or none has.
-    ///
-    /// # Panics
-    /// When the two lengths differ.
+    /// Panics unless every token has its log-prob, or none has.
     pub fn new(
         tokens: Vec<u32>,
         rollout_log_probs: Vec<f64>,

@@ -1,6 +1,5 @@
-//! Algorithm 1, lines 5–9, as a pure function: graded groups in; the groups that train, their
-//! advantages and the rows of the loss out. The trainer calls it with what it has sampled, the
-//! verifier with what a run recorded.
+//! Algorithm 1, lines 5–9, as a pure function: graded groups in; the groups that train, their advantages and the rows
+//! of the loss out. The trainer calls it with what it has sampled, the verifier with what a run recorded.
 
 use crate::algorithm::dynamic_sampling::CapReached;
 use crate::algorithm::{
@@ -49,11 +48,8 @@ impl<'a> Selection<'a> {
         Self { dapo, prompts_per_step, carried: carried.len(), groups: carried, buffer }
     }
 
-    /// Adds a generation round of graded and shaped groups (line 6). Returns whether another one is
-    /// needed (lines 7–8).
-    ///
-    /// # Errors
-    /// The cap on rounds, with `at_cap = "stop"`.
+    /// Adds a generation round of graded and shaped groups (line 6). Returns whether another one is needed (lines 7–8),
+    /// or fails at the cap on rounds with `at_cap = "stop"`.
     pub fn add_round(&mut self, round: Vec<Group<ScoredRollout>>) -> Result<bool, CapReached> {
         let added = self.groups.len()..self.groups.len() + round.len();
         self.groups.extend(round);

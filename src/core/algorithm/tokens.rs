@@ -41,10 +41,8 @@ impl Tokens<'_> {
         self.of_responses(values, |sum, _| sum)
     }
 
-    /// `of` the sum over each response's masked-in tokens and their number, at each of its tokens.
-    ///
-    /// Each sum runs over one response in the order of its tokens, in f64: neither its
-    /// neighbours nor the cut into passes can change it.
+    /// `of` the sum over each response's masked-in tokens and their number, at each of its tokens. Each sum runs over
+    /// one response in token order, in f64: neither its neighbours nor the cut into passes can change it.
     fn of_responses(&self, values: &Tensor, of: impl Fn(f64, f64) -> f64) -> Tensor {
         let flat = |tensor: &Tensor| -> Vec<f64> {
             let dense = tensor.detach().to_kind(Kind::Double).contiguous().view(-1);
@@ -66,15 +64,13 @@ impl Tokens<'_> {
     }
 }
 
-/// `values` with `derivatives` by log π_θ; neither has a graph. Element by element, so that the
-/// gradient depends on no order.
+/// `values` with `derivatives` by log π_θ, neither with a graph. Element by element: no order changes the gradient.
 pub fn with_derivatives(values: &Tensor, derivatives: &Tensor, log_probs: &Tensor) -> Tensor {
     values + derivatives * (log_probs - log_probs.detach())
 }
 
-/// `values`, which have no graph, with the gradient of `own`: a number of a whole response that each
-/// of its tokens carries with a derivative of 1 by its own term. Element by element, so that the
-/// gradient depends on no order.
+/// `values`, which have no graph, with the gradient of `own`: a number of a whole response that each of its tokens
+/// carries with a derivative of 1 by its own term. Element by element, as above.
 pub fn with_gradient_of(values: &Tensor, own: &Tensor) -> Tensor {
     values + (own - own.detach())
 }

@@ -1,5 +1,4 @@
-//! How far an aggregation moves loss weight between responses, against GRPO's response mean:
-//! what the token-level loss (§3.3) does, measured on the weights that were used.
+//! How far an aggregation moves loss weight between responses, against GRPO's response mean: what §3.3 does.
 
 /// Weight that moved in one mini-batch. A response's weight is w_i · |o_i|, its share that over
 /// the sum of all; under the response mean every response has the same share.
@@ -15,10 +14,8 @@ pub struct WeightShift {
 }
 
 /// The shift of a mini-batch's rows, each as (tokens in the loss, weight of
-/// [`row_weights`](crate::algorithm::aggregation::row_weights)). `None` when no row has weight.
-///
-/// Within a response all tokens have one weight under every aggregation, so the distance over
-/// tokens is the distance over responses.
+/// [`row_weights`](crate::algorithm::aggregation::row_weights)). `None` when no row has weight. Within a response all
+/// tokens have one weight under every aggregation, so the distance over tokens is the distance over responses.
 pub fn weight_shift(rows: &[(u64, f64)]) -> Option<WeightShift> {
     let mut masses: Vec<(u64, f64)> = rows
         .iter()

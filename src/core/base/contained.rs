@@ -1,11 +1,10 @@
-//! Libraries that panic on malformed files: polars on some parquet (a page that is shorter than its header
-//! says, an unknown encoding), tokenizers on some `tokenizer.json` (a decoder that is cut off). A file is user
-//! input, and user input never ends this program: this module alone turns such a panic into a message. It does
-//! the same when LibTorch runs out of memory ([`crate::numerics::halving`]).
+//! Libraries panic on malformed files: polars on some parquet (a page shorter than its header says, an unknown
+//! encoding), tokenizers on some `tokenizer.json` (a decoder that is cut off). User input never ends this program: this
+//! module alone turns such a panic into a message, also when LibTorch runs out of memory
+//! ([`crate::numerics::halving`]).
 //!
-//! A failed allocation ends the process (SIGABRT) and cannot be contained. polars 0.55 reserves as
-//! many validity bits as a damaged page's run length claims, up to 2^61 bytes, so
-//! [`crate::base::apart`] reads tables in a second process.
+//! A failed allocation ends the process (SIGABRT) and cannot be contained: polars 0.55 reserves as many validity bits
+//! as a damaged page's run length claims, up to 2^61 bytes. So [`crate::base::apart`] reads tables in a second process.
 
 use std::panic::{self, PanicHookInfo};
 use std::path::Path;
@@ -19,8 +18,8 @@ pub fn contained<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     caught(read).map_err(|text| format!("damaged ({text})"))
 }
 
-/// Runs work of a library that panics where it could return an error. A panic becomes its message;
-/// it is printed only when our own code panicked.
+/// Runs work of a library that panics where it could return an error. A panic becomes its message; it is printed only
+/// when our own code panicked.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     silence_while_reading();
     READING.fetch_add(1, Ordering::SeqCst);

@@ -17,8 +17,7 @@ impl Pace {
         Self { prior: (units, seconds), ..Self::default() }
     }
 
-    /// Seconds left at `now` (seconds since the start) with `done` units done and `left` to do;
-    /// `None` before anything is known.
+    /// Seconds left at `now` (seconds since the start), `done` units done and `left` to do; `None` if nothing is known.
     pub fn seconds_left(&mut self, now: f64, done: u64, left: f64) -> Option<f64> {
         let first = *self.first.get_or_insert(done);
         if done != self.last.0 || done == first {

@@ -1,5 +1,4 @@
-//! The program that this process is: where it starts itself (a cell of a study, a reader of tables)
-//! or is named to another program, this is its path.
+//! The path of this process's program, for starting it again (a cell, a reader of tables) or naming it to another.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,8 +12,7 @@ pub fn set_path(path: PathBuf) {
     let _again = PATH.set(path);
 }
 
-/// # Errors
-/// When the system cannot name the executable of this process.
+/// Errors: an executable of this process that the system cannot name.
 pub fn path() -> io::Result<PathBuf> {
     PATH.get().map_or_else(std::env::current_exe, |path| Ok(path.clone()))
 }

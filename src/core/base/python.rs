@@ -20,10 +20,7 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// Standard output of a script that gets `input`.
-///
-/// # Errors
-/// A Python that does not start, and the last line on standard error of one that fails.
+/// Standard output of a script that gets `input`; else why Python did not start, or the last line on standard error.
 pub fn output_of(program: &str, script: &str, input: &[u8]) -> Result<String, String> {
     let mut command = command(program);
     command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -1,6 +1,5 @@
-//! Stateless randomness: a uniform is a function of what it is for, never of what was drawn
-//! before. Batch order, refill rounds and resume points therefore cannot change a draw, and
-//! arms share random numbers. torch's generator is never used.
+//! Stateless randomness: a uniform is a function of what it is for, never of what was drawn before. Batch order, refill
+//! rounds and resume points cannot change a draw, and arms share random numbers. torch's generator is never used.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -82,8 +81,7 @@ impl<'a> From<&'a str> for Id<'a> {
 #[derive(Debug, Clone)]
 pub struct Stream(ChaCha8Rng);
 
-/// The stream for (run seed, purpose, ids): ChaCha8 keyed with the SHA-256 of a
-/// length-prefixed encoding, so that no two keys share an encoding.
+/// ChaCha8 keyed with the SHA-256 of (run seed, purpose, ids) in a length-prefixed encoding: no two keys share one.
 pub fn stream(run_seed: u64, purpose: Purpose, ids: &[Id]) -> Stream {
     let mut hash = Sha256::new();
     let mut part = |tag: u8, bytes: &[u8]| {

@@ -1,6 +1,5 @@
-//! Foreign text (of a model, a data set, a file or a machine) as a reader sees it: no character
-//! moves a terminal, reorders a line or hides. Every page, every terminal line and every line of
-//! JSON that carries such text passes through here.
+//! Foreign text (of a model, a data set, a file or a machine) as a reader sees it: no character moves a terminal,
+//! reorders a line or hides. Every page, terminal line and line of JSON with such text passes through here.
 
 use std::fmt::Write;
 
@@ -9,9 +8,8 @@ const MESSAGE_LINE_CHARACTERS: usize = 1000;
 
 const MESSAGE_LINES: usize = 200;
 
-/// Foreign text on one line: whatever does not print as itself (control characters, terminal
-/// escapes, direction marks, combining marks, line ends) is shown as a Rust escape, and a
-/// backslash is doubled, so that the result is unambiguous.
+/// Foreign text on one line: whatever does not print as itself (control characters, terminal escapes, direction marks,
+/// combining marks, line ends) is shown as a Rust escape, and a backslash is doubled: no result is ambiguous.
 pub fn visible(text: &str) -> String {
     // `⏎` stands for a line end in a report's excerpts.
     escaped(text, &['"', '\'']).replace('⏎', "\\u{23ce}")
@@ -29,9 +27,8 @@ fn escaped(text: &str, plain: &[char]) -> String {
     shown
 }
 
-/// A message for a terminal: lines and indentation stay, backslashes are not doubled (a
-/// message quotes values with their escapes already), everything else that does not print is
-/// escaped, and overlong lines lose their middle.
+/// A message for a terminal: lines and indentation stay, backslashes are not doubled (a message quotes values with
+/// their escapes), all else that does not print is escaped, and overlong lines lose their middle.
 pub fn message(text: &str) -> String {
     let line = |line| escaped(&shortened(line, MESSAGE_LINE_CHARACTERS), &['"', '\'', '\\']);
     let lines: Vec<String> = text.lines().take(MESSAGE_LINES).map(line).collect();
@@ -56,8 +53,7 @@ pub fn shortened(text: &str, limit: usize) -> String {
     format!("{start}[… {} characters …]{end}", total - limit)
 }
 
-/// A line of JSON whose strings a terminal can print: what does not print as itself is written
-/// as `\uXXXX`. The JSON value is the same.
+/// A line of JSON whose strings a terminal can print: what does not print as itself becomes `\uXXXX`, the same value.
 pub fn json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut units = [0; 2];

@@ -1,9 +1,7 @@
-//! Threads that each run whole pieces of work with single-threaded kernels.
-//!
-//! LibTorch's own threads share every operation and wait for each other after it. A small model's
-//! operations are too short for that, and on a busy machine each wait lasts as long as the slowest
-//! thread. Here each thread has its own pieces, and the results are put together in the order of
-//! the pieces: the number of threads decides the time and nothing else.
+//! Threads that each run whole pieces of work with single-threaded kernels. LibTorch's own threads share every
+//! operation and wait for each other after it. A small model's operations are too short for that, and on a busy machine
+//! each wait lasts as long as the slowest thread. Here each thread has its own pieces, and the results are put together
+//! in the order of the pieces: the number of threads decides the time and nothing else.
 
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
@@ -12,20 +10,17 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Once, mpsc};
 
-/// 0 until [`set_count`] is called.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets how many threads work from now on, in the whole process. Each of LibTorch's operations then
-/// runs on one thread, on the calling thread too.
+/// Sets how many threads work from now on, in the whole process. Each LibTorch operation then runs on one thread.
 pub fn set_count(threads: u64) {
     COUNT.store(threads.max(1) as usize, Ordering::Relaxed);
     tch::set_num_threads(1);
     keep_freed_memory();
 }
 
-/// Lets the allocator keep what a pass frees for the next one: glibc keeps at the end of a heap twice as
-/// much as the largest mapping that was freed, up to 32 MiB. Otherwise threads give pages back and wait
-/// for each other to get them again: a tenth of an update.
+/// Lets the allocator keep what a pass frees: glibc keeps at a heap's end twice the largest freed mapping, up to 32
+/// MiB. Otherwise threads give pages back and wait for each other to get them again: a tenth of an update.
 fn keep_freed_memory() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(MAPPED)));
 }

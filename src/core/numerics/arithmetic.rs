@@ -1,5 +1,4 @@
-//! What native arithmetic computes its sums of products in: f64 of numbers out of windows, which is
-//! exact, or f32.
+//! What native arithmetic computes its sums of products in: f64 of numbers out of windows, which is exact, or f32.
 
 use pulp::Simd;
 use std::borrow::Cow;

@@ -2,16 +2,14 @@
 
 use tch::{Device, Kind, Tensor};
 
-/// Runs `work` without a graph. The guard turns graphs on again after a panic that somebody catches
-/// ([`crate::numerics::halving`]); `tch::no_grad` does not.
+/// Runs `work` without a graph. Unlike `tch::no_grad`, it turns graphs on again after a panic that `halving` catches.
 pub fn without_graph<T>(work: impl FnOnce() -> T) -> T {
     let _guard = tch::no_grad_guard();
     work()
 }
 
-/// `x · weightᵀ + bias`: x `[..., in]`, weight `[out, in]`, bias `[out]` → `[..., out]`. With 5 to 48
-/// rows on the processor, the product with the matrix first takes 0.8 to 0.95 of the time, in f32 and in
-/// bf16; with fewer or more rows it takes longer.
+/// `x · weightᵀ + bias`: x `[..., in]`, weight `[out, in]`, bias `[out]` → `[..., out]`. With 5 to 48 rows on the
+/// processor, the product with the matrix first takes 0.8 to 0.95 of the time, in f32 and bf16; else longer.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let few = x.dim() == 2 && (5..=48).contains(&x.size()[0]) && x.device() == Device::Cpu;
     if !few {
@@ -35,8 +33,7 @@ pub fn embedding(weight: &Tensor, ids: &Tensor) -> Tensor {
     Tensor::embedding(weight, ids, -1, false, false)
 }
 
-/// Root-mean-square normalisation over the last dimension times `weight`, in one operation;
-/// statistics and product in f32 or wider, rounded once.
+/// RMS normalisation over the last dimension times `weight`, in one operation in f32 or wider, rounded once.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Tensor {
     x.rms_norm(weight.size(), Some(weight), epsilon)
 }
@@ -76,10 +73,9 @@ pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length
     .reshape([tokens, heads * head_dim])
 }
 
-/// Attention of one new query for each row over that row's slots.
-///
-/// queries `[rows, heads, head_dim]`, keys and values `[rows, slots, kv_heads, head_dim]`, `mask` `[rows, 1, 1,
-/// slots]` 0 where a row has a key and −∞ elsewhere → `[rows, heads · head_dim]`.
+/// Attention of one new query for each row over that row's slots: queries `[rows, heads, head_dim]`, keys and values
+/// `[rows, slots, kv_heads, head_dim]`, `mask` `[rows, 1, 1, slots]` 0 where a row has a key and −∞ elsewhere →
+/// `[rows, heads · head_dim]`.
 pub fn cached_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Tensor {
     let (rows, heads, head_dim) = queries.size3().expect("queries have three dimensions");
     let kv_heads = keys.size()[2];

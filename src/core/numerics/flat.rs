@@ -1,12 +1,10 @@
-//! Many tensors as few flat ones: a device spends more time on beginning an operation than on the numbers of a
-//! small tensor.
+//! Many tensors as few flat ones: a device takes longer to begin an operation than for the numbers of a small tensor.
 
 use tch::{Device, Kind, Tensor};
 
 /// Numbers of a part at most. An operation's results are as large.
 const PART: i64 = 1 << 24;
 
-/// Some numbers of one tensor, in the order of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Slice {
     tensor: usize,
@@ -114,13 +112,11 @@ fn fold(numbers: &Tensor) -> Tensor {
     Tensor::stack(&sums, 0)
 }
 
-/// Two sums over each part of some tensors, one part after another, that a device computes where the numbers are: Σ z
-/// and Σ z² modulo 2⁶⁴ of z = mix(2³² · index + bits), where mix is the last step of SplitMix64, index counts within the
-/// part and bits are those of the number in f32. Sums of integers do not depend on their order, so every device has the
-/// same ones.
-///
-/// They tell apart what differs by chance, as a computation that went another way. They do not withstand somebody who
-/// looks for numbers with given sums.
+/// Two sums over each part of some tensors, one part after another, computed where the numbers are: Σ z and Σ z² modulo
+/// 2⁶⁴ of z = mix(2³² · index + bits), where mix is the last step of SplitMix64, index counts within the part and bits
+/// are those of the number in f32. Sums of integers do not depend on their order, so every device has the same. They
+/// tell apart what differs by chance, as a computation that went another way. They do not withstand somebody who looks
+/// for numbers with given sums.
 pub fn sums(tensors: &[&Tensor]) -> Vec<u64> {
     let device = tensors.first().map_or(Device::Cpu, |tensor| tensor.device());
     let parts = Parts::of(tensors.iter().map(|tensor| tensor.numel()));

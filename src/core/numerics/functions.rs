@@ -96,14 +96,11 @@ pub struct Distribution {
     log_total: f64,
 }
 
-/// More numbers than so many are added up by blocks of them.
 const BLOCK: usize = 512;
 
-/// Sums of [`sum`] that stand side by side.
 const LANES: usize = 8;
 
-/// Σ x in one order: that of few numbers, or of many in the order of their blocks, whose own sums have
-/// eight side by side.
+/// Σ x in one order: more than BLOCK numbers are added up by blocks, whose sums have LANES numbers side by side.
 fn sum(x: &[f64]) -> f64 {
     if x.len() <= BLOCK { x.iter().sum() } else { x.chunks(BLOCK).map(sum_of_block).sum() }
 }
@@ -123,9 +120,7 @@ fn sum_of_block(x: &[f64]) -> f64 {
 }
 
 impl Distribution {
-    /// softmax(logits / temperature). `temperature` must be positive.
-    ///
-    /// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
+    /// softmax(logits / temperature), temperature > 0; `None` when NaN or +∞ is among the logits, or all are −∞.
     pub fn new(logits: &[impl Copy + Into<f64>], temperature: f64) -> Option<Self> {
         let scale = 1.0 / temperature;
         let mut weights = vec![0.0; logits.len()];

@@ -1,5 +1,4 @@
-//! Passes and generations that run again with fewer rows when the device's memory does not hold
-//! them. A panic for another reason than memory goes on.
+//! Work that runs again with fewer rows when memory does not hold it. A panic for another reason goes on.
 
 use crate::base::contained;
 use crate::numerics::NumericsError;

@@ -1,12 +1,8 @@
-//! The small set of operations that the model and the losses are written in, and the two
-//! engines that carry them out.
-//!
-//! [`crate::numerics::native`]: policies on the processor. Exact sums have the same bits on any machine, in any
-//! batch and in any order; those in f32 on any machine, and a gradient then depends on the cut into passes.
-//!
-//! [`crate::numerics::fast`]: LibTorch's own kernels, with their automatic derivatives, for large policies
-//! and cards. Their bits depend on the instruction set, on LibTorch's build and on the batch's shape:
-//! `exact-here` at best.
+//! The small set of operations that the model and the losses are written in, and the two engines that carry them out:
+//! - [`crate::numerics::native`]: policies on the processor. Exact sums have the same bits on any machine, in any batch
+//!   and in any order; those in f32 on any machine, and a gradient then depends on the cut into passes.
+//! - [`crate::numerics::fast`]: LibTorch's own kernels with automatic derivatives, for large policies and cards. Their
+//!   bits depend on the instruction set, on LibTorch's build and on the batch's shape: `exact-here` at best.
 
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -47,8 +43,7 @@ pub trait Operations {
     /// The table's row of each token.
     fn embedding(&mut self, table: &Self::Weight, tokens: &Self::Tokens) -> Self::Rows;
 
-    /// x / √(mean(x²) + ε) of each row, of `width` numbers. The norm's weight is inside the matrix
-    /// that follows.
+    /// x / √(mean(x²) + ε) of each row, of `width` numbers. The norm's weight is inside the matrix that follows.
     fn rms_norm(&mut self, x: &Self::Rows, width: usize) -> Self::Rows;
 
     /// Queries, keys and values of normed rows; norms of each query and key where the architecture has them;

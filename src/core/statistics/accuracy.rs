@@ -1,5 +1,4 @@
-//! avg@k with three intervals, each for its own question: more samples narrow the first, more
-//! problems the second, more training runs the third.
+//! avg@k with three intervals. More samples narrow the first, more problems the second, more training runs the third.
 
 use crate::statistics::distributions::t_quantile;
 use crate::statistics::{Counts, Interval, StatisticsError, between, error, estimators, outcomes};
@@ -8,8 +7,7 @@ use serde::{Deserialize, Serialize};
 /// An interval over another draw of problems needs at least this many problems.
 pub const FEWEST_PROBLEMS: usize = 10;
 
-/// An interval over another decoding needs at least this many outcomes of the rarer kind, over all
-/// problems; fewer show no spread.
+/// An interval over another decoding needs this many outcomes of the rarer kind in all: fewer show no spread.
 pub const FEWEST_MINORITY_OUTCOMES: u64 = 2;
 
 /// An interval over another draw of problems needs n · min(μ̂, 1 − μ̂) to be at least this.
@@ -157,8 +155,7 @@ impl Uncertainty {
     }
 }
 
-/// The interval of the mean when the problems are a draw; one value a problem (p̂, or a paired
-/// difference of two).
+/// The interval of the mean when the problems are a draw; one value a problem (p̂, or a paired difference).
 pub fn other_problems(values: &[f64], centre: f64, level: f64) -> Uncertainty {
     let question = Question::AnotherDrawOfProblems;
     let n = values.len();

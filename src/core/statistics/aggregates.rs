@@ -1,5 +1,4 @@
-//! Aggregates of scores as rliable defines them (Agarwal et al. 2021, arXiv 2108.13264;
-//! `rliable/metrics.py` at 3ccd9f4).
+//! Aggregates of scores as in rliable (Agarwal et al. 2021, arXiv 2108.13264; `rliable/metrics.py` at 3ccd9f4).
 
 use crate::statistics::{StatisticsError, error::check, estimators};
 

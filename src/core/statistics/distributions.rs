@@ -1,10 +1,7 @@
 //! Distribution functions, built on `libm`: the same bits on every machine.
 
-/// The quantile of Student's t with `df` > 0 degrees of freedom, for 0 < `p` < 1, to a
-/// relative accuracy of about 1e-12: bisection on the distribution function.
-///
-/// # Panics
-/// When `p` or `df` is outside its range.
+/// The quantile of Student's t with `df` > 0 degrees of freedom, for 0 < `p` < 1, by bisection to a relative accuracy
+/// of about 1e-12. Panics when `p` or `df` is outside its range.
 pub fn t_quantile(p: f64, df: f64) -> f64 {
     assert!(p > 0.0 && p < 1.0, "a probability must lie in (0, 1), got {p}");
     assert!(df > 0.0 && df.is_finite(), "degrees of freedom must be positive, got {df}");
@@ -27,8 +24,7 @@ pub fn t_quantile(p: f64, df: f64) -> f64 {
     }
 }
 
-/// I_x(a, b) by its continued fraction (Abramowitz & Stegun 26.5.8, modified Lentz), on the
-/// side of the mean where it converges fast.
+/// I_x(a, b) by continued fraction (Abramowitz & Stegun 26.5.8, modified Lentz), on the side where it converges fast.
 pub fn regularised_incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;

@@ -1,8 +1,6 @@
-//! Two one-sided tests of equivalence on two independent samples with unequal variances (Schuirmann
-//! 1987, Welch 1947), as the interval d ± t₁₋α,ν · SE against ±δ.
-//!
-//! A test of difference passes an unchanged program more easily the noisier it is. Here noise costs
-//! the verdict: it becomes inconclusive.
+//! Two one-sided tests of equivalence on two independent samples with unequal variances (Schuirmann 1987, Welch 1947),
+//! as the interval d ± t₁₋α,ν · SE against ±δ. A test of difference passes an unchanged program more easily the noisier
+//! it is. Here noise costs the verdict: it becomes inconclusive.
 
 use crate::statistics::{StatisticsError, distributions, error::check, estimators};
 use serde::{Deserialize, Serialize};
@@ -46,8 +44,7 @@ impl Equivalence {
     }
 }
 
-/// Compares two samples. The chance to call samples reproduced whose true means differ by δ or
-/// more is at most α.
+/// Compares two samples. Those whose true means differ by δ or more are called reproduced with a chance of at most α.
 pub fn equivalence(
     reference: &[f64],
     new: &[f64],
@@ -121,10 +118,9 @@ pub(crate) fn welch_error(a: &[f64], b: &[f64]) -> (f64, f64) {
     (variance.sqrt(), degrees_of_freedom)
 }
 
-/// The probability that two samples of normal values with standard deviation `deviation` and the
-/// same true mean are called reproduced: the best power that a margin can have. It is exact for the
-/// test with a pooled variance, which Welch's approaches from below with unequal numbers of values;
-/// 0 where the margin is smaller than any interval of so few values.
+/// The probability that two samples of normal values with standard deviation `deviation` and the same true mean are
+/// called reproduced: the best power that a margin can have. It is exact for the test with a pooled variance, which
+/// Welch's approaches from below with unequal numbers; 0 where the margin is below any interval of so few values.
 pub fn attainable_power(deviation: f64, n_a: usize, n_b: usize, alpha: f64, margin: f64) -> f64 {
     let fits = alpha > 0.0 && alpha < 0.5 && margin > 0.0 && deviation >= 0.0;
     if n_a < 2 || n_b < 2 || !fits || !deviation.is_finite() {

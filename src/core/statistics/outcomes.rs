@@ -17,11 +17,8 @@ impl Counts {
         self.correct as f64 / self.samples as f64
     }
 
-    /// Unbiased pass@k: the chance that at least one of `k` of the samples, drawn without
-    /// replacement, is correct: 1 − Π_{i=N−c+1}^{N} (1 − k/i), and 1 where N − c < k.
-    ///
-    /// # Panics
-    /// When `k` is 0 or above the number of samples.
+    /// Unbiased pass@k: the chance that at least one of `k` of the samples, drawn without replacement, is correct: 1 −
+    /// Π_{i=N−c+1}^{N} (1 − k/i), and 1 where N − c < k. Panics when `k` is 0 or above the number of samples.
     pub fn pass_at_k(&self, k: u64) -> f64 {
         let Self { correct, samples } = *self;
         assert!(k > 0, "pass@k needs k > 0");
@@ -39,10 +36,9 @@ impl Counts {
     }
 }
 
-/// Decoding noise of avg@k, for this checkpoint on these problems: SE² = (1/n²) Σᵢ p̂ᵢ(1−p̂ᵢ)/(kᵢ−1).
-///
-/// A problem with one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at least
-/// the mean of p(1−p) over problems, so the result errs upwards.
+/// Decoding noise of avg@k, for this checkpoint on these problems: SE² = (1/n²) Σᵢ p̂ᵢ(1−p̂ᵢ)/(kᵢ−1). A problem with
+/// one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at least the mean of p(1−p) over problems,
+/// so the result errs upwards.
 pub fn standard_error_fixed_problems(problems: &[Counts]) -> f64 {
     let accuracies = problems.iter().map(Counts::accuracy);
     let overall = accuracies.sum::<f64>() / problems.len() as f64;

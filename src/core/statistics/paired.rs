@@ -1,5 +1,4 @@
-//! Two methods compared problem by problem. The unit is the problem: these numbers say something
-//! about the checkpoints at hand, never about another training run.
+//! Two checkpoints compared problem by problem. The unit is the problem: another training run is another question.
 
 use crate::statistics::{
     Counts, PermutationTest, StatisticsError, Uncertainty, accuracy, between, correlation, error,
@@ -66,8 +65,7 @@ pub fn paired_up_to(
     })
 }
 
-/// The interval over another draw of problems. It is withheld where few problems changed: how often
-/// a rare change occurs cannot be estimated from one case or none.
+/// Withheld where few problems changed: how often a rare change occurs cannot be estimated from one case or none.
 fn other_problems(by_problem: &[f64], difference: f64, level: f64) -> Uncertainty {
     let changed: f64 = by_problem.iter().map(|value| value.abs()).sum();
     let reason = format!("the equivalent of {changed:.1} problems changed");

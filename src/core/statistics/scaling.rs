@@ -38,11 +38,9 @@ const ZOOMS: usize = 24;
 /// Grid lines on each side of the best.
 const LINES: i32 = 10;
 
-/// The curve of least squares through scores in [0, 1] over C > 0. C_mid (from a third of the smallest C to three
-/// times the largest) and B (0.2 to 20) are searched for on grids that narrow down; A follows from them.
-///
-/// # Errors
-/// Fewer than [`FEWEST_POINTS`] points, or a value that is not finite.
+/// The curve of least squares through scores in [0, 1] over C > 0. C_mid (from a third of the smallest C to three times
+/// the largest) and B (0.2 to 20) are searched for on grids that narrow down; A follows from them. Refuses fewer than
+/// [`FEWEST_POINTS`] points, and a value that is not finite.
 pub fn fit(start: f64, points: &[(f64, f64)]) -> Result<ScalingCurve, StatisticsError> {
     let logs: Vec<f64> = points.iter().map(|(spent, _)| libm::log(*spent)).collect();
     let gains: Vec<f64> = points.iter().map(|(_, score)| score - start).collect();
@@ -89,10 +87,7 @@ pub fn fit(start: f64, points: &[(f64, f64)]) -> Result<ScalingCurve, Statistics
 }
 
 /// Mean of score − R(C) over the points beyond half of the largest C, R fitted to the points up to it: how far the
-/// curve's forecast was off.
-///
-/// # Errors
-/// As [`fit`], of the points up to half.
+/// curve's forecast was off. Refuses what [`fit`] refuses, of the points up to half.
 pub fn forecast_error(start: f64, points: &[(f64, f64)]) -> Result<f64, StatisticsError> {
     let largest = points.iter().map(|(spent, _)| *spent).fold(0.0, f64::max);
     let (seen, later): (Vec<_>, Vec<_>) =

@@ -1,5 +1,5 @@
-//! A run of another trainer as it wrote it: responses are graded again, groups rebuilt, and what was done to them is
-//! held against the configuration. What a file does not have is not guessed: it is absent from the numbers.
+//! Another trainer's run: responses are graded again, groups rebuilt, and what was done to them is held against the
+//! configuration. What a file does not have is not guessed: it is absent from the numbers.
 
 pub mod dumps;
 pub mod stated;
@@ -40,8 +40,8 @@ pub struct RunAuditOptions {
 
 #[derive(Debug, Default, Serialize)]
 pub struct RunAudit {
-    /// Step → number by name; a number that the files do not show is absent. Groups have no gradient where all
-    /// rewards are equal; a reward is lowered where another response of the same correctness has more.
+    /// Step → number by name; absent if the files do not show it. Groups have no gradient where all rewards are equal;
+    /// a reward is lowered where another response of the same correctness has more.
     pub steps: BTreeMap<u64, BTreeMap<&'static str, f64>>,
     /// What the configuration does not explain. The key is that of the configuration.
     pub contradictions: Vec<Trap>,
@@ -49,11 +49,8 @@ pub struct RunAudit {
     pub notes: Vec<String>,
 }
 
-/// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`), whose responses `verifier`
-/// grades again.
-///
-/// # Errors
-/// A file that cannot be read, a row that is none of these, and a response that a program does not grade.
+/// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`), which `verifier` grades
+/// again. Errors: an unreadable file, a row of another kind, a response that a program does not grade.
 pub fn run(
     engine: Engine,
     folder: &Path,
@@ -153,7 +150,6 @@ fn missing(steps: &[u64]) -> Option<String> {
     (!gaps.is_empty()).then(|| format!("steps are missing between {shown}{more}"))
 }
 
-/// Whether each is correct.
 fn graded(verifier: &Grading, asked: &[Asked], folder: &Path) -> Result<Vec<bool>, EngineError> {
     let program = match verifier {
         Grading::Rule(rule) => {

@@ -23,10 +23,7 @@ pub struct StatedSettings {
 }
 
 impl StatedSettings {
-    /// Nothing is stated without a configuration.
-    ///
-    /// # Errors
-    /// A configuration that cannot be read, or whose rewards are not a weighted sum.
+    /// Nothing is stated without a configuration. Errors: an unreadable one, or rewards that are no weighted sum.
     pub fn of(engine: Engine, config: Option<&Path>, python: &str) -> Result<Self, EngineError> {
         match (config, engine) {
             (None, _) => Ok(Self::default()),

@@ -14,7 +14,6 @@ const TOLD: usize = 3;
 /// The rewards of a step, each beside those of the same correctness.
 struct StepRewards<'a> {
     responses: &'a [DumpedResponse],
-    /// Whether every response has a grade.
     is_graded: bool,
     /// The largest reward of wrong and of right responses.
     most: [f64; 2],

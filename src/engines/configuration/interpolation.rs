@@ -1,5 +1,4 @@
-//! OmegaConf's `${…}`: other keys, and `oc.select`. Other resolvers and absent keys stay as written
-//! and count as unknown.
+//! OmegaConf's `${…}`: other keys, and `oc.select`. Other resolvers and absent keys stay as written, as unknown.
 
 use crate::engines::configuration::{refused::Refused, yaml};
 use serde_json::{Map, Value};
@@ -12,10 +11,7 @@ pub fn is_open(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text == "???" || text.contains("${"))
 }
 
-/// Fills in interpolations.
-///
-/// # Errors
-/// A configuration that grows beyond all limits.
+/// Fills in interpolations. Errors: a configuration that grows beyond all limits.
 pub fn resolved(root: &Value) -> Result<Value, Refused> {
     let mut resolver = Resolver { root, bytes: 0 };
     let found = resolver.tree(root, &mut Vec::new(), 0);

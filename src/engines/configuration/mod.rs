@@ -1,6 +1,5 @@
-//! A user's configuration of another trainer: `--cfg job`, `.hydra/`, W&B's `config.yaml`, JSON, or
-//! the dictionary that the trainer printed, alone or in a log. The content decides the format. No
-//! shell is read, and nothing of a file is run.
+//! A user's configuration of another trainer: `--cfg job`, `.hydra/`, W&B's `config.yaml`, JSON, or a dictionary that
+//! it printed, alone or in a log. The content decides the format. Nothing of a file is run, and no shell is read.
 
 use crate::base::files::foreign;
 use crate::engines::EngineError;
@@ -38,10 +37,7 @@ pub enum Configured {
     Pickled,
 }
 
-/// `tables`: top-level names of the trainer's configurations, which mark a configuration in a log.
-///
-/// # Errors
-/// Anything else; `instead` then says what to do.
+/// `tables`: top-level names that mark a configuration in a log. Errors: anything else; `instead` says what to do.
 pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, EngineError> {
     let bytes = foreign::read_up_to(path, MOST_BYTES)?;
     if bytes.starts_with(b"PK\x03\x04") {
@@ -164,7 +160,6 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
     }
 }
 
-/// The first line of the last line's YAML.
 fn start_of_yaml(lines: &[(String, String)]) -> usize {
     let last = lines.last().map(|(_, process)| process);
     let is_in = |(line, process): &(String, String)| {

@@ -3,10 +3,7 @@
 use crate::engines::configuration::{refused::Refused, yaml};
 use serde_json::{Map, Value};
 
-/// Also returns the number of lines.
-///
-/// # Errors
-/// No literal, with its line from 1; more nodes or levels than YAML may have.
+/// Also returns the number of lines. Errors: no literal, with its line from 1; more nodes or levels than YAML may have.
 pub fn literal(text: &str) -> Result<(Value, usize), Refused> {
     let mut reader = PythonReader { text, at: 0, nodes: 0 };
     let value = reader.value(0).map_err(|what| Refused::at(reader.line(), &what))?;

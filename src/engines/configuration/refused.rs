@@ -1,5 +1,3 @@
-//! Reasons why a configuration is not read.
-
 use crate::engines::EngineError;
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! YAML as Hydra and OmegaConf read it (YAML 1.1, with their pattern of a float), with at most
-//! [`MOST_NODES`] nodes, each use of an alias counted.
+//! YAML 1.1 with OmegaConf's pattern of a float, and at most [`MOST_NODES`] nodes, each use of an alias counted.
 
 use crate::engines::configuration::refused::Refused;
 use regex::Regex;
@@ -22,8 +21,7 @@ struct Open {
     key: Option<String>,
 }
 
-/// # Errors
-/// No YAML or several documents, a repeated key, a tag, a merge key, too many nodes; with the line.
+/// Errors: no YAML or several documents, a repeated key, a tag, a merge key, too many nodes; with the line.
 pub fn parsed(text: &str) -> Result<Value, Refused> {
     let (mut open, mut anchors) = (Vec::<Open>::new(), BTreeMap::<usize, (Value, usize)>::new());
     let (mut root, mut nodes) = (None, 0);

@@ -18,8 +18,7 @@ struct RayJob {
     status: String,
 }
 
-/// Returns jobs and arguments of `ray`. A job takes one processor. Its id has study folder, cell,
-/// and the number of earlier submissions.
+/// Jobs, of one processor each, and `ray`'s arguments. The id has study folder, cell, and number of submissions before.
 pub fn jobs(
     study: &AblateStudy,
     cells: &[u64],

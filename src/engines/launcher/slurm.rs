@@ -17,8 +17,7 @@ const WORDS: [&str; 3] = ["@ARRAY@", "@COMMAND@", "@LOGS@"];
 /// Slurm's limit (`MaxArraySize`) is 1001 by default.
 const MOST_TASKS: u64 = 1000;
 
-/// # Errors
-/// A file without a word that must be filled in.
+/// Errors: a file without a word that must be filled in.
 pub fn template(file: Option<&Path>) -> Result<String, EngineError> {
     let Some(path) = file else { return Ok(TEMPLATE.to_string()) };
     let text = files::read_text(path)?;
@@ -31,11 +30,8 @@ pub fn template(file: Option<&Path>) -> Result<String, EngineError> {
     }
 }
 
-/// Arrays without ids, and their scripts; `cells` ascend. At most `at_once` tasks of an array run
-/// at the same time.
-///
-/// # Errors
-/// A folder that a script cannot name.
+/// Arrays without ids, and their scripts; `cells` ascend. At most `at_once` tasks of an array run at once. Errors: a
+/// folder that a script cannot name.
 pub fn arrays(
     study: &AblateStudy,
     cells: &[u64],
@@ -77,8 +73,7 @@ fn ranges(numbers: &[u64]) -> String {
     runs.map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Returns Slurm's number. The array begins after the array `before`, so that the limit of tasks
-/// holds for both.
+/// Returns Slurm's number. The array begins after the array `before`, so that the limit of tasks holds for both.
 pub fn submit(
     study: &AblateStudy,
     mut job: LaunchedJob,

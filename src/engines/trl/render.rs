@@ -30,8 +30,7 @@ pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, Eng
     Ok(all)
 }
 
-/// # Errors
-/// An arm that TRL cannot run, a prompt that cannot be rendered, a folder that cannot be written.
+/// Errors: an arm that TRL cannot run, a prompt that cannot be rendered, a folder that cannot be written.
 pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Setting>, EngineError> {
     let all = all_settings(inputs, processes)?;
     let prompts = prompts(inputs)?;

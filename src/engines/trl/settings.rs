@@ -14,10 +14,8 @@ use crate::policy::optimizer;
 /// Added to a group's standard deviation; TRL has no setting for it.
 const EPSILON: f64 = 1e-4;
 
-/// Settings of `GRPOConfig`, and of the script under `harness.`. `processes` share each pass.
-///
-/// # Errors
-/// Everything that TRL cannot do as the arm asks.
+/// Settings of `GRPOConfig`, and of the script under `harness.`. `processes` share each pass. Errors: everything that
+/// TRL cannot do as the arm asks.
 pub fn settings(
     experiment: &Experiment,
     processes: u64,
@@ -161,8 +159,7 @@ fn loss(demand: &mut Demand, experiment: &Experiment, processes: u64) {
     demand.set("beta", beta, "dapo.kl");
 }
 
-/// `bnpo` is a mean over the tokens of a process's share of a pass: of the mini-batch, if one pass
-/// of one process holds it.
+/// `bnpo` averages over tokens of a process's share of a pass: the mini-batch if one pass of one process holds it.
 fn loss_type(demand: &mut Demand, experiment: &Experiment, processes: u64) -> Option<&'static str> {
     let (dapo, mini) = (&experiment.dapo, experiment.training.mini_batch_rollouts);
     let whole = processes == 1 && experiment.execution.micro_batch_rollouts >= mini;

@@ -68,10 +68,8 @@ struct Filled {
 }
 
 impl TrlConfig {
-    /// The installed TRL fills in missing values, if `python` has one. `processes` share each pass.
-    ///
-    /// # Errors
-    /// A file that is no configuration of TRL, with what to do instead.
+    /// The TRL of `python`, if any, fills in missing values. `processes` share each pass. Errors: a file that is no
+    /// configuration of TRL, with what to do instead.
     pub fn of_file(python: &str, path: &Path, processes: u64) -> Result<Self, EngineError> {
         let refused =
             |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);

@@ -10,7 +10,6 @@ use std::path::Path;
 
 const SCRIPT: &str = include_str!("compose.py");
 
-/// Top-level tables of verl.
 const TABLES: [&str; 5] = ["actor_rollout_ref", "algorithm", "data", "trainer", "model_engine"];
 
 /// Advice for a file that is not read.
@@ -110,11 +109,8 @@ fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, Engine
     }
 }
 
-/// Any form of [`configuration`], or JSON of `asked.py`. Only lists (overrides, `defaults`) need a
-/// Python with verl.
-///
-/// # Errors
-/// A file that cannot be read or composed, with what to do instead.
+/// Any form of [`configuration`], or JSON of `asked.py`; only lists (overrides, `defaults`) need a Python with verl.
+/// Errors: a file that cannot be read or composed, with what to do instead.
 pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
     let refused = |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
     let with_verl = |what: &str, input: Value| match asked(python, &input) {
@@ -157,8 +153,8 @@ fn primary(path: &Path) -> Result<String, EngineError> {
     Ok(name.unwrap_or("ppo_trainer").to_string())
 }
 
-/// Reward keys of earlier versions: `main` of 0.7 and 0.8 moves `reward_model.*` and
-/// `custom_reward_function` to `reward.*` (migrate_legacy_reward_impl); older ones have no `reward`.
+/// Reward keys of earlier versions: verl 0.7 and 0.8 move `reward_model.*` and `custom_reward_function` to `reward.*`
+/// (migrate_legacy_reward_impl); older ones have no `reward`.
 fn migrated(mut effective: Value) -> Value {
     let since_0_9 = effective.pointer("/trainer/use_v1").is_some();
     let legacy = |name: &str| effective.get(name).cloned().filter(|it| !it.is_null());

@@ -46,10 +46,8 @@ const FREE: [&str; 26] = [
     "trainer.save_freq",
 ];
 
-/// Includes settings that name this machine's files; `free`: the user's `KEY=VALUE`.
-///
-/// # Errors
-/// An arm that verl cannot run; a key that would change what it computes.
+/// Has settings that name this machine's files, too; `free`: the user's `KEY=VALUE`. Errors: an arm that verl cannot
+/// run; a free key that would change what it computes.
 pub fn all_settings(
     inputs: &Inputs,
     cards: Cards,
@@ -86,8 +84,7 @@ pub fn all_settings(
     Ok(all)
 }
 
-/// # Errors
-/// As [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
+/// Errors: as [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
 pub fn render(
     inputs: &Inputs,
     folder: &Path,
@@ -132,7 +129,6 @@ pub fn render(
     Ok(all)
 }
 
-/// Rows of `train.parquet`.
 fn rows(inputs: &Inputs) -> u64 {
     let (training, dapo) = (&inputs.experiment.training, &inputs.experiment.dapo);
     let trained = training.rollout_steps.saturating_mul(training.prompts_per_step);

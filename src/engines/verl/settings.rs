@@ -217,8 +217,7 @@ fn sampling(demand: &mut Demand, experiment: &Experiment) {
 /// verl's names of the plain loss and of GRPO's advantages.
 const PLAIN: (&str, &str) = ("vanilla", "grpo");
 
-/// verl's names of a method's loss and of its advantages; `None` where verl lacks it. GMPO is not here: verl takes
-/// the mean over a pass, and not over the mini-batch.
+/// A method's loss and advantages in verl, if it has them. GMPO is not here: verl averages a pass, not the mini-batch.
 fn names(method: Option<Method>) -> Option<(&'static str, &'static str)> {
     let (loss, advantages) = PLAIN;
     Some(match method {
@@ -396,8 +395,7 @@ fn optimizer(demand: &mut Demand, experiment: &Experiment) {
     demand.set(&optim("lr_scheduler_type"), "constant", "optimizer.learning_rate");
 }
 
-/// verl's samples of each problem, and rows of it in the validation file: one row if all sets ask
-/// for the same number of samples, else a row a sample.
+/// verl's samples of each problem, and validation rows: one if all sets ask for equally many, else one a sample.
 pub fn validation(experiment: &Experiment) -> (u64, Vec<(String, u64)>) {
     let own = &experiment.evaluation;
     let samples = |set: &String| own.samples.get(set).copied().unwrap_or(1);

@@ -16,12 +16,10 @@ struct Loaded {
     class: String,
     /// Texts that get other token ids.
     other: Vec<String>,
-    /// Why verl's agent loop does not start with it.
     refused: Option<String>,
 }
 
-/// # Errors
-/// A Python without transformers, or a tokenizer that it cannot load.
+/// Errors: a Python without transformers, or a tokenizer that it cannot load.
 pub fn traps(inputs: &Inputs, program: &str) -> Result<Vec<Trap>, EngineError> {
     let problems = inputs.data.train.iter().take(PROBLEMS);
     let texts = problems.map(|it| format!("{} {}", it.question, it.answer)).map(|text| {

@@ -1,5 +1,4 @@
-//! Configurations of verl that do not do what their keys suggest. Source: verl 0.7.1 and 0.9.1;
-//! each trap was composed with both.
+//! Configurations of verl that do not do what their keys suggest, each composed with verl 0.7.1 and 0.9.1.
 
 use crate::algorithm::{DualClip, DynamicSampling, Punishment};
 use crate::engines::verl::compose::Composed;
@@ -15,7 +14,6 @@ struct Suspect<'a> {
     composed: &'a Composed,
     asked: &'a Experiment,
     traps: Vec<Trap>,
-    /// Keys that were looked at.
     read: RefCell<BTreeSet<String>>,
 }
 
@@ -29,7 +27,6 @@ impl Suspect<'_> {
         self.get(key).cloned().unwrap_or_default()
     }
 
-    /// `None` if missing.
     fn number(&self, key: &str) -> Option<f64> {
         self.get(key).and_then(Value::as_f64)
     }

@@ -40,10 +40,7 @@ pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
     named_curves(name, group, &cell.experiment, scalars, true)
 }
 
-/// Named by its folder or, in a study, by its cell.
-///
-/// # Errors
-/// When its records cannot be read.
+/// Named by its folder or, in a study, by its cell. Errors: when its records cannot be read.
 pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, ReportError> {
     let ended = files::kind(&run.path("outcome.json"))?.is_some();
     let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) = if ended {

@@ -1,5 +1,4 @@
-//! A study's cells as long-format tables, CSV or parquet. Without times, so that the same records
-//! give the same bytes.
+//! A study's cells as long-format tables, CSV or parquet. Without times, so that the same records give the same bytes.
 
 use crate::base::files;
 use crate::records::tables::long;
@@ -65,10 +64,7 @@ fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
     rows
 }
 
-/// `metrics.parquet`, `evaluations.parquet` and `outcomes.parquet`.
-///
-/// # Errors
-/// When a file cannot be written.
+/// `metrics.parquet`, `evaluations.parquet` and `outcomes.parquet`. Errors: when a file cannot be written.
 pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let rows = rows(cells, keys);
     let paths = ["metrics", "evaluations", "outcomes"].map(|it| out.join(format!("{it}.parquet")));
@@ -79,10 +75,7 @@ pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathB
     Ok(paths.into())
 }
 
-/// `metrics.csv`, `evaluations.csv` and `outcomes.csv`, by RFC 4180 but with line feeds alone.
-///
-/// # Errors
-/// When a file cannot be written.
+/// The same as CSV, by RFC 4180 but with line feeds alone. Errors: when a file cannot be written.
 pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let rows = rows(cells, keys);
     let metrics = rows
@@ -130,8 +123,7 @@ fn line(key: &CellKey, own: &[&dyn Display]) -> String {
     text::joined(shared.iter().chain(own).map(|field| quoted(&field.to_string())), ",") + "\n"
 }
 
-/// Quotes a CSV field, with an apostrophe where a spreadsheet would read a formula; numbers keep
-/// their sign.
+/// Quotes a CSV field, with an apostrophe where a spreadsheet would read a formula; numbers keep their sign.
 pub fn quoted(field: &str) -> String {
     let formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let field = if formula && field.parse::<f64>().is_err() {

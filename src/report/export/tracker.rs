@@ -1,5 +1,4 @@
-//! Sends curves to a tracker: TensorBoard's event files, or wandb, mlflow or trackio through a
-//! small Python program.
+//! Sends curves to a tracker: TensorBoard's event files, or wandb, mlflow or trackio through a small Python program.
 
 use crate::base::files;
 use crate::records::event_file::{self, Scalar};
@@ -48,9 +47,7 @@ enum CurveSink {
 
 impl CurveSender {
     /// `out` is for event files; `project` and `python` (with the tracker's package) are for others.
-    ///
-    /// # Errors
-    /// Without that interpreter, or without the tracker's package in it.
+    /// Errors: without that interpreter, or without the tracker's package in it.
     pub fn new(
         tracker: Tracker,
         out: &Path,
@@ -79,10 +76,7 @@ impl CurveSender {
         Ok(Self { sink, sent: BTreeMap::new() })
     }
 
-    /// Sends new scalars only.
-    ///
-    /// # Errors
-    /// A file that cannot be written, or a tracker that has ended.
+    /// Sends new scalars only. Errors: a file that cannot be written, or a tracker that has ended.
     pub fn send(&mut self, run: &RunCurves) -> Result<(), ReportError> {
         let is_first = !self.sent.contains_key(&run.name);
         let sent = self.sent.entry(run.name.clone()).or_default();
@@ -122,10 +116,7 @@ impl CurveSender {
         Ok(())
     }
 
-    /// Waits for the tracker; returns the written files.
-    ///
-    /// # Errors
-    /// A tracker that failed; it has printed why.
+    /// Waits for the tracker; returns the written files. Errors: a tracker that failed; it has printed why.
     pub fn end(self) -> Result<Vec<PathBuf>, ReportError> {
         match self.sink {
             CurveSink::Files(out) => Ok(self.sent.keys().map(|run| file_of(&out, run)).collect()),

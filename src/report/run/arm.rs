@@ -1,5 +1,4 @@
-//! Techniques of the paper with their settings; choices that the paper leaves open or that the
-//! released code makes otherwise; all other settings.
+//! The paper's techniques; choices that it leaves open or that the released code makes otherwise; all other settings.
 
 use crate::base::visible;
 use crate::experiment::{Experiment, compare, sources, sources::Key};

@@ -1,5 +1,4 @@
-//! Checks of a report: digests of files, and statistics computed again from single outcomes.
-//! Reports show failed checks.
+//! Checks of a report: digests of files, and statistics computed again from single outcomes. Failed ones are shown.
 
 use crate::base::files;
 use crate::records::RunFolder;
@@ -18,8 +17,7 @@ pub struct ReportCheck {
 /// Rounding of a sum over problems.
 const TOLERANCE: f64 = 1e-12;
 
-/// # Errors
-/// When a file with a digest is there but cannot be read.
+/// Errors: when a file with a digest is there but cannot be read.
 pub fn checks(run: &RunFolder, loaded: &RunReportLoaded) -> Result<Vec<ReportCheck>, ReportError> {
     let mut checks = Vec::new();
     if let Some(outcome) = &loaded.outcome {

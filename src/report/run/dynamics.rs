@@ -15,7 +15,6 @@ pub struct ShownMetric {
     pub meaning: Option<&'static str>,
     /// (rollout step, value)
     pub first: (u64, f64),
-    /// (rollout step, value)
     pub last: (u64, f64),
     pub low: f64,
     pub high: f64,
@@ -29,7 +28,6 @@ pub struct RunCounts {
     pub counters: Counters,
     /// Sampled for training, dropped groups included.
     pub generated_rollouts: Option<f64>,
-    /// Response tokens sampled for training.
     pub generated_tokens: Option<f64>,
     pub trained_rollouts: Option<f64>,
     /// Summed over steps, largest first; without `total`.

@@ -1,5 +1,4 @@
-//! Scores of each set before training and at the end, the paired difference, the history over
-//! updates, and single outcomes of the headline set.
+//! Scores of each set before training and at the end, their difference and history, and the headline set's outcomes.
 
 use crate::records::{Counters, Ending, EvaluationRecord};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
@@ -10,8 +9,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The 95 % intervals are cut at the value's range; statistics withhold them where outcomes do not
-/// say enough.
+/// The 95 % intervals are cut at the value's range; statistics withhold them where outcomes do not say enough.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownEstimate {
     /// In [0, 1], or in [−1, 1] for a difference.
@@ -30,8 +28,7 @@ pub struct ShownEvaluation {
     pub avg_at_k: ShownEstimate,
     /// k → unbiased pass@k.
     pub pass_at_k: BTreeMap<u64, f64>,
-    /// Share of problems whose most frequent answer is correct; `None` where no response names an answer, as with a
-    /// user's program that returns none.
+    /// Share of problems whose most frequent answer is correct; `None` where a user's program names no answers.
     pub cons_at_k: Option<f64>,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,

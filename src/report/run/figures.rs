@@ -1,5 +1,4 @@
-//! Curves of the run. The paper's curve of the same quantity is a shape reference: it has its own
-//! panel and axes.
+//! Curves of the run. The paper's curve of the same quantity is a shape reference: it has its own panel and axes.
 
 use crate::records::StepMetrics;
 use crate::records::metrics::{self as registry, Quantity, RunPlace};

@@ -46,8 +46,7 @@ pub struct ProblemOutcomes {
     pub response_tokens: Vec<u32>,
 }
 
-/// # Errors
-/// When `experiment.json` or `manifest.json` is missing, or a file cannot be understood.
+/// Errors: when `experiment.json` or `manifest.json` is missing, or a file cannot be understood.
 pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
     let experiment = run.experiment().map_err(|source| {
         if is_missing(&source) {

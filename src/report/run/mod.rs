@@ -1,5 +1,4 @@
-//! The report of one run: [`Report`], built from records and tables alone, as HTML, Markdown and
-//! JSON. It never loads a model and never trains.
+//! The report of one run, as HTML, Markdown and JSON, from records and tables alone, without a model.
 
 pub(crate) mod load;
 pub(crate) mod arm;
@@ -46,7 +45,6 @@ pub struct Report {
     pub effect_figures: Vec<RunFigure>,
     /// Not in the paper.
     pub own_figures: Vec<RunFigure>,
-    /// For each set.
     pub pass_at_k: Vec<RunFigure>,
     pub metrics: Vec<ShownMetric>,
     pub counts: RunCounts,
@@ -85,9 +83,7 @@ pub struct RunStatus {
 }
 
 /// Writes `report.html`, `report.md` and `report.json`, each atomically.
-///
-/// # Errors
-/// When the folder holds no run, a record or table is malformed, or a file cannot be written.
+/// Errors: when the folder holds no run, a record or table is malformed, or a file cannot be written.
 pub fn write(run: &RunFolder) -> Result<Report, ReportError> {
     let report = build(run)?;
     for (name, text) in texts(&report) {
@@ -106,8 +102,7 @@ pub fn texts(report: &Report) -> [(&'static str, String); 3] {
     ]
 }
 
-/// # Errors
-/// When the folder holds no run, or a record or table is malformed.
+/// Errors: when the folder holds no run, or a record or table is malformed.
 pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
     let loaded = load::load(run)?;
     let evaluations = evaluations::results(&loaded);
@@ -141,10 +136,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
     })
 }
 
-/// The score over training, as in the report, over another clock if asked for.
-///
-/// # Errors
-/// As [`build`], and for a run without such a curve.
+/// The score over training, over another clock if asked for. Errors: as [`build`], and without such a curve.
 pub fn curves(run: &RunFolder, clock: Clock) -> Result<Curves, ReportError> {
     let loaded = load::load(run)?;
     let refused = |reason| ReportError::NoFigure { folder: run.root().to_path_buf(), reason };

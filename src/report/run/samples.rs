@@ -1,5 +1,4 @@
-//! The first few correct, wrong and truncated rollouts of the first and the last rollout step, in
-//! the table's order, so that nobody picked them.
+//! The first correct, wrong and truncated rollouts of the first and last step, in the table's order: not handpicked.
 
 use crate::records::RolloutRow;
 use crate::report::page::{Block, Section};

@@ -1,5 +1,4 @@
-//! The first screen: the answer with its limits, declared comparisons, the grid and the arms asked
-//! about, and lines about causes, gaps, limits and checks.
+//! The first screen: the answer with its limits, declared comparisons, grid and arms asked about, causes, gaps, checks.
 
 use crate::report::page::{
     Block, Curves, Figure, Look, Page, Panel, PanelSize, Section, Table, TableCell, row,

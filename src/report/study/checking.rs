@@ -1,5 +1,4 @@
-//! How to check the study: digests, ledger heads, and commands that train a cell again and compare
-//! it bit for bit.
+//! How to check the study: digests, ledger heads, and commands that train a cell again and compare it bit for bit.
 
 use crate::records::run_folder::{EXACT_F32, is_portable};
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};

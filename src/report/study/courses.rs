@@ -47,8 +47,8 @@ struct CurvePlan {
     remark: &'static str,
 }
 
-/// Scores over two clocks, and what the registry of metrics has for studies: of all rollouts and of the batch, where
-/// both are recorded.
+/// Scores over two clocks, and the registry's metrics for studies: of all rollouts and of the batch, if both are
+/// recorded.
 fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
     let set = text::visible(&context.analysis.declaration.curve_set);
     let scores = |id: &str, title: &str, clock, paper: &[&'static str], remark| CurvePlan {

@@ -19,9 +19,7 @@ pub enum Kind {
 }
 
 /// `arms` are ids, `GRID/ARM`, or names of arms; empty for those that the report shows.
-///
-/// # Errors
-/// A folder that is no study, arms that it does not have, and a figure for which it has nothing.
+/// Errors: a folder that is no study, arms that it does not have, and a figure for which it has nothing.
 pub fn panels(folder: &Path, kind: Kind, arms: &[String]) -> Result<Vec<Panel>, ReportError> {
     let study = collection::load(folder, None)?;
     let facts = facts::of(&study, &paper_claims::of(folder, &study)?);

@@ -20,8 +20,7 @@ pub fn headline(context: &Context) -> String {
     }
 }
 
-/// Whether the others compare the same arms by the same score, each where another resource is
-/// equal.
+/// Whether the others compare the same arms by the same score, each where another resource is equal.
 fn are_clocks_of(first: &Comparison, others: &[Comparison]) -> bool {
     let score_and_clock = |comparison: &Comparison| {
         let metric = &comparison.declared.metric;
@@ -275,7 +274,6 @@ fn is_control(context: &Context, primary: &Comparison) -> bool {
     primary.shown().is_some() && compared.any(|other| is_same(&other.declared))
 }
 
-/// What the same arms show where another resource is equal.
 fn at_other_clocks(context: &Context, primary: &Comparison) -> String {
     let mut seen = vec![primary.declared.metric.equal_clock(), None];
     let mut parts = String::new();

@@ -1,5 +1,4 @@
-//! The report of a study as HTML and Markdown. It computes no statistics and holds no time of day:
-//! the same records give the same bytes.
+//! A study's report as HTML and Markdown: no statistics and no time of day, so that equal records give equal bytes.
 
 mod answer;
 mod checking;
@@ -37,8 +36,7 @@ pub struct StudyReport {
     pub facts: StudyFacts,
 }
 
-/// # Errors
-/// A folder that is no study, or a grid or declaration that cannot be used.
+/// Errors: a folder that is no study, or a grid or declaration that cannot be used.
 pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, ReportError> {
     let study = collection::load(folder, declared)?;
     let mut report = report(&study, &paper_claims::of(folder, &study)?);
@@ -78,11 +76,8 @@ pub fn report(study: &Study, claims: &Claims) -> StudyReport {
     StudyReport { page, appendix, facts }
 }
 
-/// Writes report and appendix as HTML and Markdown, `report.json` and `answer.svg`, each
-/// atomically, into `out` or the study's folder.
-///
-/// # Errors
-/// As [`build`], and when a file cannot be written.
+/// Writes report and appendix as HTML and Markdown, `report.json` and `answer.svg`, each atomically, into `out` or the
+/// study's folder. Errors: as [`build`], and when a file cannot be written.
 pub fn write(
     folder: &Path,
     declared: Option<&Path>,

@@ -32,7 +32,6 @@ fn rows_without_runs(context: &Context) -> Option<String> {
     (!empty.is_empty()).then(|| format!("Arms without a score: {}.", text::listed(&empty)))
 }
 
-/// Rows of Table 1 without an arm.
 fn absent_rows_of_the_paper(context: &Context) -> Option<String> {
     let of = |arm: &ArmSummary, label: &str| arm.paper.as_ref().is_some_and(|it| it.row == label);
     let has = |label: &str| context.arms().any(|arm| of(arm, label));

@@ -101,8 +101,7 @@ impl Job {
     }
 }
 
-/// All arms of the first seed first, so that seeds complete in order. An arm in several grids is
-/// one job.
+/// All arms of the first seed first, so that seeds complete in order. An arm in several grids is one job.
 pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError> {
     // The weights of a base policy are loaded for the first cell that begins with it.
     let mut loaded = BTreeSet::new();

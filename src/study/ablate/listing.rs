@@ -1,5 +1,4 @@
-//! `cells.jsonl`: cells by number, for other machines. Tasks on other machines name cells by
-//! number, so a number never changes.
+//! `cells.jsonl`: cells by number. Tasks on other machines name cells by it, so that a number never changes.
 
 use crate::base::files::{self, foreign};
 use crate::study::{Job, StudyError, ablate::AblateStudy};

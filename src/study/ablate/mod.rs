@@ -1,5 +1,4 @@
 //! Runs grids: each arm with each seed is a process of its own and leaves a cell's record.
-//!
 //! ```text
 //! STUDY/grids/<grid>.json          resolved grids
 //! STUDY/cells/<id>.json            records: what reports, resume and statistics read
@@ -9,7 +8,6 @@
 //! STUDY/declared.json              what was so when the declaration was put here
 //! STUDY/ablate.lock                held while cells are run or handed on
 //! ```
-//!
 //! A record or a run folder that cannot be used is renamed to `….set-aside-<n>`, never deleted.
 
 pub mod jobs;

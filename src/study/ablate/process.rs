@@ -1,5 +1,4 @@
-//! Runs a cell as `dapo train` in its own process group: Ctrl-C reaches only the parent, which asks
-//! each child once to stop after its present step.
+//! Runs a cell as `dapo train` in a process group: Ctrl-C reaches only the parent, which asks each child once to stop.
 
 use crate::base::files;
 use crate::records::RunFolder;

@@ -38,8 +38,7 @@ pub struct ScheduleProgress {
     /// Counts all cells that are recorded or running.
     pub steps_done: u64,
     pub steps_planned: u64,
-    /// From the mean time of a step, evaluations included: this call's steps, and `at_once`
-    /// recorded cells.
+    /// From the mean time of a step, evaluations included: this call's steps, and `at_once` recorded cells.
     pub seconds_left: Option<f64>,
 }
 

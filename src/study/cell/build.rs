@@ -1,5 +1,4 @@
-//! Builds a record from a run folder. A finished run's files must agree with `outcome.json` and the
-//! ledger; a failed run's record keeps what there is.
+//! Builds a record from a run folder, whose files must agree with `outcome.json` and the ledger, unless the run failed.
 
 use crate::base::files;
 use crate::experiment::Experiment;
@@ -20,8 +19,7 @@ const MOST_REASON: usize = 1000;
 /// A record of so many bytes keeps more digits than the fewest.
 const SHORT_BYTES: u64 = 50_000;
 
-/// Bytes, significant digits, and the prefixes of metrics that are kept. The first row that a record fits
-/// into applies.
+/// Bytes, significant digits, and the prefixes of metrics that are kept. The first row that a record fits into applies.
 const ROOM: [(u64, usize, &[&str]); 6] = [
     (SHORT_BYTES, 9, &[""]),
     (SHORT_BYTES, 6, &[""]),

@@ -1,5 +1,4 @@
-//! A cell: the record of one run (an arm with a seed), in one file. Cells alone are enough to
-//! commit, continue and analyse a study.
+//! A cell: the record of one run (an arm with a seed) in a file. Cells suffice to commit, continue and analyse a study.
 
 pub mod numbers;
 pub mod check;
@@ -77,21 +76,18 @@ pub struct Cell {
     pub inputs: BTreeMap<String, String>,
     /// After each rollout step; entry t is step t + 1.
     pub counters: Vec<Counters>,
-    /// `stage/name` → a value for each rollout step, rounded to nine significant digits (fewer in
-    /// long runs: `build::ROOM`).
+    /// `stage/name` → a value for each rollout step, rounded to nine digits, in long runs to fewer (`build::ROOM`).
     pub metrics: BTreeMap<String, Vec<Option<f64>>>,
     pub problems: BTreeMap<String, ProblemIds>,
     pub evaluations: Vec<CellEvaluation>,
     /// `None` when the run failed.
     pub ledger_head: Option<String>,
-    /// `metrics.jsonl`, `evaluations.jsonl`, `ledger.jsonl` and the last checkpoint's weights, as
-    /// `model.safetensors` → SHA-256.
+    /// `metrics.jsonl`, `evaluations.jsonl`, `ledger.jsonl` and the last checkpoint's `model.safetensors` → SHA-256.
     pub digests: BTreeMap<String, String>,
     pub environment: BTreeMap<String, String>,
     /// Of all sessions, outside every comparison.
     pub wall_seconds: f64,
-    /// Of each rollout step, without evaluations and checkpoints; outside every comparison, and empty where they
-    /// were not recorded.
+    /// Of each rollout step, without evaluations and checkpoints; outside every comparison; empty where not recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub step_seconds: Vec<f64>,
     /// SHA-256 of the canonical JSON with this field empty. Detects edits, not forgery.
@@ -166,8 +162,7 @@ impl Cell {
             .collect()
     }
 
-    /// `<arm hash's first 12 digits>-seed<seed>.json`. Under `fast` arithmetic the run key replaces
-    /// the arm hash: there the execution can change bits.
+    /// `<12 digits of the arm hash>-seed<seed>.json`; under `fast`, where execution can change bits, of the run key.
     pub fn file_name(&self) -> String {
         file_name(&self.arm_sha256, &self.run_key, &self.exactness, self.seed)
     }
@@ -240,8 +235,7 @@ fn text(path: &Path) -> Result<String, StudyError> {
 /// Reads ending and run key without any check; `None` for files that do not look like a record.
 pub fn head(path: &Path) -> Option<(CellEnding, String)> {
     let text = text(path).ok()?;
-    // In canonical JSON no string contains an unescaped quotation mark, and no other field has
-    // these names. Parsing ten thousand records would take minutes.
+    // Canonical JSON escapes quotation marks in strings; no other field has these names. Parsing would take minutes.
     let value = |name: &str| {
         let start = text.find(&format!(",\"{name}\":\""))? + name.len() + 5;
         text[start..].split('"').next()
@@ -257,27 +251,19 @@ pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) ->
     format!("{}-seed{seed}.json", identity.get(..12).unwrap_or(identity))
 }
 
-/// Whether there is a record at a path `STUDY/cells/NAME.json`, as a file or packed.
-///
-/// # Errors
-/// Packed records that cannot be read.
+/// Whether `STUDY/cells/NAME.json` is a file or packed. Errors: packed records that cannot be read.
 pub fn is_there(path: &Path) -> Result<bool, StudyError> {
     Ok(files::kind(path)?.is_some() || packed::text(path)?.is_some())
 }
 
-/// Whether a study has a folder `cells` or packed records.
-///
-/// # Errors
-/// A folder that cannot be looked at.
+/// Whether a study has a folder `cells` or packed records. Errors: a folder that cannot be looked at.
 pub fn has_records(cells: &Path) -> Result<bool, StudyError> {
     let packed = files::kind(&cells.with_file_name(packed::FILE))?;
     Ok(packed.is_some() || files::kind(cells)?.is_some())
 }
 
 /// Every record of a folder `cells`, and those packed beside it; in the order of their names.
-///
-/// # Errors
-/// Neither the folder nor packed records are there; packed records that cannot be read.
+/// Errors: neither the folder nor packed records are there; packed records that cannot be read.
 pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), StudyError> {
     let packed = packed::beside(folder)?;
     let mut names = match files::kind(folder)? {

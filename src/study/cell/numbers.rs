@@ -9,8 +9,7 @@ use std::fmt::Display;
 
 pub const GENERATED: &str = effects::GENERATED_ROLLOUTS;
 
-/// Every generation round draws the same number of prompts. Another trainer may fetch them one by one; the metric `by_step` has
-/// what it counted.
+/// Rounds draw equally many prompts. Another trainer may fetch them singly; the metric `by_step` has what it counted.
 pub fn generated(
     experiment: &Experiment,
     counters: Counters,
@@ -78,8 +77,7 @@ fn needed_digits(value: f64) -> usize {
     mantissa.bytes().filter(u8::is_ascii_digit).count()
 }
 
-/// Of what updates and the sampler say, a run records what its experiment asks for. Other trainers
-/// have metrics of their own.
+/// Of updates and the sampler a run records what its experiment asks for. Other trainers have metrics of their own.
 fn is_recorded(name: &str, experiment: &Experiment) -> bool {
     let stage = name.split_once('/').map(|(stage, _)| stage);
     let is_ours = matches!(stage, Some("loss" | "optimizer" | "policy" | "exact" | "memory"));

@@ -17,7 +17,6 @@ const LIMITS: foreign::ForeignLimits =
 /// The texts of records by file name.
 pub type PackedRecords = Arc<BTreeMap<String, String>>;
 
-/// What names a record.
 #[derive(Deserialize)]
 struct RecordIdentity {
     arm_sha256: String,
@@ -27,9 +26,7 @@ struct RecordIdentity {
 }
 
 /// The records packed beside a folder `cells`; none where there is no such file. It is read once a process.
-///
-/// # Errors
-/// A file that is not whole or too large; a line that is no record; a record that is there twice.
+/// Errors: a file that is not whole or too large; a line that is no record; a record that is there twice.
 pub fn beside(cells: &Path) -> Result<PackedRecords, StudyError> {
     static READ: Mutex<BTreeMap<(PathBuf, u64), PackedRecords>> = Mutex::new(BTreeMap::new());
     let path = foreign::inside(cells.parent().unwrap_or(cells), FILE)?;
@@ -46,10 +43,7 @@ pub fn beside(cells: &Path) -> Result<PackedRecords, StudyError> {
     Ok(records)
 }
 
-/// The record that a path `STUDY/cells/NAME.json` without a file names.
-///
-/// # Errors
-/// As [`beside`].
+/// The record that a path `STUDY/cells/NAME.json` without a file names. Errors: as [`beside`].
 pub fn text(path: &Path) -> Result<Option<String>, StudyError> {
     let Some(cells) = path.parent().filter(|folder| folder.ends_with("cells")) else {
         return Ok(None);

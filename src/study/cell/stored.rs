@@ -18,11 +18,8 @@ pub fn is_stored(path: &Path) -> bool {
     path.to_string_lossy().ends_with(".json")
 }
 
-/// Relative paths start from `inputs`, else those of a record from where they are found: in the working
-/// folder, in the folders around the record, or in this program. A record has digests of its inputs.
-///
-/// # Errors
-/// A file that cannot be read, or an experiment that cannot run.
+/// Relative paths start from `inputs`, else those of a record from the working folder, the folders around the record,
+/// or this program. A record has digests of its inputs. Errors: an unreadable file, an experiment that cannot run.
 pub fn read(
     path: &Path,
     inputs: Option<&Path>,
@@ -74,10 +71,7 @@ fn find_inputs(
     Ok(())
 }
 
-/// A comparison with a record needs the same inputs.
-///
-/// # Errors
-/// The inputs that differ.
+/// A comparison with a record needs the same inputs. Errors: the inputs that differ.
 pub fn check_inputs(record: &Path, own: &Digests, recorded: &Digests) -> Result<(), StudyError> {
     let differing = differing_keys(own, recorded);
     if differing.is_empty() {

@@ -1,5 +1,4 @@
-//! The paper's empirical claims (`experiments/claims.toml`), and a study's verdict on each. The
-//! code knows kinds of tests, not single claims.
+//! The paper's empirical claims (`experiments/claims.toml`) and a study's verdicts. The code knows no single claim.
 
 pub mod published;
 pub mod results;
@@ -53,8 +52,7 @@ pub struct ClaimSource {
 pub struct ClaimPart {
     pub id: String,
     pub says: String,
-    /// Parts of a family share the error rate α. A part that a declared family of this name holds
-    /// takes its result from there.
+    /// Its parts share the error rate α. A part that a declared family of this name holds takes its result from there.
     pub family: String,
     pub test: Test,
     pub rule: ClaimRule,
@@ -96,11 +94,9 @@ pub enum ClaimRule {
     /// Supported: Holm-adjusted permutation p ≤ α, and Welch's interval on the claimed side of 0.
     /// Contradicted: the same on the other side, or equivalent within a δ of at most the claimed size.
     HolmAndInterval,
-    /// Supported: the t interval at 1 − α / (family size) lies on the claimed side of the bound.
-    /// Contradicted: it lies on the other side.
+    /// Supported: the t interval at 1 − α / (family size) lies on the bound's claimed side. Contradicted: on the other.
     IntervalBeyondBound,
-    /// Supported: Fisher's interval at 1 − α / (family size) lies within ± the bound. Contradicted:
-    /// it lies wholly outside.
+    /// Supported: Fisher's interval at 1 − α / (family size) lies within ± the bound. Contradicted: wholly outside.
     IntervalWithinBound,
 }
 

@@ -59,7 +59,6 @@ pub struct PartResult {
     pub says: String,
     pub family: String,
     pub rule: ClaimRule,
-    /// A registered declaration has this comparison.
     pub registered: bool,
     pub verdict: ClaimVerdict,
     pub why: PartWhy,

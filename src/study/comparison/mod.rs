@@ -45,8 +45,7 @@ pub struct Change {
     pub difference: f64,
 }
 
-/// The smallest true difference that such a comparison finds with probability 0.8 at a two-sided
-/// 5 %, from the spread seen here. It decides nothing.
+/// The smallest true difference found with probability 0.8 at a two-sided 5 %, by the spread seen. It decides nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Detectable {
     pub question: Question,

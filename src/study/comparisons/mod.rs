@@ -25,11 +25,9 @@ pub struct FamilyResult {
 pub struct Comparison {
     pub family: String,
     pub declared: Declared,
-    /// A registered declaration has it.
     pub registered: bool,
     /// By seed.
     pub arm: Vec<RunValue>,
-    /// By seed.
     pub reference: Vec<RunValue>,
     pub without_value: Vec<WithoutValue>,
     /// Both arms' runs have the same outcomes in every evaluation.
@@ -67,9 +65,8 @@ pub struct RunValue {
 pub enum Word {
     Improves,
     Hurts,
-    /// The metric is no score.
+    /// As [`Self::Lower`]: the metric is no score.
     Higher,
-    /// The metric is no score.
     Lower,
     Equivalent,
     /// No effect is shown, and none is excluded.
@@ -140,8 +137,7 @@ pub fn families(study: &Study) -> Vec<FamilyResult> {
     families
 }
 
-/// A comparison that cannot be tested counts with p = 1, so that leaving an arm out never makes the
-/// others easier.
+/// A comparison that cannot be tested counts with p = 1, so that leaving an arm out never makes the others easier.
 pub fn family(study: &Study, family: &DeclaredFamily, registered: bool) -> FamilyResult {
     let size = family.comparisons.len();
     let mut comparisons: Vec<Comparison> = workers::on_all_cores(&family.comparisons, |declared| {

@@ -16,7 +16,6 @@ type Dose = fn(&Recorded) -> Option<f64>;
 /// Name, switch, what the records show, and its dose.
 type Technique = (&'static str, fn(&Experiment) -> bool, fn(&Recorded) -> Seen, Dose);
 
-/// In the paper's order.
 const TECHNIQUES: [Technique; 5] = [
     (
         "Clip-Higher",
@@ -250,8 +249,7 @@ fn overlong_filtering(recorded: &Recorded) -> Seen {
     Some((masked > 0.0, evidence))
 }
 
-/// A penalty that reaches no advantage (the group was dropped, or its responses have the same
-/// penalty) trains nothing.
+/// A penalty that reaches no advantage (the group was dropped, or its responses have the same penalty) trains nothing.
 fn soft_punishment(recorded: &Recorded) -> Seen {
     let experiment = recorded.experiment;
     let punishment = experiment.dapo.overlong.punishment;

@@ -1,7 +1,5 @@
-//! Whether each technique acts, from a run's experiment and metrics, independent of the switches.
-//!
-//! Frameworks have printed a technique as enabled and trained without it: an enabled technique that
-//! did nothing in the whole run is a warning, and so is a disabled one that acted.
+//! Whether each technique acts, by a run's experiment and metrics, not by its switches. Frameworks printed techniques
+//! as enabled and trained without them: an enabled one that did nothing is a warning, as is a disabled one that acted.
 
 pub mod findings;
 

@@ -14,8 +14,7 @@ pub struct BaseRecipe {
     pub recipe: String,
     /// What one thread took.
     pub minutes: u64,
-    /// The recipe of the justfile that fetches the model to tune. Without `tunes` it tunes it, too, for all
-    /// seeds the same.
+    /// The justfile's recipe that fetches the model to tune; without `tunes` it tunes it too, the same for all seeds.
     #[serde(default)]
     pub just: Option<String>,
     /// A Python script, and the folder into which it writes the recipe's texts, from the root of the repository.

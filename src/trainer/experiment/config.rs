@@ -1,6 +1,5 @@
-//! An experiment file: what is computed (`Arm`, hashed), what is read and where it executes.
-//!
-//! No default that can move a number lives in code: `experiments/base.toml` states every key.
+//! An experiment file: what is computed (`Arm`, hashed), what is read and where it executes. No default that can move a
+//! number lives in code: `experiments/base.toml` states every key.
 
 use crate::algorithm::{Aggregation, Dapo, DynamicSampling, TokenMeanUnit};
 use crate::base::files;
@@ -20,8 +19,7 @@ pub struct Experiment {
     /// The arm's name in reports. Not part of its identity.
     pub name: String,
     pub numerics: Numerics,
-    /// The digests of files, not their paths, are part of a run's key; a variant of the embedded
-    /// benchmark is part of the arm's identity.
+    /// Files enter a run's key by digest, not path; a variant of the embedded benchmark is part of the arm's identity.
     pub inputs: InputPaths,
     /// Where and how it executes. Not part of the arm's identity.
     pub execution: Execution,
@@ -42,8 +40,7 @@ pub struct Experiment {
     pub records: Option<RecordsSettings>,
 }
 
-/// The parts of an experiment that may move a number on an ideal machine. The SHA-256 of their
-/// canonical JSON is the arm's identity.
+/// What may move a number on an ideal machine. The SHA-256 of its canonical JSON is the arm's identity.
 #[derive(Debug, Serialize)]
 pub struct ArmIdentity<'a> {
     numerics: Numerics,
@@ -126,8 +123,7 @@ impl Experiment {
         }
     }
 
-    /// Whether the groups that a step generated are all in its records: verl does not write those that
-    /// it filters out.
+    /// Whether the groups that a step generated are all in its records: verl does not write those that it filters out.
     pub fn records_every_group(&self) -> bool {
         self.engine != Engine::Verl || self.dapo.dynamic_sampling == (DynamicSampling::None {})
     }
@@ -220,10 +216,9 @@ impl Engine {
     }
 }
 
-/// In a chat template these are messages: of the system, turns of user and assistant, and an assistant's turn
-/// that goes on. Without one they are text, in this order: the system's text and an empty line; of each
-/// example its question in the template, its response directly behind it, as the policy's own stands, and an
-/// empty line; the question in the template; the beginning of the response.
+/// In a chat template these are messages, the last one an assistant's turn that goes on. Without one they are text: the
+/// system's text and an empty line; of each example its question in the template, its response directly behind it, and
+/// an empty line; the question in the template; the beginning of the response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptSettings {
@@ -232,8 +227,7 @@ pub struct PromptSettings {
     pub system: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<PromptExample>,
-    /// The text with which every response begins: its tokens are the prompt's and are not trained, and it is
-    /// part of the text that is recorded and graded.
+    /// Begins every response: its tokens are the prompt's and are not trained, the text is recorded and graded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_prefix: Option<String>,
     /// Variables of the chat template by name, as `apply_chat_template(…, **kwargs)` of transformers takes them.
@@ -310,8 +304,7 @@ pub struct RolloutSettings {
 }
 
 impl RolloutSettings {
-    /// Whether the sampler says of its tokens what the training forward would say: the same weights,
-    /// and probabilities over the whole vocabulary.
+    /// Whether the sampler's log-probs are the training forward's: the same weights, over the whole vocabulary.
     pub fn says_as_trained(&self) -> bool {
         self.sampler_weights.is_none() && self.sampling.log_probs.is_none()
     }
@@ -617,8 +610,7 @@ pub enum WarmUpStart {
 pub struct Evaluation {
     /// How evaluation responses are drawn; their limit is the training's L_max.
     pub sampling: Sampling,
-    /// How often the sets of `during_training` are evaluated, in rollout steps; 0: only before
-    /// training and at the end. The other sets are evaluated then only.
+    /// Rollout steps between evaluations of `during_training`; 0: as the other sets, before training and at the end.
     pub every_steps: u64,
     pub during_training: Vec<String>,
     /// k for each set, by name: `dev`, and every test set.
@@ -660,8 +652,8 @@ impl Evaluation {
     }
 }
 
-/// Which checkpoints are written and kept. They change no number, so they are part of neither the
-/// arm's identity nor the run's key: a run may be resumed with others.
+/// Which checkpoints are written and kept. They change no number, so they are part of neither the arm's identity nor
+/// the run's key: a run may be resumed with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {
@@ -676,10 +668,9 @@ pub struct Checkpoints {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordsSettings {
-    /// Of the metrics and of the ledger that binds them. 1: the policy's entropy and token
-    /// probability over the batch. 2: over all rollouts of the step as well. 3: spread of rewards and
-    /// lengths, length by outcome, and clipped tokens by quarter of a step's updates as well. 4: the ledger
-    /// binds the ending as data; up to 3 it binds a sentence.
+    /// Of metrics and ledger. 1: entropy and token probability over the batch. 2: also over all rollouts of a step.
+    /// 3: also spread of rewards and lengths, length by outcome, clipped tokens by quarter of a step's updates. 4: the
+    /// ledger binds the ending as data, not as a sentence.
     pub format: u64,
 }
 
@@ -689,8 +680,7 @@ pub const NEWEST_FORMAT: u64 = 4;
 #[serde(deny_unknown_fields)]
 pub struct InputPaths {
     pub model: PathBuf,
-    /// The base policy's kind, by a name; absent: not told. Part of the arm's identity where it is stated, so
-    /// that arms which differ in it alone are different arms.
+    /// The base policy's kind, by a name; absent: not told. Stated, it is part of the arm's identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     pub data: Data,
@@ -745,8 +735,7 @@ pub enum Data {
     },
 }
 
-/// Where and how a run executes; not part of the arm's identity. Under `fast` arithmetic all of it
-/// is part of the run's key, because there it can change bits; under `exact` only the seed is.
+/// Where and how a run executes: no part of the arm's identity. [`Experiment::bound_execution`] is in the run's key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Execution {
@@ -763,8 +752,7 @@ pub struct Execution {
     /// The form of the weights; absent: f32. Fast arithmetic only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<WeightKind>,
-    /// Tokens of one forward and backward pass, padding included: a micro-batch is cut into passes
-    /// of at most so many; absent: 1024, what the caches of a core hold. Fast arithmetic only.
+    /// Most tokens of a pass, padding included; absent: 1024, what a core's caches hold. Fast arithmetic only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass_tokens: Option<u64>,
 }

@@ -1,6 +1,5 @@
-//! Explains what is wrong with an experiment's keys: the exact key, the nearest valid name, and
-//! which variant a stray key belongs to. The valid names come from serde's own messages, so that no
-//! second list of keys exists: a table is deserialised again with one thing changed.
+//! The exact key that is wrong, the nearest valid name, and the variant that a stray key belongs to. Names come from
+//! serde's own messages, so that there is no second list: a table is deserialised again with one thing changed.
 
 use crate::experiment::Experiment;
 use toml::{Table, Value};
@@ -70,7 +69,6 @@ pub fn negative_top_k(value: i64) -> String {
 /// An unknown key of a table with a `kind`: serde names the table; the key may belong to another kind.
 fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let Some(stray) = failure.reason.split('`').nth(1).map(str::to_string) else { return failure };
-    // The table's own name is the unknown one.
     if failure.key.rsplit('.').next() == Some(stray.as_str()) {
         return Failure { reason: with_suggestion(&failure.reason), ..failure };
     }
@@ -97,8 +95,7 @@ fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failur
     Failure { key: format!("{}.{stray}", failure.key), reason }
 }
 
-/// A value of the wrong type in a table with a `kind`: serde names the table; the key is the
-/// one without which the message is another.
+/// A value of the wrong type, where serde names the table: the key without which the message is another.
 fn wrong_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let guilty = table.keys().filter(|name| *name != "kind").find(|name| {
         let mut without = table.clone();
@@ -198,7 +195,6 @@ fn quoted(names: &[String]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ")
 }
 
-/// The valid names that serde lists in backticks after the wrong one.
 fn valid_names(reason: &str) -> Vec<String> {
     reason.split('`').skip(1).step_by(2).skip(1).map(str::to_string).collect()
 }

@@ -5,13 +5,9 @@ use crate::experiment::{Experiment, ExperimentError, diagnose, extends, shipped}
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Folders in which an arm is looked for.
 const FOLDERS: [&str; 3] = ["experiments", "experiments/arms", "experiments/methods"];
 
-/// Loads the experiment of a file, or of an arm with this name, with overrides `KEY=VALUE`.
-///
-/// # Errors
-/// An experiment that cannot be found or used, and an override that it cannot have.
+/// Loads a file, or an arm of this name, with overrides `KEY=VALUE`. Errors: not found, unusable, or a bad override.
 pub fn load(name: &Path, set: &[String]) -> Result<Experiment, ExperimentError> {
     extends::resolve(extends::overridden(extends::chain(&find(name)?)?, set)?)
 }
@@ -38,8 +34,7 @@ pub fn find(name: &Path) -> Result<PathBuf, ExperimentError> {
     Err(format!("{shown} is no file, no run folder, and no arm; {reason}").into())
 }
 
-/// File and name of each experiment here and in the program. One that cannot be used is passed over: it
-/// was not asked for.
+/// File and name of each experiment here and in the program; unusable ones, which nobody asked for, are passed over.
 fn arms() -> Vec<(PathBuf, String)> {
     let all = FOLDERS.iter().map(Path::new).flat_map(|folder| {
         let names = files::list(folder).unwrap_or_default().into_iter();

@@ -85,8 +85,7 @@ impl Display for WeightKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// Activation checkpointing: the forward pass keeps each layer's input, and the backward pass
-    /// computes the layer again.
+    /// Activation checkpointing: the forward pass keeps each layer's input, the backward pass computes the layer again.
     pub recompute_layers: bool,
     /// Targets whose logits are in memory at the same time; 0: all.
     pub logits_chunk_tokens: u64,

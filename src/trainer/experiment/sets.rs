@@ -1,5 +1,4 @@
-//! The names of evaluation sets, and the two that a grid is read by: the keys `primary_set` (scores
-//! and comparisons) and `curve_set` (curves over training).
+//! Names of evaluation sets, and a grid's keys `primary_set` (scores, comparisons) and `curve_set` (curves).
 
 use crate::experiment::{Data, Experiment};
 use std::path::Path;

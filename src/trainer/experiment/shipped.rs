@@ -1,11 +1,9 @@
-//! Experiments, grids and the base policy that are part of the program, so that their names mean the
-//! same in any folder. A file of the same path wins.
+//! Experiments, grids and base policy in the program: a name is the same anywhere. A file of the same path wins.
 
 use crate::algorithm::methods;
 use crate::base::files::{self, FileError};
 use std::path::{Path, PathBuf};
 
-/// Path in the repository, and text.
 type Shipped = (&'static str, &'static str);
 
 macro_rules! shipped {
@@ -65,10 +63,7 @@ pub const MODEL: [(&str, &[u8]); 5] = [
     ("tokenizer_config.json", include_bytes!("../golden/mini-aime/base/tokenizer_config.json")),
 ];
 
-/// Where a base policy lies: the embedded benchmark's, if it is not here, is written to a temporary folder.
-///
-/// # Errors
-/// A folder that cannot be written.
+/// `model`; the embedded benchmark's, if it is not here, is written to a temporary folder. Errors: a failed write.
 pub fn model_folder(model: &Path) -> Result<PathBuf, FileError> {
     if model == Path::new(MODEL_FOLDER) && !model.exists() {
         return write_model();
@@ -76,8 +71,7 @@ pub fn model_folder(model: &Path) -> Result<PathBuf, FileError> {
     Ok(model.to_path_buf())
 }
 
-/// # Errors
-/// A folder that cannot be written.
+/// Errors: a folder that cannot be written.
 pub fn write_model() -> Result<PathBuf, FileError> {
     let digests = MODEL.map(|(_, bytes)| files::sha256(bytes)).concat();
     let digest = files::sha256(digests.as_bytes());

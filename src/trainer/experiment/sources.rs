@@ -1,6 +1,5 @@
-//! Every key of an experiment: its meaning, its unit, its range, and where the paper and the released
-//! code state its value. Validation, `dapo config diff`, `explain` and the comparison of an arm with the
-//! paper read it. The facts are in `keys.toml` and in the methods' files.
+//! Every key: meaning, unit, range, and where paper and released code state its value. Validation, `dapo config diff`,
+//! `explain` and the comparison with the paper read it. The facts are in `keys.toml` and the methods' files.
 
 use crate::algorithm::methods;
 use serde::Deserialize;
@@ -105,8 +104,7 @@ pub struct Needs {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stated {
-    /// A JSON literal in this harness's terms; `None` where the source states no value, or none
-    /// that this key could take.
+    /// A JSON literal in this harness's terms; `None` where the source states no value that this key could take.
     pub value: Option<String>,
     /// What the source says beyond the value; may be empty.
     pub remark: String,

@@ -1,5 +1,4 @@
-//! A study to begin with: the texts of a base experiment, a grid and a README, made from the
-//! experiments of this repository, which are part of the program.
+//! A study to begin with: base experiment, grid and README, made from the experiments in the program.
 
 use crate::base::visible;
 use crate::experiment::{Experiment, ExperimentError, diagnose, extends, sets, shipped};
@@ -204,8 +203,7 @@ fn path_value(path: &Path) -> Value {
     Value::from(path.display().to_string())
 }
 
-/// `text` with another value of a key that stands on one line of a section, whose comment stays, or that it
-/// lacks.
+/// `text` with another value of a key that stands on one line of a section, whose comment stays, or that it lacks.
 fn with_value(text: &str, section: &str, key: &str, value: &Value) -> String {
     let (mut inside, mut has_key) = (String::new(), false);
     let mut lines = String::with_capacity(text.len());

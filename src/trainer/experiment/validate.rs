@@ -1,13 +1,11 @@
-//! What the values of an experiment must satisfy: the range of each key and what it needs (`keys.toml`), and
-//! the conditions between keys. All problems are reported at once.
+//! Ranges of keys, what they need (`keys.toml`), and conditions between keys. All problems are reported at once.
 
 use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
 use crate::experiment::sources::{self, KeyRange, Needs};
 use crate::experiment::{Experiment, MiniBatchOrder, PromptSettings, SetSettings, programs, sets};
 use serde_json::Value;
 
-/// Bound on rollouts of a step or a round, as `keys.toml` has it for each factor: the product of two
-/// such counts does not overflow. The paper's largest is 8192.
+/// Bound on rollouts of a step or round, as `keys.toml` has it: products do not overflow. The paper's largest is 8192.
 const MOST: u64 = 1 << 24;
 
 /// The upper end of the range of `execution.threads`.
@@ -55,8 +53,7 @@ fn json(experiment: &Experiment) -> Value {
     serde_json::to_value(experiment).expect("an experiment is representable in JSON")
 }
 
-/// The values at a path of the table of keys, with their own paths; none where the experiment does
-/// not state the key. Names that `*` stands for may have dots.
+/// The stated values at a path of `keys.toml`, with their own paths. Names that `*` stands for may have dots.
 fn stated<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
     let mut values = vec![(String::new(), value)];
     for part in path.split('.') {
@@ -218,7 +215,6 @@ fn chat_template_kwargs(table: &str, settings: &PromptSettings) -> Vec<String> {
     settings.chat_template_kwargs.iter().flat_map(of_variable).collect()
 }
 
-/// The sentences of the conditions that hold.
 fn refused<const N: usize>(conditions: [(bool, String); N]) -> Vec<String> {
     let holding = conditions.into_iter().filter(|(holds, _)| *holds);
     holding.map(|(_, sentence)| sentence).collect()
@@ -239,7 +235,6 @@ fn evaluation(experiment: &Experiment) -> Vec<String> {
     sets.iter().enumerate().flat_map(of_set).chain(single_sets(experiment)).collect()
 }
 
-/// Of `[evaluation.sets]`.
 fn single_sets(experiment: &Experiment) -> Vec<String> {
     let known = experiment.inputs.data.set_names();
     let is_known = |name: &String| known.contains(name);

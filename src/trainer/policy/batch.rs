@@ -1,5 +1,4 @@
-//! Groups with advantages → rows → mini-batches → micro-batches → passes, and the training
-//! forward over one pass.
+//! Groups with advantages → rows → mini-batches → micro-batches → passes, and the training forward over one pass.
 
 use crate::algorithm::{Row, length_bands::length_bands};
 use crate::base::rng::Stream;
@@ -44,8 +43,7 @@ pub fn micro_batches(rows: &[Row], members: &[usize], size: usize) -> Vec<Vec<us
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Rows of a micro-batch. Decides where sums are rounded, nothing else (but with
-    /// `token_mean_unit = "micro-batch"` it is part of the objective).
+    /// Decides where sums are rounded; with `token_mean_unit = "micro-batch"` it is also part of the objective.
     pub micro_batch_rollouts: usize,
     /// Tokens of one forward and backward pass, padding included.
     pub pass_tokens: usize,
@@ -74,9 +72,8 @@ pub fn passes(rows: &[Row], micro_batch: &[usize], most_tokens: usize) -> Vec<Ve
     passes
 }
 
-/// Cuts rows into passes of nearly as many tokens each, of at most about `most_tokens`, and a multiple of
-/// `side_by_side` of them: threads that take one after another end together. `together` keeps rows of a group,
-/// which share a prompt, side by side.
+/// Cuts rows into a multiple of `side_by_side` passes of nearly equal tokens, at most about `most_tokens`: threads that
+/// take one after another end together. `together` keeps rows of a group, which share a prompt, side by side.
 pub fn balanced(
     rows: &[Row],
     members: &[usize],
@@ -109,11 +106,8 @@ pub fn balanced(
     passes
 }
 
-/// The gradients of passes, in their order, and what `add` says of each: side by side, each with its own
-/// sums, or of a large policy one after another.
-///
-/// # Errors
-/// The first pass that fails.
+/// The gradients of passes, in their order, and what `add` says of each: side by side, each with its own sums, or of a
+/// large policy one after another. Errors: the first pass that fails.
 pub fn sum_of_passes<R: Send>(
     model: &Qwen2,
     passes: &[Vec<usize>],
@@ -138,8 +132,7 @@ pub fn sum_of_passes<R: Send>(
     Ok((sums, all))
 }
 
-/// One forward, or forward and backward, pass. Response tokens stand one after another, row by
-/// row, `tokens` of them.
+/// One forward, or forward and backward, pass. Response tokens stand one after another, row by row, `tokens` of them.
 #[derive(Debug)]
 pub struct Pass {
     /// Prompt and response without the last token, and the response tokens as targets.
@@ -152,8 +145,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Packs the chosen rows. With `shares`, for the native engine, neighbours of one group have their
-    /// prompt once.
+    /// Packs the chosen rows. With `shares`, for the native engine, neighbours of one group have their prompt once.
     pub fn new(rows: &[Row], members: &[usize], shares: bool) -> Self {
         let mut sequences = Sequences::default();
         let (mut loss_mask, mut advantages, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
@@ -208,9 +200,8 @@ impl Pass {
         self.lengths.iter().map(&mut take).collect()
     }
 
-    /// What the training forward says about each response token, at `temperature`, without a graph: its
-    /// log-prob log π_θ(o_t | q, o_<t) and the entropy of the distribution that it was drawn from, both
-    /// `[tokens]` in nats.
+    /// What the training forward says about each response token, at `temperature`, without a graph: its log-prob log
+    /// π_θ(o_t | q, o_<t) and the entropy of the distribution that it was drawn from, both `[tokens]` in nats.
     pub fn token_statistics(&self, model: &Qwen2, temperature: f64) -> [Tensor; 2] {
         let (log_probs, entropy) = model.statistics(&self.sequences, temperature);
         [log_probs, entropy]

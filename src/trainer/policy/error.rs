@@ -1,5 +1,3 @@
-//! The errors of policies.
-
 use crate::base::files;
 use crate::experiment::place;
 use crate::numerics::NumericsError;

@@ -1,5 +1,4 @@
-//! What frozen weights say about every response token of a rollout step: π_old, π_ref, and
-//! how far the sampler's log-probs lie from the training forward's.
+//! What frozen weights say of a rollout step's response tokens: π_old, π_ref, and the sampler's distance from them.
 
 use crate::algorithm::{Group, Row, ScoredRollout};
 use crate::base::workers;
@@ -63,8 +62,7 @@ pub fn read_members(
 type OfRows = [Vec<Vec<f64>>; 2];
 
 impl Frozen {
-    /// As [`read`], taking for the groups that are `fresh` what the sampler said of their tokens: for
-    /// a native policy that sampled them, the same bits.
+    /// As [`read`], with the sampler's numbers for `fresh` groups: the same bits if a native policy sampled them.
     pub fn sampled(
         model: &Qwen2,
         rows: &[Row],
@@ -116,8 +114,7 @@ impl Frozen {
         ])
     }
 
-    /// Adds to the metrics how far the training forward of the first update, on these weights, lay
-    /// from these log-probs: the sum over its tokens and the most.
+    /// Adds how far the first update's training forward, on these weights, lay from these log-probs: sum and maximum.
     pub fn compared(&self, metrics: &mut BTreeMap<String, f64>, sum: f64, most: f64) {
         let tokens: usize = self.log_probs.iter().map(Vec::len).sum();
         let [largest, mean] = MISMATCH;

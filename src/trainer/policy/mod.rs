@@ -1,7 +1,5 @@
-//! The policy: decoder, sampling, the training forward, optimizer, checkpoint.
-//!
-//! In: a checkpoint and tokens. Out: responses, log-probs, gradients, weights. Never: a reward, an
-//! advantage, a rule of the paper.
+//! The policy: decoder, sampling, the training forward, optimizer, checkpoint. In: a checkpoint and tokens. Out:
+//! responses, log-probs, gradients, weights. Never: a reward, an advantage, a rule of the paper.
 
 pub mod error;
 pub mod model;

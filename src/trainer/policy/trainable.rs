@@ -101,12 +101,9 @@ impl Policy {
         [("weights".to_string(), weights), ("moments".to_string(), moments)].into()
     }
 
-    /// Clips the gradients, makes one AdamW update and writes the weights back. Returns the SHA-256
-    /// of the gradients as the ledger has it, and their norm, both before clipping.
-    ///
-    /// # Errors
-    /// When a gradient is NaN or infinite, or a new weight, moment, or product of weights that exact
-    /// arithmetic reads; weights and moments are then unchanged.
+    /// Clips the gradients, makes one AdamW update and writes the weights back. Returns the gradients' SHA-256 (the
+    /// ledger's) and norm before clipping. Errors: a gradient, new weight, moment or product of weights (under exact
+    /// arithmetic) that is not finite; weights and moments are then unchanged.
     pub fn update(
         &mut self,
         gradients: Gradients,

@@ -1,5 +1,4 @@
-//! What a run folder holds, read once: its entries, its records, and where these contradict each other.
-//! Nothing is judged: a session repairs, a study refuses, `verify` reports, housekeeping lists.
+//! A run folder's entries, records and contradictions, read once. Nothing is judged: sessions and `verify` do that.
 
 use crate::base::files::{self, FileError, FileKind};
 use crate::base::workers;
@@ -251,8 +250,7 @@ impl RunRecords {
         })
     }
 
-    /// Keeps rollout steps with table, metrics and ledger line: a killed process leaves the last one
-    /// half written, and a resumed session rewinds to its checkpoint.
+    /// Keeps steps with table, metrics and ledger line: a kill leaves the last half written, a resumed session rewinds.
     pub fn keep_whole_steps(&mut self, folder: &RunFolder) {
         let chained = self.ledger.iter().filter(|entry| entry.kind == Kind::RolloutStep).count();
         let recorded = self.metrics.len().min(chained) as u64;

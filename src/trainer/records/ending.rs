@@ -107,8 +107,7 @@ pub struct DivergenceRecord {
 /// Ledgers of later formats bind no [`sentence`].
 pub const LAST_WITH_SENTENCES: u64 = 3;
 
-/// The encoding of endings in `outcome.json` and ledgers of formats 1 to 3. It never changes; texts
-/// for readers are made elsewhere.
+/// Endings in `outcome.json` and ledgers of formats 1 to 3. It never changes; texts for readers are made elsewhere.
 pub fn sentence(ending: Ending, step: u64, not_finite: Option<&NotFinite>) -> String {
     match ending {
         Ending::Finished => format!("{step} rollout steps were done"),

@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The folder of linking; in a wheel, which uses its run path, a name without a place.
 const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
 
-/// The lock file of this binary.
 const CARGO_LOCK: &[u8] = include_bytes!("../Cargo.lock");
 
 /// They decide kernels and threads of this crate, LibTorch, MKL, oneDNN and OpenMP.

@@ -40,7 +40,6 @@ struct SummaryValue {
     tensor: Option<Tensor>,
 }
 
-/// Of one f32 or f64.
 #[derive(Message)]
 struct Tensor {
     #[prost(bytes = "vec", tag = "4")]
@@ -80,11 +79,8 @@ fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// Scalars in the order of the file, each with its seconds since 1970, and whether the file ends in the middle of
-/// a record, as that of a process that still writes does.
-///
-/// # Errors
-/// The byte of a record whose checksum or message is wrong.
+/// Scalars in the file's order with seconds since 1970, and whether the file ends in the middle of a record, as while
+/// its process still writes. Errors: the byte of a record whose checksum or message is wrong.
 pub fn read(bytes: &[u8]) -> Result<(Vec<(Scalar, f64)>, bool), usize> {
     let (mut scalars, mut rest) = (Vec::new(), bytes);
     while let Some((length, after)) = rest.split_first_chunk::<8>() {

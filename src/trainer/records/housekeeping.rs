@@ -1,5 +1,4 @@
-//! Lists runs and files that could be deleted, and changes nothing. Unrecognised folders, links and
-//! their targets are never candidates.
+//! Lists what could be deleted, and changes nothing. Unknown folders, links and their targets are no candidates.
 
 use crate::base::files::{self, FileKind};
 use crate::records::{Ending, FolderEntries, RunFolder};
@@ -64,8 +63,7 @@ pub struct HousekeepingRules {
     pub unfinished: bool,
 }
 
-/// `root` or folders below it, sorted. A run has `manifest.json` and `experiment.json`, which are
-/// written first.
+/// `root` or folders below it, sorted. A run has `manifest.json` and `experiment.json`, which are written first.
 pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::FileError> {
     let mut found = Vec::new();
     // The named folder may be a link; folders below may not.
@@ -128,9 +126,8 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
     })
 }
 
-/// Lists, with sizes and reasons, leftovers of killed writes (`.partial…`), refused checkpoints,
-/// all but the newest checkpoints, and with [`HousekeepingRules::unfinished`] runs without an
-/// outcome. Runs that a process works on, damaged runs and links are never candidates.
+/// Leftovers of killed writes (`.partial…`), refused checkpoints, all but the newest ones and, if asked, runs without
+/// an outcome. Runs that a process works on, damaged runs and links are never candidates.
 pub fn candidates(
     root: &Path,
     rules: HousekeepingRules,

@@ -138,8 +138,7 @@ impl Quantity {
         self.run_remark.as_ref().unwrap_or(&self.remark)
     }
 
-    /// The metric of all rollouts of a step (missing in format 1), and that of the batch; a
-    /// quantity without these two has its first metric.
+    /// The metrics of all rollouts of a step (missing in format 1) and of the batch; else the first metric.
     pub fn scopes(&self) -> (Option<&str>, &str) {
         match &self.metrics[..] {
             [all, batch] if batch.legend == "batch" => (Some(&all.name), &batch.name),
@@ -186,8 +185,7 @@ pub fn unit(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a run of the experiment can have recorded the value. Of a metric that is not in the registry
-/// (another trainer's own) it is known only that it is finite.
+/// Whether a run can have recorded the value; of a metric that is not in the registry: whether it is finite.
 pub fn is_possible(name: &str, value: f64, experiment: &Experiment) -> bool {
     let Some(range) = of(name).and_then(|metric| metric.range) else { return value.is_finite() };
     let limit = experiment.rollout.max_response_tokens as f64;

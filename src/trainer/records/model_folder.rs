@@ -1,5 +1,3 @@
-//! What a folder is that has not the files of a model.
-
 use crate::base::files;
 use std::fmt;
 use std::path::Path;

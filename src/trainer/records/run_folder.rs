@@ -1,5 +1,4 @@
-//! The layout of a run folder and the records in it. Everything that a report or a later
-//! verification reads goes through here.
+//! The layout of a run folder and its records. Every report and later verification reads through here.
 //!
 //! ```text
 //! runs/<name>-seed<seed>-<key>/
@@ -30,10 +29,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Names of this and earlier versions.
-/// Responses of a program's verifier that ended a session, as `dapo data grade` reads them.
+/// Responses that a program did not grade, which ended a session, as `dapo data grade` reads them.
 pub const UNGRADED: &str = "ungraded.jsonl";
 
+/// Names of this and earlier versions.
 pub const LAYOUT: [&str; 23] = [
     "experiment.json",
     "tags.json",
@@ -132,8 +131,7 @@ pub struct EvaluationRecord {
     pub outcomes_sha256: String,
 }
 
-/// f32 in the native engine: the same bits on any machine, with any threads and generation batch,
-/// for one cut of mini-batches into passes.
+/// f32 in the native engine: the same bits on any machine, threads and batches, for one cut into passes.
 pub const EXACT_F32: &str = "exact-f32";
 
 /// Repetitions have the same bits on any machine.
@@ -151,9 +149,8 @@ pub struct Manifest {
     pub seed: u64,
     /// SHA-256 over arm, seed, inputs and (under `fast` arithmetic) execution.
     pub run_key: String,
-    /// Agreement of repetitions: `exact`; [`EXACT_F32`] for `fast` arithmetic in the native engine;
-    /// `exact-here` for LibTorch on the processor, `approximate` on a card, `imported` for another
-    /// trainer.
+    /// Agreement of repetitions: `exact`; [`EXACT_F32`] for `fast` arithmetic in the native engine; `exact-here` for
+    /// LibTorch on the processor, `approximate` on a card, `imported` for another trainer.
     pub exactness: String,
     /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
     pub inputs: BTreeMap<String, String>,
@@ -183,7 +180,6 @@ pub struct Session {
     pub ended_ms: Option<u64>,
 }
 
-/// They read record files.
 macro_rules! records {
     ($($name:ident: $read:ident($file:literal) -> $record:ty;)*) => {
         $(pub fn $name(&self) -> Result<$record, files::FileError> {
@@ -219,10 +215,8 @@ impl RunFolder {
         }
     }
 
-    /// As [`RunFolder::path`], for names from records: the folder may come from somebody else.
-    ///
-    /// # Errors
-    /// A name that leaves the folder, and one that is a link or leads through one.
+    /// As [`RunFolder::path`], for names from records: the folder may come from somebody else. Errors: a name that
+    /// leaves the folder, and one that is a link or leads through one.
     pub fn inside(&self, name: &str) -> Result<PathBuf, files::FileError> {
         foreign::inside(&self.root, name)
     }

@@ -59,11 +59,8 @@ pub const TABLE: &str = "a table of runs";
 const STEPS: [&str; 8] =
     ["step", "_step", "Step", "steps", "global_step", "train/global_step", "update", "iteration"];
 
-/// The runs of a file, or the run of a folder of event files. `x` is the column that stands in for steps in a CSV
-/// file without them.
-///
-/// # Errors
-/// A file that cannot be read, of an unknown format or without a value, with file and line.
+/// The runs of a file, or the run of a folder of event files. `x` is the column that stands in for steps in a CSV file
+/// without them. Errors: a file that cannot be read, of an unknown format or without a value, with file and line.
 pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     let is_folder = files::kind(path)? == Some(FileKind::Folder);
     let bytes = if is_folder { Vec::new() } else { files::read(path)? };
@@ -180,8 +177,7 @@ pub fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str().filter(named)?.parse().ok())
 }
 
-/// Lines `{"step": 1, "data": {…}}` (verl/utils/tracking.py, `FileLogger`), or with the values beside the step, as in
-/// the history of transformers' trainer.
+/// Lines `{"step": 1, "data": {…}}` (verl/utils/tracking.py, `FileLogger`), or values beside the step (transformers).
 fn of_lines(
     path: &Path,
     history: Option<Vec<Map<String, Value>>>,

@@ -1,5 +1,3 @@
-//! What can be wrong with problems, tokenizers and templates.
-
 use crate::base::files;
 use crate::records::{model_folder, tables};
 use std::path::PathBuf;

@@ -27,16 +27,14 @@ pub type Answered<'a> = (&'a Problem, &'a str, Option<&'a [u32]>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Twice {
     All,
-    /// One in a hundred. A function that takes batches gets each hundredth batch again: this number says which.
+    /// One in a hundred; of a function that takes batches each hundredth batch. The number says which.
     Hundredth(u64),
 }
 
 /// Of a batch of responses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tally {
-    /// Sum and count of each further number.
     extra: BTreeMap<String, (f64, u64)>,
-    /// Responses that were graded twice, and those that got another grade.
     twice: u64,
     disagreeing: u64,
 }
@@ -51,8 +49,7 @@ impl Tally {
         self.disagreeing += other.disagreeing;
     }
 
-    /// `reward/NAME`: means over the responses that have the number, and the share of those graded twice
-    /// that got another grade.
+    /// `reward/NAME`: means over the responses that have it, and the share of those graded twice with another grade.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
         let mean =
             |(name, (sum, count)): (&String, &(f64, u64))| (named(name), sum / *count as f64);
@@ -96,10 +93,7 @@ pub struct UngradedResponse {
 }
 
 impl Grader {
-    /// Starts the program.
-    ///
-    /// # Errors
-    /// A program that does not start, or has nothing that can be called.
+    /// Starts the program. Errors: a program that does not start, or has nothing that can be called.
     pub fn start(
         grading: &Grading,
         prompt: &PromptSettings,
@@ -163,10 +157,7 @@ impl Grader {
         Some(asked)
     }
 
-    /// The grades, in order.
-    ///
-    /// # Errors
-    /// Responses that the program did not grade; a rule grades all.
+    /// The grades, in order. Errors: responses that the program did not grade; a rule grades all.
     pub fn grade(
         &self,
         responses: &[Answered],
@@ -227,10 +218,7 @@ impl Grader {
         Ok((grades, tally))
     }
 
-    /// Every rollout with its reward. The length penalty is left at 0: it belongs to `overlong`.
-    ///
-    /// # Errors
-    /// As of [`Grader::grade`].
+    /// Every rollout with its reward; `overlong` adds the length penalty. Errors: as of [`Grader::grade`].
     pub fn grade_groups(
         &self,
         groups: Vec<Group<Rollout>>,
@@ -264,7 +252,6 @@ fn scored((rollout, grade): (Rollout, Grade)) -> ScoredRollout {
     }
 }
 
-/// As TRL has it: a text, or messages where the model's chat template makes the prompt.
 fn prompt_of(question: &str, settings: &PromptSettings) -> Value {
     if settings.template.is_chat() {
         json!(prompt::messages(question, settings))

@@ -1,7 +1,5 @@
-//! Problems in, grades out: data sets, templates, tokenizer, verifiers, audit.
-//!
-//! In: problem files or a generator's seed, and responses. Out: prompts as tokens, and what Eq. 7 says of
-//! a response. Never: a policy.
+//! Data sets, templates, tokenizer, verifiers, audit. In: problem files or a generator's seed, and responses. Out:
+//! prompts as tokens, and what Eq. 7 says of a response. Never: a policy.
 
 pub mod error;
 pub mod chat_template;

@@ -1,5 +1,4 @@
-//! Responses to grade, from a file: JSON lines of this program, of verl and of lm-eval, and tables of a
-//! run folder.
+//! Responses to grade, from a file: JSON lines of this program, of verl and of lm-eval, and tables of a run folder.
 
 use crate::base::files::{self, FileError, foreign};
 use crate::base::visible;
@@ -19,12 +18,10 @@ pub struct ResponseLine {
     pub response: String,
     #[serde(deserialize_with = "ground_truth")]
     ground_truth: Value,
-    /// Which rules grade it, where the line states them.
     strict_box_verify: Option<bool>,
     /// Cut at the limit, where a table records it.
     #[serde(skip)]
     pub truncated: bool,
-    /// Other keys, for a function that reads them.
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -36,9 +33,8 @@ impl ResponseLine {
         Self { response, ground_truth, strict_box_verify, truncated: false, others }
     }
 
-    /// As a function sees it: `prompt` (`input` in verl's dumps), `data_source`, `extra_info` and `completion_ids` by
-    /// their names; without `extra_info` the line's other keys are the extra columns. A line that a run wrote
-    /// ([`Asked`]) has them as `extra`.
+    /// As a function sees it: `prompt` (verl's `input`), `data_source`, `extra_info`, `completion_ids` by their names;
+    /// without `extra_info` the extra columns are the other keys, or `extra` of a line that a run wrote ([`Asked`]).
     pub fn asked(&self) -> Asked {
         let mut others = self.others.clone();
         let prompt = others.remove("prompt").or(others.remove("input"));
@@ -79,8 +75,7 @@ pub struct Responses {
     pub left_out: usize,
 }
 
-/// # Errors
-/// A file of another format, or a line that cannot be read, by its number.
+/// Errors: a file of another format, or a line that cannot be read, by its number.
 pub fn read(path: &Path) -> Result<Responses, TaskError> {
     format::check(path, "parquet or JSON lines", true)?;
     if path.extension().is_some_and(|extension| extension == "parquet") {
@@ -126,7 +121,6 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
     Ok(responses)
 }
 
-/// Keys by which writers differ.
 #[derive(Deserialize)]
 struct Form {
     // True for null, too.
@@ -180,7 +174,6 @@ impl LmEvalSample {
     fn lines(self) -> Result<Vec<ResponseLine>, String> {
         let truth = schema::answer(&self.target).map_err(|reason| format!("target: {reason}"))?;
         let mut lines = Vec::new();
-        // Lists of lists.
         let mut left = vec![self.resps];
         while let Some(value) = left.pop() {
             match value {

@@ -1,5 +1,3 @@
-//! The errors of training.
-
 use crate::algorithm::dynamic_sampling;
 use crate::base::files;
 use crate::experiment::place;
@@ -92,7 +90,6 @@ pub enum TrainingError {
          further was written, and --resume continues when no process works here", folder.display()
     )]
     LockLost { folder: PathBuf },
-    /// From another trainer.
     #[error(transparent)]
     OtherTrainer(Box<dyn std::error::Error + Send + Sync>),
     #[error(

@@ -10,8 +10,7 @@ pub struct LongPrompts {
 }
 
 impl LongPrompts {
-    /// # Errors
-    /// An error of another kind.
+    /// Errors: one of another kind.
     pub fn add(&mut self, error: TaskError) -> Result<(), TaskError> {
         let prompt = match error {
             TaskError::TooLong { id, tokens, .. } => (false, tokens, id),
@@ -25,10 +24,7 @@ impl LongPrompts {
         Ok(())
     }
 
-    /// `problems`: all of the set; `setting`: how the user states another limit.
-    ///
-    /// # Errors
-    /// How many prompts are too long, and the longest.
+    /// `problems`: all of the set; `setting`: how the user states another limit. Errors: their number and the longest.
     pub fn refuse(self, problems: usize, limit: u64, setting: &str) -> Result<(), TaskError> {
         let Self { count, longest: (is_in_bytes, size, id) } = self;
         if count == 0 {

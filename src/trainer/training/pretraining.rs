@@ -1,5 +1,4 @@
-//! A base policy: a fresh Qwen2 trained by cross-entropy over the response tokens of written
-//! solutions, in stages with different shares of the ways of writing.
+//! A base policy: a fresh Qwen2 trained by cross-entropy on written solutions, in stages that mix the ways of writing.
 
 use crate::experiment::{PromptSettings, PromptTemplate};
 use crate::numerics::Numerics;
@@ -48,9 +47,7 @@ pub struct PretrainShape {
 
 impl Recipe {
     /// A relative `texts` starts from `folder`.
-    ///
-    /// # Errors
-    /// [`TaskError`] for an unknown or missing task, and for texts that cannot be used.
+    /// Errors: [`TaskError`] for an unknown or missing task, and for texts that cannot be used.
     pub fn solutions(&self, folder: &Path) -> Result<Box<dyn Solutions>, TaskError> {
         match (&self.task, &self.texts) {
             (Some(name), None) => Ok(embedded::named(name)?),

@@ -1,5 +1,4 @@
-//! The settings of a study on a policy and problems of one's own: chosen from these, or refused where no
-//! run could work.
+//! The settings of a study on a policy and problems of one's own, chosen from these; refused where no run could work.
 
 use crate::algorithm::Problem;
 use crate::experiment::{
@@ -31,9 +30,7 @@ pub struct ProblemPaths<'a> {
 const USUAL_RESPONSE_TOKENS: u64 = 1024;
 
 /// The settings, with paths as the study's `folder` names them, and a sentence of what fits.
-///
-/// # Errors
-/// A policy or problems that cannot be used, and prompts and responses that the positions do not hold.
+/// Errors: a policy or problems that cannot be used, and prompts and responses that the positions do not hold.
 pub fn files(
     folder: &Path,
     model: &Path,
@@ -221,8 +218,8 @@ fn asks_for_answer_line(grading: &Grading) -> bool {
     }
 }
 
-/// The released instruction where `asks`, in a chat template if there is one; the question alone where the
-/// tokenizer cannot write the instruction.
+/// In the chat template if there is one. `asks` adds the released instruction, unless the prompt is plain and the
+/// tokenizer cannot write it.
 fn template(
     tokenizer: &Tokenizer,
     problem: &Problem,

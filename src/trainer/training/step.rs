@@ -1,5 +1,3 @@
-//! Input and result of a rollout step.
-
 use crate::algorithm::{Group, ScoredRollout};
 use crate::records::{Components, Counters, NotFinite};
 use crate::training::Metrics;
@@ -20,7 +18,6 @@ pub struct Step {
     pub groups: Vec<Group<ScoredRollout>>,
     /// Indices of the batch in `groups`, in batch order, with each rollout's advantage.
     pub trained: Vec<(usize, Vec<f64>)>,
-    /// Number of `groups` that were carried over.
     pub carried: usize,
     /// `stage/name` → value.
     pub metrics: Metrics,
@@ -33,8 +30,7 @@ pub struct Step {
 #[derive(Debug)]
 pub enum StepOutcome {
     Trained(Box<Step>),
-    /// No group had a useful gradient; the number of correct responses. The trainer is in its state
-    /// before the step.
+    /// No group had a useful gradient; the number of correct responses. The trainer is in its state before the step.
     Saturated {
         correct: usize,
     },

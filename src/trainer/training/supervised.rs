@@ -146,11 +146,8 @@ fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
     solutions.check(shares)
 }
 
-/// Each stage has fresh moments. `progress` sees every update.
-///
-/// # Errors
-/// A text that the tokenizer refuses, a solution longer than the policy's positions, and numbers
-/// that are not finite.
+/// Each stage has fresh moments. `progress` sees every update. Errors: a text that the tokenizer refuses, a solution
+/// longer than the policy's positions, and numbers that are not finite.
 pub fn train(
     mut model: Qwen2,
     optimizer: AdamSettings,
@@ -189,8 +186,7 @@ pub fn train(
     Ok(model)
 }
 
-/// One update's solutions, each a function of (seed, stage, update, row). A token has at most
-/// `characters`.
+/// One update's solutions, each a function of (seed, stage, update, row). A token has at most `characters`.
 fn sequences(
     lessons: Lessons,
     stage: &Stage,

@@ -34,15 +34,11 @@ pub struct Trainer<'a> {
     /// π_ref of a KL penalty: the frozen base policy.
     reference: Option<Qwen2>,
     position: Position,
-    /// Of the present step.
     graded: Tally,
 }
 
 impl<'a> Trainer<'a> {
-    /// Starts at step 0. Only a KL penalty needs `reference`.
-    ///
-    /// # Panics
-    /// When there are no problems.
+    /// Starts at step 0. Only a KL penalty needs `reference`. Panics when there are no problems.
     pub fn new(
         experiment: &'a Experiment,
         tokenizer: &'a Tokenizer,
@@ -78,9 +74,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Algorithm 1, lines 2–11.
-    ///
-    /// # Errors
-    /// See [`TrainingError`]; a failed step leaves the weights of its last complete update.
+    /// Errors: see [`TrainingError`]; a failed step leaves the weights of its last complete update.
     pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, TrainingError> {
         let before = self.position.clone();
         let mut clock = StepClock::default();
@@ -136,8 +130,7 @@ impl<'a> Trainer<'a> {
         Ok(StepOutcome::Trained(Box::new(step)))
     }
 
-    /// Lines 2–8: generation rounds until the batch is full. Returns the sum of the new responses'
-    /// entropies, where the records have it.
+    /// Lines 2–8: generation rounds until the batch is full. Returns the new responses' summed entropy, if recorded.
     fn fill(
         &mut self,
         selection: &mut Selection,

@@ -27,7 +27,6 @@ pub struct TuneKey {
 pub struct TuneRecord {
     harness: String,
     key: TuneKey,
-    /// Ends a response.
     stop_token: u32,
     pub before: TuneEvaluation,
     pub after: TuneEvaluation,
@@ -43,11 +42,8 @@ pub enum TuneEvent<'a> {
     Updated(&'a StageUpdate),
 }
 
-/// Tunes the policy in `base` into the folder `out`. Returns the record, and whether the result was
-/// there before.
-///
-/// # Errors
-/// A checkpoint that cannot be used, a folder that holds something else, or divergence.
+/// Tunes the policy in `base` into the folder `out`. Returns the record, and whether the result was there before.
+/// Errors: a checkpoint that cannot be used, a folder that holds something else, or divergence.
 pub fn make(
     recipe: &TuneRecipe,
     data: &TuneData,
@@ -100,7 +96,6 @@ fn finished(out: &Path, key: &TuneKey) -> Result<Option<TuneRecord>, TrainingErr
     Ok(Some(record))
 }
 
-/// Writes everything of the result into a folder.
 fn make_in(
     partial: &Path,
     base: &Path,
@@ -139,10 +134,7 @@ fn make_in(
     Ok(record)
 }
 
-/// `None` where the policy was not tuned here.
-///
-/// # Errors
-/// A record that cannot be read.
+/// `None` where the policy was not tuned here. Errors: a record that cannot be read.
 pub fn prompt_of(folder: &Path) -> Result<Option<PromptSettings>, TrainingError> {
     let path = folder.join(RECORD);
     if !path.exists() {

@@ -1,5 +1,4 @@
-//! A cold start: a checkpoint learns the form of an answer from written solutions before
-//! reinforcement learning begins. Sampled responses evaluate it before and after.
+//! A cold start: a checkpoint learns the form of an answer from written solutions before reinforcement learning.
 
 use crate::algorithm::{Problem, dynamic_sampling};
 use crate::base::files;
@@ -60,7 +59,6 @@ pub struct TuneProtocol {
     pub samples: u64,
     pub max_response_tokens: u64,
     pub verifier: Verifier,
-    /// Generated at the same time.
     pub generation_batch_rollouts: u64,
 }
 
@@ -85,7 +83,6 @@ pub struct TuneEvaluation {
     pub accuracy: f64,
     /// Problems with right and wrong responses: a group-relative method learns from these alone.
     pub useful_groups_share: f64,
-    /// Problems with a right response.
     pub pass_at_k: f64,
     /// Mean over tokens, in nats.
     pub entropy: f64,
@@ -127,8 +124,7 @@ impl TuneRecipe {
         named
     }
 
-    /// # Errors
-    /// [`TaskError`] for an unknown or missing task, and for solutions that cannot be used.
+    /// Errors: [`TaskError`] for an unknown or missing task, and for solutions that cannot be used.
     pub fn data(&self) -> Result<TuneData, TaskError> {
         let wanted = self.evaluation.problems as usize;
         match (&self.task, &self.solutions) {
@@ -160,7 +156,7 @@ impl TuneRecipe {
         let mut problems = supervised::problems(self.optimizer, &self.stages, &*data.solutions);
         problems.extend(validate::prompt("", &self.prompt()));
         let TuneProtocol { problems: count, samples, max_response_tokens, .. } = self.evaluation;
-        // Of none that are asked for none is held.
+        // Where 0 problems are asked for, none are held: their number is then no bound.
         let held = if count == 0 { 1 << 20 } else { data.problems.len() as u64 };
         for (key, value, most) in [
             ("problems", count, held),
@@ -192,10 +188,7 @@ impl TuneRecipe {
 /// Copies of a policy need these files.
 const TERMS: [&str; 2] = ["LICENSE", "NOTICE"];
 
-/// SHA-256 of checkpoint files, data and chat template.
-///
-/// # Errors
-/// A file that cannot be read.
+/// SHA-256 of checkpoint files, data and chat template. Errors: a file that cannot be read.
 pub fn digests(
     recipe: &TuneRecipe,
     data: &TuneData,
@@ -215,10 +208,7 @@ pub fn digests(
     Ok(digests)
 }
 
-/// Everything but the weights.
-///
-/// # Errors
-/// A file that cannot be read or written.
+/// Everything but the weights. Errors: a file that cannot be read or written.
 pub fn write_companions(
     recipe: &TuneRecipe,
     base: &Path,
@@ -244,9 +234,7 @@ pub fn write_companions(
 }
 
 /// A chat template ends the assistant's turn with it.
-///
-/// # Errors
-/// A chat template whose turns end with a token that stops no response.
+/// Errors: a chat template whose turns end with a token that stops no response.
 pub fn stop_token(
     tokenizer: &Tokenizer,
     template: PromptTemplate,
@@ -267,11 +255,8 @@ pub fn stop_token(
 }
 
 impl TuneData {
-    /// Checks beforehand that every prompt can be made, and that every line of a file fits the stages, the
-    /// evaluation and the model's positions.
-    ///
-    /// # Errors
-    /// The line, and its tokens.
+    /// Checks beforehand that every prompt can be made, and that every line of a file fits the stages, the evaluation
+    /// and the model's positions. The error names the line and its tokens.
     pub fn fit(
         &self,
         recipe: &TuneRecipe,
@@ -300,7 +285,6 @@ impl TuneData {
             }
             let (id, question) = (format!("line {line}"), question.to_string());
             let problem = Problem { id, question, answer: String::new() };
-            // The stop token follows.
             rows.check(line, &problem, tokens as u64 + 1, "its solution with the stop token")?;
         }
         Ok(())
@@ -350,10 +334,7 @@ impl FittedRows<'_> {
     }
 }
 
-/// `progress` sees every update.
-///
-/// # Errors
-/// As [`supervised::train`].
+/// `progress` sees every update. Errors: as [`supervised::train`].
 pub fn tune(
     model: Qwen2,
     recipe: &TuneRecipe,
@@ -368,9 +349,7 @@ pub fn tune(
 }
 
 /// Every policy has the same draws. `progress`: responses done, total.
-///
-/// # Errors
-/// A prompt that the policy's positions do not hold, and logits that are not finite.
+/// Errors: a prompt that the policy's positions do not hold, and logits that are not finite.
 pub fn evaluate(
     model: &Qwen2,
     recipe: &TuneRecipe,

@@ -1,5 +1,4 @@
-//! One update (Algorithm 1, lines 10–11): the loss of a mini-batch summed over micro-batches,
-//! gradient, clipping and AdamW.
+//! One update (Algorithm 1, lines 10–11): a mini-batch's loss summed over micro-batches, gradient, clipping, AdamW.
 
 use crate::algorithm::objective::{self, Objective, Sums};
 use crate::algorithm::{
@@ -15,7 +14,6 @@ use tch::{Kind, Tensor};
 #[derive(Debug, Clone, Copy)]
 pub struct Settings<'a> {
     pub dapo: &'a Dapo,
-    /// Temperature of sampling.
     pub temperature: f64,
     pub cut: Cut,
 }
@@ -84,9 +82,7 @@ impl Rounding {
     }
 }
 
-/// # Errors
-/// When the loss, a gradient, or an updated weight or moment is not finite; weights and moments are
-/// then unchanged.
+/// Errors: a loss, gradient, updated weight or moment that is not finite; weights and moments are then unchanged.
 pub fn update(
     policy: &mut Policy,
     batch: &MiniBatch,
@@ -220,8 +216,7 @@ impl Work<'_> {
         workers::together(|| halving::together(passes, all))
     }
 
-    /// Threads take passes of their own cut. Sums over tokens follow `passes`, whose order decides
-    /// the rounding.
+    /// Threads take passes of their own cut. Sums over tokens follow `passes`, whose order decides the rounding.
     fn in_the_native_engine(
         self,
         model: &Qwen2,
@@ -312,8 +307,7 @@ fn chosen(values: &[Vec<f64>], members: &[usize], kind: Kind) -> Tensor {
     Tensor::from_slice(&values).unsqueeze(-1).to_kind(kind)
 }
 
-/// The same for any cut: the largest weight of a log-prob in the loss at ratio 1, and the number of
-/// tokens.
+/// The same for any cut: the largest weight of a log-prob in the loss at ratio 1, and the number of tokens.
 fn update_scale(
     batch: &MiniBatch,
     micro_batches: &[Vec<usize>],

@@ -1,8 +1,6 @@
-//! Finds where two runs first differ, and in what.
-//!
-//! Ledgers give rollout step and component; stored records give problem, sample, token, tensor or metric,
-//! in units in the last place. Both are compared, so that a file that contradicts its ledger is found too.
-//! Configuration, inputs and machine are listed. Whether a run is genuine is for `verify`.
+//! Finds where two runs first differ, and in what. Ledgers give rollout step and component; stored records give
+//! problem, sample, token, tensor or metric in ulps. Both are compared, so that a file that contradicts its ledger is
+//! found too. Configuration, inputs and machine are listed. Whether a run is genuine is for `verify`.
 
 pub mod finding;
 pub mod records;

@@ -74,8 +74,7 @@ impl Serialize for Value {
     }
 }
 
-/// Steps along all f64 in order of size: 0 for the same number, −0 and +0 included. Infinity
-/// follows the largest finite number. `None` for a NaN.
+/// Steps along all f64 in order of size, −0 = +0, infinity after the largest finite number. `None` for a NaN.
 pub fn f64_distance(a: f64, b: f64) -> Option<u64> {
     if a.is_nan() || b.is_nan() {
         return None;

@@ -6,7 +6,6 @@ use crate::verification::diff::{finding::DiffFinding, side, ulps::Value};
 use crate::verification::{DiffPlace, DiffTally, VerificationError};
 use std::collections::BTreeSet;
 
-/// Component and file.
 const FILES: [(&str, &str); 2] =
     [("weights", "model.safetensors"), ("moments", "optimizer.safetensors")];
 

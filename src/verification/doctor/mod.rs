@@ -1,5 +1,4 @@
-//! Facts about this machine, and checks of arithmetic that must hold on any machine: after a failure its
-//! numbers cannot be relied on.
+//! Facts about this machine, and checks of arithmetic: where one fails, the machine's numbers cannot be relied on.
 
 pub mod exact_test;
 
@@ -109,9 +108,8 @@ fn rounding() -> SelfCheck {
     SelfCheck::of("rounding is to nearest, ties to even", wrong)
 }
 
-/// Division and Rust's square root are correctly rounded (IEEE 754). LibTorch's square root is
-/// MKL's on longer vectors: of a million f64 roots 0.8 % were one unit off on one processor, 1.3 %
-/// with `MKL_CBWR=AVX2`.
+/// Division and Rust's square root are correctly rounded (IEEE 754). LibTorch's square root is MKL's on longer vectors:
+/// of a million f64 roots 0.8 % were one unit off on one processor, 1.3 % with `MKL_CBWR=AVX2`.
 fn known_values() -> SelfCheck {
     const THIRD: u64 = 0x3fd5_5555_5555_5555;
     const ROOT: u64 = 0x3ff6_a09e_667f_3bcd;

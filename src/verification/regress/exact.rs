@@ -1,5 +1,3 @@
-//! The run whose ledger must equal the golden one, bit for bit.
-
 use crate::base::{files, workers};
 use crate::records::{RunFolder, ledger, ledger::LedgerEntry};
 use crate::training::run::inputs;

@@ -1,8 +1,6 @@
-//! Golden runs: whether this program still computes what it did when they were blessed.
-//!
-//! *exact* is a short run whose ledger must equal the golden one, bit for bit. *curves* are runs
-//! with `fast` arithmetic whose mean curves must be within margins of the golden ones (two
-//! one-sided tests). `rule.toml` has the rule for both, fixed before anything is compared.
+//! Golden runs: whether this program still computes what it did when they were blessed. *exact* is a short run whose
+//! ledger must be equal, bit for bit; *curves* are `fast` runs whose mean curves must be within margins (two one-sided
+//! tests). `rule.toml` has the rule for both, fixed before anything is compared.
 
 pub mod rule;
 pub mod curves;

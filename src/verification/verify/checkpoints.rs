@@ -1,5 +1,4 @@
-//! Checks checkpoints: files by the digests of `trainer.json`; weights, moments, clocks and carried
-//! groups by the ledger and the tables.
+//! Checks files by the digests of `trainer.json`; weights, moments, clocks and carried groups by ledger and tables.
 
 use crate::base::files;
 use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint, optimizer};
@@ -161,8 +160,8 @@ fn expected_updates(records: &RunRecords, step: u64) -> u64 {
     counted.saturating_sub(left_out as u64)
 }
 
-/// Whether AdamW can have made later weights from these, without execution: an update moves each weight
-/// by a few learning rates at most, and moves some at all. Step 0 has the base policy's.
+/// Whether AdamW can have made later weights from these (step 0: the base policy's), without execution: an update moves
+/// each weight by a few learning rates at most, and some at all.
 #[derive(Debug)]
 pub struct EarlierWeights {
     step: u64,

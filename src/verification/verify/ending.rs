@@ -1,5 +1,4 @@
-//! How a run ended: `diverged/`, which only a diverged run has, and the step of an early ending,
-//! executed again.
+//! How a run ended: `diverged/`, which only a diverged run has, and the step of an early ending, executed again.
 
 use crate::base::files;
 use crate::policy::checkpoint;
@@ -85,8 +84,7 @@ fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     }
 }
 
-/// Executes the step after the last recorded one, which must end the run as recorded. Returns places
-/// and what differs there.
+/// Executes the step after the last recorded one, which must end the run as recorded; returns differing places.
 pub fn executed_again(
     folder: &RunFolder,
     records: &RunRecords,

@@ -1,8 +1,6 @@
-//! Inputs of the run that exist here: problems, tokenizer, base policy, each with the manifest's digest.
-//!
-//! Paths in `experiment.json` are never opened, because the sender would choose what is read. The
-//! base policy is this program's, or in the reviewer's folder; the working folder may be the
-//! sender's. Problem files are below the reviewer's folder.
+//! Inputs of the run that exist here, each with the manifest's digest. Paths in `experiment.json` are never opened: the
+//! sender would choose what is read. The base policy is this program's or in the reviewer's folder, where problem files
+//! are too; the working folder may be the sender's.
 
 use crate::base::files;
 use crate::experiment::{
@@ -102,8 +100,8 @@ fn started(grader: Option<&Grader>) -> String {
     })
 }
 
-/// A program is the reviewer's own file, and is not started where another one graded the run. Of the sender's
-/// command only the name of a known interpreter is taken.
+/// The program is the reviewer's file, not started where another one graded the run. Of the sender's command only the
+/// name of a known interpreter is taken.
 fn grader(
     check: &mut Check,
     records: &RunRecords,
@@ -160,8 +158,7 @@ fn of_reviewer(program: &RewardProgram, file: &Path) -> RewardProgram {
     RewardProgram { file, python, command, ..program.clone() }
 }
 
-/// Names that are looked up in the reviewer's PATH and do nothing but execute the file that they are given. Any other
-/// program, or an option, could do something else with it.
+/// Looked up in the reviewer's PATH. They only execute the given file: other programs or an option could do more.
 const INTERPRETERS: [&str; 12] = [
     "node", "bun", "python3", "python", "ruby", "perl", "php", "lua", "julia", "Rscript", "bash",
     "sh",

@@ -1,6 +1,6 @@
-//! Verifies a run folder from an untrusted sender: hashes every file, computes derived values again, and
-//! executes challenged rollout steps again, bit for bit. It changes nothing and uses no network.
-//! `timings.jsonl`, `environment.json` and `sessions.jsonl` (time and machine) cannot be checked.
+//! Verifies an untrusted run folder: hashes every file, computes derived values and challenged rollout steps again, bit
+//! for bit. It changes nothing and uses no network. `timings.jsonl`, `environment.json` and `sessions.jsonl` (time and
+//! machine) cannot be checked.
 
 pub mod checkpoints;
 pub mod ending;

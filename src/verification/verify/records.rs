@@ -1,5 +1,3 @@
-//! What the audit of the folder finds: entries, digests, records, identity, ledger, ending.
-
 use crate::experiment::validate;
 use crate::records::audit::{self, DigestFault, Unreadable};
 use crate::records::{

@@ -97,8 +97,7 @@ impl<'a> Text<'a> {
         all - stops.filter_map(last).max().unwrap_or(0)
     }
 
-    /// Needs a text of the vocabulary with enough tokens. There may be more: special tokens have no
-    /// text, and words can be cut in several ways.
+    /// Needs a text of the vocabulary with enough tokens; there may be more (special tokens, words cut in other ways).
     fn written(&self, check: &mut Check, place: &str, row: &OutcomeRecord) {
         let prefix = self.experiment.prompt.response_prefix.as_deref().unwrap_or_default();
         let stop = self.experiment.evaluation_stop();
@@ -144,7 +143,6 @@ pub fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {
     sets.into_iter().skip(1).find(|(set, _)| *set == name).map(|(_, problems)| problems)
 }
 
-/// The set's problems, in order, with answers.
 fn same_problems(check: &mut Check, name: &str, rows: &[OutcomeRecord], problems: &[Problem]) {
     let asked: Vec<(&str, &str)> = rows
         .chunk_by(|a, b| a.problem == b.problem)

@@ -1,5 +1,4 @@
-//! Computes records of rollout steps again from stored responses: rewards, trained groups,
-//! advantages, metrics, ledger components.
+//! Computes rewards, trained groups, advantages, metrics and ledger components again from stored responses.
 
 use crate::algorithm::{Group, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
@@ -30,8 +29,7 @@ pub struct StepMade {
 }
 
 impl StepTable<'_> {
-    /// Also returns the number of carried ones. Compares grades, tokens and problems. `None` when
-    /// the rows are no groups.
+    /// The groups (`None` if the rows are none) and the number of carried ones. Compares grades, tokens and problems.
     pub fn groups(
         self,
         check: &mut Check,

@@ -1,8 +1,6 @@
-//! Token-level loss, §3.3: how per-token losses become one number (Eq. 12, and GRPO's Eq. 5).
-//!
-//! Every aggregation here is a weight for each response: the loss of a mini-batch is `Σ_i w_i Σ_t ℓ_it m_it`,
-//! with the weights computed once over the whole normalisation unit. So the gradient does not depend on how the
-//! mini-batch is cut into micro-batches, and micro-batch losses are simply added.
+//! Token-level loss, §3.3: how per-token losses become one number (Eq. 12, and GRPO's Eq. 5). Every aggregation is a
+//! weight for each response: the loss of a mini-batch is `Σ_i w_i Σ_t ℓ_it m_it`, with weights computed once over the
+//! whole normalisation unit. So the gradient depends on no cut into micro-batches, whose losses are added.
 
 use crate::numerics::operations;
 use serde::{Deserialize, Serialize};
@@ -16,8 +14,7 @@ pub enum Aggregation {
     ResponseMean,
     /// DAPO, Eq. 12: mean over all tokens of `token_mean_unit`.
     TokenMean,
-    /// Sum over a response's tokens, then mean over responses (the released code's
-    /// `seq-mean-token-sum`, used by early scripts).
+    /// Sum over a response's tokens, then mean over responses (`seq-mean-token-sum` of the early released scripts).
     ResponseSum,
 }
 
@@ -66,11 +63,9 @@ pub struct StepTotals {
 /// | response mean (GRPO) | — | 1 / (tokens of the response · responses that have tokens) |
 /// | response sum | — | 1 / responses that have tokens |
 ///
-/// A response without tokens leaves the means over responses (`agg_loss`,
-/// verl/trainer/ppo/core_algos.py:1025-1080). Where a denominator is 0 the weight is 0, so a
-/// mini-batch that is masked out entirely trains on nothing.
-///
-/// Deviation: the released code divides 0 by 0 there, which is NaN.
+/// A response without tokens leaves the means over responses (`agg_loss`, verl/trainer/ppo/core_algos.py:1025-1080).
+/// Where a denominator is 0 the weight is 0, so a mini-batch that is masked out entirely trains on nothing. Deviation:
+/// the released code divides 0 by 0 there, which is NaN.
 pub fn row_weights(
     rows: &[ResponseRow],
     aggregation: Aggregation,
@@ -109,17 +104,14 @@ pub fn row_weights(
     rows.iter().map(weight).collect()
 }
 
-/// `Σ_i w_i Σ_t ℓ_it m_it` as an f64 scalar with the graph to `losses`.
-///
-/// `losses` and `response_mask` are `[batch, length]`, `row_weights` is `[batch]`. What stands
-/// outside the mask, NaN included, reaches neither the value nor the gradient. The sum runs in
-/// f64 whatever the losses' kind.
+/// `Σ_i w_i Σ_t ℓ_it m_it` as an f64 scalar with the graph to `losses`, summed in f64 whatever their kind. `losses` and
+/// `response_mask` are `[batch, length]`, `row_weights` is `[batch]`. What stands outside the mask, NaN included,
+/// reaches neither the value nor the gradient.
 pub fn weighted_sum(losses: &Tensor, response_mask: &Tensor, row_weights: &Tensor) -> Tensor {
     weighted(losses, response_mask, row_weights).sum(Kind::Double)
 }
 
-/// The value of [`weighted_sum`], each term rounded so that it depends neither on the order of the
-/// sum nor on how a mini-batch is cut (see [`operations::sum`]).
+/// The value of [`weighted_sum`], whatever the order of the sum and the cut of the mini-batch ([`operations::sum`]).
 pub fn weighted_sum_exactly(losses: &Tensor, response_mask: &Tensor, row_weights: &Tensor) -> f64 {
     operations::sum(&weighted(losses, response_mask, row_weights))
 }

@@ -57,9 +57,8 @@ pub struct Surrogate {
 }
 
 impl Surrogate {
-    /// Of a method that states the loss of each token and its derivative by log π_θ, without a graph:
-    /// what stands outside the mask is left out. `clipped` are tokens whose ratio was bounded below
-    /// and above; `log_ratio` is as [`log_ratio`] gives it.
+    /// From each token's loss and its derivative by log π_θ, without graphs; what is outside the mask is left out.
+    /// `clipped`: tokens whose ratio was bounded below and above; `log_ratio` as [`log_ratio`] gives it.
     pub fn stated(
         tokens: &Tokens,
         log_ratio: Tensor,
@@ -85,13 +84,9 @@ impl Surrogate {
     }
 }
 
-/// log π_θ − log π_old of each token, `[batch, length]`, with the graph to `log_probs`; 0 outside the
-/// mask, where NaN and infinity reach neither a value nor a gradient.
-///
-/// Deviation: with a clamp, log r is clamped and its gradient is 0 outside (the released code's).
-///
-/// # Panics
-/// When the shapes do not agree.
+/// log π_θ − log π_old of each token, `[batch, length]`, with the graph to `log_probs`; 0 outside the mask, where NaN
+/// and infinity reach neither a value nor a gradient. Deviation: a clamp bounds log r, with gradient 0 outside (the
+/// released code's). Panics when the shapes do not agree.
 pub fn log_ratio(tokens: &Tokens, clamp: &LogRatioClamp) -> Tensor {
     let size = tokens.log_probs.size();
     assert_eq!(tokens.old_log_probs.size(), size, "old_log_probs must be [batch, length]");
@@ -107,23 +102,14 @@ pub fn log_ratio(tokens: &Tokens, clamp: &LogRatioClamp) -> Tensor {
     }
 }
 
-/// The clipped surrogate, DAPO Eq. 10, as a loss:
+/// The clipped surrogate, DAPO Eq. 10, as a loss: `ℓ = −min( r Â, clip(r, 1 − ε_low, 1 + ε_high) Â )` with
+/// `r = exp(log π_θ − log π_old)`. `log_ratio` is log r, `[batch, length]`, as [`log_ratio`] or a method gives it: with
+/// its graph, 0 outside the mask. What stands outside the mask reaches neither a value nor a gradient. Panics when the
+/// shapes do not agree.
 ///
-/// ```text
-/// r = exp(log π_θ − log π_old),   ℓ = −min( r Â, clip(r, 1 − ε_low, 1 + ε_high) Â )
-/// ```
-///
-/// `log_ratio` is log r, `[batch, length]`, as [`log_ratio`] or a method gives it: with its graph,
-/// 0 outside the mask. What stands outside the mask reaches neither a value nor a gradient.
-///
-/// The gradient is exactly 0 where a clipped branch is taken and where Â = 0, also when r
-/// overflows. A branch counts as taken when its loss is strictly larger, as in the released
-/// code (verl/trainer/ppo/core_algos.py:1213-1235).
-///
+/// The gradient is exactly 0 where a clipped branch is taken and where Â = 0, also when r overflows. A branch counts as
+/// taken when its loss is strictly larger, as in the released code (verl/trainer/ppo/core_algos.py:1213-1235).
 /// Deviation: with `dual_clip` the loss of Â < 0 is at most −Â c (the released code's, off by default).
-///
-/// # Panics
-/// When the shapes do not agree.
 pub fn surrogate(
     log_ratio: &Tensor,
     tokens: &Tokens,
@@ -154,9 +140,8 @@ pub fn surrogate(
     let larger = clipped.where_self(&clip_taken, &unclipped);
     let dual_clipped = larger.gt_tensor(&bound).logical_and(&negative);
 
-    // Only the unclipped branch keeps a graph, and only where Â ≠ 0: elsewhere log r is
-    // replaced before exp, so that an overflow there cannot make 0 · ∞ in the gradient.
-    // A log r that is not a number stays: it must not be hidden.
+    // Only the unclipped branch keeps a graph, and only where Â ≠ 0: elsewhere log r is replaced before exp, so that an
+    // overflow there cannot make 0 · ∞ in the gradient. A log r that is not a number stays: it must not be hidden.
     let acts = advantages.ne(0.0).logical_or(&log_ratio.isnan());
     let live = acts.logical_and(&clip_taken.logical_or(&dual_clipped).logical_not());
     let live_losses = -&advantages * exp(&log_ratio.where_self(&live, &zero), numerics);

@@ -1,13 +1,9 @@
-//! CISPO (MiniMax 2025, arXiv 2506.13585): REINFORCE with a bounded importance weight. The
-//! weight is a constant of the gradient, so that no token loses its gradient to the clip.
+//! CISPO (MiniMax 2025, arXiv 2506.13585): REINFORCE with a bounded importance weight, a constant of the gradient, so
+//! that no token loses its gradient to the clip: `ℓ = −sg( clip(r, 1 − low, 1 + high) ) Â log π_θ`.
 //!
-//! ```text
-//! ℓ = −sg( clip(r, 1 − low, 1 + high) ) Â log π_θ
-//! ```
-//!
-//! Source: `compute_policy_loss_cispo` of verl 0.9.1, which bounds r on both sides, and `loss_type =
-//! "cispo"` of TRL 1.16.0, which bounds it from above alone, at 5: low = 1 and high = 4 here. The paper
-//! bounds from above alone too, which is the arm's setting.
+//! Source: `compute_policy_loss_cispo` of verl 0.9.1, which bounds r on both sides, and `loss_type = "cispo"` of TRL
+//! 1.16.0, which bounds it from above alone, at 5: low = 1 and high = 4 here. The paper bounds from above alone too,
+//! which is the arm's setting.
 
 use crate::algorithm::methods::About;
 use crate::algorithm::{Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};

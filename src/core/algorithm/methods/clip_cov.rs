@@ -1,16 +1,10 @@
-//! Clip-Cov (Cui et al. 2025, arXiv 2505.22617): a few tokens whose log-prob and advantage covary
-//! strongly lose their gradient, because they are what drives the entropy down.
+//! Clip-Cov (Cui et al. 2025, arXiv 2505.22617): a few tokens whose log-prob and advantage covary strongly lose their
+//! gradient, because they drive the entropy down. `cov_t = (Â_t − mean(Â)) (log π_θ(o_t) − mean(log π_θ))`, with means
+//! over the tokens of the mini-batch. Of the tokens with above < cov < below that the clip left alone, ⌊share ·
+//! tokens⌋, at least one, are drawn at random and leave the loss.
 //!
-//! ```text
-//! cov_t = (Â_t − mean(Â)) (log π_θ(o_t) − mean(log π_θ))
-//! ```
-//!
-//! with means over the tokens of the mini-batch. Of the tokens with above < cov < below that the clip
-//! left alone, ⌊share · tokens⌋, at least one, are drawn at random and leave the loss. Source:
-//! `compute_policy_loss_clip_cov` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
-//!
-//! Deviation: means and choice are those of the mini-batch; verl's are the micro-batch's. It costs one
-//! more forward pass an update.
+//! Source: `compute_policy_loss_clip_cov` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: means and choice
+//! are those of the mini-batch; verl's are the micro-batch's. It costs one more forward pass an update.
 
 use crate::algorithm::methods::{About, Grpo};
 use crate::algorithm::{Dapo, Over, Rules, SeenResponse, Surrogate, Tokens};

@@ -1,12 +1,7 @@
-//! DPPO with the binary total variation (Qi et al. 2026, arXiv 2602.04879): a token leaves the loss
-//! when its probability, not its ratio, has moved too far in the direction of its advantage.
-//!
-//! ```text
-//! ℓ = −sg( min(r, cap) ) Â log π_θ · stays
-//! stays = π_θ − π_old ≤ high where Â > 0,  π_θ − π_old ≥ −low elsewhere
-//! ```
-//!
-//! Source: `compute_policy_loss_dppo_tv` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
+//! DPPO with the binary total variation (Qi et al. 2026, arXiv 2602.04879): a token leaves the loss when its
+//! probability, not its ratio, has moved too far in the direction of its advantage.
+//! `ℓ = −sg( min(r, cap) ) Â log π_θ · stays`, where a token stays with `π_θ − π_old ≤ high` for Â > 0, and with
+//! `π_θ − π_old ≥ −low` else. Source: `compute_policy_loss_dppo_tv` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
 
 use crate::algorithm::methods::About;
 use crate::algorithm::{Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};

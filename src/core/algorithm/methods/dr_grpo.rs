@@ -1,14 +1,9 @@
-//! Dr. GRPO (Liu et al. 2025, arXiv 2503.20783, §3.2): GRPO without its two biases. The centred reward
-//! is not divided by the group's standard deviation, and every token has the same weight whatever
-//! the length of its response.
+//! Dr. GRPO (Liu et al. 2025, arXiv 2503.20783, §3.2): GRPO without its two biases. The centred reward is not divided
+//! by the group's standard deviation, and every token has the same weight whatever the length of its response:
+//! `Â_i = R_i − mean(R)` and `J = 1/(B · L_max) Σ_i Σ_t min( r Â_i, clip(r) Â_i )` with B responses in the mini-batch.
 //!
-//! ```text
-//! Â_i = R_i − mean(R)        J = 1/(B · L_max) Σ_i Σ_t min( r Â_i, clip(r) Â_i )
-//! ```
-//!
-//! with B responses in the mini-batch. Source: `compute_grpo_outcome_advantage` with
-//! `norm_adv_by_std_in_grpo=False`, and `agg_loss` with `seq-mean-token-sum-norm`, of verl 0.9.1
-//! (verl/trainer/ppo/core_algos.py).
+//! Source: `compute_grpo_outcome_advantage` with `norm_adv_by_std_in_grpo=False`, and `agg_loss` with
+//! `seq-mean-token-sum-norm`, of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
 
 use crate::algorithm::aggregation::ResponseRow;
 use crate::algorithm::methods::About;

@@ -1,17 +1,12 @@
-//! GMPO, Geometric-Mean Policy Optimization (Zhao et al. 2025, arXiv 2507.20673): the geometric
-//! mean of a response's ratios, each bounded in the log domain where that makes the objective smaller.
+//! GMPO, Geometric-Mean Policy Optimization (Zhao et al. 2025, arXiv 2507.20673): the geometric mean of a response's
+//! ratios, each bounded in the log domain where that makes the objective smaller. `J = mean_i ρ_i Â_i` with
+//! `ρ_i = exp( 1/|o_i| Σ_t clip(log r_t) )`, where clip(x) is min(x, high) for Â > 0 and max(x, −low) for Â < 0.
 //!
-//! ```text
-//! ρ_i = exp( 1/|o_i| Σ_t clip(log r_t) )      J = mean_i ρ_i Â_i
-//! clip(x) = min(x, high) where Â > 0,  max(x, −low) where Â < 0
-//! ```
+//! Each token carries ρ_i with the gradient of its own log-prob, so that the mean over the tokens of a response
+//! (`aggregation = "response-mean"`) has the value and the gradient of the formula.
 //!
-//! Each token carries ρ_i with the gradient of its own log-prob, so that the mean over the tokens of a
-//! response (`aggregation = "response-mean"`) has the value and the gradient of the formula. Source:
-//! `compute_policy_loss_geo_mean` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
-//!
-//! Deviation: verl divides a response's sum by |o_i| + 1e-8, and the loss by all responses of the
-//! batch, also those that are masked out.
+//! Source: `compute_policy_loss_geo_mean` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: verl divides a
+//! response's sum by |o_i| + 1e-8, and the loss by all responses of the batch, also those that are masked out.
 
 use crate::algorithm::methods::About;
 use crate::algorithm::{

@@ -1,15 +1,10 @@
-//! GSPO, Group Sequence Policy Optimization (Zheng et al. 2025, arXiv 2507.18071, Eq. 5 and 7): the ratio
-//! and its clip belong to the response, not to the token.
+//! GSPO, Group Sequence Policy Optimization (Zheng et al. 2025, arXiv 2507.18071, Eq. 5 and 7): the ratio and its clip
+//! belong to the response, not to the token: `J = mean_i min( s_i Â_i, clip(s_i) Â_i )` with
+//! `s_i = exp( 1/|o_i| Σ_t (log π_θ − log π_old) )`. Each token carries s_i with the gradient of its own log-prob, so
+//! that the mean over the tokens of a response (`aggregation = "response-mean"`) has the formula's value and gradient.
 //!
-//! ```text
-//! s_i = exp( 1/|o_i| Σ_t (log π_θ − log π_old) )      J = mean_i min( s_i Â_i, clip(s_i) Â_i )
-//! ```
-//!
-//! Each token carries s_i with the gradient of its own log-prob, so that the mean over the tokens of
-//! a response (`aggregation = "response-mean"`) has the value and the gradient of the formula.
-//! Source: `compute_policy_loss_gspo` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
-//!
-//! Deviation: verl clamps log s_i at 10 from above; here `dapo.log_ratio_clamp` says whether it is.
+//! Source: `compute_policy_loss_gspo` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: verl clamps log s_i at
+//! 10 from above; here `dapo.log_ratio_clamp` says whether it is.
 
 use crate::algorithm::methods::About;
 use crate::algorithm::tokens::with_gradient_of;

@@ -1,15 +1,9 @@
-//! KL-Cov (Cui et al. 2025, arXiv 2505.22617): the share of the tokens whose log-prob and
-//! advantage covary most is penalised for moving.
+//! KL-Cov (Cui et al. 2025, arXiv 2505.22617): the share of the tokens whose log-prob and advantage covary most
+//! ([`clip_cov`](super::clip_cov)) is penalised for moving: `ℓ = −r Â + c · |log r|` on these, `−r Â` elsewhere. There
+//! is no clip.
 //!
-//! ```text
-//! ℓ = −r Â + c · |log r| on the chosen tokens,   −r Â elsewhere
-//! ```
-//!
-//! The covariance is that of [`clip_cov`](super::clip_cov). There is no clip. Source:
-//! `compute_policy_loss_kl_cov` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
-//!
-//! Deviation: the chosen tokens are those of the mini-batch; verl's are the micro-batch's. It costs one
-//! more forward pass an update.
+//! Source: `compute_policy_loss_kl_cov` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: the chosen tokens
+//! are those of the mini-batch; verl's are the micro-batch's. It costs one more forward pass an update.
 
 use crate::algorithm::methods::About;
 use crate::algorithm::methods::clip_cov::{count, covariances, marked};

@@ -1,12 +1,7 @@
-//! Lite PPO (Liu et al. 2025, arXiv 2508.08221): the reward minus its group's mean, divided by the
-//! standard deviation of all rewards of the step, with the token mean.
-//!
-//! ```text
-//! Â_i = (R_i − mean(R of its group)) / (std(R of all groups) + ε)
-//! ```
-//!
-//! The standard deviation is the sample's. ε is `dapo.advantage.epsilon`. Source: `scale_rewards =
-//! "batch"` of TRL 1.16.0 (trl/trainer/grpo_trainer.py), whose ε is 1e-4.
+//! Lite PPO (Liu et al. 2025, arXiv 2508.08221), with the token mean:
+//! `Â_i = (R_i − mean(R of its group)) / (std(R of all groups) + ε)`, over all groups of the step. The standard
+//! deviation is the sample's, ε is `dapo.advantage.epsilon`. Source: `scale_rewards = "batch"` of TRL 1.16.0
+//! (trl/trainer/grpo_trainer.py), whose ε is 1e-4.
 
 use crate::algorithm::methods::{About, moved_advantages};
 use crate::algorithm::{Aggregation, Dapo, Over, Rewarded, Rules, advantage};

@@ -1,12 +1,7 @@
-//! MaxRL, maximum likelihood reinforcement learning (Tajwar et al. 2026, arXiv 2602.02710): the centred
-//! reward is divided by the group's mean, which weighs hard problems by 1 / their success rate.
-//!
-//! ```text
-//! Â_i = (r_i − μ) / μ,   0 where μ ≤ 0      r = (R + 1) / 2
-//! ```
-//!
-//! The paper's r is 1 for a correct response and 0 otherwise; R is +1 or −1 plus a length penalty, so
-//! that r is the paper's without one. Source: the paper; no released framework that we ran has it.
+//! MaxRL, maximum likelihood reinforcement learning (Tajwar et al. 2026, arXiv 2602.02710): the centred reward is
+//! divided by the group's mean, which weighs hard problems by 1 / their success rate: `Â_i = (r_i − μ) / μ`, 0 where μ
+//! ≤ 0. The paper's r is 1 for a correct response and 0 otherwise; here `r = (R + 1) / 2`, where R is +1 or −1 plus a
+//! length penalty, so that r is the paper's without one. Source: the paper; no released framework that we ran has it.
 
 use crate::algorithm::methods::{About, moved_advantages};
 use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};

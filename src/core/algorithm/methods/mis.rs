@@ -1,15 +1,10 @@
-//! MIS, masked importance sampling (IcePop, Ling Team 2025, arXiv 2510.18855; "When Speed Kills
-//! Stability", richardli.xyz/rl-collapse): as TIS, but a weight outside its bounds takes the token, or
-//! the response, out of the loss.
+//! MIS, masked importance sampling (IcePop, Ling Team 2025, arXiv 2510.18855; "When Speed Kills Stability",
+//! richardli.xyz/rl-collapse): as TIS, but a weight outside its bounds takes the token, or the response, out of the
+//! loss. `ℓ = w · GRPO's loss` where `at_least ≤ w ≤ at_most`, else 0, with `w = π_old / π_sampler` of each token, with
+//! the product of a response's tokens, or with their geometric mean. The loss's denominators count what was taken out.
 //!
-//! ```text
-//! w = π_old / π_sampler      ℓ = w · GRPO's loss where at_least ≤ w ≤ at_most, else 0
-//! ```
-//!
-//! of each token, with the product of a response's tokens, or with their geometric mean. The
-//! denominators of the loss count what was taken out. Source: `compute_rollout_correction_weights` with
-//! two bounds and `compute_rollout_rejection_mask` with `seq_mean_k1` of verl 0.9.1
-//! (verl/trainer/ppo/rollout_corr_helper.py), `"token_mask"` and `"sequence_mask"` of TRL 1.16.0.
+//! Source: `compute_rollout_correction_weights` with two bounds and `compute_rollout_rejection_mask` with `seq_mean_k1`
+//! of verl 0.9.1 (verl/trainer/ppo/rollout_corr_helper.py), `"token_mask"` and `"sequence_mask"` of TRL 1.16.0.
 
 use crate::algorithm::methods::About;
 use crate::algorithm::methods::tis::{WeightLevel, quotient, weighted};

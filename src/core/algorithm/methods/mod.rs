@@ -51,8 +51,7 @@ pub struct Dapo {
     pub log_ratio_clamp: LogRatioClamp,
     /// KL penalty to the frozen base policy (GRPO, Eq. 5); DAPO has none (§2.3).
     pub kl: Kl,
-    /// Another method than GRPO with these techniques. A key that is absent unless it is asked for:
-    /// the identity of an arm without it stays what it was.
+    /// Another method than GRPO with these techniques. Absent unless asked for: other arms keep their identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
 }
@@ -124,8 +123,7 @@ pub struct About {
     pub source: &'static str,
     /// What differs from GRPO, as a formula or a sentence without a full stop.
     pub differs: &'static str,
-    /// Techniques of the paper whose work the method does itself, by the paper's names: what shows
-    /// of them in a run is the method's and no defect.
+    /// Techniques of the paper, by its names, that the method does itself: what shows of them is no defect.
     pub does_itself: &'static [&'static str],
 }
 
@@ -173,8 +171,7 @@ pub trait Rules: Debug {
         }
     }
 
-    /// A contradiction between its keys, whose ranges [`KEYS`] states: a sentence that begins with the
-    /// key's path.
+    /// A contradiction between its keys, whose ranges [`KEYS`] states: a sentence that begins with the key's path.
     fn problem(&self) -> Option<String> {
         None
     }
@@ -227,8 +224,7 @@ pub trait Rules: Debug {
         aggregation::row_weights(rows, dapo.aggregation, dapo.token_mean_unit, step)
     }
 
-    /// log r of each token, or of its response at each of its tokens: `[batch, length]`, with the
-    /// graph to `log_probs`; 0 outside the mask.
+    /// log r of each token, or of its response: `[batch, length]`, with the graph to `log_probs`; 0 outside the mask.
     fn log_ratio(&self, tokens: &Tokens, dapo: &Dapo) -> Tensor {
         clip::log_ratio(tokens, &dapo.log_ratio_clamp)
     }

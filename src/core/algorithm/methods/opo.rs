@@ -1,16 +1,11 @@
-//! OPO, on-policy RL with optimal reward baseline (Hao et al. 2025, arXiv 2505.23585): the
-//! baseline is the mean of the group's rewards weighted by length, which makes the gradient's variance
-//! least when the gradient's norm grows with the length.
+//! OPO, on-policy RL with optimal reward baseline (Hao et al. 2025, arXiv 2505.23585):
+//! `Â_i = R_i − Σ_j |o_j| R_j / Σ_j |o_j|`. The baseline is the mean of the group's rewards weighted by length, which
+//! makes the gradient's variance least when the gradient's norm grows with the length. The paper trains on-policy
+//! without a clip; here `dapo.clip` and the mini-batches say so.
 //!
-//! ```text
-//! Â_i = R_i − Σ_j |o_j| R_j / Σ_j |o_j|
-//! ```
-//!
-//! Source: `compute_opo_outcome_advantage` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). The paper
-//! trains on-policy without a clip; here `dapo.clip` and the mini-batches say so.
-//!
-//! Deviation: a group of one response, or without tokens in the loss, has advantage 0; verl gives the
-//! one its own reward and divides by 0 in the other.
+//! Source: `compute_opo_outcome_advantage` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: a group of one
+//! response, or without tokens in the loss, has advantage 0; verl gives the one its own reward and divides by 0 in the
+//! other.
 
 use crate::algorithm::methods::{About, moved_advantages};
 use crate::algorithm::{Dapo, Over, Rewarded, Rules};

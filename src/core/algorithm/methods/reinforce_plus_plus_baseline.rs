@@ -1,16 +1,9 @@
-//! REINFORCE++-baseline (Hu et al. 2025, arXiv 2501.03262): the reward minus its group's mean,
-//! whitened over all tokens of the step.
+//! REINFORCE++-baseline (Hu et al. 2025, arXiv 2501.03262): the reward minus its group's mean, whitened over all tokens
+//! of the step: `Â_i = (c_i − m) / √(v + 1e-8)` with `c_i = R_i − mean(R)`, m and v the mean and the sample variance of
+//! c over the tokens in the loss of all groups, so that a long response counts more.
 //!
-//! ```text
-//! c_i = R_i − mean(R)      Â_i = (c_i − m) / √(v + 1e-8)
-//! ```
-//!
-//! with m and v the mean and the sample variance of c over the tokens in the loss of all groups, so
-//! that a long response counts more. Source: `compute_reinforce_plus_plus_baseline_outcome_advantage`
-//! and `masked_whiten` of verl 0.9.1.
-//!
-//! Deviation: a group of one response has c = 0; verl gives it its own reward. With fewer than two
-//! tokens, c is not whitened; verl raises an error.
+//! Source: `compute_reinforce_plus_plus_baseline_outcome_advantage` and `masked_whiten` of verl 0.9.1. Deviation: a
+//! group of one response has c = 0; verl gives it its own reward. Below two tokens c is not whitened; verl fails.
 
 use crate::algorithm::methods::{About, moved_advantages};
 use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};

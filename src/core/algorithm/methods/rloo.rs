@@ -1,13 +1,7 @@
-//! RLOO, REINFORCE leave-one-out (Ahmadian et al. 2024, arXiv 2402.14740): the baseline of a
-//! response is the mean reward of the group's other responses.
-//!
-//! ```text
-//! Â_i = R_i − 1/(G − 1) Σ_{j≠i} R_j = G/(G − 1) · (R_i − mean(R))
-//! ```
-//!
-//! Source: `compute_rloo_outcome_advantage` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
-//!
-//! Deviation: a group of one response has advantage 0; verl gives it its own reward.
+//! RLOO, REINFORCE leave-one-out (Ahmadian et al. 2024, arXiv 2402.14740): the baseline of a response is the mean
+//! reward of the group's other responses: `Â_i = R_i − 1/(G − 1) Σ_{j≠i} R_j = G/(G − 1) · (R_i − mean(R))`. Source:
+//! `compute_rloo_outcome_advantage` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: a group of one response
+//! has advantage 0; verl gives it its own reward.
 
 use crate::algorithm::methods::{About, moved_advantages};
 use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};

@@ -1,15 +1,10 @@
-//! SAPO, Soft Adaptive Policy Optimization (Gao et al. 2025, arXiv 2511.20347): a smooth
-//! gate in place of the clip, steeper for negative advantages.
+//! SAPO, Soft Adaptive Policy Optimization (Gao et al. 2025, arXiv 2511.20347): a smooth gate in place of the clip,
+//! steeper for negative advantages: `ℓ = −f(r) Â` with `f(r) = σ( τ (r − 1) ) · 4/τ`, τ = τ₊ where Â > 0, else τ₋. f
+//! has slope 1 at r = 1 and flattens on both sides. The paper takes the mean over the tokens of a response
+//! (`aggregation = "response-mean"`).
 //!
-//! ```text
-//! ℓ = −f(r) Â,   f(r) = σ( τ (r − 1) ) · 4/τ,   τ = τ₊ where Â > 0, else τ₋
-//! ```
-//!
-//! f has slope 1 at r = 1 and flattens on both sides. The paper takes the mean over the tokens of a
-//! response (`aggregation = "response-mean"`). Source: `compute_policy_loss_sapo` of verl 0.9.1,
-//! `loss_type = "sapo"` of TRL 1.16.0.
-//!
-//! Deviation: where r overflows the gradient is 0; TRL's is not a number.
+//! Source: `compute_policy_loss_sapo` of verl 0.9.1, `loss_type = "sapo"` of TRL 1.16.0. Deviation: where r overflows
+//! the gradient is 0; TRL's is not a number.
 
 use crate::algorithm::methods::About;
 use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};

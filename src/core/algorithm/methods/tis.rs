@@ -1,17 +1,12 @@
-//! TIS, truncated importance sampling (Yao et al. 2025, <https://fengyao.notion.site/off-policy-rl>): the loss of
-//! a token is weighted by how much likelier the trainer's policy than the sampler makes it, up to a cap.
+//! TIS, truncated importance sampling (Yao et al. 2025, <https://fengyao.notion.site/off-policy-rl>): the loss of a
+//! token is weighted by how much likelier the trainer's policy than the sampler makes it, up to a cap:
+//! `ℓ = min( π_old / π_sampler, cap ) · GRPO's loss` of each token, or with the product of a response's tokens at each
+//! of them. `dapo.log_ratio_clamp` bounds the log of the quotient too: verl bounds it to ±20, TRL does not. Under exact
+//! arithmetic sampler and trainer are the same policy and every weight is 1, unless `rollout.sampler_weights` or
+//! `rollout.sampling.log_probs` says otherwise.
 //!
-//! ```text
-//! ℓ = min( π_old / π_sampler, cap ) · GRPO's loss
-//! ```
-//!
-//! of each token, or with the product of a response's tokens at each of them. `dapo.log_ratio_clamp`
-//! bounds the log of the quotient too: verl bounds it to ±20, TRL does not. Source: `compute_rollout_correction_weights` of verl 0.9.1
-//! (verl/trainer/ppo/rollout_corr_helper.py), `vllm_importance_sampling_mode = "token_truncate"` and
-//! `"sequence_truncate"` of TRL 1.16.0.
-//!
-//! Under exact arithmetic sampler and trainer are the same policy and every weight is 1, unless
-//! `rollout.sampler_weights` or `rollout.sampling.log_probs` says otherwise.
+//! Source: `compute_rollout_correction_weights` of verl 0.9.1 (verl/trainer/ppo/rollout_corr_helper.py),
+//! `vllm_importance_sampling_mode = "token_truncate"` and `"sequence_truncate"` of TRL 1.16.0.
 
 use crate::algorithm::methods::{About, Grpo};
 use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};

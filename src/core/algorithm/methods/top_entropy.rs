@@ -1,16 +1,10 @@
-//! Top-entropy mask (Wang et al. 2025, arXiv 2506.01939): only the tokens at which the policy is
-//! most uncertain train, because they decide where a solution goes.
+//! Top-entropy mask (Wang et al. 2025, arXiv 2506.01939): only the tokens at which the policy is most uncertain train,
+//! because they decide where a solution goes: `ℓ_t = GRPO's loss` where `H_t ≥ quantile(H, 1 − share)`, else 0. H_t is
+//! the entropy of π_θ at the token; the quantile is interpolated linearly. Denominators of the loss count all tokens.
 //!
-//! ```text
-//! ℓ_t = GRPO's loss where H_t ≥ quantile(H, 1 − share), else 0
-//! ```
-//!
-//! H_t is the entropy of π_θ at the token; the quantile is over the tokens of the mini-batch, with linear
-//! interpolation. The denominators of the loss count all tokens. Source: `top_entropy_quantile` of TRL
-//! 1.16.0 (trl/trainer/grpo_trainer.py, `get_high_entropy_mask`).
-//!
-//! Deviation: the quantile is that of the mini-batch; TRL's is that of one pass on all devices. It costs
-//! one more forward pass an update.
+//! Source: `top_entropy_quantile` of TRL 1.16.0 (trl/trainer/grpo_trainer.py, `get_high_entropy_mask`). Deviation: the
+//! quantile is over the tokens of the mini-batch; TRL's is over one pass on all devices. It costs one more forward
+//! pass.
 
 use crate::algorithm::methods::About;
 use crate::algorithm::methods::clip_cov::{left, masked};

@@ -1,12 +1,8 @@
-//! VESPO, Variational Sequence-level Soft Policy Optimization (Shen et al. 2026, arXiv 2602.10693): a
-//! gamma-shaped weight of the ratio of the whole response in place of the clip.
-//!
-//! ```text
-//! w_i = Π_t r_t      ℓ = −sg( w^k exp(λ (1 − w)) ) Â log π_θ,   k and λ by the sign of Â
-//! ```
-//!
-//! The weight is 1 at w = 1. log r of a token is bounded to ±20, log w to [log 1e-8, 20]. Source:
-//! `loss_type = "vespo"` and `get_gamma_weights` of TRL 1.16.0 (trl/trainer/grpo_trainer.py).
+//! VESPO, Variational Sequence-level Soft Policy Optimization (Shen et al. 2026, arXiv 2602.10693): a gamma-shaped
+//! weight of the ratio of the whole response in place of the clip, 1 at w = 1:
+//! `ℓ = −sg( w^k exp(λ (1 − w)) ) Â log π_θ` with `w_i = Π_t r_t`, k and λ by the sign of Â. log r of a token is
+//! bounded to ±20, log w to [log 1e-8, 20]. Source: `loss_type = "vespo"` and `get_gamma_weights` of TRL 1.16.0
+//! (trl/trainer/grpo_trainer.py).
 
 use crate::algorithm::methods::About;
 use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};

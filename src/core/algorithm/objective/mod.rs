@@ -1,5 +1,4 @@
-//! The objective, Eq. 8: clipped surrogate, optional KL term, aggregation, and the metrics
-//! that stem from the loss.
+//! The objective, Eq. 8: clipped surrogate, optional KL term, aggregation, and the metrics that stem from the loss.
 
 use crate::algorithm::{Dapo, Kl, Surrogate, Tokens, aggregation, kl};
 use crate::numerics::operations;
@@ -9,19 +8,14 @@ use tch::{Kind, Tensor};
 
 #[derive(Debug)]
 pub struct Objective {
-    /// −J of Eq. 8, this micro-batch's share: an f64 scalar with its graph. The mini-batch's
-    /// loss is the sum over its micro-batches.
+    /// −J of Eq. 8, this micro-batch's part of the mini-batch's sum: an f64 scalar with its graph.
     pub loss: Tensor,
     pub sums: Sums,
 }
 
-/// DAPO Eq. 8 as a loss: the surrogate of Eq. 10, or of the arm's method (plus β · KL when switched on), aggregated
-/// by the row weights.
-///
-/// Deviation: none from the paper with `dual_clip`, `log_ratio_clamp` and `kl` off.
-///
-/// # Panics
-/// When shapes do not agree, or a KL penalty is configured and `ref_log_probs` is missing.
+/// DAPO Eq. 8 as a loss: the surrogate of Eq. 10 or of the arm's method (plus β · KL when switched on), aggregated by
+/// the row weights. Deviation: none from the paper with `dual_clip`, `log_ratio_clamp` and `kl` off. Panics when shapes
+/// do not agree, or a KL penalty is configured and `ref_log_probs` is missing.
 pub fn objective(tokens: &Tokens, dapo: &Dapo) -> Objective {
     let mask = tokens.response_mask.to_kind(Kind::Bool);
     let rules = dapo.rules();
@@ -85,13 +79,11 @@ pub struct Sums {
     pub clipped_low: u64,
     /// Tokens whose upper clip was taken (Â > 0, r > 1 + ε_high).
     pub clipped_high: u64,
-    /// Tokens that a symmetric clip would have stopped and this one let through (Â > 0,
-    /// 1 + ε_low < r, upper clip not taken): what Clip-Higher does.
+    /// Tokens that a clip at 1 + ε_low would have stopped and this one let through: what Clip-Higher does.
     pub let_through: u64,
     /// Tokens whose dual clip was taken.
     pub dual_clipped: u64,
-    /// Σ π_old over up-clipped tokens (Fig. 3a). The paper does not say which policy's
-    /// probability it plots; this is the one that sampled the token.
+    /// Σ π_old over up-clipped tokens (Fig. 3a; the paper does not say which policy's: this one sampled the token).
     pub up_clipped_probability: f64,
     pub probability: f64,
     /// Σ −log r: the k1 estimate of KL(π_old ‖ π_θ).
@@ -170,9 +162,8 @@ pub struct LossMetrics {
     pub kl_penalty_mean: f64,
 }
 
-/// Tokens between the two upper bounds: Â > 0, a clip at 1 + ε_low would be taken, the upper clip
-/// is not. It looks at what the surrogate did, never at ε_high, and decides by the surrogate's
-/// own strict comparison: a symmetric clip gives none whatever the rounding.
+/// Tokens between the two upper bounds: Â > 0, a clip at 1 + ε_low would be taken, the upper clip is not. It compares
+/// strictly, as the surrogate does, and never reads ε_high: a symmetric clip gives none whatever the rounding.
 fn let_through(surrogate: &Surrogate, advantages: &Tensor, low: f64) -> Tensor {
     let unclipped = -advantages * &surrogate.ratio;
     let symmetric = -advantages * surrogate.ratio.clamp_max(1.0 + low);
@@ -184,7 +175,6 @@ fn count(flags: &Tensor) -> u64 {
     flags.sum(Kind::Int64).int64_value(&[]) as u64
 }
 
-/// Sum in f64 of `values` where `flags` are true.
 fn sum(values: &Tensor, flags: &Tensor) -> f64 {
     let values = values.detach().to_kind(Kind::Double);
     operations::sum(&values.where_self(flags, &values.zeros_like()))

@@ -1,13 +1,11 @@
-//! A second process of this program for reads that may not end well. polars decodes parquet with
-//! unchecked access and trusts the counts in a page: on some damaged files it asks for 2^61
-//! bytes, and a failed allocation ends the process (SIGABRT), which nothing can catch. The second
-//! process holds no files, no lock and no run. It has limits on memory and time, and answers with
-//! a table that it wrote itself. If it dies, the file is damaged, and a message says so.
+//! A second process of this program for reads that may not end well. polars decodes parquet with unchecked access and
+//! trusts the counts in a page: on some damaged files it asks for 2^61 bytes, and a failed allocation ends the process
+//! (SIGABRT), which nothing can catch. The second process holds no files, no lock and no run, has limits on memory and
+//! time, and answers with a table that it wrote itself. If it dies, the file is damaged, and a message says so.
 //!
-//! The process is this program with a hidden verb. It starts with the first read and serves later
-//! reads too, because loading LibTorch takes longer than most reads. It ends with this process or
-//! after some idle seconds. Larger files go through [`stream`]. A program that does not call
-//! [`use_program`] (the tests of the library) reads in its own process.
+//! The process is this program with a hidden verb. It starts with the first read and serves later ones too, because
+//! loading LibTorch takes longer than most reads. It ends with this process or after some idle seconds. Larger files go
+//! through [`stream`]. A program that does not call [`use_program`] (the library's tests) reads in its own process.
 
 use crate::base::files;
 use rustix::event::{self, PollFd, PollFlags, Timespec};
@@ -29,7 +27,6 @@ pub struct ApartLimits {
     pub answer_bytes: u64,
 }
 
-/// The process ends after so long without a request.
 const IDLE_SECONDS: i64 = 5;
 
 /// The limit on wall-clock time is the limit on processor time times this, for a busy machine.
@@ -51,7 +48,6 @@ pub fn is_available() -> bool {
     PROGRAM.get().is_some()
 }
 
-/// This program with the hidden verb; what it answers comes through a pipe.
 fn command() -> Result<Command, String> {
     let (program, verb) = PROGRAM.get().ok_or("no program to read tables with")?;
     let mut command = Command::new(program);
@@ -122,7 +118,6 @@ impl Reader {
     }
 
     fn end(mut self) -> Option<ExitStatus> {
-        // It may have ended already; then this does nothing.
         let _ended = self.process.kill();
         self.process.wait().ok()
     }
@@ -206,14 +201,12 @@ pub fn serve(answer: impl Fn(&[u8]) -> Result<Vec<u8>, String>) -> io::Result<()
     Ok(())
 }
 
-/// A process that foreign bytes end leaves no core file behind.
 fn no_core_file() -> io::Result<()> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     Ok(process::setrlimit(Resource::Core, none)?)
 }
 
-/// Limits this process to what it uses now and so much more. The hard limits stay, so that the
-/// next request can have others.
+/// Limits this process to so much more than it uses now. The hard limits stay, so that later requests can have others.
 fn limit(memory_bytes: u64, processor_seconds: u64) -> io::Result<()> {
     let set = |resource: Resource, most: u64| {
         let maximum = process::getrlimit(resource).maximum;
@@ -231,7 +224,6 @@ fn limit(memory_bytes: u64, processor_seconds: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is something to read, or the end, within so many seconds.
 fn readable_within(source: &impl AsFd, seconds: i64) -> io::Result<bool> {
     let mut sources = [PollFd::new(source, PollFlags::IN)];
     let time = Timespec { tv_sec: seconds, tv_nsec: 0 };

@@ -1,6 +1,5 @@
-//! A file that a second process decodes and sends line by line, for files that are too large to be
-//! held whole on either side. The process gets the open file as its standard input and writes lines
-//! to its standard output; its exit status tells whether all lines came.
+//! For files too large to be held whole: a second process decodes the file and sends it line by line. It gets the open
+//! file as standard input and writes lines to standard output; its exit status tells whether all lines came.
 
 use crate::base::{ApartLimits, apart, apart::Lost};
 use std::io::{self, BufRead, BufReader, Read};

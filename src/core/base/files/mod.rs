@@ -1,5 +1,5 @@
-//! The only module that touches the file system: atomic replacement, canonical JSON,
-//! SHA-256, JSON lines. Every error names its path.
+//! The only module that touches the file system: atomic writes, canonical JSON, SHA-256, JSON lines. Every error names
+//! its path.
 
 #![expect(
     clippy::disallowed_methods,
@@ -63,8 +63,8 @@ pub fn read_text(path: &Path) -> Result<String, FileError> {
     read_text_up_to(path, foreign::MOST_TEXT_BYTES)
 }
 
-/// The text of a file of this machine's kernel, at most 16 MiB of it. Never of a path that somebody
-/// else names: such a file may wait or have no end.
+/// The text of a file of this machine's kernel, at most 16 MiB of it. Never of a path that somebody else names: such a
+/// file may wait or have no end.
 pub fn kernel_text(path: &Path) -> Result<String, FileError> {
     use io::Read;
     let mut text = String::new();
@@ -85,9 +85,8 @@ pub fn create_folder(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(io_error("create folder", path))
 }
 
-/// Removes a folder and what is in it, or does nothing when there is none. It first gets the name of one
-/// that is half written ([`is_partial`]): a process that is killed leaves no half of a folder behind
-/// under its own name.
+/// Removes a folder and what is in it, if there is one. It first gets the name of one that is half written
+/// ([`is_partial`]), so a process that is killed leaves no half of a folder under its own name.
 pub fn remove_folder(path: &Path) -> Result<(), FileError> {
     let remove = |path: &Path| unless_absent(fs::remove_dir_all(path), "remove folder", path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -184,8 +183,8 @@ pub fn size_bytes(path: &Path) -> Result<u64, FileError> {
     Ok(bytes)
 }
 
-/// Replaces a file in one step: a reader sees the old bytes or the new ones, never a part.
-/// The data and the folder's entry reach the disk before this returns.
+/// Replaces a file in one step: a reader sees the old bytes or the new ones, never a part. The data and the folder's
+/// entry reach the disk before this returns.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write_atomic_with(path, |file| file.write_all(bytes))
 }
@@ -218,8 +217,7 @@ pub fn write_atomic_with(
     write().map_err(io_error("write", path))
 }
 
-/// Moves a finished folder into place, replacing one that is there. The entries of both
-/// folders reach the disk before this returns.
+/// Moves a finished folder into place over one that is there. Both folders' entries are on the disk when it returns.
 pub fn replace_folder(from: &Path, to: &Path) -> Result<(), FileError> {
     remove_folder(to)?;
     let sync = |path: &Path| {
@@ -230,8 +228,7 @@ pub fn replace_folder(from: &Path, to: &Path) -> Result<(), FileError> {
     sync(to.parent().unwrap_or(Path::new(".")))
 }
 
-/// Renames a file or folder that cannot be used to `<name>.set-aside-<n>`, the first that is
-/// free, and returns where it is now.
+/// Renames a file or folder that cannot be used to the first free `<name>.set-aside-<n>`; returns where it is now.
 pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let numbered = |number: u32| path.with_file_name(format!("{name}.set-aside-{number}"));
@@ -271,8 +268,7 @@ pub fn remove_partial(folder: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// An exclusive hold on a file: at most one process has it. The hold ends when the value is dropped
-/// and when the process ends, however it ends.
+/// An exclusive hold on a file: at most one process has it, until the value is dropped or the process ends in any way.
 #[derive(Debug)]
 pub struct Lock {
     file: fs::File,
@@ -280,8 +276,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Whether the path still names the file that is held. After the file was removed or replaced,
-    /// another process can lock the new one.
+    /// Whether the path still names the held file. If it was removed or replaced, another process can lock the new one.
     pub fn is_held(&self) -> Result<bool, FileError> {
         let held = self.file.metadata().map_err(io_error("look at the lock of", &self.path))?;
         match fs::symlink_metadata(&self.path) {
@@ -324,8 +319,7 @@ pub fn is_locked(path: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// JSON with object keys sorted, two-space indentation and a final newline: the same value
-/// gives the same bytes.
+/// JSON with sorted object keys, two-space indentation and a final newline: the same value gives the same bytes.
 pub fn canonical_json(value: &impl Serialize) -> String {
     // serde_json's `Value` keeps objects in a sorted map.
     let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
@@ -340,8 +334,7 @@ pub fn canonical_json_line(value: &impl Serialize) -> String {
     value.to_string()
 }
 
-/// A document may be written where there is none, or over one that begins in the same way: a file of another kind
-/// is not replaced.
+/// A document may be written where there is none or over one that begins alike: no file of another kind is replaced.
 pub fn may_write(path: &Path, begins: &str) -> Result<(), FileError> {
     if kind(path)? != Some(FileKind::File) {
         return Ok(());
@@ -377,8 +370,7 @@ fn strict_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     Ok(value)
 }
 
-/// Appends one record as a line; it has reached the disk when this returns. A write that is
-/// cut off leaves a part of a line at the end, which [`complete_lines`] drops.
+/// Appends one record as a line; it is on the disk when this returns. [`complete_lines`] drops a line that was cut off.
 pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), FileError> {
     append_lines(path, std::slice::from_ref(record))
 }
@@ -412,8 +404,7 @@ pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileE
     write_atomic(path, lines.as_bytes())
 }
 
-/// The records before the first line that is not whole: what a killed process had finished
-/// writing. A file that does not exist has none.
+/// The records before the first line that is not whole, which a killed process left; none if there is no file.
 pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileError> {
     if !path.exists() {
         return Ok(Vec::new());
@@ -424,8 +415,7 @@ pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileEr
     Ok(whole.enumerate().map_while(parse).collect())
 }
 
-/// Reads a JSON-lines file of a run folder, within [`foreign::RECORDS`]; blank lines are skipped,
-/// a bad line is named by its number.
+/// Reads a JSON-lines file of a run folder within [`foreign::RECORDS`]. Blank lines are skipped; errors name the line.
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileError> {
     let (file, _size) = foreign::open_regular(path)?;
     lines_of(path, io::BufReader::new(file), foreign::RECORDS)
@@ -484,9 +474,8 @@ pub fn sha256_file(path: &Path) -> Result<String, FileError> {
     Ok(hexadecimal(&hash.finalize()))
 }
 
-/// As [`sha256_file`], and read once by a process while the file stays as it is: a base policy of gigabytes is an input of
-/// every cell of a study. A file that changed in the last two seconds is read again, because its time may not show the next
-/// change.
+/// As [`sha256_file`], once in a process while the file stays as it is: a base policy of gigabytes is an input of each
+/// cell. A file that changed in the last two seconds is read again: its time may not show the next change.
 pub fn sha256_file_once(path: &Path) -> Result<String, FileError> {
     static KNOWN: Mutex<BTreeMap<(u64, u64, u64, Duration), String>> = Mutex::new(BTreeMap::new());
     let meta = fs::metadata(path).map_err(io_error("read", path))?;

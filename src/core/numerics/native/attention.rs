@@ -1,5 +1,4 @@
-//! Causal attention of one sequence and one head of keys. The query heads that share the keys
-//! stand below each other in one product, token by token.
+//! Causal attention of one sequence and one head of keys; its query heads are rows of one product, token by token.
 
 use crate::numerics::native::elementwise;
 use crate::numerics::native::product::{self, CausalRows, Reach};

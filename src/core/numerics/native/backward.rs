@@ -1,5 +1,4 @@
-//! The backward pass: gradients of rows on their way back through the recorded operations, and
-//! the weights' sums over tokens.
+//! The backward pass: gradients of rows through the recorded operations, and the weights' sums over tokens.
 
 use crate::numerics::native::{elementwise, product};
 use crate::numerics::{Arithmetic, Left, NativeGradients, NativeWeight, Panels, Window, Windows};
@@ -20,8 +19,7 @@ pub struct Backward<A> {
     pub sums: PhantomData<A>,
 }
 
-/// Tokens whose products are added up in one part of a sum over tokens: as many as caches hold both
-/// operands of.
+/// Tokens whose products are added up in one part of a sum over tokens: as many as caches hold both operands of.
 pub const fn part_of_sums<A>() -> usize {
     2048 / size_of::<A>()
 }

@@ -42,9 +42,8 @@ impl<A: Arithmetic> Slots<A> {
         self.filled += 1;
     }
 
-    /// Attention of one turned and rounded query over all slots, which is the last row of
-    /// [`crate::numerics::Head::attend`]: queries `[heads.queries, heads.width]` → `mixed` of the same
-    /// shape, not rounded.
+    /// Attention of one turned and rounded query over all slots, the last row of [`crate::numerics::Head::attend`]:
+    /// queries `[heads.queries, heads.width]` → `mixed` of the same shape, not rounded.
     pub fn attend(&self, heads: Heads, queries: &[f32], windows: &Windows, mixed: &mut [f32]) {
         let (length, scale) = (self.filled, elementwise::scale(heads.width));
         let group = queries.len() / heads.keys;

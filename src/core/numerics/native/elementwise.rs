@@ -8,8 +8,7 @@ use crate::numerics::{Arithmetic, Heads, Tally, Window, functions::exp, native::
 /// Numbers that are not worth a second thread.
 const FEW: usize = 1 << 14;
 
-/// [`workers::by_rows`] for loops of little work a number, compiled for the process's instructions as
-/// [`vectorised`] says.
+/// [`workers::by_rows`] for loops of little work a number, compiled for the process's instructions.
 #[inline(always)]
 fn by_rows<T: Send>(x: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + Sync) {
     let part = |first: usize, x: &mut [T]| {
@@ -53,9 +52,8 @@ pub fn round<A: Arithmetic>(x: &mut [f32], window: Window, tally: &mut Tally) {
     tally.add(Tally { rounded: x.len() as u64, saturated, flushed, not_finite });
 }
 
-/// Σ a · b in f64 of each row of a and b, `[rows, width]` → `[rows]`. Eight sums stand side by side
-/// and are added in one order, so that the bits are the same whatever the registers; of numbers out of
-/// windows that leave the sums their bits, whatever the order.
+/// Σ a · b in f64 of each row of a and b, `[rows, width]` → `[rows]`. Eight sums stand side by side and are added in
+/// one order, so that the bits are the same whatever the registers; of numbers out of windows they are in any order.
 pub fn dots<A: Arithmetic>(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let mut sums = vec![0.0; a.len() / width];
     let part = |first: usize, sums: &mut [f64]| {
@@ -106,7 +104,6 @@ pub fn add_rows(sums: &mut [f64], x: &[f32]) {
     });
 }
 
-/// Calls `add` with `sums` for each row, in order.
 fn each_row(sums: &mut [f64], rows: usize, add: impl Fn(&mut [f64], usize)) {
     let before = orders::checked().then(|| sums.to_vec());
     (0..rows).for_each(|row| add(sums, row));

@@ -1,24 +1,18 @@
-//! The engine for policies on the processor: forward, backward and decode steps over slices, in one of
-//! two arithmetics ([`Arithmetic`]). Every operation has one fixed order, so a row has the same bits alone and in
-//! any batch, with a cache and without, on any machine. In both arithmetics all is made of
+//! The engine for policies on the processor: forward, backward and decode steps over slices, in one of two arithmetics
+//! ([`Arithmetic`]). Every operation has one fixed order, so a row has the same bits alone and in any batch, with a
+//! cache and without, on any machine. In both arithmetics all is made of
 //!
-//! 1. separate additions, subtractions, multiplications, divisions, roots, comparisons and casts of
-//!    one number at a time ([`elementwise`]);
+//! 1. separate additions, subtractions, products, divisions, roots, comparisons and casts of one number
+//!    ([`elementwise`]);
 //! 2. sums of products ([`product`]);
-//! 3. other sums in one fixed order that no batch, thread or machine decides (over a vocabulary,
-//!    over the rows of a weight);
+//! 3. other sums in one fixed order that no batch, thread or machine decides (over a vocabulary, a weight's rows);
 //! 4. e^x, log, sin and cos from one pinned implementation ([`crate::numerics::functions`]).
 //!
-//! In f32 ("fast") a gradient depends on how its tokens are cut into passes. In f64 out of windows
-//! ("exact") it does not:
-//!
-//! A sum of products is exact in f64, and so independent of its order, when every factor is a multiple of 2^low
-//! of size at most 2^high and the widths (high − low) of both and ⌈log2⌉ of the number of terms are at most 53
-//! bits together. Every number that enters a product is first rounded into such a [`window`].
-//!
-//! So a row has the same bits alone and in any batch, with a cache and without, and a gradient has the same
-//! bits however its tokens are cut into passes. Activations are f32 that lie in their window; so are gradients,
-//! in units of the mini-batch's largest loss weight. Logits are unrounded f64 sums.
+//! In f32 ("fast") a gradient depends on how its tokens are cut into passes. In f64 out of windows ("exact") it does
+//! not: a sum of products is exact in f64, and so independent of its order, when every factor is a multiple of 2^low of
+//! size at most 2^high and the widths (high − low) of both and ⌈log2⌉ of the number of terms are at most 53 bits
+//! together. Every number that enters a product is first rounded into such a [`window`]. Activations are f32 that lie
+//! in their window; so are gradients, in units of the mini-batch's largest loss weight. Logits are unrounded f64 sums.
 
 pub mod attention;
 pub mod backward;
@@ -44,16 +38,14 @@ pub struct NativeSettings {
     pub windows: Windows,
     pub heads: Heads,
     pub epsilon: f64,
-    /// Whether the backward pass computes again what is cheap: attention weights and what SwiGLU gave.
-    /// The numbers are the same.
+    /// Whether the backward pass computes again what is cheap (attention weights, what SwiGLU gave): the same numbers.
     pub recomputes: bool,
 }
 
 pub type Keep<'a> = &'a mut (dyn FnMut(usize, &[f32]) + Send);
 
 pub enum NativeAttention<'a, A> {
-    /// Sequences, one after another. `keep` gets each layer's joined rows (queries, keys, values;
-    /// turned and rounded), for a cache.
+    /// Sequences, one after another. `keep` gets each layer's joined rows (queries, keys, values; turned and rounded).
     Sequences {
         spans: Vec<Span>,
         keep: Option<Keep<'a>>,
@@ -521,7 +513,6 @@ fn change_heads(
         .for_each(|(row, changed)| row[places.clone()].copy_from_slice(changed));
 }
 
-/// Rounds queries and keys into their window, values into theirs.
 fn round_joined<A: Arithmetic>(
     joined: &mut [f32],
     heads: Heads,

@@ -23,7 +23,6 @@ pub(super) fn compare_others(terms: usize, sums: &[f64], again: impl Fn(&[usize]
     }
 }
 
-/// Other orders of so many terms: the reverse, and a fixed shuffle.
 fn others(terms: usize) -> [Vec<usize>; 2] {
     let reverse: Vec<usize> = (0..terms).rev().collect();
     let mut shuffled = reverse.clone();

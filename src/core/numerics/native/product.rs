@@ -1,7 +1,6 @@
-//! Matrix products of f32 numbers, in f64 of numbers out of windows (every sum is exact) or in f32.
-//! A sum adds up parts of 144 terms, and a part its terms one after another, each product and addition
-//! rounded once. So no other row or column, thread or instruction set changes a bit of it; an exact sum does
-//! not depend on the order either.
+//! Matrix products of f32 numbers, in f64 of numbers out of windows (every sum is exact) or in f32. A sum adds up parts
+//! of 144 terms, and a part its terms one after another, each product and addition rounded once. So no other row or
+//! column, thread or instruction set changes a bit of it; an exact sum does not depend on the order either.
 
 use crate::base::workers;
 use crate::numerics::native::{orders, window};
@@ -201,8 +200,7 @@ impl Left<'_> {
     }
 }
 
-/// What of a product a caller asks for. Rows stand for tokens, `each` to a token, of which `before` come
-/// first without rows.
+/// What a caller asks for of a product. Rows stand for tokens, `each` to a token, after `before` tokens without rows.
 #[derive(Debug, Clone, Copy)]
 pub enum Reach {
     All,
@@ -236,8 +234,7 @@ impl Reach {
     }
 }
 
-/// Terms that are added one after another. The fewer, the more accurate a sum and the slower; widths of
-/// language models are often multiples of it.
+/// Terms added one after another: fewer are more accurate and slower. Widths of models are often multiples of it.
 const PART: usize = 144;
 
 /// Panels whose transpose is packed at once: whole parts of terms.
@@ -253,10 +250,8 @@ const FEW_ROWS: usize = 8;
 /// smaller cost (measured with weights of 135 million parameters).
 const MANY_ROWS: usize = 16;
 
-/// The product `[rows, columns]`, or what `reach` asks for of it.
-///
-/// # Panics
-/// When sums are to be exact and the windows leave too few bits for as many terms.
+/// The product `[rows, columns]`, or what `reach` asks for of it. Panics when sums are to be exact and the windows
+/// leave too few bits for as many terms.
 pub fn multiply<A: Arithmetic>(left: Left, right: &Panels<A>, reach: Reach) -> Vec<A> {
     check(left, right);
     plain(left, right, reach)
@@ -341,8 +336,7 @@ fn with_left<A: Arithmetic>(left: Left, right: &Panels<A>, work: impl FnOnce((&[
     work((&values, LeftPlace { stride, offset: 0, by_column }));
 }
 
-/// Where terms of the left operand lie: term t of row r at `r · stride + offset + t`, or at
-/// `(offset + t) · stride + r`.
+/// Where the left operand's terms lie: term t of row r at `r · stride + offset + t`, or at `(offset + t) · stride + r`.
 #[derive(Clone, Copy)]
 struct LeftPlace {
     stride: usize,

@@ -14,8 +14,7 @@ pub struct NativeWeight<A> {
     pub slot: usize,
     /// Of the weight of a norm, as many numbers as it norms; empty of a matrix.
     pub vector: Vec<f32>,
-    /// The transpose of a matrix `[outputs, inputs]`: the right operand of the forward product, and by
-    /// blocks that of the backward product.
+    /// The transpose of a matrix `[outputs, inputs]`: right operand of the forward product, by blocks of the backward.
     pub forward: Arc<Panels<A>>,
     /// The right operand of the backward product, where the matrix is small: made with the first.
     backward: OnceLock<Panels<A>>,
@@ -66,8 +65,7 @@ impl<A: Arithmetic> NativeWeight<A> {
         Self { slot, ..self.clone() }
     }
 
-    /// Gradients of the inputs from those of the outputs, out of `window`: `[rows, outputs]` →
-    /// `[rows, inputs]`.
+    /// Gradients of the inputs from those of the outputs, out of `window`: `[rows, outputs]` → `[rows, inputs]`.
     pub fn multiply_back(&self, g: &[f32], window: Window) -> Vec<f32> {
         /// Numbers of matrices that are worth a second copy.
         const SMALL: usize = 1 << 18;

@@ -1,10 +1,8 @@
-//! Windows: which multiples of a power of two a kind of number may be, and the bits that a sum
-//! of products needs.
+//! Windows: which multiples of a power of two a kind of number may be, and the bits that a sum of products needs.
 
 use crate::numerics::NumericsError;
 
-/// Bits of an f64's significand: a sum of multiples of 2^low that stays below 2^(low + 53) is
-/// exact, and therefore independent of its order.
+/// Bits of an f64's significand: a sum of multiples of 2^low below 2^(low + 53) is exact, whatever its order.
 pub const SIGNIFICANT_BITS: u32 = 53;
 
 /// Multiples of 2^low of size at most 2^high. With at most 22 bits of width every one of them is
@@ -60,8 +58,7 @@ pub struct Rounder {
 }
 
 impl Rounder {
-    /// The nearest number of the window, ties to even. What is too large becomes the largest
-    /// size, a NaN stays one.
+    /// The nearest number of the window, ties to even. What is too large becomes the largest size, a NaN stays one.
     #[inline(always)]
     pub fn round(self, x: f32) -> f32 {
         // Comparisons, not `clamp`, whose NaN rules cost a branch.
@@ -88,8 +85,7 @@ pub struct Tally {
     pub saturated: u64,
     /// Those that were not 0 and became 0.
     pub flushed: u64,
-    /// Whether NaN or an infinity was among them. Rounding turns an infinity into the window's
-    /// largest number, so nothing after it shows the infinity.
+    /// Whether NaN or an infinity was among them: rounding hides an infinity in the window's largest number.
     pub not_finite: bool,
 }
 

@@ -1,5 +1,4 @@
-//! Loops compiled for every instruction set. A process uses one set: the one that [`VARIABLE`]
-//! names, else the best that the machine has.
+//! Loops compiled for every instruction set. A process uses one: what [`VARIABLE`] names, else the machine's best.
 
 use crate::numerics::NumericsError;
 use pulp::{Arch, Simd, WithSimd};
@@ -63,7 +62,6 @@ pub fn prefetch<T>(number: &T) {
 
 pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 
-/// What the environment asks for, or the best that the machine has.
 fn wanted() -> Result<Arch, NumericsError> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(Arch::new()) };
     let named = Instructions::ALL.into_iter().find(|instructions| value == instructions.name());

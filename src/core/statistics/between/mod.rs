@@ -1,5 +1,4 @@
-//! Comparisons of training methods. The unit that repeats is the training run, and a run is one
-//! number here (for example its avg@k).
+//! Comparisons of training methods. The unit is the training run, and a run is one number (for example its avg@k).
 
 use crate::base::{Purpose, rng, rng::Id};
 use crate::statistics::distributions::{self, t_quantile};
@@ -100,8 +99,7 @@ pub struct WelchDifference {
     pub standard_error: f64,
     /// ν of Welch and Satterthwaite; 0 where neither side has any spread.
     pub degrees_of_freedom: f64,
-    /// difference ± t_ν · standard error; of width 0 where neither side has any spread; `None`
-    /// where a side has fewer than [`FEWEST_RUNS`].
+    /// Difference ± t_ν · standard error, of width 0 without spread; `None` where a side has under [`FEWEST_RUNS`].
     pub interval: Option<Interval>,
 }
 
@@ -139,7 +137,6 @@ pub fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
     Some(((squares(a) + squares(b)) / freedom as f64).sqrt())
 }
 
-/// t_{(1+level)/2} with `df` degrees of freedom.
 fn t_for(level: f64, df: f64) -> Result<f64, StatisticsError> {
     check_level(level)?;
     Ok(t_quantile(0.5 + level / 2.0, df))
@@ -148,8 +145,8 @@ fn t_for(level: f64, df: f64) -> Result<f64, StatisticsError> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PermutationTest {
-    /// Two-sided p: the share of relabellings whose statistic is at least as large in size as the
-    /// observed one, which is one of them.
+    /// Two-sided p: the share of relabellings, the observed one among them, whose statistic is at least as large in
+    /// size.
     pub p: f64,
     pub splits: u64,
     /// True if all splits were enumerated, false if random ones were drawn.
@@ -157,10 +154,10 @@ pub struct PermutationTest {
     pub smallest_p: f64,
 }
 
-/// Unpaired permutation test on the difference of means. It is exact over all C(n_a + n_b, n_a)
-/// splits if they are at most [`MOST_SPLITS`]. Otherwise it draws 199,999 random splits beside the
-/// observed one, from a stream that the two numbers of runs fix, so that a call repeats bit for
-/// bit. With 5 against 5 runs the smallest p is 2/252 = 0.008, with 3 against 3 it is 0.1.
+/// Unpaired permutation test on the difference of means. It is exact over all C(n_a + n_b, n_a) splits if they are at
+/// most [`MOST_SPLITS`]; otherwise it draws 199,999 random ones beside the observed one, from a stream fixed by the
+/// numbers of runs: a call repeats bit for bit. With 5 against 5 runs the smallest p is 2/252 = 0.008, with 3 against 3
+/// it is 0.1.
 pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, StatisticsError> {
     const METHOD: &str = "a permutation test";
     check(METHOD, a, 1)?;
@@ -197,8 +194,7 @@ fn splits(a: usize, b: usize) -> u64 {
     count as u64
 }
 
-/// The smallest two-sided p of [`permutation_test`]. With equal numbers of runs every split has
-/// a mirror image of the same size.
+/// The smallest p of [`permutation_test`], two-sided: with equal numbers of runs every split has a mirror image.
 pub fn smallest_p(a: usize, b: usize) -> f64 {
     let mirrored = if a == b { 2.0 } else { 1.0 };
     match splits(a, b) {

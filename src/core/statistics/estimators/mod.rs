@@ -1,6 +1,5 @@
-//! Statistics of an evaluation. Notation: problems i = 1…n, samples j = 1…kᵢ, xᵢⱼ ∈ {0, 1}, p̂ᵢ =
-//! mean of xᵢⱼ over j. The problem is the unit that repeats; √(μ̂(1−μ̂)/nk), which treats all
-//! samples as independent, is never used.
+//! Statistics of an evaluation: problems i = 1…n, samples j = 1…kᵢ, xᵢⱼ ∈ {0, 1}, p̂ᵢ = mean of xᵢⱼ over j. The problem
+//! is the unit that repeats; √(μ̂(1−μ̂)/nk), which treats all samples as independent, is never used.
 
 use crate::statistics::{Counts, StatisticsError, outcomes};
 use std::collections::BTreeMap;
@@ -62,16 +61,15 @@ impl Counts {
     }
 }
 
-/// avg@k: μ̂ = (1/n) Σᵢ p̂ᵢ. Every problem has the same weight, whatever its kᵢ. This function and
-/// those below panic when there is no problem.
+/// avg@k: μ̂ = (1/n) Σᵢ p̂ᵢ. Every problem has the same weight, whatever its kᵢ. This function and those below panic
+/// when there is no problem.
 pub fn avg_at_k(problems: &[Counts]) -> f64 {
     mean(&accuracies(problems))
 }
 
-/// Noise of avg@k for this checkpoint when the problems are a draw too (clustered by problem, Miller 2024): SE²
-/// = Σᵢ (p̂ᵢ−μ̂)² / (n(n−1)). With equal kᵢ this is the clustered estimator n/(n−1) · (nk)⁻² Σᵢ (Σⱼ (xᵢⱼ−μ̂))².
-///
-/// For one problem the result is ½, the largest standard deviation of a quantity in [0, 1].
+/// Noise of avg@k for this checkpoint when the problems are a draw too (clustered by problem, Miller 2024): SE² = Σᵢ
+/// (p̂ᵢ−μ̂)² / (n(n−1)). With equal kᵢ this is the clustered estimator n/(n−1) · (nk)⁻² Σᵢ (Σⱼ (xᵢⱼ−μ̂))². One problem
+/// has ½, the largest standard deviation of a quantity in [0, 1].
 pub fn standard_error_new_problems(problems: &[Counts]) -> f64 {
     if problems.len() == 1 { 0.5 } else { standard_error_of_mean(&accuracies(problems)) }
 }
@@ -85,9 +83,8 @@ pub fn accuracies(problems: &[Counts]) -> Vec<f64> {
     problems.iter().map(Counts::accuracy).collect()
 }
 
-/// cons@k: share of problems whose most frequent prediction among the first k responses is
-/// correct. Responses without an answer do not vote; among tied predictions the one that
-/// appeared first wins; a problem without a vote counts as wrong.
+/// cons@k: share of problems whose most frequent prediction among the first k responses is correct. Responses without
+/// an answer do not vote; the first among tied predictions wins; a problem without a vote counts as wrong.
 pub fn cons_at_k(problems: &[Vec<Sample>], k: usize) -> f64 {
     let verdicts: Vec<f64> = problems
         .iter()

@@ -27,10 +27,9 @@ pub struct LogRank {
     pub chi_square_p: f64,
 }
 
-/// Tests whether two methods have the same distribution of the time to a level, where a run may be
-/// censored for reasons that have nothing to do with its method (all runs end at the same budget).
-/// O − E of b is the sum over b of δᵢ − Λ̂(tᵢ) with the pooled Nelson–Aalen estimate, which depends
-/// on no label; relabelling these scores is the exact test.
+/// Tests whether two methods have the same distribution of the time to a level, where a run may be censored for reasons
+/// that have nothing to do with its method (all runs end at the same budget). O − E of b is the sum over b of δᵢ −
+/// Λ̂(tᵢ) with the pooled Nelson–Aalen estimate, which depends on no label; relabelling these scores is the exact test.
 pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, StatisticsError> {
     const METHOD: &str = "a log-rank test";
     check(METHOD, a)?;
@@ -93,8 +92,7 @@ pub fn kaplan_meier(runs: &[TimeToEvent]) -> Result<Vec<SurvivalStep>, Statistic
     Ok(event_times(runs).into_iter().map(step).collect())
 }
 
-/// The first time after which at most half of the runs have not reached the level; `None` where
-/// more than half never did.
+/// The first time after which at most half of the runs have not reached the level; `None` if more than half never did.
 pub fn median_time(runs: &[TimeToEvent]) -> Result<Option<f64>, StatisticsError> {
     let steps = kaplan_meier(runs)?;
     // ½ is not exact after a product of fractions.

@@ -86,8 +86,7 @@ pub struct Difference {
     pub in_arm: bool,
 }
 
-/// Every key that differs, by path. A key that an experiment lacks differs from any value; one
-/// that a publication lacks was not stated, and is left out.
+/// By path. A key that an experiment lacks differs from any value; one that a publication lacks is left out.
 pub fn differences(a: &ComparedSide, b: &ComparedSide) -> Vec<Difference> {
     let paths: BTreeSet<&String> = a.values.keys().chain(b.values.keys()).collect();
     let differ = |path: &&String| match (a.values.get(*path), b.values.get(*path)) {

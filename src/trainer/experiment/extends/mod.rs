@@ -13,10 +13,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 const MAX_PROBLEMS: usize = 50;
 
-/// Loads an experiment file with everything that it extends. `extends = "base.toml"` names one
-/// parent, relative to the file. The file's values win: tables merge, scalars and arrays are
-/// replaced, and a table with a `kind` key, in the file or in the parent, is replaced whole.
-/// Relative paths in `[inputs]`, and that of a program in `[reward]`, are relative to the file that states them.
+/// Loads a file with its chain of parents: `extends = "base.toml"`, relative to the file. The file's values win: tables
+/// merge, scalars and arrays are replaced, and a table with a `kind` key in either is replaced whole. Paths in
+/// `[inputs]`, and that of a program in `[reward]`, are relative to the file that states them.
 pub fn load(path: &Path) -> Result<Experiment, ExperimentError> {
     resolve(chain(path)?)
 }
@@ -24,11 +23,8 @@ pub fn load(path: &Path) -> Result<Experiment, ExperimentError> {
 /// The place of what [`overridden`] states, in messages.
 const OVERRIDE: &str = "--set";
 
-/// A chain whose first table states each `KEY=VALUE`: a TOML value, or else a text. A key inside a
-/// table with a `kind` keeps the table's other keys.
-///
-/// # Errors
-/// A text without a key or a value, and a key that is stated twice.
+/// A chain whose first table states each `KEY=VALUE`: a TOML value, or else a text. A key inside a table with a `kind`
+/// keeps the table's other keys. Errors: a text without a key or a value, and a key that is stated twice.
 pub fn overridden(mut chain: Chain, set: &[String]) -> Result<Chain, ExperimentError> {
     let (below, mut overlay) = (merged(&chain), Table::new());
     let mut pairs = Vec::new();
@@ -87,8 +83,7 @@ pub fn state(overlay: &mut Table, below: &Table, key: &str, value: &Value) {
 /// Tables with the place that states them, the one that wins first.
 pub type Chain = Vec<(PathBuf, Table)>;
 
-/// Merges a chain of at least one table and checks the result, as [`load`] does. Each problem
-/// begins with the place that states it.
+/// Merges a chain of at least one table and checks it. Each problem begins with the place that states it.
 pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
     let mut problems: Vec<String> = Vec::new();
     while problems.len() < MAX_PROBLEMS {
@@ -124,8 +119,7 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
         if !follows {
             problems.push(problem);
         }
-        // The next problem shows when this one is out of the way: without the key, the value
-        // of a parent stands there, if any does.
+        // The next problem shows when this one is out of the way: without the key a parent's value stands, if any.
         if follows || !remove(&mut chain[stating].1, &failure.key) {
             break;
         }
@@ -133,8 +127,7 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
     Err(ExperimentError::Invalid { problems })
 }
 
-/// Takes away the samples of sets that a parent had and the data of the file have not; a set that
-/// the data never had is a problem.
+/// Takes away samples of a parent's sets that the file's data lack; a set that the data never had is a problem.
 fn keep_sets(chain: &[(PathBuf, Table)], experiment: &mut Experiment) -> Vec<String> {
     let of_files = experiment.inputs.data.set_names();
     let of_data = stated_in(chain, "inputs.data.kind");
@@ -177,8 +170,7 @@ fn with_file(chain: &[(PathBuf, Table)], problem: String) -> String {
     format!("{}: {problem}", chain[stated_in(chain, key)].0.display())
 }
 
-/// Removes a key, or the longest part of it that is stated. A key of a table with a `kind` takes
-/// the table with it: the rest would be incomplete.
+/// Removes a key, or the longest stated part of it; in a table with a `kind` the table, which would be incomplete.
 fn remove(table: &mut Table, key: &str) -> bool {
     let (part, rest) = key.split_once('.').map_or((key, None), |(part, rest)| (part, Some(rest)));
     match (table.get_mut(part), rest) {
@@ -189,8 +181,7 @@ fn remove(table: &mut Table, key: &str) -> bool {
     }
 }
 
-/// The file and its ancestors, without their `extends` keys, with its paths relative
-/// to where the process runs.
+/// The file and its ancestors, without their `extends` keys, with its paths relative to where the process runs.
 pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
     let mut chain: Chain = Vec::new();
     let mut next = Some(normal(path));

@@ -9,8 +9,8 @@ struct Axis {
     values: Vec<Value>,
 }
 
-/// All combinations, the last axis running fastest. Each is applied to the base; every other is
-/// compared with the first. A key inside a table with a `kind` sets that key alone.
+/// All combinations on the base, the last axis fastest; all are compared with the first. A key inside a table with a
+/// `kind` sets that key alone.
 pub(super) fn arms(
     place: &str,
     tables: Vec<Table>,

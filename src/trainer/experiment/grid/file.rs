@@ -57,11 +57,7 @@ pub fn in_folder(folder: &Path) -> Option<PathBuf> {
     Some(folder.join("grid.toml")).filter(|path| path.is_file())
 }
 
-/// `grid` is a file, a folder with a `grid.toml`, or the name of a grid of the folder `experiments/grids` or
-/// of the program.
-///
-/// # Errors
-/// A name that no grid has.
+/// A file, a folder with a `grid.toml`, or a grid's name here or in the program. Errors: a name that no grid has.
 pub fn find(grid: &str) -> Result<PathBuf, ExperimentError> {
     if let Some(path) = in_folder(Path::new(grid)) {
         return Ok(path);
@@ -81,18 +77,12 @@ pub fn find(grid: &str) -> Result<PathBuf, ExperimentError> {
     Err(format!("{grid} is no file, no folder with a grid.toml, and no grid; {reason}").into())
 }
 
-/// Reads a grid.
-///
-/// # Errors
-/// A file or an arm that cannot be used.
+/// Reads a grid. Errors: a file or an arm that cannot be used.
 pub fn load(path: &Path) -> Result<BaseSource, ExperimentError> {
     load_overridden(path, &[])
 }
 
-/// Reads a grid whose base has the overrides `KEY=VALUE`, which no arm may state.
-///
-/// # Errors
-/// A file, an arm or an override that cannot be used.
+/// Reads a grid whose base has overrides `KEY=VALUE`, which no arm may state. Errors: a bad file, arm or override.
 pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, ExperimentError> {
     let place = path.display().to_string();
     let mut problems = Vec::new();
@@ -311,8 +301,7 @@ fn changed(parent: &Experiment, arm: &Experiment) -> BTreeMap<String, Option<Val
     differences(parent, arm).into_iter().map(|difference| (difference.key, difference.b)).collect()
 }
 
-/// Whether a patch changes something that is part of an arm's identity, and nothing else. Notes name
-/// the keys that it states with the value that they have already.
+/// Whether a patch changes something of the arm's identity, and nothing else. Notes name keys that it restates.
 fn check(
     place: &str,
     arm: &StatedArm,

@@ -1,5 +1,4 @@
-//! Arms × seeds. A grid is written as TOML ([`mod@file`]), resolved into experiments, and kept with
-//! a study as `grids/<grid>.json`, so that a reader of the study needs no other file.
+//! Arms × seeds: TOML ([`mod@file`]), resolved. A study keeps it as `grids/<grid>.json` and needs no other file.
 
 pub mod axes;
 pub mod file;
@@ -44,8 +43,7 @@ pub struct Arm {
     pub after: Option<String>,
     pub compared_with: Option<String>,
     pub paper: Option<PaperRow>,
-    /// Every key in which the arm differs from the one that it is applied to, dotted, with the
-    /// arm's value. Keys that only the other one has are not listed: they went with their table.
+    /// Keys in which the arm differs from the one before, with its values; not those that went with a replaced table.
     pub set: BTreeMap<String, Value>,
     /// SHA-256 of the arm's canonical JSON.
     pub arm_sha256: String,
@@ -181,8 +179,7 @@ impl Grid {
     }
 }
 
-/// Whether a key stands in the table of a stated one: a table of another kind takes the place of the
-/// whole table.
+/// Whether a key stands in the table of a stated one: a table of another kind takes the place of the whole table.
 fn replaces(stated: &str, key: &str) -> bool {
     let table = stated.rsplit_once('.').map(|(table, _)| table);
     let rest = table.and_then(|table| key.strip_prefix(table));

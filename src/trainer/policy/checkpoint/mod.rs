@@ -1,7 +1,6 @@
-//! A checkpoint is a folder in the Hugging Face layout (`config.json`, `model.safetensors`,
-//! tokenizer, generation config), plus what a run needs to go on: `optimizer.safetensors`,
-//! `trainer.json` with the clocks and the digests of all other files, and `carried.parquet` where
-//! groups were carried over. No RNG state: every draw is a function of counters.
+//! A checkpoint is a folder in the Hugging Face layout (`config.json`, `model.safetensors`, tokenizer, generation
+//! config), plus what a run needs to go on: `optimizer.safetensors`, `trainer.json` with clocks and all digests,
+//! `carried.parquet` where groups were carried over. No RNG state: every draw is a function of counters.
 
 pub mod moments;
 pub mod weights;
@@ -46,7 +45,6 @@ pub struct Loaded {
     pub progress: CheckpointProgress,
 }
 
-/// `trainer.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrainerRecord {
@@ -188,10 +186,8 @@ pub fn save_model(
     write_each(&folder.join(WEIGHTS), shapes.collect(), &|name| plain(&parameters[name]).1)
 }
 
-/// Lets `config.json` say what the written tensors are, under the names of transformers 4 and 5. A file that says
-/// so, or nothing, keeps its bytes.
-///
-/// A run's checkpoints keep the base policy's file, because `verify` compares its digest.
+/// Lets `config.json` say what the written tensors are, under the names of transformers 4 and 5. A file that says so,
+/// or nothing, keeps its bytes. A run's checkpoints keep the base policy's file, because `verify` compares its digest.
 pub fn state_float32(folder: &Path) -> Result<(), PolicyError> {
     const FLOAT32: &str = "float32";
     let path = folder.join("config.json");
@@ -209,8 +205,7 @@ pub fn state_float32(folder: &Path) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// Writes a whole checkpoint in one step: either all of it is there or none. Another trainer's moments
-/// are not in it.
+/// Writes a whole checkpoint in one step: either all of it is there or none. Another trainer's moments are not in it.
 pub fn save(
     folder: &Path,
     parameters: &BTreeMap<String, Tensor>,
@@ -313,8 +308,7 @@ fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
     (tensor.size(), fast::values(tensor))
 }
 
-/// Refuses NaN and infinity: they would spread to every number of a run. So would the root of a
-/// second moment below 0.
+/// Refuses NaN and infinity: they would spread to every number of a run. So would the root of a second moment below 0.
 fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), PolicyError> {
     let least = if name.starts_with(moments::SECOND) { 0.0 } else { f32::MIN };
     let fits = tensor.ge(f64::from(least)).logical_and(&tensor.isfinite()).all();

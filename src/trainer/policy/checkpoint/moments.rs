@@ -1,5 +1,4 @@
-//! AdamW's moments in a checkpoint: `first.NAME` and `second.NAME` for every weight, none before the
-//! first update.
+//! AdamW's moments in a checkpoint: `first.NAME` and `second.NAME` for every weight, none before the first update.
 
 use crate::numerics::fast;
 use crate::policy::optimizer;
@@ -11,8 +10,7 @@ use tch::Tensor;
 const FIRST: &str = "first";
 pub(super) const SECOND: &str = "second";
 
-/// AdamW's state as a checkpoint writes it, one tensor at a time: all tensors together are twice as
-/// large as the policy.
+/// AdamW's state as a checkpoint writes it, one tensor at a time: all together are twice as large as the policy.
 pub trait Moments {
     fn updates(&self) -> u64;
 
@@ -50,7 +48,6 @@ fn shapes(parameters: &BTreeMap<String, Tensor>) -> Vec<(String, Vec<i64>)> {
     shapes
 }
 
-/// Writes AdamW's moments, which together are twice as large as the policy, without a copy of all.
 pub(super) fn write(
     path: &Path,
     parameters: &BTreeMap<String, Tensor>,

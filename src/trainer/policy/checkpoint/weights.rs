@@ -1,9 +1,6 @@
-//! Reading safetensors files that may be anybody's: a header is checked against the file's size
-//! before a tensor is asked for, and files are mapped into memory, so that a tensor is held once,
-//! in the form in which it is used.
-//!
-//! A policy's weights are one file, or several with an index that says which tensor is in which
-//! (Qwen2.5 from 3B on).
+//! Reading safetensors files that may be anybody's: a header is checked against the file's size before a tensor is
+//! asked for, and files are mapped into memory, so that a tensor is held once, in the form in which it is used. A
+//! policy's weights are one file, or several with an index that says which tensor is in which (Qwen2.5 from 3B on).
 
 use crate::base::files::{self, foreign};
 use crate::policy::PolicyError;
@@ -52,7 +49,6 @@ pub struct Weights {
     pub entries: BTreeMap<String, WeightFileEntry>,
 }
 
-/// `model.safetensors.index.json`.
 #[derive(Deserialize)]
 struct WeightFileIndex {
     weight_map: BTreeMap<String, String>,
@@ -70,8 +66,7 @@ pub fn names(folder: &Path) -> Result<Vec<String>, PolicyError> {
 
 type Files = BTreeMap<String, BTreeSet<String>>;
 
-/// File → its tensors, where a folder has an index and not the single file. As in transformers, the
-/// single file is preferred.
+/// File → its tensors, where a folder has an index and no single file, which is preferred as in transformers.
 fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, PolicyError> {
     let path = folder.join(INDEX);
     if folder.join(SINGLE).exists() || !path.exists() {
@@ -119,12 +114,8 @@ pub fn open_folder(folder: &Path) -> Result<Weights, PolicyError> {
     Ok(weights)
 }
 
-/// Opens one safetensors file and reads its header.
-///
-/// # Errors
-/// A header that is longer than the file or no header; a name that stands twice; tensors that
-/// overlap, leave a gap, do not end where the file ends, have another size than type and shape
-/// say, or would not fit into this machine's memory.
+/// Opens a safetensors file and reads its header. Errors: a header that is none or longer than the file; a name twice;
+/// tensors that overlap, leave gaps, end elsewhere than the file, have a wrong size, or exceed this machine's memory.
 pub fn open(path: &Path) -> Result<Weights, PolicyError> {
     let mut sources = Vec::new();
     let entries = header(path, 0, &mut sources)?;
@@ -195,8 +186,7 @@ fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, PolicyError> {
 }
 
 impl Weights {
-    /// A file with holes can claim more bytes than its disk holds, so the needed memory is compared
-    /// with the machine and not with the file.
+    /// A file with holes can claim more bytes than its disk holds: the machine's memory decides, not the file.
     fn fits_into_memory(&self, path: &Path) -> Result<(), PolicyError> {
         let elements = |entry: &WeightFileEntry| entry.shape.iter().product::<i64>() as u64;
         let needed = self.entries.values().map(|entry| elements(entry) * 4).sum::<u64>();
@@ -218,8 +208,7 @@ impl Weights {
         &self.sources[file].path
     }
 
-    /// Every tensor, as f32. The files are mapped: nothing but the result is held, and no tensor
-    /// of it shares memory with a file.
+    /// Every tensor, as f32. Files are mapped: only the result is held, and no tensor of it shares memory with a file.
     pub fn read(&self) -> Result<BTreeMap<String, Tensor>, PolicyError> {
         let maps: Vec<Tensor> = self.sources.iter().map(map).collect::<Result<_, _>>()?;
         let read = |(name, entry): (&String, &WeightFileEntry)| {

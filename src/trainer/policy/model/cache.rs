@@ -18,9 +18,8 @@ pub struct ReadPrompts<'a> {
 /// Spare slots, one to so many: a full cache moves to its beginning in place, and that seldom.
 const SPARE_SHARE: usize = 8;
 
-/// Keys and values in tensors. The newest position of every row lies in the same slot, whatever its
-/// number in the row: a step then writes one slot for all rows, without an index. A row that begins
-/// later begins at a later slot, and the slots before it are masked.
+/// The newest position of every row lies in the same slot, whatever its number in the row: a step writes one slot for
+/// all rows, without an index. A row that begins later begins at a later slot; the slots before it are masked.
 #[derive(Debug)]
 pub struct KvCache {
     /// `[layers, 2, rows, slots, kv_heads, head_dim]`: keys, then values. Slots beyond `filled`
@@ -38,8 +37,7 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// An empty cache for at most `rows` rows at a time, whose longest prompt has `longest` tokens, with
-    /// room for `more` tokens behind it.
+    /// Empty, for at most `rows` rows at a time; the longest prompt has `longest` tokens, and `more` may follow it.
     pub fn new(model: &Qwen2, rows: usize, longest: usize, more: usize) -> Self {
         let room = more + (longest + more).div_ceil(SPARE_SHARE);
         let config = model.config();
@@ -94,8 +92,7 @@ impl KvCache {
         self.see();
     }
 
-    /// Removes rows: `leaves[row]` for each row in use. The last rows take the places of those
-    /// that leave before them, as [`fill_holes`] says.
+    /// Removes rows: `leaves[row]` for each row in use. Others take their places as [`fill_holes`] says.
     pub fn leave(&mut self, leaves: &[bool]) {
         let filled = self.filled as i64;
         for (from, to) in fill_holes(leaves) {
@@ -116,8 +113,7 @@ impl KvCache {
         self.mask.narrow(0, 0, rows).narrow(3, 0, self.filled as i64 + 1)
     }
 
-    /// Writes the open slot of one layer, keys and values `[rows, kv_heads, head_dim]`, and
-    /// returns all slots of it, `[rows, slots, kv_heads, head_dim]`.
+    /// Writes a layer's open slot `[rows, kv_heads, head_dim]`; returns all, `[rows, slots, kv_heads, head_dim]`.
     pub(crate) fn append(&self, layer: usize, keys: &Tensor, values: &Tensor) -> KeysAndValues {
         let (rows, slot) = (self.starts.len() as i64, self.filled as i64);
         let write = |all: &Tensor, new: &Tensor| {

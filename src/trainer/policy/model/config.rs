@@ -67,7 +67,6 @@ pub struct Config {
     pub max_position_embeddings: i64,
     pub rope_theta: f64,
     pub rope_scaling: Option<RopeScaling>,
-    /// ε of the RMS norms.
     pub rms_norm_eps: f64,
     pub tie_word_embeddings: bool,
 }
@@ -130,8 +129,7 @@ impl Config {
         }
     }
 
-    /// The fields as `config.json`, readable by transformers 4 (`rope_theta`, `torch_dtype`)
-    /// and 5 (`rope_parameters`, `dtype`).
+    /// As `config.json`, for transformers 4 (`rope_theta`, `torch_dtype`) and 5 (`rope_parameters`, `dtype`).
     pub fn to_json(&self, eos_token_id: u32, pad_token_id: u32) -> Value {
         let (model_type, class) = self.family.names();
         let scaling = json!(self.rope_scaling);
@@ -243,8 +241,7 @@ fn refuse_variants(json: &Value) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// The base of the frequencies and their scaling, which may stand in two places, and in both only
-/// when both say the same.
+/// The frequencies' base and scaling, which may stand in two places, but then must agree.
 fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), PolicyError> {
     let mut theta: Option<(&str, f64)> = None;
     let mut scaling: Option<(&str, Option<RopeScaling>)> = None;

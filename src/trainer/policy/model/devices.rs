@@ -1,5 +1,3 @@
-//! Devices that LibTorch finds on this machine.
-
 use crate::experiment::place;
 use crate::policy::PolicyError;
 use crate::records::environment;

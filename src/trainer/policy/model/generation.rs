@@ -37,15 +37,13 @@ type DrawRule<'a> = dyn Fn(&Tensor, &Tensor) -> Drawn + 'a;
 pub struct Blocks<'a>(TensorRows<'a>);
 
 impl<'a> Blocks<'a> {
-    /// No rows yet; at most `rows` at a time, whose longest prompt has `longest` tokens, and `more`
-    /// tokens behind it.
+    /// No rows yet; at most `rows` at a time, whose longest prompt has `longest` tokens, and `more` tokens behind it.
     pub fn new(model: &'a Qwen2, rows: usize, longest: usize, more: usize) -> Self {
         let cache = KvCache::new(model, rows, longest, more);
         Self(TensorRows { model, prepared: model.prepare_for_sampling(), cache })
     }
 
-    /// Reads prompts, adds rows and draws each one's first token: `prompt_of_row` numbers the
-    /// prompts. One token for each new row.
+    /// Reads prompts, adds rows (`prompt_of_row` numbers the prompts) and draws the first token of each new row.
     pub fn join(
         &mut self,
         prompts: &[&[u32]],
@@ -63,8 +61,7 @@ impl<'a> Blocks<'a> {
         on_the_processor(&[draw(&logits, &uniforms)])
     }
 
-    /// A block of tokens for every row: the newest token of each row and its position in the row;
-    /// uniforms `[count, rows]` → `[count, rows]`.
+    /// A block of tokens for every row, from its newest token and position: uniforms `[count, rows]` → `[count, rows]`.
     pub fn run(
         &mut self,
         tokens: &[u32],
@@ -134,8 +131,7 @@ fn ends(prompts: &[&[u32]], length: usize) -> Tensor {
 }
 
 impl TensorRows<'_> {
-    /// Reads prompts and adds their rows: hidden states `[prompts, length, hidden]`, and the longest
-    /// prompt's length.
+    /// Reads prompts and adds their rows: hidden states `[prompts, length, hidden]`, and the longest prompt's length.
     fn read(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> (Tensor, usize) {
         let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);

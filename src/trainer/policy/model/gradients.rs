@@ -1,5 +1,3 @@
-//! Gradients of a loss that is summed over passes.
-
 use crate::numerics::{NativeGradients, Parameters, Tally};
 use crate::policy::Qwen2;
 use tch::{Kind, Tensor};
@@ -14,8 +12,7 @@ pub enum Gradients {
     Native(NativeGradients),
 }
 
-/// Adds one parameter's gradient to a sum, which is f32 where the weights are bf16. No other
-/// tensor shares the sum's memory.
+/// Adds a parameter's gradient to a sum, which is f32 where weights are bf16. No other tensor shares the sum's memory.
 pub(super) fn add_to(sum: &mut Tensor, term: &Tensor) {
     if !term.defined() {
         return;
@@ -51,8 +48,7 @@ impl Gradients {
         }
     }
 
-    /// Adds the gradients of another pass. The order of passes is the order of the sum; exact sums
-    /// do not depend on it.
+    /// Adds the gradients of another pass. The order of passes is the order of the sum; exact sums do not depend on it.
     pub fn add(&mut self, other: Self) {
         match (&mut *self, other) {
             (_, Self::None) => {}
@@ -80,8 +76,7 @@ impl Gradients {
         }
     }
 
-    /// Those of the native engine as plain values by name; `weights` are those that they were computed
-    /// with. 0 where no pass was added.
+    /// The native engine's as plain values by name, 0 where no pass was added. `weights` are those that made them.
     pub fn values(self, model: &Qwen2, weights: &Parameters) -> Parameters {
         let zeros = |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
         match (self, model.native()) {
@@ -91,8 +86,7 @@ impl Gradients {
         }
     }
 
-    /// How much rounding into windows changed in the forward and in the backward passes; `None`
-    /// under fast arithmetic.
+    /// How much rounding into windows changed in the forward and in the backward passes; `None` under fast arithmetic.
     pub fn tallies(&self) -> Option<[Tally; 2]> {
         match self {
             Self::Native(sums) => Some([sums.activations, sums.gradients]),

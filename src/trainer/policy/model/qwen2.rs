@@ -23,11 +23,9 @@ pub struct Qwen2 {
     /// Made when they are first asked for, where an update left plain values.
     tensors: OnceCell<WeightTensors>,
     plain: Option<Arc<Parameters>>,
-    /// Cosine and sine of each position's angles, in the form of [`TensorOperations::rotation`]:
-    /// `[max_position_embeddings, ...]`.
+    /// Cosine and sine of each position's angles, as [`TensorOperations::rotation`]: `[max_position_embeddings, ...]`.
     rotation: Tensor,
     numerics: Numerics,
-    /// How a training pass saves memory.
     memory: Option<Memory>,
     /// The weights as the native engine reads them; made when they are first asked for.
     native: RefCell<Option<Arc<dyn NativeEngine>>>,
@@ -122,8 +120,7 @@ impl Qwen2 {
         Ok(Self::laid_out(config, parameters, place.memory))
     }
 
-    /// A fresh policy: weights N(0, 0.02²) from the seed's streams, norms 1, biases 0, as
-    /// transformers initialises Qwen2.
+    /// A fresh policy as transformers makes it: weights N(0, 0.02²) from the seed's streams, norms 1, biases 0.
     pub fn initialise(config: Config, seed: u64) -> Self {
         const INITIALIZER_RANGE: f64 = 0.02;
         let mut parameters = BTreeMap::new();
@@ -175,8 +172,7 @@ impl Qwen2 {
         self.lie.1
     }
 
-    /// Whether the native engine computes: under exact arithmetic, and for f32 policies on the processor
-    /// that are not huge. Else LibTorch does.
+    /// Whether the native engine computes, not LibTorch: exact arithmetic, or f32 on the processor and not huge.
     pub fn is_native(&self) -> bool {
         let is_plain =
             (self.device(), self.kind(), self.memory) == (Device::Cpu, Kind::Float, None);
@@ -242,8 +238,7 @@ impl Qwen2 {
         })
     }
 
-    /// The same, to be changed and given back by [`Qwen2::put`], whether changed or not: nothing else of the
-    /// policy may be used before.
+    /// The same, to be changed. [`Qwen2::put`] must give it back before anything else of the policy is used.
     pub fn take_parameters(&mut self) -> Arc<Parameters> {
         let taken = self.plain_parameters();
         self.plain = None;
@@ -261,8 +256,7 @@ impl Qwen2 {
         self.native.replace(native.map(|native| native.expect("a shape that was accepted before")));
     }
 
-    /// Whether all threads share each operation of the native engine: then passes are made one after
-    /// another, not side by side.
+    /// Whether all threads share each operation of the native engine: passes then come one after another.
     pub fn is_large(&self) -> bool {
         self.native().is_some_and(|native| native.is_large())
     }
@@ -295,8 +289,7 @@ impl Qwen2 {
         exact.map(|exact| exact.tally())
     }
 
-    /// The weights as the forward pass uses them: once for a forward and its backward pass, or
-    /// once for all tokens of a generation.
+    /// The weights as the forward pass uses them: made once for a forward and backward pass, or for a whole generation.
     pub fn prepare(&self) -> Prepared {
         Decoder::of(&self.config).map(|folded| Weight::new(folded, self.parameters()))
     }
@@ -306,8 +299,7 @@ impl Qwen2 {
         fast::without_graph(|| for_sampling(self.prepare(), &self.tensors().joined))
     }
 
-    /// Log-prob and entropy of each target, without a graph and on the processor: both `[targets]`
-    /// in nats, f64 where the native engine computes.
+    /// Each target's log-prob and entropy `[targets]` in nats, without a graph, on the processor; f64 if native.
     pub fn statistics(&self, sequences: &Sequences, temperature: f64) -> (Tensor, Tensor) {
         if let Some(native) = self.native() {
             let of_targets = native.statistics(sequences, temperature);
@@ -325,16 +317,11 @@ impl Qwen2 {
         })
     }
 
-    /// Adds the gradients of a loss to `sums`: `loss` gets the log-prob of each target, `[targets]` in nats
-    /// with its graph and on the processor, and returns the loss and whatever else it found. All passes of an
-    /// update share one set of sums: a set is as large as the weights in f32.
-    ///
-    /// # Errors
-    /// Under exact arithmetic, an update of too many tokens; the sums are empty then.
-    ///
-    /// # Panics
-    /// When the sums are of another arithmetic. When LibTorch does, for want of memory: a part of
-    /// the gradients may be in the sums then.
+    /// Adds the gradients of a loss to `sums`: `loss` gets the log-prob of each target, `[targets]` in nats with its
+    /// graph and on the processor, and returns the loss and whatever else it found. All passes of an update share one
+    /// set of sums: a set is as large as the weights in f32.
+    /// Errors: under exact arithmetic, an update of too many tokens; the sums are empty then. Panics when the sums are
+    /// of another arithmetic, and when LibTorch does for want of memory, with a part of the gradients in the sums.
     pub fn add_gradients<R>(
         &self,
         sums: &mut Gradients,
@@ -429,9 +416,9 @@ impl Qwen2 {
         prepared.run(&mut operations, tokens, self.config.hidden_size as usize)
     }
 
-    /// One more token for each row of the cache by fast arithmetic: tokens `[rows]`, position of
-    /// that token in each row `[rows]` → final hidden states `[rows, hidden]`. The cache must hold
-    /// every earlier position of each row, and `prepared` be [`Qwen2::prepare_for_sampling`]'s.
+    /// One more token for each row of the cache by fast arithmetic: tokens `[rows]` and their positions `[rows]` →
+    /// final hidden states `[rows, hidden]`. The cache must hold every earlier position of each row, and `prepared` be
+    /// [`Qwen2::prepare_for_sampling`]'s.
     pub fn decode(
         &self,
         prepared: &Prepared,
@@ -479,10 +466,8 @@ pub fn check_shapes(
     }
 }
 
-/// Cosine and sine of the rotary embedding's angles, `[max_position_embeddings, 1, head_dim / 2, 2]`, in f32.
-///
-/// The frequencies and the angles are rounded to f32 as in transformers, whatever the
-/// model's dtype: bf16 could not even represent the positions.
+/// Cosines and sines of the rotary embedding, `[max_position_embeddings, 1, head_dim / 2, 2]`. Frequencies and angles
+/// are f32 as in transformers, whatever the model's dtype: bf16 could not even represent the positions.
 fn rotation_table(config: &Config) -> Vec<f32> {
     let half = config.head_dim / 2;
     let frequency =

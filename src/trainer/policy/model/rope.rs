@@ -49,9 +49,7 @@ fn whole() -> bool {
 
 impl RopeScaling {
     /// Reads the object without `rope_theta`; `None` where it says that nothing is scaled.
-    ///
-    /// # Errors
-    /// An unknown type or key, a missing one, and a number that is not positive.
+    /// Errors: an unknown type or key, a missing one, and a number that is not positive.
     pub fn from_json(rope: &Map<String, Value>, positions: i64) -> Result<Option<Self>, String> {
         let mut rope = rope.clone();
         rope.retain(|_, value| !value.is_null());

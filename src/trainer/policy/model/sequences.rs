@@ -24,9 +24,8 @@ impl Sequences {
         self.spans.push(Span { own: start..self.tokens.len(), before: 0..0 });
     }
 
-    /// Appends what goes on after the newest sequence that stands alone, a prompt that others go on
-    /// after too. That prompt's last state predicts the first target, the own states the next ones.
-    /// For the native engine: [`Sequences::padded`] knows no such sequences.
+    /// Appends what goes on after the newest sequence that stands alone, its prompt. The prompt's last state predicts
+    /// the first target, the own states the others. Only for the native engine: not for [`Sequences::padded`].
     pub fn push_after(&mut self, tokens: &[u32], targets: &[u32]) {
         let prompt = self.spans.iter().rfind(|span| span.before.is_empty());
         let before = prompt.expect("a prompt before what follows it").own.clone();

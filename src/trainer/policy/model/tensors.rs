@@ -1,6 +1,5 @@
-//! The decoder's operations on LibTorch tensors, with their automatic derivatives. The weights are as
-//! the checkpoint stores them, norms beside the matrices and heads in two halves: no copy, and no product
-//! of weights that a narrow type would round.
+//! The decoder's operations on LibTorch tensors, with automatic derivatives. Weights are as the checkpoint stores them,
+//! norms apart and heads in two halves: no copy, and no product of weights that a narrow type would round.
 
 use crate::numerics::{Folded, HeadNorms, Operations, fast, folded::FoldedPart};
 use crate::policy::Config;
@@ -55,7 +54,6 @@ impl Weight {
         &self.parts[0].matrix
     }
 
-    /// x `[..., inputs]` → `[..., outputs]` of the only matrix.
     fn multiply(&self, x: &Tensor) -> Tensor {
         assert_eq!(self.parts.len(), 1, "one matrix");
         self.parts[0].apply(x)

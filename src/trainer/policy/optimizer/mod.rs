@@ -1,8 +1,5 @@
-//! AdamW, gradient-norm clipping and the learning-rate schedule, with a state of our own so
-//! that a run can be resumed exactly.
-//!
-//! Plain loops in tensor-name order: element arithmetic in f64, one rounding to f32 when a
-//! parameter or a moment is stored. No thread count and no instruction set can change a bit.
+//! AdamW, gradient clipping, learning-rate schedule; the state is our own so that a run can be resumed exactly. Loops
+//! in tensor-name order, f64 arithmetic, one rounding to f32 per stored number: no machine changes a bit.
 
 pub mod on_device;
 
@@ -34,9 +31,8 @@ pub type BeforeStep = (OptimizerTensors, Arc<OptimizerState>);
 pub struct OptimizerState {
     /// Updates made so far: t of the bias corrections.
     pub updates: u64,
-    /// m by tensor name; empty before the first update.
+    /// m by tensor name, as v below; empty before the first update.
     pub first_moments: OptimizerTensors,
-    /// v by tensor name; empty before the first update.
     pub second_moments: OptimizerTensors,
 }
 
@@ -64,14 +60,9 @@ impl AdamW {
         &self.state
     }
 
-    /// One update in place; weights and state are copied before it only where a result might not be finite.
-    ///
-    /// Deviation: the released code skips an update whose norm is not finite, with a printed
-    /// warning (verl/workers/actor/dp_actor.py:410-414).
-    ///
-    /// # Errors
-    /// Tensors that do not match, and a gradient, or a new weight or moment, that is not finite; nothing is
-    /// changed then.
+    /// One update in place; weights and state are copied first only where a result might not be finite. Errors: tensors
+    /// that do not match, and a gradient, new weight or moment that is not finite; nothing is changed then.
+    /// Deviation: the released code skips an update whose norm is not finite (verl/workers/actor/dp_actor.py:410-414).
     pub fn step(
         &mut self,
         parameters: &mut OptimizerTensors,
@@ -130,8 +121,7 @@ impl AdamW {
         parameters
     }
 
-    /// Whether no number is so large that one of the next update, or a product of two new weights, might not
-    /// be finite.
+    /// Whether no number is so large that one of the next update, or a product of two new weights, might not be finite.
     fn stays_small(
         &mut self,
         parameters: &OptimizerTensors,
@@ -213,8 +203,7 @@ impl Update {
         }
     }
 
-    /// [`Update::apply`] to every element of a tensor; gradients are multiplied by `scale`. Returns the largest
-    /// new moment as [`size`].
+    /// [`Update::apply`] to every element, with gradients times `scale`. Returns the largest new moment as [`size`].
     fn apply_all(
         &self,
         parameters: &mut [f32],
@@ -247,7 +236,6 @@ impl Update {
     }
 
     /// `torch.optim.AdamW` on one element, in torch's order of operations:
-    ///
     /// ```text
     /// θ ← θ (1 − η λ)      m ← m + (1 − β₁)(g − m)      v ← β₂ v + (1 − β₂) g²
     /// θ ← θ − η/(1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)
@@ -279,11 +267,9 @@ impl UpdateReach {
     /// Of updates with these learning rates η that follow on `before` others. By the inequality of
     /// Cauchy and Schwarz, |m_t| ≤ (1 − β₁)/√(1 − β₂) · √(Σ_{k<t} (β₁²/β₂)ᵏ) · √v_t, so that update t
     /// moves a weight by at most η c_t with
-    ///
     /// ```text
     /// c_t = (1 − β₁)/√(1 − β₂) · √(Σ_{k<t} (β₁²/β₂)ᵏ) · √(1 − β₂ᵗ)/(1 − β₁ᵗ)
     /// ```
-    ///
     /// c_1 is 1, and c_∞ is 7.3 for β₁ = 0.9, β₂ = 0.999.
     pub fn of(config: &Optimizer, before: u64, rates: &[f64]) -> Self {
         let ratio = config.beta1 * config.beta1 / config.beta2;
@@ -311,11 +297,9 @@ impl UpdateReach {
     }
 }
 
-/// The learning rate of a rollout step, counted from 0: linear warm-up, then constant.
-///
-/// With [`WarmUpStart::FirstStep`] the factor is `(step + 1) / length`, with
-/// [`WarmUpStart::Zero`] it is `step / length` (verl/utils/torch_functional.py:752-774), both
-/// at most 1. All updates of a rollout step share the rate.
+/// The learning rate of a rollout step, counted from 0: linear warm-up, then constant. With [`WarmUpStart::FirstStep`]
+/// the factor is `(step + 1) / length`, with [`WarmUpStart::Zero`] it is `step / length`
+/// (verl/utils/torch_functional.py:752-774), both at most 1. All updates of a rollout step share the rate.
 pub fn learning_rate(config: &Optimizer, rollout_step: u64) -> f64 {
     let length = config.warm_up.rollout_steps;
     let reached = match config.warm_up.start {

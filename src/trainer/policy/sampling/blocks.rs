@@ -1,6 +1,5 @@
-//! Drawing for policies whose weights lie as they are stored, on any device. Rows draw a block of
-//! tokens before anybody looks whether one has ended, so the device never waits for a decision of
-//! the processor. What a row draws beyond its end is dropped.
+//! Drawing for policies whose weights lie as they are stored, on any device. Rows draw a block of tokens before anybody
+//! looks whether one has ended, so that the device never waits; what a row draws beyond its end is dropped.
 
 use crate::policy::sampling::generate::{BLOCK, Drawing, GenerateRow, Newest};
 use crate::policy::{Blocks, Drawn, Limits, Token, sampling::tensor_sampler};

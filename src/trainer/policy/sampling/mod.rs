@@ -1,5 +1,4 @@
-//! Sampling: prompts → responses, batched, with a KV cache. Never draws randomness of its
-//! own: each response brings its stream.
+//! Prompts → responses, batched, with a KV cache. Draws no randomness of its own: each response brings its stream.
 
 pub mod generate;
 pub mod rounded;

@@ -13,13 +13,10 @@ pub struct SamplerDraw {
     pub entropy: Option<f64>,
 }
 
-/// Draws the token whose interval of the cumulative distribution holds `uniform`.
-///
-/// Temperature 0 is greedy, the log-prob then being that of temperature 1. Top-k keeps the k most probable
-/// tokens, top-p the smallest set of most probable tokens of at least that mass; ties are broken by the lower
-/// token id. The kept tokens' mass is renormalised and walked in order of token id.
-///
-/// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
+/// Draws the token whose interval of the cumulative distribution holds `uniform`. Temperature 0 is greedy, the log-prob
+/// then being that of temperature 1. Top-k keeps the k most probable tokens, top-p the smallest set of most probable
+/// tokens of at least that mass; ties are broken by the lower token id. The kept tokens' mass is renormalised and
+/// walked in order of token id. `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
 pub fn sample(
     logits: &[f64],
     sampling: &Sampling,

@@ -6,13 +6,10 @@ use crate::numerics::{Numerics, fast, operations};
 use crate::policy::Drawn;
 use tch::{Kind, Tensor};
 
-/// Draws one token for each row: logits `[rows, vocab]`, uniforms `[rows]` in f64 → token ids
-/// `[rows]`, and their log-probs `[rows]` in f32, under softmax(logits / temperature) over the whole
-/// vocabulary. Where the logits are no distribution the log-prob is not finite.
-///
-/// Of the tokens that top-k and top-p keep, the one whose interval of the cumulative distribution
-/// holds the uniform, in the order of token ids. With `entropy`, the entropies `[rows]` of the
-/// distributions over the whole vocabulary.
+/// Draws one token for each row: logits `[rows, vocab]`, uniforms `[rows]` in f64 → token ids `[rows]`, and their
+/// log-probs `[rows]` in f32 under softmax(logits / temperature) over the whole vocabulary; not finite where the logits
+/// are no distribution. Of the tokens that top-k and top-p keep, in the order of ids, the one whose interval of the
+/// cumulative distribution holds the uniform. With `entropy` also the entropies `[rows]` of the whole distributions.
 pub fn sample(logits: &Tensor, sampling: &Sampling, entropy: bool, uniforms: &Tensor) -> Drawn {
     let greedy = sampling.temperature == 0.0;
     let temperature = if greedy { 1.0 } else { sampling.temperature };
@@ -57,19 +54,15 @@ fn kept(probabilities: &Tensor, sampling: &Sampling) -> Tensor {
         let _ = sorted.narrow(1, sampling.top_k as i64, dropped).zero_();
     }
     let mass = sorted.cumsum(-1, Kind::Double);
-    // Top-p looks at the distribution that top-k left, as transformers and vLLM do. A token stays
-    // when what comes before it is not enough yet.
+    // Top-p looks at what top-k left, as in transformers and vLLM. A token stays while what is before it is not enough.
     let enough = mass.narrow(1, vocabulary - 1, 1) * sampling.top_p;
     let stays = (&mass - &sorted).lt_tensor(&enough).to_kind(sorted.kind());
     sorted *= stays;
     probabilities.zeros_like().scatter(1, &order, &sorted)
 }
 
-/// The id in whose interval of the cumulative weights each uniform lies: weights `[rows, vocab]`,
-/// uniforms `[rows]` → `[rows]`.
-///
-/// The vocabulary is cut into about as many blocks as a block has tokens: sums of 390 numbers
-/// twice, where one of 152,064 would round more and take longer.
+/// The id whose interval of the cumulative weights `[rows, vocab]` holds each uniform `[rows]`. The vocabulary is cut
+/// into about as many blocks as each has tokens: two sums of 390 numbers are faster and round less than one of 152,064.
 fn invert(weights: &Tensor, uniforms: &Tensor) -> Tensor {
     let (rows, vocabulary) = weights.size2().expect("weights have two dimensions");
     let width = (vocabulary as f64).sqrt().ceil() as i64;
@@ -88,9 +81,8 @@ fn invert(weights: &Tensor, uniforms: &Tensor) -> Tensor {
     (block * width + place).squeeze_dim(-1)
 }
 
-/// The first place whose cumulative mass exceeds the target, and at most the last whose own mass is
-/// above 0: rounding may leave a target at the very end. Masses and weights `[rows, places]`,
-/// targets `[rows, 1]` → `[rows, 1]`.
+/// The first place whose cumulative mass exceeds the target, and at most the last whose own mass is above 0: rounding
+/// may leave a target at the very end. Masses and weights `[rows, places]`, targets `[rows, 1]` → `[rows, 1]`.
 fn interval(masses: &Tensor, weights: &Tensor, targets: &Tensor) -> Tensor {
     let places = masses.size()[1];
     let ids = Tensor::arange(places, (Kind::Int64, masses.device()));

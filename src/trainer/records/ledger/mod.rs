@@ -5,8 +5,7 @@
 //! little-endian u64, text and lists are preceded by their length, reals are little-endian f64 (an f32
 //! log-prob is widened, which is exact). Weights, moments and gradients are hashed as f32, on a card by [`on_a_card`].
 //!
-//! A forger who writes every line anew gets a chain that holds: only computing a run again checks
-//! its computation.
+//! A forger who writes every line anew gets a chain that holds: only computing a run again checks its computation.
 
 use crate::base::files;
 use crate::experiment::{Device, Experiment};
@@ -164,8 +163,7 @@ pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> LedgerEntry {
     LedgerEntry::after("", Kind::Genesis, 0, components)
 }
 
-/// `problems`, `tokens`, `sampler_log_probs`, `rewards`, `kept_groups` and `advantages`, in the
-/// table's order.
+/// `problems`, `tokens`, `sampler_log_probs`, `rewards`, `kept_groups` and `advantages`, in the table's order.
 pub fn rollouts(rows: &[RolloutRow]) -> Components {
     let mut digests: [Digest; 6] = Default::default();
     let [problems, tokens, log_probs, rewards, kept_groups, advantages] = &mut digests;
@@ -264,8 +262,7 @@ pub struct Summed<'a> {
     pub sums: &'a [u64],
 }
 
-/// As [`tensors`], of a policy on a card. Copying 0.5 GB to the processor for each update, and hashing it there, took
-/// most of an update's time.
+/// As [`tensors`], on a card. Copying 0.5 GB to the processor and hashing it there took most of an update's time.
 pub fn on_a_card(summed: Summed) -> String {
     let mut digest = Digest::default();
     digest.summed(summed);

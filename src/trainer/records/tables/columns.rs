@@ -1,5 +1,3 @@
-//! Columns ↔ records: all that the tables need of polars.
-
 use crate::base::files::{self, foreign};
 use crate::records::tables::decode::{self, TablePart};
 use crate::records::tables::{Refusal, TableError};
@@ -26,7 +24,6 @@ pub trait Read: Sized {
     fn read(value: &AnyValue) -> Option<Self>;
 }
 
-/// Implements [`ColumnWritten`].
 macro_rules! written {
     ($($type:ty => |$value:ident| $cell:expr;)*) => {$(
         impl ColumnWritten for $type {
@@ -204,8 +201,7 @@ impl<'a> ColumnTable<'a> {
         }
     }
 
-    /// Named columns that exist, or all: a column of an unreadable type does no harm when nobody
-    /// asks for it.
+    /// Named columns that exist, or all: a column of an unreadable type does no harm when nobody asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
         Self::read_part(path, TablePart { names, rows: true })
     }

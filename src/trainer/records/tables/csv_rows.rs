@@ -1,5 +1,3 @@
-//! CSV with a line of names, as others write it.
-
 use crate::base::files::{self, foreign};
 use crate::records::tables::TableError;
 use csv::{Position, ReaderBuilder, StringRecord};
@@ -13,11 +11,8 @@ const MOST_CSV_BYTES: u64 = 1 << 28;
 /// Line (from 1) and fields of a row.
 pub type CsvRow = (usize, StringRecord);
 
-/// Names of the columns, without spaces around them, and the rows; tabs in a `.tsv`. A column without a name is
-/// a number of rows.
-///
-/// # Errors
-/// Two columns of one name, a row of another length, text that is not UTF-8, with the line.
+/// Names of the columns, without spaces around them, and the rows; tabs in a `.tsv`. A column without a name is a
+/// number of rows. Errors: two columns of one name, a row of another length, text that is not UTF-8, with the line.
 pub fn read(
     path: &Path,
 ) -> Result<(StringRecord, impl Iterator<Item = Result<CsvRow, TableError>>), TableError> {

@@ -11,8 +11,7 @@ use std::io::Cursor;
 /// The largest file of the released data has 1.8 million.
 const MOST_ROWS: usize = 1 << 26;
 
-/// Any file may have so many rows, and more for each byte: a row of (problem, sample, correct)
-/// takes most of a byte, equal rows take none.
+/// Any file may have these, and more for each byte: a row of (problem, sample, correct) takes most of a byte.
 const FEWEST_ROWS: usize = 1 << 18;
 const ROWS_OF_A_BYTE: usize = 4;
 
@@ -27,8 +26,7 @@ pub const NOT_PARQUET: &str = "it does not begin and end with PAR1: another form
 /// Processor time, and one more for each MiB; a MiB takes a twentieth of a second.
 const SECONDS: u64 = 8;
 
-/// 256 MiB, and 32 times the file's size up to 4 GiB. Tables of this harness expand about 10 times,
-/// a bomb a million times.
+/// 256 MiB, and 32 times the file up to 4 GiB: tables of this harness expand 10 times, a bomb a million times.
 pub fn most_expanded_bytes(file_bytes: u64) -> u64 {
     (256 << 20) + file_bytes.saturating_mul(32).min(4 << 30)
 }
@@ -113,7 +111,6 @@ fn decoded(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
     Ok(frame)
 }
 
-/// The footer must not claim more than this file may expand to.
 fn claims(reader: &mut ParquetReader<Cursor<Vec<u8>>>, file_bytes: u64) -> Result<(), String> {
     let most = most_expanded_bytes(file_bytes);
     let metadata = reader.get_metadata().map_err(|error| error.to_string())?;

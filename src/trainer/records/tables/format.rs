@@ -26,10 +26,7 @@ const KNOWN: [(&[u8], &str); 15] = [
     (b"<", "an HTML or XML page"),
 ];
 
-/// Accepts text in lines, and parquet where `or_parquet`. Skips irregular files: a pipe can be read
-/// only once.
-///
-/// # Errors
+/// Accepts text in lines, and parquet where `or_parquet`. Skips irregular files: a pipe can be read only once. Errors:
 /// [`Refusal::Format`], which says what the file is.
 pub fn check(path: &Path, expected: &'static str, or_parquet: bool) -> Result<(), TableError> {
     // The reader reports the error.

@@ -1,5 +1,4 @@
-//! Outcomes as a table or JSON lines: usual names, verl's dumps of rollouts, and lm-eval's samples. Each row is a
-//! line of keys and values, whatever the format.
+//! Outcomes as a table or JSON lines: usual names, verl's dumps of rollouts, lm-eval's samples.
 
 use crate::base::files::{self, foreign};
 use crate::records::GradedTable;
@@ -12,7 +11,6 @@ use std::path::Path;
 
 type Line = Map<String, Value>;
 
-/// Problem, sample, correctness.
 type GradedColumns = (String, Option<String>, String);
 
 /// No metrics.
@@ -42,10 +40,8 @@ enum Writer {
 }
 
 /// JSON lines (`.jsonl`, `.json`, `.ndjson`), CSV with a line of names (tabs in a `.tsv`), or parquet. Truth values are
-/// booleans, `true` and `false` in any case, or 0 and 1.
-///
-/// # Errors
-/// A file of another format; a line without a column or truth value; more than one possible column, filter or step.
+/// booleans, `true` and `false` in any case, or 0 and 1. Errors: a file of another format; a line without a column or
+/// truth value; more than one possible column, filter or step.
 pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     format::check(path, "parquet, CSV or JSON lines", true)?;
     let mut chosen: Option<(Writer, GradedColumns)> = None;

@@ -54,7 +54,6 @@ pub struct OutcomeRow<'a> {
 }
 
 impl ColumnWritten for &CellKey {
-    /// The three columns of a cell.
     fn put<'r>(_name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
     where
         Self: 'r,

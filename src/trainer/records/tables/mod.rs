@@ -128,8 +128,7 @@ pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
     table.rows().map(|row| StoredResponse::from_row(&row)).collect()
 }
 
-/// # Errors
-/// A file that is no parquet.
+/// Errors: a file that is no parquet.
 pub fn column_names(path: &Path) -> Result<Vec<String>, TableError> {
     Ok(ColumnTable::read_head(path)?.names())
 }

@@ -1,5 +1,5 @@
-//! Rows of a problem file in the released schema. DAPO-Math-17k has 1.8 million rows with 1.1 GB of text,
-//! so a second process decodes page by page ([`crate::base::apart::stream`]) and sends a line a row.
+//! Rows of a problem file in the released schema, decoded page by page in a second process ([`apart::stream`]):
+//! DAPO-Math-17k has 1.8 million rows with 1.1 GB of text.
 
 use crate::base::apart::stream::{self, ApartStream};
 use crate::base::{apart, contained, files::foreign};
@@ -21,7 +21,6 @@ const MOST_ROWS: u64 = 1 << 24;
 /// Row groups times columns; known writers make a few thousand.
 const MOST_PARTS: usize = 1 << 16;
 
-/// Limit of one row between the processes.
 const MOST_ROW_BYTES: u64 = 16 << 20;
 
 /// A page and a dictionary of each column are held, of 1 MB with known writers.
@@ -53,7 +52,6 @@ pub struct WantedKeys {
     pub all: bool,
 }
 
-/// Number of rows, each row, then end or refusal.
 #[derive(Debug, Serialize, Deserialize)]
 enum Sent {
     Rows(u64),
@@ -144,8 +142,7 @@ fn receive(
     Ok(())
 }
 
-/// The second process: decodes its standard input. `arguments`, behind [`ARGUMENT`]: bytes,
-/// seconds, [`WantedKeys`].
+/// The second process: decodes its standard input. `arguments`, behind [`ARGUMENT`]: bytes, seconds, [`WantedKeys`].
 pub fn answer(arguments: &[String]) -> io::Result<()> {
     let [memory_bytes, processor_seconds, wanted] = arguments else {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -1,5 +1,3 @@
-//! One pass over the rows.
-
 use crate::base::files;
 use crate::records::Index;
 use crate::task::audit::{AuditOptions, LISTED, MOST_NAMES, findings};
@@ -14,16 +12,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Characters of a question or an answer that are listed.
 const LISTED_CHARACTERS: usize = 60;
 
 struct KnownQuestions {
-    /// Start of the question as it first stood there.
     start: String,
-    /// SHA-256's first bytes of that question's exact text.
     exact: u64,
     spaced_differently: bool,
-    /// Tokens or characters of its prompt.
     length: u64,
     answers: Vec<(String, u64)>,
 }
@@ -308,7 +302,6 @@ fn conflicts(problems: &BTreeMap<[u8; 32], KnownQuestions>) -> Conflicts {
     }
 }
 
-/// Counts a name; the names beyond a limit are counted together.
 fn count(names: &mut BTreeMap<String, u64>, name: Option<&str>) {
     let mut name = start(name.unwrap_or_default());
     if names.len() >= MOST_NAMES && !names.contains_key(&name) {

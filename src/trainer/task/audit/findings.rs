@@ -1,5 +1,3 @@
-//! What follows from the counts for somebody who trains on a file or evaluates with it.
-
 use crate::task::data::problem_file;
 use crate::task::{Audit, FindingKind, audit::AuditFinding, audit::AuditOptions};
 use serde::Deserialize;
@@ -18,8 +16,7 @@ pub fn known_as(sha256: &str) -> Option<String> {
     known.into_iter().find(|file| file.sha256 == sha256).map(|file| file.name)
 }
 
-/// Whether the released code grades a row of this data source by its rules for DAPO
-/// (verl/utils/reward_score/__init__.py:59-62).
+/// Whether the released code grades such rows by its rules for DAPO (verl/utils/reward_score/__init__.py:59-62).
 fn is_routed(data_source: &str) -> bool {
     matches!(data_source, "math_dapo" | "math" | "math_dapo_reasoning")
         || data_source.starts_with("aime")
@@ -42,7 +39,6 @@ impl AuditFindings {
         self.0.push(AuditFinding { kind: FindingKind::Note, text });
     }
 
-    /// A warning when `count` is not 0.
     fn warn(&mut self, count: u64, text: impl FnOnce() -> String) {
         if count > 0 {
             self.0.push(AuditFinding { kind: FindingKind::Warning, text: text() });

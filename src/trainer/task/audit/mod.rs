@@ -1,6 +1,5 @@
-//! What a file of problems holds: repetitions, contradictions, answers that the verifier cannot
-//! accept, prompts that are no prompts of the release, and digests that do not depend on the
-//! order of rows. The audit reads every row and judges nothing by its name or its size.
+//! What a file of problems holds: repetitions, contradictions, answers that the verifier cannot accept, prompts that
+//! are not the release's, and digests. The audit reads every row and judges nothing by its name or its size.
 
 mod collect;
 mod findings;
@@ -15,7 +14,6 @@ use std::path::Path;
 /// Entries of a list that is there to be looked at.
 pub const LISTED: usize = 10;
 
-/// Names of data sources, styles and roles that are counted apart.
 const MOST_NAMES: usize = 64;
 
 pub struct AuditOptions<'a> {
@@ -64,8 +62,7 @@ pub struct Audit {
 pub struct AuditContent {
     /// Of all rows as a multiset: the same whatever their order.
     pub rows_sha256: String,
-    /// Of all (question, answer) as a set: the same whatever the order and the repetitions, and
-    /// whatever the template around the question.
+    /// Of all (question, answer) as a set: whatever the order, the repetitions and the template around the question.
     pub problems_sha256: String,
 }
 

@@ -1,6 +1,4 @@
-//! The chat template of a model folder: a Jinja program that makes one text of a conversation,
-//! rendered as transformers renders it (`apply_chat_template`).
-//!
+//! The chat template of a model folder, a Jinja program, rendered as `apply_chat_template` of transformers does.
 //! Deviation: a template is not told the time, because a prompt must not depend on the day. Where it asks for
 //! today's date (`strftime_now` of transformers), the date has to be stated as a variable.
 
@@ -47,7 +45,6 @@ pub struct ChatTemplate {
     tokens: BTreeMap<String, String>,
 }
 
-/// The part of `tokenizer_config.json` that is read.
 #[derive(Default, Deserialize)]
 struct TokenizerConfig {
     chat_template: Option<serde_json::Value>,
@@ -71,7 +68,6 @@ impl TokenizerConfig {
         Ok(config)
     }
 
-    /// How a special token is written, `bos_token` for example.
     fn token(&self, name: &str) -> Option<&str> {
         let value = self.others.get(name)?;
         // A token is a text, or an object with its content and how it is stripped.
@@ -80,8 +76,7 @@ impl TokenizerConfig {
 }
 
 impl ChatTemplate {
-    /// The template of a model folder: `chat_template.jinja` (as transformers has written it
-    /// since 4.51), else `chat_template` of `tokenizer_config.json`. `None` when there is none.
+    /// `chat_template.jinja` (transformers since 4.51), else `chat_template` of `tokenizer_config.json`, else `None`.
     pub fn load(folder: &Path) -> Result<Option<Self>, TaskError> {
         let config_path = folder.join(TOKENIZER_CONFIG);
         let config = TokenizerConfig::read(folder)?;
@@ -120,10 +115,8 @@ impl ChatTemplate {
     }
 
     /// As [`Self::render`], with `kwargs` as variables, as `apply_chat_template(…, **kwargs)` of transformers has them.
-    /// `strftime_now` is the date that the function of this name returns, whatever format it is asked for.
-    ///
-    /// # Errors
-    /// A variable that the template does not read; today's date, where none is stated.
+    /// `strftime_now` is the date that the function of this name returns, whatever format it is asked for. Errors: a
+    /// variable that the template does not read; today's date, where none is stated.
     pub fn render_with(
         &self,
         messages: &[Message],
@@ -198,8 +191,7 @@ impl ChatTemplate {
         }
     }
 
-    /// What the template puts behind an assistant's answer: the end of its turn. Empty when it
-    /// puts nothing there or does not take an answer.
+    /// What the template puts behind an assistant's answer; empty when it takes no answer.
     pub fn end_of_turn(&self) -> String {
         const ANSWER: &str = "a7f3c1";
         let message = |role: &str, content: &str| Message {
@@ -245,8 +237,7 @@ impl ChatTemplate {
         template.render(context)
     }
 
-    /// Renders one message in the second process first: a template is a program, and one that
-    /// doubles a text again and again would end the process that renders it.
+    /// Renders one message in the second process first: a template is a program, which may double a text without end.
     fn try_apart(&self) -> Result<(), TaskError> {
         if !apart::is_available() {
             return self.first_rendering().map(|_text| ());
@@ -322,7 +313,6 @@ pub fn is_absent(error: &files::FileError) -> bool {
     matches!(error, files::FileError::Io { source, .. } if source.kind() == IoErrorKind::NotFound)
 }
 
-/// The text, or the one that is named `default` of several.
 fn default_template(value: serde_json::Value) -> Option<String> {
     match value {
         serde_json::Value::String(text) => Some(text),
@@ -335,14 +325,12 @@ fn default_template(value: serde_json::Value) -> Option<String> {
     }
 }
 
-/// What is wrong and in which line. The template's own words are the detail.
 fn told(error: &JinjaError) -> String {
     let place = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_string);
     detail + &place
 }
 
-/// The methods of Python's types that templates call.
 fn python_method(
     state: &mut State,
     value: &Value,
@@ -362,7 +350,6 @@ fn python_method(
     }
 }
 
-/// The function by which templates refuse a conversation.
 fn raise_exception(message: String) -> Result<Value, JinjaError> {
     Err(JinjaError::new(ErrorKind::InvalidOperation, message))
 }

@@ -40,7 +40,6 @@ fn failed(error: impl Display) -> JinjaError {
     JinjaError::new(ErrorKind::BadSerialization, error.to_string())
 }
 
-/// The arguments of `json.dumps`.
 struct PythonFormat {
     ensure_ascii: bool,
     /// Each element is on a line of its own, with so much of this before it as it is deep.

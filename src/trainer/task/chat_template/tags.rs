@@ -1,12 +1,9 @@
-//! Tags of a template that are rewritten for minijinja.
-
 use std::borrow::Cow;
 
 /// transformers' tags and the ones in their place: they trim white space in the same way.
 const TAGS: [(&str, &str); 2] = [("generation", "with"), ("endgeneration", "endwith")];
 
-/// `{% generation %}…{% endgeneration %}`, by which transformers finds the assistant's tokens, with tags that minijinja
-/// knows: the text inside stays as it is, in a scope of its own. No line break moves.
+/// Puts tags that minijinja knows in place of `{% generation %}…{% endgeneration %}`. No line break moves.
 pub fn replaced(source: &str) -> Cow<'_, str> {
     if !source.contains(TAGS[0].0) {
         return Cow::Borrowed(source);
@@ -76,7 +73,6 @@ fn end_of_expression(tag: &str) -> usize {
     bytes.len()
 }
 
-/// What is in a block's tag.
 fn inside(tag: &str) -> Option<&str> {
     let inside = tag.strip_prefix("{%")?.strip_suffix("%}")?;
     let inside = inside.strip_prefix(['-', '+']).unwrap_or(inside);

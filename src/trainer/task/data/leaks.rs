@@ -16,8 +16,7 @@ const MOST_SHARED: usize = 64;
 /// From this share of the shorter question's sequences on, two questions look alike.
 pub const ALIKE: f64 = 0.5;
 
-/// What two questions have in common beside case, spacing, punctuation and LaTeX's dressing: words,
-/// numbers, and each sign of a formula.
+/// Words, numbers and each sign of a formula, without case, spacing, punctuation and LaTeX's dressing.
 pub fn words(question: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word = String::new();
@@ -76,8 +75,7 @@ pub struct Alike {
     pub question: usize,
     /// Place of the second set's question that it has most in common with.
     pub other: usize,
-    /// Share of the shorter one's sequences of [`SEQUENCE`] words that the other has too; shorter
-    /// questions are one sequence.
+    /// Share of the shorter one's sequences of [`SEQUENCE`] words that the other has too; fewer words are one sequence.
     pub share: f64,
 }
 
@@ -158,7 +156,6 @@ fn sequences(words: &[u64], length: usize) -> Vec<u64> {
     sequences
 }
 
-/// The first bytes of a word's SHA-256.
 fn hash(word: &str) -> u64 {
     let digits = files::sha256(word.as_bytes());
     u64::from_str_radix(&digits[..16], 16).expect("SHA-256 in hexadecimal digits")

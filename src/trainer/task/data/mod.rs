@@ -22,8 +22,7 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What a problem file has beside question and ground truth, by the problem's id; a program that grades may
-/// read it.
+/// What a problem file has beside question and ground truth, by the problem's id; a program that grades may read it.
 pub type Columns = BTreeMap<String, Map<String, Value>>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,17 +45,13 @@ impl DataSets {
     }
 }
 
-/// Loads or generates the problems of an experiment. A test set is named after its file.
-///
-/// # Errors
-/// Among others [`TaskError::Overlap`], when a problem of an evaluation set is trained on: accuracy on it
-/// would say nothing.
+/// Loads or generates the problems of an experiment. A test set is named after its file. Errors: among others
+/// [`TaskError::Overlap`], when a problem of an evaluation set is trained on: accuracy on it would say nothing.
 pub fn load(data: &Data) -> Result<DataSets, TaskError> {
     load_with(data, false)
 }
 
-/// The problems of an experiment, with the sets that evaluate another set's problems once more. All columns where a
-/// program grades.
+/// The problems with the sets that evaluate another set's once more; all columns where a program grades.
 pub fn load_for(experiment: &Experiment) -> Result<DataSets, TaskError> {
     of_experiment(experiment, &experiment.inputs.data)
 }
@@ -180,9 +175,8 @@ pub fn digest_with(problems: &[Problem], columns: &Columns) -> String {
     files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
 }
 
-/// Writes problems as parquet in the released schema. Reading the file gives the same
-/// problems, ids included. `templated` puts the released instruction around each question in
-/// the `prompt` column, for readers that take prompts from there.
+/// Writes parquet in the released schema; reading gives the same problems and ids. `templated` puts the released
+/// instruction around each question in the `prompt` column, for readers that take prompts from there.
 pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::TableError> {
     write_tagged(path, problems, &BTreeMap::new(), templated)
 }
@@ -223,7 +217,7 @@ pub fn content(problem: &Problem, templated: bool) -> String {
     if templated { template::wrap(&problem.question) } else { problem.question.clone() }
 }
 
-/// As [`write()`], with the `data_source` and the prompt of each problem; a problem may stand in several rows.
+/// As [`write()`], with `data_source` and prompt of each problem; a problem may stand in several rows.
 pub fn write_sourced(
     path: &Path,
     problems: &[(&str, &Problem)],

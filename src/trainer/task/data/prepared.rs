@@ -1,5 +1,4 @@
-//! A file of problems made ready for training: deduplicated, without contradictions and without what is
-//! evaluated, as tables with their digests.
+//! Problems made ready for training: deduplicated, without contradictions and what is evaluated, with digests.
 
 use crate::algorithm::Problem;
 use crate::base::files;
@@ -12,7 +11,6 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Notes name at most so many questions of a kind.
 const LISTED: usize = 10;
 
 /// What a preparation of a file leaves out or puts apart.
@@ -46,13 +44,10 @@ pub struct Prepared {
     left_out: Vec<LeftOut>,
     alike: Vec<AlikeListed>,
     source: Option<DataSource>,
-    /// By a problem's id.
     tags: BTreeMap<String, Vec<String>>,
-    /// `data_source` and `extra_info`, by a problem's id.
     origins: Columns,
 }
 
-/// One set of `digests.json`.
 #[derive(Debug, Serialize)]
 struct SetDigest<'a> {
     problems: usize,
@@ -68,9 +63,7 @@ struct SetDigest<'a> {
 struct DataSource {
     file_sha256: String,
     rows: usize,
-    /// Questions with several answers.
     conflicting: usize,
-    /// Problems of an evaluation set.
     evaluated: usize,
     /// Kept or left out.
     alike: usize,
@@ -94,10 +87,7 @@ struct AlikeListed {
     share: f64,
 }
 
-/// Every set of a generated task.
-///
-/// # Errors
-/// As [`data::load`].
+/// Every set of a generated task. Errors: as [`data::load`].
 pub fn of_task(task: &Data) -> Result<Prepared, TaskError> {
     let sets = data::load(task)?;
     let tags = sets.tags.into_values().flatten().collect();
@@ -106,9 +96,7 @@ pub fn of_task(task: &Data) -> Result<Prepared, TaskError> {
     Ok(Prepared { sets, tags, ..Prepared::default() })
 }
 
-/// # Errors
-/// Files that cannot be read, questions with several answers where they are refused, and a file of which
-/// nothing is left.
+/// Errors: an unreadable file, questions with several answers where they are refused, nothing left.
 pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskError> {
     let keys = RowKeys { origins: true, ..preparation.keys.clone() };
     let mut file = problem_file::read_with(path, &keys)?;
@@ -154,7 +142,6 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
 }
 
 impl Prepared {
-    /// Names of fields of `extra_info` that are lists or objects, for a note.
     fn not_kept(&self) -> String {
         let extra =
             |columns: &'_ Map<String, Value>| columns.get("extra_info")?.as_object().cloned();
@@ -257,11 +244,7 @@ impl Prepared {
         count
     }
 
-    /// Writes the sets, what was left out and what looks alike, and adds the sets to
-    /// `digests.json`, whose content it returns: sets of earlier preparations keep their entries.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
+    /// Writes all lists and adds the sets to `digests.json`, whose content it returns; earlier sets keep their entries.
     pub fn write(&self, out: &Path) -> Result<BTreeMap<String, Value>, TaskError> {
         let digests_file = out.join("digests.json");
         let mut digests: BTreeMap<String, Value> =

@@ -1,5 +1,4 @@
-//! Problems of the Python package reasoning-gym as files, with the program that grades answers to them by the
-//! scorers of their datasets.
+//! Problems of the Python package reasoning-gym as files, and the program that grades by its datasets' scorers.
 
 use crate::base::{files, python};
 use crate::task::TaskError;
@@ -51,10 +50,7 @@ pub fn is_program(file: &Path) -> bool {
     files::read_text_up_to(file, 1 << 20).is_ok_and(|text| text == REWARD)
 }
 
-/// Writes the problems and the program into `out`.
-///
-/// # Errors
-/// A Python without the package, an unknown dataset or setting, or too few different problems.
+/// Writes problems and program. Errors: no package, an unknown dataset or setting, too few different problems.
 pub fn write(request: &GymRequest, python: &str, out: &Path) -> Result<GymFiles, TaskError> {
     let failed =
         |reason: String| TaskError::Program { path: python.into(), reason: reason.to_string() };

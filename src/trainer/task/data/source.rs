@@ -1,5 +1,4 @@
-//! The rows of a file of problems, one at a time and in one form, whatever the file's format:
-//! parquet, JSON lines, a JSON list or CSV, in the released schema, our own, or one that [`schema`] knows.
+//! Rows of a file of problems in one form: parquet, JSON lines, a JSON list or CSV, in a schema that [`schema`] knows.
 
 use crate::base::files::{self, foreign};
 use crate::records::tables::csv_rows;
@@ -64,8 +63,7 @@ impl SourceRow {
         Self { number, place, total, done, is_named, keys, truth, columns, row }
     }
 
-    /// The question: `raw_problem`; without one, the last message without the released template
-    /// where it matches exactly, else the last message as it is.
+    /// `raw_problem`; else the last message, without the released template where it matches exactly.
     pub fn question(&self) -> &str {
         let prompt = self.row.prompt.last().map_or("", |message| &message.content);
         let raw = self.row.raw_problem.as_deref();
@@ -78,10 +76,7 @@ impl SourceRow {
     }
 }
 
-/// Calls `each` with every row in order. Only one row is held at a time.
-///
-/// # Errors
-/// A row that [`schema::read`] refuses, with its line or number; a file of another kind.
+/// Calls `each` with one row after another. Errors: a row that [`schema::read`] refuses, a file of another kind.
 pub fn each_row(
     path: &Path,
     keys: &RowKeys,

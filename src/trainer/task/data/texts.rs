@@ -1,5 +1,3 @@
-//! Written solutions from a file, for a base policy of a task of one's own.
-
 use crate::algorithm::Problem;
 use crate::base::files::{self, FileError, foreign};
 use crate::base::rng::Stream;
@@ -27,8 +25,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// # Errors
-    /// [`TaskError`] for a file that cannot be read, has no line, or has an empty text.
+    /// Errors: [`TaskError`] for a file that cannot be read, has no line, or has an empty text.
     pub fn read(path: &Path) -> Result<Self, TaskError> {
         let (mut texts, reader) = (Vec::new(), io::BufReader::new(foreign::open(path)?));
         foreign::each_line(path, reader, foreign::HELD_DATA, |line, bytes| {
@@ -47,13 +44,9 @@ impl Texts {
         self.texts.iter().map(|(line, text)| (*line, &text.question[..], &text.solution[..]))
     }
 
-    /// Takes the last `count` questions out, with every solution of them, and returns them with their lines as
-    /// problems whose answer is what the verifier reads in the solution. Questions are compared without regard to case,
-    /// spaces and punctuation.
-    ///
-    /// # Errors
-    /// A solution, of any record, that states no answer or another than an earlier solution of its question;
-    /// and too few questions.
+    /// Takes the last `count` questions out, with all their solutions, and returns them with their lines as problems
+    /// whose answer is what the verifier reads. Questions are compared without case, spaces and punctuation. Errors: a
+    /// solution without an answer or with another than an earlier one of its question; too few questions.
     pub fn hold_out(
         &mut self,
         count: usize,

@@ -1,5 +1,3 @@
-//! Templates and tokenizer: `Problem` → `Prompt`.
-
 use crate::algorithm::{Problem, Prompt};
 use crate::base::{contained, files, files::foreign};
 use crate::experiment::PromptSettings;
@@ -23,8 +21,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Loads `tokenizer.json` of a model folder. Stop tokens are the `eos_token_id` (a number
-    /// or a list) of `generation_config.json`, else of `config.json`.
+    /// Loads `tokenizer.json`. Stop tokens are `eos_token_id` of `generation_config.json`, else of `config.json`.
     pub fn load(folder: &Path) -> Result<Self, TaskError> {
         let path = folder.join("tokenizer.json");
         let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)
@@ -59,7 +56,6 @@ impl Tokenizer {
         Ok(self.chat_template.get_or_init(|| template).as_ref())
     }
 
-    /// A question in the chat template, up to where the assistant's answer begins or goes on.
     fn in_chat(&self, question: &str, settings: &PromptSettings) -> Result<String, TaskError> {
         let Some(template) = self.chat_template()? else {
             return Err(TaskError::NoChatTemplate { folder: self.folder.clone() });
@@ -83,16 +79,13 @@ impl Tokenizer {
         }
     }
 
-    /// Token ids of a text. No token is added at either end; special tokens that are spelled
-    /// out in the text become their ids.
+    /// Token ids of a text alone; special tokens that are spelled out in the text become their ids.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TaskError> {
         self.ids(text, false).map_err(|reason| self.encode_error(text, reason))
     }
 
-    /// As [`Self::encode`], behind the tokens that the post-processor of `tokenizer.json` puts before a text,
-    /// such as Llama's `<|begin_of_text|>`. transformers adds them, too, whatever `add_bos_token` of
-    /// `tokenizer_config.json` says.
-    ///
+    /// As [`Self::encode`], behind the tokens that the post-processor of `tokenizer.json` puts before a text (Llama's
+    /// `<|begin_of_text|>`), as in transformers, whatever `add_bos_token` of `tokenizer_config.json` says.
     /// Deviation: what it puts behind a text is left out, because the response follows there.
     pub fn encode_start(&self, text: &str) -> Result<Vec<u32>, TaskError> {
         self.ids(text, true).map_err(|reason| self.encode_error(text, reason))
@@ -127,8 +120,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of token ids, without special tokens. Ids that the tokenizer does not know
-    /// (a model's padding rows) have no text, and bytes that are not UTF-8 become U+FFFD.
+    /// The text of ids. Special tokens and unknown ids (padding rows) have none; bytes that are not UTF-8 are U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
         let decode = || self.inner.decode(tokens, true).map_err(|error| error.to_string());
         // When the decoder fails, the tokens have no text, as an unknown id has none.
@@ -166,10 +158,8 @@ impl Tokenizer {
         &self.special_tokens
     }
 
-    /// The token with which the chat template ends an assistant's turn, when it does not stop a
-    /// response: a policy that ends its answers so would go on to the limit. Qwen2.5's base
-    /// models stop at `<|endoftext|>`, their template ends a turn with `<|im_end|>`.
-    /// As `token (id)`.
+    /// The token, as `token (id)`, that ends an assistant's turn in the chat template, if it does not stop a response:
+    /// Qwen2.5's base models stop at `<|endoftext|>`, their template ends a turn with `<|im_end|>`.
     pub fn unstopped_end_of_turn(&self) -> Result<Option<String>, TaskError> {
         let Some(template) = self.chat_template()? else { return Ok(None) };
         let end = self.encode(&template.end_of_turn()).unwrap_or_default();
@@ -191,8 +181,7 @@ pub fn unstopped(token: &str) -> String {
     )
 }
 
-/// Of a text that is encoded at once: prompts of a context of a million tokens have half of it, and what the
-/// library holds of one is 200 times as large.
+/// Of one encoded text: twice what prompts of a context of a million tokens have. The library holds 200 times as much.
 const MOST_TEXT_BYTES: usize = 2 << 20;
 
 /// Beside the vocabulary. Models have a thousand; two hundred thousand take ten seconds.
@@ -201,11 +190,9 @@ const MOST_ADDED_TOKENS: usize = 1 << 16;
 /// Characters that are tried one by one to find the one without a token.
 const MOST_CHARACTERS_TRIED: usize = 10_000;
 
-/// How many times longer the rules of a `tokenizer.json` may make a text.
 const MOST_GROWTH: f64 = 4096.0;
 
-/// Rules apply one after another, and each may make a text longer: thirty that double it make
-/// gigabytes of one character. The product of their largest factors is bounded.
+/// Bounds the product of the rules' largest factors: thirty rules that double a text make gigabytes of one character.
 fn growth_is_bounded(json: &Value) -> Result<(), String> {
     let added = json.get("added_tokens").and_then(Value::as_array).map_or(0, Vec::len);
     if added > MOST_ADDED_TOKENS {
@@ -224,8 +211,7 @@ fn growth_is_bounded(json: &Value) -> Result<(), String> {
 /// How many times longer a rule, and those inside it, can make a text.
 fn growth(rule: &Value) -> f64 {
     let own = rule.as_object().map_or(1.0, |fields| {
-        // `Replace` puts its content in place of a match, of nothing even, and `Prepend`, `Fuse`
-        // and the like add theirs once.
+        // `Replace` puts its content in place of a match, even an empty one; `Prepend`, `Fuse` and the like add once.
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map_or(0, str::len);
         let kind = fields.get("type").and_then(Value::as_str);
         match kind {
@@ -248,7 +234,6 @@ fn growth(rule: &Value) -> f64 {
     own * inside
 }
 
-/// What a folder without `tokenizer.json` is, where that is known.
 fn unread(folder: &Path, error: files::FileError) -> TaskError {
     let other = error.is_missing().then(|| model_folder::without_tokenizer(folder)).flatten();
     match other {
@@ -328,11 +313,8 @@ pub fn messages(question: &str, settings: &PromptSettings) -> Vec<Message> {
 /// No token of a text stands for more: Qwen's longest are runs of 128 spaces.
 const MOST_BYTES_OF_A_TOKEN: u64 = 1024;
 
-/// Renders and tokenizes a problem.
-///
-/// # Errors
-/// When the prompt is empty, has more than `max_prompt_tokens` tokens (it is never cut), or
-/// cannot be tokenized; the message names the problem.
+/// Renders and tokenizes a problem. Errors: when the prompt is empty, has more than `max_prompt_tokens` tokens (it is
+/// never cut), or cannot be tokenized; the message names the problem.
 pub fn prompt(
     problem: &Problem,
     settings: &PromptSettings,

@@ -1,8 +1,6 @@
-//! From a response's tokens to the text that is graded, and where a stop string ends it.
-//!
-//! As in vLLM (`include_stop_str_in_output = false`), the text ends before the stop string, and the tokens
-//! end with the one that completes it. Deviation: of several stop strings that one token completes, vLLM
-//! cuts at the first of the list, and we at the first of the text.
+//! From a response's tokens to the text that is graded, and where a stop string ends it. As in vLLM
+//! (`include_stop_str_in_output = false`), the text ends before the stop string, the tokens with the one that completes
+//! it. Deviation: where one token completes several, vLLM cuts at the first of the list, we at the first of the text.
 
 use crate::experiment::Experiment;
 use crate::task::{TaskError, Tokenizer};
@@ -10,7 +8,6 @@ use crate::task::{TaskError, Tokenizer};
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseText<'a> {
     tokenizer: &'a Tokenizer,
-    /// What the prompt has of the response.
     prefix: &'a str,
     stop: &'a [String],
 }
@@ -52,15 +49,12 @@ impl<'a> ResponseText<'a> {
         is_in(&tail) && is_in(tokens)
     }
 
-    /// Bytes before the first stop string.
     fn end_of(&self, text: &str) -> Option<usize> {
         self.stop.iter().filter_map(|stop| text.find(stop.as_str())).min()
     }
 }
 
-/// # Errors
-/// A text that no response can have: characters that the tokenizer lacks, or a special token, which has no
-/// text.
+/// Errors: a text that no response has: one with a special token, or with characters that the tokenizer lacks.
 pub fn check_stop(tokenizer: &Tokenizer, stop: &[String]) -> Result<(), TaskError> {
     for text in stop {
         tokenizer.encode(text)?;

@@ -4,10 +4,8 @@ use crate::task::reward::python_text::{is_digits, strip};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// The last match of `(?i)Answer\s*:\s*([^\n]+)` (math_dapo.py:166).
-///
-/// As in Python: the answer may stand on a later line, since `\s` includes newlines; the
-/// group runs to the end of its line; and `ſ` (U+017F) is an `s` when case is ignored.
+/// The last match of `(?i)Answer\s*:\s*([^\n]+)` (math_dapo.py:166). As in Python, the answer may stand on a later
+/// line, since `\s` includes newlines; the group ends with its line; `ſ` (U+017F) is an `s` when case is ignored.
 pub fn last_answer_line(text: &str) -> Option<&str> {
     // The white space of Python's `\s`, spelled out: Rust's lacks U+001C to U+001F.
     static ANSWER: LazyLock<Regex> = LazyLock::new(|| {
@@ -38,8 +36,7 @@ pub fn normalise(answer: &str) -> String {
     strip(&text).to_owned()
 }
 
-/// Literal replacements, in order (math_dapo.py:66-77). They act inside words as well:
-/// `pizza 5` becomes `pizz5`.
+/// Literal replacements, in order (math_dapo.py:66-77). They act inside words as well: `pizza 5` becomes `pizz5`.
 const SUBSTITUTIONS: [(&str, &str); 10] = [
     ("an ", ""),
     ("a ", ""),
@@ -63,9 +60,8 @@ const REMOVED: [&str; 41] = [
     "\\mathrm{th}", "^\\circ", "^{\\circ}", "\\;", ",\\!", "{,}", "\"", "\\dots",
 ];
 
-/// Patterns and replacements, in order (math_dapo.py:142-155): what stands between the first
-/// two dollars of a line; the content of `\text`, `\textbf`, `\overline` (shortest) and
-/// `\boxed` (longest); `\fracab` and `\sqrta` with braces. `.` excludes the newline alone.
+/// Patterns and replacements, in order (math_dapo.py:142-155): what stands between a line's first two dollars; the
+/// content of `\text`, `\textbf`, `\overline` (shortest) and `\boxed` (longest); `\fracab` and `\sqrta` with braces.
 static REWRITES: LazyLock<[(Regex, &str); 7]> = LazyLock::new(|| {
     [
         (pattern(r"(.*?)(\$)(.*?)(\$)(.*)"), "$$${3}$$"),

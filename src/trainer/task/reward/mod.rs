@@ -1,8 +1,5 @@
-//! The rule-based reward of Eq. 7: the released verifier's rules, exactly
-//! (verl/utils/reward_score/math_dapo.py), and lm-eval's last number, and why each decided as it did.
-//!
-//! The rules work on code points and on Python's idea of white space, digits and regular
-//! expressions; [`python_text`] holds those.
+//! The rule-based reward of Eq. 7: the released verifier's rules, exactly (verl/utils/reward_score/math_dapo.py), and
+//! lm-eval's last number. The rules work on code points and Python's idea of text ([`python_text`]).
 
 pub mod python_text;
 pub mod answer;
@@ -26,8 +23,7 @@ pub struct Grade {
     pub is_correct: bool,
     /// Eq. 7: +1 when correct, −1 otherwise; of a program what it returned. The advantage is of this.
     pub reward: f64,
-    /// What was compared with the ground truth: normalised for an answer line, raw for a box;
-    /// `None` when the response has none.
+    /// What was compared, if anything: normalised for an answer line, raw for a box.
     pub prediction: Option<String>,
     /// Further numbers of a program.
     pub extra: BTreeMap<String, f64>,
@@ -40,8 +36,7 @@ impl Grade {
         Self { is_correct, reward, prediction, extra: BTreeMap::new() }
     }
 
-    /// The prediction as the released verifier returns it: `[INVALID]` for a response
-    /// without answer line, nothing for one without box.
+    /// As the released verifier returns it: `[INVALID]` without an answer line, nothing without a box.
     pub fn released_prediction(&self, verifier: Verifier) -> Option<&str> {
         match verifier {
             Verifier::AnswerLine => Some(self.prediction.as_deref().unwrap_or(INVALID)),
@@ -50,13 +45,9 @@ impl Grade {
     }
 }
 
-/// Grades one response against one ground truth (math_dapo.py:220-272).
-///
-/// With [`Verifier::AnswerLine`] and [`Verifier::LastNumber`] both sides are normalised; with
-/// [`Verifier::StrictBox`] the strings are compared as they are.
-///
-/// Deviation: none, odd cases included: `1,2` equals `12`, `540.0` does not equal `540`, and a
-/// response without answer line is "correct" when the ground truth is `[INVALID]`.
+/// Grades as math_dapo.py:220-272 does: [`Verifier::AnswerLine`] and [`Verifier::LastNumber`] normalise both sides,
+/// [`Verifier::StrictBox`] compares strings. Deviation: none, odd cases included: `1,2` equals `12`, `540.0` not `540`,
+/// and a response without answer line is "correct" when the ground truth is `[INVALID]`.
 pub fn grade(response: &str, ground_truth: &str, verifier: Verifier) -> Grade {
     let window = last_code_points(response, WINDOW);
     match verifier {
@@ -137,8 +128,7 @@ pub enum Reason {
     Different,
 }
 
-/// Of `none` responses of `all` without an answer that the verifier reads: a sentence, where they are
-/// half or more.
+/// Of `none` responses of `all` without an answer that the verifier reads: a sentence, where they are half or more.
 pub fn unanswered(none: usize, all: usize, verifier: Verifier) -> Option<String> {
     let what = match verifier {
         Verifier::AnswerLine => "no answer line (`Answer: …`)",
@@ -187,7 +177,6 @@ pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explan
     Explanation { matched: matched.map(str::to_owned), compared_ground_truth, reason, grade }
 }
 
-/// A loose form for hints only: no decision rests on it.
 fn plain(text: &str) -> String {
     let text = text.replace(['*', ' ', ',', '$'], "").replace('\u{2212}', "-");
     let text = text.trim_end_matches('.');

@@ -1,7 +1,4 @@
-//! Python's notions of text that the verifier's rules rest on.
-
-/// Python's `str.isspace` for one code point, which is also what `\s` matches and what
-/// `str.strip` removes. Unlike Unicode's White_Space it includes U+001C to U+001F.
+/// What Python's `str.isspace`, `\s` and `str.strip` take as space: unlike Unicode's White_Space also U+001C to U+001F.
 pub fn is_space(c: char) -> bool {
     matches!(c, '\u{1c}'..='\u{1f}') || c.is_whitespace()
 }
@@ -11,8 +8,7 @@ pub fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 
-/// Python's `str.isdigit()`: at least one code point, and each of Numeric_Type Decimal or
-/// Digit: `²` and Arabic digits are, `½` is not.
+/// Python's `str.isdigit()`: one or more of Numeric_Type Decimal or Digit: `²` and Arabic digits are, `½` is not.
 pub fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_digit)
 }

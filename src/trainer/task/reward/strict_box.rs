@@ -12,8 +12,7 @@ pub fn last_box(text: &str) -> Option<&str> {
     last_box_in(last_code_points(text, WINDOW))
 }
 
-/// The content of the last `\boxed{…}` with balanced braces. When the last one has no end,
-/// there is none: earlier boxes are not tried (`last_boxed_only_string`, math_dapo.py:22-48).
+/// The content of the last `\boxed{…}`, if its braces balance: earlier ones are not tried (math_dapo.py:22-48).
 pub fn last_box_in(window: &str) -> Option<&str> {
     to_own_brace(&window[window.rfind(OPENING)? + OPENING.len()..])
 }

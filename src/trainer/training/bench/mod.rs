@@ -1,5 +1,4 @@
-//! Times one rollout step by phase, and compares it with the floating-point operations and this
-//! machine's rate of matrix products.
+//! Times a rollout step by phase, beside its floating-point operations at this machine's rate of matrix products.
 
 pub mod throughput;
 
@@ -29,7 +28,6 @@ pub struct BenchRecord {
     /// threads; the faster of LibTorch and the native engine, best of five.
     pub gemm_gflops: Vec<f64>,
     pub phases: Vec<BenchPhase>,
-    /// Peak resident memory.
     pub peak_memory_bytes: u64,
 }
 
@@ -69,16 +67,13 @@ pub struct BenchSpread {
     pub most: f64,
 }
 
-/// The head's weight for the stop token's constant direction. By trial: responses have 50 tokens on
-/// average, cut at 160.
+/// The head's weight for the stop token's constant direction. By trial: 50 tokens a response on average, cut at 160.
 const STOP_WEIGHT: f32 = -0.12;
 
-/// A policy of 0.79 M parameters with random weights and the embedded benchmark's tokenizer: hidden
-/// 128, 4 layers, 4 query and 2 key-value heads, feed-forward 384.
-///
-/// Fresh weights would stop with probability 1/26. The first column of the embedding is therefore a
-/// constant from which the head takes an offset for the stop token's logit, so that a response ends
-/// at each token with a nearly constant probability.
+/// A policy of 0.79 M parameters with random weights and the embedded benchmark's tokenizer: hidden 128, 4 layers, 4
+/// query and 2 key-value heads, feed-forward 384. Fresh weights would stop with probability 1/26. The first column of
+/// the embedding is therefore a constant from which the head takes an offset for the stop token's logit, so that a
+/// response ends at each token with a nearly constant probability.
 pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError> {
     let alphabet = MiniAime(MiniAimeVariant::Standard).characters();
     let vocabulary = characters::vocabulary_size(&alphabet);
@@ -277,8 +272,7 @@ struct Fed {
     shares_prompts: bool,
 }
 
-/// Counts matrix products; a multiply-add is two. Generation has a group's prompt once; padding
-/// does not count; backward is twice forward.
+/// Of matrix products; a multiply-add is two, backward twice forward. Generation has a group's prompt once, no padding.
 fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'static str, f64> {
     let (mut generation, mut old, mut update) = (0.0, 0.0, 0.0);
     for BenchGroup { prompt, responses, learns } in lengths {
@@ -304,8 +298,7 @@ fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'s
     [("generation", generation), ("rollout_step", all)].into_iter().chain(training).collect()
 }
 
-/// Feeds positions `from..to` of a sequence, with logits for `predicted` of them. A position
-/// attends to itself and all before it.
+/// Of positions `from..to` with logits for `predicted` of them. A position attends to itself and all before it.
 fn sequence_flops(config: &Config, from: u64, to: u64, predicted: u64) -> f64 {
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     let queries = heads * config.head_dim;

@@ -1,5 +1,4 @@
-//! Speed of generation and training of a checkpoint's policy, beside the limit of memory bandwidth;
-//! for policies of real size, on any device.
+//! Speed of a checkpoint's policy in generation and training, of any size and on any device, beside memory bandwidth.
 
 use crate::algorithm::{Kl, Row, StepTotals};
 use crate::base::{Purpose, rng::Id, rng::stream, workers};
@@ -120,8 +119,7 @@ pub fn parameters(model: &Qwen2) -> u64 {
     model.parameters().values().map(|tensor| tensor.numel() as u64).sum()
 }
 
-/// Bytes a second of a product of 1 GiB with a vector, which reads like a decode step and faster
-/// than a sum (31 and 27 GB/s on two cores).
+/// Bytes a second of a product of 1 GiB with a vector, which reads like a decode step; a sum reads more slowly.
 fn bandwidth(device: Device) -> f64 {
     const WIDTH: i64 = 1 << 14;
     let vector = Tensor::ones([WIDTH], (Kind::Float, device));
@@ -235,8 +233,7 @@ fn update(
     })
 }
 
-/// Seconds of the pass for π_old, and of one update. The learning rate is 0, which costs the same
-/// and keeps the weights.
+/// Seconds of the pass for π_old, and of an update with learning rate 0, which costs the same and keeps the weights.
 fn time(
     policy: &mut Policy,
     rows: &[Row],

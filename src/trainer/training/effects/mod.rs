@@ -1,5 +1,4 @@
-//! Metrics of a rollout step before and after filtering: the paper's figures, and the effect of
-//! each technique.
+//! Metrics of a rollout step before and after filtering: the paper's figures, and the effect of each technique.
 
 pub mod techniques;
 
@@ -113,8 +112,7 @@ fn generated(
     metrics
 }
 
-/// Spread of rewards and lengths before Dynamic Sampling, and the mean length of correct and of
-/// wrong responses; from format 3 on.
+/// From format 3 on: spread of rewards and lengths before Dynamic Sampling, mean length of correct and wrong responses.
 fn spread(groups: &[&Group<ScoredRollout>]) -> Metrics {
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
     let rewards: Vec<f64> = rollouts.iter().map(|rollout| rollout.reward()).collect();
@@ -172,7 +170,6 @@ pub fn is_of_updates(name: &str, experiment: &Experiment) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct Updates {
     sums: Sums,
-    /// One entry for each update.
     clipped: Vec<ClippedTokens>,
     norms: Vec<f64>,
     weight_shifts: Vec<WeightShift>,
@@ -243,8 +240,7 @@ impl Updates {
         metrics
     }
 
-    /// Splits the step's updates into quarters, the first nearest to π_old; from format 3 on. A
-    /// quarter without tokens in the loss is left out.
+    /// Quarters of the updates, the first nearest to π_old; from format 3 on. One without loss tokens is left out.
     pub fn clipped_by_quarter(&self) -> Metrics {
         let mut quarters = [ClippedTokens::default(); 4];
         for (index, update) in self.clipped.iter().enumerate() {
@@ -292,7 +288,6 @@ impl Updates {
     }
 }
 
-/// Shares of rounded numbers that were saturated or flushed.
 fn rounding_metrics(rounding: &Rounding) -> Metrics {
     let mut metrics = Metrics::new();
     for (name, tally) in [

@@ -179,9 +179,7 @@ pub fn record(
 }
 
 /// Every prompt of `dapo eval --data` before the first response.
-///
-/// # Errors
-/// A prompt that cannot be made, and how many are too long.
+/// Errors: a prompt that cannot be made, and how many are too long.
 pub fn check_prompts(
     tokenizer: &Tokenizer,
     protocol: &Protocol,

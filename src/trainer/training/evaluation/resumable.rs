@@ -1,5 +1,4 @@
-//! An interrupted evaluation continues: each part's outcomes are kept as JSON lines, and draws
-//! depend on problem and sample only.
+//! Continues an interrupted evaluation: outcomes are kept as JSON lines, and draws depend on problem and sample only.
 
 use crate::base::files::{self, foreign};
 use crate::policy::Qwen2;
@@ -19,13 +18,11 @@ enum ResumableLine {
     /// The first line: SHA-256 of what is evaluated and how.
     Key(String),
     Outcome(OutcomeRecord),
-    /// Ends a part.
     PartEnds {},
 }
 
-/// As [`evaluation::outcomes`], but appends each part's outcomes to `kept` and uses those that it
-/// holds under the same `key`; another key starts anew. `None` once `is_stopped`, asked before each
-/// part, returns true.
+/// As [`evaluation::outcomes`], but appends each part's outcomes to `kept` and uses those that it holds under the same
+/// `key`; another key starts anew. `None` once `is_stopped`, asked before each part, returns true.
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
@@ -58,11 +55,9 @@ pub fn outcomes(
     Ok(Some(outcomes))
 }
 
-/// Evaluates a set into `folder`: NAME.parquet and NAME.json, and NAME.partial.jsonl until then. What
-/// is begun there goes on under the same `identity` (an object: policy and tokenizer), protocol and problems.
-///
-/// # Errors
-/// A prompt or a policy that cannot be used, and a file that cannot be written.
+/// Evaluates a set into `folder`: NAME.parquet and NAME.json, and NAME.partial.jsonl until then. What is begun there
+/// goes on under the same `identity` (an object: policy and tokenizer), protocol and problems.
+/// Errors: a prompt or a policy that cannot be used, and a file that cannot be written.
 pub fn evaluate_into(
     folder: &Path,
     identity: &Value,

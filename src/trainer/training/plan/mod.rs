@@ -1,12 +1,5 @@
-//! What a run will do and how much it needs. The run's own progress tells its time.
-//!
-//! ```text
-//! work ── counts: data → generation rounds → rollout steps → updates
-//! probe ─ a sample of the base policy's responses → lengths, useful groups
-//! space ─ memory, disk
-//! ```
-//!
-//! Nothing here reaches a number of the run.
+//! What a run will do and how much it needs: counts ([`work`]), the base policy's responses ([`probe`]), memory and
+//! disk ([`space`]). Nothing here reaches a number of the run.
 
 pub mod work;
 pub mod phases;
@@ -27,7 +20,6 @@ use std::path::Path;
 #[serde(deny_unknown_fields)]
 pub struct RunPlan {
     pub name: String,
-    /// A plan belongs to one run.
     pub run_key: String,
     pub seed: u64,
     pub threads: u64,
@@ -55,11 +47,8 @@ impl RunPlan {
     }
 }
 
-/// `folder` need not exist. `sample` is told the progress of the probe, which needs it and is left
-/// out when the counts already forbid the run.
-///
-/// # Errors
-/// Errors that would also stop the run: a prompt that cannot be tokenized, the model.
+/// `folder` need not exist. `sample` is told the progress of the probe, which needs it and is left out when the counts
+/// already forbid the run. Errors would also stop the run: a prompt that cannot be tokenized, the model.
 pub fn make(
     inputs: &Inputs,
     folder: &Path,

@@ -63,7 +63,6 @@ struct PlanSizes<'a> {
     experiment: &'a Experiment,
     config: &'a Config,
     place: Place,
-    /// Number of values.
     parameters: f64,
     /// Bytes of a value.
     width: f64,

@@ -35,10 +35,7 @@ pub struct TrialProbe {
     pub cut_at_tokens: Option<u64>,
 }
 
-/// `watch` is told the progress.
-///
-/// # Errors
-/// Errors that would also stop the run: a prompt, the model.
+/// `watch` is told the progress. Errors would also stop the run: a prompt, the model.
 pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProbe, TrainingError> {
     let experiment = &inputs.experiment;
     watch("probe: loading the base policy");

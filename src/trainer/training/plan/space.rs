@@ -18,8 +18,7 @@ const FLOAT: f64 = 4.0;
 pub struct PlanMemory {
     /// Sum of `parts`.
     pub needed_bytes: f64,
-    /// Counted from shapes; activations by a rough formula. Of a policy held as stored, the parts
-    /// of the largest phase.
+    /// Counted from shapes; activations by a rough formula. Of a policy held as stored, the parts of the largest phase.
     pub parts: BTreeMap<String, f64>,
     /// Only for a policy held as stored.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -33,7 +32,6 @@ pub struct PlanMemory {
 pub struct RunSizes {
     /// Memory of the process before it loads the policy.
     pub process_bytes: u64,
-    /// Responses that are generated at the same time.
     pub rows: u64,
 }
 
@@ -93,8 +91,7 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64, sizes: RunSizes)
     let queries = (config.num_attention_heads * config.head_dim) as f64;
     let keys = (config.num_key_value_heads * config.head_dim) as f64;
     let cache = width * 2.0 * layers * sizes.rows as f64 * keys * (prompt + response);
-    // Small policy: each thread has its own sequence (fast arithmetic: a group with its prompt
-    // once). Large policy: threads share a pass.
+    // Small policy: each thread has its own sequence (fast: a group with its prompt once). Large: threads share a pass.
     let of_a_pass = if count < native::LARGE as f64 {
         experiment.execution.threads as f64 * (prompt + rows_of_a_prompt * response)
     } else {

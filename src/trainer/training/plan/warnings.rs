@@ -19,37 +19,23 @@ pub enum Severity {
     Error,
 }
 
-/// Published names do not change.
+/// Published names do not change. [`Name::ALL`] says what they mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
-    /// Training problems are drawn more than once.
     DataRepeats,
-    /// One generation round draws a problem more than once.
     DataSmallerThanRound,
-    /// The warm-up ends in the second half of the run.
     WarmUpLong,
-    /// No group of the probe is partly correct.
     NothingToLearn,
-    /// More than half of the base policy's responses are truncated.
     TruncationHigh,
-    /// No response of the probe ended with a stop token.
     StopTokenMissing,
-    /// The chat template ends a turn with a token that stops no response.
     EndOfTurnUnstopped,
-    /// Evaluations sample several times the responses of training.
     EvaluationHeavy,
-    /// The run needs more memory than there is.
     MemoryShort,
-    /// The run needs more disk than is free.
     DiskShort,
-    /// Half of the base policy's responses or more state no answer that the verifier reads.
     AnswerMissing,
-    /// The probe was cut: lengths and shares are those of shortened responses.
     ProbeCut,
-    /// Ground truths that the verifier never grades right.
     AnswerUnreadable,
-    /// Further numbers of a reward program that are not recorded as they are.
     RewardNumbers,
 }
 

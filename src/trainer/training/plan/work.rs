@@ -1,5 +1,4 @@
-//! Arithmetic: data → generation rounds → rollout steps → updates. Large counts saturate instead of
-//! overflowing.
+//! Arithmetic: data → generation rounds → rollout steps → updates. Large counts saturate instead of overflowing.
 
 use crate::algorithm::{DynamicSampling, Surplus};
 use crate::experiment::{Experiment, sets};
@@ -50,7 +49,6 @@ pub struct PlanWork {
     /// Clock 1: sampled batches of prompts, refill rounds included.
     pub generation_rounds: Range,
     pub rounds_per_step: Range,
-    /// From the shuffled epochs.
     pub prompts_drawn: Range,
     pub epochs_over_data: Range,
     /// Sampled for training.
@@ -58,12 +56,10 @@ pub struct PlanWork {
     /// Once for each epoch of a step.
     pub trained_rollouts: u64,
     pub evaluations: u64,
-    /// Sum over all evaluations.
     pub dev_responses: u64,
     /// Sum over all evaluations and test sets.
     pub test_responses: u64,
     pub checkpoints: u64,
-    /// At the end of the run.
     pub kept_checkpoints: u64,
 }
 

@@ -39,8 +39,7 @@ impl RunInProgress<'_> {
     }
 }
 
-/// Set and rollout step, for `steps` rollout steps. `inputs` are the manifest's; `complete`: the
-/// run ended by itself, so that every set was due at its end.
+/// Set and step, for `steps` rollout steps. `inputs` are the manifest's; `complete`: every set was due at the end.
 pub fn due(
     experiment: &Experiment,
     inputs: &BTreeMap<String, String>,

@@ -113,8 +113,7 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Train
     Ok(())
 }
 
-/// Every problem can be tokenized and answered. A process asks once: the cells of a study differ in
-/// other things.
+/// Every problem can be tokenized and answered. A process asks once: the cells of a study differ in other things.
 fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
     static ANSWERABLE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let Experiment { prompt: settings, rollout, .. } = &inputs.experiment;

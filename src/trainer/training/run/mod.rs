@@ -163,8 +163,7 @@ impl<'a> RunInProgress<'a> {
         }
     }
 
-    /// `None` when asked to stop. What is due after a step depends only on its number, so that a
-    /// resumed run does the same.
+    /// `None` when asked to stop. What is due after a step depends on its number alone: a resumed run does the same.
     fn train(
         &mut self,
         watch: &mut dyn FnMut(RunEvent),
@@ -290,8 +289,7 @@ impl<'a> RunInProgress<'a> {
         self.remove_old_checkpoints(step)
     }
 
-    /// Keeps the newest scheduled ones, those of `keep_every`, and the present one. The result does
-    /// not depend on where the run was stopped.
+    /// Keeps the newest scheduled ones, those of `keep_every`, and the present one, wherever the run was stopped.
     fn remove_old_checkpoints(&self, step: u64) -> Result<(), TrainingError> {
         let kept = self.inputs.experiment.checkpoints;
         let all = self.folder.checkpoint_steps()?;

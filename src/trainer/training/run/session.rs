@@ -129,8 +129,7 @@ fn differing(inputs: &Inputs, folder: &RunFolder) -> Result<String, TrainingErro
     })
 }
 
-/// Foreign files must not be deleted. Without a manifest only the rest of a killed first session is
-/// allowed, whose lock comes first.
+/// Foreign files must not be deleted. Without a manifest only what a killed first session left (lock first) is allowed.
 fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
     if !folder.root().exists() || folder.path("manifest.json").exists() {
         return Ok(());
@@ -243,7 +242,6 @@ fn missing(inputs: &Inputs, evaluated: &[EvaluationRecord], step: u64) -> Option
     due.into_iter().find(|key| key.1 < step && !is_recorded(key))
 }
 
-/// All bytes must be as written.
 fn usable(folder: &RunFolder, step: u64) -> Result<Loaded, String> {
     let found = checkpoint::load(&folder.checkpoint(step)).map_err(|error| error.to_string())?;
     match found.progress.counters.rollout_steps {

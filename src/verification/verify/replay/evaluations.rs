@@ -35,8 +35,7 @@ pub struct Executed {
     pub detection: Vec<AlteredProblems>,
 }
 
-/// Picks as many evaluations as steps. Without the native engine it picks all problems, because the
-/// bits of a response depend on its batch.
+/// As many evaluations as steps; outside the native engine all problems: bits of a response depend on its batch.
 pub fn pick(records: &RunRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
     let head = records.head();
     let mut chosen: Vec<usize> = (0..records.evaluations.len()).collect();

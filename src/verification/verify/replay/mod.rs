@@ -1,9 +1,7 @@
-//! Executes challenged rollout steps and evaluations from the nearest earlier checkpoint. Every
-//! step on the way is compared with the ledger bit for bit. An early ending is executed too.
-//!
-//! A step is *altered* if its line in the ledger is not what executing it from the state before (a
-//! checkpoint or the step before) gives. So a run that continues honestly after an altered step has
-//! one. Executed altered steps are always caught, or under `fast` arithmetic elsewhere suspected.
+//! Executes challenged rollout steps and evaluations, and an early ending, from the nearest earlier checkpoint. Every
+//! step on the way is compared with the ledger bit for bit. A step is *altered* if its ledger line is not what
+//! executing it from the state before (a checkpoint or the step before) gives; honest steps after it are not. Executed
+//! altered steps are always caught, or under `fast` arithmetic elsewhere suspected.
 
 pub mod evaluations;
 
@@ -72,8 +70,7 @@ pub struct Replay {
 pub struct Detection {
     /// k.
     pub altered_steps: u64,
-    /// A lower bound over the seeds, for steps that were altered before the challenge's seed was
-    /// known. It counts picked steps, not those on the way.
+    /// A lower bound over seeds, for steps altered before the seed was known. Steps on the way do not count.
     pub at_least: f64,
     /// Holds for the executed steps, if all sets of k steps are equally likely.
     pub uniform: f64,
@@ -100,8 +97,7 @@ pub struct AlteredProblems {
     pub at_least: f64,
 }
 
-/// For k = 1, 5, 20 and 100. `share`: executed evaluations; `evaluations`: problems of each, and
-/// how many of them were sampled again.
+/// For k = 1, 5, 20, 100. `share`: executed evaluations; `evaluations`: problems of each, and those sampled again.
 pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredProblems> {
     let largest = evaluations.iter().map(|(problems, _)| *problems).max().unwrap_or(0);
     let caught = |altered: u64| {
@@ -246,8 +242,7 @@ fn pick(records: &RunRecords, request: &ReplayRequest) -> Vec<u64> {
     steps
 }
 
-/// Without the base policy a checkpoint has tokenizer and configuration; a KL penalty needs the
-/// base policy itself.
+/// Without the base policy a checkpoint has tokenizer and configuration; a KL penalty needs the base policy itself.
 fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, String> {
     let VerifySubject { folder, records, local, .. } = subject;
     let Some(source) = local.source.clone().filter(|_| local.data.is_some()) else {
@@ -270,8 +265,7 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
     inputs::prepare(experiment).map_err(|error| error.to_string())
 }
 
-/// Differences from the run's machine, on which bits depend outside the native engine; `None` if
-/// bits must agree.
+/// Differences from the run's machine, on which bits depend outside the native engine; `None` if bits must agree.
 fn other_machine(folder: &RunFolder, records: &RunRecords) -> Option<String> {
     if is_portable(&records.manifest.exactness) {
         return None;

@@ -63,8 +63,7 @@ const MOST_XZ_KIB: u32 = 80 << 10;
 /// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
 pub const MOST_HASHED_BYTES: u64 = 256 << 30;
 
-/// From this size on, at least an eighth of a file must be data: a file with holes claims a
-/// size that nobody had to send.
+/// From this size on, an eighth of a file must be data: a file with holes claims a size that nobody had to send.
 const HOLES_ARE_LOOKED_FOR_FROM_BYTES: u64 = 1 << 16;
 
 /// `tokenizer.json`.
@@ -72,14 +71,10 @@ pub const MOST_TOKENIZER_BYTES: u64 = 64 << 20;
 
 pub const MOST_ENTRIES: usize = 1 << 20;
 
-/// Bytes of a name that becomes a path.
 const MOST_NAME_BYTES: usize = 1024;
 
-/// Opens a file to read it. Opening a pipe without a writer would wait without end, so only a pipe
-/// that is open already (`/dev/stdin`, `<(…)`) is read.
-///
-/// # Errors
-/// A device that is no terminal; what the kernel makes up.
+/// Opens a file to read it. Refuses a device that is no terminal, and what the kernel makes up. A pipe is read only if
+/// it is open already (`/dev/stdin`, `<(…)`): opening one without a writer would wait without end.
 pub fn open(path: &Path) -> Result<fs::File, FileError> {
     use std::os::unix::fs::FileTypeExt;
     let refuse = |reason: String| Err(invalid("read", path, reason));
@@ -125,8 +120,7 @@ pub fn without_text(text: &str, message: &str, span: Option<std::ops::Range<usiz
     format!("line {line}, column {column}: {}", without_values(message))
 }
 
-/// A message of a parser without the strings that it quotes: `invalid type: string "…", expected u64`
-/// shows what stands in a file.
+/// A parser's message without the strings that it quotes from a file: `invalid type: string "…", expected u64`.
 pub fn without_values(message: &str) -> String {
     match message.split_once(" string \"") {
         Some((before, after)) => {
@@ -150,11 +144,9 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), FileError> {
     Err(invalid("read", path, "it is no regular file".to_string()))
 }
 
-/// Calls `each` with the bytes of a file, piece by piece.
-///
-/// # Errors
-/// What is no regular file on a disk; more than [`MOST_HASHED_BYTES`]; a file that is almost all
-/// holes; one that is longer or shorter than it says, as those of a kernel's file system are.
+/// Calls `each` with a file's bytes, piece by piece. Refuses what is no regular file, what has more than
+/// [`MOST_HASHED_BYTES`] or almost only holes, and a file that is longer or shorter than it says, as those of a
+/// kernel's file system.
 pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), FileError> {
     let (mut file, size) = open_regular(path)?;
     let refuse = |reason: String| Err(invalid("read", path, reason));
@@ -179,8 +171,7 @@ pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), FileEr
     }
 }
 
-/// Whether the kernel makes a file's content up: its size is then not the number of its bytes, and
-/// reading may wait or have no end.
+/// Whether the kernel makes a file's content up: its size says nothing, and reading it may wait or have no end.
 fn is_of_the_kernel(file: &fs::File) -> io::Result<bool> {
     /// `f_type` of procfs, sysfs, debugfs, tracefs, securityfs, and of control groups (1 and 2).
     const MADE_UP: [u64; 7] =
@@ -189,8 +180,7 @@ fn is_of_the_kernel(file: &fs::File) -> io::Result<bool> {
     Ok(MADE_UP.contains(&(kind as u64)))
 }
 
-/// Whether at least so many bytes of a file are data and not holes. Where the file system does not
-/// tell, all bytes count as data.
+/// Whether at least so many bytes are data and not holes; all count as data where the file system does not tell.
 fn has_data(file: &fs::File, least: u64) -> bool {
     let (mut at, mut data) = (0, 0);
     while data < least {
@@ -229,8 +219,7 @@ pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     if bytes.len() as u64 > limit { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// Calls `each` with the number (from 1) and the bytes of every line, end not included. One line
-/// is in memory at a time.
+/// Calls `each` with the number (from 1) and the bytes of each line without its end. One line is in memory at a time.
 pub fn each_line<E: From<FileError>>(
     path: &Path,
     mut reader: impl BufRead,
@@ -281,9 +270,8 @@ pub fn each_line_of_xz<E: From<FileError>>(
     each_line(path, &text[..], limits, each)
 }
 
-/// The path of something inside a folder by a name that a file or another person gave. Such a name
-/// becomes a path only here. It has no `..` and is not absolute, and nothing on the way is a link,
-/// a pipe or a device. The path need not exist.
+/// The path inside a folder of a name that a file or another person gave; such a name becomes a path only here. It has
+/// no `..`, is not absolute, and nothing on the way is a link, a pipe or a device. The path need not exist.
 pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, FileError> {
     let refuse = |reason: String| {
         let name: String = name.chars().take(200).collect();
@@ -317,8 +305,8 @@ pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, FileError> {
     Ok(path)
 }
 
-/// Refuses a folder that contains a link, a pipe or a device: work in it would write or delete
-/// elsewhere. The folder itself may be a link.
+/// Refuses a folder that contains a link, a pipe or a device: work in it would write or delete elsewhere. The folder
+/// itself may be a link.
 pub fn refuse_links(folder: &Path) -> Result<(), FileError> {
     let mut folders = vec![String::new()];
     let mut seen = 0;

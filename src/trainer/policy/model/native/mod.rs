@@ -1,5 +1,4 @@
-//! A policy as the native engine reads it: weights folded once (and rounded, where sums are exact), then
-//! shared by all threads that use them.
+//! A policy as the native engine reads it: weights folded once (rounded where sums are exact), shared by all threads.
 
 use crate::base::workers;
 use crate::numerics::native::backward::part_of_sums;
@@ -22,8 +21,7 @@ pub trait NativeEngine: Debug + Send + Sync {
     /// Gradients without a pass, in units of the loss weight.
     fn no_gradients(&self, scale: UpdateScale) -> NativeGradients;
 
-    /// Adds to `sums` the gradients of a loss of the targets' log-probs: `by_log_probs` gets these and
-    /// returns the loss' derivatives.
+    /// Adds a loss's gradients to `sums`: `by_log_probs` gets the targets' log-probs and returns derivatives by them.
     fn gradients(
         &self,
         sums: NativeGradients,
@@ -33,8 +31,7 @@ pub trait NativeEngine: Debug + Send + Sync {
         by_log_probs: &mut dyn FnMut(&[f64]) -> Vec<f64>,
     ) -> Result<NativeGradients, NumericsError>;
 
-    /// Whether all threads share each of its operations; they compute a pass or some rows each where it is
-    /// small.
+    /// Whether all threads share each of its operations; they compute a pass or some rows each where it is small.
     fn is_large(&self) -> bool;
 
     fn of_parameters(&self, gradients: NativeGradients, parameters: &Parameters) -> Parameters;
@@ -47,15 +44,13 @@ pub trait NativeEngine: Debug + Send + Sync {
 
 /// A generation: rows begin with a prompt, take one token at a time, and leave.
 pub trait NativeGeneration {
-    /// Reads prompts and adds rows: `prompt_of_row` numbers the prompts. What `draw` makes of the logits
-    /// that follow each new row's prompt.
+    /// Reads prompts, adds rows (`prompt_of_row` numbers the prompts); what `draw` makes of the logits after each one.
     fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize], draw: DrawToken) -> Vec<Token>;
 
     /// Feeds one token to each row, at its position in the row. What `draw` makes of the logits.
     fn feed(&mut self, tokens: &[u32], positions: &[usize], draw: DrawToken) -> Vec<Token>;
 
-    /// Removes rows: `leaves[row]` for each. The last rows take the places of those that leave
-    /// before them, as [`cache::fill_holes`] says.
+    /// Removes rows: `leaves[row]` for each. Others take their places as [`cache::fill_holes`] says.
     fn leave(&mut self, leaves: &[bool]);
 }
 
@@ -96,8 +91,7 @@ pub struct Statistics {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UpdateScale {
-    /// The largest weight that a token's log-prob has in the loss: gradients are held in units of
-    /// the power of two at or above it.
+    /// A token's largest weight in the loss: gradients are held in units of the power of two at or above it.
     pub largest_weight: f64,
     /// Tokens of all passes whose gradients are added.
     pub tokens: usize,
@@ -216,16 +210,14 @@ impl<A: Arithmetic> NativePolicy<A> {
         (operations, last)
     }
 
-    /// Rows whose logits are held at once: as many as the sums over tokens add up in one part, so that no
-    /// sum is cut by it. With a small vocabulary all.
+    /// Rows whose logits are held at once: as many as one part of a sum over tokens, so that no sum is cut by it.
     fn logits_part(&self) -> usize {
         let rows = MOST_LOGITS / self.decoder.lm_head.outputs().max(1);
         if rows > part_of_sums::<A>() { usize::MAX } else { part_of_sums::<A>() }
     }
 
-    /// Logits `[rows, vocab]` of rows of hidden states, and one result for each row of them. All logits are
-    /// NaN when a weight or an activation was NaN or infinite before it was rounded: rounding hides an
-    /// infinity, and no token may be drawn from such logits.
+    /// One result for each row of hidden states, from its logits. All logits are NaN when a weight or an activation was
+    /// NaN or infinite before rounding, which hides an infinity: no token may be drawn from them.
     fn each_logits<R: Send>(
         &self,
         last: &[f32],
@@ -271,8 +263,7 @@ impl<A: Arithmetic> NativePolicy<A> {
         tokens
     }
 
-    /// Hidden states of whole sequences, the last of each, and whether all numbers were finite; `keep` gets
-    /// each layer's joined rows.
+    /// Each whole sequence's last hidden state, and whether all numbers were finite. `keep` gets each layer's rows.
     fn prefill(&self, prompts: &[&[u32]], keep: Keep) -> (NativeRows, bool) {
         let mut all = Sequences::default();
         prompts.iter().for_each(|prompt| all.push(prompt, 0, &[]));

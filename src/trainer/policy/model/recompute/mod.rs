@@ -1,6 +1,5 @@
-//! Training passes by fast arithmetic that hold less: layers whose activations are computed again
-//! in the backward pass, and logits of a part of the targets at a time. The gradients are those of
-//! the plain pass, but for rounding.
+//! Training passes by fast arithmetic that hold less: layers whose activations are computed again in the backward pass,
+//! and logits of a part of the targets at a time. The gradients are those of the plain pass, but for rounding.
 
 use crate::experiment::Memory;
 use crate::numerics::{Folded, Operations, fast};
@@ -143,8 +142,7 @@ impl<'a> RecomputePass<'a> {
         (Tensor::cat(&by_chosen, 0), found)
     }
 
-    /// The derivatives of Σ `output` · `by_output` by `inputs`, and by the named parameters, which
-    /// go to `sums`.
+    /// The derivatives of Σ `output` · `by_output` by `inputs`, and by the named parameters, which go to `sums`.
     fn through(
         &self,
         output: &Tensor,

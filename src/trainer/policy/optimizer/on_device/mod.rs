@@ -98,11 +98,8 @@ impl DeviceAdamW {
         self.moments[0].device()
     }
 
-    /// One update in place. Gradients in the order of names; an undefined one counts as 0. Returns
-    /// the global L2 norm before clipping.
-    ///
-    /// # Errors
-    /// A gradient, or a new weight or moment, that is not finite; nothing is changed then.
+    /// One update in place. Gradients in the order of names; an undefined one counts as 0. Returns the global L2 norm
+    /// before clipping. Errors: a gradient, or a new weight or moment, that is not finite; nothing is changed then.
     pub fn step(
         &mut self,
         gradients: &[Tensor],
@@ -159,8 +156,7 @@ impl DeviceAdamW {
         self.weights.keys().nth(part.tensor_of(at)).cloned()
     }
 
-    /// The largest sizes of a weight and of each moment, NaN where one is NaN. Only three numbers
-    /// come to the processor.
+    /// The largest sizes of a weight and of each moment, NaN where one is NaN: three numbers come to the processor.
     fn largest(&self) -> Element {
         let largest = |tensors: &mut dyn Iterator<Item = Tensor>| {
             let sizes: Vec<Tensor> = tensors
@@ -210,7 +206,6 @@ impl DeviceAdamW {
     }
 }
 
-/// The gradient of a tensor, where it has one.
 fn defined(gradients: &[Tensor], tensor: usize) -> Option<&Tensor> {
     gradients.get(tensor).filter(|gradient| gradient.defined())
 }

@@ -12,8 +12,7 @@ use crate::policy::{
 use crate::task::ResponseText;
 use std::sync::Arc;
 
-/// Tokens between two looks at rows whose weights lie as they are stored. A row computes half as many
-/// in vain on average.
+/// Tokens between two looks at rows whose weights lie as they are stored. On average a row computes half in vain.
 pub const BLOCK: usize = 16;
 
 #[derive(Debug, Clone)]
@@ -50,7 +49,6 @@ pub struct Response {
 }
 
 impl Response {
-    /// One that has not begun.
     fn empty() -> Self {
         let (tokens, log_probs, entropy) = (Vec::new(), Vec::new(), Vec::new());
         Self { tokens, log_probs, entropy, finish: Finish::Length }
@@ -65,21 +63,17 @@ impl Response {
 
 /// A thread gets at least so many requests: fewer are not worth its start.
 const REQUESTS_PER_THREAD: usize = 16;
-/// Rows that a thread of the native engine generates at the same time at most: each step reads the keys
-/// and values of all of them, and caches hold those of few.
+/// Most rows of a native engine's thread: a step reads keys and values of all of them, and caches hold those of few.
 const ROWS: usize = 48;
 /// The same where threads share each operation: weights are read once for all of them.
 const MANY_ROWS: usize = 256;
 /// Waiting requests join when this share of the rows is free, so that their prompts are read together.
 const JOIN_SHARE: usize = 8;
 
-/// Samples one response for each request, in order. `progress` is called often, with the number
-/// of responses finished so far.
-///
-/// In the native engine each thread takes one part of the requests, or of a large policy a part of each
-/// operation, and nothing depends on that. On
-/// LibTorch's tensors all requests are generated together (see [`Blocks`]), and again with half as many
-/// rows at a time when memory does not hold them; products round by the number of rows.
+/// Samples one response for each request, in order. `progress` is called often, with the number of responses finished
+/// so far. In the native engine each thread takes one part of the requests, or of a large policy a part of each
+/// operation, and nothing depends on that. On LibTorch's tensors all requests are generated together (see [`Blocks`]),
+/// and again with half as many rows at a time when memory does not hold them; products round by the number of rows.
 pub fn generate(
     model: &Qwen2,
     requests: &[Request],
@@ -187,8 +181,7 @@ pub(super) trait Drawing {
         limits: &Limits,
     ) -> Vec<Token>;
 
-    /// At least one and at most [`Newest::most`] tokens of every row: all rows' first tokens, then
-    /// all rows' second ones.
+    /// One to [`Newest::most`] tokens of every row: all rows' first tokens, then all rows' second ones.
     fn go_on(&mut self, newest: Newest, rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token>;
 
     /// As [`NativeGeneration::leave`].

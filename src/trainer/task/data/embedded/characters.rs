@@ -1,6 +1,5 @@
-//! A tokenizer in the Hugging Face format: one token a character, so that digits
-//! are single tokens. A character outside the vocabulary is an error in every reader, since
-//! the unknown token that the format asks for is not in the vocabulary.
+//! A tokenizer with one token a character, digits too. Any other character is an error in every reader, since the
+//! unknown token that the Hugging Face format asks for is not in the vocabulary.
 
 use crate::base::files;
 use serde_json::{Value, json};
@@ -17,8 +16,7 @@ pub fn vocabulary_size(alphabet: &str) -> usize {
     2 + characters(alphabet).len()
 }
 
-/// Writes `tokenizer.json` and `tokenizer_config.json`; the same bytes on every machine. The characters of
-/// `alphabet` have the ids from 2 on, in its order.
+/// Writes the tokenizer's files, the same bytes on every machine. `alphabet` has the ids from 2 on.
 pub fn write_tokenizer(folder: &Path, alphabet: &str) -> Result<(), files::FileError> {
     files::write_json(&folder.join("tokenizer.json"), &tokenizer(alphabet))?;
     files::write_json(&folder.join("tokenizer_config.json"), &tokenizer_config())
@@ -48,8 +46,7 @@ fn tokenizer(alphabet: &str) -> Value {
         "padding": null,
         "added_tokens": [special(PAD_TOKEN_ID, PAD_TOKEN), special(EOS_TOKEN_ID, EOS_TOKEN)],
         "normalizer": null,
-        // `[\s\S]` is any character, newline included, in both regex engines that read this
-        // file: Rust's and the Python wheel's Oniguruma, which spell "dot all" differently.
+        // Any character, newline too, in Rust's regex engine and Oniguruma (Python's wheel): their "dot all" differ.
         "pre_tokenizer": {
             "type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated",
             "invert": false,

@@ -1,7 +1,7 @@
 //! Checked chains: `37a+85b+12?`, left to right, every sum modulo 100; letters number the operations. A response
-//! writes each sum directly, where it forgets its carry, and may check it digit by digit, which corrects it:
-//! `a+85=12?12,12:22;b+12=34;Answer: 34`. To check everything is right and long, so that a policy under a limit
-//! of length has to learn which results need it.
+//! writes each sum directly, where it forgets its carry, and may correct it by a check of its digits:
+//! `a+85=12?12,12:22;b+12=34;Answer: 34`. Checking all is right and long: under a limit of length a policy has to
+//! learn which results need it.
 
 use crate::base::rng::Stream;
 use crate::experiment::ChainsVariant;
@@ -100,8 +100,8 @@ fn check(value: u64, operand: u64, form: CheckForm) -> String {
     format!("?{work}:{:02}", sum(value, operand))
 }
 
-/// An operation as it was written: whether its direct result is right, how often it was checked, and
-/// whether the result after the last check is right; all given the value before it as it was written.
+/// Whether an operation's direct result is right, how often it was checked, and whether the result after the last
+/// check is right; all given the value before it as it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WrittenOperation {
     direct_right: bool,
@@ -151,9 +151,8 @@ impl Solutions for CheckedChains {
         "0123456789+=;?,: Answerabcdf".to_string()
     }
 
-    /// `check_wrong` and `check_right`: that a direct result is checked which is wrong, or right; `repeat`:
-    /// that a check is written once more, and `again` that it is after that; `brief` and `spelled`: that a
-    /// check has this form.
+    /// `check_wrong`, `check_right`: that such a direct result is checked; `repeat`: that a check is written once more,
+    /// `again` that it is after that; `brief`, `spelled`: that it has this form.
     fn shares(&self) -> &'static [&'static str] {
         &SHARES
     }
@@ -208,10 +207,9 @@ impl Embedded for CheckedChains {
         usual_sets(CHECKED_CHAINS, SEED, draw, tag)
     }
 
-    /// Of all operations `style_checked_share`; of those whose direct result is wrong or right,
-    /// `style_checked_wrong_share` and `style_checked_right_share`; of those checked, `style_repeated_share`
-    /// and `style_corrected_share` (right after the check); and `decisions_mean`, the operations and
-    /// repetitions of a response.
+    /// `style_checked_share` of all operations, `style_checked_wrong_share` and `style_checked_right_share` of those
+    /// with such a direct result; of those checked `style_repeated_share`, and `style_corrected_share` that are right
+    /// after it; `decisions_mean`, the operations and repetitions of a response.
     fn measures(&self, responses: &[(&str, &str)]) -> BTreeMap<String, f64> {
         let operations: Vec<WrittenOperation> =
             responses.iter().flat_map(|(question, response)| read(question, response)).collect();

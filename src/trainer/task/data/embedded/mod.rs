@@ -1,5 +1,4 @@
-//! Tasks that this program generates, one file each: problems and sets, the solutions that a base policy is
-//! pretrained on, and what shows how a response was written.
+//! Generated tasks: problems, solutions that a base policy is pretrained on, and how a response was written.
 
 pub mod characters;
 pub mod checked_chains;
@@ -44,11 +43,8 @@ pub trait Solutions: Sync {
     /// The names of the shares, each of which a stage states.
     fn shares(&self) -> &'static [&'static str];
 
-    /// What is wrong with the values of the shares, none of which is missing or unknown: each is a
-    /// probability, where a task says nothing else.
-    ///
-    /// # Errors
-    /// The rule and what was found.
+    /// What is wrong with the values of the shares, none of which is missing or unknown: each is a probability, where a
+    /// task says nothing else. Errors: the rule and what was found.
     fn check(&self, shares: &Shares) -> Result<(), String> {
         match shares.iter().find(|(_, share)| !(0.0..=1.0).contains(*share)) {
             Some((name, share)) => Err(format!("must be from 0 to 1, got {name} = {share}")),
@@ -56,8 +52,7 @@ pub trait Solutions: Sync {
         }
     }
 
-    /// A function of its arguments. A question of an evaluation set is never drawn. A solution has at most
-    /// `max_characters`, or ends.
+    /// A function of its arguments, never of an evaluated question. A solution has at most `max_characters`, or ends.
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written;
 }
 
@@ -65,8 +60,7 @@ pub trait Embedded: Solutions {
     /// The same on every machine, disjoint by question.
     fn sets(&self) -> DataSets;
 
-    /// How a step's responses were written: `style_NAME_share` for each share, in [0, 1], and others, by
-    /// name. `responses` are questions with responses. A value without a case is absent.
+    /// How each (question, response) is written: `style_NAME_share` in [0, 1], and more. Absent without a case.
     fn measures(&self, responses: &[(&str, &str)]) -> BTreeMap<String, f64>;
 }
 
@@ -89,16 +83,12 @@ pub const KINDS: [(&str, Data); 4] = [
     (sets::WORD_PROBLEMS, Data::WordProblems {}),
 ];
 
-/// The task of a kind.
-///
-/// # Errors
-/// [`TaskError::Kind`] when there is none of this name.
+/// The task of a kind. Errors: [`TaskError::Kind`] when there is none of this name.
 pub fn named(name: &str) -> Result<Box<dyn Embedded>, TaskError> {
     let task = KINDS.iter().find(|(kind, _)| *kind == name).and_then(|(_, data)| of(data));
     task.ok_or_else(|| TaskError::Kind { name: name.to_string() })
 }
 
-/// A uniform integer in [min, max].
 fn between(stream: &mut Stream, min: u64, max: u64) -> u64 {
     min + stream.below(max - min + 1)
 }
@@ -132,12 +122,11 @@ fn drawn_by_share(shares: &[f64], uniform: f64) -> usize {
 struct SetShape {
     name: &'static str,
     problems: usize,
-    /// Of a problem's number in its id.
     digits: usize,
 }
 
-/// Problem `i` of a set is a function of (seed, set, i) but for questions that are `taken`, which are drawn
-/// again; its questions are taken then. `draw` gives question and answer.
+/// Problem `i` is a function of (seed, set, i), but a question that is `taken` is drawn again; the set's questions are
+/// taken then. `draw` gives question and answer.
 fn draw_set(
     set: SetShape,
     seed: u64,
@@ -157,8 +146,7 @@ fn draw_set(
     (0..problems as u64).map(problem).collect()
 }
 
-/// The sets of a task in the usual shape, drawn in this order: `test`, tagged as `dev` is by a question's
-/// `tag`, and what is trained on. `draw` gives question and answer for a set.
+/// The usual sets, drawn in this order: `test`, tagged as `dev` is by a question's `tag`, and what is trained on.
 fn usual_sets(
     test: &'static str,
     seed: u64,
@@ -181,13 +169,11 @@ fn usual_sets(
     DataSets { tags: tags.into(), train, dev, tests, ..DataSets::default() }
 }
 
-/// The questions of a task's evaluation sets, which pretraining never sees.
 fn evaluated(sets: &DataSets) -> BTreeSet<String> {
     let problems = sets.evaluated().flat_map(|(_, problems)| problems);
     problems.map(|problem| problem.question.clone()).collect()
 }
 
-/// The first problem drawn whose question is none of `held_out`, with its question.
 fn draw_outside<P>(
     held_out: &BTreeSet<String>,
     mut draw: impl FnMut() -> P,
@@ -202,7 +188,6 @@ fn draw_outside<P>(
     }
 }
 
-/// By name, what there is something to say of.
 fn measured<const N: usize>(values: [(&str, Option<f64>); N]) -> BTreeMap<String, f64> {
     values.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
 }

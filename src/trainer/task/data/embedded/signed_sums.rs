@@ -118,9 +118,8 @@ impl Embedded for SignedSums {
         usual_sets(SIGNED_SUMS, SEED, draw, tag)
     }
 
-    /// `style_stopped_share`: of attempts whose written sum is the target, those that say so and are the
-    /// last; `style_gave_up_share`: of the others, those that an answer follows; `decisions_mean`: the
-    /// attempts of a response.
+    /// `style_stopped_share`: of attempts whose written sum is the target, those that say so and are the last;
+    /// `style_gave_up_share`: of the others, those that an answer follows; `decisions_mean`: attempts of a response.
     fn measures(&self, responses: &[(&str, &str)]) -> BTreeMap<String, f64> {
         let (mut stopped, mut gave_up, mut attempts) = (Vec::new(), Vec::new(), 0);
         for (question, response) in responses {

@@ -1,6 +1,5 @@
-//! Word problems for a model that reads English: one or two steps of arithmetic with numbers below 50, such as
-//! `Ben has 8 boxes with 7 pens in each and gives away 39. How many pens are left?`. A response works the steps
-//! out and answers: `8 * 7 = 56. 56 - 39 = 17. Answer: 17`.
+//! Word problems for a model that reads English, of one or two steps with numbers below 50: `Ben has 8 boxes with 7
+//! pens in each and gives away 39. How many pens are left?` is answered by `8 * 7 = 56. 56 - 39 = 17. Answer: 17`.
 
 use crate::base::rng::Stream;
 use crate::experiment::sets::{DEV, TRAIN, WORD_PROBLEMS};
@@ -17,7 +16,6 @@ use std::sync::LazyLock;
 const SEED: u64 = 20_261_203;
 
 const LARGEST: u64 = 49;
-/// Of the numbers that multiply or divide.
 const LARGEST_FACTOR: u64 = 9;
 
 const NAMES: [&str; 24] = [
@@ -31,8 +29,7 @@ const THINGS: [&str; 20] = [
     "toys",
 ];
 
-/// What is done to the first number, by the signs of the steps, and ways to ask for it: `{n}` is a name, `{t}`
-/// things, and the numbers are `{a}`, `{b}` and `{c}`.
+/// Signs of the steps, and ways to ask: `{n}` is a name, `{t}` things, the numbers are `{a}`, `{b}` and `{c}`.
 #[derive(Debug)]
 struct WordKind {
     name: &'static str,
@@ -222,7 +219,6 @@ const FORMS: [&str; 4] = ["direct", "equations", "lines", "words"];
 impl SolutionForm {
     const ALL: [Self; 4] = [Self::Direct, Self::Equations, Self::Lines, Self::Words];
 
-    /// The form of a response, right or wrong; `None` without an answer or when it is none of them.
     fn of(response: &str) -> Option<Self> {
         let (work, _) = response.split_once("Answer:")?;
         let in_words = [" plus ", " minus ", " times ", " divided by "];

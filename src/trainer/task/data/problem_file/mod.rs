@@ -1,7 +1,5 @@
-//! A file of problems without its repetitions.
-//!
-//! The released files repeat themselves: AIME 2024 is 30 problems × 32 copies, DAPO-Math-17k about 17,400 ×
-//! 103. Rows with the same question, however it is spaced, and the same answer are one problem.
+//! A file of problems without its repetitions: AIME 2024 is 30 problems × 32 copies, DAPO-Math-17k 17,400 × 103. Rows
+//! with the same question, however it is spaced, and the same answer are one problem.
 
 use crate::algorithm::Problem;
 use crate::experiment::sets;
@@ -31,8 +29,7 @@ pub struct ProblemFile {
     pub columns: Columns,
 }
 
-/// How often ground truths were read as something else than what stands in the file, and the first of
-/// each kind: what stands there, and what was read.
+/// How often ground truths were read as something else than what the file states, and each kind's first: stated, read.
 pub type Readings = BTreeMap<Reading, (u64, String, String)>;
 
 pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
@@ -107,15 +104,11 @@ struct FirstSeen {
     columns: Map<String, Value>,
 }
 
-/// Reads `*.parquet` or `*.jsonl` (see [`source`]).
-///
-/// The id is `extra_info.index` when it is text and `<file stem>/<index>` when it is a number;
-/// when a problem has none or two share one (an index is not promised to be unique), every
-/// problem is `<file stem>/<position>`. In JSON lines of our own form an `id` is a promise, and a
-/// problem without one is `<file stem>/<position>`.
-///
-/// A file without problems, an empty question or answer, a prompt that is not one message of the
-/// user and an id that two JSON lines share are errors. Conflicting answers are returned.
+/// Reads any format of [`source`]. The id is `extra_info.index` when it is text, `<file stem>/<index>`
+/// when it is a number. When one has none or two share one (an index need not be unique), every problem is
+/// `<file stem>/<position>`. In JSON lines of our own form an `id` is a promise; without it the position counts.
+/// Errors: no problems, an empty question or answer, a prompt that is not one message of the user, an id that two JSON
+/// lines share. Conflicting answers are returned.
 pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
     read_with(path, &RowKeys::default())
 }
@@ -187,7 +180,6 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     Ok(ProblemFile { records, problems, conflicts, tags, readings, columns })
 }
 
-/// Whether training can take a row.
 fn usable(path: &Path, row: &SourceRow) -> Result<(), TaskError> {
     let place = row.place.clone();
     if !row.is_one_user_message() {
@@ -211,8 +203,7 @@ fn id(row: &SourceRow, stem: &str) -> Option<String> {
     })
 }
 
-/// The problems with their ids. A named one keeps its name; the others keep their index where
-/// every one has an index of its own.
+/// A named problem keeps its name; the others keep their index where every one has an index of its own.
 fn with_ids(kept: Vec<FirstSeen>, path: &Path, stem: &str) -> Result<Vec<Problem>, TaskError> {
     let indices = || kept.iter().filter(|first| !first.is_named);
     let distinct: BTreeSet<&String> = indices().filter_map(|first| first.id.as_ref()).collect();

@@ -1,5 +1,4 @@
-//! The question and the ground truth of a row, whatever its keys are called: the released schema,
-//! and those of GSM8K, MATH-500, AMC, AIME, DAPO-Math-17k-Processed, Skywork-OR1 and their like.
+//! Question and ground truth of a row by its keys: the release's, and those of GSM8K, MATH-500, AMC, AIME and the like.
 
 use crate::records::{Index, Message, ProblemRow};
 use crate::task::data::{self, template};
@@ -103,11 +102,7 @@ fn refuse<T>(key: &str, reason: impl Into<String>) -> Result<T, RowError> {
     Err(RowError { key: key.to_string(), reason: reason.into() })
 }
 
-/// Reads a row.
-///
-/// # Errors
-/// A key that is absent, null or of another kind, and keys that contradict each other; the reason
-/// names the option that settles it.
+/// Errors: a key that is absent, null or of another kind; contradicting keys, with the option that settles it.
 pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowError> {
     let (question_key, prompt, raw_problem) = question(row, keys.question.as_deref())?;
     let (answer_key, ground_truth, truth) =
@@ -160,7 +155,6 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, columns })
 }
 
-/// An integer, or a float that pandas made of one.
 fn whole_number(value: &Value) -> Option<i64> {
     let float = value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
     value.as_i64().or(float.map(|float| float as i64))
@@ -353,8 +347,8 @@ fn is_worked_solution(key: &str, text: &str) -> bool {
     key.to_ascii_lowercase().ends_with("solution") && text.split_whitespace().count() > 8
 }
 
-/// A program gets the value as it stands. Only a worked solution that is not stated as the ground truth is read,
-/// as the scripts do that prepare such data for verl and TRL.
+/// The value as it stands; only a worked solution that is not stated as the ground truth is read, as scripts for verl
+/// and TRL do.
 fn for_a_program(key: &str, value: &Value, readings: &mut Vec<Reading>) -> String {
     let Value::String(stated) = value else {
         let is_structured = value.is_object() || value.is_array();
@@ -374,10 +368,7 @@ fn for_a_program(key: &str, value: &Value, readings: &mut Vec<Reading>) -> Strin
     }
 }
 
-/// The answer in a value: itself, or what a worked solution says behind its mark.
-///
-/// # Errors
-/// Why it is no one answer.
+/// The answer in a value: itself, or what a worked solution says behind its mark. Errors: why it is no one answer.
 pub fn answer(value: &Value) -> Result<String, String> {
     taken(value, &mut Vec::new())
 }
@@ -446,8 +437,8 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
     }
 }
 
-/// As MATH's own reader (`last_boxed_only_string`, math_equivalence.py): the last `\boxed{…}`, also without braces up
-/// to white space or `$`, else the last `\fbox{…}`.
+/// The last `\boxed{…}`, also without braces up to white space or `$`, else the last `\fbox{…}` (MATH's
+/// `last_boxed_only_string`, math_equivalence.py).
 fn last_box(text: &str) -> Option<&str> {
     let mark = ["\\boxed", "\\fbox"].into_iter().find(|mark| text.contains(mark))?;
     let (_, rest) = text.rsplit_once(mark)?;
@@ -460,7 +451,6 @@ fn last_box(text: &str) -> Option<&str> {
     (inside.len() < rest.len() && !answer.is_empty()).then_some(answer)
 }
 
-/// What two spellings of one answer have in common.
 fn loose(answer: &str) -> String {
     let mut text = normalise(answer);
     for (written, plain) in [

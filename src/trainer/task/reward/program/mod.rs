@@ -1,7 +1,7 @@
-//! A user's program as the verifier. Of a Python file it is a function: verl's `compute_score`, a reward
-//! function of TRL, or `grade(response, answer)`, each as it is, or several of them with weights, which worker
-//! processes call (`bridge.py`). A command gets a line of JSON for each response ([`Asked`]) and answers with one: a number, a truth value, a
-//! dictionary with `score` (and `acc`, `pred`, further numbers), or one with `error`.
+//! A user's program as the verifier. A Python file has one function or several with weights, which worker processes
+//! call (`bridge.py`): verl's `compute_score`, a reward function of TRL, or `grade(response, answer)`. A command gets a
+//! line of JSON for each response ([`Asked`]) and answers with one: a number, a truth value, a dictionary with `score`
+//! (and `acc`, `pred`, further numbers), or one with `error`.
 
 pub mod worker;
 
@@ -35,8 +35,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Of a problem's further columns: `data_source` and `extra_info` by their names; without `extra_info` the
-    /// other columns are the extra ones. A `ground_truth` that is no text takes the place of its JSON.
+    /// Takes `data_source` and `extra_info` out of a problem's further columns; without `extra_info` the others are the
+    /// extra ones. A `ground_truth` that is not text takes the place of its JSON.
     pub fn new(
         prompt: Value,
         response: String,
@@ -104,19 +104,14 @@ pub struct Graders {
     odd: Mutex<BTreeMap<String, OddNumber>>,
 }
 
-/// What is odd about a further number of a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OddNumber {
     NotFinite,
-    /// Of a response that was graded twice.
     Differs,
 }
 
 impl Graders {
-    /// Starts a worker.
-    ///
-    /// # Errors
-    /// A Python or a command that does not start, a file that cannot be loaded, or no function that can be called.
+    /// Errors: a Python or command that does not start, a file that cannot be loaded, no function to call.
     pub fn start(program: RewardProgram) -> Result<Self, TaskError> {
         // A name that Python would not find says so here.
         if program.kind != ProgramKind::MathVerify {
@@ -174,8 +169,8 @@ impl Graders {
         }
     }
 
-    /// Grades the responses of these indices once more: one that gets two grades is not graded, unless that is
-    /// allowed. Returns how many did. Further numbers are not part of a grade: they are noted.
+    /// Grades these once more and returns how many differ: they have no grade unless that is allowed. Further
+    /// numbers are no part of a grade: they are noted.
     pub fn grade_again(
         &self,
         asked: &[Asked],
@@ -305,7 +300,6 @@ fn prediction(value: Returned) -> Option<String> {
     }
 }
 
-/// For a message.
 fn shown(value: &Returned) -> String {
     match value {
         Returned::Text(text) => format!("the text {:?}", visible::shortened(text, 60)),

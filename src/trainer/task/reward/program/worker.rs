@@ -26,7 +26,6 @@ const LOAD_SECONDS: u64 = 180;
 /// An answer is a number, or a dictionary of some.
 const MOST_ANSWER_BYTES: u64 = 1 << 20;
 
-/// Of standard error, for messages.
 const LAST_BYTES: usize = 2000;
 
 /// What a worker is.
@@ -202,8 +201,7 @@ impl Worker {
             .map_err(|error| format!("cannot limit its memory: {error}"))
     }
 
-    /// The values of the first responses, and how the worker was lost at the next one. A batch has all
-    /// values or is lost as one response.
+    /// The values of the first responses, and how the worker was lost at the next. A batch is lost as one response.
     pub fn ask(&mut self, asked: &[Asked]) -> (Vec<Result<Returned, Ungraded>>, Option<Ungraded>) {
         let mut values = Vec::with_capacity(asked.len());
         let is_batch = self.form.takes_batches();
