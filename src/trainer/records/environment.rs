@@ -63,7 +63,7 @@ pub fn describe(threads: u64) -> Environment {
     put("harness", Some(env!("CARGO_PKG_VERSION").to_string()));
     let lib = libtorch_folder();
     put("libtorch", libtorch_version(&lib));
-    put("libtorch_cpu_sha256", files::sha256_file(&lib.join("libtorch_cpu.so")).ok());
+    put("libtorch_cpu_sha256", digest_of_libtorch(&lib.join("libtorch_cpu.so")));
     put("cargo_lock_sha256", Some(files::sha256(CARGO_LOCK)));
     put("target", Some(format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)));
     put("threads", Some(threads.to_string()));
@@ -139,6 +139,15 @@ fn libtorch_version(lib: &Path) -> Option<String> {
     proc_text(&lib.join("../build-version")).or_else(of_package)
 }
 
+/// As the build made it, while the file is the one that the build saw.
+fn digest_of_libtorch(library: &Path) -> Option<String> {
+    let built = option_env!("DAPO_LIBTORCH_CPU").and_then(|built| built.rsplit_once(' '));
+    match built {
+        Some((state, digest)) if files::state(library).ok()? == state => Some(digest.to_string()),
+        _ => files::sha256_file_once(library).ok(),
+    }
+}
+
 fn cpu_capability() -> Option<String> {
     let flags = field("/proc/cpuinfo", "flags")?;
     let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
@@ -181,6 +190,17 @@ mod tests {
         assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0+cpu"));
         files::write_atomic(&folder.path().join("build-version"), b"2.11.0\n").unwrap();
         assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0"));
+    }
+
+    #[test]
+    fn the_digest_that_the_build_made_is_taken_for_that_file_alone() {
+        let library = libtorch_folder().join("libtorch_cpu.so");
+        assert_eq!(digest_of_libtorch(&library), files::sha256_file(&library).ok());
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("libtorch_cpu.so");
+        assert_eq!(digest_of_libtorch(&other), None);
+        files::write_atomic(&other, b"another library").unwrap();
+        assert_eq!(digest_of_libtorch(&other), Some(files::sha256(b"another library")));
     }
 
     #[test]

@@ -477,21 +477,36 @@ pub fn sha256_file(path: &Path) -> Result<String, FileError> {
 /// As [`sha256_file`], once in a process while the file stays as it is: a base policy of gigabytes is an input of each
 /// cell. A file that changed in the last two seconds is read again: its time may not show the next change.
 pub fn sha256_file_once(path: &Path) -> Result<String, FileError> {
-    static KNOWN: Mutex<BTreeMap<(u64, u64, u64, Duration), String>> = Mutex::new(BTreeMap::new());
-    let meta = fs::metadata(path).map_err(io_error("read", path))?;
-    let (seconds, more) = (meta.ctime().unsigned_abs(), meta.ctime_nsec().unsigned_abs());
-    let changed = Duration::from_secs(seconds) + Duration::from_nanos(more);
-    let state = (meta.dev(), meta.ino(), meta.size(), changed);
+    static KNOWN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let state = state(path)?;
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(digest) = known().get(&state) {
         return Ok(digest.clone());
     }
     let digest = sha256_file(path)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    if now.saturating_sub(changed) > Duration::from_secs(2) {
+    if !changed_within(path, Duration::from_secs(2))? {
         known().insert(state, digest.clone());
     }
     Ok(digest)
+}
+
+/// `DEVICE INODE BYTES SECONDS NANOSECONDS`, the last two of the last change: another text where the file is another.
+pub fn state(path: &Path) -> Result<String, FileError> {
+    let meta = fs::metadata(path).map_err(io_error("read", path))?;
+    Ok(format!(
+        "{} {} {} {} {}",
+        meta.dev(),
+        meta.ino(),
+        meta.size(),
+        meta.ctime(),
+        meta.ctime_nsec()
+    ))
+}
+
+fn changed_within(path: &Path, span: Duration) -> Result<bool, FileError> {
+    let meta = fs::metadata(path).map_err(io_error("read", path))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(now.saturating_sub(Duration::from_secs(meta.ctime().unsigned_abs())) <= span)
 }
 
 pub fn hexadecimal(bytes: &[u8]) -> String {

@@ -19,6 +19,10 @@ pub fn last_answer_line(text: &str) -> Option<&str> {
 /// Normalises an answer or a ground truth (`normalize_final_answer`, math_dapo.py:124-162).
 pub fn normalise(answer: &str) -> String {
     let mut text = answer.rsplit('=').next().unwrap_or_default().to_owned();
+    // No rule below changes digits alone, and most answers are.
+    if is_digits(&text) {
+        return text;
+    }
     for (before, after) in SUBSTITUTIONS {
         text = text.replace(before, after);
     }
