@@ -5,6 +5,7 @@ pub mod error;
 pub mod place;
 pub mod shipped;
 pub mod sources;
+pub mod grading;
 pub mod config;
 pub mod compare;
 pub mod diagnose;
@@ -20,13 +21,14 @@ pub mod usage;
 
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
-    ChainsVariant, Data, Engine, Evaluation, Execution, Experiment, Grading, LogProbsOver,
-    MATH_VERIFY, MiniAimeVariant, MiniBatchOrder, NonFinite, Optimizer, ProgramKind, PromptExample,
-    PromptSettings, PromptTemplate, RecordsSettings, Reward, RewardProgram, RolloutSettings,
-    SamplerWeights, Sampling, SetSettings, Training, Verifier, WarmUp, WarmUpStart,
+    ChainsVariant, Data, Engine, Evaluation, Execution, Experiment, LogProbsOver, MiniAimeVariant,
+    MiniBatchOrder, NonFinite, Optimizer, PromptExample, PromptSettings, PromptTemplate,
+    RecordsSettings, Reward, RolloutSettings, SamplerWeights, Sampling, SetSettings, Training,
+    WarmUp, WarmUpStart,
 };
 pub use crate::experiment::error::ExperimentError;
 pub use crate::experiment::extends::Chain;
+pub use crate::experiment::grading::{Grading, MATH_VERIFY, ProgramKind, RewardProgram, Verifier};
 pub use crate::experiment::grid::text::Keys;
 pub use crate::experiment::grid::{Arm, Grid, PaperRow};
 pub use crate::experiment::place::{Device, Memory, Place, WeightKind};
