@@ -1,6 +1,7 @@
 //! The binary as a user calls it.
 
 use crate::{forked, repository};
+use serde_json::Value;
 use std::io::{Seek, Write};
 use std::path::Path;
 use std::process::Command;
@@ -37,6 +38,12 @@ pub fn line_in(folder: &Path, line: &str) -> Output {
     dapo_in(folder, &line.split_whitespace().collect::<Vec<_>>())
 }
 
+/// The lines of JSON of an output.
+pub fn json_lines(text: &str) -> Vec<Value> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// Runs a command to its end; -1 stands for a signal.
 pub fn ended(command: &mut Command) -> Output {
     let output = command.output().unwrap();
@@ -49,6 +56,12 @@ pub fn ended(command: &mut Command) -> Output {
 pub fn succeeded((code, out, talk): Output) -> (String, String) {
     assert_eq!(code, 0, "{out}{talk}");
     (out, talk)
+}
+
+/// The JSON value that a call printed, which succeeded.
+#[track_caller]
+pub fn json(output: Output) -> serde_json::Value {
+    serde_json::from_str(&succeeded(output).0).unwrap()
 }
 
 /// A call ended with this code, and with these words on standard error.

@@ -1,11 +1,11 @@
 //! `dapo diff`: two runs, whole or tampered with, and what it names.
 
 use crate::binary::{failed, line_in};
-use crate::{run_fixture, verify};
+use crate::{repository, run_fixture, verify};
 use dapo::base::files;
-use dapo::experiment::{Experiment, extends};
+use dapo::experiment::Experiment;
 use dapo::records::ledger::{self, Kind, LedgerEntry};
-use dapo::records::{Components, RunFolder, tables};
+use dapo::records::{Components, RolloutRow, RunFolder, tables};
 use dapo::report::terminal;
 use dapo::training::Unfinished;
 use dapo::training::run::inputs;
@@ -17,15 +17,12 @@ use std::path::Path;
 
 /// Two rollout steps of the walkthrough's task, with short responses.
 pub fn tiny(change: impl FnOnce(&mut Experiment)) -> Experiment {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task/own-task.toml");
-    let mut experiment = extends::load(&file).unwrap();
-    experiment.execution.threads = 1;
     // A seed whose steps both have groups to learn from.
-    experiment.execution.seed = 4;
-    experiment.rollout.max_response_tokens = 64;
-    experiment.evaluation.samples = [("dev".to_string(), 1), ("test".to_string(), 1)].into();
-    experiment.checkpoints.every_steps = 1;
-    experiment.checkpoints.keep_last = 2;
+    let mut experiment = repository::experiment(
+        "own-task/own-task.toml",
+        "execution.threads=1 execution.seed=4 rollout.max_response_tokens=64 checkpoints.keep_last=2 \
+         checkpoints.every_steps=1 evaluation.samples={dev=1,test=1}",
+    );
     change(&mut experiment);
     experiment
 }
@@ -117,40 +114,33 @@ fn one_flipped_bit_is_found_and_counted_in_ulps() {
     let whole = train(&at("whole"), 9, |_| ());
 
     let changed = copy(&whole, &at("log-prob"));
-    let mut rows = tables::read_rollouts(&changed.rollouts(2)).unwrap();
-    let value = &mut rows[5].rollout_log_probs[3];
-    *value = f64::from_bits(value.to_bits() ^ 1);
-    tables::write_rollouts(&changed.rollouts(2), &rows).unwrap();
-    let found = diff(&whole, &changed);
-    assert_eq!(first(&found), (2, "sampler_log_probs", false));
-    let one = finding(&found, "sampler_log_probs");
+    let mut place = String::new();
+    verify::rollouts(&changed, 2, |rows| {
+        let row = &mut rows[5];
+        row.rollout_log_probs[3] = f64::from_bits(row.rollout_log_probs[3].to_bits() ^ 1);
+        let RolloutRow { problem, attempt, sample, .. } = row;
+        place = format!("problem {problem}, attempt {attempt}, sample {sample}, token 3");
+    });
+    let changes = diff(&whole, &changed);
+    assert_eq!(first(&changes), (2, "sampler_log_probs", false));
+    let one = finding(&changes, "sampler_log_probs");
     let pair = one.first.as_ref().unwrap();
     assert_eq!((one.differing, pair.ulps), (1, Some(1)));
-    let place = format!(
-        "problem {}, attempt {}, sample {}, token 3",
-        rows[5].problem, rows[5].attempt, rows[5].sample
-    );
     assert_eq!(pair.at.text(), place);
-    let note = &found.notes[0];
+    let note = &changes.notes[0];
     assert!(note.contains("b's rollouts are not those of its ledger"), "{note}");
 
     let changed = copy(&whole, &at("reward"));
-    let mut rows = tables::read_rollouts(&changed.rollouts(1)).unwrap();
-    rows[7].reward = -rows[7].reward;
-    tables::write_rollouts(&changed.rollouts(1), &rows).unwrap();
-    let found = diff(&changed, &whole);
-    assert_eq!(first(&found), (1, "rewards", false));
-    assert_eq!(finding(&found, "rewards").differing, 1);
+    verify::rollouts(&changed, 1, |rows| rows[7].reward = -rows[7].reward);
+    let changes = diff(&changed, &whole);
+    assert_eq!(first(&changes), (1, "rewards", false));
+    assert_eq!(finding(&changes, "rewards").differing, 1);
 
     let changed = copy(&whole, &at("weight"));
-    let path = changed.checkpoint(2).join("model.safetensors");
-    let mut bytes = files::read(&path).unwrap();
-    let last = bytes.len() - 4;
-    bytes[last] ^= 1;
-    files::write_atomic(&path, &bytes).unwrap();
-    let found = diff(&whole, &changed);
-    assert_eq!(first(&found), (2, "weights", false));
-    let weights = finding(&found, "weights");
+    verify::weight(&changed, 2);
+    let changes = diff(&whole, &changed);
+    assert_eq!(first(&changes), (2, "weights", false));
+    let weights = finding(&changes, "weights");
     let pair = weights.first.as_ref().unwrap();
     assert_eq!((weights.differing, pair.ulps), (1, Some(1)));
     assert!(pair.at.text().starts_with("tensor "), "{}", pair.at.text());
@@ -161,8 +151,8 @@ fn one_flipped_bit_is_found_and_counted_in_ulps() {
     rows[0].is_correct = !rows[0].is_correct;
     let changed = copy(&whole, &at("outcome"));
     tables::write_outcomes(&changed.outcomes("dev", 0), &rows).unwrap();
-    let found = diff(&whole, &changed);
-    assert_eq!((first(&found), found.agreeing_steps), ((0, "evaluations", false), 2));
+    let changes = diff(&whole, &changed);
+    assert_eq!((first(&changes), changes.agreeing_steps), ((0, "evaluations", false), 2));
 }
 
 /// A ledger of made-up digests for a made-up run; `odd` gives other ones from a step on.
@@ -199,11 +189,12 @@ fn a_difference_reads_as_these_lines() {
     assert!(same.contains("identical: 40 rollout steps"), "{same}");
 
     // No ledgers: the stored records tell. The machine differs too.
-    let mut rows = tables::read_rollouts(&b.rollouts(20)).unwrap();
-    rows[9].rollout_log_probs[2] = rows[9].rollout_log_probs[2].next_up();
-    rows[9].rollout_log_probs[4] = f64::NAN;
-    rows[9].reward = 1.0;
-    tables::write_rollouts(&b.rollouts(20), &rows).unwrap();
+    verify::rollouts(&b, 20, |rows| {
+        let log_probs = &mut rows[9].rollout_log_probs;
+        log_probs[2] = log_probs[2].next_up();
+        log_probs[4] = f64::NAN;
+        rows[9].reward = 1.0;
+    });
     let mut environment = b.environment().unwrap();
     environment.facts.insert("cpu".to_string(), "another CPU".to_string());
     files::write_json(&b.path("environment.json"), &environment).unwrap();

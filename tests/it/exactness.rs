@@ -2,7 +2,8 @@
 //! A cell is processes of its own, because LibTorch, MKL and oneDNN read their environment when they
 //! are loaded.
 
-use assert_cmd::Command as Assertable;
+use crate::binary::{self, PROGRAM, failed, succeeded};
+use crate::{engines, repository};
 use dapo::algorithm::Problem;
 use dapo::base::{files, workers};
 use dapo::commands::{output, pretrain};
@@ -15,7 +16,8 @@ use dapo::records::{RunFolder, environment};
 use dapo::task::data;
 use dapo::training::run::{self, inputs};
 use dapo::training::{Unfinished, pretraining};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,21 +30,14 @@ const RECIPE: &str = "golden/mini-aime/recipe.toml";
 const VARIABLES: &str = "DAPO_INSTRUCTIONS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA MKL_CBWR \
                          MKL_ENABLE_INSTRUCTIONS MKL_NUM_THREADS OMP_NUM_THREADS OMP_DYNAMIC";
 
-const ENVIRONMENT: [(&str, &[&str]); 4] = [
-    ("ATEN_CPU_CAPABILITY", &["default", "avx2", "avx512"]),
-    ("ONEDNN_MAX_CPU_ISA", &["SSE41", "AVX2", "AVX512_CORE"]),
-    ("MKL_CBWR", &["COMPATIBLE", "AVX2", "AVX512"]),
-    ("MKL_ENABLE_INSTRUCTIONS", &["SSE4_2", "AVX2"]),
-];
-
 #[test]
 fn a_short_run_has_the_same_bits_with_every_sum_reordered_and_under_other_settings() {
     let work = Work::new("exact", Size::Tiny);
-    let baseline = work.run(&Setting::baseline()).unwrap();
+    let baseline = work.run(&Setting::default()).unwrap();
     let (reordered, sums) = work.with_sums_reordered();
     assert!(sums > 1_000_000, "{sums}");
     assert_eq!(reordered, baseline);
-    let other = Setting { threads: 2, rows: (1, 3), ..Setting::baseline() };
+    let other = Setting { threads: 2, micro_batch: 1, generation_batch: 3, ..Setting::default() };
     assert_eq!(work.run(&other).unwrap(), baseline);
     let mut here = vec![Instructions::Scalar];
     #[cfg(target_arch = "x86_64")]
@@ -57,7 +52,7 @@ fn a_short_run_has_the_same_bits_with_every_sum_reordered_and_under_other_settin
 #[test]
 fn a_digest_that_differs_is_named_in_the_order_in_which_things_come_about() {
     let work = Work::new("fast", Size::Tiny);
-    let one = work.run(&Setting::baseline()).unwrap();
+    let one = work.run(&Setting::default()).unwrap();
     assert_eq!(one.first_difference(&one), None);
     let mut other = one.clone();
     for name in ["moments", "gradients"] {
@@ -71,18 +66,13 @@ fn a_digest_that_differs_is_named_in_the_order_in_which_things_come_about() {
 #[test]
 fn an_instruction_set_that_does_not_exist_or_is_not_there_is_refused_before_any_work() {
     let run = |value: &str| {
-        let mut command = Assertable::cargo_bin("dapo").unwrap();
-        command.args(["runs", "."]).env(vectorised::VARIABLE, value).assert()
+        binary::ended(Command::new(PROGRAM).args(["runs", "."]).env(vectorised::VARIABLE, value))
     };
-    let output = run("AVX2").code(3);
-    let words = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-    assert!(words.contains("DAPO_INSTRUCTIONS is \"AVX2\"; it can be scalar, avx2 or avx512"));
-    run("scalar").success();
+    failed(run("AVX2"), 3, "DAPO_INSTRUCTIONS is \"AVX2\"; it can be scalar, avx2 or avx512");
+    succeeded(run("scalar"));
     #[cfg(target_arch = "x86_64")]
     if !std::arch::is_x86_feature_detected!("avx512f") {
-        let output = run("avx512").code(6);
-        let words = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
-        assert!(words.contains("avx512, which this machine does not have"), "{words}");
+        failed(run("avx512"), 6, "avx512, which this machine does not have");
     }
 }
 
@@ -96,9 +86,9 @@ fn all_exact_cells_of_the_matrices_agree() {
     let emulated = wanted("DAPO_EXACTNESS_EMULATE").unwrap_or_default();
     let slow = Instructions::ALL.map(Setting::loops).into_iter();
     let slow = slow.chain(emulated.split(',').filter(|it| !it.is_empty()).map(Setting::emulated));
-    let slow: Vec<Setting> = [Setting::baseline()].into_iter().chain(slow).collect();
-    let name = "every sum also reversed and shuffled";
-    let reordered = Setting { reordered: true, ..Setting::named(name) };
+    let slow: Vec<Setting> = [Setting::default()].into_iter().chain(slow).collect();
+    let name = "every sum also reversed and shuffled".to_string();
+    let reordered = Setting { name, reordered: true, ..Setting::default() };
     let exact = [Setting::all(), vec![reordered]].concat();
     let matrices = [
         Matrix::of("exact", Work::new("exact", Size::Full), &exact),
@@ -118,14 +108,17 @@ fn all_exact_cells_of_the_matrices_agree() {
     assert!(matrices.iter().all(|matrix| matrix.rows[0].digests.is_some()));
 }
 
-#[derive(Debug, Clone)]
+/// What differs from the baseline, with which the others are compared; `exactness/settings.toml` has a row for each cell.
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Setting {
-    /// What differs from the baseline.
     name: String,
     threads: u64,
-    /// Rollouts of one forward and backward pass, and responses generated at the same time.
-    rows: (u64, u64),
-    environment: Vec<(&'static str, &'static str)>,
+    /// Rollouts of one forward and backward pass.
+    micro_batch: u64,
+    /// Responses generated at the same time.
+    generation_batch: u64,
+    environment: BTreeMap<String, String>,
     /// The first process, with so many threads, is killed after its first checkpoint.
     killed: Option<u64>,
     /// Model of an emulated processor.
@@ -134,63 +127,37 @@ struct Setting {
     reordered: bool,
 }
 
-impl Setting {
-    /// What the others are compared with.
-    fn baseline() -> Self {
+impl Default for Setting {
+    fn default() -> Self {
         Self {
             name: "baseline: 1 thread, micro-batch 16, generation batch 64".to_string(),
             threads: 1,
-            rows: (16, 64),
-            environment: Vec::new(),
+            micro_batch: 16,
+            generation_batch: 64,
+            environment: BTreeMap::new(),
             killed: None,
             processor: None,
             reordered: false,
         }
     }
+}
 
-    fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), ..Self::baseline() }
-    }
-
+impl Setting {
     fn loops(instructions: Instructions) -> Self {
         let name = instructions.name();
-        let environment = vec![(vectorised::VARIABLE, name)];
-        Self { environment, ..Self::named(format!("run-time loops: {name}")) }
+        let environment = [(vectorised::VARIABLE.to_string(), name.to_string())].into();
+        Self { name: format!("run-time loops: {name}"), environment, ..Self::default() }
     }
 
     fn emulated(processor: &str) -> Self {
         let name = format!("emulated {processor}");
-        Self { processor: Some(processor.to_string()), ..Self::named(name) }
+        Self { name, processor: Some(processor.to_string()), ..Self::default() }
     }
 
     /// The baseline and every cell that is compared with it.
     fn all() -> Vec<Self> {
-        let mut all = vec![Self::baseline()];
-        all.extend([2, 4].map(|n| Self { threads: n, ..Self::named(format!("threads {n}")) }));
-        let micro = |n| Self { rows: (n, 64), ..Self::named(format!("micro-batch {n}")) };
-        all.extend([5, 1, 64].map(micro));
-        let batch = |n| Self { rows: (16, n), ..Self::named(format!("generation batch {n}")) };
-        all.extend([7, 1, 256].map(batch));
-        for (name, values) in ENVIRONMENT {
-            all.extend(values.iter().map(|value| {
-                let environment = vec![(name, *value)];
-                Self { environment, ..Self::named(format!("{name}={value}")) }
-            }));
-        }
-        all.extend([Instructions::Avx2, Instructions::Avx512].map(Self::loops));
-        all.push(Self { killed: Some(1), ..Self::named("killed after step 1, resumed") });
-        let name = "killed with 4 threads after step 1, resumed with 2";
-        all.push(Self { threads: 2, killed: Some(4), ..Self::named(name) });
-        let name = "2 threads, micro-batch 3, generation batch 11, avx2 loops, default ATen, \
-                    COMPATIBLE MKL, SSE41 oneDNN";
-        let environment = vec![
-            ("ATEN_CPU_CAPABILITY", "default"),
-            ("MKL_CBWR", "COMPATIBLE"),
-            ("ONEDNN_MAX_CPU_ISA", "SSE41"),
-            (vectorised::VARIABLE, Instructions::Avx2.name()),
-        ];
-        all.push(Self { threads: 2, rows: (3, 11), environment, ..Self::named(name) });
-        all
+        let rows = engines::rows(include_str!("exactness/settings.toml"), "settings");
+        [vec![Self::default()], rows].concat()
     }
 }
 
@@ -203,7 +170,9 @@ enum Size {
 }
 
 const TINY: &str = "[training]\nrollout_steps = 1\nprompts_per_step = 1\nmini_batch_rollouts = 4\n\
-                    [rollout]\nprompts_per_round = 2\ngroup_size = 4\nmax_response_tokens = 64\n";
+                    [rollout]\nprompts_per_round = 2\ngroup_size = 4\nmax_response_tokens = 64\n\
+                    [inputs.data]\nkind = \"files\"\ntrain = \"train.parquet\"\ndev = \"dev.parquet\"\n\
+                    test = [\"mini-aime.parquet\", \"mini-aime-plus.parquet\"]\n";
 
 /// A folder with a recipe and, before each cell, its experiment.
 struct Work {
@@ -244,35 +213,31 @@ impl Work {
 
     /// Writes the experiment of a setting, and nothing else is left of another's.
     fn prepare(&self, setting: &Setting, threads: u64) {
-        let (numerics, (micro, batch)) = (self.numerics, setting.rows);
         let mut text = format!(
-            "extends = {:?}\nnumerics = {numerics:?}\n[execution]\nthreads = {threads}\n\
-             micro_batch_rollouts = {micro}\ngeneration_batch_rollouts = {batch}\n",
-            crate::repository::root().join(EXPERIMENT).display()
+            "extends = {:?}\nnumerics = {:?}\n[execution]\nthreads = {threads}\n\
+             micro_batch_rollouts = {}\ngeneration_batch_rollouts = {}\n",
+            repository::root().join(EXPERIMENT),
+            self.numerics,
+            setting.micro_batch,
+            setting.generation_batch
         );
         if self.size == Size::Tiny {
             text += TINY;
-            text += "[inputs.data]\nkind = \"files\"\ntrain = \"train.parquet\"\ndev = \"dev.parquet\"\n\
-                     test = [\"mini-aime.parquet\", \"mini-aime-plus.parquet\"]\n";
         }
         files::write_atomic(&self.at("arm.toml"), text.as_bytes()).unwrap();
     }
 
     /// A process of the binary, in the environment of the setting.
     fn command(&self, setting: &Setting, arguments: &[&str]) -> Command {
-        let program = env!("CARGO_BIN_EXE_dapo");
-        let mut command = match &setting.processor {
-            None => Command::new(program),
-            Some(processor) => {
-                let mut command = Command::new("qemu-x86_64");
-                command.args(["-cpu", processor, program]);
-                command
-            }
-        };
+        let mut command = Command::new(PROGRAM);
+        if let Some(processor) = &setting.processor {
+            command = Command::new("qemu-x86_64");
+            command.args(["-cpu", processor, PROGRAM]);
+        }
         for name in VARIABLES.split_whitespace() {
             command.env_remove(name);
         }
-        command.envs(setting.environment.iter().copied()).current_dir(self.folder.path());
+        command.envs(&setting.environment).current_dir(self.folder.path());
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -315,7 +280,7 @@ impl Work {
     /// The same in this process, with every sum also reversed and shuffled, and how many were compared.
     fn with_sums_reordered(&self) -> (Digests, u64) {
         self.clear();
-        self.prepare(&Setting::baseline(), 1);
+        self.prepare(&Setting::default(), 1);
         workers::set_count(1);
         let inputs = inputs::prepare(extends::load(&self.at("arm.toml")).unwrap()).unwrap();
         let before = orders::check(true);
@@ -362,10 +327,9 @@ impl Digests {
             return Some("pretraining".to_string());
         }
         for (one, another) in self.ledger.iter().zip(&other.ledger).skip(1) {
-            let all = STEP_COMPONENTS.into_iter().chain(one.components.keys().map(String::as_str));
-            let mut differing =
-                all.filter(|name| one.components.get(*name) != another.components.get(*name));
-            if let Some(name) = differing.next() {
+            let (a, b) = (&one.components, &another.components);
+            let mut all = STEP_COMPONENTS.into_iter().chain(a.keys().map(String::as_str));
+            if let Some(name) = all.find(|name| a.get(*name) != b.get(*name)) {
                 return Some(format!("step {}: {name}", one.step));
             }
         }
@@ -405,13 +369,13 @@ impl Matrix {
             let seconds = started.elapsed().as_secs_f64();
             let baseline = rows.first().and_then(|row| row.digests.as_ref());
             let note = match (&computed, baseline) {
-                (Err(why), _) => why.clone(),
-                (Ok(_), None) => String::new(),
+                (Err(reason), _) => reason.clone(),
                 (Ok(own), Some(baseline)) => match own.first_difference(baseline) {
                     Some(difference) => format!("first: {difference}"),
                     None if work.numerics == "exact" && own != baseline => "the heads".to_string(),
                     None => String::new(),
                 },
+                (Ok(_), None) => String::new(),
             };
             rows.push(Row { setting: setting.name.clone(), digests: computed.ok(), note, seconds });
         }
@@ -420,13 +384,12 @@ impl Matrix {
 
     fn print(&self) {
         let rows = self.rows.iter().map(|row| {
-            let head = |digests: &Digests| digests.ledger.last().unwrap().head[..12].to_string();
-            let pretrained = row.digests.as_ref().map(|it| it.pretrained[..12].to_string());
-            let digests =
-                [pretrained, row.digests.as_ref().map(head)].map(Option::unwrap_or_default);
-            let [pretrained, head] = digests;
+            let short = |digest: &str| digest[..12].to_string();
+            let digests = row.digests.as_ref();
+            let pretrained = digests.map(|own| short(&own.pretrained)).unwrap_or_default();
+            let head = digests.map(|own| short(&own.ledger.last().unwrap().head));
             let seconds = format!("{:.1}", row.seconds);
-            [row.setting.clone(), pretrained, head, seconds, row.note.clone()]
+            [row.setting.clone(), pretrained, head.unwrap_or_default(), seconds, row.note.clone()]
         });
         let table = output::table("setting | pretraining | ledger | seconds # | note", rows);
         println!("\n{}\n\n{table}", self.name);

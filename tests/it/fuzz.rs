@@ -20,16 +20,15 @@
     reason = "thousands of small files are written without waiting for the disk"
 )]
 
-use crate::{golden_data, run_fixture};
+use crate::{bad_input::tree, golden_data, run_fixture};
 use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, apart, files};
 use dapo::commands::table_reader;
 use dapo::experiment::{MiniAimeVariant, extends};
 use dapo::policy::optimizer::OptimizerState;
 use dapo::policy::{CheckpointProgress, Config, Family, Qwen2, checkpoint};
-use dapo::records::Outcome;
 use dapo::records::ledger::{self, Kind};
-use dapo::records::{Counters, Ending, HousekeepingRules, RunFolder, housekeeping, tables};
+use dapo::records::{HousekeepingRules, RunFolder, housekeeping, tables};
 use dapo::report::run;
 use dapo::study::effect_checks;
 use dapo::task::Tokenizer;
@@ -108,33 +107,33 @@ const MOST_SECONDS: u64 = 30;
 /// A target stops after so many ends of its process: they are one defect.
 const MOST_ENDS: usize = 20;
 
-/// Target, cases of a short run, and what reads a spoilt file.
-type Target = (&'static str, u64, fn(&Path) -> Spoil);
+/// Name of a file, cases of a short run, and what reads a spoilt copy.
+type Target = (&'static str, u64, fn(&Path, &'static str) -> Spoil);
 
 /// Reads one spoilt copy.
 type Spoil = Box<dyn FnMut(&mut Draws)>;
 
 const TARGETS: [Target; 21] = [
-    ("experiment.toml", 300, experiment_file),
-    ("problems.jsonl", 2000, problem_lines),
-    ("model.safetensors", 1000, |folder| weights(folder, "model.safetensors")),
-    ("config.json", 800, |folder| weights(folder, "config.json")),
-    ("model.safetensors.index.json", 300, weight_index),
-    ("trainer.json", 150, |folder| checkpoint_file(folder, "trainer.json")),
-    ("optimizer.safetensors", 100, |folder| checkpoint_file(folder, "optimizer.safetensors")),
+    ("arm.toml", 300, experiment_file),
+    ("set.jsonl", 2000, problem_lines),
+    ("model.safetensors", 1000, weights),
+    ("config.json", 800, weights),
+    ("model.safetensors.index.json", 300, weights),
+    ("trainer.json", 150, checkpoint_file),
+    ("optimizer.safetensors", 100, checkpoint_file),
     ("tokenizer.json", 400, tokenizer),
-    ("problems.parquet", 150, |folder| table(folder, "problems.parquet")),
-    ("outcomes.parquet", 150, |folder| table(folder, "outcomes.parquet")),
-    ("rollouts.parquet", 150, |folder| table(folder, "rollouts.parquet")),
-    ("experiment.json", 40, |folder| record(folder, "experiment.json")),
-    ("manifest.json", 40, |folder| record(folder, "manifest.json")),
-    ("environment.json", 30, |folder| record(folder, "environment.json")),
-    ("metrics.jsonl", 60, |folder| record(folder, "metrics.jsonl")),
-    ("ledger.jsonl", 60, |folder| record(folder, "ledger.jsonl")),
-    ("timings.jsonl", 40, |folder| record(folder, "timings.jsonl")),
-    ("evaluations.jsonl", 60, |folder| record(folder, "evaluations.jsonl")),
-    ("tags.json", 40, |folder| record(folder, "tags.json")),
-    ("outcome.json", 40, |folder| record(folder, "outcome.json")),
+    ("problems.parquet", 150, table),
+    ("outcomes.parquet", 150, table),
+    ("rollouts.parquet", 150, table),
+    ("experiment.json", 40, record),
+    ("manifest.json", 40, record),
+    ("environment.json", 30, record),
+    ("metrics.jsonl", 60, record),
+    ("ledger.jsonl", 60, record),
+    ("timings.jsonl", 40, record),
+    ("evaluations.jsonl", 60, record),
+    ("tags.json", 40, record),
+    ("outcome.json", 40, record),
     ("run folder", 40, whole_folder),
 ];
 
@@ -145,47 +144,46 @@ fn number(name: &str) -> Option<u64> {
 
 /// Runs these targets one after another, each in processes of its own.
 fn fuzz(names: &[&str]) {
-    let mut wrong = Vec::new();
-    for name in names {
-        let folder = tempfile::tempdir().unwrap();
-        let mut first = number("DAPO_FUZZ_FIRST").unwrap_or(0);
-        let started = Instant::now();
-        let (mut cases, mut ends) = (0, 0);
-        loop {
-            let seconds = number("DAPO_FUZZ_SECONDS")
-                .map(|seconds| seconds.saturating_sub(started.elapsed().as_secs()));
-            let output = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "fuzz::one_target_of_the_fuzz_tests", "--ignored", "--nocapture"])
-                .env("DAPO_FUZZ_TARGET", name)
-                .env("DAPO_FUZZ_FOLDER", folder.path())
-                .env("DAPO_FUZZ_FIRST", first.to_string())
-                .envs(seconds.map(|seconds| ("DAPO_FUZZ_SECONDS", seconds.to_string())))
-                .env("OMP_NUM_THREADS", "1")
-                .output()
-                .unwrap();
-            // Written before each case: the number of the one that was going on.
-            let at = files::read_text(&folder.path().join(".case")).unwrap_or_default();
-            let at: u64 = at.trim().parse().expect("the target wrote the number of its case");
-            cases += at + 1 - first;
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            if output.status.success() {
-                let apart = said.lines().filter(|line| line.starts_with("ended ")).count();
-                let peak = said.lines().find(|line| line.starts_with("peak ")).unwrap_or_default();
-                eprintln!("{name}: {cases} cases, {ends} ends, {apart} in a process apart, {peak}");
-                break;
-            }
-            ends += 1;
-            let tail: Vec<&str> = said.lines().rev().take(12).collect();
-            let tail: Vec<&str> = tail.into_iter().rev().collect();
-            wrong.push(format!("{name}, case {at}: {}\n{}", output.status, tail.join("\n")));
-            first = at + 1;
-            if ends == MOST_ENDS {
-                wrong.push(format!("{name}: {MOST_ENDS} ends, given up"));
-                break;
-            }
-        }
-    }
+    let wrong: Vec<String> = names.iter().flat_map(|name| ends(name)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// What the processes of a target ended with, but for the last that did not.
+fn ends(name: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = number("DAPO_FUZZ_FIRST").unwrap_or(0);
+    let (begin, started) = (first, Instant::now());
+    let mut ends = Vec::new();
+    while ends.len() < MOST_ENDS {
+        let seconds = number("DAPO_FUZZ_SECONDS")
+            .map(|seconds| seconds.saturating_sub(started.elapsed().as_secs()));
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "fuzz::one_target_of_the_fuzz_tests", "--ignored", "--nocapture"])
+            .env("DAPO_FUZZ_TARGET", name)
+            .env("DAPO_FUZZ_FOLDER", folder.path())
+            .env("DAPO_FUZZ_FIRST", first.to_string())
+            .envs(seconds.map(|seconds| ("DAPO_FUZZ_SECONDS", seconds.to_string())))
+            .env("OMP_NUM_THREADS", "1")
+            .output()
+            .unwrap();
+        // Written before each case: the number of the one that was going on.
+        let case = files::read_text(&folder.path().join(".case")).unwrap_or_default();
+        let case: u64 = case.trim().parse().expect("the target wrote the number of its case");
+        let talk = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> = talk.lines().collect();
+        if output.status.success() {
+            let apart = lines.iter().filter(|line| line.starts_with("ended ")).count();
+            let peak = lines.iter().find(|line| line.starts_with("peak ")).unwrap_or(&"");
+            let (cases, count) = (case + 1 - begin, ends.len());
+            eprintln!("{name}: {cases} cases, {count} ends, {apart} in a process apart, {peak}");
+            return ends;
+        }
+        let tail = lines[lines.len().saturating_sub(12)..].join("\n");
+        ends.push(format!("{name}, case {case}: {}\n{tail}", output.status));
+        first = case + 1;
+    }
+    ends.push(format!("{name}: {MOST_ENDS} ends, given up"));
+    ends
 }
 
 #[test]
@@ -193,9 +191,9 @@ fn fuzz(names: &[&str]) {
 fn one_target_of_the_fuzz_tests() {
     let name = std::env::var("DAPO_FUZZ_TARGET").expect("run by the other fuzz tests");
     let folder = PathBuf::from(std::env::var("DAPO_FUZZ_FOLDER").unwrap());
-    let (_, short, make) = *TARGETS.iter().find(|(target, ..)| *target == name).unwrap();
+    let (target, short, make) = *TARGETS.iter().find(|(target, ..)| *target == name).unwrap();
     apart::use_program(env!("CARGO_BIN_EXE_dapo").into(), table_reader::VERB);
-    let mut read = make(&folder);
+    let mut read = make(&folder, target);
     limit_memory();
     let first = number("DAPO_FUZZ_FIRST").unwrap_or(0);
     let seconds = number("DAPO_FUZZ_SECONDS");
@@ -245,20 +243,20 @@ fn spoilt<const N: usize>(
     })
 }
 
-fn experiment_file(folder: &Path) -> Spoil {
+fn experiment_file(folder: &Path, name: &'static str) -> Spoil {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
     let valid = ["base.toml", "dapo.toml"].map(|name| files::read(&shipped.join(name)).unwrap());
     std::fs::write(folder.join("base.toml"), &valid[0]).unwrap();
-    spoilt(folder.join("arm.toml"), valid, mutated, |path| {
+    spoilt(folder.join(name), valid, mutated, |path| {
         if let Err(error) = extends::load(path) {
             assert!(!error.to_string().is_empty());
         }
     })
 }
 
-fn problem_lines(folder: &Path) -> Spoil {
+fn problem_lines(folder: &Path, name: &'static str) -> Spoil {
     let valid = b"{\"id\": 7, \"question\": \"1+2?\", \"answer\": \"3\"}\n\n{\"question\": \"0-1?\", \"answer\": -1}\n";
-    spoilt(folder.join("set.jsonl"), [valid.to_vec()], mutated, |path| {
+    spoilt(folder.join(name), [valid.to_vec()], mutated, |path| {
         if let Ok(file) = problem_file::read(path) {
             let _ = file.consistent(path);
         }
@@ -311,18 +309,14 @@ fn model_folder(folder: &Path) {
 }
 
 fn weights(folder: &Path, name: &'static str) -> Spoil {
-    model_folder(folder);
-    let spoil = if name == "config.json" { mutated } else { mutated_tensors };
+    if name.ends_with(".index.json") {
+        crate::verify::copy(&golden_data::folder("qwen2/sharded-bf16"), folder);
+    } else {
+        model_folder(folder);
+    }
+    let spoil = if name.ends_with(".json") { mutated } else { mutated_tensors };
     let path = folder.join(name);
     spoilt(path.clone(), [files::read(&path).unwrap()], spoil, |path| {
-        let _ = checkpoint::load_model(path.parent().unwrap());
-    })
-}
-
-fn weight_index(folder: &Path) -> Spoil {
-    crate::verify::copy(&golden_data::folder("qwen2/sharded-bf16"), folder);
-    let path = folder.join("model.safetensors.index.json");
-    spoilt(path.clone(), [files::read(&path).unwrap()], mutated, |path| {
         let _ = checkpoint::load_model(path.parent().unwrap());
     })
 }
@@ -339,26 +333,24 @@ fn checkpoint_file(folder: &Path, name: &'static str) -> Spoil {
     let progress = CheckpointProgress::default();
     checkpoint::save(&folder, model.parameters(), Some(&optimizer), &base, &progress).unwrap();
     let valid = files::read(&folder.join(name)).unwrap();
-    if name == "trainer.json" {
-        return spoilt(folder.join(name), [valid], mutated, move |_| {
-            let _ = checkpoint::load(&folder);
-        });
-    }
-    let record = files::read_text(&folder.join("trainer.json")).unwrap();
-    let written = files::sha256(&valid);
-    spoilt(folder.join(name), [valid], mutated_tensors, move |path| {
+    let spoil = if name.ends_with(".json") { mutated } else { mutated_tensors };
+    let (record, written) = (folder.join("trainer.json"), files::sha256(&valid));
+    let text = files::read_text(&record).unwrap();
+    spoilt(folder.join(name), [valid], spoil, move |path| {
         // Whoever replaces a file replaces its digest: otherwise nothing but the digest is met.
-        let record = record.replace(&written, &files::sha256_file(path).unwrap());
-        std::fs::write(folder.join("trainer.json"), record).unwrap();
+        if *path != record {
+            let text = text.replace(&written, &files::sha256_file(path).unwrap());
+            std::fs::write(&record, text).unwrap();
+        }
         let _ = checkpoint::load(&folder);
     })
 }
 
-fn tokenizer(folder: &Path) -> Spoil {
+fn tokenizer(folder: &Path, name: &'static str) -> Spoil {
     let valid = ["mini-aime/base/tokenizer.json", "tokenizers/byte-level.json"]
         .map(|name| files::read(&golden_data::folder(name)).unwrap());
     std::fs::write(folder.join("config.json"), b"{\"eos_token_id\": 1}").unwrap();
-    spoilt(folder.join("tokenizer.json"), valid, mutated, |path| {
+    spoilt(folder.join(name), valid, mutated, |path| {
         let folder = path.parent().unwrap();
         if let Ok(tokenizer) = Tokenizer::load(folder) {
             let _ = tokenizer.encode("12+34? \u{e9}\u{1b}[2J");
@@ -374,12 +366,10 @@ fn table(folder: &Path, name: &'static str) -> Spoil {
     let path = folder.join(name);
     match name {
         "problems.parquet" => {
-            data::write(&path, &mini_aime::generate(MiniAimeVariant::Standard).dev[..8], true)
-                .unwrap();
+            let sets = mini_aime::generate(MiniAimeVariant::Standard);
+            data::write(&path, &sets.dev[..8], true).unwrap();
         }
-        "outcomes.parquet" => {
-            std::fs::copy(run.outcomes("dev", 0), &path).unwrap();
-        }
+        "outcomes.parquet" => std::fs::rename(run.outcomes("dev", 0), &path).unwrap(),
         _ => tables::write_rollouts(&path, &run_fixture::rollouts(1)).unwrap(),
     }
     spoilt(path.clone(), [files::read(&path).unwrap()], mutated, move |path| {
@@ -410,14 +400,7 @@ fn small_run(folder: &Path) -> RunFolder {
     let tags = BTreeMap::from([("dev", BTreeMap::from([("dev/000", ["sums", "easy"])]))]);
     files::write_json(&run.path("tags.json"), &tags).unwrap();
     ledger::append(&run, "", (Kind::Genesis, 0), BTreeMap::new()).unwrap();
-    let outcome = Outcome {
-        ending: Ending::Finished,
-        not_finite: None,
-        reason: "all rollout steps were done".to_owned(),
-        counters: Counters { generation_rounds: 3, rollout_steps: 2, updates: 8 },
-        digests: run.digests().unwrap(),
-    };
-    files::write_json(&run.path("outcome.json"), &outcome).unwrap();
+    run_fixture::end(&run, 2);
     run
 }
 
@@ -448,15 +431,11 @@ fn record(folder: &Path, name: &'static str) -> Spoil {
 }
 
 /// Any one or two files of a run folder spoilt, replaced by a link, or swapped.
-fn whole_folder(folder: &Path) -> Spoil {
+fn whole_folder(folder: &Path, _: &'static str) -> Spoil {
     let folder = folder.to_path_buf();
     let run = small_run(&folder);
-    let mut names: Vec<String> = files::list(run.root()).unwrap();
-    names.retain(|name| run.path(name).is_file());
-    for inside in ["evaluations", "rollouts"] {
-        let listed = files::list(&run.path(inside)).unwrap();
-        names.extend(listed.into_iter().map(|name| format!("{inside}/{name}")));
-    }
+    let names = tree(run.root()).into_keys().filter(|name| run.path(name).is_file());
+    let names: Vec<String> = names.collect();
     let valid: Vec<Vec<u8>> =
         names.iter().map(|name| files::read(&run.path(name)).unwrap()).collect();
     let outside = folder.join("outside.json");
@@ -486,7 +465,7 @@ fn whole_folder(folder: &Path) -> Spoil {
 
 #[test]
 fn fuzz_experiments_and_problems_end_in_a_message() {
-    fuzz(&["experiment.toml", "problems.jsonl"]);
+    fuzz(&["arm.toml", "set.jsonl"]);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! not. What must be equal is everything that `outcome.json` digests.
 
 use crate::bad_input::{input::Step, tree};
-use crate::binary::{Output, ended, failed, says, succeeded};
+use crate::binary::{Output, PROGRAM, ended, failed, says, succeeded};
 use crate::engines::rows;
-use crate::verify::{copy, findings, verified};
-use assert_cmd::cargo::CommandCargoExt;
+use crate::repository;
+use crate::verify::{copy, expect, findings, verified};
 use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, files, workers};
 use dapo::experiment::extends;
@@ -16,7 +16,7 @@ use dapo::verification::verify::VerifyVerdict;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -29,9 +29,8 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
-        let text = include_str!("interruption/experiment.toml")
-            .replace("BASE", &base.display().to_string());
+        let base = repository::root().join("experiments/smoke.toml").display().to_string();
+        let text = include_str!("interruption/experiment.toml").replace("BASE", &base);
         files::write_atomic(&folder.path().join("experiment.toml"), text.as_bytes()).unwrap();
         let scene = Self { folder, expected: BTreeMap::new() };
         succeeded(scene.finish("undisturbed", "--restart"));
@@ -45,7 +44,7 @@ impl Scene {
     }
 
     fn command(&self, name: &str, flag: &str) -> Command {
-        let mut command = Command::cargo_bin("dapo").unwrap();
+        let mut command = Command::new(PROGRAM);
         command.args(["train", "experiment.toml", "--no-plan", flag, "--out", name]);
         command.current_dir(self.folder.path()).env("DAPO_LOG", "debug");
         command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -59,20 +58,12 @@ impl Scene {
 
     /// Runs until the log has told `occurrences` times what contains `marker`, and a little
     /// longer. `None` when the process ended before.
-    fn run_until(&self, name: &str, marker: &str, occurrences: u64, wait: f64) -> Option<Child> {
+    fn run_until(&self, name: &str, marker: &str, occurrences: usize, wait: f64) -> Option<Child> {
         let mut child = self.command(name, "--resume").spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut seen = 0;
-        for line in lines.by_ref() {
-            let line = line.unwrap_or_default();
-            if line.contains(" DEBUG ") && line.contains(marker) {
-                seen += 1;
-            }
-            if seen == occurrences {
-                break;
-            }
-        }
-        if seen < occurrences {
+        let is_told = |line: &String| line.contains(" DEBUG ") && line.contains(marker);
+        let told = lines.by_ref().map_while(Result::ok).filter(is_told).take(occurrences);
+        if told.count() < occurrences {
             child.wait().unwrap();
             return None;
         }
@@ -84,9 +75,7 @@ impl Scene {
 
     /// Kills a run when the log has told what contains `marker`.
     fn kill_at(&self, name: &str, marker: &str) {
-        let mut child = self.run_until(name, marker, 1, 0.0).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill(&mut self.run_until(name, marker, 1, 0.0).unwrap());
     }
 
     /// Kills runs at five random moments after `marker`, resumes each until it ends, and
@@ -100,14 +89,13 @@ impl Scene {
             let name = format!("killed-in-{marker}-{round}");
             // Only the report is written by a session that finds the run finished.
             let occurrences =
-                if marker == "report" { 1 } else { 1 + (draws.uniform() * 2.0) as u64 };
+                if marker == "report" { 1 } else { 1 + (draws.uniform() * 2.0) as usize };
             let wait = draws.uniform() * most_seconds;
-            let child = self.run_until(&name, marker, occurrences, wait);
+            let mut child = self.run_until(&name, marker, occurrences, wait);
             let reached = child.is_some();
-            if let Some(mut child) = child {
+            if let Some(child) = &mut child {
                 struck += usize::from(child.try_wait().unwrap().is_none());
-                child.kill().unwrap();
-                child.wait().unwrap();
+                kill(child);
                 self.is_no_forgery(&name);
             }
             if !reached || struck == 5 {
@@ -124,11 +112,11 @@ impl Scene {
         if !folder.path("manifest.json").exists() {
             return;
         }
-        let found = verified(&folder);
-        assert_eq!(findings(&found, VerifyVerdict::Mismatch), [""; 0], "{name}");
+        let verification = verified(&folder);
+        assert_eq!(findings(&verification, VerifyVerdict::Mismatch), [""; 0], "{name}");
         if !folder.path("outcome.json").exists() {
-            assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{name}");
-            assert!(found.summary.contains("the run is unfinished after "), "{}", found.summary);
+            let summary = expect(verification, VerifyVerdict::Inconclusive).summary;
+            assert!(summary.contains("the run is unfinished after "), "{name}: {summary}");
         }
     }
 
@@ -143,6 +131,11 @@ impl Scene {
             assert!(!names.iter().any(|name| files::is_partial(name)), "{names:?}");
         }
     }
+}
+
+fn kill(child: &mut Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
@@ -196,8 +189,7 @@ fn an_unfinished_run_is_neither_repeated_nor_entered_twice_unless_asked_for() {
     let mut child = scene.run_until("run", "generation step=2", 1, 0.0).unwrap();
     send(&child, "STOP");
     failed(scene.finish("run", "--resume"), 3, "in use by another process");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    kill(&mut child);
 
     let unfinished = ["--resume continues", "1 of 3 rollout steps"];
     says(scene.finish("run", "--threads=1"), 3, &unfinished);
@@ -214,31 +206,27 @@ fn an_unfinished_run_is_neither_repeated_nor_entered_twice_unless_asked_for() {
 #[test]
 fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
     let scene = Scene::new();
-    let damage = |name: &str, step: u64, file: &str| {
-        let path = RunFolder::at(scene.run(name)).checkpoint(step).join(file);
-        let mut bytes = files::read(&path).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 4;
-        files::write_atomic(&path, &bytes).unwrap();
+    let damage = |file: &str| {
+        let edit = format!("run/checkpoints/{file}");
+        Step::Flip { edit, flip: -1000 }.take(scene.folder.path());
     };
     scene.kill_at("run", "generation step=3");
-    damage("run", 2, "optimizer.safetensors");
+    damage("step-000002/optimizer.safetensors");
     scene.kill_at("run", "generation step=3");
     let root = RunFolder::at(scene.run("run"));
     assert!(root.path("checkpoints/damaged-step-000002").exists());
 
     // Both damaged: the run begins again from the base policy.
-    damage("run", 1, "model.safetensors");
+    damage("step-000001/model.safetensors");
     files::remove_file(&root.checkpoint(2).join("trainer.json")).unwrap();
     let refused =
         ["step-000002 is refused", "step-000001 is refused", "model.safetensors: damaged"];
     says(scene.finish("run", "--resume"), 0, &refused);
     // They are nobody's results, and no sign of a forgery.
-    let found = verified(&root);
-    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
+    let verification = expect(verified(&root), VerifyVerdict::Verified);
     for step in [1, 2] {
         let note = format!("checkpoints/damaged-step-{step:06}: a damaged checkpoint that");
-        assert!(found.not_checked.iter().any(|it| it.starts_with(&note)), "{note}");
+        assert!(verification.not_checked.iter().any(|row| row.starts_with(&note)), "{note}");
     }
     scene.resumes_to_the_same_bits("run");
 }
@@ -275,18 +263,11 @@ fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
     let experiment = extends::load(&scene.run("experiment.toml")).unwrap();
     workers::set_count(1);
     let inputs = inputs::prepare(experiment).unwrap();
-    let lock = |root: &RunFolder| root.path("run.lock");
-    let removed: fn(&Path) = |lock| files::remove_file(lock).unwrap();
-    // As a second process makes it anew.
-    let replaced: fn(&Path) = |lock| {
-        files::remove_file(lock).unwrap();
-        files::write_atomic(lock, b"").unwrap();
-    };
-    for (name, take) in [("removed", removed), ("replaced", replaced)] {
+    for is_replaced in [false, true] {
         // After a step is recorded, after an evaluation, after a checkpoint, and while a step
         // computes.
         for moment in ["step", "evaluated", "saved", "update"] {
-            let root = RunFolder::at(scene.run(&format!("{name}-{moment}")));
+            let root = RunFolder::at(scene.run(&format!("{moment}-{is_replaced}")));
             let mut left = None;
             let mut watch = |event: RunEvent| {
                 let now = match event {
@@ -297,7 +278,11 @@ fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
                     _ => "",
                 };
                 if now == moment && left.is_none() {
-                    take(&lock(&root));
+                    files::remove_file(&root.path("run.lock")).unwrap();
+                    if is_replaced {
+                        // As a second process makes it anew.
+                        files::write_atomic(&root.path("run.lock"), b"").unwrap();
+                    }
                     left = Some(tree(root.root()));
                 }
             };
@@ -305,22 +290,21 @@ fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
             let error = ended.unwrap_err();
             assert!(matches!(error, TrainingError::LockLost { .. }), "{error}");
             assert!(error.to_string().contains("run.lock was removed or replaced"), "{error}");
-            assert_eq!(Some(tree(root.root())), left, "{name} at {moment}");
+            assert_eq!(Some(tree(root.root())), left, "{moment}, {is_replaced}");
         }
     }
-    scene.resumes_to_the_same_bits("removed-update");
+    scene.resumes_to_the_same_bits("update-false");
 }
 
 /// A limit on file size is a full disk that needs no privilege: a write beyond it fails.
 #[test]
 fn a_disk_that_fills_ends_the_run_with_code_1_and_the_run_goes_on_when_there_is_room() {
     let scene = Scene::new();
-    let program = Command::cargo_bin("dapo").unwrap();
     // The blocks of bash are 1 KiB: rollouts fit, a model of 1.2 MB does not.
     for (blocks, step) in [(600, 1), (10, 0)] {
         let script = format!(
-            "trap '' XFSZ; ulimit -f {blocks}; exec {:?} train experiment.toml --no-plan --resume --out full",
-            program.get_program()
+            "trap '' XFSZ; ulimit -f {blocks}; \
+             exec {PROGRAM:?} train experiment.toml --no-plan --resume --out full"
         );
         let mut bash = Command::new("bash");
         bash.args(["-c", &script]).current_dir(scene.folder.path());

@@ -62,6 +62,7 @@ mod study;
 mod study_fixture;
 mod study_forgeries;
 mod study_report;
+mod study_runs;
 mod tensor_operations;
 mod terminal;
 mod test_sets;

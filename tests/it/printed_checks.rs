@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const STUDIES: [&str; 12] = [
+pub const STUDIES: [&str; 12] = [
     "study-1",
     "study-2",
     "sums-1",

@@ -1,6 +1,7 @@
 //! The files of this repository, for tests that look at the sources themselves.
 
 use dapo::base::files;
+use dapo::experiment::{Experiment, extends};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,20 @@ impl Source {
 
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// An experiment of `experiments/`, with every word's `KEY=VALUE`.
+pub fn experiment(name: &str, set: &str) -> Experiment {
+    let chain = extends::chain(&root().join("experiments").join(name)).unwrap();
+    let set: Vec<String> = set.split_whitespace().map(str::to_string).collect();
+    extends::resolve(extends::overridden(chain, &set).unwrap()).unwrap()
+}
+
+/// Replaces the first place of a text in a file.
+pub fn replace(path: &Path, from: &str, to: &str) {
+    let text = files::read_text(path).unwrap();
+    assert!(text.contains(from), "{} has no {from}", path.display());
+    files::write_atomic(path, text.replacen(from, to, 1).as_bytes()).unwrap();
 }
 
 /// Every Rust file under `src/`, in order of path.

@@ -1,18 +1,22 @@
 //! Training, evaluation and verification where a user's program grades.
 
-use crate::binary::{Output, dapo, says, succeeded};
+use crate::binary::{Output, ended, json_lines, line_in, says, succeeded};
 use crate::repository;
 use dapo::base::files;
-use dapo::records::{RunFolder, StepMetrics};
+use dapo::records::{Manifest, RunFolder, StepMetrics};
 use dapo::study::cell::{CellEvaluation, compare};
 use dapo::study::metric::{At, Metric, Statistic};
 use dapo::study::{Cell, why::NoValue};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// As verl calls it, with a number more.
 const VERL: &str = "import helper\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n right = helper.last(solution_str) == ground_truth\n return {'score': 1.0 if right else -1.0, 'acc': right, 'pred': helper.last(solution_str), 'word length': len(solution_str)}\n";
 const HELPER: &str = "def last(text): return text.split('Answer: ')[-1].strip()\n";
+
+/// Sets of problems whose names, first numbers and counts these are.
+const COUNTDOWN: [(&str, u64, u64); 3] = [("train", 1, 16), ("dev", 31, 4), ("test", 41, 4)];
 
 struct Programs {
     folder: tempfile::TempDir,
@@ -25,6 +29,14 @@ impl Programs {
         programs
     }
 
+    fn with_countdown() -> Self {
+        let programs = Self::new();
+        for (name, first, count) in COUNTDOWN {
+            programs.write(&format!("{name}.jsonl"), &countdown(first, count));
+        }
+        programs
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -34,85 +46,91 @@ impl Programs {
         self.path(name)
     }
 
-    /// `dapo train` of the smoke experiment with these keys of the verifier.
-    fn train(&self, keys: &str, out: &str, more: &[&str]) -> Output {
-        let verifier = format!("reward.verifier={{{keys}}}");
-        let experiment = repository::root().join("experiments/smoke.toml");
-        let out = self.path(out);
-        let arguments = [
-            "train",
-            experiment.to_str().unwrap(),
-            "--set",
-            &verifier,
-            "--out",
-            out.to_str().unwrap(),
-        ];
-        let short = ["--set", "rollout.max_response_tokens=64"];
-        dapo(&[&arguments[..], &short, more].concat())
+    fn read(&self, name: &str) -> String {
+        files::read_text(&self.path(name)).unwrap()
     }
 
-    fn python(&self, name: &str, text: &str, out: &str, more: &[&str]) -> Output {
-        let file = self.write(name, text);
-        self.train(&format!("kind=\"python\",file={file:?}"), out, more)
+    fn dapo(&self, line: &str) -> Output {
+        line_in(self.folder.path(), line)
     }
-}
 
-fn metrics(run: &Path) -> Vec<StepMetrics> {
-    RunFolder::at(run).metrics().unwrap()
-}
+    /// `dapo train` of the smoke experiment.
+    fn train(&self, rest: &str) -> Output {
+        let smoke = repository::root().join("experiments/smoke.toml");
+        self.dapo(&format!("train {} --set rollout.max_response_tokens=64 {rest}", smoke.display()))
+    }
 
-fn verify(run: &Path, more: &[&str]) -> Value {
-    let found = dapo(&[&["verify", run.to_str().unwrap(), "--json"], more].concat());
-    serde_json::from_str(&found.1).unwrap()
+    /// The same with a file that grades, and further keys of its table.
+    fn keys(&self, kind: &str, file: &Path, keys: &str, rest: &str) -> Output {
+        let table = format!("{{kind=\"{kind}\",file={file:?}{keys}}}");
+        self.train(&format!("--set reward.verifier={table} --out {rest}"))
+    }
+
+    fn python(&self, text: &str, rest: &str) -> Output {
+        self.keys("python", &self.write("reward.py", text), "", rest)
+    }
+
+    fn manifest(&self, run: &str) -> Manifest {
+        RunFolder::at(self.path(run)).manifest().unwrap()
+    }
+
+    fn metrics(&self, run: &str) -> Vec<StepMetrics> {
+        RunFolder::at(self.path(run)).metrics().unwrap()
+    }
+
+    fn verify(&self, run: &str, flags: &str) -> Value {
+        serde_json::from_str(&self.dapo(&format!("verify {run} --json {flags}")).1).unwrap()
+    }
+
+    fn is_verified(&self, run: &str, flags: &str) -> Value {
+        let report = self.verify(run, flags);
+        assert_eq!(report["verdict"], "verified", "{report:#}");
+        report
+    }
+
+    /// What `dapo data grade` prints.
+    fn graded(&self, arguments: &str) -> Vec<Value> {
+        json_lines(&succeeded(self.dapo(&format!("data grade {arguments}"))).0)
+    }
 }
 
 #[test]
 fn a_function_of_verl_grades_a_run_and_is_part_of_its_identity() {
     let programs = Programs::new();
-    succeeded(programs.python("reward.py", VERL, "run", &[]));
-    let run = programs.path("run");
-    let manifest = RunFolder::at(&run).manifest().unwrap();
-    let digest = |name: &str| files::sha256_file(&programs.path(name)).unwrap();
+    succeeded(programs.python(VERL, "run"));
+    let inputs = programs.manifest("run").inputs;
     for name in ["reward.py", "helper.py"] {
-        assert_eq!(manifest.inputs[&format!("reward/{name}")], digest(name));
+        let digest = files::sha256_file(&programs.path(name)).unwrap();
+        assert_eq!(inputs[&format!("reward/{name}")], digest);
     }
-    assert!(manifest.inputs["package/python"].starts_with("3."), "{:?}", manifest.inputs);
-    for step in metrics(&run) {
+    assert!(inputs["package/python"].starts_with("3."), "{inputs:?}");
+    for step in programs.metrics("run") {
         assert!(step.metrics["reward/word_length"] > 1.0);
         assert!(!step.metrics.contains_key("reward/disagreeing_share"));
     }
     // The rule gives the same run, but for the further number.
-    let rule = programs.path("rule");
-    let experiment = repository::root().join("experiments/smoke.toml");
-    let arguments = ["train", experiment.to_str().unwrap(), "--out", rule.to_str().unwrap()];
-    succeeded(dapo(&[&arguments[..], &["--set", "rollout.max_response_tokens=64"]].concat()));
-    for (mut own, by_rule) in metrics(&run).into_iter().zip(metrics(&rule)) {
+    succeeded(programs.train("--out rule"));
+    for (mut own, by_rule) in programs.metrics("run").into_iter().zip(programs.metrics("rule")) {
         own.metrics.retain(|name, _| !name.starts_with("reward/"));
         assert_eq!(own, by_rule);
     }
     // No program is started unless it is asked for, and then only this one.
-    let recorded = verify(&run, &[]);
-    assert_eq!(recorded["verdict"], "verified", "{recorded:#}");
+    let recorded = programs.is_verified("run", "");
     assert!(recorded["summary"].as_str().unwrap().contains("rewards as recorded"), "{recorded:#}");
     assert!(recorded["not_checked"].to_string().contains("--run-rewards FILE"));
     assert!(!recorded.to_string().contains("graded again"), "{recorded:#}");
+    let replay = "--replay 1 --challenge 7";
     let reward = programs.path("reward.py");
-    let graded = verify(
-        &run,
-        &["--run-rewards", reward.to_str().unwrap(), "--replay", "1", "--challenge", "7"],
-    );
-    assert_eq!(graded["verdict"], "verified", "{graded:#}");
+    let run_rewards = format!("--run-rewards {}", reward.display());
+    let graded = programs.is_verified("run", &format!("{run_rewards} {replay}"));
     assert!(!graded["summary"].as_str().unwrap().contains("as recorded"));
-    let replay = verify(&run, &["--replay", "1", "--challenge", "7"]);
-    assert!(replay.to_string().contains("a program graded the responses"), "{replay:#}");
+    let replayed = programs.verify("run", replay);
+    assert!(replayed.to_string().contains("a program graded the responses"), "{replayed:#}");
     programs.write("reward.py", &VERL.replace("1.0 if", "2.0 if"));
-    let other = verify(&run, &["--run-rewards", reward.to_str().unwrap()]);
+    let other = programs.verify("run", &run_rewards);
     assert!(other.to_string().contains("is not the file that graded the run"), "{other:#}");
-    says(
-        programs.train(&format!("kind=\"python\",file={reward:?}"), "run", &["--resume"]),
-        3,
-        &["the content of reward/reward.py"],
-    );
+    let resumed = programs.keys("python", &reward, "", "run --resume");
+    says(resumed, 3, &["the content of reward/reward.py"]);
 }
 
 /// A problem whose responses are all right has no most frequent answer where the program names none.
@@ -122,24 +140,22 @@ fn a_study_is_recorded_where_a_program_names_no_answer() {
     let reward = "def reward(response, answer):\n right = len(response) % 7 != 0\n return {'score': 1.0 if right else -1.0, 'acc': right}\n";
     programs.write("reward.py", reward);
     let smoke = repository::root().join("experiments/smoke.toml");
-    let keys =
-        "reward.verifier = { kind = \"python\", file = \"reward.py\", function = \"reward\" }";
     let arm = format!(
-        "name = \"any-length\"\nextends = {smoke:?}\n{keys}\nrollout.max_response_tokens = 64\n"
+        "name = \"any-length\"\nextends = {smoke:?}\nrollout.max_response_tokens = 64\n\
+         reward.verifier = {{ kind = \"python\", file = \"reward.py\", function = \"reward\" }}\n"
     );
     programs.write("arm.toml", &arm);
     let grid = "name = \"lengths\"\nquestion = \"?\"\nbase = \"arm.toml\"\nseeds = [1]\nprimary_set = \"mini-aime\"\n[[arms]]\nname = \"own\"\n";
-    let (grid, study) = (programs.write("grid.toml", grid), programs.path("study"));
-    succeeded(dapo(&["ablate", grid.to_str().unwrap(), "--out", study.to_str().unwrap()]));
-    let cells = study.join("cells");
+    programs.write("grid.toml", grid);
+    succeeded(programs.dapo("ablate grid.toml --out study"));
+    let cells = programs.path("study/cells");
     let [name] = files::list(&cells).unwrap().try_into().unwrap();
     let cell = Cell::read(&cells.join(&name)).unwrap();
     let all_right = |it: &CellEvaluation| it.correct().contains(&it.samples);
     assert!(cell.evaluations.iter().any(|it| it.cons_at_k == 0.0 && all_right(it)));
-    let report: Value = files::read_json(&study.join("report.json")).unwrap();
-    assert!(report.to_string().contains("\"cons_at_k\":null"));
-    succeeded(dapo(&["export", study.to_str().unwrap(), "--csv", "--parquet"]));
-    let table = files::read_text(&study.join("export/evaluations.csv")).unwrap();
+    assert!(programs.read("study/report.json").contains("\"cons_at_k\":null"));
+    succeeded(programs.dapo("export study --csv --parquet"));
+    let table = programs.read("study/export/evaluations.csv");
     let mut lines = table.lines();
     let column = lines.next().unwrap().split(',').position(|it| it == "cons_at_k").unwrap();
     assert!(lines.all(|line| line.split(',').nth(column) == Some("")), "{table}");
@@ -162,32 +178,26 @@ fn a_response_that_is_not_graded_keeps_its_batch_and_the_run_can_be_resumed() {
         " import os\n if os.path.exists({broken:?}) and os.path.exists({metrics:?}) and os.path.getsize({metrics:?}) and '7' in solution_str: raise ValueError('seven')\n right ="
     );
     let text = VERL.replace(" right =", &raise);
-    let stopped = programs.python("reward.py", &text, "run", &[]);
-    says(
-        stopped,
-        3,
-        &["the first is response", "raised ValueError: seven (line 4)", "run/ungraded.jsonl keeps"],
-    );
-    let kept = programs.path("run/ungraded.jsonl");
-    let reward = format!("{}:compute_score", programs.path("reward.py").display());
-    let grade = || dapo(&["grade", kept.to_str().unwrap(), "--verifier", &reward]);
-    says(grade(), 3, &["the program raised ValueError: seven"]);
+    let raised = "raised ValueError: seven (line 4)";
+    let words = ["the first is response", raised, "run/ungraded.jsonl keeps"];
+    says(programs.python(&text, "run"), 3, &words);
+    let grade = "data grade run/ungraded.jsonl --verifier reward.py:compute_score";
+    says(programs.dapo(grade), 3, &["the program raised ValueError: seven"]);
     files::remove_file(&broken).unwrap();
-    succeeded(grade());
-    succeeded(programs.python("reward.py", &text, "run", &["--resume"]));
-    assert!(!kept.exists());
-    assert_eq!(verify(&programs.path("run"), &[])["verdict"], "verified");
+    succeeded(programs.dapo(grade));
+    succeeded(programs.python(&text, "run --resume"));
+    assert!(!programs.path("run/ungraded.jsonl").exists());
+    programs.is_verified("run", "");
 }
 
 #[test]
 fn a_program_that_disagrees_with_itself_ends_the_run_unless_that_is_allowed() {
     let programs = Programs::new();
     let text = "import random\ndef grade(response, answer): return random.random()\n";
-    says(programs.python("reward.py", text, "run", &[]), 3, &["it is not deterministic"]);
+    says(programs.python(text, "run"), 3, &["it is not deterministic"]);
     let file = programs.path("reward.py");
-    let keys = format!("kind=\"python\",file={file:?},allow_nondeterministic=true");
-    succeeded(programs.train(&keys, "allowed", &[]));
-    let share = metrics(&programs.path("allowed"))[0].metrics["reward/disagreeing_share"];
+    succeeded(programs.keys("python", &file, ",allow_nondeterministic=true", "allowed"));
+    let share = programs.metrics("allowed")[0].metrics["reward/disagreeing_share"];
     assert!(share > 0.99, "{share}");
 }
 
@@ -195,27 +205,24 @@ fn a_program_that_disagrees_with_itself_ends_the_run_unless_that_is_allowed() {
 fn a_command_and_a_function_of_trl_grade_a_run() {
     let programs = Programs::new();
     let trl = "def close(prompts, completions, ground_truth, **columns):\n return [float(len(c) % 5) - 2.0 for c in completions]\n";
-    succeeded(programs.python("trl.py", trl, "trl", &[]));
+    succeeded(programs.python(trl, "trl"));
     let command = "import json, sys\nfor line in sys.stdin:\n asked = json.loads(line)\n print(json.dumps(asked['response'].endswith(asked['ground_truth'])), flush=True)\n";
     let file = programs.write("grade.py", command);
-    let keys = format!("kind=\"command\",file={file:?},command=[\"python3\",\"{{file}}\"]");
-    succeeded(programs.train(&keys, "command", &[]));
-    let manifest = RunFolder::at(programs.path("command")).manifest().unwrap();
-    assert_eq!(manifest.inputs["reward/grade.py"], files::sha256_file(&file).unwrap());
+    let train = |words: &str, out: &str| {
+        succeeded(programs.keys("command", &file, &format!(",command=[{words}]"), out))
+    };
+    train("\"python3\",\"{file}\"", "command");
+    let digest = files::sha256_file(&file).unwrap();
+    assert_eq!(programs.manifest("command").inputs["reward/grade.py"], digest);
     // Of the recorded command the interpreter's name is taken.
-    let run = programs.path("command");
-    let graded = verify(&run, &["--run-rewards", file.to_str().unwrap()]);
-    assert_eq!(graded["verdict"], "verified", "{graded:#}");
+    let run_rewards = format!("--run-rewards {}", file.display());
+    let graded = programs.is_verified("command", &run_rewards);
     assert!(graded.to_string().contains("the reward program started as `python3 /"), "{graded:#}");
     // Nothing else of it is.
-    let keys = format!("kind=\"command\",file={file:?},command=[\"python3\",\"-u\",\"{{file}}\"]");
-    succeeded(programs.train(&keys, "options", &[]));
-    let graded =
-        verify(&programs.path("options"), &["--run-rewards", file.to_str().unwrap()]).to_string();
-    assert!(
-        graded.contains("the recorded command `python3 -u {file}` is not executed"),
-        "{graded}"
-    );
+    train("\"python3\",\"-u\",\"{file}\"", "options");
+    let graded = programs.verify("options", &run_rewards).to_string();
+    let refusal = "the recorded command `python3 -u {file}` is not executed";
+    assert!(graded.contains(refusal), "{graded}");
     assert!(graded.contains("rewards as recorded") && !graded.contains("graded again"), "{graded}");
 }
 
@@ -224,120 +231,32 @@ fn several_functions_and_their_arguments_are_part_of_the_identity_of_a_run() {
     let programs = Programs::new();
     let text = "def ends(completions, answer, **kwargs):\n return [float(c.endswith(a)) for c, a in zip(completions, answer)]\ndef length(solution_strs, ground_truths, unit):\n return [len(s) / unit for s in solution_strs]\n";
     let file = programs.write("reward.py", text);
-    let keys = |unit: u64| {
-        format!(
-            "kind=\"python\",file={file:?},functions=[\"ends\",\"length\"],weights=[1.0,-0.5],kwargs={{unit={unit}}}"
-        )
+    let train = |unit: u64, rest: &str| {
+        let keys = ",functions=[\"ends\",\"length\"],weights=[1.0,-0.5]";
+        programs.keys("python", &file, &format!("{keys},kwargs={{unit={unit}}}"), rest)
     };
-    succeeded(programs.train(&keys(64), "run", &[]));
-    let run = programs.path("run");
-    for step in metrics(&run) {
-        let of = |name: &str| step.metrics[name];
-        let sum = of("reward/ends") - 0.5 * of("reward/length");
-        assert!(of("reward/length") > 0.0 && sum.is_finite(), "{sum}");
+    succeeded(train(64, "run"));
+    for step in programs.metrics("run") {
+        let [ends, length] = ["reward/ends", "reward/length"].map(|name| step.metrics[name]);
+        assert!(length > 0.0 && (ends - 0.5 * length).is_finite(), "{ends} {length}");
     }
-    let experiment: Value = files::read_json(&run.join("experiment.json")).unwrap();
+    let experiment: Value = files::read_json(&programs.path("run/experiment.json")).unwrap();
     assert_eq!(experiment["reward"]["verifier"]["kwargs"], json!({"unit": 64}));
-    let graded = verify(&run, &["--run-rewards", file.to_str().unwrap()]);
-    assert_eq!(graded["verdict"], "verified", "{graded:#}");
-    says(programs.train(&keys(32), "run", &["--resume"]), 3, &["reward.verifier.kwargs.unit"]);
+    programs.is_verified("run", &format!("--run-rewards {}", file.display()));
+    says(train(32, "run --resume"), 3, &["reward.verifier.kwargs.unit"]);
 }
 
 #[test]
 fn a_file_that_is_imported_while_grading_is_part_of_the_identity() {
     let programs = Programs::new();
-    programs.write("own/rules.py", "def right(a, b): return a.endswith(b)\n");
+    let rules = programs.write("own/rules.py", "def right(a, b): return a.endswith(b)\n");
     let lazy = "def grade(response, answer):\n from own.rules import right\n return right(response, answer)\n";
-    succeeded(programs.python("reward.py", lazy, "run", &[]));
-    let manifest = RunFolder::at(programs.path("run")).manifest().unwrap();
-    let digest = files::sha256_file(&programs.path("own/rules.py")).unwrap();
-    assert_eq!(manifest.inputs["reward/own/rules.py"], digest);
+    succeeded(programs.python(lazy, "run"));
+    let digest = files::sha256_file(&rules).unwrap();
+    assert_eq!(programs.manifest("run").inputs["reward/own/rules.py"], digest);
     programs.write("own/rules.py", "def right(a, b): return True\n");
-    says(
-        programs.python("reward.py", lazy, "run", &["--resume"]),
-        3,
-        &["the content of reward/own/rules.py"],
-    );
-}
-
-#[test]
-fn mistakes_in_the_table_are_named() {
-    let programs = Programs::new();
-    let file = programs.write("reward.py", VERL);
-    for (keys, expected) in [
-        ("kind=\"python\"".to_string(), "reward.verifier.file is missing"),
-        (format!("kind=\"rust\",file={file:?}"), "unknown variant `rust`"),
-        (
-            format!("kind=\"python\",file={file:?},seconds=0"),
-            "reward.verifier.seconds must be in (0, 3600]",
-        ),
-        (
-            format!("kind=\"command\",file={file:?},function=\"f\""),
-            "needs reward.verifier.kind = \"python\"",
-        ),
-        (format!("kind=\"python\",file={file:?},function=\"f\""), "it has no function `f`"),
-        (
-            format!("kind=\"python\",file={file:?},packages=[\"no-such-package\"]"),
-            "no-such-package is among its packages",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},python=\"no-such-python\""),
-            "cannot start no-such-python",
-        ),
-        (format!("kind=\"python\",file={:?}", programs.path("none.py")), "none.py"),
-        (format!("kind=\"python\",file={file:?},tresholds=1"), "tresholds"),
-        (
-            format!("kind=\"command\",file={file:?},packages=[\"trl\"]"),
-            "packages must be absent with kind = \"command\"",
-        ),
-        (
-            format!("kind=\"command\",file={file:?},kwargs={{scale=1}}"),
-            "reward.verifier.kwargs.scale = 1 needs reward.verifier.kind = \"python\"",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},kwargs={{scale=nan}}"),
-            "reward.verifier.kwargs.scale must be finite, got NaN",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},kwargs={{scales=[1,nan]}}"),
-            "reward.verifier.kwargs.scales must be a text",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},kwargs={{scale=1}}"),
-            "kwargs states scale, which is no parameter of compute_score(data_source",
-        ),
-        (
-            format!("kind=\"command\",file={file:?},functions=[\"f\"]"),
-            "needs reward.verifier.kind = \"python\"",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},function=\"f\",functions=[\"f\"]"),
-            "reward.verifier.function must be absent beside reward.verifier.functions",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},functions=[\"f\",\"f\"]"),
-            "reward.verifier.functions has f twice",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},functions=[\"acc\"]"),
-            "reward.verifier.functions must not have acc",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},weights=[1.0]"),
-            "one number for each of reward.verifier.functions (0), got 1",
-        ),
-        (
-            format!("kind=\"python\",file={file:?},functions=[\"f\"],weights=[inf]"),
-            "reward.verifier.weights must be finite, got [inf]",
-        ),
-    ] {
-        let refused = programs.train(&keys, "run", &[]);
-        assert!(refused.2.contains(expected), "{keys}: {}", refused.2);
-        assert!(!programs.path("run").exists(), "{keys}");
-    }
-    let keys = format!("kind=\"python\",file={file:?}");
-    let method = ["--set", "dapo.method={kind=\"max-rl\"}"];
-    says(programs.train(&keys, "run", &method), 3, &["reads rewards as 1 or -1"]);
+    let resumed = programs.python(lazy, "run --resume");
+    says(resumed, 3, &["the content of reward/own/rules.py"]);
 }
 
 /// What `reasoning_gym` has of the real package (0.1.25): two datasets, one of which repeats itself.
@@ -366,51 +285,38 @@ fn problems_of_reasoning_gym_are_written_with_the_program_that_grades_them() {
     let metadata = "Metadata-Version: 2.1\nName: reasoning-gym\nVersion: 0.1.25\n";
     programs.write("gym/reasoning_gym-0.1.25.dist-info/METADATA", metadata);
     let script = format!("#!/bin/sh\nPYTHONPATH={:?} exec python3 \"$@\"\n", programs.path("gym"));
-    let python = programs.write("python", &script);
-    std::process::Command::new("chmod").arg("+x").arg(&python).status().unwrap();
-    let out = programs.path("task");
-    let write = |more: &[&str]| {
-        let usual = ["data", "reasoning-gym", "--out", out.to_str().unwrap()];
-        let python = ["--python", python.to_str().unwrap()];
-        dapo(&[&usual[..], &python, &["--sizes", "6,2,3"], more].concat())
+    files::write_program(&programs.path("python"), &script).unwrap();
+    let python = format!("--python {}", programs.path("python").display());
+    let write = |arguments: &str| {
+        let line = "data reasoning-gym --out task --sizes 6,2,3";
+        programs.dapo(&format!("{line} {python} {arguments}"))
     };
-    for (more, words) in [
-        (&["none"][..], "Dataset 'none' not registered"),
-        (&["once", "--with", "other.terms=3"], "the setting other.terms is of no dataset"),
-        (&["once", "--with", "depth=3"], "unexpected keyword argument 'depth'"),
+    for (arguments, code, words) in [
+        ("none", 3, "Dataset 'none' not registered"),
+        ("once --with other.terms=3", 3, "the setting other.terms is of no dataset"),
+        ("once --with depth=3", 3, "unexpected keyword argument 'depth'"),
+        ("once --with terms", 2, "--with takes KEY=VALUE"),
     ] {
-        says(write(more), 3, &[words]);
-        assert!(!out.exists(), "{more:?}");
+        says(write(arguments), code, &[words]);
+        assert!(!programs.path("task").exists(), "{arguments}");
     }
-    says(write(&["once", "--with", "terms"]), 2, &["--with takes KEY=VALUE"]);
-    let (told, talk) = succeeded(write(&["once,twice", "--with", "once.terms=3"]));
+    let (told, talk) = succeeded(write("once,twice --with once.terms=3"));
     assert!(told.contains("train.jsonl: 12 problems"), "{told}");
     assert!(talk.contains("reasoning-gym 0.1.25: 10 repeated questions"), "{talk}");
-    let read = |name: &str| files::read_text(&out.join(name)).unwrap();
-    assert_eq!((read("once.jsonl").lines().count(), read("dev.jsonl").lines().count()), (3, 4));
+    let [once, dev] =
+        ["once", "dev"].map(|set| json_lines(&programs.read(&format!("task/{set}.jsonl"))));
+    assert_eq!((once.len(), dev.len()), (3, 4));
     // A part of the score is a reward, and not correct.
-    let line = |response: &str| {
-        let mut problem: Value =
-            serde_json::from_str(read("once.jsonl").lines().last().unwrap()).unwrap();
-        problem["response"] = response.into();
-        problem["ground_truth"] = problem["answer"].clone();
+    let lines = ["so\nAnswer: 6", "<answer>6</answer>", "9", "\n"].map(|response| {
+        let mut problem = once[2].clone();
+        (problem["response"], problem["ground_truth"]) =
+            (response.into(), problem["answer"].clone());
         format!("{problem}\n")
-    };
-    let lines = [line("so\nAnswer: 6"), line("<answer>6</answer>"), line("9"), line("\n")].concat();
-    let responses = programs.write("responses.jsonl", &lines);
-    let reward = out.join("reward.py");
-    let graded = dapo(&[
-        "grade",
-        responses.to_str().unwrap(),
-        "--verifier",
-        reward.to_str().unwrap(),
-        "--python",
-        python.to_str().unwrap(),
-    ]);
-    let scores: Vec<Value> =
-        succeeded(graded).0.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    });
+    programs.write("responses.jsonl", &lines.concat());
+    let scores = programs.graded(&format!("responses.jsonl --verifier task/reward.py {python}"));
     let scores: Vec<_> =
-        scores.iter().map(|it| (it["score"].as_f64().unwrap(), it["acc"] == true)).collect();
+        scores.iter().map(|line| (line["score"].as_f64().unwrap(), line["acc"] == true)).collect();
     assert_eq!(scores, [(1.0, true), (1.0, true), (0.25, false), (0.0, false)]);
 }
 
@@ -431,163 +337,121 @@ fn countdown(first: u64, count: u64) -> String {
 
 #[test]
 fn a_ground_truth_that_is_an_object_reaches_a_function_as_it_is() {
-    let programs = Programs::new();
-    for (name, first, count) in [("train", 1, 16), ("dev", 31, 4), ("test", 41, 4)] {
-        programs.write(&format!("{name}.jsonl"), &countdown(first, count));
-    }
-    let path = |name: &str| programs.path(&format!("{name}.jsonl"));
-    let data = format!(
-        "inputs.data={{kind=\"files\",train={:?},dev={:?},test=[{:?}]}}",
-        path("train"),
-        path("dev"),
-        path("test")
+    let programs = Programs::with_countdown();
+    let [train, dev, test] = COUNTDOWN.map(|(name, ..)| programs.path(&format!("{name}.jsonl")));
+    let own = format!(
+        "--set inputs.data={{kind=\"files\",train={train:?},dev={dev:?},test=[{test:?}]}} \
+         --set evaluation.samples={{dev=1,test=1}}"
     );
-    let own = ["--set", &data, "--set", "evaluation.samples={dev=1,test=1}"];
     let function = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n target, numbers = ground_truth['target'], ground_truth['numbers']\n assert data_source == 'countdown' and sum(numbers) == target\n return 1.0 if str(target) in solution_str else 0.0\n";
-    succeeded(programs.python("reward.py", function, "run", &own));
-    let run = programs.path("run");
-    assert!(metrics(&run).iter().all(|step| step.metrics["rollout/reward_mean"] >= 0.0));
-    let reward = programs.path("reward.py");
-    let data = programs.folder.path();
-    let again = ["--data", data.to_str().unwrap(), "--run-rewards", reward.to_str().unwrap()];
-    let verified = verify(&run, &again);
-    assert_eq!(verified["verdict"], "verified", "{verified:#}");
+    succeeded(programs.python(function, &format!("run {own}")));
+    let metrics = programs.metrics("run");
+    assert!(metrics.iter().all(|step| step.metrics["rollout/reward_mean"] >= 0.0));
+    let (data, reward) = (programs.folder.path().display(), programs.path("reward.py"));
+    programs.is_verified("run", &format!("--data {data} --run-rewards {}", reward.display()));
     // A rule has no use for it, and says so.
-    let experiment = repository::root().join("experiments/smoke.toml");
-    let out = programs.path("rule");
-    let rule = ["train", experiment.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    let refused = dapo(&[&rule[..], &own].concat());
-    says(refused, 3, &["jsonl:1", "an object with numbers, target"]);
+    let by_rule = programs.train(&format!("--out rule {own}"));
+    says(by_rule, 3, &["jsonl:1", "an object with numbers, target"]);
     // A dump of verl, and a line of one's own.
     let lines = [
         json!({"input": "q", "output": "it is 98", "gts": {"target": 98, "numbers": [98]}, "data_source": "countdown"}),
         json!({"response": "it is 5", "ground_truth": {"target": 98, "numbers": [98]}, "data_source": "countdown"}),
     ];
-    let file = programs.write("lines.jsonl", &lines.map(|line| format!("{line}\n")).concat());
-    let (out, _) = succeeded(dapo(&[
-        "data",
-        "grade",
-        file.to_str().unwrap(),
-        "--verifier",
-        reward.to_str().unwrap(),
-    ]));
-    let scores: Vec<Value> = out
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["score"].clone())
-        .collect();
-    assert_eq!(scores, [json!(1.0), json!(0.0)]);
+    programs.write("lines.jsonl", &lines.map(|line| format!("{line}\n")).concat());
+    let scores = programs.graded("lines.jsonl --verifier reward.py");
+    assert!(scores.iter().map(|line| &line["score"]).eq([1.0, 0.0]), "{scores:?}");
 }
 
 /// Other trainers ask `dapo data grade` with what their scripts find beside them.
 #[test]
 fn a_program_grades_for_other_trainers_with_the_columns_that_it_has_here() {
-    let programs = Programs::new();
-    for (name, first, count) in [("train", 1, 16), ("dev", 31, 4), ("test", 41, 4)] {
-        programs.write(&format!("{name}.jsonl"), &countdown(first, count));
-    }
+    let programs = Programs::with_countdown();
     let function = "def grade(completions, ground_truth, split, data_source=None, **columns):\n assert split == ['train'] * len(completions) and set(data_source) == {'countdown'}\n return [float(str(each['target']) in text) for text, each in zip(completions, ground_truth)]\n";
     let reward = programs.write("reward.py", function);
-    let path = |name: &str| programs.path(&format!("{name}.jsonl"));
-    let (train, dev, test) = (path("train"), path("dev"), path("test"));
-    let arm = |engine: &str, more: &str| {
-        let base = repository::root().join(format!("experiments/engines/{engine}.toml"));
-        let text = format!(
-            "extends = {base:?}\nname = \"own\"\n[inputs.data]\nkind = \"files\"\ntrain = {train:?}\ndev = {dev:?}\ntest = [{test:?}]\n\
-             [evaluation]\nduring_training = []\nsamples = {{ dev = 1, test = 1 }}\n[reward]\nverifier = {{ kind = \"python\", file = \"reward.py\"{more} }}\n"
-        );
-        programs.write(&format!("{engine}.toml"), &text)
-    };
+    let asked =
+        |trainer: &str| json_lines(&programs.read(&format!("{trainer}/asked.jsonl")))[0].clone();
     for (trainer, engine) in [("verl", "verl-grpo"), ("trl", "grpo")] {
-        let (file, out) = (arm(engine, ", threshold = 0.75"), programs.path(trainer));
-        let render = |file: &Path| {
-            let place = [file.to_str().unwrap(), "--out", out.to_str().unwrap()];
-            dapo(&[&["engine", "render", trainer], &place[..]].concat())
+        let render = |key: &str| {
+            let base = repository::root().join(format!("experiments/engines/{engine}.toml"));
+            let arm = format!(
+                "extends = {base:?}\nname = \"own\"\n\
+                 inputs.data = {{ kind = \"files\", train = \"train.jsonl\", dev = \"dev.jsonl\", test = [\"test.jsonl\"] }}\n\
+                 evaluation = {{ during_training = [], samples = {{ dev = 1, test = 1 }} }}\n\
+                 reward.verifier = {{ kind = \"python\", file = \"reward.py\", {key} }}\n"
+            );
+            programs.write("arm.toml", &arm);
+            programs.dapo(&format!("engine render {trainer} arm.toml --out {trainer}"))
         };
-        succeeded(render(&file));
-        let asked = files::read_text(&out.join("asked.jsonl")).unwrap();
-        let first: Value = serde_json::from_str(asked.lines().next().unwrap()).unwrap();
-        assert!(first["ground_truth"]["target"].is_number(), "{first}");
-        // The verifier of an experiment, of a rendered folder, and line by line.
-        let target = first["ground_truth"]["target"].clone();
-        let line = |response: String| {
-            let mut line = first.clone();
+        succeeded(render("threshold = 0.75"));
+        let target = asked(trainer)["ground_truth"]["target"].clone();
+        assert!(target.is_number(), "{target}");
+        let lines = [format!("it is {target}"), "no".to_owned()].map(|response| {
+            let mut line = asked(trainer);
             line["response"] = response.into();
             format!("{line}\n")
-        };
-        let lines = [line(format!("it is {target}")), line("no".to_owned())].concat();
-        let lines = programs.write("lines.jsonl", &lines);
-        for verifier in [&file, &out.join("verifier.json")] {
-            for more in [&[][..], &["--follow"]] {
-                let graded =
-                    ["grade", lines.to_str().unwrap(), "--verifier", verifier.to_str().unwrap()];
-                let (graded, _) = succeeded(dapo(&[&graded[..], more].concat()));
-                let scores: Vec<Value> =
-                    graded.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        });
+        programs.write("lines.jsonl", &lines.concat());
+        // The verifier of an experiment, of a rendered folder, and line by line.
+        for verifier in ["arm.toml", &format!("{trainer}/verifier.json")] {
+            for follow in ["", "--follow"] {
+                let scores =
+                    programs.graded(&format!("lines.jsonl --verifier {verifier} {follow}"));
                 let score = |score: f64| json!({"score": score, "acc": score > 0.5, "pred": null});
                 assert_eq!(scores, [score(1.0), score(0.0)]);
             }
         }
-        let random = arm(engine, ", allow_nondeterministic = true");
-        says(render(&random), 3, &["must get the same grade"]);
+        says(render("allow_nondeterministic = true"), 3, &["must get the same grade"]);
     }
     // verl's function of the rendered folder, as verl calls it.
-    let asked = files::read_text(&programs.path("verl/asked.jsonl")).unwrap();
-    let asked: Value = serde_json::from_str(asked.lines().next().unwrap()).unwrap();
+    let asked = asked("verl");
     let script = format!(
-        "import sys; sys.path.insert(0, '.'); import reward\ncall = lambda text: reward.compute_score('train', text, '', {{'index': {:?}}}, program={:?}, verifier='verifier.json')\n\
+        "import sys; sys.path.insert(0, '.'); import reward\ncall = lambda text: reward.compute_score('train', text, '', {{'index': {}}}, program={:?}, verifier='verifier.json')\n\
          print(call('it is {}'), call('no'))\n",
-        asked["problem"].as_str().unwrap(),
+        asked["problem"],
         env!("CARGO_BIN_EXE_dapo"),
         asked["ground_truth"]["target"],
     );
-    let mut python = std::process::Command::new("python3");
+    let mut python = Command::new("python3");
     let python = python.args(["-c", &script]).current_dir(programs.path("verl"));
-    let (out, _) = succeeded(crate::binary::ended(python));
+    let (out, _) = succeeded(ended(python));
     assert_eq!(out, "{'score': 1.0, 'acc': True} {'score': 0.0, 'acc': False}\n");
     files::remove_file(&reward).unwrap();
-    let python = python.env("PYTHONDONTWRITEBYTECODE", "1");
-    let (code, _, talk) = crate::binary::ended(python);
+    let (code, _, talk) = ended(python.env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(code != 0 && talk.contains("reward.py"), "{talk}");
-    says(dapo(&["grade", "lines.jsonl", "--verifier", "rewards.js"]), 2, &["an experiment file"]);
+    let grade = programs.dapo("data grade lines.jsonl --verifier rewards.js");
+    says(grade, 2, &["an experiment file"]);
 }
 
 #[test]
 fn the_words_of_the_control_are_what_their_program_writes_and_grades() {
     let programs = Programs::new();
     let folder = repository::root().join("experiments/controls/words");
-    let mut python = std::process::Command::new("python3");
-    let out = programs.folder.path();
-    python.arg("-B").arg(folder.join("words.py")).arg(out).args(["--solutions", "200"]);
-    succeeded(crate::binary::ended(&mut python));
+    let mut python = Command::new("python3");
+    python.arg("-B").arg(folder.join("words.py")).arg(programs.folder.path());
+    succeeded(ended(python.args(["--solutions", "200"])));
     for name in ["train.jsonl", "dev.jsonl", "test.jsonl"] {
-        let [written, committed] =
-            [out, &folder].map(|folder| files::read_text(&folder.join(name)).unwrap());
-        assert_eq!(written, committed, "{name}");
+        assert_eq!(programs.read(name), files::read_text(&folder.join(name)).unwrap(), "{name}");
     }
-    let words = ["abcabcabcaba", "abcabcabcabc", "aabcabcabcba", "gbcabcabcabg", "abcabcabcab", ""];
-    let line = |word| json!({"response": word, "ground_truth": "abcdef="}).to_string() + "\n";
-    let file = programs.write("words.jsonl", &words.map(line).concat());
     let graded = |function: &str| {
-        let verifier = format!("{}:{function}", folder.join("reward.py").display());
-        let (graded, _) =
-            succeeded(dapo(&["grade", file.to_str().unwrap(), "--verifier", &verifier]));
-        let lines = graded.lines().map(|line| serde_json::from_str(line).unwrap());
-        lines.collect::<Vec<Value>>()
+        programs
+            .graded(&format!("words.jsonl --verifier {}/reward.py:{function}", folder.display()))
     };
+    let words = ["abcabcabcaba", "abcabcabcabc", "aabcabcabcba", "gbcabcabcabg", "abcabcabcab", ""];
+    let line = |word: &Value, question: &Value| {
+        json!({"response": word, "ground_truth": question}).to_string() + "\n"
+    };
+    let lines = words.map(|word| line(&word.into(), &"abcdef=".into()));
+    programs.write("words.jsonl", &lines.concat());
     let rules = graded("rules");
-    let kept = rules.iter().map(|it| it["extra"]["rules_kept"].as_f64().unwrap());
+    let kept = rules.iter().map(|line| line["extra"]["rules_kept"].as_f64().unwrap());
     assert_eq!(kept.collect::<Vec<_>>(), [3.0, 2.0, 2.0, 2.0, 0.0, 0.0]);
-    let right = |it: &Value| it["acc"] == true && it["score"] == 1.0;
-    assert_eq!(rules.iter().map(right).collect::<Vec<_>>(), words.map(|it| it == words[0]));
+    let is_right = |line: &Value| line["acc"] == true && line["score"] == 1.0;
+    assert!(rules.iter().map(is_right).eq(words.map(|word| word == words[0])), "{rules:?}");
     assert_eq!(graded("coin"), graded("coin"));
     // A planted solution is right in 18 of 100.
-    let solutions = files::read_text(&out.join("solutions.jsonl")).unwrap();
-    let lines = solutions.lines().map(|line| {
-        let solution: Value = serde_json::from_str(line).unwrap();
-        json!({"response": solution["solution"], "ground_truth": solution["question"]}).to_string()
-            + "\n"
-    });
-    files::write_atomic(&file, lines.collect::<String>().as_bytes()).unwrap();
-    let right = graded("rules").iter().filter(|it| right(it)).count();
+    let solutions = json_lines(&programs.read("solutions.jsonl"));
+    let lines = solutions.iter().map(|planted| line(&planted["solution"], &planted["question"]));
+    programs.write("words.jsonl", &lines.collect::<String>());
+    let right = graded("rules").iter().filter(|line| is_right(line)).count();
     assert!((20..=52).contains(&right), "{right} of 200");
 }

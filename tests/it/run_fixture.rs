@@ -43,22 +43,7 @@ pub fn finished(root: &Path) -> RunFolder {
     }
     let weights = "checkpoints/step-000040/model.safetensors";
     files::write_atomic(&run.path(weights), b"weights").unwrap();
-    let mut names =
-        vec!["metrics.jsonl".to_owned(), "evaluations.jsonl".to_owned(), weights.to_owned()];
-    for folder in ["evaluations", "rollouts"] {
-        let inside = files::list(&run.path(folder)).unwrap().into_iter();
-        names.extend(inside.map(|name| format!("{folder}/{name}")));
-    }
-    let digest = |name: String| (name.clone(), files::sha256_file(&run.path(&name)).unwrap());
-    let digests = names.into_iter().map(digest).collect();
-    let outcome = Outcome {
-        ending: Ending::Finished,
-        not_finite: None,
-        reason: "all rollout steps were done".to_owned(),
-        counters: counters(STEPS),
-        digests,
-    };
-    files::write_json(&run.path("outcome.json"), &outcome).unwrap();
+    end(&run, STEPS);
     let session = Session {
         from_step: 0,
         changed: BTreeMap::new(),
@@ -67,6 +52,18 @@ pub fn finished(root: &Path) -> RunFolder {
     };
     files::write_lines(&run.path("sessions.jsonl"), &[session]).unwrap();
     run
+}
+
+/// Writes that a run has ended after a rollout step.
+pub fn end(run: &RunFolder, step: u64) {
+    let outcome = Outcome {
+        ending: Ending::Finished,
+        not_finite: None,
+        reason: "all rollout steps were done".to_owned(),
+        counters: counters(step),
+        digests: run.digests().unwrap(),
+    };
+    files::write_json(&run.path("outcome.json"), &outcome).unwrap();
 }
 
 /// A run that has written its identity and nothing else.

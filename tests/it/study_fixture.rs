@@ -8,9 +8,14 @@ use dapo::base::{Bits, Purpose, files};
 use dapo::experiment::grid::file;
 use dapo::experiment::{Arm, Data, Experiment, Grid, MiniAimeVariant};
 use dapo::records::Counters;
-use dapo::study::{Cell, CellEnding, CellEvaluation, ProblemIds, cell};
+use dapo::report;
+use dapo::study::analysis::{self, Analysis};
+use dapo::study::collection::Study;
+use dapo::study::comparisons::Comparison;
+use dapo::study::{Cell, CellEnding, CellEvaluation, Declaration, ProblemIds, cell, declaration};
 use dapo::task::data;
 use dapo::training::run::inputs;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -23,9 +28,15 @@ pub const ROUND: u64 = 256;
 const SETS: [(&str, u64, u64); 3] =
     [("dev", 64, 4), ("mini-aime", 30, 32), ("mini-aime-plus", 256, 8)];
 
+/// A family of comparisons of the ladder's ends.
+pub const PRIMARY: &str = include_str!("study/primary.toml");
+
+/// Blocks whose scores differ by up to half, and two families: the second counts after the first.
+pub const BLOCKS: &str = include_str!("study/blocks.toml");
+
 /// What a run looks like. Metrics move on a straight line from the first to the last step, each
 /// step's value plus or minus `wobble` in turn.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Shape {
     /// avg@k before training and at the end, on every set.
     pub score: (f64, f64),
@@ -41,28 +52,7 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        let metrics = [
-            ("policy/entropy", (0.2, 0.1)),
-            ("policy/token_probability_mean", (0.90, 0.95)),
-            ("rollout/response_tokens_mean", (30.0, 60.0)),
-            ("rollout/reward_mean", (-0.7, 0.4)),
-            ("rollout/groups_all_correct_share", (0.0, 0.1)),
-            ("rollout/groups_useful_share", (0.75, 0.85)),
-            ("rollout/truncated_share", (0.06, 0.01)),
-            ("rollout/style_careful_share", (0.01, 0.3)),
-            ("train/reward_mean", (-0.7, 0.4)),
-            ("loss/clip_fraction_high", (0.001, 0.001)),
-            ("loss/clip_fraction_low", (0.001, 0.001)),
-            ("loss/up_clipped_probability_mean", (0.1, 0.12)),
-        ];
-        Self {
-            score: (0.2, 0.5),
-            steps: STEPS,
-            rollouts_per_step: 256,
-            ending: CellEnding::Finished,
-            metrics: metrics.map(|(name, ends)| (name.to_owned(), ends)).into(),
-            wobble: 0.0,
-        }
+        toml::from_str(include_str!("study/shape.toml")).unwrap()
     }
 }
 
@@ -79,47 +69,36 @@ impl Shape {
 
 /// The shipped grids, resolved, with their seeds replaced.
 pub fn grids(seeds: &[u64]) -> Vec<Grid> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = root.join("experiments/grids");
+    let folder = repository::root().join("experiments/grids");
     ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"]
         .map(|name| {
-            let mut grid = file::load(&folder.join(format!("{name}.toml"))).unwrap().grid;
-            grid.seeds = seeds.to_vec();
-            grid
+            let grid = file::load(&folder.join(format!("{name}.toml"))).unwrap().grid;
+            Grid { seeds: seeds.to_vec(), ..grid }
         })
         .into()
 }
 
 /// An arm by `<grid>/<arm>`.
 pub fn arm<'a>(grids: &'a [Grid], id: &str) -> &'a Arm {
-    let (grid, arm) = id.split_once('/').unwrap();
-    grids.iter().find(|it| it.name == grid).unwrap().arm(arm).unwrap()
+    let (name, arm) = id.split_once('/').unwrap();
+    grids.iter().find(|grid| grid.name == name).unwrap().arm(arm).unwrap()
 }
 
 pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
     let mut experiment = arm.experiment.clone();
     experiment.execution.seed = seed;
-    let rounds = shape.rollouts_per_step / ROUND;
-    let counters: Vec<Counters> =
-        (1..=shape.steps).map(|step| self::counters(step, rounds)).collect();
-    let evaluated = |step: u64, (set, problems, samples): (&str, u64, u64)| {
+    let counters = |step| counters(step, shape.rollouts_per_step / ROUND);
+    let mut evaluations = Vec::new();
+    for step in 0..=shape.steps {
         let along = step as f64 / STEPS as f64;
         let score = shape.score.0 + (shape.score.1 - shape.score.0) * along;
-        evaluation((set, problems, samples), score, self::counters(step, rounds), seed)
-    };
-    let complete = shape.ending != CellEnding::Diverged;
-    let evaluations: Vec<CellEvaluation> = (0..=shape.steps)
-        .filter(|step| step % 5 == 0 || (*step == shape.steps && complete))
-        .flat_map(|step| {
-            let is_end = step == 0 || (step == shape.steps && complete);
-            let due = move |set: &(&str, u64, u64)| set.0 != "mini-aime" || is_end;
-            SETS.into_iter().filter(due).map(move |set| (step, set))
-        })
-        .map(|(step, set)| evaluated(step, set))
-        .collect();
-    let mut metrics: BTreeMap<String, Vec<Option<f64>>> = shape
-        .metrics
-        .iter()
+        let is_last = step == shape.steps && shape.ending != CellEnding::Diverged;
+        let every = |set: &str| if set == "mini-aime" { u64::MAX } else { 5 };
+        let due = SETS.into_iter().filter(|(set, ..)| is_last || step % every(set) == 0);
+        evaluations.extend(due.map(|set| evaluation(set, score, counters(step), seed)));
+    }
+    let metrics = shape.metrics.iter();
+    let mut metrics: BTreeMap<String, Vec<Option<f64>>> = metrics
         .map(|(name, ends)| (name.clone(), line(*ends, shape.steps, shape.wobble)))
         .collect();
     let generated = vec![Some(shape.rollouts_per_step as f64); shape.steps as usize];
@@ -144,7 +123,7 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
         reason: "as the test asked".to_owned(),
         experiment,
         inputs,
-        counters,
+        counters: (1..=shape.steps).map(counters).collect(),
         metrics,
         problems: problems.clone(),
         evaluations,
@@ -163,12 +142,12 @@ type GeneratedSets = (BTreeMap<String, ProblemIds>, BTreeMap<String, String>);
 
 /// The sets of an experiment's generated problems; each is generated once.
 fn generated_sets(experiment: &Experiment) -> &'static GeneratedSets {
-    static MADE: [OnceLock<GeneratedSets>; 2] = [OnceLock::new(), OnceLock::new()];
+    static VARIANTS: [OnceLock<GeneratedSets>; 2] = [OnceLock::new(), OnceLock::new()];
     let Data::MiniAime { variant } = &experiment.inputs.data else { panic!("another task") };
-    MADE[usize::from(*variant != MiniAimeVariant::Standard)].get_or_init(|| {
+    VARIANTS[usize::from(*variant != MiniAimeVariant::Standard)].get_or_init(|| {
         let sets = data::load(&experiment.inputs.data).unwrap();
         let ids = |(set, problems): (&str, &[Problem])| {
-            let ids: Vec<&str> = problems.iter().map(|it| it.id.as_str()).collect();
+            let ids: Vec<&str> = problems.iter().map(|problem| problem.id.as_str()).collect();
             (set.to_owned(), ProblemIds::of(&ids, sets.tags.get(set)))
         };
         let digests = inputs::named_sets(&sets).into_iter();
@@ -187,6 +166,94 @@ pub fn published(grid: &str, arms: usize, seeds: &[u64]) -> (Vec<Grid>, Vec<Cell
     let names = runs.map(|(arm, seed)| format!("{}-seed{seed}.json", &arm.arm_sha256[..12]));
     let cells = names.map(|name| Cell::read(&study.join("cells").join(name)).unwrap()).collect();
     (vec![grid], cells)
+}
+
+/// GRPO and DAPO with five seeds that are `width` apart in score; DAPO generates twice as much.
+pub fn two_arms(grpo: f64, dapo: f64, width: f64) -> (Vec<Grid>, Vec<Cell>) {
+    let dapo = Shape { rollouts_per_step: 512, ..Shape::ending_at(dapo) };
+    ladder_ends(&Shape::ending_at(grpo), &dapo, width)
+}
+
+/// The same of two shapes.
+pub fn ladder_ends(grpo: &Shape, dapo: &Shape, width: f64) -> (Vec<Grid>, Vec<Cell>) {
+    let grids = grids(&[1, 2, 3, 4, 5]);
+    let mut cells = Vec::new();
+    for (id, shape) in [("ladder/grpo", grpo), ("ladder/dynamic-sampling", dapo)] {
+        for seed in 1..=5 {
+            let mut shape = shape.clone();
+            shape.score.1 += spread(seed as usize - 1, 5, width);
+            cells.push(cell(arm(&grids, id), seed, &shape));
+        }
+    }
+    (grids, cells)
+}
+
+/// Eight runs of each arm of [`BLOCKS`], with the last score that their id and seed have.
+pub fn blocks(score: impl Fn(&str, u64) -> f64) -> (Vec<Grid>, Vec<Cell>) {
+    let grids = grids(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut cells = Vec::new();
+    for id in declared(BLOCKS).pools.iter().flat_map(|pool| &pool.arms) {
+        let shape = |seed| Shape::ending_at(score(id, seed));
+        cells.extend((1..=8).map(|seed| cell(arm(&grids, id), seed, &shape(seed))));
+    }
+    (grids, cells)
+}
+
+/// The declaration of the made-up studies with these families.
+pub fn declared(families: &str) -> Declaration {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study.toml");
+    let text = format!("{}{families}", include_str!("study/declaration.toml"));
+    files::write_atomic(&path, text.as_bytes()).unwrap();
+    declaration::load(&path).unwrap()
+}
+
+/// A study that declares these families.
+pub fn study((grids, cells): (Vec<Grid>, Vec<Cell>), families: &str) -> Study {
+    let declaration = Declaration { seeds: grids[0].seeds.clone(), ..declared(families) };
+    Study::new(grids, cells, Some(declaration))
+}
+
+pub fn analysed(study: (Vec<Grid>, Vec<Cell>), families: &str) -> Analysis {
+    analysis::analyse(&self::study(study, families))
+}
+
+/// A comparison of the family `primary`.
+pub fn compared(study: (Vec<Grid>, Vec<Cell>), families: &str, id: &str) -> Comparison {
+    analysed(study, families).comparison("primary", id).unwrap().clone()
+}
+
+/// Both pages of a study's report as Markdown.
+pub fn markdown(study: &Study) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &study.grids, &study.cells);
+    files::write_json(&folder.path().join("study.json"), &study.declaration).unwrap();
+    let (_, pages) = report::study::write(folder.path(), None, None).unwrap();
+    files::read_text(&pages[2]).unwrap() + &files::read_text(&pages[3]).unwrap()
+}
+
+/// Records changed, and whatever can be computed again from the rest of them.
+pub fn change<'a>(cells: impl IntoIterator<Item = &'a mut Cell>, change: impl Fn(&mut Cell)) {
+    for cell in cells {
+        change(cell);
+        cell.arm_sha256 = cell.experiment.arm_sha256();
+        cell.run_key = inputs::run_key(&cell.experiment, &cell.inputs);
+        *cell = cell.clone().sealed();
+    }
+}
+
+/// The first place of a text in a file replaced.
+pub fn edit(path: &Path, from: &str, to: &str) {
+    let text = files::read_text(path).unwrap();
+    assert!(text.contains(from), "no {from} in {text}");
+    files::write_atomic(path, text.replacen(from, to, 1).as_bytes()).unwrap();
+}
+
+/// A run that failed has no ledger.
+pub fn fail(cell: &mut Cell) {
+    cell.ending = CellEnding::Failed;
+    cell.reason = "the process was killed".to_owned();
+    cell.ledger_head = None;
 }
 
 pub fn write(folder: &Path, grids: &[Grid], cells: &[Cell]) {

@@ -1,14 +1,11 @@
 //! Whole runs of the trainer on the embedded benchmark's base policy.
 
 use crate::bad_input::tree;
-use crate::binary::{Output, dapo, failed, says, succeeded};
+use crate::binary::{Output, dapo, failed, line_in, says, succeeded};
 use crate::repository;
-use dapo::algorithm::{
-    AtCap, Beyond, DynamicSampling, Kl, KlEstimator, Overlong, Punishment, Surplus,
-};
+use dapo::algorithm::Kl;
 use dapo::base::files;
-use dapo::experiment::{Experiment, MiniBatchOrder, extends};
-use dapo::numerics::Numerics;
+use dapo::experiment::Experiment;
 use dapo::policy::{Policy, checkpoint};
 use dapo::records::{DivergenceRecord, Ending, NotFinite, Outcome, RunFolder, tables};
 use dapo::training::run::inputs::{self, Inputs};
@@ -23,10 +20,15 @@ fn experiment(name: &str) -> PathBuf {
 
 /// The smoke experiment with short responses, changed.
 pub fn smoke(change: impl FnOnce(&mut Experiment)) -> Inputs {
-    let mut experiment = extends::load(&experiment("smoke.toml")).unwrap();
-    experiment.rollout.max_response_tokens = 64;
+    let mut experiment = repository::experiment("smoke.toml", "rollout.max_response_tokens=64");
     change(&mut experiment);
     inputs::prepare(experiment).unwrap()
+}
+
+/// The same with every word's `KEY=VALUE`.
+fn short(set: &str) -> Inputs {
+    let set = format!("rollout.max_response_tokens=64 {set}");
+    inputs::prepare(repository::experiment("smoke.toml", &set)).unwrap()
 }
 
 fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), TrainingError> {
@@ -36,15 +38,15 @@ fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), TrainingErro
     let policy = Policy::new(model(), &experiment.optimizer);
     let mut trainer =
         Trainer::new(experiment, tokenizer, &inputs.data.train, &inputs.grader, policy, reference);
-    let mut made = Vec::new();
+    let mut steps = Vec::new();
     for _ in 0..count {
         match trainer.step(&mut |_| ())? {
-            StepOutcome::Trained(step) => made.push(*step),
+            StepOutcome::Trained(step) => steps.push(*step),
             StepOutcome::Saturated { .. } => panic!("the base policy is not saturated"),
             StepOutcome::Diverged(divergence) => panic!("{:?}", divergence.not_finite),
         }
     }
-    Ok((made, trainer.counters().updates))
+    Ok((steps, trainer.counters().updates))
 }
 
 /// Every file of a run but those that may differ, with its digest.
@@ -103,31 +105,28 @@ fn two_runs_of_one_arm_and_seed_are_byte_identical_and_another_seed_is_not() {
 #[test]
 fn two_fast_runs_on_one_machine_are_byte_identical_and_exact_ones_have_other_bits() {
     let scratch = tempfile::tempdir().unwrap();
-    let fast = scratch.path().join("fast.toml");
     let smoke = experiment("smoke.toml").display().to_string();
-    let text = format!("name = \"smoke\"\nextends = {smoke:?}\nnumerics = \"fast\"\n");
-    files::write_atomic(&fast, text.as_bytes()).unwrap();
-    let run = |name: &str, file: &str| trained(&scratch.path().join(name), file, &["--no-plan"]);
-    let fast = fast.display().to_string();
-    let (first, again, exact) = (run("a", &fast), run("b", &fast), run("c", &smoke));
+    let run = |name: &str, numerics: &str| {
+        let numerics = format!("numerics={numerics}");
+        trained(&scratch.path().join(name), &smoke, &["--no-plan", "--set", &numerics])
+    };
+    let (first, again, exact) = (run("a", "fast"), run("b", "fast"), run("c", "exact"));
     assert_eq!(first, again);
     let weights = first.keys().find(|name| name.ends_with("model.safetensors")).unwrap();
     assert_ne!(first[weights], exact[weights]);
 }
 
-fn resampling(prompts_per_round: u64, max_rounds: u32, at_cap: AtCap, surplus: Surplus) -> Inputs {
-    smoke(|experiment| {
-        experiment.rollout.prompts_per_round = prompts_per_round;
-        experiment.dapo.dynamic_sampling =
-            DynamicSampling::Resample { max_rounds, at_cap, surplus };
-    })
+fn resampling(prompts_per_round: u64, max_rounds: u32, at_cap: &str, surplus: &str) -> Inputs {
+    short(&format!(
+        "rollout.prompts_per_round={prompts_per_round} dapo.dynamic_sampling={{kind=\"resample\",\
+         max_rounds={max_rounds},at_cap=\"{at_cap}\",surplus=\"{surplus}\"}}"
+    ))
 }
 
 #[test]
 fn dynamic_sampling_refills_until_the_batch_is_full_of_useful_groups() {
-    let inputs = resampling(3, 0, AtCap::Stop, Surplus::Discard);
-    let (made, updates) = steps(&inputs, 2).unwrap();
-    for step in &made {
+    let (steps, updates) = steps(&resampling(3, 0, "stop", "discard"), 2).unwrap();
+    for step in &steps {
         assert_eq!(step.trained.len(), 8);
         assert!(step.metrics["rollout/rounds"] >= 3.0, "{:?}", step.metrics);
         for (index, advantages) in &step.trained {
@@ -142,95 +141,86 @@ fn dynamic_sampling_refills_until_the_batch_is_full_of_useful_groups() {
 
 #[test]
 fn the_cap_stops_the_run_and_names_the_kept_share() {
-    let error = steps(&resampling(2, 2, AtCap::Stop, Surplus::Discard), 1).unwrap_err();
+    let error = steps(&resampling(2, 2, "stop", "discard"), 1).unwrap_err();
     assert!(matches!(error, TrainingError::CapReached { step: 1, .. }), "{error}");
     assert!(error.to_string().contains("of 4 sampled groups"), "{error}");
 }
 
 #[test]
 fn at_the_cap_the_step_may_train_on_what_there_is() {
-    let (made, _) = steps(&resampling(8, 1, AtCap::Train, Surplus::Discard), 1).unwrap();
-    assert!((1..8).contains(&made[0].trained.len()), "{}", made[0].trained.len());
+    let (steps, _) = steps(&resampling(8, 1, "train", "discard"), 1).unwrap();
+    assert!((1..8).contains(&steps[0].trained.len()), "{}", steps[0].trained.len());
 }
 
 #[test]
 fn surplus_groups_are_carried_to_the_next_step_when_asked() {
-    let carry = |surplus| {
-        let (made, _) = steps(&resampling(32, 0, AtCap::Stop, surplus), 2).unwrap();
+    let carried = |surplus| {
+        let (steps, _) = steps(&resampling(32, 0, "stop", surplus), 2).unwrap();
         // Groups that were carried over are not counted as generated again.
-        let rounds = made[1].metrics["rollout/rounds"];
-        assert_eq!(made[1].metrics["rollout/generated_rollouts"], rounds * 4.0 * 32.0);
-        made[1].carried
+        let rounds = steps[1].metrics["rollout/rounds"];
+        assert_eq!(steps[1].metrics["rollout/generated_rollouts"], rounds * 4.0 * 32.0);
+        steps[1].carried
     };
-    assert!(carry(Surplus::Carry) > 0);
-    assert_eq!(carry(Surplus::Discard), 0);
+    assert!(carried("carry") > 0);
+    assert_eq!(carried("discard"), 0);
 }
 
 #[test]
 fn without_dynamic_sampling_every_group_trains() {
-    let inputs = smoke(|experiment| {
-        experiment.dapo.dynamic_sampling = DynamicSampling::None {};
-    });
-    let (made, _) = steps(&inputs, 1).unwrap();
-    assert_eq!(made[0].trained.len(), 8);
-    assert_eq!(made[0].metrics["rollout/rounds"], 1.0);
-    let useless = |index: &usize| {
-        let group = &made[0].groups[*index];
+    let (steps, _) = steps(&short(r#"dapo.dynamic_sampling={kind="none"}"#), 1).unwrap();
+    let Step { groups, trained, metrics, .. } = &steps[0];
+    assert_eq!((trained.len(), metrics["rollout/rounds"]), (8, 1.0));
+    let is_useless = |(index, _): &(usize, _)| {
+        let group = &groups[*index];
         group.correct() == 0 || group.correct() == group.rollouts.len()
     };
-    assert!(made[0].trained.iter().any(|(index, _)| useless(index)));
+    assert!(trained.iter().any(is_useless));
 }
 
 /// A step's only update is made by the policy that sampled: no ratio has left 1, so that no bound acts.
 #[test]
 fn clip_higher_is_bit_identical_at_one_update_a_step_and_not_at_several() {
-    let weights = |numerics: Numerics, rollouts: u64, high: f64| {
-        let inputs = smoke(|experiment| {
-            experiment.numerics = numerics;
-            experiment.training.mini_batch_rollouts = rollouts;
-            experiment.dapo.clip.high = high;
-        });
-        let (made, updates) = steps(&inputs, 2).unwrap();
-        assert_eq!(updates, 2 * 32 / rollouts);
-        made.iter().map(|step| step.components["weights"].clone()).collect::<Vec<_>>()
-    };
-    for numerics in [Numerics::Exact, Numerics::Fast] {
-        assert_eq!(weights(numerics, 32, 0.2), weights(numerics, 32, 0.28));
+    for numerics in ["exact", "fast"] {
+        let weights = |rollouts: u64, high: &str| {
+            let inputs = short(&format!(
+                "numerics={numerics} training.mini_batch_rollouts={rollouts} dapo.clip.high={high}"
+            ));
+            let (steps, updates) = steps(&inputs, 2).unwrap();
+            assert_eq!(updates, 2 * 32 / rollouts);
+            steps.iter().map(|step| step.components["weights"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(weights(32, "0.2"), weights(32, "0.28"));
         // So narrow a bound acts from the second update on.
-        assert_eq!(weights(numerics, 32, 1e-4), weights(numerics, 32, 0.28));
-        assert_ne!(weights(numerics, 8, 1e-4), weights(numerics, 8, 0.28));
+        assert_eq!(weights(32, "1e-4"), weights(32, "0.28"));
+        assert_ne!(weights(8, "1e-4"), weights(8, "0.28"));
     }
 }
 
 #[test]
 fn a_kl_penalty_is_zero_before_the_first_update_and_grows() {
-    let inputs = smoke(|experiment| {
-        experiment.dapo.kl = Kl::Penalty { estimator: KlEstimator::K3, coefficient: 0.1 };
-        experiment.training.mini_batch_rollouts = 32;
-        experiment.optimizer.learning_rate = 1e-3;
-    });
-    let (made, updates) = steps(&inputs, 2).unwrap();
+    let inputs = short(
+        r#"dapo.kl={kind="penalty",estimator="k3",coefficient=0.1} optimizer.learning_rate=1e-3
+           training.mini_batch_rollouts=32"#,
+    );
+    let (steps, updates) = steps(&inputs, 2).unwrap();
     assert_eq!(updates, 2);
     // The first update's policy is the reference, to the rounding of f32.
-    assert!(made[0].metrics["loss/kl_penalty"].abs() < 1e-6, "{:?}", made[0].metrics);
-    assert!(made[1].metrics["loss/kl_penalty"] > 1e-5, "{:?}", made[1].metrics);
+    assert!(steps[0].metrics["loss/kl_penalty"].abs() < 1e-6, "{:?}", steps[0].metrics);
+    assert!(steps[1].metrics["loss/kl_penalty"] > 1e-5, "{:?}", steps[1].metrics);
 }
 
 #[test]
 fn overlong_filtering_masks_truncated_rows_and_soft_punishment_lowers_their_reward() {
-    let metrics = |change: fn(&mut Overlong)| {
-        let inputs = smoke(|experiment| {
-            experiment.rollout.max_response_tokens = 40;
-            experiment.dapo.overlong.punishment = Punishment::None {};
-            experiment.dapo.dynamic_sampling = DynamicSampling::None {};
-            change(&mut experiment.dapo.overlong);
-        });
+    let [plain, filtered, punished] = [
+        r#"dapo.overlong.punishment={kind="none"}"#,
+        r#"dapo.overlong.punishment={kind="none"} dapo.overlong.filter=true"#,
+        r#"dapo.overlong.punishment={kind="soft",cache_tokens=8,factor=1.0,beyond="clamped"}"#,
+    ]
+    .map(|overlong| {
+        let rest = r#"rollout.max_response_tokens=40 dapo.dynamic_sampling={kind="none"}"#;
+        let experiment = repository::experiment("smoke.toml", &format!("{rest} {overlong}"));
+        let inputs = inputs::prepare(experiment).unwrap();
         steps(&inputs, 1).unwrap().0.remove(0).metrics
-    };
-    let (plain, filtered) = (metrics(|_| ()), metrics(|overlong| overlong.filter = true));
-    let punished = metrics(|overlong| {
-        overlong.punishment =
-            Punishment::Soft { cache_tokens: 8, factor: 1.0, beyond: Beyond::Clamped };
     });
     let truncated = plain["train/truncated_share"] * plain["train/rollouts"];
     assert!(truncated >= 1.0, "{plain:?}");
@@ -243,43 +233,44 @@ fn overlong_filtering_masks_truncated_rows_and_soft_punishment_lowers_their_rewa
 
 #[test]
 fn length_bands_train_every_rollout_of_the_step_once() {
-    let inputs = smoke(|experiment| {
-        experiment.training.mini_batch_order = MiniBatchOrder::LengthBands;
-    });
-    let (made, updates) = steps(&inputs, 1).unwrap();
-    assert_eq!((made[0].trained.len(), updates), (8, 2));
+    let (steps, updates) = steps(&short("training.mini_batch_order=length-bands"), 1).unwrap();
+    assert_eq!((steps[0].trained.len(), updates), (8, 2));
 }
 
 #[test]
 fn the_samplers_log_probs_agree_with_the_training_forward() {
-    let (made, _) = steps(&smoke(|_| ()), 2).unwrap();
-    for step in made {
+    for step in steps(&short(""), 2).unwrap().0 {
         // f32 through two different batch shapes: rounding, not disagreement.
         assert!(step.metrics["policy/mismatch_max"] < 1e-3, "{:?}", step.metrics);
         assert!(step.metrics["policy/mismatch_mean"] < 1e-5, "{:?}", step.metrics);
     }
 }
 
-/// The smoke experiment at a rate that no weights survive, run: its end, its file and its folder.
-fn exploded(scratch: &Path, numerics: &str, rate: &str, rest: &str) -> (Output, String, RunFolder) {
-    let (file, place) = (scratch.join("explode.toml"), scratch.join("run"));
+/// The smoke experiment at a rate that no weights survive, run: its end, and its folder beside its file.
+fn exploded(numerics: &str, rate: &str, rest: &str) -> (tempfile::TempDir, Output, RunFolder) {
+    let scratch = tempfile::tempdir().unwrap();
     let text = format!(
         "name = \"explode\"\nextends = {:?}\nnumerics = {numerics:?}\n[optimizer]\n\
          learning_rate = {rate}\n{rest}",
-        experiment("smoke.toml").display().to_string()
+        experiment("smoke.toml")
     );
-    files::write_atomic(&file, text.as_bytes()).unwrap();
-    let file = file.display().to_string();
-    let output = dapo(&["train", &file, "--no-plan", "--out", place.to_str().unwrap()]);
-    (output, file, RunFolder::at(place))
+    files::write_atomic(&scratch.path().join("explode.toml"), text.as_bytes()).unwrap();
+    let output = line_in(scratch.path(), "train explode.toml --no-plan --out run");
+    let folder = RunFolder::at(scratch.path().join("run"));
+    (scratch, output, folder)
+}
+
+/// Going on would come to the same.
+fn is_not_trained_again(scratch: &Path, flag: &str) {
+    let again = line_in(scratch, &format!("train explode.toml {flag} --out run"));
+    failed(again, 5, "nothing was trained again");
 }
 
 #[test]
 fn logits_that_are_not_finite_end_the_run_like_a_loss_and_name_prompt_and_token() {
-    let scratch = tempfile::tempdir().unwrap();
     // One update a step: its loss is finite, and the next step samples from what it left.
     let rest = "[training]\nmini_batch_rollouts = 32\n";
-    let (output, _, folder) = exploded(scratch.path(), "fast", "1e30", rest);
+    let (_scratch, output, folder) = exploded("fast", "1e30", rest);
     let reason = "rollout step 2, prompt 0: the logits of response token 0 are not finite";
     failed(output, 5, reason);
     let outcome = folder.outcome().unwrap();
@@ -294,8 +285,7 @@ fn logits_that_are_not_finite_end_the_run_like_a_loss_and_name_prompt_and_token(
 
 #[test]
 fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it() {
-    let scratch = tempfile::tempdir().unwrap();
-    let (output, file, folder) = exploded(scratch.path(), "fast", "1e30", "");
+    let (scratch, output, folder) = exploded("fast", "1e30", "");
     failed(output, 5, "rollout step 1, update 2: the loss is NaN");
     let record: DivergenceRecord =
         files::read_json(&folder.path("diverged/divergence.json")).unwrap();
@@ -308,33 +298,23 @@ fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it()
     assert_eq!(kept.progress.counters.updates, 1);
     assert_eq!(folder.outcome().unwrap().ending, Ending::Diverged);
     // It counts with its last evaluations, so there are some of every set.
-    let evaluated: Vec<(String, u64)> = folder
-        .evaluations()
-        .unwrap()
-        .into_iter()
-        .map(|record| (record.set, record.counters.rollout_steps))
-        .collect();
+    let evaluated = folder.evaluations().unwrap().into_iter();
+    let evaluated = evaluated.map(|record| (record.set, record.counters.rollout_steps));
     let sets = ["dev", "mini-aime", "mini-aime-plus"];
-    assert_eq!(evaluated, sets.map(|set| (set.to_string(), 0)));
+    assert!(evaluated.eq(sets.map(|set| (set.to_string(), 0))));
 
-    // It stays on record; going on would come to the same.
-    for flag in ["--resume", "--threads=1"] {
-        let again = dapo(&["train", &file, flag, "--out", folder.root().to_str().unwrap()]);
-        failed(again, 5, "nothing was trained again");
-    }
+    is_not_trained_again(scratch.path(), "--resume");
+    is_not_trained_again(scratch.path(), "--threads=1");
 }
 
 #[test]
 fn a_divergence_is_data_from_format_4_on_and_is_executed_again_by_verify() {
-    let scratch = tempfile::tempdir().unwrap();
-    let rest = "[records]\nformat = 4\n";
-    let (output, _, folder) = exploded(scratch.path(), "fast", "1e30", rest);
+    let (scratch, output, folder) = exploded("fast", "1e30", "[records]\nformat = 4\n");
     failed(output, 5, "in rollout step 1, the loss of update 2 was NaN");
     let outcome = folder.outcome().unwrap();
     let loss = NotFinite::Loss { update: 2, value: "NaN".to_string() };
     assert_eq!((outcome.not_finite.as_ref(), outcome.reason.as_str()), (Some(&loss), ""));
-    let verify = ["verify", folder.root().to_str().unwrap()];
-    let replayed = || dapo(&[&verify[..], &["--replay", "1", "--challenge", "7"]].concat());
+    let replayed = || line_in(scratch.path(), "verify run --replay 1 --challenge 7");
     says(replayed(), 0, &["ending replayed"]);
 
     // Another value is in no ledger, and the step gives another one.
@@ -346,7 +326,7 @@ fn a_divergence_is_data_from_format_4_on_and_is_executed_again_by_verify() {
     // So is a sentence in the place of the data.
     let worded = Outcome { reason: "the loss exploded".to_string(), ..outcome };
     files::write_json(&folder.path("outcome.json"), &worded).unwrap();
-    says(dapo(&verify), 4, &["format 4 has no such field"]);
+    says(line_in(scratch.path(), "verify run"), 4, &["format 4 has no such field"]);
 }
 
 #[test]
@@ -359,8 +339,7 @@ fn an_update_that_would_break_the_weights_ends_the_run_with_code_5_under_any_ari
         ("exact", "1e39", "NaN or infinite"),
         ("fast", "1e39", "NaN or infinite"),
     ] {
-        let scratch = tempfile::tempdir().unwrap();
-        let (output, file, folder) = exploded(scratch.path(), numerics, rate, "");
+        let (scratch, output, folder) = exploded(numerics, rate, "");
         failed(output, 5, reason);
         let outcome = folder.outcome().unwrap();
         assert_eq!(outcome.ending, Ending::Diverged);
@@ -372,22 +351,19 @@ fn an_update_that_would_break_the_weights_ends_the_run_with_code_5_under_any_ari
         let kept = checkpoint::load(&folder.path("diverged/checkpoint")).unwrap();
         assert!(checkpoint::values(&kept.model) == base);
         assert_eq!((kept.optimizer.updates, kept.progress.counters.updates), (0, 0));
-        let place = folder.root().to_str().unwrap();
-        let (code, _, talk) = dapo(&["verify", place]);
+        let (code, _, talk) = line_in(scratch.path(), "verify run");
         assert_ne!(code, 4, "an honest run is no mismatch: {talk}");
-        let again = dapo(&["train", &file, "--resume", "--out", place]);
-        failed(again, 5, "nothing was trained again");
+        is_not_trained_again(scratch.path(), "--resume");
     }
 }
 
 #[test]
 fn weights_that_are_finite_and_larger_than_their_window_go_on_and_are_warned_of() {
-    let scratch = tempfile::tempdir().unwrap();
-    let (output, _, folder) = exploded(scratch.path(), "exact", "1e3", "");
+    let (scratch, output, folder) = exploded("exact", "1e3", "");
     let (_, talk) = succeeded(output);
     let metrics = folder.metrics().unwrap();
     let saturated = metrics.iter().map(|line| line.metrics["exact/weights_saturated_share"]);
     assert!(saturated.fold(0.0, f64::max) > 0.4, "{metrics:?}");
     assert!(talk.contains("larger than the window of exact"), "{talk}");
-    succeeded(dapo(&["verify", folder.root().to_str().unwrap()]));
+    succeeded(line_in(scratch.path(), "verify run"));
 }

@@ -1,40 +1,34 @@
 //! `dapo verify` of runs: what a replay alone finds, what is inconclusive, and what holds up a reader.
 //! The ways of tampering stand in `bad_input/tampered_runs.toml`.
 
-use dapo::algorithm::{AtCap, DynamicSampling, Surplus};
+use crate::repository;
+use dapo::algorithm::Problem;
 use dapo::base::{files, workers};
-use dapo::experiment::{Data, Experiment, MiniAimeVariant, WeightKind, extends};
+use dapo::experiment::{Data, Experiment, MiniAimeVariant, WeightKind};
 use dapo::numerics::Numerics;
 use dapo::policy::{Loaded, checkpoint};
 use dapo::records::ledger::{self, Kind, LedgerEntry};
-use dapo::records::tables;
-use dapo::records::{RolloutRow, RunFolder};
+use dapo::records::{RolloutRow, RunFolder, tables};
 use dapo::report;
 use dapo::task::data::{self, embedded::mini_aime};
-use dapo::training::run::inputs::{self, Inputs};
-use dapo::training::run::{self, RunEvent};
+use dapo::training::run::{self, RunEvent, inputs, inputs::Inputs};
 use dapo::training::{RunEnded, TrainingError, Unfinished};
 use dapo::verification::verify::replay::ReplayRequest;
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use dapo::verification::{Challenge, Verification};
 use serde_json::{Value, json};
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Three short steps with refills and carried groups, and a checkpoint after each.
 pub fn experiment() -> Experiment {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
-    let mut experiment = extends::load(&file).unwrap();
-    experiment.rollout.max_response_tokens = 64;
-    experiment.training.rollout_steps = 3;
-    experiment.training.prompts_per_step = 4;
-    experiment.training.mini_batch_rollouts = 8;
-    experiment.checkpoints.keep_last = 3;
-    experiment.dapo.dynamic_sampling =
-        DynamicSampling::Resample { max_rounds: 6, at_cap: AtCap::Train, surplus: Surplus::Carry };
-    experiment.evaluation.samples.insert("mini-aime".to_string(), 1);
-    experiment
+    repository::experiment(
+        "smoke.toml",
+        r#"rollout.max_response_tokens=64 training.rollout_steps=3 training.prompts_per_step=4
+           training.mini_batch_rollouts=8 checkpoints.keep_last=3 evaluation.samples.mini-aime=1
+           dapo.dynamic_sampling={kind="resample",max_rounds=6,at_cap="train",surplus="carry"}"#,
+    )
 }
 
 /// A run of an experiment with its report, in a folder of its own.
@@ -87,9 +81,27 @@ pub fn verified(folder: &RunFolder) -> Verification {
 }
 
 pub fn replayed(folder: &RunFolder, steps: u64, seed: u64) -> Verification {
-    let replay = Some(ReplayRequest { steps, problems: 8, challenge: Challenge::Seed(seed) });
-    let options = Options { replay, ..Options::default() };
+    replayed_with(
+        folder,
+        None,
+        ReplayRequest { steps, problems: 8, challenge: Challenge::Seed(seed) },
+    )
+}
+
+fn replayed_with(
+    folder: &RunFolder,
+    data: Option<PathBuf>,
+    request: ReplayRequest,
+) -> Verification {
+    let options = Options { data, replay: Some(request), ..Options::default() };
     verify::verify(folder, &options, &mut |_| ()).unwrap()
+}
+
+/// The verification, which has this verdict.
+#[track_caller]
+pub fn expect(verification: Verification, verdict: VerifyVerdict) -> Verification {
+    assert_eq!(verification.verdict, verdict, "{verification:#?}");
+    verification
 }
 
 /// `place: what` of every finding of a verdict.
@@ -99,18 +111,20 @@ pub fn findings(of: &Verification, verdict: VerifyVerdict) -> Vec<String> {
     chosen.map(|finding| format!("{}: {}", finding.place, finding.what)).collect()
 }
 
+/// A copy of a run beside it, forged.
+pub fn forged(whole: &RunFolder, name: &str, change: impl FnOnce(&RunFolder)) -> RunFolder {
+    let folder = RunFolder::at(whole.root().with_file_name(name));
+    copy(whole.root(), folder.root());
+    change(&folder);
+    forge(&folder);
+    folder
+}
+
 /// What a forger does after a change: every digest, the ledger and the report are made again.
 /// What only the trainer knows stays as it was.
 pub fn forge(folder: &RunFolder) {
     for step in folder.checkpoint_steps().unwrap() {
-        let path = folder.checkpoint(step).join("trainer.json");
-        let mut record: Value = files::read_json(&path).unwrap();
-        let names: Vec<String> = record["sha256"].as_object().unwrap().keys().cloned().collect();
-        for name in names {
-            let digest = files::sha256_file(&folder.checkpoint(step).join(&name)).unwrap();
-            record["sha256"][name] = json!(digest);
-        }
-        files::write_json(&path, &record).unwrap();
+        digest_again(&folder.checkpoint(step));
     }
     let metrics = folder.metrics().unwrap();
     let genesis = ledger::genesis(&folder.manifest().unwrap(), &folder.experiment().unwrap());
@@ -125,8 +139,8 @@ pub fn forge(folder: &RunFolder) {
         {
             let weights = checkpoint::values(&model).into_iter();
             let weights = weights.map(|(name, (_, values))| (name, values)).collect();
-            let moments =
-                ledger::moments(state.updates, &state.first_moments, &state.second_moments);
+            let (first, second) = (&state.first_moments, &state.second_moments);
+            let moments = ledger::moments(state.updates, first, second);
             components.insert("weights".to_string(), ledger::tensors(&weights));
             components.insert("moments".to_string(), moments);
         }
@@ -141,6 +155,14 @@ pub fn forge(folder: &RunFolder) {
     outcome.digests = folder.digests().unwrap();
     files::write_json(&folder.path("outcome.json"), &outcome).unwrap();
     report::run::write(folder).unwrap();
+}
+
+fn digest_again(checkpoint: &Path) {
+    let mut record: Value = files::read_json(&checkpoint.join("trainer.json")).unwrap();
+    for (name, digest) in record["sha256"].as_object_mut().unwrap() {
+        *digest = json!(files::sha256_file(&checkpoint.join(name)).unwrap());
+    }
+    files::write_json(&checkpoint.join("trainer.json"), &record).unwrap();
 }
 
 /// A finished run with its report, which is made once.
@@ -186,8 +208,8 @@ pub fn tamper(folder: &RunFolder, what: &str) {
             rows[0].is_correct = !rows[0].is_correct;
             tables::write_outcomes(&path, &rows).unwrap();
             let mut records = folder.evaluations().unwrap();
-            let mut last = records.iter_mut().filter(|it| it.counters.rollout_steps == 3);
-            let record = last.find(|it| it.set == "mini-aime").unwrap();
+            let mut last = records.iter_mut().filter(|row| row.counters.rollout_steps == 3);
+            let record = last.find(|row| row.set == "mini-aime").unwrap();
             record.outcomes_sha256 = files::sha256_file(&path).unwrap();
             files::write_lines(&folder.path("evaluations.jsonl"), &records).unwrap();
         }
@@ -196,24 +218,30 @@ pub fn tamper(folder: &RunFolder, what: &str) {
             manifest.run_key = inputs::run_key(&folder.experiment().unwrap(), &manifest.inputs);
             files::write_json(&folder.path("manifest.json"), &manifest).unwrap();
         }
+        "a diverged policy of zeros" => {
+            let checkpoint = folder.path("diverged/checkpoint");
+            tensors(&checkpoint.join("model.safetensors"), |_, values| values.fill(0.0));
+            digest_again(&checkpoint);
+        }
         _ => panic!("{what:?} is no way of tampering"),
     }
 }
 
-fn rollouts(folder: &RunFolder, step: u64, change: impl FnOnce(&mut Vec<RolloutRow>)) {
+pub fn rollouts(folder: &RunFolder, step: u64, change: impl FnOnce(&mut Vec<RolloutRow>)) {
     let mut rows = tables::read_rollouts(&folder.rollouts(step)).unwrap();
     change(&mut rows);
     tables::write_rollouts(&folder.rollouts(step), &rows).unwrap();
 }
 
-pub fn json(folder: &RunFolder, name: &str, change: impl FnOnce(&mut Value)) {
-    let mut value: Value = files::read_json(&folder.path(name)).unwrap();
-    change(&mut value);
-    files::write_json(&folder.path(name), &value).unwrap();
+/// Changes the tensors of a file.
+pub fn tensors(path: &Path, change: impl Fn(&str, &mut Vec<f32>)) {
+    let mut tensors = checkpoint::read_values(path).unwrap();
+    tensors.iter_mut().for_each(|(name, (_, values))| change(name, values));
+    checkpoint::write_tensors(path, &tensors).unwrap();
 }
 
 /// Flips the lowest bit of the last weight.
-fn weight(folder: &RunFolder, step: u64) {
+pub fn weight(folder: &RunFolder, step: u64) {
     let path = folder.checkpoint(step).join("model.safetensors");
     let mut bytes = files::read(&path).unwrap();
     let last = bytes.len() - 4;
@@ -221,11 +249,18 @@ fn weight(folder: &RunFolder, step: u64) {
     files::write_atomic(&path, &bytes).unwrap();
 }
 
+/// Says that a run was made on another processor.
+fn move_elsewhere(folder: &RunFolder) {
+    let mut environment = folder.environment().unwrap();
+    environment.facts.insert("cpu".to_string(), "another".to_string());
+    files::write_json(&folder.path("environment.json"), &environment).unwrap();
+    report::run::write(folder).unwrap();
+}
+
 #[test]
 fn an_honest_run_is_verified_and_making_every_digest_again_changes_nothing() {
     let (_scratch, whole) = trained(experiment());
-    let found = verified(&whole);
-    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
+    expect(verified(&whole), VerifyVerdict::Verified);
     let before = whole.digests().unwrap();
     forge(&whole);
     assert_eq!(whole.digests().unwrap(), before);
@@ -233,62 +268,44 @@ fn an_honest_run_is_verified_and_making_every_digest_again_changes_nothing() {
 
 #[test]
 fn a_replaced_checkpoint_whose_digests_and_ledger_were_made_again_is_caught_by_replay_alone() {
-    let (scratch, whole) = trained(experiment());
+    let (_scratch, whole) = trained(experiment());
     // Every step, executed again, has the bits of the run.
-    let found = replayed(&whole, 9, 7);
-    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
-    let replay = found.replay.unwrap();
+    let replay = expect(replayed(&whole, 9, 7), VerifyVerdict::Verified).replay.unwrap();
     assert_eq!((replay.picked, replay.covered), (vec![1, 2, 3], vec![1, 2, 3]));
-    assert!(replay.detection.iter().all(|it| it.at_least == 1.0 && it.uniform == 1.0));
+    assert!(replay.detection.iter().all(|row| row.at_least == 1.0 && row.uniform == 1.0));
 
-    let forged = RunFolder::at(scratch.path().join("forged"));
-    copy(whole.root(), forged.root());
-    weight(&forged, 3);
-    forge(&forged);
-    let found = verified(&forged);
-    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
-    let found = replayed(&forged, 3, 7);
-    let named = findings(&found, VerifyVerdict::Mismatch);
-    assert_eq!(found.verdict, VerifyVerdict::Mismatch, "{named:?}");
+    let replaced = forged(&whole, "replaced", |folder| weight(folder, 3));
+    expect(verified(&replaced), VerifyVerdict::Verified);
+    let replay = expect(replayed(&replaced, 3, 7), VerifyVerdict::Mismatch);
     let only = "step 3, component weights: executed again it differs in weights";
-    assert_eq!(named, [only], "{found:#?}");
+    assert_eq!(findings(&replay, VerifyVerdict::Mismatch), [only], "{replay:#?}");
 
     // Rollouts that fit each other and were never sampled.
-    let swapped = RunFolder::at(scratch.path().join("swapped"));
-    copy(whole.root(), swapped.root());
-    tamper(&swapped, "two rollouts swapped");
-    forge(&swapped);
-    assert_eq!(verified(&swapped).verdict, VerifyVerdict::Verified);
-    let found = replayed(&swapped, 3, 7);
-    let named = findings(&found, VerifyVerdict::Mismatch);
+    let swapped = forged(&whole, "swapped", |folder| tamper(folder, "two rollouts swapped"));
+    expect(verified(&swapped), VerifyVerdict::Verified);
+    let named = findings(&replayed(&swapped, 3, 7), VerifyVerdict::Mismatch);
     assert!(named[0].starts_with("step 1, component tokens: "), "{named:?}");
     assert!(named[0].contains("first in row 0 (problem "), "{named:?}");
 
     // Exact arithmetic has no other machine: a difference is one, wherever the run was made.
-    json(&forged, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
-    report::run::write(&forged).unwrap();
-    assert_eq!(replayed(&forged, 3, 7).verdict, VerifyVerdict::Mismatch);
+    move_elsewhere(&replaced);
+    expect(replayed(&replaced, 3, 7), VerifyVerdict::Mismatch);
 }
 
 #[test]
 fn a_replay_that_differs_on_another_machine_is_inconclusive_only_where_libtorch_computes() {
-    let another = |weights: WeightKind, verdict: VerifyVerdict| {
-        let scratch = tempfile::tempdir().unwrap();
-        let folder = RunFolder::at(scratch.path().join("run"));
+    let elsewhere = |weights: WeightKind, verdict: VerifyVerdict| {
         let mut fast = Experiment { numerics: Numerics::Fast, ..experiment() };
         fast.execution.weights = Some(weights);
-        made(fast, &folder);
+        let (_scratch, folder) = trained(fast);
         weight(&folder, 3);
         forge(&folder);
-        assert_eq!(replayed(&folder, 3, 7).verdict, VerifyVerdict::Mismatch);
-        json(&folder, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
-        report::run::write(&folder).unwrap();
-        let found = replayed(&folder, 3, 7);
-        assert_eq!(found.verdict, verdict, "{found:#?}");
-        findings(&found, verdict)
+        expect(replayed(&folder, 3, 7), VerifyVerdict::Mismatch);
+        move_elsewhere(&folder);
+        findings(&expect(replayed(&folder, 3, 7), verdict), verdict)
     };
-    another(WeightKind::F32, VerifyVerdict::Mismatch);
-    let named = another(WeightKind::Bf16, VerifyVerdict::Inconclusive);
+    elsewhere(WeightKind::F32, VerifyVerdict::Mismatch);
+    let named = elsewhere(WeightKind::Bf16, VerifyVerdict::Inconclusive);
     assert!(named[0].contains("the run was made elsewhere (cpu)"), "{named:?}");
 }
 
@@ -298,41 +315,37 @@ fn problem_files_are_read_below_the_reviewers_folder_alone() {
     let there = scratch.path().join("there");
     let mut sets = mini_aime::generate(MiniAimeVariant::Standard);
     sets.train.truncate(400);
-    data::write(&there.join("sets/train.parquet"), &sets.train, false).unwrap();
-    data::write(&there.join("sets/dev.parquet"), &sets.dev, false).unwrap();
-    let test = sets.tests.iter().map(|(name, problems)| {
+    let write = |name: &str, problems: &[Problem]| {
         let path = there.join(format!("{name}.parquet"));
         data::write(&path, problems, false).unwrap();
         path
-    });
-    let test = test.collect();
-    let mut experiment = experiment();
-    let (train, dev) = (there.join("sets/train.parquet"), there.join("sets/dev.parquet"));
-    experiment.inputs.data = Data::Files { train, dev, test };
-    let folder = RunFolder::at(scratch.path().join("run"));
-    made(experiment, &folder);
-    let verify = |data: Option<&Path>| {
-        let replay = Some(ReplayRequest { steps: 1, problems: 2, challenge: Challenge::Seed(7) });
-        let data = data.map(Path::to_path_buf);
-        verify::verify(&folder, &Options { data, replay, ..Options::default() }, &mut |_| ())
-            .unwrap()
     };
-    let found = verify(None);
-    assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{:#?}", found.checks);
-    let named = findings(&found, VerifyVerdict::Inconclusive);
-    let first = "data: problems cannot be compared: train.parquet is not known here; --data FOLDER \
-                 says where the problem files are";
-    assert!(named.contains(&first.to_string()), "{named:#?}");
-    assert!(named.contains(&"replay: the problems are not here (--data FOLDER)".to_string()));
+    let (train, dev) = (write("sets/train", &sets.train), write("sets/dev", &sets.dev));
+    let test = sets.tests.iter().map(|(name, problems)| write(name, problems)).collect();
+    let mut experiment = experiment();
+    experiment.inputs.data = Data::Files { train, dev, test };
+    let (_run, folder) = trained(experiment);
+    let verify = |data: Option<PathBuf>| {
+        let request = ReplayRequest { steps: 1, problems: 2, challenge: Challenge::Seed(7) };
+        replayed_with(&folder, data, request)
+    };
+    let verification = expect(verify(None), VerifyVerdict::Inconclusive);
+    let named = findings(&verification, VerifyVerdict::Inconclusive);
+    for expected in [
+        "data: problems cannot be compared: train.parquet is not known here; --data FOLDER says \
+         where the problem files are",
+        "replay: the problems are not here (--data FOLDER)",
+    ] {
+        assert!(named.contains(&expected.to_string()), "{named:#?}");
+    }
 
     // Where they are now: the end of a recorded path that is here decides, and the digests.
     let here = scratch.path().join("here");
     copy(&there, &here);
     files::remove_folder(&there).unwrap();
-    let found = verify(Some(&here));
-    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
+    expect(verify(Some(here.clone())), VerifyVerdict::Verified);
     data::write(&here.join("sets/dev.parquet"), &sets.dev[1..], false).unwrap();
-    let named = findings(&verify(Some(&here)), VerifyVerdict::Inconclusive);
+    let named = findings(&verify(Some(here)), VerifyVerdict::Inconclusive);
     let other = "manifest.json, inputs.data/dev: is not the digest";
     assert!(named[0].starts_with(other), "{named:#?}");
 }

@@ -1,17 +1,16 @@
 //! The steps that make the input of a case, as the tables write them.
 
-use crate::{golden_data, repository, run_fixture, tune, verify};
+use crate::{repository, run_fixture, tune, verify};
 use dapo::algorithm::Problem;
 use dapo::base::files;
 use dapo::policy::checkpoint;
 use dapo::records::{RunFolder, tables};
 use dapo::task::data;
-use rustix::fs::{CWD, FileType, Mode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 /// One step; names of files are relative to the case's folder.
 #[derive(Deserialize)]
@@ -19,6 +18,8 @@ use std::path::Path;
 pub enum Step {
     /// What is ready: see [`given`].
     Given(String),
+    /// A line for the shell.
+    Shell { sh: String },
     /// `arm.toml`, an arm of the smoke experiment with this text.
     Arm { arm: String },
     /// A file of this text.
@@ -32,48 +33,18 @@ pub enum Step {
     /// Values of a JSON file, or of every line of a `.jsonl` file, by their path (`a > b`), as JSON.
     /// With a number, of that line alone.
     Set { edit: String, set: BTreeMap<String, String>, line: Option<usize> },
-    /// A value of a JSON file, or an item of a list in it, taken away.
-    Unset { edit: String, unset: String },
-    /// Text before what is there.
-    Front { edit: String, front: String },
-    /// So many bytes taken from the end.
-    Cut { edit: String, cut: usize },
-    /// So many bytes taken from the middle.
-    Middle { edit: String, without_middle: usize },
-    /// Bytes overwritten from a place on; a negative one counts from the end.
-    Overwrite { edit: String, at: isize, hex: String },
-    /// A line taken away.
-    WithoutLine { edit: String, without_line: usize },
-    /// A line once more at the end.
-    LineAgain { edit: String, line_again: usize },
-    /// The lowest bit of a byte flipped, so many places from the end.
-    Flip { edit: String, flip: isize },
     /// The first half of what is there.
     Half { half: String },
     /// Nothing of what was there.
     Garbage { garbage: String },
-    /// A file removed.
-    Remove { remove: String },
-    /// A file of the case's folder, or else of the repository, copied.
-    Copy { copy: String, to: String },
-    /// A link in place of what is there.
-    Link { link: String, to: String },
-    /// A pipe in place of what is there.
-    Pipe { pipe: String },
-    /// A file that claims a size and has holes in place of bytes.
-    Holes { holes: String, bytes: u64 },
     /// `model/model.safetensors`: a header and so many zeros.
     Safetensors { safetensors: String, zeros: usize },
     /// A tensor of `model/`: of another shape and all ones, with one other element, or removed.
     Tensor { tensor: String, shape: Option<Vec<i64>>, element: Option<usize>, value: Option<f32> },
-    /// An empty folder.
-    Folder { folder: String },
     /// What is done to the run: see [`verify::tamper`].
     Tamper { tamper: String },
     /// `set.parquet` in the released schema: these questions.
     Problems { problems: Vec<String> },
-    /// `study/cells.jsonl` with one cell of this experiment.
-    Listed { listed: String },
 }
 
 impl Step {
@@ -86,6 +57,7 @@ impl Step {
         };
         match self {
             Self::Given(name) => given(folder, name),
+            Self::Shell { sh } => shell(folder, sh),
             Self::Arm { arm } => write("arm.toml", smoke_arm(arm).as_bytes()),
             Self::Write { write: name, text } => write(name, text.as_bytes()),
             Self::Append { append, text, times } => edit(append, &|bytes| {
@@ -106,75 +78,10 @@ impl Step {
                     }
                 })
             }),
-            Self::Unset { edit: name, unset } => edit(name, &|bytes| {
-                change_json(name, bytes, None, &|json| {
-                    let (parent, key) = unset.rsplit_once(" > ").unwrap_or(("", unset));
-                    match at(json, parent) {
-                        Value::Array(items) => drop(items.remove(key.parse().unwrap())),
-                        object => drop(object.as_object_mut().unwrap().remove(key).unwrap()),
-                    }
-                })
-            }),
-            Self::Front { edit: name, front } => {
-                edit(name, &|bytes| [front.as_bytes(), &bytes].concat());
-            }
-            Self::Cut { edit: name, cut } => {
-                edit(name, &|bytes| bytes[..bytes.len() - cut].to_vec());
-            }
-            Self::Middle { edit: name, without_middle } => edit(name, &|mut bytes| {
-                let start = (bytes.len() - without_middle) / 2;
-                bytes.drain(start..start + without_middle);
-                bytes
-            }),
-            Self::Overwrite { edit: name, at, hex } => edit(name, &|mut bytes| {
-                let start = if *at < 0 { bytes.len() - at.unsigned_abs() } else { *at as usize };
-                for (index, byte) in bytes[start..start + hex.len() / 2].iter_mut().enumerate() {
-                    *byte = u8::from_str_radix(&hex[2 * index..2 * index + 2], 16).unwrap();
-                }
-                bytes
-            }),
-            Self::WithoutLine { edit: name, without_line } => edit(name, &|bytes| {
-                let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
-                lines.remove(*without_line);
-                lines.concat()
-            }),
-            Self::LineAgain { edit: name, line_again } => edit(name, &|bytes| {
-                let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
-                [&bytes, lines.nth(*line_again).unwrap()].concat()
-            }),
-            Self::Flip { edit: name, flip } => edit(name, &|mut bytes| {
-                let place = bytes.len().checked_add_signed(*flip).unwrap();
-                bytes[place] ^= 1;
-                bytes
-            }),
-            Self::Folder { folder: name } => files::create_folder(&folder.join(name)).unwrap(),
             Self::Tamper { tamper } => verify::tamper(&RunFolder::at(folder.join("run")), tamper),
             Self::Half { half } => edit(half, &|bytes| bytes[..bytes.len() / 2].to_vec()),
             Self::Garbage { garbage } => {
                 write(garbage, b"\x00\x1b]52;c;aGk=\x07 not what it should be \xff\xfe");
-            }
-            Self::Remove { remove: name } => {
-                assert!(folder.join(name).exists(), "there is no {name}");
-                remove(&folder.join(name));
-            }
-            Self::Copy { copy, to } => {
-                let own = folder.join(copy);
-                let source = if own.is_file() { own } else { repository::root().join(copy) };
-                write(to, &files::read(&source).unwrap());
-            }
-            Self::Link { link, to } => {
-                remove(&folder.join(link));
-                symlink(to, folder.join(link)).unwrap();
-            }
-            Self::Pipe { pipe } => {
-                let path = folder.join(pipe);
-                remove(&path);
-                rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).unwrap();
-            }
-            Self::Holes { holes, bytes } => {
-                #[expect(clippy::disallowed_types, reason = "no function of ours makes holes")]
-                let file = std::fs::OpenOptions::new().write(true).open(folder.join(holes));
-                file.unwrap().set_len(*bytes).unwrap();
             }
             Self::Safetensors { safetensors, zeros } => {
                 let length = (safetensors.len() as u64).to_le_bytes();
@@ -204,13 +111,6 @@ impl Step {
                 let problems: Vec<Problem> = problems.iter().map(problem).collect();
                 data::write(&folder.join("set.parquet"), &problems, true).unwrap();
             }
-            Self::Listed { listed } => {
-                let cell = json!({
-                    "index": 0, "title": "g/a seed 1", "run": "a", "run_key": "k",
-                    "experiment": listed, "folder": "runs/a", "record": "cells/a.json",
-                });
-                write("study/cells.jsonl", format!("{cell}\n").as_bytes());
-            }
         }
     }
 }
@@ -221,25 +121,24 @@ fn given(folder: &Path, name: &str) {
         files::write_atomic(&folder.join(name), content.as_bytes()).unwrap();
     };
     let run = RunFolder::at(folder.join("run"));
-    let base = golden_data::folder("mini-aime/base");
     match name {
         // A copy of the base policy, and an arm that starts from it.
         "model" => {
-            for name in files::list(&base).unwrap() {
-                let bytes = files::read(&base.join(&name)).unwrap();
-                files::write_atomic(&folder.join("model").join(name), &bytes).unwrap();
-            }
+            shell(folder, "mkdir model && cp $ROOT/golden/mini-aime/base/* model");
             write("arm.toml", &smoke_arm("[inputs]\nmodel = \"model\""));
         }
-        "experiments" => {
-            symlink(repository::root().join(name), folder.join(name)).unwrap();
-        }
+        "experiments" => shell(folder, "ln -s $ROOT/experiments ."),
         // A link to the base policy.
-        "base" => symlink(base, folder.join("base")).unwrap(),
+        "base" => shell(folder, "ln -s $ROOT/golden/mini-aime/base ."),
         "policy, prompts and problems" => {
             given(folder, "base");
             write("p.jsonl", "{\"prompt\": \"1+1?\"}");
             write("problems.jsonl", "{\"question\": \"100+100?\", \"answer\": 200}\n");
+        }
+        "reward.py" => {
+            let head =
+                "def compute_score(data_source, solution_str, ground_truth, extra_info=None)";
+            write(name, &format!("{head}: return float(solution_str == ground_truth)\n"));
         }
         // An arm on files: `train.jsonl`, `dev.jsonl` and `test.jsonl`, one problem each.
         "data" => {
@@ -256,10 +155,10 @@ fn given(folder: &Path, name: &str) {
         // The walkthrough's problems and a model.
         "own problems" => {
             given(folder, "model");
-            for name in ["train.jsonl", "dev.jsonl", "test.jsonl"] {
-                let own = repository::root().join("experiments/own-task").join(name);
-                write(name, &files::read_text(&own).unwrap());
-            }
+            shell(
+                folder,
+                "for set in train dev test; do cp $ROOT/experiments/own-task/$set.jsonl .; done",
+            );
         }
         "tuning" => {
             write("recipe.toml", tune::RECIPE);
@@ -295,9 +194,14 @@ fn given(folder: &Path, name: &str) {
             let set = [("normalizer".to_string(), rules.to_string())].into();
             Step::Set { edit: "model/tokenizer.json".into(), set, line: None }.take(folder);
         }
-        "recipe" => {
-            write("recipe.toml", &files::read_text(&base.join("../recipe.toml")).unwrap());
+        "listed cell" => {
+            let cell = json!({
+                "index": 0, "title": "g/a seed 1", "run": "a", "run_key": "k",
+                "experiment": "experiments/a.json", "folder": "runs/a", "record": "cells/a.json",
+            });
+            write("study/cells.jsonl", &format!("{cell}\n"));
         }
+        "recipe" => shell(folder, "cp $ROOT/golden/mini-aime/recipe.toml ."),
         "grid" => {
             write("arm.toml", &smoke_arm("name = \"arm\""));
             let grid = "name = \"g\"\nquestion = \"?\"\nbase = \"arm.toml\"\nseeds = [1]\n\
@@ -345,11 +249,9 @@ pub fn at<'a>(json: &'a mut Value, path: &str) -> &'a mut Value {
     })
 }
 
-/// Removes what a name holds, if anything.
-pub fn remove(path: &Path) {
-    if path.is_dir() && !path.is_symlink() {
-        files::remove_folder(path).unwrap();
-    } else if path.exists() || path.is_symlink() {
-        files::remove_file(path).unwrap();
-    }
+/// Runs a line in a folder; `ROOT` is the repository.
+pub fn shell(folder: &Path, line: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", line]).current_dir(folder).env("ROOT", repository::root());
+    assert!(shell.status().unwrap().success(), "{line}");
 }

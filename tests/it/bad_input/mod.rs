@@ -90,6 +90,21 @@ fn curves_of_others_that_cannot_be_compared_are_refused_as_the_table_says() {
 }
 
 #[test]
+fn mistakes_in_the_keys_of_a_reward_program_are_refused_as_the_table_says() {
+    check_table("reward_programs");
+}
+
+#[test]
+fn figures_that_cannot_be_drawn_are_refused_as_the_table_says() {
+    check_table("figures");
+}
+
+#[test]
+fn test_sets_that_cannot_be_are_refused_as_the_table_says() {
+    check_table("test_sets");
+}
+
+#[test]
 fn tampered_runs_are_found_as_the_table_says() {
     check_table("tampered_runs");
 }

@@ -7,7 +7,9 @@ pub mod runs;
 pub mod table;
 pub mod worlds;
 
+use dapo::base::rng::Stream;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 pub const REPLICATES: u64 = 10_000;
 
@@ -27,115 +29,111 @@ pub enum Measure {
 
 /// One method in one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Row {
-    pub method: String,
-    pub question: String,
+    #[serde(flatten)]
+    pub promise: Promise,
     pub scenario: String,
     /// How much data one replicate has.
     pub size: String,
-    pub measure: Measure,
-    pub least: f64,
-    pub most: f64,
-    pub replicates: u64,
-    /// Replicates in which the method was offered.
-    pub offered: u64,
-    /// Of those: the ones counted by `measure`.
-    pub hits: u64,
-    /// Of all replicates, offered or not: the ones counted by `measure`.
-    pub hits_if_always_offered: u64,
-    /// The same of the first [`FIRST`] replicates, which anybody can repeat quickly.
-    pub hits_of_the_first: u64,
+    #[serde(flatten)]
+    pub tally: Tally,
     /// The scenario breaks what the method assumes: a limit that is stated, not a promise.
     pub outside_question: bool,
 }
 
+/// What a method is for, and the range of its share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Promise {
+    pub method: Cow<'static, str>,
+    pub question: Cow<'static, str>,
+    pub measure: Measure,
+    pub least: f64,
+    pub most: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    pub replicates: u64,
+    /// Replicates in which the method was offered.
+    pub offered: u64,
+    /// Of those: the ones counted by [`Measure`].
+    pub hits: u64,
+    /// Of all replicates, offered or not: the ones counted.
+    pub hits_if_always_offered: u64,
+    /// The same of the first [`FIRST`] replicates, which anybody can repeat quickly.
+    pub hits_of_the_first: u64,
+}
+
 impl Row {
-    /// hits / offered; `None` where it was never offered.
-    pub fn share(&self) -> Option<f64> {
-        (self.offered > 0).then(|| self.hits as f64 / self.offered as f64)
-    }
-
-    /// Monte-Carlo standard error of `share` where the truth is `share`.
-    fn error(&self, share: f64) -> f64 {
-        (share * (1.0 - share) / self.offered.max(1) as f64).sqrt()
-    }
-
     /// Whether the share lies in the allowed range or within three Monte-Carlo standard errors of
     /// it: a method that keeps its range by a hair fails one row in 700. Never offered: kept. A
     /// method that is withheld in more than 1 % of the replicates may cover more than the range:
     /// it is withheld where it would have been short.
     pub fn is_kept(&self) -> bool {
-        let Some(share) = self.share() else { return true };
+        let (Tally { replicates, offered, hits, .. }, promise) = (self.tally, &self.promise);
         // A handful of offers in thousands of replicates tells nothing of a share.
-        if self.offered < FIRST {
+        if offered < FIRST {
             return true;
         }
-        let withheld = self.offered * 100 < self.replicates * 99;
-        let most = if withheld && self.measure == Measure::Coverage { 1.0 } else { self.most };
-        share >= self.least - 3.0 * self.error(self.least) && share <= most + 3.0 * self.error(most)
+        let withheld = offered * 100 < replicates * 99;
+        let may_cover_all = withheld && promise.measure == Measure::Coverage;
+        let (least, most) = (promise.least, if may_cover_all { 1.0 } else { promise.most });
+        let error = |share: f64| (share * (1.0 - share) / offered as f64).sqrt();
+        let share = hits as f64 / offered as f64;
+        share >= least - 3.0 * error(least) && share <= most + 3.0 * error(most)
     }
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    replicates: u64,
-    offered: u64,
-    hits: u64,
-    always: u64,
-    first: u64,
 }
 
 impl Tally {
-    fn count(&mut self, hit: bool) {
-        self.count_offered(hit, true);
-    }
-
     /// One replicate: what the method would have said, and whether it was offered.
-    fn count_offered(&mut self, hit: bool, offered: bool) {
-        self.first += u64::from(hit && self.replicates < FIRST);
+    fn count(&mut self, (hit, offered): (bool, bool)) {
+        self.hits_of_the_first += u64::from(hit && self.replicates < FIRST);
         self.replicates += 1;
         self.offered += u64::from(offered);
         self.hits += u64::from(offered && hit);
-        self.always += u64::from(hit);
+        self.hits_if_always_offered += u64::from(hit);
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Promise {
-    method: &'static str,
-    question: &'static str,
-    measure: Measure,
-    least: f64,
-    most: f64,
 }
 
 impl Promise {
     const fn coverage(method: &'static str, question: &'static str) -> Self {
-        Self { method, question, measure: Measure::Coverage, least: 0.93, most: 0.97 }
+        Self::within(Measure::Coverage, 0.93, 0.97, method, question)
     }
 
     const fn test(method: &'static str, question: &'static str) -> Self {
-        Self { method, question, measure: Measure::FalseRejections, least: 0.0, most: 0.05 }
+        Self::within(Measure::FalseRejections, 0.0, 0.05, method, question)
     }
 
-    fn row(&self, scenario: &str, size: &str, tally: Tally) -> Row {
-        Row {
-            method: self.method.into(),
-            question: self.question.into(),
-            scenario: scenario.into(),
-            size: size.into(),
-            measure: self.measure,
-            least: self.least,
-            most: self.most,
-            replicates: tally.replicates,
-            offered: tally.offered,
-            hits: tally.hits,
-            hits_if_always_offered: tally.always,
-            hits_of_the_first: tally.first,
-            outside_question: false,
-        }
+    const fn within(
+        measure: Measure,
+        least: f64,
+        most: f64,
+        method: &'static str,
+        question: &'static str,
+    ) -> Self {
+        let (method, question) = (Cow::Borrowed(method), Cow::Borrowed(question));
+        Self { method, question, measure, least, most }
     }
+}
+
+/// Replicates of one scenario and size, and the replicates' common name: of each method whether it
+/// hit, and whether it was offered.
+fn simulate<const N: usize>(
+    promises: [Promise; N],
+    replicates: u64,
+    [name, scenario, size]: [&str; 3],
+    mut replicate: impl FnMut(&mut Stream) -> [(bool, bool); N],
+) -> Vec<Row> {
+    let mut tallies = [Tally::default(); N];
+    for index in 0..replicates {
+        let outcomes = replicate(&mut worlds::stream(name, index));
+        tallies.iter_mut().zip(outcomes).for_each(|(tally, outcome)| tally.count(outcome));
+    }
+    let row = |(promise, tally)| {
+        let (scenario, size) = (scenario.to_string(), size.to_string());
+        Row { promise, scenario, size, tally, outside_question: false }
+    };
+    promises.into_iter().zip(tallies).map(row).collect()
 }
 
 /// The whole table, each row with so many replicates.

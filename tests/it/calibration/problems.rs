@@ -1,7 +1,7 @@
 //! Calibration where the unit is the problem: one checkpoint, or two on the same problems.
 
 use crate::calibration::worlds::{self, SPREADS, Spread};
-use crate::calibration::{Promise, Row, Tally};
+use crate::calibration::{Promise, Row, simulate};
 use dapo::base::rng::Stream;
 use dapo::statistics::distributions::t_quantile;
 use dapo::statistics::{Uncertainty, accuracy, paired};
@@ -43,30 +43,26 @@ pub(super) fn rows(replicates: u64, add: &mut impl FnMut(Vec<Row>)) {
     }
 }
 
-/// Whether an interval, offered or not, contains the truth.
-fn contains(answer: &Uncertainty, centre: f64, t: f64, truth: f64) -> bool {
-    let error = answer.standard_error.unwrap_or(0.0);
-    (centre - truth).abs() <= t * error
+/// Of each interval whether it, offered or not, contains the truth, and whether it is offered.
+fn contain(answers: &[Uncertainty], centre: f64, n: usize, truths: [f64; 2]) -> [(bool, bool); 2] {
+    let degrees = [accuracy::MANY, (n - 1) as f64];
+    [0, 1].map(|index| {
+        let (answer, t) = (&answers[index], t_quantile(0.975, degrees[index]));
+        let width = t * answer.standard_error.unwrap_or(0.0);
+        ((centre - truths[index]).abs() <= width, answer.interval.is_some())
+    })
 }
 
 fn one_checkpoint(replicates: u64, spread: Spread, n: usize, k: u64) -> Vec<Row> {
     let (scenario, size) = (format!("{spread:?}"), format!("n = {n}, k = {k}"));
-    let mut tallies = [Tally::default(); 2];
-    let t = [t_quantile(0.975, accuracy::MANY), t_quantile(0.975, (n - 1) as f64)];
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("one checkpoint, {scenario}, {size}"), replicate);
-        let problems = spread.problems(&mut draw, n);
-        let outcomes = worlds::evaluate(&mut draw, &problems, k);
+    let name = format!("one checkpoint, {scenario}, {size}");
+    simulate([DECODING, PROBLEMS], replicates, [&name, &scenario, &size], |draw| {
+        let problems = spread.problems(draw, n);
+        let outcomes = worlds::evaluate(draw, &problems, k);
         let got = accuracy::accuracy(&[outcomes], 0.95).expect("a simulated evaluation is one");
         let here = problems.iter().sum::<f64>() / n as f64;
-        for (index, truth) in [here, spread.mean()].into_iter().enumerate() {
-            let answer = &got.uncertainties[index];
-            let hit = contains(answer, got.avg_at_k, t[index], truth);
-            tallies[index].count_offered(hit, answer.interval.is_some());
-        }
-    }
-    let promises = [DECODING, PROBLEMS];
-    promises.iter().zip(tallies).map(|(promise, t)| promise.row(&scenario, &size, t)).collect()
+        contain(&got.uncertainties, got.avg_at_k, n, [here, spread.mean()])
+    })
 }
 
 /// How the second checkpoint differs from the first.
@@ -102,25 +98,20 @@ impl Change {
 
 fn two_checkpoints(replicates: u64, spread: Spread, change: Change, n: usize, k: u64) -> Vec<Row> {
     let (scenario, size) = (format!("{spread:?}, change {change:?}"), format!("n = {n}, k = {k}"));
-    let mut tallies = [Tally::default(); 3];
-    let t = [t_quantile(0.975, accuracy::MANY), t_quantile(0.975, (n - 1) as f64)];
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("two checkpoints, {scenario}, {size}"), replicate);
-        let before = spread.problems(&mut draw, n);
-        let after: Vec<f64> = before.iter().map(|p| change.apply(&mut draw, spread, *p)).collect();
-        let here = after.iter().zip(&before).map(|(b, a)| b - a).sum::<f64>() / n as f64;
-        let a = worlds::evaluate(&mut draw, &before, k);
-        let b = worlds::evaluate(&mut draw, &after, k);
-        let got = paired::paired_up_to(&[a], &[b], 0.95, FLIPS).expect("both sides are");
-        for (index, truth) in [here, change.truth(spread)].into_iter().enumerate() {
-            let answer = &got.uncertainties[index];
-            let hit = contains(answer, got.difference, t[index], truth);
-            tallies[index].count_offered(hit, answer.interval.is_some());
-        }
-        tallies[2].count(got.sign_flip.p <= 0.05);
-    }
+    let name = format!("two checkpoints, {scenario}, {size}");
     let promises = [PAIRED_DECODING, PAIRED_PROBLEMS, SIGN_FLIP];
-    let rows = promises.iter().zip(tallies).map(|(promise, t)| promise.row(&scenario, &size, t));
-    let is_null = change != Change::Solved;
-    rows.filter(|row| is_null || row.method != SIGN_FLIP.method).collect()
+    let mut rows = simulate(promises, replicates, [&name, &scenario, &size], |draw| {
+        let before = spread.problems(draw, n);
+        let after: Vec<f64> = before.iter().map(|p| change.apply(draw, spread, *p)).collect();
+        let here = after.iter().zip(&before).map(|(b, a)| b - a).sum::<f64>() / n as f64;
+        let [a, b] = [&before, &after].map(|problems| worlds::evaluate(draw, problems, k));
+        let got = paired::paired_up_to(&[a], &[b], 0.95, FLIPS).expect("both sides are");
+        let truths = [here, change.truth(spread)];
+        let [decoding, problems] = contain(&got.uncertainties, got.difference, n, truths);
+        [decoding, problems, (got.sign_flip.p <= 0.05, true)]
+    });
+    if change == Change::Solved {
+        rows.truncate(2);
+    }
+    rows
 }

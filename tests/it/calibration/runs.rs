@@ -1,8 +1,9 @@
 //! Calibration where the unit is the training run.
 
 use crate::calibration::worlds::{self, Runs, SPREADS, Spread};
-use crate::calibration::{Measure, Promise, Row, Tally};
+use crate::calibration::{Measure, Promise, Row, simulate};
 use dapo::base::rng::Stream;
+use dapo::statistics::equivalence::EquivalenceVerdict;
 use dapo::statistics::{
     Design, Measured, TimeToEvent, Verdict, between, comparison, equivalence, time_to_level,
 };
@@ -46,13 +47,16 @@ const FAMILY: Promise = Promise::test(
     "Holm over five arms with one reference",
     "is any of five true null hypotheses rejected?",
 );
-const DETECTABLE: Promise = Promise {
-    method: "minimum detectable effect",
-    question: "is the effect found by the permutation test with probability 0.8?",
-    measure: Measure::Power,
-    least: 0.75,
-    most: 0.85,
-};
+const DETECTABLE: Promise = Promise::within(
+    Measure::Power,
+    0.75,
+    0.85,
+    "minimum detectable effect",
+    "is the effect found by the permutation test with probability 0.8?",
+);
+
+/// Points by which methods differ where equivalence is asked for.
+const MARGIN: f64 = 0.1;
 
 /// The benchmark of a simulated run: AIME's size.
 const PROBLEMS: usize = 30;
@@ -117,126 +121,118 @@ fn scores(replicates: u64, spread: Spread, sides: [(Runs, f64); 2], runs: usize)
     let scenario =
         if unlike { format!("{spread:?}, {a} against {b}") } else { format!("{spread:?}, {a}") };
     let size = format!("S = {runs}");
-    let [mut t, mut welch, mut permutation, mut words] = [Tally::default(); 4];
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("scores, {scenario}, {size}"), replicate);
-        let p = spread.problems(&mut draw, PROBLEMS);
+    let promises = [T_INTERVAL, WELCH, PERMUTATION, WORDS];
+    let name = format!("scores, {scenario}, {size}");
+    let mut rows = simulate(promises, replicates, [&name, &scenario, &size], |draw| {
+        let p = spread.problems(draw, PROBLEMS);
         let truth = p.iter().sum::<f64>() / PROBLEMS as f64;
-        let a = sample(&mut draw, &p, sides[0], runs);
-        let b = sample(&mut draw, &p, sides[1], runs);
+        let [a, b] = sides.map(|side| sample(draw, &p, side, runs));
         let interval = between::any_t_interval(&b, 0.95).expect("runs have scores");
-        t.count_offered(interval.contains(truth), between::t_interval(&b, 0.95).is_ok());
+        let t = (interval.contains(truth), between::t_interval(&b, 0.95).is_ok());
         let interval = between::any_welch_interval(&a, &b, 0.95).expect("runs have scores");
         let estimate = comparison::estimate(&Measured::Runs(a, b), &DESIGN);
         let estimate = estimate.expect("runs have scores");
-        welch.count_offered(interval.contains(0.0), estimate.interval.is_some());
-        permutation.count(estimate.p <= 0.05);
-        words.count(matches!(estimate.verdict(0.05), Verdict::Improves | Verdict::Hurts));
+        let word = matches!(estimate.verdict(0.05), Verdict::Improves | Verdict::Hurts);
+        let welch = (interval.contains(0.0), estimate.interval.is_some());
+        [t, welch, (estimate.p <= 0.05, true), (word, true)]
+    });
+    for row in &mut rows {
+        row.outside_question = match row.promise.measure {
+            // Means are equal and distributions are not: the test's own hypothesis is false.
+            Measure::FalseRejections => unlike,
+            _ => sides.iter().any(|(shape, _)| *shape == Runs::RareCollapse),
+        };
     }
-    let rows = [(T_INTERVAL, t), (WELCH, welch), (PERMUTATION, permutation), (WORDS, words)];
-    let is_limit = |row: &Row| match row.measure {
-        // Means are equal and distributions are not: the test's own hypothesis is false.
-        Measure::FalseRejections => unlike,
-        _ => sides.iter().any(|(shape, _)| *shape == Runs::RareCollapse),
-    };
-    let rows = rows.map(|(promise, tally)| promise.row(&scenario, &size, tally));
-    rows.map(|row| Row { outside_question: is_limit(&row), ..row }).to_vec()
+    rows
 }
 
 /// Times to a level: exponential with mean 20, seen at evaluations every 5, until `end`.
 fn times(replicates: u64, end: f64, runs: usize) -> Vec<Row> {
     let reached = 100.0 * (1.0 - libm::exp(-end / 20.0));
-    let scenario = format!("{reached:.0} % of runs reach the level");
-    let size = format!("S = {runs}");
-    let [mut exact, mut chi_square] = [Tally::default(); 2];
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("times, {end}, {size}"), replicate);
-        let mut time = || {
-            let time = (-20.0 * libm::log(1.0 - draw.uniform()) / 5.0).ceil() * 5.0;
-            TimeToEvent { time: time.min(end), reached: time <= end }
-        };
-        let a: Vec<TimeToEvent> = (0..runs).map(|_| time()).collect();
-        let b: Vec<TimeToEvent> = (0..runs).map(|_| time()).collect();
-        let test = time_to_level::log_rank(&a, &b).expect("times are positive");
-        exact.count(test.permutation.p <= 0.05);
-        chi_square.count(test.chi_square_p <= 0.05);
-    }
-    let chi_square = CHI_SQUARE.row(&scenario, &size, chi_square);
-    vec![LOG_RANK.row(&scenario, &size, exact), Row { outside_question: true, ..chi_square }]
+    let (scenario, size) =
+        (format!("{reached:.0} % of runs reach the level"), format!("S = {runs}"));
+    let name = format!("times, {end}, {size}");
+    let mut rows =
+        simulate([LOG_RANK, CHI_SQUARE], replicates, [&name, &scenario, &size], |draw| {
+            let mut time = |_| {
+                let time = (-20.0 * libm::log(1.0 - draw.uniform()) / 5.0).ceil() * 5.0;
+                TimeToEvent { time: time.min(end), reached: time <= end }
+            };
+            let [a, b] = [0, 1].map(|_| (0..runs).map(&mut time).collect::<Vec<TimeToEvent>>());
+            let test = time_to_level::log_rank(&a, &b).expect("times are positive");
+            [(test.permutation.p <= 0.05, true), (test.chi_square_p <= 0.05, true)]
+        });
+    rows[1].outside_question = true;
+    rows
 }
 
-/// Two methods that differ by exactly the margin of 10 points.
+/// Two methods that differ by exactly the margin.
 fn margins(replicates: u64, shape: Runs, runs: usize) -> Vec<Row> {
-    const MARGIN: f64 = 0.1;
     let (scenario, size) = (format!("BetaHalf, {shape:?}"), format!("S = {runs}"));
-    let mut equivalent = Tally::default();
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("margins, {scenario}, {size}"), replicate);
-        let p = Spread::BetaHalf.problems(&mut draw, PROBLEMS);
-        let a = sample(&mut draw, &p, (shape, 0.2), runs);
-        let b: Vec<f64> =
-            sample(&mut draw, &p, (shape, 0.2), runs).iter().map(|y| y + MARGIN).collect();
+    let name = format!("margins, {scenario}, {size}");
+    simulate([TOST], replicates, [&name, &scenario, &size], |draw| {
+        let p = Spread::BetaHalf.problems(draw, PROBLEMS);
+        let [a, b] = [0.0, MARGIN].map(|more| {
+            let scores = sample(draw, &p, (shape, 0.2), runs).into_iter();
+            scores.map(|score| score + more).collect::<Vec<f64>>()
+        });
         let tests = equivalence::equivalence(&a, &b, 0.05, MARGIN).expect("runs have scores");
-        equivalent.count(tests.verdict == equivalence::EquivalenceVerdict::Reproduced);
-    }
-    vec![TOST.row(&scenario, &size, equivalent)]
+        [(tests.verdict == EquivalenceVerdict::Reproduced, true)]
+    })
 }
 
 /// Pairs of runs from a base policy of their own, whose score differs between blocks far more than within.
 fn blocks(replicates: u64, shape: Runs, count: usize) -> Vec<Row> {
-    const MARGIN: f64 = 0.1;
     let (scenario, size) = (format!("blocks, {shape:?}"), format!("{count} blocks"));
-    let [mut interval, mut test, mut equivalent] = [Tally::default(); 3];
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("blocks, {scenario}, {size}"), replicate);
-        let differences: Vec<f64> = (0..count)
-            .map(|_| {
-                let p = Spread::BetaHalf.problems(&mut draw, PROBLEMS);
-                let pair = sample(&mut draw, &p, (shape, 0.2), 2);
-                pair[1] - pair[0]
-            })
-            .collect();
-        let estimate = comparison::estimate(&Measured::Blocks(differences.clone()), &DESIGN);
+    let name = format!("blocks, {scenario}, {size}");
+    let promises = [BLOCK_INTERVAL, SIGN_FLIPS, BLOCK_TOST];
+    simulate(promises, replicates, [&name, &scenario, &size], |draw| {
+        let difference = |_| {
+            let p = Spread::BetaHalf.problems(draw, PROBLEMS);
+            let pair = sample(draw, &p, (shape, 0.2), 2);
+            pair[1] - pair[0]
+        };
+        let differences: Vec<f64> = (0..count).map(difference).collect();
+        let shifted: Vec<f64> = differences.iter().map(|score| score + MARGIN).collect();
+        let estimate = comparison::estimate(&Measured::Blocks(differences), &DESIGN);
         let estimate = estimate.expect("blocks have differences");
-        let offered = estimate.interval.is_some_and(|it| it.contains(0.0));
-        interval.count_offered(offered, estimate.interval.is_some());
-        test.count(estimate.p <= 0.05);
-        let shifted: Vec<f64> = differences.iter().map(|it| it + MARGIN).collect();
         let tests =
             equivalence::of_blocks(&shifted, 0.05, MARGIN).expect("blocks have differences");
-        equivalent.count(tests.verdict == equivalence::EquivalenceVerdict::Reproduced);
-    }
-    [(BLOCK_INTERVAL, interval), (SIGN_FLIPS, test), (BLOCK_TOST, equivalent)]
-        .map(|(promise, tally)| promise.row(&scenario, &size, tally))
-        .to_vec()
+        let contains = estimate.interval.is_some_and(|interval| interval.contains(0.0));
+        [
+            (contains, estimate.interval.is_some()),
+            (estimate.p <= 0.05, true),
+            (tests.verdict == EquivalenceVerdict::Reproduced, true),
+        ]
+    })
 }
 
 /// Normal runs that differ by the detectable effect.
 fn detectable(replicates: u64, runs: usize) -> Vec<Row> {
     let size = format!("S = {runs}");
     let effect = between::minimum_detectable_effect(1.0, runs, runs, 0.05, 0.8);
-    let mut found = Tally::default();
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("detectable, {size}"), replicate);
-        let a: Vec<f64> = (0..runs).map(|_| draw.normals().0).collect();
-        let b: Vec<f64> = (0..runs).map(|_| draw.normals().0 + effect).collect();
-        found.count(between::permutation_test(&a, &b).expect("runs have scores").p <= 0.05);
-    }
-    vec![DETECTABLE.row("normal runs, sigma known", &size, found)]
+    let names = [&format!("detectable, {size}"), "normal runs, sigma known", &size];
+    simulate([DETECTABLE], replicates, names, |draw| {
+        let [a, b] = [0.0, effect].map(|more| normals(draw, runs, more));
+        let test = between::permutation_test(&a, &b).expect("runs have scores");
+        [(test.p <= 0.05, true)]
+    })
 }
 
 /// Five arms without effect against the same reference runs.
 fn families(replicates: u64, runs: usize) -> Vec<Row> {
     let size = format!("S = {runs}");
-    let mut any = Tally::default();
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("families, {size}"), replicate);
-        let mut arm = || (0..runs).map(|_| draw.normals().0).collect::<Vec<f64>>();
-        let reference = arm();
-        let p: Vec<f64> = (0..5)
-            .map(|_| between::permutation_test(&reference, &arm()).expect("runs have scores").p)
-            .collect();
-        any.count(between::holm(&p).iter().any(|p| *p <= 0.05));
-    }
-    vec![FAMILY.row("normal runs", &size, any)]
+    let names = [&format!("families, {size}"), "normal runs", &size];
+    simulate([FAMILY], replicates, names, |draw| {
+        let reference = normals(draw, runs, 0.0);
+        let p = [0; 5].map(|_| {
+            let arm = normals(draw, runs, 0.0);
+            between::permutation_test(&reference, &arm).expect("runs have scores").p
+        });
+        [(between::holm(&p).iter().any(|p| *p <= 0.05), true)]
+    })
+}
+
+fn normals(draw: &mut Stream, runs: usize, mean: f64) -> Vec<f64> {
+    (0..runs).map(|_| draw.normals().0 + mean).collect()
 }

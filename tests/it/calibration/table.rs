@@ -1,8 +1,7 @@
 //! The calibration as a file and as a page.
 
-use crate::calibration::{Measure, Row};
+use crate::calibration::{Measure, Promise, Row, Tally};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 
 pub const FORMAT: u64 = 1;
 
@@ -31,55 +30,49 @@ impl Table {
     /// The page: every row, methods in order, with what was counted.
     pub fn markdown(&self) -> String {
         let mut page = format!("# Calibration\n\nMade by `{}`.\n", self.command);
-        let mut methods: Vec<&str> = Vec::new();
+        let mut promises: Vec<&Promise> = Vec::new();
         for row in &self.rows {
-            if !methods.contains(&row.method.as_str()) {
-                methods.push(&row.method);
+            if !promises.iter().any(|promise| promise.method == row.promise.method) {
+                promises.push(&row.promise);
             }
         }
-        for method in methods {
-            let rows = || self.rows.iter().filter(|row| row.method == method);
-            let Some(first) = rows().next() else { continue };
-            let counted = match first.measure {
-                Measure::Coverage => "coverage of nominal 95 % intervals",
-                Measure::FalseRejections => "false rejections at 5 %",
-                Measure::Power => "power",
+        for Promise { method, question, measure, least, most } in promises {
+            let (least, most) = (100.0 * least, 100.0 * most);
+            let within = format!("{least:.0} to {most:.0} %");
+            let (counted, range) = match measure {
+                Measure::Coverage => ("coverage of nominal 95 % intervals", within),
+                Measure::FalseRejections => {
+                    ("false rejections at 5 %", format!("at most {most:.0} %"))
+                }
+                Measure::Power => ("power", within),
             };
-            let (least, most) = (100.0 * first.least, 100.0 * first.most);
-            let range = match first.measure {
-                Measure::FalseRejections => format!("at most {most:.0} %"),
-                _ => format!("{least:.0} to {most:.0} %"),
-            };
-            // Writing to a string cannot fail.
-            let _ = write!(
-                page,
-                "\n## {method}\n\n{}; {counted}, allowed {range}.\n\n\
+            page += &format!(
+                "\n## {method}\n\n{question}; {counted}, allowed {range}.\n\n\
                  | Scenario | Data | Offered % | Where offered % | Were it always offered % | |\n\
-                 |---|---|---|---|---|---|\n",
-                first.question
+                 |---|---|---|---|---|---|\n"
             );
-            for row in rows() {
-                page.push_str(&line(row));
-            }
+            let rows = self.rows.iter().filter(|row| row.promise.method == *method);
+            page.extend(rows.map(line));
         }
         page
     }
 }
 
 fn line(row: &Row) -> String {
+    let Tally { replicates, offered, hits, hits_if_always_offered, .. } = row.tally;
     let percent = |hits: u64, of: u64| format!("{:.2}", 100.0 * hits as f64 / of as f64);
-    let word = match (row.offered, row.is_kept(), row.outside_question) {
+    let word = match (offered, row.is_kept(), row.outside_question) {
         (0, ..) => "withheld",
         (_, true, _) => "kept",
         (_, false, true) => "limit",
         (_, false, false) => "**broken**",
     };
-    let share = if row.offered == 0 { "–".into() } else { percent(row.hits, row.offered) };
+    let share = if offered == 0 { "–".into() } else { percent(hits, offered) };
     format!(
         "| {} | {} | {} | {share} | {} | {word} |\n",
         row.scenario,
         row.size,
-        percent(row.offered, row.replicates),
-        percent(row.hits_if_always_offered, row.replicates),
+        percent(offered, replicates),
+        percent(hits_if_always_offered, replicates),
     )
 }
