@@ -160,8 +160,17 @@ fn earned_of_program(
     problems: &DataSets,
 ) -> Result<String, TrainingError> {
     let grader = Grader::start(grading, prompt, problems.columns.clone())?;
-    let all: Vec<&Problem> =
-        inputs::named_sets(problems).into_iter().flat_map(|(_, set)| set).collect();
+    let is_text = |problem: &&Problem| {
+        let truth = problems.columns.get(&problem.id).and_then(|row| row.get("ground_truth"));
+        !truth.is_some_and(|truth| truth.is_object() || truth.is_array())
+    };
+    let sets = inputs::named_sets(problems).into_iter().flat_map(|(_, set)| set);
+    let all: Vec<&Problem> = sets.filter(is_text).collect();
+    if all.is_empty() {
+        return Ok("the program was not tried: no response states a ground truth that is a list or an object; \
+                   `dapo data grade` tries it on responses"
+            .to_string());
+    }
     let forms = reward::FORMS.map(|(before, after, _)| [before, after]);
     let forms = forms.into_iter().chain([["", ""], ["#### ", ""], ["<answer>", "</answer>"]]);
     let mut best: Option<(usize, String, Option<String>)> = None;

@@ -105,8 +105,14 @@ fn refuse<T>(key: &str, reason: impl Into<String>) -> Result<T, RowError> {
 /// Errors: a key that is absent, null or of another kind; contradicting keys, with the option that settles it.
 pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowError> {
     let (question_key, prompt, raw_problem) = question(row, keys.question.as_deref())?;
-    let (answer_key, ground_truth, truth) =
-        ground_truth(row, keys.answer.as_deref(), keys.columns)?;
+    let chosen = keys.answer.as_deref();
+    let (answer_key, ground_truth, truth) = if keys.columns && !states_a_truth(row, chosen) {
+        let stated = other_columns(row, &question_key).to_string();
+        let truth = Truth { readings: vec![Reading::Structured], stated: None };
+        (OTHER_COLUMNS.to_string(), stated, truth)
+    } else {
+        ground_truth(row, chosen, keys.columns)?
+    };
     let text = |key: &str| match at(row, key).as_deref() {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -143,7 +149,9 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
         columns.extend(own);
     }
     columns.remove("prompt");
-    if keys.columns {
+    if answer_key == OTHER_COLUMNS {
+        columns.insert("ground_truth".to_string(), other_columns(row, &question_key));
+    } else if keys.columns {
         let stated = at(row, &answer_key).filter(|value| !value.is_string());
         // A column of that name may be another than the one that was chosen.
         if stated.is_some() || columns.get("ground_truth").is_some_and(|it| !it.is_string()) {
@@ -192,7 +200,8 @@ fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, R
     let present: Vec<String> = row.keys().take(16).map(|key| shown_text(key)).collect();
     let (known, present) = (keys.join("`, `"), present.join(", "));
     let reason = format!(
-        "missing: no key `{known}`, the row has {present}; name it with --{what}-key KEY (`dapo data prepare`)"
+        "missing: no key `{known}`, the row has {present}; name it with --{what}-key KEY (`dapo data prepare`){}",
+        if what == "answer" { ", or grade by a program, which reads the row as it is" } else { "" }
     );
     refuse(what, reason)
 }
@@ -274,6 +283,22 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
     }
 }
 
+/// In place of a key: a program reads what it needs out of a row that states no ground truth.
+const OTHER_COLUMNS: &str = "(other columns)";
+
+fn states_a_truth(row: &Map<String, Value>, chosen: Option<&str>) -> bool {
+    let is_there = |key: &str| at(row, key).is_some() || row.get(key).is_some_and(Value::is_null);
+    chosen.is_some() || ANSWERS.into_iter().any(is_there)
+}
+
+fn other_columns(row: &Map<String, Value>, question_key: &str) -> Value {
+    let is_other = |key: &str| ![question_key, "prompt", "id", "unique_id"].contains(&key);
+    row.iter()
+        .filter(|(key, _)| is_other(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
 /// With `whole`, for a program: see [`for_a_program`].
 fn ground_truth(
     row: &Map<String, Value>,
@@ -303,7 +328,11 @@ fn ground_truth(
         // A worked solution says its answer behind a mark, or not at all.
         let is_marked =
             [Reading::Hashes, Reading::Boxed].iter().any(|mark| readings.contains(mark));
-        if key == "solution" && chosen.is_none() && !is_marked && text.contains(char::is_whitespace)
+        if key == "solution"
+            && chosen.is_none()
+            && !is_marked
+            && !whole
+            && text.contains(char::is_whitespace)
         {
             is_prose = true;
             continue;

@@ -139,6 +139,7 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         ("answer", json!("[\"4\"]"), "[\"4\"]", None),
         ("answer", json!("so it is\n#### 1,234"), "1234", None),
         ("solution", json!("thus \\boxed{5}."), "5", None),
+        ("solution", json!("sorted by hand"), "sorted by hand", None),
         (
             "ground_truth",
             json!("thus \\boxed{5}."),
@@ -150,6 +151,19 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         assert_eq!(read.row.ground_truth, text, "{value}");
         assert_eq!(read.columns.get("ground_truth"), given.as_ref(), "{value}");
     }
+    // Rows of code or of Countdown state no answer; one of prompts alone has nothing to say.
+    let tests = json!({"tests": ["assert f(1) == 1"]});
+    for (row, truth) in [
+        (json!({"prompt": "Write f", "tests": ["assert f(1) == 1"], "id": 3}), tests),
+        (json!({"question": "Make 9", "nums": [4, 5]}), json!({"nums": [4, 5]})),
+        (json!({"prompt": "Write a poem"}), json!({})),
+    ] {
+        let read = read_value(&row, &keys).unwrap();
+        assert_eq!(read.columns["ground_truth"], truth, "{row}");
+        assert_eq!(read.row.ground_truth, truth.to_string(), "{row}");
+        assert!(read_value(&row, &RowKeys::default()).is_err(), "{row}");
+    }
+    assert!(read_value(&json!({"question": "q", "answer": null}), &keys).is_err());
     // Another column of the name is not the one that was chosen.
     let chosen = RowKeys { answer: Some("target".into()), ..keys };
     let row = json!({"question": "q", "target": "7", "ground_truth": {"a": 1}});
