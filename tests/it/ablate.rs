@@ -1,19 +1,25 @@
 //! Grids run, stop, go on, and notice what was tampered with. Every run is two tiny rollout steps
 //! on the problems of `experiments/own-task`.
 
-use crate::binary::{Output, dapo_in, ended, failed, says, succeeded};
-use assert_cmd::cargo::CommandCargoExt;
+use crate::binary::{Output, PROGRAM, dapo_in, line_in, succeeded};
+use crate::interruption::{kill, send, wait_until};
+use crate::repository::{self, replace};
+use crate::transcript::play;
 use dapo::base::files;
 use dapo::experiment::Grid;
 use dapo::report::{cells, cells::PlannedTest};
-use dapo::study::declaration::{self, Placement};
-use dapo::study::{Cell, CellEnding};
+use dapo::study::{Cell, CellEnding, declaration, declaration::Placement};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 pub const GRID: &str = include_str!("ablate/grid.toml");
+
+const ABLATE: [&str; 6] = ["ablate", "grid.toml", "--out", "study", "--jobs", "2"];
+
+fn one_arm() -> &'static str {
+    GRID.split("\n[[arms]]\nname = \"symmetric\"").next().unwrap()
+}
 
 /// A folder with a base experiment and a grid.
 pub struct Scene {
@@ -23,7 +29,7 @@ pub struct Scene {
 impl Scene {
     pub fn new(grid: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task/own-task.toml");
+        let own = repository::root().join("experiments/own-task/own-task.toml");
         let base = include_str!("ablate/base.toml").replace("OWN", &own.display().to_string());
         for (name, text) in [("base.toml", base.as_str()), ("grid.toml", grid)] {
             files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
@@ -35,12 +41,8 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) {
-        files::write_atomic(&self.path(name), text.as_bytes()).unwrap();
-    }
-
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::cargo_bin("dapo").unwrap();
+        let mut command = Command::new(PROGRAM);
         command.args(arguments).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -51,8 +53,7 @@ impl Scene {
     }
 
     fn ablate(&self, rest: &[&str]) -> Output {
-        let fixed = ["ablate", "grid.toml", "--out", "study", "--jobs", "2"];
-        self.dapo(&[&fixed, rest].concat())
+        self.dapo(&[&ABLATE, rest].concat())
     }
 
     /// Names of records, and of what else lies beside them.
@@ -71,25 +72,13 @@ impl Scene {
 
     /// Begins the grid and waits until a run folder has recorded a rollout step.
     fn until_a_step(&self) -> Child {
-        let child = self
-            .command(&["ablate", "grid.toml", "--out", "study", "--jobs", "2"])
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let begun = Instant::now();
+        let mut child = self.command(&ABLATE).stderr(Stdio::null()).spawn().unwrap();
         let runs = self.path("study/runs");
-        let trained = || {
-            let runs_there = files::list(&runs).unwrap_or_default();
-            runs_there.iter().any(|run| {
-                let path = runs.join(run).join("metrics.jsonl");
-                files::size_bytes(&path).is_ok_and(|bytes| bytes > 0)
-            })
+        let has_trained = |run: &String| {
+            let metrics = runs.join(run).join("metrics.jsonl");
+            files::size_bytes(&metrics).is_ok_and(|bytes| bytes > 0)
         };
-        while !trained() {
-            assert!(begun.elapsed() < Duration::from_secs(120), "no step was trained");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until(&mut child, || files::list(&runs).unwrap_or_default().iter().any(has_trained));
         child
     }
 }
@@ -111,15 +100,11 @@ fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
     assert!(!scene.path("study").exists(), "a dry run writes nothing");
 
     // Killed without warning; then stopped as asked; then to the end.
-    let mut child = scene.until_a_step();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let mut child =
-        scene.command(&["ablate", "grid.toml", "--out", "study", "--jobs", "2"]).spawn().unwrap();
+    kill(&mut scene.until_a_step());
+    let mut child = scene.command(&ABLATE).spawn().unwrap();
     let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(talk.by_ref().map_while(Result::ok).any(|line| line.starts_with("begins: ")));
-    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(asked.success());
+    send(&child, "INT");
     let talk: Vec<String> = talk.map_while(Result::ok).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{talk:?}");
     assert!(talk.contains(&"stopped; the same command continues".to_string()), "{talk:?}");
@@ -137,7 +122,10 @@ fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
 
     records_hold_what_the_runs_did(&scene, &names);
     edited_records_are_set_aside(&scene, &names);
-    a_study_without_run_folders_is_whole(&scene, &names);
+    // Without run folders a study is whole.
+    files::remove_folder(&scene.path("study/runs")).unwrap();
+    exports_hold_every_value(&scene, &names);
+    play(&scene.path(""), include_str!("ablate/without_runs.txt"));
 }
 
 fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
@@ -147,11 +135,9 @@ fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
         assert!(grid.arms.iter().any(|arm| arm.arm_sha256 == cell.arm_sha256));
         assert!(files::size_bytes(&scene.record(name)).unwrap() < dapo::study::cell::MAX_BYTES);
         assert_eq!((cell.counters.len(), cell.ending), (2, CellEnding::Finished));
-        let sets: Vec<(&str, u64)> = cell
-            .evaluations
-            .iter()
-            .map(|it| (it.set.as_str(), it.counters.rollout_steps))
-            .collect();
+        let evaluations = cell.evaluations.iter();
+        let sets = evaluations.map(|row| (row.set.as_str(), row.counters.rollout_steps));
+        let sets: Vec<(&str, u64)> = sets.collect();
         assert_eq!(sets, [("dev", 0), ("test", 0), ("dev", 1), ("dev", 2), ("test", 2)]);
         let generated = cell.metric("rollout/generated_rollouts").unwrap();
         let sum: f64 = generated.iter().flatten().sum();
@@ -161,39 +147,12 @@ fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
         assert!(cell.wall_seconds > 0.0 && cell.ledger_head.is_some());
         assert!(cell.digests.contains_key("model.safetensors"), "{:?}", cell.digests);
     }
-    // A reviewer runs one cell again from its record and compares.
-    let record = format!("study/cells/{}", names[0]);
-    succeeded(scene.dapo(&["train", &record, "--no-plan", "--out", "mine"]));
-    let compared = |record: &str| scene.dapo(&["runs", "cells", record, "--run", "mine"]);
-    let (differences, talk) = succeeded(compared(&record));
-    assert_eq!(differences, "");
-    assert!(talk.contains("graded again: every outcome and prediction is the stored one"));
-    says(compared(&format!("study/cells/{}", names[1])), 4, &["ledger_head: "]);
+    play(&scene.path(""), include_str!("ablate/reviewed.txt"));
 }
 
 fn edited_records_are_set_aside(scene: &Scene, names: &[String]) {
     let [first, second] = [scene.cell(&names[0]), scene.cell(&names[1])];
-    // One record is edited; of another cell the run folder is.
-    let edited = files::read_text(&scene.record(&names[0])).unwrap();
-    let edited = edited.replacen("\"cons_at_k\":", "\"cons_at_k\":1", 1);
-    files::write_atomic(&scene.record(&names[0]), edited.as_bytes()).unwrap();
-    let end = format!("-seed{}-{}", second.seed, &second.run_key[..8]);
-    let runs = files::list(&scene.path("study/runs")).unwrap();
-    let run = runs.iter().find(|run| run.ends_with(&end)).unwrap();
-    let metrics = scene.path("study/runs").join(run).join("metrics.jsonl");
-    let text = files::read_text(&metrics).unwrap().replacen(
-        "\"policy/entropy\":",
-        "\"policy/entropy\":1",
-        1,
-    );
-    files::write_atomic(&metrics, text.as_bytes()).unwrap();
-
-    let (_, talk) = succeeded(scene.ablate(&[]));
-    assert!(talk.contains(&format!("{}: its digest does not fit its content", names[0])), "{talk}");
-    let misfit = format!("{}: metrics.jsonl of its run folder is another one", names[1]);
-    assert!(talk.contains(&misfit), "{talk}");
-    assert_eq!(talk.matches("begins: ").count(), 2, "{talk}");
-    assert_eq!(talk.matches("set aside: ").count(), 4, "{talk}");
+    play(&scene.path(""), include_str!("ablate/edited.txt"));
     let (again, aside) = scene.records();
     assert_eq!(again, names);
     assert_eq!(aside.len(), 2, "{aside:?}");
@@ -201,49 +160,24 @@ fn edited_records_are_set_aside(scene: &Scene, names: &[String]) {
     same_run(&scene.cell(&names[1]), &second);
 }
 
-fn a_study_without_run_folders_is_whole(scene: &Scene, names: &[String]) {
-    files::remove_folder(&scene.path("study/runs")).unwrap();
-    let (_, talk) = succeeded(scene.ablate(&[]));
-    assert!(!talk.contains("begins: "), "{talk}");
-    let (listed, _) = succeeded(scene.dapo(&["runs", "cells", "study"]));
-    assert!(names.iter().all(|name| listed.contains(name.trim_end_matches(".json"))), "{listed}");
-    assert!(listed.contains("tiny/symmetric"), "{listed}");
-    exports_hold_every_value(scene, names);
-    // More seeds join those that are there; the grid's file has them all.
-    let plan = ["4 cells, 2 to run", "from the cells on record"];
-    says(scene.ablate(&["--dry-run", "--seeds", "2..3"]), 0, &plan);
-    // Other data are other cells, whatever the arm.
-    let own = files::read_text(&scene.path("base.toml")).unwrap();
-    let dev = "\n[inputs.data]\nkind = \"files\"\ntrain = \"TRAIN\"\ndev = \"dev.jsonl\"\ntest = [\"TEST\"]\n";
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task");
-    let at = |name: &str| folder.join(name).display().to_string();
-    let dev = dev.replace("TRAIN", &at("train.jsonl")).replace("TEST", &at("test.jsonl"));
-    files::write_atomic(&scene.path("base.toml"), (own + &dev).as_bytes()).unwrap();
-    let other = "{\"question\": \"1+2?\", \"answer\": 3}\n";
-    scene.write("dev.jsonl", other);
-    failed(scene.ablate(&[]), 3, "this cell was made from other inputs (data/dev)");
-}
-
 fn exports_hold_every_value(scene: &Scene, names: &[String]) {
-    let formats = ["--csv", "--parquet", "--tensorboard"];
-    succeeded(scene.dapo(&[&["export", "study", "--out", "tables"], &formats[..]].concat()));
+    let export = "export study --out tables --csv --parquet --tensorboard";
+    succeeded(line_in(&scene.path(""), export));
     let cells: Vec<Cell> = names.iter().map(|name| scene.cell(name)).collect();
     let lines = |name: &str| {
         let text = files::read_text(&scene.path("tables").join(name)).unwrap();
         text.lines().skip(1).map(str::to_string).collect::<Vec<_>>()
     };
-    let values = |cell: &Cell| cell.metrics.values().flatten().flatten().count();
-    assert_eq!(lines("metrics.csv").len(), cells.iter().map(values).sum::<usize>());
-    let outcomes = |cell: &Cell| cell.evaluations.iter().map(|it| it.outcomes.len()).sum::<usize>();
-    assert_eq!(lines("outcomes.csv").len(), cells.iter().map(outcomes).sum::<usize>());
+    let values = cells.iter().flat_map(|cell| cell.metrics.values().flatten().flatten());
+    assert_eq!(lines("metrics.csv").len(), values.count());
+    let evaluations = || cells.iter().flat_map(|cell| &cell.evaluations);
+    let outcomes: usize = evaluations().map(|evaluation| evaluation.outcomes.len()).sum();
+    assert_eq!(lines("outcomes.csv").len(), outcomes);
     assert_eq!(lines("evaluations.csv").len(), 4 * 5);
     // `problem`, `sample` and the outcome are columns that other tools read as they are.
     let correct = lines("outcomes.csv").iter().filter(|line| line.ends_with(",1")).count();
-    let of = |cell: &Cell| {
-        let correct = |it: &dapo::study::cell::CellEvaluation| it.correct().iter().sum::<u64>();
-        cell.evaluations.iter().map(correct).sum::<u64>()
-    };
-    assert_eq!(correct as u64, cells.iter().map(of).sum::<u64>());
+    let expected: u64 = evaluations().flat_map(|evaluation| evaluation.correct()).sum();
+    assert_eq!(correct as u64, expected);
     for name in ["metrics", "evaluations", "outcomes"] {
         assert!(scene.path(&format!("tables/{name}.parquet")).exists());
     }
@@ -251,34 +185,12 @@ fn exports_hold_every_value(scene: &Scene, names: &[String]) {
         let seeds = files::list(&scene.path("tables/tensorboard").join(arm)).unwrap();
         assert_eq!(seeds, ["seed-1", "seed-2"]);
     }
-    assert_eq!(scene.dapo(&["export", "study"]).0, 2);
 }
 
 #[test]
 fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
-    let short = GRID.split("\n[[arms]]\nname = \"symmetric\"").next().unwrap();
-    let scene = Scene::new(short);
-    let own = include_str!("ablate/declaration.toml");
-    let declare = |text: &str| {
-        scene.write("declared.toml", text);
-        scene.ablate(&["--declaration", "declared.toml"])
-    };
-    failed(declare("question = 1"), 3, "declared.toml: ");
-    assert!(!scene.path("study").exists());
-
-    // A dry run prints what binds the arms; another arm under the same name is refused.
-    scene.write("declared.toml", own);
-    let (out, _) = succeeded(scene.ablate(&["--declaration", "declared.toml", "--dry-run"]));
-    let arms = &out[out.find("[arms]\n").unwrap()..];
-    let arms = &arms[..arms.find("\n\n").unwrap()];
-    assert!(arms.starts_with("[arms]\n\"tiny/all\" = \""), "{arms}");
-    let digest = arms.rsplit('"').nth(1).unwrap();
-    let other = arms.replace(digest, &digest.replace(&digest[..8], "00000000"));
-    failed(declare(&format!("{own}\n{other}\n")), 3, "; the declaration names 00000000");
-    assert!(!scene.path("study").exists());
-    let own = format!("{own}\n{arms}\n");
-    only_what_a_commit_has_is_registered(&scene, &own);
-    succeeded(declare(&own));
+    let scene = Scene::new(one_arm());
+    play(&scene.path(""), include_str!("ablate/declared.txt"));
     let (names, _) = scene.records();
     assert_eq!(names.iter().map(|name| scene.cell(name).seed).collect::<Vec<_>>(), [5]);
     let kept = declaration::load(&scene.path("study/study.json")).unwrap();
@@ -287,72 +199,13 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     let first = placement();
     assert_eq!((first.records_before, first.uncommitted.len()), (0, 0), "{first:?}");
     assert_eq!(first.commit.unwrap().len(), 40);
-
-    let otherwise = declare(&own.replace("margin = 0.04", "margin = 0.05"));
-    failed(otherwise, 3, "the study has another declaration");
-    files::remove_file(&scene.path("study/study.json")).unwrap();
-    says(declare(&own), 0, &["put beside 1 cell on record"]);
+    play(&scene.path(""), include_str!("ablate/declared_otherwise.txt"));
     assert_eq!(placement().records_before, 1);
-}
-
-/// What is refused leaves no declaration behind that a corrected one would be held against.
-fn only_what_a_commit_has_is_registered(scene: &Scene, own: &str) {
-    let git = |line: &str| {
-        let mut git = Command::new("git");
-        succeeded(ended(git.args(line.split(' ')).current_dir(scene.path(""))));
-    };
-    let refused = |reason: &str| {
-        scene.write("declared.toml", own);
-        let words = [reason, "or run with --dirty"];
-        says(scene.ablate(&["--declaration", "declared.toml"]), 3, &words);
-        assert!(!scene.path("study/study.json").exists());
-        assert!(!scene.path("study/declared.json").exists());
-    };
-    refused("declared.toml lies in no git repository");
-    scene.write("tracked", "");
-    git("init -q");
-    git("add tracked");
-    git("-c user.name=a -c user.email=a@b commit -q -m a");
-    refused("grid.toml is in no commit");
-    git("add grid.toml declared.toml");
-    git("-c user.name=a -c user.email=a@b commit -q -m b");
-    refused("base.toml is in no commit");
-    git("add base.toml");
-    git("-c user.name=a -c user.email=a@b commit -q -m c");
-    scene.write("tracked", "changed");
-    refused("differ from its commit");
-    scene.write("tracked", "");
 }
 
 #[test]
 fn a_declaration_that_fits_no_grid_is_refused_with_every_problem_and_the_nearest_names() {
-    let scene = Scene::new(GRID);
-    let dry = |text: &str| {
-        scene.write("declared.toml", text);
-        scene.ablate(&["--declaration", "declared.toml", "--dry-run"])
-    };
-    let misfit = include_str!("ablate/misfit.toml");
-    let words = [
-        "declared.toml: `tiny/symetric`: the grid tiny has no arm \"symetric\"; did you mean symmetric?",
-        "held_out.grid: there is no grid \"tinny\"",
-        "did you mean tiny?",
-        "seeds of the grid tiny: 2 stand in `tuning_seeds`",
-        "primary_set: no arm of the grids evaluates a set \"tets\"; did you mean test?",
-        "comparison `set`: `tiny/symmetric` evaluates no set \"tst\"; did you mean test?",
-        "there is no metric \"policy/entrpy\"; did you mean policy/entropy?",
-        "the window (40 to 45 % of the steps) has 0 of the 2 rollout steps",
-    ];
-    says(dry(misfit), 3, &words);
-    says(scene.ablate(&["--declaration", "declared.toml"]), 3, &words);
-    assert!(!scene.path("study").exists());
-
-    let own = include_str!("ablate/declaration.toml");
-    let dose = format!("{own}least_doses = {{ \"Dynamic Sampling\" = 0.1 }}\n");
-    failed(dry(&dose), 3, "no compared arm switches \"Dynamic Sampling\" on");
-    let seeds = scene.ablate(&["--declaration", "declared.toml", "--dry-run", "--seeds", "7"]);
-    failed(seeds, 3, "7 do not stand in `seeds`");
-    let shipped = include_str!("../../experiments/study.toml");
-    failed(dry(shipped), 3, "it is not about the grids of this command (tiny)");
+    play(&Scene::new(GRID).path(""), include_str!("ablate/misfit.txt"));
 }
 
 /// Five sign flips reach 2/2⁵ at best, however large the difference.
@@ -373,29 +226,10 @@ fn a_plan_of_paired_runs_is_that_of_sign_flips_and_of_the_largest_family() {
 
 #[test]
 fn failed_and_diverged_arms_stay_on_record_while_the_others_go_on() {
-    let short = GRID.split("\n[[arms]]\nname = \"symmetric\"").next().unwrap();
-    let scene = Scene::new(
-        &(short.replace("seeds = [1, 2]", "seeds = [1]") + include_str!("ablate/unfinished.toml")),
-    );
-    let base = files::read_text(&scene.path("base.toml")).unwrap();
-    let fast = base.replacen("name = \"tiny\"", "name = \"tiny\"\nnumerics = \"fast\"", 1);
-    scene.write("base.toml", &fast);
-
-    // A study in use is left alone.
-    let held = files::create_folder(&scene.path("study"))
-        .and_then(|()| files::lock(&scene.path("study/ablate.lock")))
-        .unwrap();
-    failed(scene.ablate(&[]), 3, "study is in use by another `dapo ablate`");
-    drop(held);
-
-    let expected = [
-        "1 finished",
-        "1 diverged",
-        "1 failed",
-        "tiny/stops seed 1 failed: error: rollout step 1: dynamic sampling reached its cap",
-        "tiny/explodes seed 1 diverged: rollout step 1",
-    ];
-    says(scene.ablate(&["--last-checkpoint-only"]), 6, &expected);
+    let grid = one_arm().replace("seeds = [1, 2]", "seeds = [1]");
+    let scene = Scene::new(&(grid + include_str!("ablate/unfinished.toml")));
+    replace(&scene.path("base.toml"), "name = \"tiny\"", "name = \"tiny\"\nnumerics = \"fast\"");
+    play(&scene.path(""), include_str!("ablate/unfinished.txt"));
     let (names, _) = scene.records();
     let cells: Vec<Cell> = names.iter().map(|name| scene.cell(name)).collect();
     let of = |ending| cells.iter().find(|cell| cell.ending == ending).unwrap();
@@ -405,31 +239,9 @@ fn failed_and_diverged_arms_stay_on_record_while_the_others_go_on() {
     let diverged = of(CellEnding::Diverged);
     assert!(diverged.reason.starts_with("rollout step 1, update "), "{}", diverged.reason);
     assert!(diverged.ledger_head.is_some());
-
-    // Of the finished cell the last checkpoint is left, and what is left verifies.
-    let runs = files::list(&scene.path("study/runs")).unwrap();
-    let run = runs.iter().find(|run| run.starts_with("tiny.all-seed1-")).unwrap();
-    let run = format!("study/runs/{run}");
-    assert_eq!(files::list(&scene.path(&run).join("checkpoints")).unwrap(), ["step-000002"]);
-    let base = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mini-aime/base");
-    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/own-task");
-    succeeded(scene.dapo(&["verify", &run, "--base", base, "--data", data]));
-
-    let (code, _, talk) = scene.ablate(&[]);
-    assert!(code == 6 && !talk.contains("begins: "), "{talk}");
-    let (code, _, talk) = scene.ablate(&["--retry-failed"]);
-    assert!(code == 6 && talk.matches("begins: tiny/stops").count() == 1, "{talk}");
 }
 
 #[test]
 fn a_grid_that_cannot_be_used_ends_with_code_3_before_anything_is_written() {
-    let restated = GRID.replace("high = 0.2", "high = 0.28");
-    let (_, talk) = succeeded(Scene::new(&restated).ablate(&["--dry-run"]));
-    assert!(talk.contains("note: ") && talk.contains("dapo.clip.high: changes nothing"), "{talk}");
-    let nothing = restated.replace("overlong = { punishment = { kind = \"none\" } }\n", "");
-    let scene = Scene::new(&nothing);
-    failed(scene.ablate(&[]), 3, "grid.toml, arm \"symmetric\": dapo.clip.high: changes nothing");
-    failed(scene.dapo(&["ablate", "nowhere"]), 3, "nowhere is no file, no folder with a grid.toml");
-    assert_eq!(scene.ablate(&["--seeds", "3..1"]).0, 2);
-    assert!(!scene.path("study").exists());
+    play(&Scene::new(GRID).path(""), include_str!("ablate/unusable.txt"));
 }

@@ -1,17 +1,15 @@
 //! `dapo diff`: two runs, whole or tampered with, and what it names.
 
-use crate::binary::{failed, line_in};
+use crate::binary::{failed, line_in, says};
 use crate::{repository, run_fixture, verify};
 use dapo::base::files;
 use dapo::experiment::Experiment;
 use dapo::records::ledger::{self, Kind, LedgerEntry};
 use dapo::records::{Components, RolloutRow, RunFolder, tables};
 use dapo::report::terminal;
-use dapo::training::Unfinished;
-use dapo::training::run::inputs;
-use dapo::verification::diff::finding::DiffFinding;
+use dapo::training::{Unfinished, run::inputs};
 use dapo::verification::diff::{self, DiffVerdict, text};
-use dapo::verification::{Basis, RunDiff};
+use dapo::verification::{Basis, RunDiff, diff::finding::DiffFinding};
 use serde_json::Value;
 use std::path::Path;
 
@@ -45,8 +43,8 @@ fn diff(a: &RunFolder, b: &RunFolder) -> RunDiff {
 }
 
 fn finding<'a>(diff: &'a RunDiff, component: &str) -> &'a DiffFinding {
-    let found = diff.findings.iter().find(|finding| finding.component == component);
-    found.unwrap_or_else(|| panic!("no {component} in {diff:#?}"))
+    let mut findings = diff.findings.iter();
+    findings.find(|finding| finding.component == component).unwrap_or_else(|| panic!("{diff:#?}"))
 }
 
 fn first(diff: &RunDiff) -> (u64, &str, bool) {
@@ -76,16 +74,16 @@ fn runs_differ_where_seed_rate_or_length_make_them_differ() {
     // Another learning rate: the first step is sampled, graded and differentiated alike.
     let rate = train(&at("rate"), 9, |experiment| experiment.optimizer.learning_rate *= 1.5);
     let other = diff(&one, &rate);
-    let found = other.first.as_ref().unwrap();
-    assert_eq!(found.step, 1);
+    let first_step = other.first.as_ref().unwrap();
+    assert_eq!(first_step.step, 1);
     for name in ["problems", "tokens", "sampler_log_probs", "rewards", "old_log_probs"] {
-        assert!(found.agreeing.contains(&name.to_string()), "{found:#?}");
+        assert!(first_step.agreeing.contains(&name.to_string()), "{first_step:#?}");
     }
-    assert!(found.differing.contains(&"weights".to_string()), "{found:#?}");
+    assert!(first_step.differing.contains(&"weights".to_string()), "{first_step:#?}");
     let weights = finding(&other, "weights");
     assert_eq!(weights.file.as_deref(), Some("checkpoints/step-000001/model.safetensors"));
     assert!(weights.differing > 1000 && weights.first.as_ref().unwrap().ulps > Some(0));
-    let keys: Vec<&str> = other.config.iter().map(|it| it.key.as_str()).collect();
+    let keys: Vec<&str> = other.config.iter().map(|key| key.key.as_str()).collect();
     assert_eq!(keys, ["optimizer.learning_rate"]);
 
     // A run that was stopped agrees as far as it goes.
@@ -146,10 +144,9 @@ fn one_flipped_bit_is_found_and_counted_in_ulps() {
     assert!(pair.at.text().starts_with("tensor "), "{}", pair.at.text());
     assert!(weights.compared > 100_000);
 
-    let outcomes = whole.outcomes("dev", 0);
-    let mut rows = tables::read_outcomes(&outcomes).unwrap();
-    rows[0].is_correct = !rows[0].is_correct;
     let changed = copy(&whole, &at("outcome"));
+    let mut rows = tables::read_outcomes(&changed.outcomes("dev", 0)).unwrap();
+    rows[0].is_correct = !rows[0].is_correct;
     tables::write_outcomes(&changed.outcomes("dev", 0), &rows).unwrap();
     let changes = diff(&whole, &changed);
     assert_eq!((first(&changes), changes.agreeing_steps), ((0, "evaluations", false), 2));
@@ -157,8 +154,8 @@ fn one_flipped_bit_is_found_and_counted_in_ulps() {
 
 /// A ledger of made-up digests for a made-up run; `odd` gives other ones from a step on.
 fn with_ledger(run: &RunFolder, odd: &[(u64, &str)]) {
-    let manifest = run.manifest().unwrap();
-    let mut entries = vec![ledger::genesis(&manifest, &run.experiment().unwrap())];
+    let genesis = ledger::genesis(&run.manifest().unwrap(), &run.experiment().unwrap());
+    let mut entries = vec![genesis];
     for step in 1..=run_fixture::STEPS {
         let digest = |name: &&str| {
             let changed = odd.iter().any(|(from, odd)| odd == name && step >= *from);
@@ -172,11 +169,11 @@ fn with_ledger(run: &RunFolder, odd: &[(u64, &str)]) {
     files::write_lines(&run.path(ledger::FILE), &entries).unwrap();
 }
 
-/// The command's exit code and output; it says nothing else.
-fn dapo(scratch: &Path, line: &str) -> (i32, String) {
+/// What the command prints of a difference; it says nothing else.
+fn different(scratch: &Path, line: &str) -> String {
     let (code, out, talk) = line_in(scratch, line);
-    assert_eq!(talk, "");
-    (code, out)
+    assert_eq!((code, talk.as_str()), (4, ""));
+    out
 }
 
 #[test]
@@ -184,9 +181,8 @@ fn a_difference_reads_as_these_lines() {
     let scratch = tempfile::tempdir().unwrap();
     let at = |name: &str| scratch.path().join(name);
     let (a, b) = (run_fixture::finished(&at("a")), run_fixture::finished(&at("b")));
-    let (code, same) = dapo(scratch.path(), "diff a b");
-    assert_eq!(code, 0);
-    assert!(same.contains("identical: 40 rollout steps"), "{same}");
+    let identical = line_in(scratch.path(), "diff a b");
+    says(identical, 0, &["identical: 40 rollout steps"]);
 
     // No ledgers: the stored records tell. The machine differs too.
     verify::rollouts(&b, 20, |rows| {
@@ -198,12 +194,9 @@ fn a_difference_reads_as_these_lines() {
     let mut environment = b.environment().unwrap();
     environment.facts.insert("cpu".to_string(), "another CPU".to_string());
     files::write_json(&b.path("environment.json"), &environment).unwrap();
-    let (code, lines) = dapo(scratch.path(), "diff a b");
-    assert_eq!(code, 4);
-    insta::assert_snapshot!("records_differ", lines);
-    let (code, json) = dapo(scratch.path(), "diff a b --json");
-    let json: Value = serde_json::from_str(&json).unwrap();
-    assert!(code == 4 && json["schema"] == "dapo-diff/1" && json["first"]["step"] == 20);
+    insta::assert_snapshot!("records_differ", different(scratch.path(), "diff a b"));
+    let json: Value = serde_json::from_str(&different(scratch.path(), "diff a b --json")).unwrap();
+    assert!(json["schema"] == "dapo-diff/1" && json["first"]["step"] == 20);
     assert_eq!(json["findings"][0]["first"]["a"]["bits"], "0xbfd0000000000000");
 
     // Ledgers: the gradients differ before anything that is stored does.
@@ -213,9 +206,7 @@ fn a_difference_reads_as_these_lines() {
     files::write_json(&c.path("experiment.json"), &experiment).unwrap();
     with_ledger(&a, &[]);
     with_ledger(&c, &[(3, "gradients"), (3, "weights"), (4, "tokens")]);
-    let (code, lines) = dapo(scratch.path(), "diff a c");
-    assert_eq!(code, 4);
-    insta::assert_snapshot!("ledgers_differ", lines);
+    insta::assert_snapshot!("ledgers_differ", different(scratch.path(), "diff a c"));
 
     failed(line_in(scratch.path(), "diff a ."), 3, "is not a run folder");
 }

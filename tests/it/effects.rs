@@ -4,30 +4,19 @@ use crate::binary::{line_in, succeeded};
 use crate::repository;
 use dapo::base::files;
 use dapo::records::{RunFolder, StepMetrics};
-use dapo::study::Effects;
-use dapo::study::effect_checks::{self, EffectVerdict};
+use dapo::study::{Effects, effect_checks, effect_checks::EffectVerdict};
 
 /// The metrics that the checks read; every rollout step records them.
-const METRICS: &str = "effect/clip_higher_clipped_above_tokens effect/clip_higher_let_through_tokens \
-    effect/dynamic_sampling_batch_filled_share \
-    effect/dynamic_sampling_dropped_all_correct_groups \
-    effect/dynamic_sampling_dropped_all_wrong_groups effect/dynamic_sampling_refill_rounds \
-    effect/dynamic_sampling_trained_useless_groups effect/loss_tokens \
-    effect/overlong_filtering_masked_rollouts effect/overlong_filtering_masked_tokens \
-    effect/overlong_filtering_truncated_rollouts effect/soft_punishment_moved_advantages \
-    effect/soft_punishment_penalty_sum effect/soft_punishment_punished_rollouts \
-    optimizer/learning_rate rollout/generated_rollouts rollout/groups train/rollouts";
+const METRICS: &str = include_str!("effects/metrics.txt");
 
 /// A short run of an arm with this `[dapo]` and these values set. What was found, the metrics, standard
 /// error, and the report.
-fn train(parent: &str, dapo: &str, set: &[&str]) -> (Effects, Vec<StepMetrics>, String, String) {
+fn train(parent: &str, dapo: &str, set: &str) -> (Effects, Vec<StepMetrics>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let parent = repository::root().join("experiments").join(parent).display().to_string();
     let text = include_str!("effects/arm.toml").replace("PARENT", &parent) + dapo;
     files::write_atomic(&folder.path().join("arm.toml"), text.as_bytes()).unwrap();
-    let set: String = set.iter().map(|value| format!(" --set {value}")).collect();
-    let line = format!("train arm.toml --out run{set}");
-    let (_, talk) = succeeded(line_in(folder.path(), &line));
+    let (_, talk) = succeeded(line_in(folder.path(), &format!("train arm.toml --out run {set}")));
     let run = RunFolder::at(folder.path().join("run"));
     let metrics = run.metrics().unwrap();
     let page = files::read_text(&run.path("report.md")).unwrap();
@@ -36,7 +25,7 @@ fn train(parent: &str, dapo: &str, set: &[&str]) -> (Effects, Vec<StepMetrics>, 
 
 #[test]
 fn under_grpo_no_technique_acts_and_all_that_the_checks_read_is_recorded() {
-    let (effects, metrics, talk, _) = train("base.toml", "", &[]);
+    let (effects, metrics, talk, _) = train("base.toml", "", "");
     assert!(effects.findings.iter().all(|f| f.verdict == EffectVerdict::Off), "{effects:?}");
     assert_eq!(effects.warnings(), Vec::<String>::new());
     for step in &metrics {
@@ -58,20 +47,20 @@ fn under_grpo_no_technique_acts_and_all_that_the_checks_read_is_recorded() {
 fn each_technique_acts_when_it_alone_is_switched_on() {
     let soft = "[dapo.overlong.punishment]\nkind = \"soft\"\ncache_tokens = 16\nfactor = 1.0\n\
                 beyond = \"clamped\"";
-    for (technique, arm, change) in [
-        ("Clip-Higher", "arms/clip-higher.toml", ""),
-        ("Dynamic Sampling", "arms/dynamic-sampling.toml", ""),
-        ("Token-level loss", "arms/token-level-loss.toml", ""),
-        ("Overlong Filtering", "arms/overlong-filtering.toml", ""),
-        ("Soft Overlong Punishment", "arms/soft-overlong-punishment.toml", soft),
+    for (technique, name, change) in [
+        ("Clip-Higher", "clip-higher", ""),
+        ("Dynamic Sampling", "dynamic-sampling", ""),
+        ("Token-level loss", "token-level-loss", ""),
+        ("Overlong Filtering", "overlong-filtering", ""),
+        ("Soft Overlong Punishment", "soft-overlong-punishment", soft),
     ] {
-        let (effects, _, talk, _) = train(arm, change, &[]);
+        let (effects, _, talk, _) = train(&format!("arms/{name}.toml"), change, "");
         for finding in &effects.findings {
             let is_own = finding.technique == technique;
             let expected = if is_own { EffectVerdict::Acted } else { EffectVerdict::Off };
-            assert_eq!(finding.verdict, expected, "{arm}: {finding:?}");
+            assert_eq!(finding.verdict, expected, "{name}: {finding:?}");
         }
-        assert!(!talk.contains("did nothing:"), "{arm}: {talk}");
+        assert!(!talk.contains("did nothing:"), "{name}: {talk}");
     }
 }
 
@@ -83,19 +72,14 @@ fn techniques_that_cannot_act_are_loud_in_terminal_and_report() {
                   clip = { low = 0.2, high = 0.28 }\n\
                   [dapo.overlong.punishment]\nkind = \"soft\"\ncache_tokens = 16\nfactor = 0.0\n\
                   beyond = \"clamped\"";
-    let set = [
-        "execution.micro_batch_rollouts=1",
-        "training.mini_batch_rollouts=128",
-        "training.epochs_per_step=1",
-        "optimizer.warm_up.start=zero",
-    ];
-    let (effects, _, talk, page) = train("base.toml", change, &set);
+    let set = "--set execution.micro_batch_rollouts=1 --set training.mini_batch_rollouts=128 \
+               --set training.epochs_per_step=1 --set optimizer.warm_up.start=zero";
+    let (effects, _, talk, page) = train("base.toml", change, set);
     for technique in ["Clip-Higher", "Token-level loss", "Soft Overlong Punishment"] {
         let finding = effects.findings.iter().find(|finding| finding.technique == technique);
         assert_eq!(finding.unwrap().verdict, EffectVerdict::EnabledButDidNothing, "{effects:?}");
         let warning = format!("warning: {technique} is on and did nothing: ");
-        assert!(talk.contains(&warning), "{talk}");
-        assert!(page.contains(&warning), "{page}");
+        assert!(talk.contains(&warning) && page.contains(&warning), "{talk}{page}");
     }
     for name in ["micro-batch-token-mean", "learning-rate-zero"] {
         assert!(talk.contains(&format!("warning: {name}: ")), "{talk}");

@@ -2,6 +2,7 @@
 //! (`golden/engines/verl/samples`), each form of a configuration, and files that are none.
 
 use crate::binary::{dapo, says};
+use crate::engines::ONE;
 use crate::repository;
 use dapo::base::files;
 use dapo::engines::configuration::{self, Configured};
@@ -9,8 +10,10 @@ use dapo::engines::trl::written::TrlConfig;
 use dapo::engines::verl::compose::{self, Composed};
 use dapo::engines::verl::settings::{self, Cards};
 use dapo::engines::verl::traps;
-use dapo::experiment::starter;
+use dapo::experiment::{extends, starter};
+use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,10 +38,9 @@ fn refused(path: &Path) -> String {
 fn bits(value: &Value) -> String {
     match value {
         Value::Object(all) => {
-            let mut all: Vec<_> = all.iter().collect();
-            all.sort_by_key(|(key, _)| *key);
-            let all: Vec<String> =
-                all.iter().map(|(key, it)| format!("{key}:{}", bits(it))).collect();
+            let all: BTreeMap<&String, String> =
+                all.iter().map(|(key, value)| (key, bits(value))).collect();
+            let all: Vec<String> = all.iter().map(|(key, bits)| format!("{key}:{bits}")).collect();
             format!("{{{}}}", all.join(","))
         }
         Value::Array(all) => format!("[{}]", all.iter().map(bits).collect::<Vec<_>>().join(",")),
@@ -49,38 +51,39 @@ fn bits(value: &Value) -> String {
     }
 }
 
+/// A file of samples.
+#[derive(Deserialize)]
+struct Samples {
+    bases: BTreeMap<String, String>,
+    samples: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
 struct Sample {
     script: String,
     overrides: Vec<String>,
-    /// The output of `--cfg job`.
-    text: String,
+    /// The output of `--cfg job`: a base, and of each edit its line, lines that are gone, and new ones.
+    base: String,
+    edits: Vec<(usize, usize, Vec<String>)>,
     resolved: String,
 }
 
-fn samples() -> Vec<Sample> {
-    let mut found = Vec::new();
+/// Samples with what `--cfg job` prints.
+fn samples() -> Vec<(Sample, String)> {
+    let mut samples = Vec::new();
     for version in ["0.7.1", "0.9.1"] {
         let path = repository::root().join(format!("golden/engines/verl/samples/{version}.json"));
-        let file: Value = files::read_json(&path).unwrap();
-        for sample in file["samples"].as_array().unwrap() {
-            let base = file["bases"][sample["base"].as_str().unwrap()].as_str().unwrap();
-            let mut lines: Vec<&str> = base.lines().collect();
-            for edit in sample["edits"].as_array().unwrap().iter().rev() {
-                let (at, gone) =
-                    (edit[0].as_u64().unwrap() as usize, edit[1].as_u64().unwrap() as usize);
-                let new = edit[2].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
-                lines.splice(at..at + gone, new);
+        let file: Samples = files::read_json(&path).unwrap();
+        for sample in file.samples {
+            let mut lines: Vec<&str> = file.bases[&sample.base].lines().collect();
+            for (at, gone, new) in sample.edits.iter().rev() {
+                lines.splice(*at..at + gone, new.iter().map(String::as_str));
             }
-            let words = sample["overrides"].as_array().unwrap().iter();
-            found.push(Sample {
-                script: format!("{} ({version})", sample["script"].as_str().unwrap()),
-                overrides: words.map(|word| word.as_str().unwrap().to_string()).collect(),
-                text: lines.join("\n") + "\n",
-                resolved: sample["resolved"].as_str().unwrap().to_string(),
-            });
+            let text = lines.join("\n") + "\n";
+            samples.push((sample, text));
         }
     }
-    found
+    samples
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn every_sample_is_what_hydra_composes_or_refused_with_the_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let samples = samples();
     assert!(samples.len() >= 60, "{}", samples.len());
-    for Sample { script, overrides, text, resolved } in &samples {
+    for (Sample { script, overrides, resolved, .. }, text) in &samples {
         let path = written(folder.path(), "job", text);
         let Configured::Values(values) = configuration::read(&path, &["trainer"], "").unwrap()
         else {
@@ -100,12 +103,11 @@ fn every_sample_is_what_hydra_composes_or_refused_with_the_sentence() {
         let error = refused(&written(folder.path(), "overrides.yaml", &list));
         let composed = error.contains("overrides are composed by verl");
         assert!(composed && error.contains(SENTENCE), "{script}: {error}");
-        let command = format!(
-            "set -x\npython3 -m verl.trainer.main_ppo {} \"$@\"\n",
-            overrides.join(" \\\n  ")
-        );
-        let error = refused(&written(folder.path(), "run.sh", &command));
-        assert!(error.starts_with(&folder.path().join("run.sh").display().to_string()), "{error}");
+        let words = overrides.join(" \\\n  ");
+        let command = format!("set -x\npython3 -m verl.trainer.main_ppo {words} \"$@\"\n");
+        let path = written(folder.path(), "run.sh", &command);
+        let error = refused(&path);
+        assert!(error.starts_with(&path.display().to_string()), "{error}");
         assert!(error.contains(SENTENCE) && error.lines().count() == 1, "{error}");
     }
 }
@@ -128,14 +130,8 @@ fn python(value: &Value) -> String {
 #[test]
 fn each_form_of_a_configuration_says_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let sample = samples().pop().unwrap();
-    let job = read(&written(folder.path(), "job", &sample.text));
-    let each_line = |text: &str, before: &str| -> String {
-        text.lines().fold(String::new(), |mut all, line| {
-            writeln!(all, "{before}{line}").unwrap();
-            all
-        })
-    };
+    let (_, sample) = samples().pop().unwrap();
+    let job = read(&written(folder.path(), "job", &sample));
     let noise = "INFO 08-22 12:00:00 loading\nWARNING: a: b\n2026-08-22 step:1 - loss:0.5\n";
     let mut wandb = "wandb_version: 1\n\n_wandb:\n  desc: null\n  value:\n    t: {}\n".to_string();
     for (table, value) in job.effective.as_object().unwrap() {
@@ -145,27 +141,25 @@ fn each_form_of_a_configuration_says_the_same() {
     let ray = "\u{1b}[36m(TaskRunner pid=123, ip=10.0.0.1)\u{1b}[0m ";
     let other = "(WorkerDict pid=7) {'note': 1}\n";
     let interleaved = dictionary.replacen('\n', &format!("\n{other}"), 3);
-    let interleaved: String = interleaved.lines().fold(String::new(), |mut all, line| {
-        let before = if line.starts_with("(Worker") { "" } else { ray };
-        writeln!(all, "{before}{line}").unwrap();
-        all
-    });
+    let from_ray = |text: &str| -> String {
+        let before = |line: &str| if line.starts_with("(Worker") { "" } else { ray };
+        text.lines().map(|line| format!("{}{line}\n", before(line))).collect()
+    };
     for (form, text) in [
-        ("noise", format!("{noise}{}\n{noise}", sample.text)),
-        ("prefixed", format!("{noise}{}{noise}", each_line(&sample.text, ray))),
-        ("crlf", sample.text.replace('\n', "\r\n")),
+        ("noise", format!("{noise}{sample}\n{noise}")),
+        ("prefixed", format!("{noise}{}{noise}", from_ray(&sample))),
+        ("crlf", sample.replace('\n', "\r\n")),
         ("wandb", wandb),
         ("json", job.effective.to_string()),
         ("pretty", serde_json::to_string_pretty(&job.effective).unwrap()),
         ("dictionary", format!("{noise}{dictionary}\n{noise}")),
-        ("ray", format!("{noise}{other}{interleaved}{other}{noise}")),
+        ("ray", format!("{noise}{other}{}{other}{noise}", from_ray(&interleaved))),
         ("twice", format!("{dictionary}\nagain\n{dictionary}\n")),
     ] {
-        let found = read(&written(folder.path(), "any-name.txt", &text));
-        assert_eq!(found, job, "{form}");
+        assert_eq!(read(&written(folder.path(), "any-name.txt", &text)), job, "{form}");
     }
-    let two =
-        format!("{dictionary}\n{}\n", dictionary.replace("'total_epochs': ", "'total_epochs': 9"));
+    let other = dictionary.replace("'total_epochs': ", "'total_epochs': 9");
+    let two = format!("{dictionary}\n{other}\n");
     let error = refused(&written(folder.path(), "two", &two));
     assert!(error.contains("two configurations, at the lines 1 and"), "{error}");
 }
@@ -195,10 +189,8 @@ fn what_a_file_does_not_state_is_in_no_trap_and_no_default() {
 fn each_setting_that_render_writes_is_one_that_check_looks_at() {
     let source = files::read_text(&repository::root().join("src/engines/verl/traps.rs")).unwrap();
     for file in ["experiments/engines/dapo-verl.toml", "golden/engines/verl/dapo.toml"] {
-        let arm = dapo::experiment::extends::load(&repository::root().join(file)).unwrap();
-        for setting in
-            settings::demand(&arm, Cards { nodes: Some(1), per_node: Some(1) }).into_parts().0
-        {
+        let arm = extends::load(&repository::root().join(file)).unwrap();
+        for setting in settings::demand(&arm, ONE).into_parts().0 {
             let name = &setting.name;
             let excuse = |(of, why): &(&str, &str)| name.starts_with(of) && !why.is_empty();
             let excused = traps::NOT_HELD.iter().any(excuse) || name == "trainer.experiment_name";
@@ -221,9 +213,7 @@ fn hostile_files_are_refused_in_little_time() {
         writeln!(bomb, "  a{level}: &a{level} [{aliases}]").unwrap();
     }
     let keys: String = (0..100_000).map(|key| format!("  k{key}: 1\n")).collect();
-    let tables: String = (0..100_000).map(|_| "trainer:\n\u{1}\n").collect();
     let lists: String = (0..100_000).map(|key| format!("- a.k{key}=1\n")).collect();
-    let logs = "{'trainer': {}}\n".repeat(200_000);
     let texts = [
         bomb,
         format!("trainer:\n{keys}"),
@@ -236,9 +226,9 @@ fn hostile_files_are_refused_in_little_time() {
         "\n".repeat(32 << 20),
         format!("{}trainer: {{a: 1}}\n", "#\n".repeat(100_000)),
         "a".repeat(40 << 20),
-        tables,
+        "trainer:\n\u{1}\n".repeat(100_000),
         lists,
-        logs,
+        "{'trainer': {}}\n".repeat(200_000),
         "trainer: {a: 1}\n".repeat(2),
     ];
     for (number, text) in texts.iter().enumerate() {
@@ -283,15 +273,12 @@ fn every_trap_of_a_grpo_config_is_named() {
     let config = trl(folder.path(), wandb);
     assert_eq!(names(&config), ["scale-rewards", "no-refill"]);
     assert!(config.partial.is_some());
-    let script = written(folder.path(), "x.sh", "python train.py\n");
-    let error = TrlConfig::of_file("no-python", &script, 1).unwrap_err();
-    assert!(error.to_string().contains("config.to_json_string()"), "{error}");
-    let pickle = written(folder.path(), "training_args.bin", "PK\u{3}\u{4}");
-    let error = TrlConfig::of_file("no-python", &pickle, 1).unwrap_err().to_string();
-    for words in ["config.to_json_string()", "training_args.bin"] {
-        assert!(error.contains(words), "{error}");
+    for (name, text) in [("x.sh", "python train.py\n"), ("training_args.bin", "PK\u{3}\u{4}")] {
+        let path = written(folder.path(), name, text);
+        let error = TrlConfig::of_file("no-python", &path, 1).unwrap_err().to_string();
+        assert!(error.contains("config.to_json_string()") && error.contains(name), "{error}");
     }
-    assert!(refused(&pickle).contains(SENTENCE));
+    assert!(refused(&folder.path().join("training_args.bin")).contains(SENTENCE));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Other trainers: what they wrote (golden/engines) becomes a run, or is refused by name; one update of
 //! theirs is one update of this harness.
 
-use crate::bad_input::input::{Step, at};
+use crate::bad_input::input::{Step, at, shell};
+use crate::binary::json_lines;
 use crate::engine_updates::FirstStep;
 use crate::golden_data;
 use crate::verify::copy;
@@ -14,7 +15,7 @@ use dapo::experiment::{Engine, Experiment, extends};
 use dapo::records::RunFolder;
 use dapo::report;
 use dapo::training::run::inputs::{self, Inputs};
-use dapo::training::{RunEnded, Unfinished};
+use dapo::training::{Metrics, RunEnded, Unfinished};
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -33,9 +34,8 @@ fn prepared(arm: &str) -> Inputs {
 
 /// The norm of TRL's gradient before clipping, as it logged it.
 fn logged_norm(arm: &str) -> f64 {
-    let text = files::read_text(&golden().join(arm).join("log.jsonl")).unwrap();
-    let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
-    line["values"]["grad_norm"].as_f64().unwrap()
+    let lines = files::read_text(&golden().join(arm).join("log.jsonl")).unwrap();
+    json_lines(&lines)[0]["values"]["grad_norm"].as_f64().unwrap()
 }
 
 /// The same, made here of TRL's responses.
@@ -97,10 +97,10 @@ fn what_trl_cannot_do_is_refused_by_the_name_of_its_key() {
 /// What a trainer wrote, as far as it is kept, with the base policy in place of the weights that are not.
 pub fn golden_outputs(from: &Path, policies: &str, to: &Path) {
     copy(from, to);
-    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
-        let bytes = files::read(&golden_data::folder("mini-aime/base").join(name)).unwrap();
-        write(&to.join(policies).join(name), &bytes);
-    }
+    let policy = to.join(policies);
+    files::create_folder(&policy).unwrap();
+    let base = "$ROOT/golden/mini-aime/base";
+    shell(&policy, &format!("cp {base}/*.safetensors {base}/config.json {base}/tokenizer.json ."));
 }
 
 fn outputs_of(arm: &str, to: &Path) {
@@ -127,25 +127,32 @@ fn ran(inputs: &Inputs, options: EngineOptions, to: &Path) -> Result<RunEnded, S
         .map_err(|error| error.to_string())
 }
 
+/// The run that outputs become, and the metrics of its first step; it verifies, and says whose it is.
+pub fn verified_import(inputs: &Inputs, outputs: &Path, to: &Path) -> (RunFolder, Metrics) {
+    let ended = imported(inputs, outputs, to).unwrap();
+    assert!(matches!(ended, RunEnded::Finished(_)), "{ended:?}");
+    let run = RunFolder::at(to);
+    assert_eq!(run.manifest().unwrap().exactness, "imported");
+    report::run::write(&run).unwrap();
+    let verified = verify::verify(&run, &Options::default(), &mut |_| ()).unwrap();
+    assert_eq!(verified.verdict, VerifyVerdict::Verified, "{:#?}", verified.checks);
+    let another = "another trainer made the 1 rollout steps";
+    assert!(verified.summary.contains(another), "{}", verified.summary);
+    let metrics = run.metrics().unwrap().remove(0).metrics;
+    (run, metrics)
+}
+
 #[test]
 fn what_trl_wrote_becomes_a_run_that_verifies() {
     let folder = tempfile::tempdir().unwrap();
-    let (outputs, run) = (folder.path().join("trl"), folder.path().join("run"));
+    let outputs = folder.path().join("trl");
     outputs_of("token-mean", &outputs);
-    let ended = imported(&prepared("token-mean"), &outputs, &run).unwrap();
-    assert!(matches!(ended, RunEnded::Finished(_)), "{ended:?}");
-    let run = RunFolder::at(&run);
-    assert_eq!(run.manifest().unwrap().exactness, "imported");
+    let to = folder.path().join("run");
+    let (run, metrics) = verified_import(&prepared("token-mean"), &outputs, &to);
     assert_eq!(run.experiment().unwrap().engine, Engine::Trl);
-    let metrics = run.metrics().unwrap().remove(0).metrics;
     assert_eq!(metrics["optimizer/gradient_norm_mean"], logged_norm("token-mean"));
     assert_eq!(metrics["effect/overlong_filtering_truncated_rollouts"], 3.0);
     assert!(metrics.contains_key("engine/entropy") && !metrics.contains_key("policy/entropy"));
-    report::run::write(&run).unwrap();
-    let found = verify::verify(&run, &Options::default(), &mut |_| ()).unwrap();
-    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
-    let another = "another trainer made the 1 rollout steps";
-    assert!(found.summary.contains(another), "{}", found.summary);
 }
 
 /// A row of a table of what is spoilt.
@@ -201,9 +208,8 @@ pub fn started_and_followed(
     );
     files::write_program(&python, &script).unwrap();
     let started = |python: &Path, run: &str| {
-        let python = python.display().to_string();
-        let options = EngineOptions { python: Some(python), ..EngineOptions::default() };
-        ran(inputs, options, &folder.path().join(run))
+        let python = Some(python.display().to_string());
+        ran(inputs, EngineOptions { python, ..EngineOptions::default() }, &folder.path().join(run))
     };
     let ended = started(&python, "run");
     assert!(matches!(ended, Ok(RunEnded::Finished(_))), "{ended:?}");

@@ -1,6 +1,6 @@
 //! `dapo eval --data`: a checkpoint on files of problems.
 
-use crate::binary::{dapo_in, succeeded};
+use crate::binary::{json, line_in, succeeded};
 use crate::golden_data;
 use dapo::algorithm::Problem;
 use dapo::base::files;
@@ -8,11 +8,8 @@ use dapo::experiment::{
     Grading, MiniAimeVariant, PromptSettings, PromptTemplate, Sampling, Verifier,
 };
 use dapo::policy::{Qwen2, checkpoint};
-use dapo::task::Grader;
-use dapo::task::Tokenizer;
-use dapo::task::data::{self, embedded::mini_aime};
-use dapo::training::Protocol;
-use dapo::training::evaluation::{self, Set, resumable};
+use dapo::task::{Grader, Tokenizer, data, data::embedded::mini_aime};
+use dapo::training::{Protocol, evaluation, evaluation::Set, evaluation::resumable};
 use serde_json::Value;
 use std::cell::Cell;
 
@@ -47,21 +44,13 @@ fn an_interrupted_evaluation_goes_on_to_the_same_outcomes() {
     let ((model, tokenizer), problems) = (base(), problems());
     let set = Set { name: "set", problems: &problems, samples: 4 };
     let session = |key: &str, parts: usize| {
-        let asked = Cell::new(0);
+        let (asked, begun) = (Cell::new(0), Cell::new(None));
         let stop = || asked.replace(asked.get() + 1) == parts;
-        let begun = Cell::new(None);
         let progress = |done: usize, _: usize| begun.set(begun.get().or(Some(done)));
-        let kept = (kept.as_path(), key);
-        let made = resumable::outcomes(
-            &model,
-            &tokenizer,
-            (&protocol(), &RULE),
-            set,
-            kept,
-            &stop,
-            progress,
-        );
-        (made.unwrap(), begun.get().unwrap())
+        let (protocol, kept) = ((&protocol(), &RULE), (kept.as_path(), key));
+        let outcomes =
+            resumable::outcomes(&model, &tokenizer, protocol, set, kept, &stop, progress);
+        (outcomes.unwrap(), begun.get().unwrap())
     };
     // A part of four batches of two rows holds two problems.
     assert_eq!(session("a", 1), (None, 0));
@@ -81,22 +70,21 @@ fn an_interrupted_evaluation_goes_on_to_the_same_outcomes() {
 #[test]
 fn a_file_is_evaluated_by_the_protocol_of_the_flags_and_each_problem_once() {
     let folder = tempfile::tempdir().unwrap();
-    let twice = [problems(), problems()].concat();
-    let ids = |(at, problem): (usize, Problem)| Problem { id: format!("row/{at}"), ..problem };
-    let rows: Vec<Problem> = twice.into_iter().enumerate().map(ids).collect();
+    let twice = [problems(), problems()].concat().into_iter().enumerate();
+    let twice = twice.map(|(at, problem)| Problem { id: format!("row/{at}"), ..problem });
+    let rows: Vec<Problem> = twice.collect();
     data::write(&folder.path().join("set.parquet"), &rows, false).unwrap();
     let base = golden_data::folder("mini-aime/base").display().to_string();
-    let mut arguments = vec!["eval", "--model", &base, "--data", "set.parquet", "--out", "out"];
-    arguments.extend(["--template", "question", "--max-prompt-tokens", "24"]);
-    arguments.extend(["--max-response-tokens", "60", "--samples", "4"]);
-    let (table, _) = succeeded(dapo_in(folder.path(), &arguments));
+    let line = format!(
+        "eval --model {base} --data set.parquet --out out --template question --samples 4 \
+         --max-prompt-tokens 24 --max-response-tokens 60"
+    );
+    let (table, _) = succeeded(line_in(folder.path(), &line));
     assert!(table.contains("6 × 4"), "{table}");
     assert!(table.contains("  these checkpoints, these problems: "), "{table}");
     assert!(table.contains("  another training run: none ("), "{table}");
     assert_eq!(files::list(&folder.path().join("out")).unwrap(), ["set.json", "set.parquet"]);
     let record: Value = files::read_json(&folder.path().join("out/set.json")).unwrap();
     assert_eq!((&record["problems"], &record["samples"]), (&Value::from(6), &Value::from(4)));
-    let json = [&arguments[..], &["--json"]].concat();
-    let (_, line, _) = dapo_in(folder.path(), &json);
-    assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), record);
+    assert_eq!(json(line_in(folder.path(), &format!("{line} --json"))), record);
 }

@@ -3,19 +3,17 @@
 //! are loaded.
 
 use crate::binary::{self, PROGRAM, failed, succeeded};
+use crate::interruption::kill;
 use crate::{engines, repository};
 use dapo::algorithm::Problem;
 use dapo::base::{files, workers};
 use dapo::commands::{output, pretrain};
 use dapo::experiment::extends;
-use dapo::numerics::native::orders;
-use dapo::numerics::{Instructions, vectorised};
+use dapo::numerics::{Instructions, native::orders, vectorised};
 use dapo::policy::checkpoint;
-use dapo::records::ledger::{LedgerEntry, STEP_COMPONENTS};
-use dapo::records::{RunFolder, environment};
+use dapo::records::{RunFolder, environment, ledger::LedgerEntry, ledger::STEP_COMPONENTS};
 use dapo::task::data;
-use dapo::training::run::{self, inputs};
-use dapo::training::{Unfinished, pretraining};
+use dapo::training::{Unfinished, pretraining, run, run::inputs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -84,8 +82,11 @@ fn an_instruction_set_that_does_not_exist_or_is_not_there_is_refused_before_any_
 fn all_exact_cells_of_the_matrices_agree() {
     let wanted = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let emulated = wanted("DAPO_EXACTNESS_EMULATE").unwrap_or_default();
-    let slow = Instructions::ALL.map(Setting::loops).into_iter();
-    let slow = slow.chain(emulated.split(',').filter(|it| !it.is_empty()).map(Setting::emulated));
+    let emulated = emulated.split(',').filter(|name| !name.is_empty()).map(|processor| {
+        let name = format!("emulated {processor}");
+        Setting { name, processor: Some(processor.to_string()), ..Setting::default() }
+    });
+    let slow = Instructions::ALL.map(Setting::loops).into_iter().chain(emulated);
     let slow: Vec<Setting> = [Setting::default()].into_iter().chain(slow).collect();
     let name = "every sum also reversed and shuffled".to_string();
     let reordered = Setting { name, reordered: true, ..Setting::default() };
@@ -103,12 +104,13 @@ fn all_exact_cells_of_the_matrices_agree() {
     println!("{facts:#?}");
     matrices.iter().for_each(Matrix::print);
     // What this machine cannot run is told; what runs must agree.
-    let differing = |matrix: &Matrix| matrix.rows.iter().filter(|row| row.differs()).count();
+    let is_other = |row: &&Row| !row.note.is_empty() && !row.note.starts_with("not here");
+    let differing = |matrix: &Matrix| matrix.rows.iter().filter(is_other).count();
     assert_eq!([differing(&matrices[0]), differing(&matrices[2])], [0, 0]);
     assert!(matrices.iter().all(|matrix| matrix.rows[0].digests.is_some()));
 }
 
-/// What differs from the baseline, with which the others are compared; `exactness/settings.toml` has a row for each cell.
+/// What differs from the baseline; `exactness/settings.toml` has a row for each cell.
 #[derive(Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Setting {
@@ -149,11 +151,6 @@ impl Setting {
         Self { name: format!("run-time loops: {name}"), environment, ..Self::default() }
     }
 
-    fn emulated(processor: &str) -> Self {
-        let name = format!("emulated {processor}");
-        Self { name, processor: Some(processor.to_string()), ..Self::default() }
-    }
-
     /// The baseline and every cell that is compared with it.
     fn all() -> Vec<Self> {
         let rows = engines::rows(include_str!("exactness/settings.toml"), "settings");
@@ -169,21 +166,17 @@ enum Size {
     Tiny,
 }
 
-const TINY: &str = "[training]\nrollout_steps = 1\nprompts_per_step = 1\nmini_batch_rollouts = 4\n\
-                    [rollout]\nprompts_per_round = 2\ngroup_size = 4\nmax_response_tokens = 64\n\
-                    [inputs.data]\nkind = \"files\"\ntrain = \"train.parquet\"\ndev = \"dev.parquet\"\n\
-                    test = [\"mini-aime.parquet\", \"mini-aime-plus.parquet\"]\n";
+const TINY: &str = include_str!("exactness/tiny.toml");
 
-/// A folder with a recipe and, before each cell, its experiment.
+/// A folder with a recipe and an experiment.
 struct Work {
     folder: tempfile::TempDir,
     numerics: &'static str,
-    size: Size,
 }
 
 impl Work {
     fn new(numerics: &'static str, size: Size) -> Self {
-        let work = Self { folder: tempfile::tempdir().unwrap(), numerics, size };
+        let work = Self { folder: tempfile::tempdir().unwrap(), numerics };
         let mut recipe: toml::Table =
             toml::from_str(&files::read_text(Path::new(RECIPE)).unwrap()).unwrap();
         recipe["numerics"] = numerics.into();
@@ -197,6 +190,12 @@ impl Work {
         }
         let text = toml::to_string(&recipe).unwrap();
         files::write_atomic(&work.at("recipe.toml"), text.as_bytes()).unwrap();
+        let mut arm = format!(
+            "extends = {:?}\nnumerics = {numerics:?}\n",
+            repository::root().join(EXPERIMENT)
+        );
+        arm += if tiny { TINY } else { "" };
+        files::write_atomic(&work.at("arm.toml"), arm.as_bytes()).unwrap();
         // The tiny size has a few problems of each set.
         let sets = data::load(&extends::load(Path::new(EXPERIMENT)).unwrap().inputs.data).unwrap();
         let write = |name: &str, problems: &[Problem]| {
@@ -211,24 +210,8 @@ impl Work {
         self.folder.path().join(name)
     }
 
-    /// Writes the experiment of a setting, and nothing else is left of another's.
-    fn prepare(&self, setting: &Setting, threads: u64) {
-        let mut text = format!(
-            "extends = {:?}\nnumerics = {:?}\n[execution]\nthreads = {threads}\n\
-             micro_batch_rollouts = {}\ngeneration_batch_rollouts = {}\n",
-            repository::root().join(EXPERIMENT),
-            self.numerics,
-            setting.micro_batch,
-            setting.generation_batch
-        );
-        if self.size == Size::Tiny {
-            text += TINY;
-        }
-        files::write_atomic(&self.at("arm.toml"), text.as_bytes()).unwrap();
-    }
-
     /// A process of the binary, in the environment of the setting.
-    fn command(&self, setting: &Setting, arguments: &[&str]) -> Command {
+    fn command(&self, setting: &Setting, line: &str) -> Command {
         let mut command = Command::new(PROGRAM);
         if let Some(processor) = &setting.processor {
             command = Command::new("qemu-x86_64");
@@ -238,7 +221,7 @@ impl Work {
             command.env_remove(name);
         }
         command.envs(&setting.environment).current_dir(self.folder.path());
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
@@ -252,10 +235,17 @@ impl Work {
             return Ok(self.with_sums_reordered().0);
         }
         self.clear();
-        let train = ["train", "arm.toml", "--no-plan", "--resume", "--out", "run"];
+        let train = |threads: u64| {
+            let (micro, batch) = (setting.micro_batch, setting.generation_batch);
+            let line = format!(
+                "train arm.toml --no-plan --resume --out run --threads {threads} \
+                 --set execution.micro_batch_rollouts={micro} \
+                 --set execution.generation_batch_rollouts={batch}"
+            );
+            self.command(setting, &line)
+        };
         if let Some(threads) = setting.killed {
-            self.prepare(setting, threads);
-            let mut child = self.command(setting, &train).spawn().unwrap();
+            let mut child = train(threads).spawn().unwrap();
             // It must be in the middle of its work, or nothing is shown.
             while !self.at("run/checkpoints/step-000001/trainer.json").exists() {
                 if child.try_wait().unwrap().is_some() {
@@ -263,16 +253,14 @@ impl Work {
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            child.kill().unwrap();
-            child.wait().unwrap();
+            kill(&mut child);
         }
-        self.prepare(setting, setting.threads);
-        let talk = ended(&mut self.command(setting, &train))?;
+        let talk = ended(&mut train(setting.threads))?;
         if setting.killed.is_some() && !talk.contains("resuming") {
             return Err("failed: it began again".to_string());
         }
-        let threads = setting.threads.to_string();
-        let pretrain = ["model", "pretrain", "recipe.toml", "--out", "base", "--threads", &threads];
+        let pretrain =
+            format!("model pretrain recipe.toml --out base --threads {}", setting.threads);
         ended(&mut self.command(setting, &pretrain))?;
         Ok(self.digests())
     }
@@ -280,7 +268,6 @@ impl Work {
     /// The same in this process, with every sum also reversed and shuffled, and how many were compared.
     fn with_sums_reordered(&self) -> (Digests, u64) {
         self.clear();
-        self.prepare(&Setting::default(), 1);
         workers::set_count(1);
         let inputs = inputs::prepare(extends::load(&self.at("arm.toml")).unwrap()).unwrap();
         let before = orders::check(true);
@@ -351,12 +338,6 @@ struct Row {
     /// What differs from the baseline first, or why nothing was computed.
     note: String,
     seconds: f64,
-}
-
-impl Row {
-    fn differs(&self) -> bool {
-        !self.note.is_empty() && !self.note.starts_with("not here")
-    }
 }
 
 impl Matrix {

@@ -1,18 +1,18 @@
 //! The shipped experiment files: each loads, and each differs from its parent in exactly the
 //! keys that it is there for.
 
+use crate::repository;
 use dapo::base::files;
 use dapo::experiment::{Experiment, Grid, Publication, compare, extends, grid};
-use dapo::policy::{Config, Family};
+use dapo::policy::Config;
 use dapo::task::DataSets;
-use dapo::training::PlanPrompts;
-use dapo::training::plan::{phases, work};
+use dapo::training::{PlanPrompts, plan::phases, plan::work};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments")
+    repository::root().join("experiments")
 }
 
 fn load(name: &str) -> Experiment {
@@ -42,19 +42,12 @@ const NO_EXPERIMENTS: [&str; 6] =
 
 /// All experiment files below a folder.
 fn experiment_files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for name in files::list(folder).expect("the folder is there") {
-        if NO_EXPERIMENTS.contains(&name.as_str()) {
-            continue;
-        }
-        let path = folder.join(&name);
-        if path.is_dir() {
-            found.extend(experiment_files(&path));
-        } else if name.ends_with(".toml") {
-            found.push(path);
-        }
-    }
-    found
+    let names = files::list(folder).expect("the folder is there").into_iter();
+    let names = names.filter(|name| !NO_EXPERIMENTS.contains(&name.as_str()));
+    let inside = names
+        .map(|name| folder.join(name))
+        .flat_map(|path| if path.is_dir() { experiment_files(&path) } else { vec![path] });
+    inside.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect()
 }
 
 #[test]
@@ -80,53 +73,42 @@ fn dapo_is_grpo_with_the_four_techniques_switched_on() {
 
 #[test]
 fn each_add_one_arm_switches_one_technique_as_dapo_does() {
-    let base = load("base.toml");
-    let dapo = load("dapo.toml");
-    for (name, key) in [
-        ("clip-higher", "dapo.clip.high"),
-        ("dynamic-sampling", "dapo.dynamic_sampling"),
-        ("token-level-loss", "dapo.aggregation"),
-        ("soft-overlong-punishment", "dapo.overlong.punishment"),
+    let (base, dapo) = (load("base.toml"), load("dapo.toml"));
+    for (name, key, is_of_dapo) in [
+        ("clip-higher", "dapo.clip.high", true),
+        ("dynamic-sampling", "dapo.dynamic_sampling", true),
+        ("token-level-loss", "dapo.aggregation", true),
+        ("soft-overlong-punishment", "dapo.overlong.punishment", true),
+        // DAPO has the soft punishment in the filter's place.
+        ("overlong-filtering", "dapo.overlong.filter", false),
     ] {
         let arm = load(&format!("arms/{name}.toml"));
         assert_eq!(arm.name, name);
         assert_eq!(differences(&base, &arm), [key.to_string()].into());
-        assert_eq!(value(&arm, key), value(&dapo, key), "{name}");
+        assert_eq!(value(&arm, key) == value(&dapo, key), is_of_dapo, "{name}");
     }
-    // DAPO has the soft punishment in the filter's place.
-    let filtering = load("arms/overlong-filtering.toml");
-    assert_eq!(differences(&base, &filtering), ["dapo.overlong.filter".to_string()].into());
-    assert!(!dapo.dapo.overlong.filter);
 }
 
 #[test]
 fn every_arm_has_an_identity_of_its_own() {
-    let arms: Vec<Experiment> =
-        experiment_files(&folder()).iter().map(|path| extends::load(path).unwrap()).collect();
-    for (index, one) in arms.iter().enumerate() {
-        for two in &arms[index + 1..] {
-            let same = one.arm_sha256() == two.arm_sha256();
-            assert!(!same, "{} and {} compute the same", one.name, two.name);
+    let mut names = BTreeMap::new();
+    for path in experiment_files(&folder()) {
+        let arm = extends::load(&path).unwrap();
+        if let Some(other) = names.insert(arm.arm_sha256(), arm.name.clone()) {
+            panic!("{other} and {} compute the same", arm.name);
         }
     }
 }
-
-/// Ladder, its GRPO and its DAPO.
-fn real_ladders() -> Vec<[String; 3]> {
-    let qwen = SIZES.map(|size| {
-        ["grids/ladder", "grpo", "dapo"].map(|name| format!("qwen2.5/{name}-{size}.toml"))
-    });
-    let small = ["grids/ladder", "grpo", "dapo"].map(|name| format!("smollm2/{name}.toml"));
-    qwen.into_iter().chain([small]).collect()
-}
-
-const SIZES: [&str; 3] = ["0.5b", "1.5b", "7b"];
 
 #[test]
 fn the_ladders_of_real_models_climb_from_their_grpo_to_their_dapo() {
     let names = |grid: &Grid| grid.arms.iter().map(|arm| arm.name.clone()).collect::<Vec<_>>();
     let shipped = grid::file::load(&folder().join("grids/ladder.toml")).unwrap().grid;
-    for [ladder, grpo, dapo] in real_ladders() {
+    let ladder = ["grids/ladder", "grpo", "dapo"];
+    let qwen =
+        ["0.5b", "1.5b", "7b"].map(|size| ladder.map(|name| format!("qwen2.5/{name}-{size}.toml")));
+    let small = ladder.map(|name| format!("smollm2/{name}.toml"));
+    for [ladder, grpo, dapo] in qwen.into_iter().chain([small]) {
         let path = folder().join(ladder);
         let grid = grid::file::load(&path).unwrap_or_else(|error| panic!("{error}")).grid;
         assert_eq!(names(&grid), names(&shipped));
@@ -148,29 +130,10 @@ fn the_papers_experiment_has_every_value_that_the_paper_states() {
     }
 }
 
-/// The shape of a Qwen2.5 model: hidden, intermediate, layers, heads, kv heads, vocabulary, tied.
+/// The shape of a Qwen2.5 model.
 fn shape(size: &str) -> Config {
-    let (hidden, inner, layers, heads, kv_heads, vocabulary, tied) = match size {
-        "0.5b" => (896, 4864, 24, 14, 2, 151_936, true),
-        "1.5b" => (1536, 8960, 28, 12, 2, 151_936, true),
-        "7b" => (3584, 18_944, 28, 28, 4, 152_064, false),
-        _ => (5120, 27_648, 64, 40, 8, 152_064, false),
-    };
-    Config {
-        family: Family::Qwen2,
-        vocab_size: vocabulary,
-        hidden_size: hidden,
-        intermediate_size: inner,
-        num_hidden_layers: layers,
-        num_attention_heads: heads,
-        num_key_value_heads: kv_heads,
-        head_dim: hidden / heads,
-        max_position_embeddings: 32_768,
-        rope_theta: 1e6,
-        rope_scaling: None,
-        rms_norm_eps: 1e-6,
-        tie_word_embeddings: tied,
-    }
+    let shapes: Value = serde_json::from_str(include_str!("experiments/qwen2.5.json")).unwrap();
+    Config::from_json(&shapes[size]).unwrap()
 }
 
 #[test]
@@ -213,9 +176,8 @@ fn the_arms_that_a_declaration_binds_are_those_of_its_grids() {
         let beside = path.parent().unwrap().join("grids");
         let mut known = BTreeMap::new();
         for folder in [folder().join("grids"), beside].iter().filter(|folder| folder.exists()) {
-            let names = files::list(folder).unwrap().into_iter();
-            for name in names.filter(|name| name.ends_with(".toml")) {
-                let grid = grid::file::load(&folder.join(name)).unwrap().grid;
+            for path in experiment_files(folder) {
+                let grid = grid::file::load(&path).unwrap().grid;
                 let id = |arm: &str| format!("{}/{arm}", grid.name);
                 known.extend(grid.arms.iter().map(|arm| (id(&arm.name), arm.arm_sha256.clone())));
             }

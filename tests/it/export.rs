@@ -1,21 +1,13 @@
 //! Curves of a run, as trackers get them.
 
+use crate::binary::json_lines;
 use crate::diff::tiny;
 use crate::verify::made;
 use dapo::base::files;
 use dapo::records::RunFolder;
 use dapo::report::export::curves;
 use dapo::report::{CurveSender, RunCurves, Tracker};
-use serde_json::Value;
 use std::path::{Path, PathBuf};
-
-/// A program in place of Python that keeps what it is told.
-fn listener(folder: &Path) -> PathBuf {
-    let path = folder.join("listener");
-    let program = format!("#!/bin/sh\ncat > {}/told\n", folder.display());
-    files::write_program(&path, &program).unwrap();
-    path
-}
 
 #[test]
 fn a_tracker_is_told_each_value_once_however_often_a_run_is_read() {
@@ -29,35 +21,38 @@ fn a_tracker_is_told_each_value_once_however_often_a_run_is_read() {
         ended: false,
         ..whole.clone()
     };
-    let python = listener(folder.path());
+    // A program in place of Python that keeps what it is told.
+    let python = folder.path().join("listener");
+    let program = format!("#!/bin/sh\ncat > {}/told\n", folder.path().display());
+    files::write_program(&python, &program).unwrap();
     let mut sender = CurveSender::new(Tracker::Wandb, folder.path(), "p", &python).unwrap();
     for curves in [&half, &half, &whole, &whole] {
         sender.send(curves).unwrap();
     }
     assert_eq!(sender.end().unwrap(), Vec::<PathBuf>::new());
     let told = files::read_text(&folder.path().join("told")).unwrap();
-    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = json_lines(&told);
     assert!(lines[0]["group"] == "own-task" && lines[0]["config"]["name"] == "own-task");
     assert_eq!(lines.last().unwrap()["end"], true);
-    let mut values: Vec<(String, u64, f64)> = Vec::new();
+    let mut values = Vec::new();
     for line in &lines[1..lines.len() - 1] {
         for (tag, value) in line["values"].as_object().unwrap() {
-            values.push((tag.clone(), line["step"].as_u64().unwrap(), value.as_f64().unwrap()));
+            values.push((tag.as_str(), line["step"].as_u64().unwrap(), value.as_f64().unwrap()));
         }
     }
-    values.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
-    let mut expected: Vec<(String, u64, f64)> =
-        whole.scalars.iter().map(|it| (it.tag.clone(), it.step, it.value)).collect();
-    expected.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    let expected =
+        whole.scalars.iter().map(|scalar| (scalar.tag.as_str(), scalar.step, scalar.value));
+    let mut expected: Vec<_> = expected.collect();
+    for values in [&mut values, &mut expected] {
+        values.sort_by_key(|(tag, step, _)| (*tag, *step));
+    }
     assert_eq!(values, expected);
 
     // Before anything is written: whether there is such a tracker.
     files::write_program(&python, "#!/bin/sh\necho no package wandb >&2; exit 1\n").unwrap();
     let refused = CurveSender::new(Tracker::Wandb, folder.path(), "p", &python).unwrap_err();
-    assert!(
-        refused.to_string().ends_with("listener: no package wandb (exit status: 1)"),
-        "{refused}"
-    );
+    let refused = refused.to_string();
+    assert!(refused.ends_with("listener: no package wandb (exit status: 1)"), "{refused}");
 
     // Event files that were followed hold the same records as one that was written at once.
     let files_of = |sends: &[&RunCurves], out: &str| {

@@ -13,96 +13,76 @@ fn vector_files(name: &str) -> Vec<PathBuf> {
     names.map(|file| folder(name).join(file)).collect()
 }
 
-fn all_hold(folder: &str) -> (usize, usize) {
-    let paths = vector_files(folder);
-    let mut cases = 0;
-    for path in &paths {
-        let report = check_file(path);
-        assert_eq!(report.failures, Vec::<String>::new(), "{}", path.display());
-        cases += report.cases;
+#[test]
+fn every_vector_and_edge_case_of_verl_and_of_its_verifier_holds() {
+    for (folder, files, expected) in
+        [("verl", 14, 176), ("verl-edge", 12, 397), ("verifier", 2, 387)]
+    {
+        let paths = vector_files(folder);
+        let mut cases = 0;
+        for path in &paths {
+            let report = check_file(path);
+            assert_eq!(report.failures, Vec::<String>::new(), "{}", path.display());
+            cases += report.cases;
+        }
+        assert_eq!((paths.len(), cases), (files, expected), "{folder}");
     }
-    (paths.len(), cases)
 }
 
-#[test]
-fn every_vector_of_verls_own_functions_holds() {
-    assert_eq!(all_hold("verl"), (14, 176));
-}
-
-#[test]
-fn every_edge_case_holds() {
-    assert_eq!(all_hold("verl-edge"), (12, 397));
-}
-
-#[test]
-fn every_case_of_the_verifier_holds() {
-    assert_eq!(all_hold("verifier"), (2, 387));
-}
-
-/// Every leaf of a JSON value, changed one at a time.
-fn changed(value: &Value) -> Vec<Value> {
-    match value {
-        Value::Array(items) => (0..items.len())
-            .flat_map(|i| changed(&items[i]).into_iter().map(move |new| (i, new)))
-            .map(|(i, new)| {
-                let mut items = items.clone();
-                items[i] = new;
-                Value::Array(items)
-            })
-            .collect(),
-        Value::Object(items) => items
-            .iter()
-            .flat_map(|(key, item)| changed(item).into_iter().map(move |new| (key.clone(), new)))
-            .map(|(key, new)| {
-                let mut items = items.clone();
-                items.insert(key, new);
-                Value::Object(items)
-            })
-            .collect(),
+/// Every leaf of a JSON value by its pointer, with other values.
+fn changes(value: &Value, pointer: &str) -> Vec<(String, Value)> {
+    let others = match value {
+        Value::Array(items) => {
+            let inside = |(at, item)| changes(item, &format!("{pointer}/{at}"));
+            return items.iter().enumerate().flat_map(inside).collect();
+        }
+        Value::Object(items) => {
+            let inside = |(key, item): (&String, _)| {
+                changes(item, &format!("{pointer}/{}", key.replace('/', "~1")))
+            };
+            return items.iter().flat_map(inside).collect();
+        }
         Value::Number(number) => vec![json!(number.as_f64().unwrap() + 1e-3)],
         Value::String(text) if text == "NaN" => vec![json!(0.5)],
         Value::String(text) => vec![json!(format!("{text}!")), json!(null)],
         Value::Bool(flag) => vec![json!(!flag)],
         Value::Null => vec![json!(1.5)],
-    }
+    };
+    others.into_iter().map(|other| (pointer.to_string(), other)).collect()
 }
 
 #[test]
 fn no_output_can_change_unnoticed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut changes = 0;
+    let mut noticed = 0;
     for path in vector_files("verl") {
         let text = files::read_text(&path).unwrap();
-        let lines = path.extension().unwrap() == "jsonl";
-        let file: Value = if lines {
+        let file: Value = if path.extension().unwrap() == "jsonl" {
             Value::Array(files::parse_lines(&path, text.as_bytes()).unwrap())
         } else {
             serde_json::from_str(&text).unwrap()
         };
         let cases = file.get("cases").unwrap_or(&file).as_array().unwrap();
-        let copy = folder.path().join(path.file_name().unwrap());
-        let stem = copy.with_extension("json");
+        let copy = folder.path().join(path.file_name().unwrap()).with_extension("json");
         for case in [&cases[0], &cases[cases.len() - 1]] {
-            let key =
-                ["outputs", "expected", "output"].into_iter().find(|key| case.get(*key).is_some());
-            let key = key.unwrap();
+            let mut keys = ["outputs", "expected", "output"].into_iter();
+            let key = keys.find(|key| case.get(*key).is_some()).unwrap();
+            let all = changes(&case[key], &format!("/{key}"));
             // Ends and middle stand for long lists of rows.
-            let all = changed(&case[key]);
-            let chosen = (0..all.len()).filter(|i| all.len() < 40 || i % (all.len() / 20) == 0);
-            for i in chosen {
+            let step = if all.len() < 40 { 1 } else { all.len() / 20 };
+            for (pointer, other) in all.iter().step_by(step) {
                 let mut case = case.clone();
-                case[key] = all[i].clone();
-                files::write_atomic(&stem, json!({ "cases": [case] }).to_string().as_bytes())
-                    .unwrap();
+                *case.pointer_mut(pointer).unwrap() = other.clone();
+                files::write_json(&copy, &json!({ "cases": [case] })).unwrap();
                 // An output that is also an input, of a kind that cannot be read, panics.
-                let report = std::panic::catch_unwind(|| check_file(&stem));
-                let noticed = report.map_or(true, |report| !report.failures.is_empty());
-                assert!(noticed, "{}: change {i}: {}", path.display(), all[i]);
-                changes += 1;
+                let failures = std::panic::catch_unwind(|| check_file(&copy).failures);
+                let is_noticed = failures.map_or(true, |failures| !failures.is_empty());
+                assert!(is_noticed, "{}: {pointer} {other}", path.display());
+                noticed += 1;
             }
         }
     }
-    assert!(changes > 400, "{changes}");
+    assert!(noticed > 400, "{noticed}");
 }
 
 /// The failures of `agg_loss.json` with this case changed.

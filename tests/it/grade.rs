@@ -1,34 +1,33 @@
 //! `dapo data grade`.
 
-use crate::binary::{Output, dapo_in, failed, succeeded};
+use crate::binary::{Output, json_lines, line_in, succeeded};
+use crate::golden_data;
 use dapo::base::files;
 use dapo::records::tables::{self, OutcomeRecord};
 use serde_json::{Value, json};
-use std::path::Path;
 
 /// `dapo data grade` on this text.
-fn grade(lines: &str, flags: &[&str]) -> Output {
+fn grade(lines: &str, flags: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     files::write_atomic(&folder.path().join("responses.jsonl"), lines.as_ref()).unwrap();
-    dapo_in(folder.path(), &[&["grade", "responses.jsonl"], flags].concat())
+    line_in(folder.path(), &format!("data grade responses.jsonl {flags}"))
 }
 
-fn parse(lines: &str) -> Vec<Value> {
-    let lines = lines.lines().filter(|line| !line.is_empty());
-    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+fn scores(lines: &str) -> Vec<Value> {
+    json_lines(lines).iter().map(|line| line["score"].clone()).collect()
 }
 
 #[test]
 fn the_released_verifiers_cases_come_out_line_by_line() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     for (folder, count) in [("verl", 50), ("verifier", 207)] {
-        let text = files::read_text(&golden.join(folder).join("math_dapo_cases.jsonl")).unwrap();
+        let cases = golden_data::folder(folder).join("math_dapo_cases.jsonl");
+        let text = files::read_text(&cases).unwrap();
         // Pause tokens exist in verl's signature alone.
         let lines = text.lines().filter(|line| !line.contains("pause_tokens_index"));
         let text: String = lines.map(|line| format!("{line}\n")).collect();
-        let (code, out, errors) = grade(&text, &[]);
+        let (code, out, errors) = grade(&text, "");
         assert_eq!((code, errors.as_str()), (0, ""));
-        let (cases, graded) = (parse(&text), parse(&out));
+        let (cases, graded) = (json_lines(&text), json_lines(&out));
         assert_eq!((cases.len(), graded.len()), (count, count));
         for (case, graded) in cases.iter().zip(&graded) {
             assert_eq!(&case["expected"], graded, "{}", case["name"]);
@@ -38,18 +37,24 @@ fn the_released_verifiers_cases_come_out_line_by_line() {
 
 #[test]
 fn a_line_has_score_acc_and_pred_in_this_order() {
-    let (_, out, _) = grade("{\"response\": \"Answer: 540\", \"ground_truth\": \"540\"}\n", &[]);
-    assert_eq!(out, "{\"score\":1.0,\"acc\":true,\"pred\":\"540\"}\n");
-    let strict = json!({"response": "540", "ground_truth": "540", "strict_box_verify": true});
-    let (_, out, _) = grade(&strict.to_string(), &[]);
-    assert_eq!(out, "{\"score\":-1.0,\"acc\":false,\"pred\":null}\n");
+    for (line, graded) in [
+        (
+            json!({"response": "Answer: 540", "ground_truth": "540"}),
+            "{\"score\":1.0,\"acc\":true,\"pred\":\"540\"}\n",
+        ),
+        (
+            json!({"response": "540", "ground_truth": "540", "strict_box_verify": true}),
+            "{\"score\":-1.0,\"acc\":false,\"pred\":null}\n",
+        ),
+    ] {
+        assert_eq!(grade(&line.to_string(), "").1, graded);
+    }
 }
 
 #[test]
 fn explain_adds_the_match_both_sides_and_the_reason() {
     let line = json!({"response": "Answer: x = 1,024.", "ground_truth": "1 024"}).to_string();
-    let (code, out, _) = grade(&line, &["--explain"]);
-    assert_eq!(code, 0);
+    let (out, _) = succeeded(grade(&line, "--explain"));
     let expected = json!({
         "score": -1.0, "acc": false, "pred": "1,024.",
         "matched": "x = 1,024.",
@@ -57,14 +62,14 @@ fn explain_adds_the_match_both_sides_and_the_reason() {
         "normalised_ground_truth": "1024",
         "reason": "the same but for stars, a final full stop, a minus sign or the form of a number; strings are compared",
     });
-    assert_eq!(parse(&out), [expected]);
+    assert_eq!(json_lines(&out), [expected]);
     assert!(out.starts_with("{\"score\":-1.0,\"acc\":false,\"pred\":"));
 }
 
 #[test]
 fn an_empty_file_gives_no_lines_and_a_warning() {
     let told = "warning: there is no response to grade\n".to_string();
-    assert_eq!(grade("", &[]), (0, String::new(), told));
+    assert_eq!(grade("", ""), (0, String::new(), told));
 }
 
 #[test]
@@ -72,9 +77,7 @@ fn a_summary_counts_responses_by_why_they_were_rejected() {
     let line = |response: &str| json!({"response": response, "ground_truth": "540"}).to_string();
     let responses = ["Answer: 540", "Answer: 540", "Answer: 541", "**Answer:** 540.", "I think"];
     let text = responses.map(line).join("\n");
-    let (code, out, _) = grade(&text, &["--summary"]);
-    assert_eq!(code, 0);
-    insta::assert_snapshot!(out);
+    insta::assert_snapshot!(succeeded(grade(&text, "--summary")).0);
 }
 
 #[test]
@@ -93,13 +96,11 @@ fn a_table_of_outcomes_is_graded_as_lines_are() {
     };
     let outcomes = [outcome("Answer: 540", false), outcome("so 540 + ", true)];
     tables::write_outcomes(&path, &outcomes).unwrap();
-    let graded = |flags: &[&str]| {
-        let arguments = [&["grade", "outcomes.parquet"], flags].concat();
-        succeeded(dapo_in(folder.path(), &arguments)).0
+    let graded = |flags: &str| {
+        succeeded(line_in(folder.path(), &format!("data grade outcomes.parquet {flags}"))).0
     };
-    let scores: Vec<Value> = parse(&graded(&[])).iter().map(|line| line["score"].clone()).collect();
-    assert_eq!(scores, [json!(1.0), json!(-1.0)]);
-    let summary = graded(&["--summary"]);
+    assert_eq!(scores(&graded("")), [1.0, -1.0]);
+    let summary = graded("--summary");
     let rejected = summary.lines().find(|line| line.contains("rejected")).unwrap();
     let cells = rejected.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
     let cells: Vec<&str> = cells.collect();
@@ -110,26 +111,16 @@ fn a_table_of_outcomes_is_graded_as_lines_are() {
 fn dumps_of_verl_and_samples_of_lm_eval_are_graded() {
     let dump = json!({"input": "q", "output": "Answer: 7", "gts": "7", "score": 1.0, "step": 1});
     let other = json!({"input": "q", "output": "Answer: 8", "gts": 7, "score": -1.0, "step": 1});
-    let scores = |text: &str| -> Vec<Value> {
-        let (out, _) = succeeded(grade(text, &[]));
-        parse(&out).iter().map(|line| line["score"].clone()).collect()
-    };
-    assert_eq!(scores(&format!("{dump}\n{other}\n")), [json!(1.0), json!(-1.0)]);
+    let graded = succeeded(grade(&format!("{dump}\n{other}\n"), "")).0;
+    assert_eq!(scores(&graded), [1.0, -1.0]);
     let sample = |filter: &str| {
         json!({"doc_id": 0, "doc": {}, "target": "3 + 4 = 7\n#### 7", "filter": filter,
             "resps": [["Answer: 7", "Answer: 9"]], "filtered_resps": ["7"], "exact_match": 1.0})
     };
     let text = format!("{}\n{}\n", sample("strict-match"), sample("flexible-extract"));
-    assert_eq!(scores(&text), [json!(1.0), json!(-1.0)]);
-    let (_, _, talk) = grade(&text, &[]);
+    let (graded, talk) = succeeded(grade(&text, ""));
+    assert_eq!(scores(&graded), [1.0, -1.0]);
     assert!(talk.contains("1 lines of other filters"), "{talk}");
-    let mut choices = sample("none");
-    choices["resps"] = json!([[[-1.5, false]]]);
-    let no_text = "responses.jsonl:1: resps has -1.5, which is not a text";
-    failed(grade(&choices.to_string(), &[]), 3, no_text);
-    let mut none = dump.clone();
-    none["gts"] = Value::Null;
-    failed(grade(&none.to_string(), &[]), 3, "gts: expected text or a number, got null");
 }
 
 #[test]
@@ -146,7 +137,7 @@ fn a_line_is_answered_before_the_next_is_there() {
             .unwrap();
         let mut line = String::new();
         from.read_line(&mut line).unwrap();
-        assert_eq!(parse(&line)[0]["score"], score);
+        assert_eq!(scores(&line), [score]);
     }
     drop(to);
     assert!(child.wait().unwrap().success());

@@ -57,7 +57,7 @@ fn declared<'a>(report: &'a Value, family: &str, id: &str) -> &'a Value {
 fn the_sentences_of_pages_are_those_of_reports_and_scripts() {
     let mut wrong = Vec::new();
     let mut checked = 0;
-    for block in include_str!("headline/sentences.txt").split("\n\n").skip(2) {
+    for block in include_str!("headline/sentences.txt").split("\n\n").skip(1) {
         let (head, sentences) = block.split_once('\n').unwrap();
         let (source, pages) = head.split_once(" -> ").unwrap_or_else(|| panic!("{head:?}"));
         let source = match source {
@@ -76,7 +76,7 @@ fn the_sentences_of_pages_are_those_of_reports_and_scripts() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(checked > 150, "only {checked} sentences: the table is read wrongly");
+    assert!(checked >= 140, "only {checked} sentences: the table is read wrongly");
 }
 
 fn flat(text: &str) -> String {
@@ -114,9 +114,9 @@ fn shown(place: &str, source: &Value) -> String {
             _ => panic!("{form:?} is no form of a number"),
         };
     }
-    if let Some((grid, label)) = place.split_once(':') {
-        let arms = list(&self::grid(source, grid)["arms"]);
-        let arm = arms.iter().find(|arm| arm["label"] == label).unwrap();
+    if let Some((grid, arm)) = place.split_once(':') {
+        let (arms, id) = (list(&self::grid(source, grid)["arms"]), format!("{grid}/{arm}"));
+        let arm = arms.iter().find(|arm| arm["id"] == id).unwrap();
         let score = if form == "base" { &arm["base_score"] } else { &arm["score"]["mean"] };
         return format!("{:.1}", 100.0 * number(score));
     }

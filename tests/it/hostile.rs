@@ -1,28 +1,26 @@
 //! What a policy with a byte-level vocabulary can emit, and where it is shown.
 
-use crate::bad_input::acts;
-use crate::binary::{failed, line_in, succeeded};
-use crate::{fuzz, golden_data, repository};
+use crate::bad_input::{acts, input::shell};
+use crate::binary::{failed, json_lines, line_in, succeeded};
+use crate::{fuzz, repository};
 use dapo::base::files;
 use dapo::policy::{Qwen2, checkpoint};
 use dapo::task::Tokenizer;
-use serde_json::Value;
-use std::path::Path;
 
 /// A folder with the byte-level tokenizer, and a random policy over its 258 tokens.
-fn byte_level(folder: &Path) {
-    let tokenizer = golden_data::folder("tokenizers/byte-level.json");
-    files::write_atomic(&folder.join("tokenizer.json"), &files::read(&tokenizer).unwrap()).unwrap();
+fn byte_level() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    shell(folder.path(), "cp $ROOT/golden/tokenizers/byte-level.json tokenizer.json");
     let config = fuzz::tiny(258, 256);
-    files::write_json(&folder.join("config.json"), &config.to_json(1, 0)).unwrap();
+    files::write_json(&folder.path().join("config.json"), &config.to_json(1, 0)).unwrap();
     let values = checkpoint::values(&Qwen2::initialise(config, 3));
-    checkpoint::write_tensors(&folder.join("model.safetensors"), &values).unwrap();
+    checkpoint::write_tensors(&folder.path().join("model.safetensors"), &values).unwrap();
+    folder
 }
 
 #[test]
 fn every_byte_has_a_token_and_half_a_character_decodes_to_a_replacement() {
-    let folder = tempfile::tempdir().unwrap();
-    byte_level(folder.path());
+    let folder = byte_level();
     let tokenizer = Tokenizer::load(folder.path()).unwrap();
     let text = "a\u{e9}\u{20ac}\u{1f600}\n\u{1b}[2J";
     let tokens = tokenizer.encode(text).unwrap();
@@ -38,8 +36,7 @@ fn every_byte_has_a_token_and_half_a_character_decodes_to_a_replacement() {
 
 #[test]
 fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
-    let folder = tempfile::tempdir().unwrap();
-    byte_level(folder.path());
+    let folder = byte_level();
     let prompts = folder.path().join("prompts.jsonl");
     files::write_atomic(&prompts, b"{\"prompt\": \"\\u001b]52;c;aGk=\\u0007\"}\n").unwrap();
     let generate = "model generate -n 64 --max-tokens 120 --prompts prompts.jsonl --model .";
@@ -48,8 +45,7 @@ fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
     assert_eq!(stdout.chars().find(acts), None);
     let tokenizer = Tokenizer::load(folder.path()).unwrap();
     let mut emitted = String::new();
-    for line in stdout.lines() {
-        let line: Value = serde_json::from_str(line).unwrap();
+    for line in json_lines(&stdout) {
         let ids: Vec<u32> = serde_json::from_value(line["response_ids"].clone()).unwrap();
         assert_eq!(line["text"], tokenizer.decode(&ids));
         emitted += line["text"].as_str().unwrap();
@@ -61,21 +57,18 @@ fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
 #[test]
 fn a_session_begins_in_no_folder_that_has_a_link() {
     let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    let smoke = repository::root().join("experiments/smoke.toml");
     let train = |resume: &str| {
-        let line = format!("train --no-plan --out run {} {resume}", smoke.display());
+        let smoke = repository::root().join("experiments/smoke.toml");
+        let line = format!("train {} --no-plan --out run {resume}", smoke.display());
         line_in(folder.path(), &line)
     };
     succeeded(train(""));
     // An unfinished run whose evaluations are somebody else's folder.
-    files::remove_file(&run.join("outcome.json")).unwrap();
-    files::remove_folder(&run.join("evaluations")).unwrap();
-    let elsewhere = folder.path().join("elsewhere");
-    files::write_atomic(&elsewhere.join("precious"), b"mine").unwrap();
-    std::os::unix::fs::symlink(&elsewhere, run.join("evaluations")).unwrap();
+    let line = "mkdir elsewhere; echo mine > elsewhere/precious; rm -r run/outcome.json run/evaluations; \
+                ln -s ../elsewhere run/evaluations";
+    shell(folder.path(), line);
     for how in ["--resume", "--restart"] {
         failed(train(how), 3, "\"evaluations\" names nothing inside this folder");
     }
-    assert_eq!(files::read(&elsewhere.join("precious")).unwrap(), b"mine");
+    assert_eq!(files::read(&folder.path().join("elsewhere/precious")).unwrap(), b"mine\n");
 }

@@ -1,13 +1,12 @@
 //! Files that cost more than they are: holes, links, pipes, devices and what a kernel makes up. Every
 //! verb that takes a path refuses them by name, at once, in little memory and without their text.
 
-use crate::bad_input::input::remove;
+use crate::bad_input::input::shell;
 use crate::{repository, study_fixture};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::report::study;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const MOST_KIB: u64 = 1 << 20;
@@ -15,16 +14,16 @@ const MOST_KIB: u64 = 1 << 20;
 const MOST_TIME: Duration = Duration::from_secs(60);
 
 /// Runs a verb, and returns its exit code and all that it printed.
-fn run_in(folder: &Path, arguments: &[&str]) -> (i32, String) {
+fn run_in(folder: &Path, line: &str) -> (i32, String) {
     // The shell's children have one peak, which GNU time would print; bash has none, so the limit
     // stands on data (`ulimit -d`), which a mapped library does not count for.
     let script = format!("ulimit -d {MOST_KIB}; exec \"$0\" \"$@\"");
     let mut command = Command::new("bash");
-    command.args(["-c", &script, env!("CARGO_BIN_EXE_dapo")]).args(arguments);
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_dapo")]).args(line.split(' '));
     command.env("OMP_NUM_THREADS", "1").current_dir(folder);
     let start = Instant::now();
     let output = command.timeout(MOST_TIME).output().unwrap();
-    assert!(start.elapsed() < MOST_TIME, "{arguments:?} took {:?}", start.elapsed());
+    assert!(start.elapsed() < MOST_TIME, "{line} took {:?}", start.elapsed());
     let text = [output.stdout, output.stderr].concat();
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
 }
@@ -55,46 +54,34 @@ fn every_verb_refuses_a_file_without_end_by_its_name() {
         ("parquet", "compare --a FILE --b FILE"),
     ];
     for (number, (extension, verb)) in verbs.iter().enumerate() {
-        let hostile = KINDS[..4].iter().enumerate().map(|(kind, (_, make))| {
+        let hostile = KINDS[..4].iter().enumerate().map(|(kind, (_, line))| {
             let path = folder.path().join(format!("{number}-{kind}.{extension}"));
-            make(&path);
-            path
+            make(line, &path);
+            path.display().to_string()
         });
-        for path in hostile.chain([PathBuf::from("/dev/zero")]) {
-            let path = path.to_str().unwrap();
-            let word = |word| match word {
-                "FILE" => path,
-                "BASE" => "golden/mini-aime/base",
-                "RECIPE" => "experiments/smollm2/recipe.toml",
-                word => word,
-            };
-            let arguments: Vec<&str> = verb.split(' ').map(word).collect();
-            let (code, text) = run_in(&repository::root(), &arguments);
-            assert_eq!(code, 3, "{arguments:?}: {text}");
-            assert!(text.contains(path), "{arguments:?}: {text}");
+        for path in hostile.chain(["/dev/zero".to_string()]) {
+            let line = verb.replace("BASE", "golden/mini-aime/base");
+            let line = line.replace("RECIPE", "experiments/smollm2/recipe.toml");
+            let (code, text) = run_in(&repository::root(), &line.replace("FILE", &path));
+            assert!(code == 3 && text.contains(&path), "{verb}: {code} {text}");
         }
     }
 }
 
-type Make = fn(&Path);
-
-/// What a hostile file is, and how it is made.
-const KINDS: [(&str, Make); 7] = [
-    ("holes", |path| {
-        #[expect(clippy::disallowed_types, reason = "no function of ours makes holes")]
-        let file = std::fs::File::create(path).unwrap();
-        file.set_len(3_900_000_000).unwrap();
-    }),
-    ("a link to a device", |path| symlink("/dev/zero", path).unwrap()),
-    ("a link to what a kernel makes up", |path| symlink("/proc/self/maps", path).unwrap()),
-    ("a pipe", |path| {
-        let kind = rustix::fs::FileType::Fifo;
-        rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RUSR, 0).unwrap();
-    }),
-    ("a link to a secret", |path| symlink("/etc/passwd", path).unwrap()),
-    ("nesting", |path| files::write_atomic(path, "[".repeat(1 << 20).as_bytes()).unwrap()),
-    ("one endless line", |path| files::write_atomic(path, &vec![b'1'; 20 << 20]).unwrap()),
+/// What a hostile file is, and how a shell makes it in place of what is there.
+const KINDS: [(&str, &str); 7] = [
+    ("holes", "rm -f $FILE; truncate -s 3900000000 $FILE"),
+    ("a link to a device", "ln -sf /dev/zero $FILE"),
+    ("a link to what a kernel makes up", "ln -sf /proc/self/maps $FILE"),
+    ("a pipe", "rm -f $FILE; mkfifo $FILE"),
+    ("a link to a secret", "ln -sf /etc/passwd $FILE"),
+    ("nesting", "rm $FILE; head -c 1048576 /dev/zero | tr '\\0' '[' > $FILE"),
+    ("one endless line", "rm $FILE; head -c 20971520 /dev/zero | tr '\\0' 1 > $FILE"),
 ];
+
+fn make(line: &str, path: &Path) {
+    shell(Path::new("/"), &line.replace("$FILE", path.to_str().unwrap()));
+}
 
 #[test]
 fn files_of_a_received_study_cost_nothing_and_lead_nowhere() {
@@ -107,22 +94,20 @@ fn files_of_a_received_study_cost_nothing_and_lead_nowhere() {
     for name in ["claims.toml", "study.json", "report.json", "grids/leave-one-out.json", &cell] {
         let path = root.join(name);
         let honest = files::read(&path).ok();
-        for (kind, make) in KINDS {
-            files::remove_file(&path).unwrap();
-            make(&path);
-            let mut verbs: Vec<&[&str]> = vec![&["verify", "study"]];
+        for (kind, line) in KINDS {
+            make(line, &path);
+            let mut lines = vec!["verify study"];
             if !name.starts_with("report") && (kind == "holes" || kind.starts_with("a link")) {
-                verbs.push(&["report", "study", "--out", "again"]);
-                verbs.push(&["compare", "study", "--arm", "dapo", "--against", "clip-higher"]);
+                lines.push("report study --out again");
+                lines.push("compare study --arm dapo --against clip-higher");
             }
-            for arguments in verbs {
-                let (code, text) = run_in(scratch.path(), arguments);
-                let place = format!("{kind} as {name}, {arguments:?}: {code:?}\n{text}");
-                assert!(!text.contains("root:"), "{place}");
-                assert!(!text.contains("panicked"), "{place}");
-                if arguments[0] == "verify" {
-                    assert_eq!(code, 4, "{place}");
-                    assert!(text.contains(name.rsplit('/').next().unwrap()), "{place}");
+            for line in lines {
+                let (code, text) = run_in(scratch.path(), line);
+                let place = format!("{kind} as {name}, {line}: {code:?}\n{text}");
+                assert!(!text.contains("root:") && !text.contains("panicked"), "{place}");
+                if line == "verify study" {
+                    let file = name.rsplit('/').next().unwrap();
+                    assert!(code == 4 && text.contains(file), "{place}");
                 }
             }
         }
@@ -131,12 +116,11 @@ fn files_of_a_received_study_cost_nothing_and_lead_nowhere() {
             files::write_atomic(&path, &bytes).unwrap();
         }
     }
-    assert_eq!(run_in(scratch.path(), &["verify", "study"]).0, 0);
+    assert_eq!(run_in(scratch.path(), "verify study").0, 0);
     for name in ["cells", "grids"] {
         for target in ["/etc", "/etc/passwd", "/dev/zero"] {
-            remove(&root.join(name));
-            symlink(target, root.join(name)).unwrap();
-            let (code, text) = run_in(scratch.path(), &["verify", "study"]);
+            shell(&root, &format!("rm -r {name}; ln -s {target} {name}"));
+            let (code, text) = run_in(scratch.path(), "verify study");
             // Without its grids it is no study.
             assert_eq!(code, if name == "grids" { 3 } else { 4 }, "{name}, {target}: {text}");
             let is_named = text.contains(name) || name == "grids";
@@ -148,24 +132,20 @@ fn files_of_a_received_study_cost_nothing_and_lead_nowhere() {
 #[test]
 fn a_text_of_megabytes_and_a_table_of_millions_of_rows_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
-    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
-    let base = base.to_str().unwrap();
-    let at = |name: &str| scratch.path().join(name);
-    let text = format!("{{\"question\": \"{}\", \"answer\": \"1\"}}\n", "1".repeat(15_000_000));
-    files::write_atomic(&at("problems.jsonl"), text.as_bytes()).unwrap();
-    let prompt = text.replace("question", "prompt").replace(", \"answer\": \"1\"", "");
-    files::write_atomic(&at("prompts.jsonl"), prompt.as_bytes()).unwrap();
-    let rows = "p,1,1\n".repeat(5_000_000);
-    let table = format!("problem,sample,correct\n{rows}");
-    files::write_atomic(&at("table.csv"), table.as_bytes()).unwrap();
-    let generate = ["model", "generate", "--model", base];
-    for (arguments, says) in [
-        ([&generate[..], &["--problems", "problems.jsonl"]].concat(), "it has 15000000 bytes"),
-        ([&generate[..], &["--prompts", "prompts.jsonl"]].concat(), "it has 15000000 bytes"),
-        (vec!["compare", "--a", "table.csv", "--b", "table.csv"], "more than 4194304 rows"),
+    for line in [
+        r#"(printf '{"question": "'; head -c 15000000 /dev/zero | tr '\0' 1; echo '", "answer": "1"}') > problems.jsonl"#,
+        r#"sed 's/question/prompt/; s/, "answer": "1"//' problems.jsonl > prompts.jsonl"#,
+        "(echo problem,sample,correct; yes p,1,1 | head -5000000) > table.csv",
+        "ln -s $ROOT/golden/mini-aime/base .",
     ] {
-        let (code, text) = run_in(scratch.path(), &arguments);
-        assert_eq!(code, 3, "{arguments:?}: {text}");
-        assert!(text.contains(says), "{arguments:?}: {text}");
+        shell(scratch.path(), line);
+    }
+    for (line, words) in [
+        ("model generate --model base --problems problems.jsonl", "it has 15000000 bytes"),
+        ("model generate --model base --prompts prompts.jsonl", "it has 15000000 bytes"),
+        ("compare --a table.csv --b table.csv", "more than 4194304 rows"),
+    ] {
+        let (code, text) = run_in(scratch.path(), line);
+        assert!(code == 3 && text.contains(words), "{line}: {code} {text}");
     }
 }

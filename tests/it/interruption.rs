@@ -5,20 +5,19 @@ use crate::bad_input::{input::Step, tree};
 use crate::binary::{Output, PROGRAM, ended, failed, says, succeeded};
 use crate::engines::rows;
 use crate::repository;
-use crate::verify::{copy, expect, findings, verified};
-use dapo::base::rng::{Id, Stream, stream};
-use dapo::base::{Purpose, files, workers};
+use crate::transcript::play;
+use crate::verify::{copy, expect, findings, flip, verified};
+use dapo::base::{Purpose, files, rng::Id, rng::Stream, rng::stream, workers};
 use dapo::experiment::extends;
 use dapo::records::RunFolder;
-use dapo::training::run::{self, RunEvent, inputs};
-use dapo::training::{Phase, TrainingError, Unfinished};
+use dapo::training::{Phase, TrainingError, Unfinished, run, run::RunEvent, run::inputs};
 use dapo::verification::verify::VerifyVerdict;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A folder with the experiment, and the digests of a run that nothing disturbed.
 struct Scene {
@@ -133,9 +132,19 @@ impl Scene {
     }
 }
 
-fn kill(child: &mut Child) {
+pub fn kill(child: &mut Child) {
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// Waits until a process has come so far.
+pub fn wait_until(child: &mut Child, has_come: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !has_come() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        assert!(begun.elapsed() < Duration::from_secs(1200), "it takes too long");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -178,7 +187,7 @@ fn the_first_signal_stops_after_the_step_and_the_second_at_once() {
     }
 }
 
-fn send(child: &Child, signal: &str) {
+pub fn send(child: &Child, signal: &str) {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
 }
@@ -191,25 +200,14 @@ fn an_unfinished_run_is_neither_repeated_nor_entered_twice_unless_asked_for() {
     failed(scene.finish("run", "--resume"), 3, "in use by another process");
     kill(&mut child);
 
-    let unfinished = ["--resume continues", "1 of 3 rollout steps"];
-    says(scene.finish("run", "--threads=1"), 3, &unfinished);
-    let (_, talk) = succeeded(scene.finish("run", "--restart"));
-    assert!(!talk.contains("resuming"), "{talk}");
+    play(scene.folder.path(), include_str!("interruption/unfinished.txt"));
     assert_eq!(RunFolder::at(scene.run("run")).digests().unwrap(), scene.expected);
-
-    let stranger = scene.run("stranger/thesis.txt");
-    files::write_atomic(&stranger, b"years of work").unwrap();
-    failed(scene.finish("stranger", "--restart"), 3, "thesis.txt is in it");
-    assert_eq!(files::read(&stranger).unwrap(), b"years of work");
 }
 
 #[test]
 fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
     let scene = Scene::new();
-    let damage = |file: &str| {
-        let edit = format!("run/checkpoints/{file}");
-        Step::Flip { edit, flip: -1000 }.take(scene.folder.path());
-    };
+    let damage = |file: &str| flip(&scene.run("run/checkpoints").join(file));
     scene.kill_at("run", "generation step=3");
     damage("step-000002/optimizer.safetensors");
     scene.kill_at("run", "generation step=3");
@@ -300,16 +298,6 @@ fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
 #[test]
 fn a_disk_that_fills_ends_the_run_with_code_1_and_the_run_goes_on_when_there_is_room() {
     let scene = Scene::new();
-    // The blocks of bash are 1 KiB: rollouts fit, a model of 1.2 MB does not.
-    for (blocks, step) in [(600, 1), (10, 0)] {
-        let script = format!(
-            "trap '' XFSZ; ulimit -f {blocks}; \
-             exec {PROGRAM:?} train experiment.toml --no-plan --resume --out full"
-        );
-        let mut bash = Command::new("bash");
-        bash.args(["-c", &script]).current_dir(scene.folder.path());
-        failed(ended(&mut bash), 1, "error: cannot write");
-        assert_eq!(RunFolder::at(scene.run("full")).metrics().unwrap().len(), step);
-    }
+    play(scene.folder.path(), include_str!("interruption/full_disk.txt"));
     scene.resumes_to_the_same_bits("full");
 }

@@ -202,54 +202,26 @@ fn arrow_violations(path: &str, code: &str, house: &House) -> BTreeSet<(usize, S
 
 /// Every path after `crate::` with its line, the braces of imports written out.
 fn paths(code: &str) -> Vec<(usize, Vec<String>)> {
+    static WRITTEN: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?:^|[^\w:$])(crate::(?:\w+::)*(?:\w+|\{[^;]*))").unwrap());
+    static BRACES: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(\w+(?:::\w+)*)::\{([^{}]*)\}").unwrap());
     let mut all = Vec::new();
-    for (start, word) in code.match_indices("crate::") {
-        let before = code[..start].chars().next_back();
-        if before.is_some_and(|c| c.is_alphanumeric() || "_:$".contains(c)) {
-            continue;
+    for written in WRITTEN.captures_iter(code) {
+        let line = code[..written.get(1).unwrap().start()].matches('\n').count() + 1;
+        let mut text = written[1].to_string();
+        while let Some(braces) = BRACES.captures(&text) {
+            let items = braces[2].split(',').map(str::trim).filter(|item| !item.is_empty());
+            let items: Vec<String> = items.map(|item| format!("{}::{item}", &braces[1])).collect();
+            text = text.replacen(&braces[0], &items.join(","), 1);
         }
-        let line = code[..start].matches('\n').count() + 1;
-        let mut written = Vec::new();
-        tree(&code[start + word.len()..], &mut Vec::new(), &mut written);
-        all.extend(written.into_iter().filter(|path| !path.is_empty()).map(|path| (line, path)));
+        for path in text.split(',').filter_map(|path| path.split_whitespace().next()) {
+            let parts = path.split("::").filter(|part| !["crate", "self", "*"].contains(part));
+            all.push((line, parts.map(str::to_string).collect::<Vec<_>>()));
+        }
     }
+    all.retain(|(_, path)| !path.is_empty());
     all
-}
-
-/// Reads `a::b` or `a::{b, c::d}`; adds each path to `found`, and returns what follows.
-fn tree<'a>(text: &'a str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
-    let depth = prefix.len();
-    let mut rest = text;
-    loop {
-        rest = rest.trim_start();
-        if let Some(mut inside) = rest.strip_prefix('{') {
-            loop {
-                inside = tree(inside, prefix, found).trim_start();
-                match inside.strip_prefix(',') {
-                    Some(next) => inside = next,
-                    None => break,
-                }
-            }
-            prefix.truncate(depth);
-            return inside.strip_prefix('}').unwrap_or(inside);
-        }
-        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-        let (name, after) = rest.split_at(end);
-        if !name.is_empty() && name != "self" {
-            prefix.push(name.to_string());
-        }
-        match after.strip_prefix("::") {
-            Some(next) if !name.is_empty() => rest = next,
-            _ => {
-                found.push(prefix.clone());
-                prefix.truncate(depth);
-                let alias = after.strip_prefix(" as ").map(|alias| {
-                    alias.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
-                });
-                return alias.unwrap_or(after);
-            }
-        }
-    }
 }
 
 /// The text with comments, string literals and character literals replaced by blanks; lines
@@ -287,8 +259,7 @@ fn a_run_calls_no_function_that_the_machine_decides() {
         if within(module, OUTSIDE_OF_RUNS) || module.ends_with("/tests") {
             continue;
         }
-        let calls = function_calls(&source.text);
-        let (place, count) = FUNCTIONS_ALLOWED;
+        let (calls, (place, count)) = (function_calls(&source.text), FUNCTIONS_ALLOWED);
         let allowed = if module == place { count } else { 0 };
         assert_eq!(calls.len(), allowed, "{}: {calls:#?}", source.path);
     }
@@ -323,26 +294,25 @@ fn planted() -> Planted {
 }
 
 /// What is found in the small tree with one file replaced or added.
-fn violations_with(planted: &Source) -> Vec<String> {
-    let mut sources = self::planted().tree;
-    sources.retain(|source| source.path != planted.path);
-    sources.push(planted.clone());
+fn violations_with(path: &str, text: &str) -> Vec<String> {
+    let mut sources = planted().tree;
+    sources.retain(|source| source.path != path);
+    sources.push(Source::planted(path, text));
     violations(&sources)
 }
 
 #[test]
 fn a_tree_that_keeps_the_rules_has_no_violation() {
     let text = "use crate::experiment::{Experiment, dapo::{Clip, Std}};\nuse tch::Tensor;\n";
-    let source = Source::planted("src/core/algorithm/clip.rs", text);
-    assert_eq!(violations_with(&source), Vec::<String>::new());
+    assert_eq!(violations_with("src/core/algorithm/clip.rs", text), [""; 0]);
 }
 
 #[test]
 fn planted_violations_are_caught() {
-    for Violation { source, says } in planted().violations {
-        let found = violations_with(&source);
-        let is_caught = |line: &String| line.starts_with(&source.path) && line.contains(&says);
-        assert!(found.iter().any(is_caught), "{source:?} should give {says:?}, gave {found:?}");
+    for Violation { source: Source { path, text }, says } in planted().violations {
+        let breaches = violations_with(&path, &text);
+        let is_caught = |line: &String| line.starts_with(&path) && line.contains(&says);
+        assert!(breaches.iter().any(is_caught), "{text} should give {says:?}, gave {breaches:?}");
     }
 }
 
@@ -355,8 +325,8 @@ fn comments_and_strings_are_not_code() {
 //! println!
 fn f<'a>(x: &'a str) { eprintln!("crate::training {}", '"'); let y = r#"tch::"x""#; }
 "##;
-    let found = |text: &str| violations_with(&Source::planted("src/core/base/files.rs", text));
-    assert_eq!(found(text), Vec::<String>::new());
+    let breaches = |text: &str| violations_with("src/core/base/files.rs", text);
+    assert_eq!(breaches(text), [""; 0]);
     let text = "fn f<'a>(x: &'a str, y: char) { y == '\\''; crate::training::run() }";
-    assert_eq!(found(text).len(), 1);
+    assert_eq!(breaches(text).len(), 1);
 }

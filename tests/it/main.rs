@@ -68,6 +68,7 @@ mod terminal;
 mod test_sets;
 mod tracked;
 mod train;
+mod transcript;
 mod tune;
 mod update;
 mod verify;

@@ -1,13 +1,13 @@
 //! Every method of the list: its arm, its golden vectors, its bits, its records. A new method needs no
 //! change here.
 
-use crate::repository::root;
-use crate::verify::{made, replayed};
-use dapo::algorithm::methods::{FILES, MEASURES};
-use dapo::algorithm::objective::objective;
+use crate::golden_data;
+use crate::repository::{self, root};
+use crate::verify::{expect, replayed, trained};
 use dapo::algorithm::{Dapo, Rewarded, SeenResponse, StepTotals, Tokens, aggregation};
+use dapo::algorithm::{methods::FILES, methods::MEASURES, objective::objective};
 use dapo::base::files;
-use dapo::experiment::{Experiment, Grid, compare, extends, grid, sources, validate};
+use dapo::experiment::{Experiment, Grid, compare, grid, sources, validate};
 use dapo::numerics::Numerics;
 use dapo::records::RunFolder;
 use dapo::study::effect_checks::{self, EffectVerdict as Effect};
@@ -16,12 +16,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use tch::{Kind, Tensor};
-
-/// `kind` of each method: its file's name as TOML writes it.
-fn kinds() -> BTreeSet<String> {
-    assert!(FILES.len() >= 2, "{FILES:?}");
-    FILES.iter().map(|file| file.replace('_', "-")).collect()
-}
 
 /// Names of the files of a folder with this ending, without it.
 fn stems(folder: &str, ending: &str) -> BTreeSet<String> {
@@ -35,7 +29,7 @@ fn arms() -> BTreeSet<String> {
 }
 
 fn arm(name: &str) -> Experiment {
-    extends::load(&root().join(format!("experiments/methods/{name}.toml"))).unwrap()
+    repository::experiment(&format!("methods/{name}.toml"), "")
 }
 
 fn arms_of_a_kind() -> Vec<String> {
@@ -66,13 +60,12 @@ struct AdvantageCase {
 
 impl AdvantageCase {
     fn rewarded(&self) -> Vec<Vec<Rewarded>> {
-        let of_group = |(group, rewards): (usize, &Vec<f64>)| {
-            let ones = vec![1; rewards.len()];
-            let tokens = self.lengths.get(group).unwrap_or(&ones);
-            let outcome = |(&reward, &tokens)| Rewarded { reward, tokens };
-            rewards.iter().zip(tokens).map(outcome).collect()
+        let outcomes = |(group, rewards): (usize, &Vec<f64>)| {
+            let tokens = |i| self.lengths.get(group).map_or(1, |lengths| lengths[i]);
+            let outcome = |(i, &reward)| Rewarded { reward, tokens: tokens(i) };
+            rewards.iter().enumerate().map(outcome).collect()
         };
-        self.rewards.iter().enumerate().map(of_group).collect()
+        self.rewards.iter().enumerate().map(outcomes).collect()
     }
 }
 
@@ -99,14 +92,12 @@ struct LossCase {
 }
 
 fn golden(kind: &str) -> Golden {
-    let path = root().join(format!("golden/methods/{kind}.json"));
-    serde_json::from_str(&files::read_text(&path).unwrap())
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    golden_data::read(&golden_data::folder("methods").join(format!("{kind}.json")))
 }
 
 /// `[dapo]` of base.toml with some keys replaced.
 fn settings(patch: &Map<String, Value>) -> Dapo {
-    patched(extends::load(&root().join("experiments/base.toml")).unwrap().dapo, patch)
+    patched(repository::experiment("base.toml", "").dapo, patch)
 }
 
 fn patched(dapo: Dapo, patch: &Map<String, Value>) -> Dapo {
@@ -122,9 +113,10 @@ fn computed(case: &LossCase, dapo: &Dapo) -> (f64, Vec<f64>) {
     let shape = [case.log_probs.len() as i64, case.log_probs[0].len() as i64];
     let tensor =
         |rows: &[Vec<f64>]| Tensor::from_slice(&rows.concat()).reshape(shape).to_kind(kind);
-    let tokens_of = |mask: &Vec<i64>| mask.iter().sum::<i64>() as u64;
-    let row =
-        |(group, mask)| aggregation::ResponseRow { tokens: tokens_of(mask), group, micro_batch: 0 };
+    let row = |(group, mask): (usize, &Vec<i64>)| {
+        let tokens = mask.iter().sum::<i64>() as u64;
+        aggregation::ResponseRow { tokens, group, micro_batch: 0 }
+    };
     let rows: Vec<aggregation::ResponseRow> = case.mask.iter().enumerate().map(row).collect();
     let step = StepTotals {
         tokens: rows.iter().map(|row| row.tokens).sum(),
@@ -202,7 +194,7 @@ fn every_method_has_the_losses_and_gradients_of_its_released_code() {
 #[test]
 fn every_method_has_the_advantages_of_its_released_code() {
     for name in stems("golden/methods", ".json") {
-        for case in golden(&name).advantages.iter().filter(|it| it.group_of_one.is_none()) {
+        for case in golden(&name).advantages.iter().filter(|case| case.group_of_one.is_none()) {
             let dapo = patched(arm(&name).dapo, &case.dapo);
             let rewarded = case.rewarded().concat();
             let ours = dapo.rules().advantages(&case.rewarded(), &dapo).concat();
@@ -228,8 +220,8 @@ fn a_method_that_is_switched_off_misses_its_golden_vectors() {
         let loss = |case: &LossCase| !close(computed(case, &off(&case.dapo)).0, case.loss, 1e-3);
         let advantages = |case: &AdvantageCase| {
             let dapo = off(&case.dapo);
-            let made = dapo.rules().advantages(&case.rewarded(), &dapo).concat();
-            made.iter().zip(case.expected.concat()).any(|(made, it)| !close(*made, it, 1e-3))
+            let ours = dapo.rules().advantages(&case.rewarded(), &dapo).concat();
+            ours.iter().zip(case.expected.concat()).any(|(ours, it)| !close(*ours, it, 1e-3))
         };
         let differs = golden.losses.iter().any(loss) || golden.advantages.iter().any(advantages);
         assert!(differs, "{name}");
@@ -239,13 +231,14 @@ fn a_method_that_is_switched_off_misses_its_golden_vectors() {
 #[test]
 fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
     let documented = files::read_text(&root().join("docs/methods.md")).unwrap();
-    let (mut stated, mut found) = (BTreeSet::new(), BTreeSet::new());
+    let (mut stated, mut kinds_of_arms) = (BTreeSet::new(), BTreeSet::new());
     for name in arms() {
         let experiment = arm(&name);
         assert_eq!(validate::problems(&experiment), Vec::<String>::new(), "{name}");
         assert_eq!(experiment.name, name);
         let flat = compare::flat(&experiment);
-        found.extend(flat.get("dapo.method.kind").and_then(Value::as_str).map(str::to_string));
+        kinds_of_arms
+            .extend(flat.get("dapo.method.kind").and_then(Value::as_str).map(str::to_string));
         for path in flat.keys().filter(|path| path.starts_with("dapo.method.")) {
             assert!(sources::of(path).is_some(), "{path} has no facts");
             stated.insert(path.clone());
@@ -255,7 +248,9 @@ fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
         let published = about.source.starts_with("arXiv") || about.source.starts_with("https://");
         assert!(!about.name.is_empty() && published, "{about:?}");
     }
-    assert_eq!(found, kinds());
+    // A method's kind is its file's name as TOML writes it.
+    let kinds: BTreeSet<String> = FILES.iter().map(|file| file.replace('_', "-")).collect();
+    assert!(kinds.len() >= 2 && kinds == kinds_of_arms, "{kinds_of_arms:?}");
     for key in sources::all().filter(|key| key.path.starts_with("dapo.method.")) {
         let is_stated = key.path.ends_with("kind") || stated.contains(&key.path);
         assert!(is_stated, "{} is a key of no method's arm", key.path);
@@ -272,9 +267,9 @@ fn the_grids_have_every_method_as_its_arm_states_it() {
     let (methods, mismatch) = (grid("methods"), grid("mismatch"));
     for name in arms() {
         let stated = methods.arm(&name).unwrap_or_else(|| panic!("{name} is in no grid"));
-        let arm = arm(&name);
-        let parts = |it: &Experiment| (it.dapo.clone(), it.rollout.clone(), it.training.clone());
-        assert_eq!(parts(&stated.experiment), parts(&arm), "{name}");
+        let (own, arm) = (&stated.experiment, arm(&name));
+        let parts = (&own.dapo, &own.rollout, &own.training);
+        assert_eq!(parts, (&arm.dapo, &arm.rollout, &arm.training), "{name}");
     }
     for shared in ["grpo", "tis", "mis"] {
         let identity = |grid: &Grid| grid.arm(shared).unwrap().arm_sha256.clone();
@@ -283,38 +278,30 @@ fn the_grids_have_every_method_as_its_arm_states_it() {
 }
 
 /// The method's arm in a few short steps.
-fn short(name: &str, change: impl FnOnce(&mut Experiment)) -> Experiment {
-    let mut experiment = extends::load(&root().join("experiments/smoke.toml")).unwrap();
-    experiment.rollout.max_response_tokens = 64;
-    experiment.rollout.prompts_per_round = 4;
-    experiment.training.rollout_steps = 2;
-    experiment.training.prompts_per_step = 4;
-    experiment.training.mini_batch_rollouts = 8;
-    experiment.checkpoints.keep_last = 2;
-    experiment.evaluation.samples.insert("mini-aime".to_string(), 1);
+fn short(name: &str, micro_batch_rollouts: u64) -> Experiment {
+    let mut experiment = repository::experiment(
+        "smoke.toml",
+        "rollout.max_response_tokens=64 rollout.prompts_per_round=4 training.rollout_steps=2 \
+         training.prompts_per_step=4 training.mini_batch_rollouts=8 checkpoints.keep_last=2 \
+         evaluation.samples.mini-aime=1",
+    );
     let arm = arm(name);
     experiment.dapo = arm.dapo;
     experiment.rollout.sampler_weights = arm.rollout.sampler_weights;
-    change(&mut experiment);
+    experiment.execution.micro_batch_rollouts = micro_batch_rollouts;
     experiment
 }
 
 #[test]
 fn every_method_is_exact_whatever_the_cut_and_is_verified_by_replay() {
     for name in arms_of_a_kind() {
-        let temporary = tempfile::tempdir().unwrap();
-        let run = |folder: &str, rollouts: u64| {
-            let folder = RunFolder::at(temporary.path().join(folder));
-            made(short(&name, |it| it.execution.micro_batch_rollouts = rollouts), &folder);
-            folder
-        };
-        let (whole, cut) = (run("whole", 16), run("cut", 3));
+        let (_whole, whole) = trained(short(&name, 16));
+        let (_cut, cut) = trained(short(&name, 3));
         let head = |folder: &RunFolder| folder.ledger().unwrap().pop().unwrap().head;
         assert_eq!(head(&whole), head(&cut), "{name}");
 
-        let found = replayed(&whole, 2, 7);
-        assert_eq!(found.verdict, VerifyVerdict::Verified, "{name}: {found:#?}");
-        assert_eq!(found.replay.unwrap().covered, [1, 2], "{name}");
+        let replayed = expect(replayed(&whole, 2, 7), VerifyVerdict::Verified);
+        assert_eq!(replayed.replay.unwrap().covered, [1, 2], "{name}");
 
         let metrics = whole.metrics().unwrap();
         let effects = effect_checks::check(&whole.experiment().unwrap(), &metrics);

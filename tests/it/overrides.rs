@@ -1,21 +1,22 @@
 //! `--set KEY=VALUE`, and long options with one meaning.
 
-use crate::binary::{dapo, says, succeeded};
+use crate::binary::{dapo, json, line_in, says, succeeded};
+use crate::repository;
 use clap::{Arg, CommandFactory};
 use dapo::commands::Cli;
 use std::collections::BTreeMap;
 
 /// Every verb with its path, and its options.
 fn verbs() -> Vec<(String, Vec<Arg>)> {
-    fn walk(command: &clap::Command, path: &str, all: &mut Vec<(String, Vec<Arg>)>) {
-        all.push((path.to_string(), command.get_arguments().cloned().collect()));
-        for verb in command.get_subcommands() {
-            walk(verb, &format!("{path} {}", verb.get_name()), all);
-        }
+    let mut commands = vec![("dapo".to_string(), Cli::command())];
+    let mut next = 0;
+    while let Some((path, command)) = commands.get(next).cloned() {
+        let verbs = command.get_subcommands();
+        commands.extend(verbs.map(|verb| (format!("{path} {}", verb.get_name()), verb.clone())));
+        next += 1;
     }
-    let mut all = Vec::new();
-    walk(&Cli::command(), "dapo", &mut all);
-    all
+    let options = |command: clap::Command| command.get_arguments().cloned().collect();
+    commands.into_iter().map(|(path, command)| (path, options(command))).collect()
 }
 
 #[test]
@@ -38,12 +39,12 @@ fn every_long_option_of_a_verb_is_there_once() {
 fn set_json_and_python_mean_one_thing_in_every_verb() {
     for (name, value) in [("set", Some("KEY=VALUE")), ("json", None), ("python", Some("PROGRAM"))] {
         for (verb, options) in verbs() {
-            let found = options.iter().find(|option| option.get_long() == Some(name));
-            let Some(option) = found else { continue };
+            let option = options.iter().find(|option| option.get_long() == Some(name));
+            let Some(option) = option else { continue };
             let takes = option.get_action().takes_values();
             assert_eq!(takes, value.is_some(), "{verb} --{name}");
             let names = option.get_value_names().unwrap_or_default();
-            let own = names.first().map(|it| it.as_str()).filter(|_| takes);
+            let own = names.first().map(|name| name.as_str()).filter(|_| takes);
             assert_eq!(own, value, "{verb} --{name}");
         }
     }
@@ -51,32 +52,30 @@ fn set_json_and_python_mean_one_thing_in_every_verb() {
 
 #[test]
 fn an_override_is_what_the_experiment_says() {
-    let arm = |set: &[&str]| {
-        let (out, _) = succeeded(dapo(&[&["config", "show", "dapo", "--json"], set].concat()));
-        serde_json::from_str::<serde_json::Value>(&out).unwrap()
-    };
-    let (plain, set) = (arm(&[]), arm(&["--set", "training.rollout_steps=8"]));
+    let arm =
+        |set: &str| json(line_in(&repository::root(), &format!("config show dapo --json {set}")));
+    let (plain, set) = (arm(""), arm("--set training.rollout_steps=8"));
     assert_eq!(set["experiment"]["training"]["rollout_steps"], 8);
     assert_ne!(plain["arm_sha256"], set["arm_sha256"]);
     // A key inside a table with a kind keeps the others.
-    let clip = arm(&["--set", "dapo.clip.high=0.3"]);
+    let clip = arm("--set dapo.clip.high=0.3");
     assert_eq!(clip["experiment"]["dapo"]["clip"]["high"], 0.3);
-    let low = |arm: &serde_json::Value| arm["experiment"]["dapo"]["clip"]["low"].clone();
-    assert_eq!(low(&clip), low(&plain));
+    let low = "/experiment/dapo/clip/low";
+    assert_eq!(clip.pointer(low).unwrap(), plain.pointer(low).unwrap());
     // A text needs no quotes; several verbs read it alike.
-    let fast = arm(&["--set", "numerics=fast", "--set", "execution.seed=7"]);
+    let fast = arm("--set numerics=fast --set execution.seed=7");
     assert_eq!(fast["experiment"]["numerics"], "fast");
     assert_eq!(fast["experiment"]["execution"]["seed"], 7);
-    let plan = ["plan", "dapo", "--no-probe", "--json"];
-    let set = [&plan[..], &["--set", "training.rollout_steps=8"]].concat();
-    assert_ne!(succeeded(dapo(&set)).0, succeeded(dapo(&plan)).0);
+    let plan = |set: &str| {
+        json(line_in(&repository::root(), &format!("plan dapo --no-probe --json {set}")))
+    };
+    assert_ne!(plan(""), plan("--set training.rollout_steps=8"));
 }
 
 #[test]
 fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside() {
-    let compare =
-        ["compare", "reports/study-2", "--arm", "factorial/dapo", "--against", "factorial/grpo"];
-    let (out, _) = succeeded(dapo(&compare));
+    let compare = "compare reports/study-2 --arm factorial/dapo --against factorial/grpo";
+    let (out, _) = succeeded(line_in(&repository::root(), compare));
     let (declared, last) = out.split_once("not the declared endpoint").expect(&out);
     assert!(declared.contains("80.7 %") && declared.contains("73.1 %"), "{out}");
     assert!(last.contains("88.1 %") && last.contains("89.2 %"), "{out}");
@@ -84,15 +83,10 @@ fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside
 
 #[test]
 fn what_the_seeds_can_show_is_said_before_the_compute() {
-    let dry = ["ablate", "ladder", "--dry-run", "--seeds"];
-    for (seeds, shown) in [
-        (
-            "1..3",
-            "with 3 seeds an arm the smallest possible p of a comparison is 0.1000: these are too few",
-        ),
-        ("1..5", "is 0.0079; a difference of"),
-    ] {
-        says(dapo(&[&dry[..], &[seeds]].concat()), 0, &[shown]);
+    let few =
+        "with 3 seeds an arm the smallest possible p of a comparison is 0.1000: these are too few";
+    for (seeds, words) in [("1..3", few), ("1..5", "is 0.0079; a difference of")] {
+        says(dapo(&["ablate", "ladder", "--dry-run", "--seeds", seeds]), 0, &[words]);
     }
 }
 
@@ -103,7 +97,6 @@ fn the_check_of_a_study_names_the_command_that_makes_its_base() {
     let line = all.lines().find(|line| line.contains("dapo model pretrain")).expect(&all);
     let words: Vec<&str> = line.split_whitespace().collect();
     let recipe = words.iter().find(|word| word.ends_with(".toml")).unwrap();
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    assert!(root.join("reports/study-2").join(recipe).exists(), "{line}");
+    assert!(repository::root().join("reports/study-2").join(recipe).exists(), "{line}");
     assert!(line.contains("--seed 104") && line.contains("329164aae40975ec"), "{line}");
 }

@@ -3,7 +3,7 @@
 use crate::binary::{line_in, succeeded};
 use crate::repository;
 use dapo::base::files;
-use dapo::records::RunFolder;
+use dapo::records::{EvaluationRecord, RunFolder, tables};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -22,16 +22,16 @@ fn a_task_of_ones_own_trains_evaluates_and_reports() {
     dapo(&format!("train own-task.toml --threads 1 --out {}", out.display()));
     let run = RunFolder::at(&out);
     let evaluations = run.evaluations().unwrap();
-    let of = |set: &str, step: u64| {
-        let record = evaluations
-            .iter()
-            .find(|record| record.set == set && record.counters.rollout_steps == step)
-            .unwrap_or_else(|| panic!("{set} at step {step}"));
-        (record.problems, record.samples)
-    };
-    assert_eq!((of("dev", 0), of("dev", 2)), ((8, 2), (8, 2)));
-    assert_eq!((of("test", 0), of("test", 2)), ((8, 4), (8, 4)));
-    let rows = dapo::records::tables::read_rollouts(&run.rollouts(1)).unwrap();
+    for (set, step, problems, samples) in
+        [("dev", 0, 8, 2), ("dev", 2, 8, 2), ("test", 0, 8, 4), ("test", 2, 8, 4)]
+    {
+        let is_meant =
+            |record: &&EvaluationRecord| record.set == set && record.counters.rollout_steps == step;
+        let record = evaluations.iter().find(is_meant);
+        let counts = record.map(|record| (record.problems, record.samples));
+        assert_eq!(counts, Some((problems, samples)), "{set} at step {step}");
+    }
+    let rows = tables::read_rollouts(&run.rollouts(1)).unwrap();
     assert!(rows.iter().all(|row| row.problem.starts_with("train/")));
     let page = files::read_text(&run.path("report.md")).unwrap();
     assert!(page.contains("test by the tags of its problems."), "{page}");

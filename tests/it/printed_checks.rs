@@ -1,8 +1,8 @@
 //! The lines that `verify` prints for the studies of this repository: each is executed, as it is printed,
 //! in a folder that has what the repository has.
 
-use crate::binary::{line_in, succeeded};
-use crate::repository;
+use crate::binary::{PROGRAM, json, line_in};
+use crate::{repository, verify};
 use dapo::base::files;
 use dapo::experiment::bases;
 use dapo::study::Cell;
@@ -13,21 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-pub const STUDIES: [&str; 12] = [
-    "study-1",
-    "study-2",
-    "sums-1",
-    "engines-1",
-    "engines-2",
-    "methods-1",
-    "words",
-    "useful",
-    "loops",
-    "overlong",
-    "repairs-chains",
-    "repairs-sums",
-];
-const PROGRAM: &str = env!("CARGO_BIN_EXE_dapo");
+/// The names of all studies of this repository.
+pub fn studies() -> Vec<String> {
+    let reports = repository::root().join("reports");
+    let mut studies = files::list(&reports).unwrap();
+    studies.retain(|name| reports.join(name).join("grids").is_dir());
+    assert!(studies.len() >= 12, "{studies:?}");
+    studies
+}
 
 /// A copy of a study where `verify` of the copy prints its lines, beside the repository's other files.
 struct Bench {
@@ -41,20 +34,19 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         // A path of a recipe, `../../data/words`, leads to this folder from a copy, and past it from a link.
         let (root, here) = (repository::root(), folder.path());
-        crate::verify::copy(&root.join("experiments"), &here.join("experiments"));
+        verify::copy(&root.join("experiments"), &here.join("experiments"));
         symlink(root.join("golden"), here.join("golden")).unwrap();
         let copy = format!("reports/{study}");
-        crate::verify::copy(&root.join(&copy), &here.join(&copy));
-        let (out, _) = succeeded(line_in(here, &format!("verify {copy} --json")));
-        let verification: Value = serde_json::from_str(&out).unwrap();
-        let not_checked = verification["not_checked"].as_array().unwrap().iter();
-        let lines = not_checked.map(|line| line.as_str().unwrap().to_string());
+        verify::copy(&root.join(&copy), &here.join(&copy));
+        let verification = json(line_in(here, &format!("verify {copy} --json")));
+        let lines: Vec<String> =
+            serde_json::from_value(verification["not_checked"].clone()).unwrap();
         let is_command =
             |line: &String| ["cd ", "dapo ", "python3 "].iter().any(|it| line.starts_with(it));
-        let lines: Vec<String> = lines.filter(is_command).collect();
-        let last = lines.last().unwrap();
-        let named = last.split_whitespace().find(|word| word.starts_with("cells/")).unwrap();
-        let cell = Cell::read(&folder.path().join(&copy).join(named)).unwrap();
+        let lines: Vec<String> = lines.into_iter().filter(is_command).collect();
+        let mut words = lines.last().unwrap().split_whitespace();
+        let record = words.find(|word| word.starts_with("cells/")).unwrap();
+        let cell = Cell::read(&here.join(&copy).join(record)).unwrap();
         Self { folder, lines, cell }
     }
 
@@ -62,8 +54,8 @@ impl Bench {
     fn shell(&self, line: &str) -> Command {
         let bin = Path::new(PROGRAM).parent().unwrap();
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-        let mut shell = Command::new("bash");
         let script = format!("set -e\n{}\n{line}", self.lines[0]);
+        let mut shell = Command::new("bash");
         shell.args(["-c", &script]).env("PATH", path).current_dir(self.folder.path());
         shell.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
         shell
@@ -92,24 +84,22 @@ impl Bench {
     }
 
     fn model(&self) -> PathBuf {
-        let last = self.lines.last().unwrap();
-        let inputs =
-            last.split_once("--inputs ").map_or(".", |(_, rest)| rest.split(' ').next().unwrap());
+        let inputs = self.lines.last().unwrap().split_once("--inputs ");
+        let inputs = inputs.map_or(".", |(_, rest)| rest.split(' ').next().unwrap());
         self.study().join(inputs).join(&self.cell.experiment.inputs.model)
     }
 
     /// Those of the base policy, but for its weights: name and digest.
-    fn companions(&self) -> Vec<(String, String)> {
-        let base = self.cell.inputs.iter().filter_map(|(name, digest)| {
-            Some((name.strip_prefix("base/")?.to_string(), digest.clone()))
-        });
-        base.filter(|(name, _)| name != "model.safetensors").collect()
+    fn companions(&self) -> Vec<(&str, &String)> {
+        let inputs = self.cell.inputs.iter();
+        let base = inputs.filter_map(|(name, digest)| Some((name.strip_prefix("base/")?, digest)));
+        base.filter(|(name, _)| *name != "model.safetensors").collect()
     }
 }
 
 /// Whether every file is there with its digest.
-fn are_there(folder: &Path, files: &[(String, String)]) -> bool {
-    let digest = |name: &String| files::sha256_file(&folder.join(name)).ok();
+fn are_there(folder: &Path, files: &[(&str, &String)]) -> bool {
+    let digest = |name: &str| files::sha256_file(&folder.join(name)).ok();
     files.iter().all(|(name, wanted)| digest(name).as_ref() == Some(wanted))
 }
 
@@ -154,7 +144,7 @@ fn holds(study: &str) {
     for line in &bench.lines[1..] {
         let makes_base = line.starts_with("dapo model pretrain");
         if makes_base && cached.exists() {
-            crate::verify::copy(&cached, &bench.model());
+            verify::copy(&cached, &bench.model());
             continue;
         }
         let output = bench.shell(line).output().unwrap();
@@ -162,7 +152,7 @@ fn holds(study: &str) {
         assert!(output.status.success(), "{line}: {output:?}");
         if makes_base {
             assert!(printed.starts_with(&base), "{line}: {printed}");
-            crate::verify::copy(&bench.model(), &cached);
+            verify::copy(&bench.model(), &cached);
         }
     }
     let digest = files::sha256_file(&bench.model().join("model.safetensors"));
@@ -171,17 +161,7 @@ fn holds(study: &str) {
 
 #[test]
 fn the_printed_check_of_every_study_begins_with_what_its_record_has() {
-    STUDIES.into_iter().for_each(begins);
-}
-
-#[test]
-fn every_committed_study_is_among_those_whose_lines_are_executed() {
-    let reports = repository::root().join("reports");
-    let mut found = files::list(&reports).unwrap();
-    found.retain(|name| reports.join(name).join("grids").is_dir());
-    let mut executed = STUDIES.map(String::from);
-    executed.sort();
-    assert_eq!(found, executed);
+    studies().iter().for_each(|study| begins(study));
 }
 
 #[test]
@@ -191,13 +171,13 @@ fn every_recipe_of_a_base_policy_of_a_seed_is_there_and_every_such_experiment_ha
     for base in known.values() {
         assert!(root.join(&base.recipe).exists(), "{base:?}");
     }
-    let files = repository::tracked_text().into_iter();
-    let models =
-        files.filter(|file| file.path.starts_with("experiments/") && file.path.ends_with(".toml"));
-    let named: Vec<String> = models
-        .flat_map(|file| file.text.lines().map(String::from).collect::<Vec<_>>())
-        .filter_map(|line| Some(line.split_once("runs/bases/")?.1.split_once("-{seed}")?.0.into()))
-        .collect();
+    let mut files = repository::tracked_text();
+    files.retain(|file| file.path.starts_with("experiments/") && file.path.ends_with(".toml"));
+    let name = |line: &'_ str| -> Option<String> {
+        Some(line.split_once("runs/bases/")?.1.split_once("-{seed}")?.0.into())
+    };
+    let named: Vec<String> =
+        files.iter().flat_map(|file| file.text.lines().filter_map(name)).collect();
     assert_eq!(named.len(), 9);
     assert!(named.iter().all(|name| known.contains_key(name)), "{named:?}");
 }
@@ -205,5 +185,5 @@ fn every_recipe_of_a_base_policy_of_a_seed_is_there_and_every_such_experiment_ha
 #[test]
 #[ignore = "takes 30 minutes, and more until the base policies are there: just printed-checks"]
 fn the_printed_check_of_every_study_gives_its_record() {
-    STUDIES.into_iter().for_each(holds);
+    studies().iter().for_each(|study| holds(study));
 }

@@ -2,15 +2,18 @@
 //! `printed_commands/commands.txt` says of each whether it is run, in a small copy of a checkout, or only
 //! parsed, and why. A printed command that is not listed fails, and so does a listed one that nothing prints.
 
-use crate::binary::line_in;
-use crate::{repository, study_fixture};
+use crate::binary::{PROGRAM, ended, line_in};
+use crate::repository::{self, Source};
+use crate::study_fixture;
 use clap::{CommandFactory, Parser};
 use dapo::base::files;
 use dapo::commands::Cli;
 use dapo::report::study;
+use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// A line of `commands.txt`.
 struct Listed {
@@ -89,29 +92,26 @@ fn listed_commands_run() {
 
 /// Every printed command, with where it stands.
 fn printed() -> BTreeMap<String, BTreeSet<String>> {
-    let mut places: Vec<(String, BTreeSet<String>)> = Vec::new();
-    for source in repository::tracked_text() {
-        let is_readme = source.path.rsplit('/').next() == Some("README.md");
-        let is_page = source.path.starts_with("docs/") || source.path == "ARCHITECTURE.md";
-        if is_readme || is_page {
-            places.push((source.path.clone(), of_markdown(&source.text)));
+    let mut printed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut add = |place: &str, commands: BTreeSet<String>| {
+        for command in commands {
+            printed.entry(command).or_default().insert(place.to_string());
+        }
+    };
+    for Source { path, text } in repository::tracked_text() {
+        let is_readme = path.rsplit('/').next() == Some("README.md");
+        if is_readme || path.starts_with("docs/") || path == "ARCHITECTURE.md" {
+            add(&path, of_markdown(&text));
         }
     }
     let mut examples = BTreeSet::new();
     let mut command = Cli::command();
     command.build();
     of_help(&mut command, &mut examples);
-    places.push(("--help".to_string(), examples));
+    add("--help", examples);
     let report = small_report();
     for page in [&report.page, &report.appendix] {
-        let text = dapo::report::markdown::render(page);
-        places.push(("a study's report".to_string(), of_markdown(&text)));
-    }
-    let mut printed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (place, commands) in places {
-        for command in commands {
-            printed.entry(command).or_default().insert(place.clone());
-        }
+        add("a study's report", of_markdown(&dapo::report::markdown::render(page)));
     }
     assert!(printed.len() > 100, "only {} commands: a reader of texts is broken", printed.len());
     printed
@@ -136,19 +136,10 @@ fn is_ours(line: &str) -> bool {
 
 /// One space between words, and one name for every record.
 fn normal(line: &str) -> String {
-    let ending = |name: &str| {
-        let (arm, seed) = name.split_once("-seed")?;
-        let (seed, ending) = seed.split_once('.')?;
-        let hex = arm.len() == 12 && arm.bytes().all(|byte| byte.is_ascii_hexdigit());
-        (hex && seed.parse::<u64>().is_ok()).then(|| ending.to_string())
-    };
-    let word = |word: &str| match word.rsplit_once('/') {
-        Some((folder, name)) => {
-            ending(name).map_or(word.to_string(), |ending| format!("{folder}/CELL.{ending}"))
-        }
-        None => word.to_string(),
-    };
-    line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
+    static RECORD: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"/[[:xdigit:]]{12}-seed\d+\.").unwrap());
+    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    RECORD.replace_all(&line, "/CELL.").into_owned()
 }
 
 /// Commands of a Markdown text: lines of `sh` fences, and code spans. Spans that hold a program and
@@ -225,11 +216,9 @@ fn script(line: &str) -> String {
     let mut lines = justfile.lines().skip_while(|line| !is_head(line));
     assert!(lines.next().is_some(), "{line}: the justfile has no recipe {recipe}");
     let body = lines.take_while(|line| line.starts_with("    ")).map(str::trim);
-    let body: Vec<String> = body
-        .filter_map(|line| line.strip_prefix("{{ dapo }}"))
-        .map(|rest| format!("dapo {rest}"))
-        .collect();
-    format!("set -- {}\n{}", words.collect::<Vec<_>>().join(" "), body.join("\n"))
+    let calls = body.filter_map(|line| line.strip_prefix("{{ dapo }}"));
+    let calls: String = calls.map(|rest| format!("\ndapo {rest}")).collect();
+    format!("set -- {}{calls}", words.collect::<Vec<_>>().join(" "))
 }
 
 const RUN: &str = "\"$BINARY\" \"$@\"";
@@ -254,19 +243,9 @@ fn run(folder: &Path, line: &str) -> Result<(), String> {
 fn bash(folder: &Path, dapo: &str, line: &str) -> Result<(), String> {
     let names = ["dapo", "target/debug/dapo", "../../target/debug/dapo"];
     let functions = names.map(|name| format!("{name}() {{ {dapo}; }}\n")).concat();
-    let output = Command::new("bash")
-        .args(["-c", &format!("set -eo pipefail\n{functions}{line}")])
-        .current_dir(folder)
-        .env("BINARY", assert_cmd::cargo::cargo_bin("dapo"))
-        .env("ROOT", repository::root())
-        .env("HOME", folder.join("home"))
-        .env("OMP_NUM_THREADS", "1")
-        .output()
-        .unwrap();
-    if output.status.success() {
-        Ok(())
-    } else {
-        let talk = String::from_utf8_lossy(&output.stderr);
-        Err(format!("{line}\n  {:?} {talk}", output.status.code()))
-    }
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &format!("set -eo pipefail\n{functions}{line}")]).current_dir(folder);
+    bash.env("BINARY", PROGRAM).env("ROOT", repository::root());
+    let (code, _, talk) = ended(bash.env("HOME", folder.join("home")).env("OMP_NUM_THREADS", "1"));
+    if code == 0 { Ok(()) } else { Err(format!("{line}\n  {code} {talk}")) }
 }

@@ -3,16 +3,14 @@
 
 use crate::golden_data;
 use dapo::algorithm::Finish;
-use dapo::base::Purpose;
-use dapo::base::rng::{Id, stream};
+use dapo::base::{Purpose, rng::Id, rng::stream};
 use dapo::experiment::Sampling;
 use dapo::numerics::fast;
-use dapo::policy::model::native::DrawToken;
 use dapo::policy::sampling::generate::{self, Request};
 use dapo::policy::{Config, Limits, Qwen2, Response, Token, checkpoint};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use tch::{Kind, Tensor};
 
 #[derive(Deserialize)]
@@ -41,15 +39,27 @@ pub struct GreedyRun {
     finish: Finish,
 }
 
-/// The logits that a generation gives to draw from, `[rows, vocab]`, instead of tokens.
-pub fn logits_of(work: impl FnOnce(DrawToken) -> Vec<Token>) -> Vec<f64> {
+/// The models of the golden folder, and what transformers made of them.
+fn models() -> impl Iterator<Item = (String, Qwen2, Expected)> {
+    golden_data::cases("qwen2").into_iter().map(|case| {
+        let expected = golden_data::read(&case.join("expected.json"));
+        (case.display().to_string(), checkpoint::load_model(&case).unwrap(), expected)
+    })
+}
+
+/// The native engine's logits after each prompt; `None` where it does not have the model.
+pub fn native_logits<'a>(
+    model: &Qwen2,
+    prompts: impl Iterator<Item = &'a [u32]>,
+) -> Option<Vec<f64>> {
+    let prompts: Vec<&[u32]> = prompts.collect();
+    let rows: Vec<usize> = (0..prompts.len()).collect();
     let logits = Mutex::new(BTreeMap::new());
-    work(&|row, of_row| {
-        logits.lock().unwrap_or_else(PoisonError::into_inner).insert(row, of_row.to_vec());
+    model.native()?.generation().join(&prompts, &rows, &|row, of_row| {
+        logits.lock().unwrap().insert(row, of_row.to_vec());
         Token { id: 0, log_prob: 0.0, entropy: None }
     });
-    let logits = logits.into_inner().unwrap_or_else(PoisonError::into_inner);
-    logits.into_values().flatten().collect()
+    Some(logits.into_inner().unwrap().into_values().flatten().collect())
 }
 
 pub fn greedy(max_response_tokens: usize, stop_tokens: &[u32], batch_rows: usize) -> Limits<'_> {
@@ -73,25 +83,20 @@ pub fn generated<'a>(
 
 #[test]
 fn logits_agree_with_transformers_within_1e_5() {
-    for case in golden_data::cases("qwen2") {
-        let model = checkpoint::load_model(&case).unwrap();
-        for expected in golden_data::read::<Expected>(&case.join("expected.json")).logits {
+    for (name, model, expected) in models() {
+        for expected in expected.logits {
             let tokens = Tensor::from_slice(&expected.input_ids).unsqueeze(0);
             let logits = fast::without_graph(|| model.logits(&model.forward(&tokens)));
             let ours = Vec::<f64>::try_from(logits.to_kind(Kind::Double).flatten(0, -1)).unwrap();
             let theirs = expected.logits.concat();
-            let native = model.native().map(|native| {
-                // Each token's logits are those that follow the prompt that it ends.
-                let ids: Vec<u32> = expected.input_ids.iter().map(|&id| id as u32).collect();
-                let prompts: Vec<&[u32]> = (1..=ids.len()).map(|end| &ids[..end]).collect();
-                let rows: Vec<usize> = (0..ids.len()).collect();
-                logits_of(|draw| native.generation().join(&prompts, &rows, draw))
-            });
+            // Each token's logits are those that follow the prompt that it ends.
+            let ids: Vec<u32> = expected.input_ids.iter().map(|&id| id as u32).collect();
+            let native = native_logits(&model, (1..=ids.len()).map(|end| &ids[..end]));
             for ours in [Some(ours), native].into_iter().flatten() {
                 assert_eq!(ours.len(), theirs.len());
                 for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
                     let distance = (ours - theirs).abs();
-                    assert!(distance <= 1e-5, "{} {at}: {ours} {theirs}", case.display());
+                    assert!(distance <= 1e-5, "{name} {at}: {ours} {theirs}");
                 }
             }
         }
@@ -100,33 +105,28 @@ fn logits_agree_with_transformers_within_1e_5() {
 
 #[test]
 fn right_padding_changes_nothing_to_its_left() {
-    for case in golden_data::cases("qwen2") {
-        let model = checkpoint::load_model(&case).unwrap();
-        let expected: Expected = golden_data::read(&case.join("expected.json"));
+    for (name, model, expected) in models() {
         let ids = &expected.logits[1].input_ids;
-        let mut padded = ids.clone();
-        padded.extend([0; 5]);
+        let padded = [&ids[..], &[0; 5]].concat();
         let hidden = |ids: &[i64]| {
             fast::without_graph(|| model.forward(&Tensor::from_slice(ids).unsqueeze(0)))
         };
         let (alone, beside) = (hidden(ids), hidden(&padded).narrow(1, 0, ids.len() as i64));
         let distance = (alone - beside).abs().max().double_value(&[]);
-        assert!(distance < 1e-5, "{}: {distance}", case.display());
+        assert!(distance < 1e-5, "{name}: {distance}");
     }
 }
 
 #[test]
 fn greedy_generations_are_equal_token_for_token_alone_and_in_a_batch() {
-    for case in golden_data::cases("qwen2") {
-        let model = checkpoint::load_model(&case).unwrap();
-        let greedy = golden_data::read::<Expected>(&case.join("expected.json")).greedy;
+    for (name, model, Expected { greedy, .. }) in models() {
         let prompts = greedy.runs.iter().map(|run| run.prompt_ids.as_slice());
         for batch_rows in [1, 2, 64] {
             let limits = self::greedy(greedy.max_new_tokens, &greedy.eos_token_ids, batch_rows);
             let responses = generated(&model, prompts.clone(), &limits);
             for (run, response) in greedy.runs.iter().zip(responses) {
-                assert_eq!(run.response_ids, response.tokens, "{}", case.display());
-                assert_eq!(run.finish, response.finish);
+                let theirs = (&run.response_ids, run.finish);
+                assert_eq!((&response.tokens, response.finish), theirs, "{name}");
             }
         }
     }
@@ -139,10 +139,10 @@ fn configs_of_transformers_4_and_5_say_the_same() {
         let read = |name: &str| {
             Config::from_json(&golden_data::read::<serde_json::Value>(&case.join(name))).unwrap()
         };
-        for (at, version) in [4, 5].into_iter().enumerate() {
+        for (count, version) in versions.iter_mut().zip([4, 5]) {
             let other = format!("config-transformers{version}.json");
             if case.join(&other).exists() {
-                versions[at] += 1;
+                *count += 1;
                 assert_eq!(read("config.json"), read(&other), "{}", case.display());
             }
         }

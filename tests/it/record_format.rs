@@ -1,15 +1,16 @@
 //! Formats of a run's records: which metrics a step has, what binds the format, and that runs of
 //! the first one stay as they are.
 
-use crate::repository::root;
-use crate::verify::{made, session};
+use crate::diff::tiny;
+use crate::repository::{experiment, root};
+use crate::verify::{made, session, verified};
 use dapo::base::files;
 use dapo::experiment::{Experiment, Grid, RecordsSettings, extends, grid};
 use dapo::numerics::Numerics;
 use dapo::records::{RunFolder, StepMetrics, ledger};
-use dapo::study::Cell;
 use dapo::study::ablate::AblateStudy;
 use dapo::study::ablate::jobs::{self, JobState};
+use dapo::study::{Cell, cell};
 use dapo::training::effects::{ROLLOUT_ENTROPY, ROLLOUT_PROBABILITY};
 use dapo::training::run::{self, inputs};
 use dapo::training::{Metrics, StepOutcome, Unfinished};
@@ -22,26 +23,13 @@ use std::path::PathBuf;
 const SECOND: Option<RecordsSettings> = Some(RecordsSettings { format: 2 });
 const THIRD: Option<RecordsSettings> = Some(RecordsSettings { format: 3 });
 
-fn load(name: &str) -> Experiment {
-    extends::load(&root().join("experiments").join(name)).unwrap()
-}
-
 /// What an experiment resolves to that extends the base and states some more.
 fn stated(text: &str) -> Result<Experiment, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stated.toml");
     let base = root().join("experiments/base.toml");
-    let text = format!("extends = {:?}\n{text}\n", base.display().to_string());
-    files::write_atomic(&path, text.as_bytes()).unwrap();
+    files::write_atomic(&path, format!("extends = {base:?}\n{text}\n").as_bytes()).unwrap();
     extends::load(&path).map_err(|error| error.to_string())
-}
-
-/// The records of the first study.
-fn cells() -> Vec<Cell> {
-    let (cells, refused) =
-        dapo::study::cell::read_folder(&root().join("reports/study-1/cells")).unwrap();
-    assert!(refused.is_empty(), "{refused:?}");
-    cells
 }
 
 #[test]
@@ -49,20 +37,22 @@ fn the_first_format_is_the_same_stated_or_absent_and_unknown_ones_are_refused_wi
     assert_eq!(stated("").unwrap().record_format(), 2);
     let first = stated("records = { format = 1 }").unwrap();
     assert_eq!((first.records, first.record_format()), (None, 1));
-    for format in ["0", "5", "-1", "\"2\""] {
-        let refused = stated(&format!("records = {{ format = {format} }}")).unwrap_err();
-        assert!(refused.contains("stated.toml: records.format"), "{refused}");
+    for (records, words) in [
+        ("format = 0", "stated.toml: records.format"),
+        ("format = -1", "stated.toml: records.format"),
+        ("format = \"2\"", "stated.toml: records.format"),
+        ("format = 5", "stated.toml: records.format must be from 1 to 4, got 5"),
+        ("format = 2, fromat = 1", "did you mean `format`"),
+    ] {
+        let refused = stated(&format!("records = {{ {records} }}")).unwrap_err();
+        assert!(refused.contains(words), "{refused}");
     }
-    let refused = stated("records = { format = 5 }").unwrap_err();
-    assert!(refused.ends_with("records.format must be from 1 to 4, got 5"), "{refused}");
-    let refused = stated("records = { format = 2, fromat = 1 }").unwrap_err();
-    assert!(refused.contains("did you mean `format`"), "{refused}");
 }
 
 #[test]
 fn the_golden_run_is_of_the_first_format_and_another_has_another_key_and_one_component_more() {
     let golden = Golden::at(root().join("golden/runs")).exact();
-    let mut experiment = load("regress.toml");
+    let mut experiment = experiment("regress.toml", "");
     assert_eq!(experiment.records, None);
     // The golden experiment was made in the repository's own folder.
     let recorded = golden.experiment().unwrap();
@@ -95,12 +85,13 @@ fn first_step(experiment: Experiment) -> Metrics {
 
 #[test]
 fn a_run_from_a_record_of_the_first_study_has_its_metrics_to_the_digit_and_no_other() {
-    let named =
-        |cell: &Cell| cell.name == "ladder.grpo" && cell.experiment.numerics == Numerics::Exact;
+    let (cells, refused) = cell::read_folder(&root().join("reports/study-1/cells")).unwrap();
     // Each has the key of its run, or it were refused.
-    let cells = cells();
-    assert!(cells.len() == 216 && cells.iter().all(|it| it.experiment.record_format() == 1));
-    let cell = cells.into_iter().find(named).expect("a cell of GRPO");
+    assert!(refused.is_empty(), "{refused:?}");
+    assert!(cells.len() == 216 && cells.iter().all(|cell| cell.experiment.record_format() == 1));
+    let is_named =
+        |cell: &&Cell| cell.name == "ladder.grpo" && cell.experiment.numerics == Numerics::Exact;
+    let cell = cells.iter().find(is_named).expect("a cell of GRPO");
     let mut experiment = cell.experiment.clone();
     experiment.inputs.model = root().join(&experiment.inputs.model);
     let metrics = first_step(experiment);
@@ -108,22 +99,19 @@ fn a_run_from_a_record_of_the_first_study_has_its_metrics_to_the_digit_and_no_ot
         cell.metrics.iter().filter_map(|(name, values)| Some((name, values[0]?))).collect();
     assert!(metrics.keys().eq(recorded.keys().copied()), "{metrics:?}\n{recorded:?}");
     for (name, recorded) in recorded {
-        let found = metrics[name];
-        assert!((found - recorded).abs() <= 1e-8 * recorded.abs(), "{name}: {found}, {recorded}");
+        let ours = metrics[name];
+        assert!((ours - recorded).abs() <= 1e-8 * recorded.abs(), "{name}: {ours}, {recorded}");
     }
 }
 
 /// A small step of GRPO or of DAPO, in exact arithmetic.
 fn small(name: &str, batch_rows: u64) -> Metrics {
-    let mut experiment = load(name);
-    experiment.rollout.max_response_tokens = 64;
-    experiment.rollout.group_size = 4;
-    experiment.rollout.prompts_per_round = 8;
-    experiment.training.prompts_per_step = 8;
-    experiment.training.mini_batch_rollouts = 16;
-    experiment.execution.generation_batch_rollouts = batch_rows;
-    experiment.execution.micro_batch_rollouts = batch_rows;
-    first_step(experiment)
+    let set = format!(
+        "rollout.max_response_tokens=64 rollout.group_size=4 rollout.prompts_per_round=8
+         training.prompts_per_step=8 training.mini_batch_rollouts=16
+         execution.generation_batch_rollouts={batch_rows} execution.micro_batch_rollouts={batch_rows}"
+    );
+    first_step(experiment(name, &set))
 }
 
 #[test]
@@ -154,7 +142,7 @@ fn without_dynamic_sampling_the_batch_is_all_rollouts_and_with_it_the_two_differ
 
 /// A finished run of two short steps.
 fn finished(path: PathBuf, records: Option<RecordsSettings>) -> RunFolder {
-    let experiment = crate::diff::tiny(|experiment| {
+    let experiment = tiny(|experiment| {
         experiment.records = records;
         // The sets of the task; the base's own are not among them.
         experiment.evaluation.during_training = vec!["dev".to_string()];
@@ -164,38 +152,35 @@ fn finished(path: PathBuf, records: Option<RecordsSettings>) -> RunFolder {
     folder
 }
 
-/// Findings about the metrics of all rollouts after a change of the second step's.
-fn found(folder: &RunFolder, change: impl FnOnce(&mut Metrics)) -> Vec<String> {
+/// Findings about the metrics of all rollouts where one of the second step's has this value, or is absent.
+fn findings(folder: &RunFolder, name: &str, value: Option<f64>) -> Vec<String> {
     let path = folder.path("metrics.jsonl");
     let before = files::read(&path).unwrap();
     let mut lines: Vec<StepMetrics> = folder.metrics().unwrap();
-    change(&mut lines[1].metrics);
+    lines[1].metrics.remove(name);
+    lines[1].metrics.extend(value.map(|value| (name.into(), value)));
     files::write_lines(&path, &lines).unwrap();
-    let verification = verify::verify(folder, &Options::default(), &mut |_| ()).unwrap();
+    let verification = verified(folder);
     files::write_atomic(&path, &before).unwrap();
     assert_eq!(verification.verdict, VerifyVerdict::Mismatch);
-    let all = verification.checks.iter().flat_map(|check| &check.findings);
-    let found = all.filter(|finding| finding.place.contains("policy/rollout_"));
-    found.map(|finding| format!("{}: {}", finding.place, finding.what)).collect()
+    let mut findings = crate::verify::findings(&verification, VerifyVerdict::Mismatch);
+    findings.retain(|finding| finding.contains("policy/rollout_"));
+    findings
 }
 
 #[test]
 fn verify_holds_each_format_to_its_own_metrics() {
     let scratch = tempfile::tempdir().unwrap();
     let replay = Some(ReplayRequest { steps: 1, problems: 2, challenge: Challenge::Seed(3) });
-    for (name, records) in [("first", None), ("second", SECOND), ("third", THIRD)] {
+    let options = Options { replay, ..Options::default() };
+    let runs = [("first", None), ("second", SECOND), ("third", THIRD)].map(|(name, records)| {
         let folder = finished(scratch.path().join(name), records);
-        let options = Options { replay, ..Options::default() };
         let verification = verify::verify(&folder, &options, &mut |_| ()).unwrap();
-        let mismatches =
-            verification.checks.iter().filter(|it| it.verdict == VerifyVerdict::Mismatch);
-        assert_eq!(mismatches.count(), 0, "{verification:#?}");
-    }
-    let [first, second, third] =
-        ["first", "second", "third"].map(|name| RunFolder::at(scratch.path().join(name)));
-    let metrics = |folder: &RunFolder| folder.metrics().unwrap().remove(1).metrics;
-    let (old, mut new) = (metrics(&first), metrics(&second));
-    let mut newest = metrics(&third);
+        assert_ne!(verification.verdict, VerifyVerdict::Mismatch, "{verification:#?}");
+        folder
+    });
+    let [old, mut new, mut newest] =
+        [0, 1, 2].map(|run| runs[run].metrics().unwrap().remove(1).metrics);
     newest.retain(|name, _| !new.contains_key(name));
     let length = |name: &str| newest[&format!("rollout/response_tokens_{name}")];
     assert!(length("p10") <= length("p50") && length("p50") <= length("p90"), "{newest:?}");
@@ -203,31 +188,22 @@ fn verify_holds_each_format_to_its_own_metrics() {
     let shares = newest.extract_if(.., |name, _| name.starts_with("loss/clip_fraction_"));
     assert!(shares.count() >= 2);
     assert!(newest.keys().all(|name| name.starts_with("rollout/re")), "{newest:?}");
-    let added = [ROLLOUT_ENTROPY, ROLLOUT_PROBABILITY].map(|name| new.remove(name).unwrap());
+    let [entropy, probability] =
+        [ROLLOUT_ENTROPY, ROLLOUT_PROBABILITY].map(|name| new.remove(name).unwrap());
     assert_eq!(old, new);
 
-    let place = |name: &str| format!("metrics.jsonl, step 2, {name}: ");
-    let [entropy, probability] = [ROLLOUT_ENTROPY, ROLLOUT_PROBABILITY].map(place);
-    let put = |name: &'static str| {
-        move |it: &mut Metrics| {
-            it.insert(name.into(), added[0]);
-        }
-    };
-    let unknown = "does not exist in this step";
-    assert_eq!(found(&first, put(ROLLOUT_ENTROPY)), [format!("{entropy}{unknown}")]);
-    assert_eq!(found(&first, put(ROLLOUT_PROBABILITY)), [format!("{probability}{unknown}")]);
-    let take = |name: &'static str| {
-        move |it: &mut Metrics| {
-            it.remove(name);
-        }
-    };
-    assert_eq!(found(&second, take(ROLLOUT_ENTROPY)), [format!("{entropy}is missing")]);
-    let should = format!("should be {}", added[1]);
-    let missing = found(&second, take(ROLLOUT_PROBABILITY));
-    assert_eq!(missing, [format!("{probability}is missing, {should}")]);
-    let moved = f64::from_bits(added[1].to_bits() + 1);
-    let edited = found(&second, |it| *it.get_mut(ROLLOUT_PROBABILITY).unwrap() = moved);
-    assert_eq!(edited, [format!("{probability}is {moved}, {should}")]);
+    let moved = f64::from_bits(probability.to_bits() + 1);
+    let [first, second, _] = &runs;
+    for (run, name, value, what) in [
+        (first, ROLLOUT_ENTROPY, Some(entropy), "does not exist in this step".to_owned()),
+        (first, ROLLOUT_PROBABILITY, Some(entropy), "does not exist in this step".to_owned()),
+        (second, ROLLOUT_ENTROPY, None, "is missing".to_owned()),
+        (second, ROLLOUT_PROBABILITY, None, format!("is missing, should be {probability}")),
+        (second, ROLLOUT_PROBABILITY, Some(moved), format!("is {moved}, should be {probability}")),
+    ] {
+        let expected = format!("metrics.jsonl, step 2, {name}: {what}");
+        assert_eq!(findings(run, name, value), [expected]);
+    }
 }
 
 #[test]
@@ -235,8 +211,7 @@ fn an_unfinished_run_of_the_first_format_is_not_gone_on_with_in_the_second() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = RunFolder::at(scratch.path().join("run"));
     let begin = |records, unfinished| {
-        let experiment = crate::diff::tiny(|experiment| experiment.records = records);
-        let inputs = inputs::prepare(experiment).unwrap();
+        let inputs = inputs::prepare(tiny(|experiment| experiment.records = records)).unwrap();
         session(&inputs, &folder, unfinished, 1)
     };
     begin(None, Unfinished::Refuse).unwrap();

@@ -1,17 +1,17 @@
 //! `dapo regress`: golden runs in a folder of their own, and the changes that must fail it.
 
-use crate::binary::{Output, dapo, failed, says, succeeded};
+use crate::binary::{dapo, succeeded};
 use crate::diff::tiny;
 use crate::repository::root;
+use crate::transcript::play;
 use dapo::base::files;
 use dapo::experiment::Experiment;
 use dapo::records::{RunFolder, tables};
 use dapo::statistics::{equivalence, estimators::standard_error_of_mean};
 use dapo::training::run::inputs::{self, Inputs};
-use dapo::verification::regress::{self, curves, exact, rule};
-use dapo::verification::{Golden, RunDiff};
-use std::path::Path;
-use std::process;
+use dapo::verification::{
+    Golden, RunDiff, regress, regress::curves, regress::exact, regress::rule,
+};
 
 #[test]
 fn a_rate_a_bound_or_a_reward_that_moves_breaks_the_golden_ledger() {
@@ -42,10 +42,10 @@ fn a_rate_a_bound_or_a_reward_that_moves_breaks_the_golden_ledger() {
     let diff = differ("rate", &prepared(rate));
     assert_eq!(identity(&diff), ["arm"]);
     assert_eq!(diff.config[0].key, "optimizer.learning_rate");
-    let found = diff.first.unwrap();
-    assert_eq!(found.step, 1);
-    assert!(found.differing.contains(&"weights".to_string()), "{found:#?}");
-    assert!(found.agreeing.contains(&"tokens".to_string()), "{found:#?}");
+    let first_step = diff.first.unwrap();
+    assert_eq!(first_step.step, 1);
+    assert!(first_step.differing.contains(&"weights".to_string()), "{first_step:#?}");
+    assert!(first_step.agreeing.contains(&"tokens".to_string()), "{first_step:#?}");
 
     // The same in the program alone, which still believes to run the golden arm.
     let mut inputs = prepared(|_| ());
@@ -76,99 +76,44 @@ fn a_rate_a_bound_or_a_reward_that_moves_breaks_the_golden_ledger() {
     assert_eq!(rewards.count(), 1);
     let diff = exact::compare(&golden, &flipped).unwrap().diff.unwrap();
     assert_eq!(identity(&diff), [""; 0]);
-    let found = diff.first.unwrap();
-    assert_eq!(found.step, 1);
+    let first_step = diff.first.unwrap();
+    assert_eq!(first_step.step, 1);
     // The group is now all wrong, so another round of prompts is drawn: more than rewards differs.
-    assert!(found.differing.contains(&"rewards".to_string()), "{found:#?}");
-}
-
-/// A repository with a rule, and nothing blessed.
-fn repository(scratch: &Path) -> String {
-    let task = root().join("experiments/own-task/own-task.toml");
-    let experiment = format!(
-        "name = \"tiny\"\nextends = {:?}\n[execution]\nthreads = 1\n[rollout]\nmax_response_tokens = 64\n\
-         [training]\nrollout_steps = 1\n[evaluation]\nsamples = {{ dev = 1, test = 1 }}\n",
-        task.display()
-    );
-    let rule = "[exact]\nexperiment = \"tiny.toml\"\n[fast]\nexperiment = \"tiny.toml\"\n\
-                seeds = [2, 4]\nalpha = 0.05\n[[fast.points]]\nvalue = \"evaluation/dev\"\n\
-                steps = [1, 1]\nmargin = 20.0\n";
-    for (name, text) in [("tiny.toml", experiment.as_str()), ("rule.toml", rule)] {
-        files::write_atomic(&scratch.join(name), text.as_bytes()).unwrap();
-    }
-    git(scratch, &["init", "-q"]);
-    commit(scratch);
-    scratch.display().to_string()
-}
-
-fn git(folder: &Path, arguments: &[&str]) {
-    let identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"];
-    let output =
-        process::Command::new("git").arg("-C").arg(folder).args(identity).args(arguments).output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn commit(folder: &Path) {
-    git(folder, &["add", "-A"]);
-    git(folder, &["commit", "-q", "-m", "state"]);
-}
-
-fn regress(arguments: &[&str]) -> Output {
-    dapo(&[&["regress"], arguments].concat())
+    assert!(first_step.differing.contains(&"rewards".to_string()), "{first_step:#?}");
 }
 
 #[test]
 fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     let scratch = tempfile::tempdir().unwrap();
-    let root = scratch.path();
-    let name = repository(root);
-    let golden = ["--golden", name.as_str()];
-    let name_in_text = regex::escape(&name);
-    let with = |more: &[&str]| regress(&[&golden[..], more].concat());
-
-    failed(with(&[]), 3, "there is no golden run");
-    assert_eq!(with(&["--bless"]).0, 2);
-    failed(with(&["--bless", "--reason", " . "]), 3, "a reason");
-    files::write_atomic(&root.join("new.txt"), b"").unwrap();
-    failed(with(&["--bless", "--reason", "first"]), 3, "new.txt first: commit");
-    files::remove_file(&root.join("new.txt")).unwrap();
-
-    succeeded(with(&["--bless", "--reason", "the first | golden\nruns"]));
-    let log = files::read_text(&root.join("LOG.md")).unwrap();
+    play(scratch.path(), include_str!("regress/unblessed.txt"));
+    let golden = scratch.path().display().to_string();
+    let reason = "the first | golden\nruns";
+    succeeded(dapo(&["regress", "--golden", &golden, "--bless", "--reason", reason]));
+    let log = files::read_text(&scratch.path().join("LOG.md")).unwrap();
     assert!(log.contains("| the first \\| golden runs |\n"), "{log}");
     assert_eq!(log.matches("none → ").count(), 2, "{log}");
 
-    let snapshot = |name: &str, (code, out, talk): Output| {
+    let snapshot = |name: &str, more: &[&str]| {
+        let (code, out, talk) = dapo(&[&["regress", "--golden", &golden], more].concat());
+        let folder = regex::escape(&golden);
         let filters = [
             (r"\d+(\.\d+)? s\b", "[seconds]"),
             (r"[0-9a-f]{64}", "[sha256]"),
-            (name_in_text.as_str(), "[golden]"),
+            (folder.as_str(), "[golden]"),
             (r"/\S*/exact\b", "[new]"),
         ];
         insta::with_settings!({filters => filters}, {
             insta::assert_snapshot!(name, format!("{out}\nexit code {code}\n{talk}"));
         });
     };
-    let passed = with(&[]);
-    says(passed.clone(), 0, &["exact: same ledger, ", "fast: reproduced"]);
-    snapshot("passed", passed);
-
+    snapshot("passed", &[]);
     // A learning rate of its own fails both parts; a margin that was moved fails the second.
-    let path = root.join("tiny.toml");
-    let text = files::read_text(&path).unwrap();
-    let moved = format!("{text}[optimizer]\nlearning_rate = 2.00001e-4\n");
-    files::write_atomic(&path, moved.as_bytes()).unwrap();
-    let first = "different: first at rollout step 1, component ";
-    let rate = "optimizer.learning_rate  0.0002  0.000200001";
-    let differs = with(&["--part", "exact"]);
-    says(differs.clone(), 4, &[first, rate]);
-    snapshot("differs", differs);
-    failed(with(&["--part", "fast"]), 3, "the arm is not that of the golden curves");
-    let path = root.join("rule.toml");
-    let text = files::read_text(&path).unwrap().replace("20.0", "21.0");
-    files::write_atomic(&path, text.as_bytes()).unwrap();
-    failed(with(&["--part", "fast"]), 3, "the rule is not that of the golden curves");
+    play(
+        scratch.path(),
+        "echo optimizer.learning_rate = 2.00001e-4 | cat - tiny.toml > t; mv t tiny.toml",
+    );
+    snapshot("differs", &["--part", "exact"]);
+    play(scratch.path(), include_str!("regress/changed.txt"));
 }
 
 #[test]
@@ -187,10 +132,7 @@ fn the_golden_curves_pass_their_own_rule_whose_margins_are_not_wide() {
     // Curves of a policy that stopped learning after step 4 are not reproduced.
     let mut stopped = curves.clone();
     let accuracy = stopped.values.get_mut("rollout/accuracy").unwrap();
-    let before = accuracy[&1].clone();
-    for step in 5..=8 {
-        accuracy.insert(step, before.clone());
-    }
+    accuracy.extend((5..=8).map(|step| (step, accuracy[&1].clone())).collect::<Vec<_>>());
     let judged = curves::compare(&golden, &rule, &curves, &stopped).unwrap();
     assert_eq!(curves::verdict(&judged), equivalence::EquivalenceVerdict::NotReproduced);
 }

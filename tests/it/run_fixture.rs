@@ -2,15 +2,13 @@
 //! from guessing to careful solutions. Everything is a function of its arguments; the experiment, the
 //! metrics and the timings stand in `run_fixture/`.
 
-use dapo::base::rng::{Id, Stream, stream};
-use dapo::base::{Purpose, files};
+use dapo::base::{Purpose, files, rng::Id, rng::Stream, rng::stream};
 use dapo::experiment::Experiment;
 use dapo::records::{
-    Counters, Ending, Environment, Manifest, Outcome, RolloutRow, RunFolder, Session, StepMetrics,
+    Counters, Ending, Environment, Manifest, Outcome, RolloutRow, RunFolder, StepMetrics,
     StepTimings, tables,
 };
 use dapo::training::evaluation::{self, Set};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Text that must never reach a page, a terminal or a table unescaped.
@@ -44,13 +42,8 @@ pub fn finished(root: &Path) -> RunFolder {
     let weights = "checkpoints/step-000040/model.safetensors";
     files::write_atomic(&run.path(weights), b"weights").unwrap();
     end(&run, STEPS);
-    let session = Session {
-        from_step: 0,
-        changed: BTreeMap::new(),
-        started_ms: Some(ended_ms(0)),
-        ended_ms: Some(ended_ms(STEPS + 1)),
-    };
-    files::write_lines(&run.path("sessions.jsonl"), &[session]).unwrap();
+    let sessions = include_str!("run_fixture/sessions.jsonl");
+    files::write_atomic(&run.path("sessions.jsonl"), sessions.as_bytes()).unwrap();
     run
 }
 
@@ -70,6 +63,7 @@ pub fn end(run: &RunFolder, step: u64) {
 pub fn started(root: &Path) -> RunFolder {
     let run = RunFolder::at(root);
     files::write_json(&run.path("experiment.json"), &experiment()).unwrap();
+    let inputs = ["base/model.safetensors", "data/mini-aime", "data/train", "tokenizer"];
     let manifest = Manifest {
         harness: "0.1.0".to_owned(),
         name: "dapo".to_owned(),
@@ -77,10 +71,7 @@ pub fn started(root: &Path) -> RunFolder {
         seed: 1,
         run_key: files::sha256(b"run"),
         exactness: "exact-here".to_owned(),
-        inputs: ["base/model.safetensors", "data/mini-aime", "data/train", "tokenizer"]
-            .into_iter()
-            .map(|name| (name.to_owned(), files::sha256(name.as_bytes())))
-            .collect(),
+        inputs: inputs.map(|name| (name.to_owned(), files::sha256(name.as_bytes()))).into(),
     };
     files::write_json(&run.path("manifest.json"), &manifest).unwrap();
     let facts =
@@ -120,36 +111,27 @@ pub fn record_step(run: &RunFolder, step: u64) {
     files::append_line(&run.path("timings.jsonl"), &timings).unwrap();
 }
 
-/// The end of a rollout step on the made-up clock: 12 seconds a step from 20 November 2026 on.
-fn ended_ms(step: u64) -> u64 {
-    1_795_161_600_000 + 12_000 * step
-}
-
 /// Writes the outcomes of a set and appends its record.
 pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u32) {
     let mut rows = Vec::new();
     for problem in 0..problems {
         let hardness = draws(set, &[problem]).uniform();
         let mut draw = draws(set, &[problem, step]);
+        let answer = ((137 * problem + 11) % 1000).to_string();
         for sample in 0..samples {
             let chance = (skill(step) * 1.05 + 0.33 - hardness).clamp(0.0, 0.98);
             let (is_correct, fate) = (draw.uniform() < chance, draw.uniform());
             let truncated = !is_correct && fate < 0.12 * (1.0 - step as f64 / 60.0);
-            let answer = (137 * problem + 11) % 1000;
-            let wrong = 100 + (fate * 7.0) as u64;
-            let prediction = match (is_correct, truncated) {
-                (true, _) => Some(answer.to_string()),
-                (false, true) => None,
-                (false, false) => (fate < 0.93).then(|| wrong.to_string()),
-            };
+            let wrong =
+                (!truncated && fate < 0.93).then(|| (100 + (fate * 7.0) as u64).to_string());
             rows.push(tables::OutcomeRecord {
                 problem: format!("{set}/{problem:03}"),
                 sample,
                 is_correct,
                 response_tokens: if truncated { 160 } else { 20 + (fate * 90.0) as u32 },
                 truncated,
-                prediction,
-                answer: answer.to_string(),
+                prediction: if is_correct { Some(answer.clone()) } else { wrong },
+                answer: answer.clone(),
                 response: "…".to_owned(),
             });
         }
@@ -164,40 +146,38 @@ pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u
 
 /// Six groups of four: correct, wrong and truncated responses, one of them hostile.
 pub fn rollouts(step: u64) -> Vec<RolloutRow> {
-    let mut rows = Vec::new();
-    for group in 0..6u32 {
-        for sample in 0..4u32 {
-            let (is_correct, truncated) = (sample == group % 4, sample == 3 && group >= 3);
-            let response = match (is_correct, truncated) {
-                (_, true) => "18+31=49;49+86=135;".repeat(60),
-                (true, _) => "418+231=649;649*3=1947;1947 mod 1000=947;Answer: 947".to_owned(),
-                _ if group == 2 => format!("Answer: {HOSTILE}"),
-                _ => "Answer: 20".to_owned(),
-            };
-            let correctness_reward = if is_correct { 1.0 } else { -1.0 };
-            let overlong_penalty = if truncated { -1.0 } else { 0.0 };
-            let count = response.chars().count().min(160) as u32;
-            rows.push(RolloutRow {
-                group,
-                problem: format!("train/{:05}", 97 * group + step as u32),
-                question: "418+231*3?".to_owned(),
-                answer: "947".to_owned(),
-                attempt: 0,
-                sample,
-                trained: group != 5,
-                is_correct,
-                prediction: (!truncated)
-                    .then(|| if is_correct { "947".into() } else { "20".into() }),
-                reward: correctness_reward + overlong_penalty,
-                correctness_reward,
-                overlong_penalty,
-                advantage: if is_correct { 1.5 } else { -0.5 },
-                truncated,
-                tokens: (0..count).collect(),
-                rollout_log_probs: vec![-0.25; count as usize],
-                response,
-            });
+    let row = |at: u32| {
+        let (group, sample) = (at / 4, at % 4);
+        let (is_correct, truncated) = (sample == group % 4, sample == 3 && group >= 3);
+        let response = match (is_correct, truncated) {
+            (_, true) => "18+31=49;49+86=135;".repeat(60),
+            (true, _) => "418+231=649;649*3=1947;1947 mod 1000=947;Answer: 947".to_owned(),
+            _ if group == 2 => format!("Answer: {HOSTILE}"),
+            _ => "Answer: 20".to_owned(),
+        };
+        let prediction = if is_correct { "947" } else { "20" };
+        let correctness_reward = if is_correct { 1.0 } else { -1.0 };
+        let overlong_penalty = if truncated { -1.0 } else { 0.0 };
+        let count = response.chars().count().min(160) as u32;
+        RolloutRow {
+            group,
+            problem: format!("train/{:05}", 97 * group + step as u32),
+            question: "418+231*3?".to_owned(),
+            answer: "947".to_owned(),
+            attempt: 0,
+            sample,
+            trained: group != 5,
+            is_correct,
+            prediction: (!truncated).then(|| prediction.to_owned()),
+            reward: correctness_reward + overlong_penalty,
+            correctness_reward,
+            overlong_penalty,
+            advantage: if is_correct { 1.5 } else { -0.5 },
+            truncated,
+            tokens: (0..count).collect(),
+            rollout_log_probs: vec![-0.25; count as usize],
+            response,
         }
-    }
-    rows
+    };
+    (0..24).map(row).collect()
 }

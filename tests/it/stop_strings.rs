@@ -1,26 +1,19 @@
 //! Runs whose responses begin in the prompt and end at stop strings.
 
-use crate::binary::{dapo, failed, says, succeeded};
+use crate::bad_input::input::Step;
+use crate::binary::{dapo, json, line_in, says, succeeded};
 use dapo::base::files;
 use dapo::records::tables;
-use serde_json::Value;
-
-const SETTINGS: [&str; 6] = [
-    "--set",
-    "rollout.stop=[\"9,\"]",
-    "--set",
-    "evaluation.stop=[\"9;\", \"8,\"]",
-    "--set",
-    "prompt.response_prefix=\" \"",
-];
 
 #[test]
 fn a_run_with_stop_strings_is_made_and_verified_with_the_text_before_them() {
     let scratch = tempfile::tempdir().unwrap();
     let run = scratch.path().join("run");
     let out = run.to_str().unwrap();
+    let prefix = ["--set", "prompt.response_prefix=\" \""];
+    let stop = ["--set", "rollout.stop=[\"9,\"]", "--set", "evaluation.stop=[\"9;\", \"8,\"]"];
     let train = ["train", "experiments/smoke.toml", "--no-plan", "--out", out];
-    succeeded(dapo(&[&train[..], &SETTINGS].concat()));
+    succeeded(dapo(&[&train[..], &prefix, &stop].concat()));
     let rows = tables::read_rollouts(&run.join("rollouts/step-000001.parquet")).unwrap();
     let eos = |tokens: &[u32]| tokens.last() == Some(&1);
     let stopped: Vec<_> = rows.iter().filter(|row| !row.truncated && !eos(&row.tokens)).collect();
@@ -41,47 +34,22 @@ fn a_run_with_stop_strings_is_made_and_verified_with_the_text_before_them() {
 #[test]
 fn generate_and_eval_take_stop_strings_and_what_stands_around_a_question() {
     let scratch = tempfile::tempdir().unwrap();
-    let path = scratch.path().join("problems.jsonl");
-    files::write_atomic(&path, "{\"question\": \"347+562?\", \"answer\": \"909\"}\n".as_bytes())
-        .unwrap();
-    let path = path.to_str().unwrap();
-    let model = ["--model", "golden/mini-aime/base"];
-    let generate = [&["model", "generate"][..], &model, &["--problems", path]].concat();
-    let begun = [&generate[..], &["--response-prefix", "347+5", "--stop", "="]].concat();
-    let (out, _) = succeeded(dapo(&begun));
-    let line: Value = serde_json::from_str(&out).unwrap();
-    let text = line["text"].as_str().unwrap();
-    assert!(text.starts_with("347+5") && !text.contains('='), "{out}");
-    assert_eq!(line["finish"], "stop-string");
-    assert_eq!(line["response_ids"].as_array().unwrap().len(), text.len() - 5 + 1);
-    assert_eq!(line["prompt_ids"].as_array().unwrap().len(), "347+562?347+5".len());
-    for (flags, words) in [
-        (&["--stop", ""][..], "--stop must have no empty text"),
-        (&["--stop", "=", "--stop", "="], "--stop names \"=\" twice"),
-        (&["--system", ""], "system must not be empty"),
-        (
-            &["--chat-template-kwargs", "{\"a\": 1}"],
-            "chat_template_kwargs.a is for a chat template",
-        ),
-        (&["--chat-template-kwargs", "[1]"], "--chat-template-kwargs"),
-    ] {
-        failed(dapo(&[&generate[..], flags].concat()), 2, words);
-    }
-    let stop = [&generate[..], &["--stop", "<eos>"]].concat();
-    failed(dapo(&stop), 3, "has the special token \"<eos>\"");
-    let stop = [&generate[..], &["--stop", "\u{e9}"]].concat();
-    failed(dapo(&stop), 3, "'é' is not in the vocabulary");
-    let experiment = ["eval", "experiments/smoke.toml", "--stop", "="];
-    failed(dapo(&experiment), 2, "--set evaluation.stop=");
-    let (first, second) = (scratch.path().join("a.jsonl"), scratch.path().join("b.jsonl"));
-    for (path, answer) in [(&first, 909), (&second, 1)] {
+    Step::Given("base".to_owned()).take(scratch.path());
+    for (name, answer) in [("a.jsonl", 909), ("b.jsonl", 1)] {
         let line = format!("{{\"question\": \"347+562?\", \"answer\": {answer}}}\n");
-        files::write_atomic(path, line.as_bytes()).unwrap();
+        files::write_atomic(&scratch.path().join(name), line.as_bytes()).unwrap();
     }
-    let data = ["--data", first.to_str().unwrap(), "--data", second.to_str().unwrap()];
-    let limits =
-        ["--template", "question", "--max-prompt-tokens", "20", "--max-response-tokens", "90"];
-    let sampled = ["--samples", "2", "--stop", ";"];
-    let eval = [&["eval"][..], &model, &data, &limits, &sampled].concat();
-    says(dapo(&eval), 0, &["mean of the 2 sets, whatever their sizes: avg@k"]);
+    let generate =
+        "model generate --model base --problems a.jsonl --response-prefix 347+5 --stop =";
+    let line = json(line_in(scratch.path(), generate));
+    let text = line["text"].as_str().unwrap();
+    assert!(text.starts_with("347+5") && !text.contains('='), "{line}");
+    assert_eq!(line["finish"], "stop-string");
+    let ids = |key: &str| line[key].as_array().unwrap().len();
+    assert_eq!(ids("response_ids"), text.len() - 5 + 1);
+    assert_eq!(ids("prompt_ids"), "347+562?347+5".len());
+    let eval = "eval --model base --data a.jsonl --data b.jsonl --template question --samples 2 \
+                --max-prompt-tokens 20 --max-response-tokens 90 --stop ;";
+    let words = "mean of the 2 sets, whatever their sizes: avg@k";
+    says(line_in(scratch.path(), eval), 0, &[words]);
 }

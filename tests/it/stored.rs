@@ -9,7 +9,6 @@ use dapo::experiment::{Experiment, Memory, NonFinite, Place, Sampling, WeightKin
 use dapo::numerics::{Numerics, fast};
 use dapo::policy::{Limits, Loaded, Policy, Qwen2, Response, checkpoint};
 use dapo::records::{Ending, RunFolder};
-use dapo::training::run;
 use dapo::training::run::inputs::Inputs;
 use dapo::training::{RunEnded, Unfinished};
 use std::path::Path;
@@ -17,6 +16,10 @@ use tch::{Kind, Tensor};
 
 /// Passes that hold less: the reason for which a small policy in f32 is stored.
 const MEMORY: Memory = Memory { recompute_layers: true, logits_chunk_tokens: 16 };
+
+fn base() -> Qwen2 {
+    checkpoint::load_model(&golden_data::folder("mini-aime/base")).unwrap()
+}
 
 fn stored(model: Qwen2) -> Qwen2 {
     let model = model.placed(Place { memory: Some(MEMORY), ..Place::default() }).unwrap();
@@ -66,20 +69,15 @@ fn responses(model: &Qwen2, sampling: Sampling, batch_rows: usize) -> Vec<Respon
 
 #[test]
 fn blocks_of_tokens_are_what_token_by_token_is_whoever_joins_when() {
-    let base = || checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap();
-    for sampling in [
-        Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
-        Sampling { temperature: 1.0, top_p: 0.7, top_k: 0, log_probs: None },
-        Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None },
-    ] {
+    for (temperature, top_p) in [(1.0, 1.0), (1.0, 0.7), (0.0, 1.0)] {
+        let sampling = Sampling { temperature, top_p, top_k: 0, log_probs: None };
         let token_by_token = responses(&base(), sampling, 30);
-        let lengths: Vec<usize> = token_by_token.iter().map(|it| it.tokens.len()).collect();
-        assert!(lengths.iter().min() < lengths.iter().max(), "rows leave at different times");
+        let lengths = token_by_token.iter().map(|response| response.tokens.len());
+        assert!(lengths.clone().min() < lengths.max(), "rows leave at different times");
         let model = stored(base());
         for batch_rows in [1, 4, 9, 30] {
-            for (ours, theirs) in
-                responses(&model, sampling, batch_rows).iter().zip(&token_by_token)
-            {
+            let blocks = responses(&model, sampling, batch_rows);
+            for (ours, theirs) in blocks.iter().zip(&token_by_token) {
                 assert_eq!((&ours.tokens, ours.finish), (&theirs.tokens, theirs.finish));
                 for (ours, theirs) in ours.log_probs.iter().zip(&theirs.log_probs) {
                     assert!((ours - theirs).abs() < 1e-4, "{ours} {theirs}");
@@ -91,9 +89,7 @@ fn blocks_of_tokens_are_what_token_by_token_is_whoever_joins_when() {
 
 #[test]
 fn weights_in_bf16_are_trained_in_f32() {
-    let inputs = smoke(|_| ());
-    let model = bf16(checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap());
-    let policy = Policy::new(model, &inputs.experiment.optimizer);
+    let policy = Policy::new(bf16(base()), &smoke(|_| ()).experiment.optimizer);
     for (name, weight) in policy.weights() {
         assert_eq!(weight.kind(), Kind::Float, "{name}");
         assert_eq!(policy.model().parameters()[name].kind(), Kind::BFloat16, "{name}");
@@ -116,23 +112,25 @@ fn train(inputs: &Inputs, folder: &Path, stop_after: Option<u64>) -> RunFolder {
         assert_eq!(ended, RunEnded::Stopped(steps));
     }
     let ended = session(inputs, &folder, Unfinished::Resume, u64::MAX).unwrap();
-    let RunEnded::Finished(outcome) = ended else { panic!("it was not asked to stop") };
-    assert_eq!(outcome.ending, Ending::Finished, "{}", outcome.reason);
+    assert_ended(ended, Ending::Finished);
     folder
+}
+
+fn assert_ended(ended: RunEnded, ending: Ending) {
+    let RunEnded::Finished(outcome) = ended else { panic!("it was not asked to stop") };
+    assert_eq!(outcome.ending, ending, "{}", outcome.reason);
 }
 
 #[test]
 fn a_run_in_bf16_resumes_to_the_same_ledger_and_its_checkpoint_is_f32() {
-    let inputs = || {
-        smoke(|experiment| {
-            experiment.execution.weights = Some(WeightKind::Bf16);
-            experiment.execution.memory = Some(MEMORY);
-            experiment.execution.pass_tokens = Some(400);
-        })
-    };
+    let inputs = smoke(|experiment| {
+        experiment.execution.weights = Some(WeightKind::Bf16);
+        experiment.execution.memory = Some(MEMORY);
+        experiment.execution.pass_tokens = Some(400);
+    });
     let scratch = tempfile::tempdir().unwrap();
-    let whole = train(&inputs(), &scratch.path().join("whole"), None);
-    let resumed = train(&inputs(), &scratch.path().join("resumed"), Some(1));
+    let whole = train(&inputs, &scratch.path().join("whole"), None);
+    let resumed = train(&inputs, &scratch.path().join("resumed"), Some(1));
     let head = |folder: &RunFolder| folder.ledger().unwrap().pop().unwrap().head;
     assert_eq!(head(&whole), head(&resumed));
     let Loaded { model, optimizer, .. } = checkpoint::load(&whole.checkpoint(2)).unwrap();
@@ -149,13 +147,11 @@ fn a_run_in_bf16_resumes_to_the_same_ledger_and_its_checkpoint_is_f32() {
 #[test]
 fn passes_that_hold_less_make_the_updates_of_the_plain_ones() {
     let scratch = tempfile::tempdir().unwrap();
-    let weights = |name: &str, memory: Option<Memory>| {
+    let [plain, stored] = [("plain", None), ("stored", Some(MEMORY))].map(|(name, memory)| {
         let inputs = smoke(|experiment| experiment.execution.memory = memory);
         let folder = train(&inputs, &scratch.path().join(name), None);
-        let metrics = folder.metrics().unwrap();
-        (folder.checkpoint(2), metrics[0].metrics["optimizer/gradient_norm_mean"])
-    };
-    let ((_, plain), (_, stored)) = (weights("plain", None), weights("stored", Some(MEMORY)));
+        folder.metrics().unwrap()[0].metrics["optimizer/gradient_norm_mean"]
+    });
     assert!((plain - stored).abs() < 1e-3 * plain, "{plain} {stored}");
 }
 
@@ -177,14 +173,12 @@ fn updates_that_are_not_finite_are_left_out_and_counted_where_the_experiment_say
     }
     let loaded = checkpoint::load(&folder.checkpoint(2)).unwrap();
     assert_eq!((loaded.optimizer.updates, loaded.progress.counters.updates), (0, 4));
-    let base = checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap();
-    assert_eq!(checkpoint::values(&loaded.model), checkpoint::values(&base));
+    assert_eq!(checkpoint::values(&loaded.model), checkpoint::values(&base()));
     for (name, non_finite) in [("absent", None), ("stop", Some(NonFinite::Stop))] {
-        let inputs = exploding(non_finite);
         let folder = RunFolder::at(scratch.path().join(name));
-        let ended = run::run(&inputs, &folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
-        let RunEnded::Finished(outcome) = ended else { panic!("it was not asked to stop") };
-        assert_eq!(outcome.ending, Ending::Diverged, "{}", outcome.reason);
+        let refuse = Unfinished::Refuse;
+        let ended = session(&exploding(non_finite), &folder, refuse, u64::MAX).unwrap();
+        assert_ended(ended, Ending::Diverged);
         assert!(folder.path("diverged/rollouts.parquet").exists());
     }
 }
@@ -196,8 +190,7 @@ fn a_card_that_is_not_there_is_refused_with_what_to_do() {
         return;
     }
     let device = "cuda:1".parse().unwrap();
-    let model = checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap();
-    let error = model.placed(Place { device, ..Place::default() }).unwrap_err().to_string();
+    let error = base().placed(Place { device, ..Place::default() }).unwrap_err().to_string();
     let help = if tch::utils::has_cudart() { "nvidia-smi" } else { "LD_LIBRARY_PATH" };
     assert!(error.contains("cuda:1") && error.contains(help), "{error}");
 }

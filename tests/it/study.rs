@@ -88,11 +88,16 @@ fn at_equal_generated_tokens_the_arm_with_long_responses_is_read_earlier() {
     // Tokens that one arm did not record, in one step or at all, do not read as none.
     let mut gap = many;
     gap[3] = None;
-    for (grpo, dapo) in [(&few[..], &gap[..]), (&few, &[]), (&[], &[])] {
+    let unrecorded = "does not say the generated tokens";
+    for (grpo, dapo, words) in [
+        (&few[..], &gap[..], unrecorded),
+        (&few, &[], unrecorded),
+        (&[], &[], "have no common number of generated tokens"),
+    ] {
         let comparison = compared(grpo, dapo);
         assert_eq!(comparison.word, Word::NotCompared, "{comparison:?}");
         let why = words::why(&comparison.why);
-        assert!(why.contains("does not say the generated tokens"), "{why}");
+        assert!(why.contains(words), "{why}");
     }
 }
 
@@ -145,7 +150,7 @@ fn a_folder_says_the_same_as_the_values_and_names_what_it_cannot_read() {
 
     let name = study.cells[0].file_name();
     let path = folder.path().join("cells").join(&name);
-    study_fixture::edit(&path, "\"seed\":1", "\"seed\":2");
+    repository::replace(&path, "\"seed\":1", "\"seed\":2");
     let excluded = read().excluded;
     let reason = &excluded.iter().find(|cell| cell.cell == "unreadable").unwrap().reason;
     assert!(reason.contains(&name) && reason.contains("edited or damaged"), "{reason}");

@@ -242,13 +242,6 @@ pub fn change<'a>(cells: impl IntoIterator<Item = &'a mut Cell>, change: impl Fn
     }
 }
 
-/// The first place of a text in a file replaced.
-pub fn edit(path: &Path, from: &str, to: &str) {
-    let text = files::read_text(path).unwrap();
-    assert!(text.contains(from), "no {from} in {text}");
-    files::write_atomic(path, text.replacen(from, to, 1).as_bytes()).unwrap();
-}
-
 /// A run that failed has no ledger.
 pub fn fail(cell: &mut Cell) {
     cell.ending = CellEnding::Failed;

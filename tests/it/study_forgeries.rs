@@ -1,10 +1,12 @@
 //! Studies whose records somebody changed and sealed again: what a forger gains by it, which is
 //! nothing, and the reason that is given.
 
-use crate::binary::{dapo, says, succeeded};
+use crate::binary::{Output, line_in, says, succeeded};
 use crate::engines::{Spoilt, rows};
-use crate::repository;
-use crate::verify::copy as copied;
+use crate::repository::root;
+use crate::study_fixture;
+use crate::transcript::play;
+use crate::verify::copy;
 use dapo::base::files;
 use dapo::experiment::Grid;
 use dapo::records::RunFolder;
@@ -14,31 +16,30 @@ use dapo::study::cell::{self, grading, packed};
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
 use dapo::study::{Cell, CellEvaluation, Remark, Word, analysis, crosscheck};
-use dapo::training::run::inputs;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const GRPO: &str = "ladder/grpo";
 const DAPO: &str = "ladder/dynamic-sampling";
 
 fn folder() -> PathBuf {
-    repository::root().join("reports/study-1")
+    root().join("reports/study-1")
+}
+
+fn real() -> Study {
+    collection::load(&folder(), None).unwrap()
 }
 
 /// Real records of some arms of study-1, changed and sealed again, as a study of their own.
 fn forged(real: &Study, arms: &[&str], change: impl Fn(&str, &mut Cell)) -> Study {
     let folder = tempfile::tempdir().unwrap();
     let ladder = real.grids.iter().find(|grid| grid.name == "ladder").unwrap();
-    files::create_folder(&folder.path().join("grids")).unwrap();
-    ladder.write(folder.path()).unwrap();
     files::write_json(&folder.path().join("study.json"), &real.declaration).unwrap();
+    study_fixture::write(folder.path(), std::slice::from_ref(ladder), &[]);
     for arm in arms {
-        for cell in real.cells_of(arm) {
-            let mut cell = cell.clone();
-            change(arm, &mut cell);
-            resealed(cell).write(&folder.path().join("cells")).unwrap();
-        }
+        let mut cells: Vec<Cell> = real.cells_of(arm).into_iter().cloned().collect();
+        study_fixture::change(&mut cells, |cell| change(arm, cell));
+        study_fixture::write(folder.path(), &[], &cells);
     }
     collection::load(folder.path(), None).unwrap()
 }
@@ -52,28 +53,21 @@ fn with_dapo(real: &Study, change: impl Fn(&mut Cell)) -> Study {
     })
 }
 
-/// Whatever can be computed again from the rest of the record.
-fn resealed(mut cell: Cell) -> Cell {
-    cell.arm_sha256 = cell.experiment.arm_sha256();
-    cell.run_key = inputs::run_key(&cell.experiment, &cell.inputs);
-    cell.sealed()
-}
-
-fn real() -> Study {
-    collection::load(&folder(), None).unwrap()
-}
-
 fn comparison(study: &Study, family: &str, id: &str) -> Comparison {
     analysis::analyse(study).comparison(family, id).unwrap().clone()
 }
 
-fn seeds(study: &Study, arm: &str) -> Vec<u64> {
-    study.cells_of(arm).iter().map(|cell| cell.seed).collect()
+/// How many runs of GRPO and of DAPO count.
+fn counts(study: &Study) -> [usize; 2] {
+    [GRPO, DAPO].map(|arm| study.cells_of(arm).len())
 }
 
-/// Why cells do not count, without the file names of other cells.
-fn reasons(study: &Study) -> Vec<String> {
-    study.excluded.iter().map(|it| it.reason.clone()).collect()
+/// Why cells do not count, so many as are given; each reason has these words.
+#[track_caller]
+fn assert_reasons(study: &Study, count: usize, words: &[&str]) {
+    let reasons: Vec<&str> = study.excluded.iter().map(|cell| cell.reason.as_str()).collect();
+    let has_all = |reason: &&str| words.iter().all(|words| reason.contains(words));
+    assert!(reasons.len() == count && reasons.iter().all(has_all), "{words:?}: {reasons:#?}");
 }
 
 /// One outcome of an evaluation changed.
@@ -83,9 +77,17 @@ fn flip(evaluation: &mut CellEvaluation, place: usize) {
     evaluation.outcomes = bits.into_iter().collect();
 }
 
-fn at_step<'a>(cell: &'a mut Cell, set: &str, step: u64) -> &'a mut CellEvaluation {
-    let wanted = |it: &&mut CellEvaluation| it.set == set && it.counters.rollout_steps == step;
-    cell.evaluations.iter_mut().find(wanted).unwrap()
+/// The evaluation of the base policy on dev.
+fn of_base(cell: &mut Cell) -> &mut CellEvaluation {
+    let mut evaluations = cell.evaluations.iter_mut();
+    evaluations.find(|other| other.set == "dev" && other.counters.rollout_steps == 0).unwrap()
+}
+
+/// One cell in place of another.
+fn put_over(cell: &mut Cell, original: &Cell) {
+    let seed = cell.seed;
+    *cell = original.clone();
+    (cell.seed, cell.experiment.execution.seed) = (seed, seed);
 }
 
 #[test]
@@ -93,7 +95,7 @@ fn all_records_of_the_published_study_fit_themselves_and_each_other() {
     let (cells, refused) = cell::read_folder(&folder().join("cells")).unwrap();
     let refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
     assert_eq!((cells.len(), refused), (216, Vec::new()));
-    assert_eq!(reasons(&real()), Vec::<String>::new());
+    assert_reasons(&real(), 0, &[]);
 }
 
 #[test]
@@ -102,51 +104,37 @@ fn fewer_generated_rollouts_than_the_clocks_say_are_refused() {
     let honest = forged(&real, &[GRPO, DAPO], |_, _| {});
     assert_eq!(comparison(&honest, "equal-rollouts", "dapo").word, Word::Inconclusive);
     let divided = |cell: &mut Cell| {
-        cell.evaluations.iter_mut().for_each(|it| it.generated_rollouts /= 10);
+        cell.evaluations.iter_mut().for_each(|evaluation| evaluation.generated_rollouts /= 10);
     };
-    let study = with_dapo(&real, divided);
-    assert_eq!((seeds(&study, GRPO).len(), seeds(&study, DAPO).len()), (8, 0));
-    let reasons = reasons(&study);
-    assert_eq!(reasons.len(), 8);
-    for reason in &reasons {
-        assert!(reason.contains("rollouts were generated by then; the clocks say"), "{reason}");
-    }
-    assert_eq!(comparison(&study, "equal-rollouts", "dapo").word, Word::NotCompared);
     // The metric as well, so that the two agree.
-    let study = with_dapo(&real, |cell| {
+    let both = |cell: &mut Cell| {
         divided(cell);
         let metric = cell.metrics.get_mut("rollout/generated_rollouts").unwrap();
-        metric.iter_mut().for_each(|value| *value = value.map(|it| (it / 10.0).floor()));
-    });
-    assert_eq!(seeds(&study, DAPO).len(), 0);
-    assert_eq!(comparison(&study, "equal-rollouts", "dapo").word, Word::NotCompared);
+        metric.iter_mut().flatten().for_each(|value| *value = (*value / 10.0).floor());
+    };
+    let studies = [with_dapo(&real, divided), with_dapo(&real, both)];
+    assert_reasons(&studies[0], 8, &["rollouts were generated by then; the clocks say"]);
+    for study in studies {
+        assert_eq!(counts(&study), [8, 0]);
+        assert_eq!(comparison(&study, "equal-rollouts", "dapo").word, Word::NotCompared);
+    }
 }
 
 #[test]
 fn of_one_cell_that_was_copied_over_the_seeds_no_copy_counts() {
     let real = real();
-    let original = real.cells_of(DAPO)[0].clone();
-    let copied = |cell: &mut Cell| {
-        let seed = cell.seed;
-        *cell = original.clone();
-        cell.seed = seed;
-        cell.experiment.execution.seed = seed;
-    };
-    let same_head = with_dapo(&real, copied);
+    let original = real.cells_of(DAPO)[0];
+    let same_head = with_dapo(&real, |cell| put_over(cell, original));
     let made_up_heads = with_dapo(&real, |cell| {
-        copied(cell);
+        put_over(cell, original);
         cell.ledger_head = Some(files::sha256(&cell.seed.to_be_bytes()));
     });
     for (study, expected) in [
         (same_head, "its ledger head is also that of"),
         (made_up_heads, "every outcome of its trained policies is also that of"),
     ] {
-        assert_eq!((seeds(&study, GRPO).len(), seeds(&study, DAPO).len()), (8, 0));
-        let reasons = reasons(&study);
-        assert_eq!(reasons.len(), 8, "{reasons:#?}");
-        for reason in reasons {
-            assert!(reason.starts_with(expected) && reason.contains("and 6 more"), "{reason}");
-        }
+        assert_eq!(counts(&study), [8, 0]);
+        assert_reasons(&study, 8, &[expected, "and 6 more"]);
         assert_eq!(comparison(&study, "primary", "equal-updates").word, Word::NotCompared);
     }
 }
@@ -154,68 +142,65 @@ fn of_one_cell_that_was_copied_over_the_seeds_no_copy_counts() {
 #[test]
 fn a_copy_with_outcomes_flipped_has_the_gradient_norms_of_the_original() {
     let real = real();
-    let original = real.cells_of(DAPO)[0].clone();
     let study = with_dapo(&real, |cell| {
         if cell.seed != 103 {
             return;
         }
-        let own = std::mem::replace(cell, original.clone());
-        cell.seed = own.seed;
-        cell.experiment.execution.seed = own.seed;
+        let own = cell.evaluations.clone();
+        put_over(cell, real.cells_of(DAPO)[0]);
         cell.ledger_head = Some(files::sha256(b"made up"));
-        for (of, others) in cell.evaluations.iter_mut().zip(own.evaluations) {
-            if of.counters.updates == 0 {
-                *of = others;
+        for (evaluation, own) in cell.evaluations.iter_mut().zip(own) {
+            if evaluation.counters.updates == 0 {
+                *evaluation = own;
                 continue;
             }
             // Where the consensus may stay.
-            let is_partly = |correct: u64| (2..of.samples - 1).contains(&correct);
-            let partly = (0..).zip(of.correct()).filter(|(_, correct)| is_partly(*correct));
-            let problems: Vec<usize> = partly.map(|(at, _)| at).collect();
-            problems.into_iter().for_each(|at| flip(of, at * of.samples as usize));
+            let partly = 2..evaluation.samples - 1;
+            for (problem, correct) in evaluation.correct().into_iter().enumerate() {
+                if partly.contains(&correct) {
+                    flip(evaluation, problem * evaluation.samples as usize);
+                }
+            }
         }
     });
-    let reasons = reasons(&study);
-    assert_eq!((seeds(&study, DAPO).len(), seeds(&study, GRPO).len()), (6, 8), "{reasons:#?}");
-    let expected = "most of its gradient norms are also those of";
-    assert!(reasons.iter().all(|it| it.starts_with(expected)), "{reasons:#?}");
+    assert_eq!(counts(&study), [8, 6]);
+    assert_reasons(&study, 2, &["most of its gradient norms are also those of"]);
+}
+
+/// A copy of study-1 with its report, `study` in a folder, and `dapo verify` of it.
+fn copy_and_verify() -> (tempfile::TempDir, PathBuf, impl Fn(&str) -> Output) {
+    let scratch = tempfile::tempdir().unwrap();
+    let study = scratch.path().join("study");
+    copy(&folder(), &study);
+    report::study::write(&study, None, None).unwrap();
+    let root = scratch.path().to_path_buf();
+    (scratch, study, move |flags: &str| line_in(&root, &format!("verify study {flags}")))
 }
 
 /// The experiments of two arms exchanged, and no record touched: +8.7 for −8.7.
 #[test]
 fn arms_that_were_exchanged_are_no_grid_of_the_study() {
-    let folder = tempfile::tempdir().unwrap();
-    copied(&self::folder(), folder.path());
-    report::study::write(folder.path(), None, None).unwrap();
-    let path = Grid::path(folder.path(), "ladder");
-    let whole: Value = files::read_json(&path).unwrap();
-    let exchange = |what: &[&str]| {
-        let mut grid = whole.clone();
-        for key in what {
-            let first = grid["arms"][0][*key].clone();
-            grid["arms"][0][*key] = grid["arms"][5][*key].take();
-            grid["arms"][5][*key] = first;
-        }
-        grid
-    };
-    let verify = |grid: &Value, more: &[&str]| {
-        files::write_json(&path, grid).unwrap();
-        dapo(&[&["verify", folder.path().to_str().unwrap()], more].concat())
-    };
+    let (scratch, study, verify) = copy_and_verify();
+    let [ladder, held_out] = ["ladder", "held-out"].map(|name| Grid::path(&study, name));
     let notes =
         ["study.json says of itself that it is registered", "does not bind their identities"];
-    says(verify(&whole, &[]), 0, &notes);
-    let mut grid = exchange(&["experiment", "arm_sha256"]);
-    let named = "its experiment is named \"ladder.dynamic-sampling\"";
-    says(verify(&grid, &[]), 4, &[named]);
+    says(verify(""), 0, &notes);
+    let whole: Value = files::read_json(&ladder).unwrap();
+    let mut grid = whole.clone();
+    for key in ["experiment", "arm_sha256"] {
+        grid["arms"][0][key] = whole["arms"][5][key].clone();
+        grid["arms"][5][key] = whole["arms"][0][key].clone();
+    }
+    files::write_json(&ladder, &grid).unwrap();
+    says(verify(""), 4, &["its experiment is named \"ladder.dynamic-sampling\""]);
     // With the names as they should be.
     for arm in [0, 5] {
-        let name = grid["arms"][arm]["name"].as_str().unwrap().to_string();
-        grid["arms"][arm]["experiment"]["name"] = format!("ladder.{name}").into();
+        grid["arms"][arm]["experiment"]["name"] = whole["arms"][arm]["experiment"]["name"].clone();
     }
-    says(verify(&grid, &[]), 4, &["which `set` does not state"]);
+    files::write_json(&ladder, &grid).unwrap();
+    says(verify(""), 4, &["which `set` does not state"]);
+    files::write_json(&ladder, &whole).unwrap();
     // Two arms that exchange their names: nothing in the grid is wrong, the records have others.
-    let held_out = Grid::path(folder.path(), "held-out");
     let honest: Value = files::read_json(&held_out).unwrap();
     let mut named = honest.clone();
     for (arm, name) in [(0, "dapo"), (1, "grpo")] {
@@ -226,95 +211,57 @@ fn arms_that_were_exchanged_are_no_grid_of_the_study() {
         named["arms"][1][key] = "dapo".into();
     }
     files::write_json(&held_out, &named).unwrap();
-    let another = "its run was of `held-out.grpo`, which is another arm here";
-    says(verify(&whole, &[]), 4, &[another]);
+    says(verify(""), 4, &["its run was of `held-out.grpo`, which is another arm here"]);
     files::write_json(&held_out, &honest).unwrap();
 
     // A declaration that binds the arms.
-    let mut declared: Value = files::read_json(&folder.path().join("study.json")).unwrap();
-    let digest = whole["arms"][5]["arm_sha256"].clone();
-    declared["arms"] = json!({ "ladder/grpo": digest });
-    let own = folder.path().join("own.json");
-    files::write_json(&own, &declared).unwrap();
+    let mut declared: Value = files::read_json(&study.join("study.json")).unwrap();
+    declared["arms"] = json!({ "ladder/grpo": whole["arms"][5]["arm_sha256"] });
+    files::write_json(&scratch.path().join("own.json"), &declared).unwrap();
     let bound = ["; the declaration names ", "mismatch: study.json, arms: is null, should be {"];
-    says(verify(&whole, &["--declaration", own.to_str().unwrap()]), 4, &bound);
+    says(verify("--declaration own.json"), 4, &bound);
 }
 
 /// A folder's own declaration can be changed after the fact; a copy elsewhere cannot.
 #[test]
 fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
-    let folder = tempfile::tempdir().unwrap();
-    copied(&self::folder(), folder.path());
-    report::study::write(folder.path(), None, None).unwrap();
-    let own = self::folder().join("study.json");
-    let own = own.to_str().unwrap();
-    let verify = || dapo(&["verify", folder.path().to_str().unwrap(), "--declaration", own]);
+    let (scratch, study, verify) = copy_and_verify();
+    let whole: Value = files::read_json(&study.join("study.json")).unwrap();
+    files::write_json(&scratch.path().join("own.json"), &whole).unwrap();
+    let verify = || verify("--declaration own.json");
     let (out, _) = succeeded(verify());
     assert!(out.trim_end().ends_with("216 runs; base policy: the embedded benchmark's"), "{out}");
-    assert!(out.contains("when your copy of the declaration was written"), "{out}");
-    let path = folder.path().join("study.json");
-    let whole: Value = files::read_json(&path).unwrap();
-    type Edit = fn(&mut Value);
-    let cases: [(&str, Edit); 4] = [
-        ("alpha", |it| it["alpha"] = json!(0.2)),
-        ("margin", |it| it["margin"] = json!(0.3)),
-        ("seeds", |it| drop(it["seeds"].as_array_mut().unwrap().pop())),
-        ("families[0], comparisons[0], direction", |it| {
-            let direction = &mut it["families"][0]["comparisons"][0]["direction"];
-            *direction = if direction == "higher" { "lower" } else { "higher" }.into();
-        }),
-    ];
-    for (name, edit) in cases {
-        let mut edited = whole.clone();
-        edit(&mut edited);
-        files::write_json(&path, &edited).unwrap();
-        says(verify(), 4, &[&format!("mismatch: study.json, {name}")]);
-    }
+    play(scratch.path(), include_str!("study_forgeries/declaration.txt"));
     // Tags that moved in every record, and a file that somebody put there.
-    files::write_json(&path, &whole).unwrap();
-    files::write_atomic(&folder.path().join("cells/notes.txt"), b"Solves AIME.").unwrap();
-    says(verify(), 0, &["cells/notes.txt: not of a study's layout"]);
-    let cells = folder.path().join("cells");
-    let (records, _) = cell::read_folder(&cells).unwrap();
-    let packed = packed::FILE;
-    files::remove_file(&folder.path().join(packed)).unwrap();
-    for mut cell in records {
+    let (cells, packed) = (study.join("cells"), study.join(packed::FILE));
+    let (mut records, _) = cell::read_folder(&cells).unwrap();
+    let bytes = files::foreign::read_up_to(&packed, 1 << 24).unwrap();
+    files::remove_file(&packed).unwrap();
+    study_fixture::change(&mut records, |cell| {
         let ids = cell.problems.get_mut("dev").unwrap();
         ids.tags.insert("easy".to_string(), vec![0, 1]);
-        cell.sealed().write(&cells).unwrap();
-    }
+    });
+    study_fixture::write(&study, &[], &records);
     says(verify(), 4, &["the problems of dev, or their tags, are not the task's"]);
-    let bytes = files::foreign::read_up_to(&self::folder().join(packed), 1 << 24).unwrap();
-    files::write_atomic(&folder.path().join(packed), &bytes).unwrap();
-    says(verify(), 4, &["the record is in records.jsonl.xz, too: remove one of them"]);
-    files::remove_folder(&cells).unwrap();
-    // A declared arm and a declared seed that are gone.
-    files::write_json(&path, &whole).unwrap();
-    files::remove_file(&Grid::path(folder.path(), "held-out")).unwrap();
-    says(verify(), 4, &["inconclusive: held-out/dapo: is declared, and the study has no such arm"]);
+    files::write_atomic(&packed, &bytes).unwrap();
+    play(scratch.path(), include_str!("study_forgeries/records.txt"));
 }
 
 /// Under fast arithmetic the base policy's outcomes are equal on one machine, and may differ elsewhere.
 #[test]
 fn one_changed_outcome_of_the_base_policy_is_found_under_fast_arithmetic_too() {
     let real = real();
-    let of = |arm: &str| real.cells_of(arm)[2].clone();
-    let mut cells = [GRPO, "ladder/clip-higher", DAPO].map(of).to_vec();
+    let mut cells = [GRPO, "ladder/clip-higher", DAPO].map(|arm| real.cells_of(arm)[2].clone());
+    let at = |machine: &str| [("cpu".to_string(), machine.to_string())].into();
     for cell in &mut cells {
         cell.exactness = "exact-here".to_string();
-        cell.environment = cells_environment("one");
+        cell.environment = at("one");
     }
-    flip(at_step(&mut cells[2], "dev", 0), 0);
-    let all = || (0..cells.len()).collect();
-    let found = crosscheck::suspects(&cells, &all());
-    assert_eq!(found.keys().collect::<Vec<_>>(), [&2], "{found:#?}");
-    let mut elsewhere = cells.clone();
-    elsewhere[2].environment = cells_environment("other");
-    assert_eq!(crosscheck::suspects(&elsewhere, &all()).len(), 0);
-}
-
-fn cells_environment(cpu: &str) -> BTreeMap<String, String> {
-    [("cpu".to_string(), cpu.to_string())].into()
+    flip(of_base(&mut cells[2]), 0);
+    let suspects = |cells: &[Cell]| crosscheck::suspects(cells, &(0..cells.len()).collect());
+    assert_eq!(suspects(&cells).keys().collect::<Vec<_>>(), [&2]);
+    cells[2].environment = at("other");
+    assert_eq!(suspects(&cells).len(), 0);
 }
 
 #[test]
@@ -328,7 +275,7 @@ fn outcomes_that_are_constant_are_no_sign_of_a_copy() {
             }
         }
     });
-    assert_eq!((seeds(&study, GRPO).len(), seeds(&study, DAPO).len()), (8, 8));
+    assert_eq!(counts(&study), [8, 8]);
 }
 
 #[test]
@@ -336,22 +283,19 @@ fn one_changed_outcome_of_the_base_policy_is_the_odd_one_out() {
     let real = real();
     let flipped = |arm: &str, cell: &mut Cell| {
         if arm == DAPO && cell.seed == 103 {
-            let evaluation = at_step(cell, "dev", 0);
+            let evaluation = of_base(cell);
             // A problem that is partly solved, so that the consensus may stay.
             let problem = evaluation.correct().iter().position(|correct| *correct == 2).unwrap();
             flip(evaluation, problem * evaluation.samples as usize);
         }
     };
     let study = forged(&real, &[GRPO, "ladder/clip-higher", DAPO], flipped);
-    assert_eq!((seeds(&study, GRPO).len(), seeds(&study, DAPO).len()), (8, 7));
-    let [reason] = reasons(&study).try_into().unwrap();
-    assert!(reason.contains("is not that of the others: 3 cells have its base policy"), "{reason}");
+    assert_eq!(counts(&study), [8, 7]);
+    assert_reasons(&study, 1, &["is not that of the others: 3 cells have its base policy"]);
     // Of two nobody can tell which is right.
     let study = forged(&real, &[GRPO, DAPO], flipped);
-    assert_eq!((seeds(&study, GRPO).len(), seeds(&study, DAPO).len()), (7, 7));
-    let reasons = reasons(&study);
-    let undecided = |reason: &String| reason.contains("no majority says which is right");
-    assert!(reasons.iter().all(undecided), "{reasons:#?}");
+    assert_eq!(counts(&study), [7, 7]);
+    assert_reasons(&study, 2, &["no majority says which is right"]);
 }
 
 #[test]
@@ -359,26 +303,25 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
     let real = real();
     let folder = tempfile::tempdir().unwrap();
     let original = real.cells_of(DAPO)[0].clone();
-    let read = |cell: Cell| Cell::read(&cell.write(folder.path()).unwrap());
-    read(resealed(original.clone())).unwrap();
-    let refusal = |cell: Cell| read(cell).map(|_| ()).unwrap_err().to_string();
+    let refusal = |mut cell: Cell| {
+        study_fixture::change([&mut cell], |_| ());
+        Cell::read(&cell.write(folder.path()).unwrap()).err().map(|error| error.to_string())
+    };
+    assert_eq!(refusal(original.clone()), None);
     let path = folder.path().join("cell.json");
     for Spoilt { make, says } in rows(include_str!("cell_fields.toml"), "fields") {
         files::write_json(&path, &original).unwrap();
         make.iter().for_each(|step| step.take(folder.path()));
-        let error = refusal(resealed(files::read_json(&path).unwrap()));
+        let error = refusal(files::read_json(&path).unwrap()).unwrap();
         assert!(error.contains(&says), "{says}: {error}");
     }
     let mut twice = original.clone();
     twice.evaluations.extend_from_within(19..);
-    let another = Cell { run_key: files::sha256(b"another"), ..original };
-    for (cell, says) in [
-        (resealed(twice), "at rollout step 40 stands twice"),
-        (another.sealed(), "`run_key` is not that of"),
-    ] {
-        let error = refusal(cell);
-        assert!(error.contains(says), "{error}");
-    }
+    let error = refusal(twice).unwrap();
+    assert!(error.contains("at rollout step 40 stands twice"), "{error}");
+    let another = Cell { run_key: files::sha256(b"another"), ..original }.sealed();
+    let error = Cell::read(&another.write(folder.path()).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("`run_key` is not that of"), "{error}");
 }
 
 #[test]
@@ -389,9 +332,7 @@ fn junk_in_records_leaves_their_arm_without_a_verdict() {
         (|cell| cell.ledger_head = Some("junk".into()), "`ledger_head` is no SHA-256"),
     ] {
         let study = with_dapo(&real, change);
-        let reasons = reasons(&study);
-        assert_eq!(reasons.len(), 8);
-        assert!(reasons.iter().all(|reason| reason.contains(expected)), "{reasons:#?}");
+        assert_reasons(&study, 8, &[expected]);
         assert_eq!(comparison(&study, "primary", "equal-updates").word, Word::NotCompared);
     }
 }
@@ -401,29 +342,26 @@ fn stored_responses_are_graded_again_and_each_other_grade_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let run = RunFolder::at(folder.path());
     let mut cell = real().cells_of(DAPO)[0].clone();
-    cell.evaluations.retain(|it| it.set == "dev" && it.counters.rollout_steps == 0);
-    let row = |problem: &str, response: &str, is_correct: bool| OutcomeRecord {
-        problem: problem.to_owned(),
-        sample: 0,
-        is_correct,
-        response_tokens: 9,
-        truncated: false,
-        prediction: Some("7".to_owned()),
-        answer: "7".to_owned(),
-        response: response.to_owned(),
-    };
-    let table = |rows: &[OutcomeRecord]| {
-        files::create_folder(&folder.path().join("evaluations")).unwrap();
-        tables::write_outcomes(&run.outcomes("dev", 0), rows).unwrap();
+    cell.evaluations.retain(|other| other.set == "dev" && other.counters.rollout_steps == 0);
+    let graded = |rows: &[(&str, &str, bool)]| {
+        let row = |(problem, response, is_correct): &(&str, &str, bool)| OutcomeRecord {
+            problem: (*problem).to_owned(),
+            sample: 0,
+            is_correct: *is_correct,
+            response_tokens: 9,
+            truncated: false,
+            prediction: Some("7".to_owned()),
+            answer: "7".to_owned(),
+            response: (*response).to_owned(),
+        };
+        let rows: Vec<OutcomeRecord> = rows.iter().map(row).collect();
+        tables::write_outcomes(&run.outcomes("dev", 0), &rows).unwrap();
         grading::again(&run, &cell).unwrap().unwrap()
     };
-    let honest = table(&[row("a", "Answer: 7", true)]);
+    let right = ("a", "Answer: 7", true);
+    let honest = graded(&[right]);
     assert_eq!((honest.responses, honest.evaluations, honest.differences.len()), (1, 1, 0));
-    let other = table(&[
-        row("a", "Answer: 7", true),
-        row("b", "Answer: 8", true),
-        row("c", "Answer: 7", false),
-    ]);
+    let other = graded(&[right, ("b", "Answer: 8", true), ("c", "Answer: 7", false)]);
     let [one, two] = other.differences.try_into().unwrap();
     assert!(one.starts_with("dev, rollout step 0, problem b, sample 0: stored correct"), "{one}");
     assert!(one.contains("graded wrong with Some(\"8\")"), "{one}");
@@ -437,28 +375,18 @@ fn verdicts_say_what_only_training_can_show() {
     assert!(analysis::analyse(&real).remarks.contains(&Remark::RecordsChecked));
     let page = files::read_text(&folder().join("report.md")).unwrap();
     assert!(page.contains(expected), "the report does not say it beside its verdicts");
-    let record = |arm: &str| {
-        let path = folder().join("cells").join(real.cells_of(arm)[0].file_name());
-        path.display().to_string()
-    };
-    let set = ["--evaluation-set", "mini-aime-plus"];
-    let compare = ["compare", &record(GRPO), &record(DAPO)];
-    says(dapo(&[&compare[..], &set].concat()), 0, &[expected]);
-    says(dapo(&["report", "reports/study-1", "--claims"]), 0, &[expected]);
+    let [grpo, dapo] =
+        [GRPO, DAPO].map(|arm| folder().join("cells").join(real.cells_of(arm)[0].file_name()));
+    let (grpo, dapo) = (grpo.display(), dapo.display());
+    let compare = format!("compare {grpo} {dapo} --evaluation-set mini-aime-plus");
+    says(line_in(&root(), &compare), 0, &[expected]);
+    says(line_in(&root(), "report reports/study-1 --claims"), 0, &[expected]);
 }
 
 #[test]
 fn a_name_that_several_arms_have_is_refused_with_their_whole_names() {
-    let compare = ["compare", "reports/study-1", "--against", "ladder/grpo", "--arm"];
-    let named = |name: &str| dapo(&[&compare[..], &[name]].concat());
-    let says_all = ["several arms are named \"token-level-loss\"", "add-one/token-level-loss"];
-    says(named("token-level-loss"), 3, &says_all);
-    succeeded(named("add-one/token-level-loss"));
-    let file = tempfile::tempdir().unwrap().path().join("a.svg");
-    let out = file.to_str().unwrap();
-    let figure =
-        ["figure", "reports/study-1", "--curves", "--arms", "token-level-loss", "--out", out];
-    says(dapo(&figure), 3, &["several arms are named token-level-loss"]);
+    let folder = tempfile::tempdir().unwrap();
+    play(folder.path(), include_str!("study_forgeries/names.txt"));
 }
 
 #[test]
@@ -477,9 +405,8 @@ fn the_published_study_says_what_its_numbers_rest_on() {
     assert!(ratio > 2.0 && (observed / registered - ratio).abs() < 1e-9, "{observed} {registered}");
     let spread = analysis.spread.as_ref().unwrap();
     assert!(spread.registered == Some(0.057) && spread.largest.1 > 0.15, "{spread:?}");
-    let texts =
-        ["report.md", "appendix.md"].map(|it| files::read_text(&folder().join(it)).unwrap());
-    let markdown = texts.concat();
+    let read = |name: &str| files::read_text(&folder().join(name)).unwrap();
+    let markdown = read("report.md") + &read("appendix.md");
     for expected in [
         "is 34.7 points better than Naive GRPO (positive control",
         "at equal generated rollouts no difference is shown (−2.0 ",

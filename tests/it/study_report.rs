@@ -1,9 +1,9 @@
 //! `dapo report STUDY`: what a reader sees, and what a study that is small, incomplete or hostile
 //! leads to.
 
-use crate::binary::{failed, line_in, succeeded};
-use crate::printed_checks::STUDIES;
+use crate::printed_checks::studies;
 use crate::run_fixture::HOSTILE;
+use crate::transcript::play;
 use crate::{report, repository, study_fixture, verify};
 use dapo::base::files;
 use dapo::experiment::{Grid, RecordsSettings};
@@ -12,7 +12,6 @@ use dapo::report::{StudyReport, study};
 use dapo::study::{Cell, claims, collection};
 use dapo::verification::verify::{VerifyVerdict, study as study_verification};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::path::Path;
 
 struct Written {
@@ -39,11 +38,11 @@ fn small(seeds: &[u64]) -> (Vec<Grid>, Vec<Cell>) {
 }
 
 /// Two seeds of them in a folder.
-fn in_folder() -> (tempfile::TempDir, Vec<Cell>) {
+fn in_folder() -> tempfile::TempDir {
     let (grids, cells) = small(&[101, 102]);
     let folder = tempfile::tempdir().unwrap();
     study_fixture::write(folder.path(), &grids, &cells);
-    (folder, cells)
+    folder
 }
 
 #[test]
@@ -203,41 +202,12 @@ fn what_is_missing_is_said_and_nothing_breaks() {
 
 #[test]
 fn verify_names_what_is_altered_missing_or_not_reported() {
-    let (folder, cells) = in_folder();
-    let root = folder.path();
-    let report = || study::write(root, None, None).unwrap();
-    let finds = |verdict: VerifyVerdict, words: &str| {
-        let verification = study_verification::verify(root, None).unwrap();
-        assert_eq!(verification.verdict, verdict, "{verification:?}");
-        let findings = verify::findings(&verification, verdict);
-        assert!(findings.join("\n").contains(words), "{words}: {findings:#?}");
-        verification
-    };
-    finds(VerifyVerdict::Inconclusive, "report.json: is missing");
-    report();
-    let whole = finds(VerifyVerdict::Verified, "");
-    assert!(whole.summary.contains("training replayed 0 of 6 runs"), "{}", whole.summary);
-    assert!(whole.not_checked.iter().any(|line| line.starts_with("dapo train cells/")));
-
-    let path = root.join("report.json");
-    study_fixture::edit(&path, "\"word\":\"inconclusive\"", "\"word\":\"improves\"");
-    finds(VerifyVerdict::Mismatch, "report.json, analysis, families");
-    report();
-
-    let cell = root.join("cells").join(cells[0].file_name());
-    study_fixture::edit(&cell, "\"finished\"", "\"saturated\"");
-    finds(VerifyVerdict::Mismatch, "not built again");
-    files::remove_file(&cell).unwrap();
-    report();
-    finds(VerifyVerdict::Inconclusive, "no record of the seeds");
-
-    let code = |line: &str| line_in(root, line).0;
-    assert_eq!((code("verify . --json"), code("verify . --replay 1 --challenge 7")), (6, 2));
+    play(in_folder().path(), include_str!("study_report/altered.txt"));
 }
 
 #[test]
 fn a_study_is_judged_by_claims_of_its_own() {
-    let (folder, _) = in_folder();
+    let folder = in_folder();
     let claims = folder.path().join("claims.toml");
     let one = "[[claims]]\nid = \"size\"\nclaim = \"A large model gains.\"\nsource = { section = \"§4.2\" }\n\
                not_testable = \"needs a large model\"\n";
@@ -253,20 +223,7 @@ fn a_study_is_judged_by_claims_of_its_own() {
 
 #[test]
 fn the_command_writes_its_files_and_names_a_folder_that_is_no_study() {
-    let (folder, _) = in_folder();
-    let out = folder.path().join("elsewhere");
-    succeeded(line_in(folder.path(), "report . --out elsewhere"));
-    for name in
-        ["report.html", "appendix.html", "report.md", "appendix.md", "report.json", "answer.svg"]
-    {
-        assert!(out.join(name).is_file(), "{name}");
-        assert!(!folder.path().join(name).exists(), "{name} stands in the study");
-    }
-    let picture = files::read_text(&out.join("answer.svg")).unwrap();
-    assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"), "{picture}");
-    assert!(!picture.contains("var(") && picture.contains("class=\"zero"));
-    files::remove_folder(&folder.path().join("grids")).unwrap();
-    failed(line_in(folder.path(), "report ."), 3, "grids");
+    play(in_folder().path(), include_str!("study_report/elsewhere.txt"));
 }
 
 /// Words are for readers: a better one, or another version's, costs no study and no run its verdict.
@@ -274,9 +231,9 @@ fn the_command_writes_its_files_and_names_a_folder_that_is_no_study() {
 fn other_words_change_no_verdict() {
     let scratch = tempfile::tempdir().unwrap();
     let text_of = |path: &Path| files::read_text(path).unwrap();
-    for study in STUDIES {
-        let copy = scratch.path().join(study);
-        verify::copy(&repository::root().join("reports").join(study), &copy);
+    for study in studies() {
+        let copy = scratch.path().join(&study);
+        verify::copy(&repository::root().join("reports").join(&study), &copy);
         for name in ["report.md", "appendix.md", "answer.svg"] {
             let path = copy.join(name);
             files::write_atomic(&path, text_of(&path).replace("the", "a").as_bytes()).unwrap();

@@ -1,23 +1,26 @@
 //! `dapo compare --curves` and `--runs`: files that the trackers themselves wrote (`golden/curves`), and verdicts on
 //! simulated runs whose truth is known.
 
-use crate::binary::{Output, dapo_in, failed, succeeded};
+use crate::binary::{Output, failed, json, line_in, succeeded};
+use crate::repository;
+use crate::transcript::play;
 use dapo::base::{Purpose, files, rng, rng::Id};
 use dapo::records::{TrackedNotes, TrackedRun, tracked};
 use dapo::statistics::Verdict;
 use dapo::study::{TrackedComparison, TrackedOptions, tracked as study};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
-fn golden() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/curves")
+fn golden() -> PathBuf {
+    repository::root().join("golden/curves")
 }
 
-fn compare(arguments: &str) -> Output {
-    let arguments: Vec<&str> = arguments.split(' ').collect();
-    dapo_in(&golden(), &[&["compare"], &arguments[..]].concat())
+fn compare(line: &str) -> Output {
+    line_in(&golden(), &format!("compare {line}"))
 }
+
+const VERL: &str = "val-core/aime/acc/mean@32";
 
 /// What `generate.py` logs.
 fn value(seed: u64, step: u64) -> f64 {
@@ -27,37 +30,32 @@ fn value(seed: u64, step: u64) -> f64 {
 
 #[test]
 fn every_tracker_gives_the_values_that_were_logged() {
+    let read = |file: &str| tracked::read(&golden().join(file), "").unwrap();
     for (file, format, metric, every, tolerance) in [
         ("tensorboard-simple/seed_1", "TensorBoard", "val/acc", 10, 1e-7),
         ("tensorboard-tensor/seed_1", "TensorBoard", "val/acc", 10, 1e-7),
         ("wandb-history-seed1.csv", "history of W&B's API", "val/acc", 20, 0.0),
         ("wandb-export.csv", "W&B's export", "val/acc", 10, 0.0),
         ("trackio-metric.json", "trackio", "val/acc", 10, 0.0),
-        (
-            "verl-seed1.jsonl",
-            "JSON lines, as verl's file log",
-            "val-core/aime/acc/mean@32",
-            20,
-            0.0,
-        ),
+        ("verl-seed1.jsonl", "JSON lines, as verl's file log", VERL, 20, 0.0),
     ] {
-        let runs = tracked::read(&golden().join(file), "").unwrap();
+        let runs = read(file);
         let run = runs.iter().find(|run| run.name.contains("grpo-seed1")).unwrap_or(&runs[0]);
         assert_eq!((run.notes.format, run.seed), (format, Some(1)), "{file}");
-        let steps = (0..=80).step_by(every).map(|step| (step as f64, value(1, step)));
         let curve = &run.curves[metric];
-        assert_eq!(curve.len(), 80 / every + 1, "{file}");
-        for ((at, found), (step, expected)) in curve.iter().zip(steps) {
-            assert_eq!(*at, step, "{file}");
-            assert!((found - expected).abs() <= tolerance + 1e-15, "{file}: {found} {expected}");
+        let (steps, values): (Vec<f64>, Vec<f64>) = curve.iter().copied().unzip();
+        let expected = (0..=80).step_by(every);
+        assert!(steps.into_iter().eq(expected.clone().map(|step| step as f64)), "{file}");
+        for (logged, expected) in values.iter().zip(expected.map(|step| value(1, step))) {
+            assert!((logged - expected).abs() <= tolerance + 1e-15, "{file}: {logged} {expected}");
         }
     }
     // Of W&B's page all runs come from one file, the last without its last step.
-    let runs = tracked::read(&golden().join("wandb-export.csv"), "").unwrap();
-    let ends: Vec<f64> = runs.iter().map(|run| run.curves["val/acc"].last().unwrap().0).collect();
+    let runs = read("wandb-export.csv").into_iter();
+    let ends: Vec<f64> = runs.map(|run| run.curves["val/acc"].last().unwrap().0).collect();
     assert_eq!(ends, [80.0, 70.0, 80.0, 80.0]);
-    let verl = &tracked::read(&golden().join("verl-seed1.jsonl"), "").unwrap()[0];
-    assert!(verl.curves["actor/grad_norm"][3].1.is_nan(), "NaN is a value, not a missing one");
+    let norms = &read("verl-seed1.jsonl")[0].curves["actor/grad_norm"];
+    assert!(norms[3].1.is_nan(), "NaN is a value, not a missing one");
 }
 
 #[test]
@@ -72,20 +70,17 @@ fn one_run_a_side_has_no_verdict_and_says_what_a_difference_needs() {
     let sides = "--curves wandb-history-seed1.csv --against trackio-metric.json --metric val/acc";
     let (text, _) = succeeded(compare(&format!("{sides} --at seconds --window 0.5")));
     insta::assert_snapshot!(text);
-    let (code, _, talk) = compare(&format!("{sides} --fail-if worse"));
-    assert_eq!((code, talk.contains("too few runs")), (6, true), "{talk}");
+    failed(compare(&format!("{sides} --fail-if worse")), 6, "too few runs");
 }
 
 #[test]
 fn tokens_are_running_totals_or_are_summed_and_differ_by_no_format() {
-    let json = |file: &str, metric: &str| -> Value {
-        let line = format!("--curves {file} --against {file} --metric {metric} --at tokens --json");
-        serde_json::from_str(&succeeded(compare(&line)).0).unwrap()
-    };
-    let [trl, verl] = [
-        json("tensorboard-simple/seed_1", "val/acc"),
-        json("verl-seed1.jsonl", "val-core/aime/acc/mean@32"),
-    ];
+    let [trl, verl] = [("tensorboard-simple/seed_1", "val/acc"), ("verl-seed1.jsonl", VERL)].map(
+        |(file, metric)| {
+            let sides = format!("--curves {file} --against {file}");
+            json(compare(&format!("{sides} --metric {metric} --at tokens --json")))
+        },
+    );
     assert_eq!(trl["budget"][0], 80.0 * 4096.0);
     assert_eq!(verl["budget"][0], 8.0 * 40960.0);
     assert_eq!(verl["estimate"], Value::Null);
@@ -94,44 +89,25 @@ fn tokens_are_running_totals_or_are_summed_and_differ_by_no_format() {
 #[test]
 fn a_table_of_runs_is_judged_and_gated() {
     let folder = tempfile::tempdir().unwrap();
-    let row = |arm: &str, seed: u64, value: f64| format!("{arm},{seed},{value}\n");
     let values = |arm: &str, shift: f64| -> String {
-        (0..8).map(|seed| row(arm, seed, 0.3 + shift + 0.01 * (seed % 3) as f64)).collect()
+        let value = |seed| 0.3 + shift + 0.01 * (seed % 3) as f64;
+        (0..8).map(|seed| format!("{arm},{seed},{}\n", value(seed))).collect()
     };
     let text = format!("arm,seed,value\n{}{}", values("grpo", 0.0), values("dapo", 0.1));
     files::write_atomic(&folder.path().join("t.csv"), text.as_bytes()).unwrap();
-    let gate = |line: &str| {
-        let line: Vec<&str> = line.split(' ').collect();
-        dapo_in(
-            folder.path(),
-            &[&["compare", "--runs", "t.csv", "--fail-if", "worse"], &line[..]].concat(),
-        )
-    };
-    let (text, _) = succeeded(gate("--arm dapo --against grpo"));
+    let gate = "compare --runs t.csv --fail-if worse --arm dapo --against grpo";
+    let (text, _) = succeeded(line_in(folder.path(), gate));
     insta::assert_snapshot!(text);
-    assert_eq!(gate("--arm grpo --against dapo").0, 4);
-    assert_eq!(gate("--arm dapo --against grpo --lower-is-better").0, 4);
-    assert_eq!(gate("--arm dapo --against grpo --unpaired").0, 0);
-    assert_eq!(gate("--arm grpo --against dapo --margin 0.2").0, 0);
-    failed(
-        gate("--arm grpo --against ppo"),
-        3,
-        "no run is called \"ppo\"; there are `dapo`, `grpo`",
-    );
+    play(folder.path(), include_str!("tracked/gates.txt"));
 }
 
 #[test]
 fn a_level_is_a_time_and_a_run_that_never_reaches_it_is_censored() {
-    let sides = "--curves wandb-export.csv:dapo --against wandb-export.csv:grpo --to-level 0.44";
-    let json: Value =
-        serde_json::from_str(&succeeded(compare(&format!("{sides} --json"))).0).unwrap();
-    let runs: Vec<(f64, bool)> = json["runs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|run| (run["value"].as_f64().unwrap(), run["reached"].as_bool().unwrap()))
-        .collect();
-    assert_eq!(runs, [(70.0, false), (70.0, false), (70.0, true), (70.0, true)]);
+    let sides = "--curves wandb-export.csv:dapo --against wandb-export.csv:grpo";
+    let json = json(compare(&format!("{sides} --to-level 0.44 --json")));
+    let runs = json["runs"].as_array().unwrap().iter();
+    let runs: Vec<Value> = runs.map(|run| json!([run["value"], run["reached"]])).collect();
+    assert_eq!(json!(runs), json!([[70.0, false], [70.0, false], [70.0, true], [70.0, true]]));
 }
 
 #[test]
@@ -157,117 +133,75 @@ fn what_was_done_to_the_rows_of_a_file_is_told() {
     };
     write("nulls-s3.jsonl", &(1..=40).map(line).collect::<String>());
     // What looks like a number in a text is none of JSON.
-    let said = r#"{"step": 1, "acc":NaN, "note": "he said \"loss: NaN\", -Infinity"}"#;
-    let quoted = tracked::quoted_not_finite(said);
-    let line: Value = serde_json::from_str(&quoted).unwrap();
-    assert_eq!(
-        (line["acc"].as_str(), tracked::number(&line["acc"]).unwrap().is_nan()),
-        (Some("NaN"), true)
-    );
-    assert_eq!(line["note"], "he said \"loss: NaN\", -Infinity");
-    let compare = |line: &str| {
-        let line: Vec<&str> = line.split(' ').collect();
-        dapo_in(folder.path(), &[&["compare", "--curves"], &line[..]].concat())
-    };
-    let (text, _) = succeeded(compare(
-        "texts-s1.csv copy-s2.csv nulls-s3.jsonl --against down-s1.csv short-s2.csv",
-    ));
+    let line = r#"{"step": 1, "acc":NaN, "note": "he said \"loss: NaN\", -Infinity"}"#;
+    let quoted: Value = serde_json::from_str(&tracked::quoted_not_finite(line)).unwrap();
+    assert_eq!(quoted["acc"], "NaN");
+    assert!(tracked::number(&quoted["acc"]).unwrap().is_nan());
+    assert_eq!(quoted["note"], "he said \"loss: NaN\", -Infinity");
+    let sides = "texts-s1.csv copy-s2.csv nulls-s3.jsonl --against down-s1.csv short-s2.csv";
+    let (text, _) = succeeded(line_in(folder.path(), &format!("compare --curves {sides}")));
     insta::assert_snapshot!(text);
-    // A column of texts alone is no metric.
-    write("percent.csv", "step,acc\n1,45 %\n2,50 %\n3,\n");
-    write("other.csv", "step,acc,loss\n1,45 %,2\n2,50 %,1\n");
-    let line = "other.csv --against other.csv --metric acc";
-    failed(compare(line), 3, "--metric acc: its values are text, such as `45 %`, or null");
-    failed(compare("percent.csv --against down-s1.csv"), 3, "percent.csv: it has no value of any");
-    // Names of arms may have colons.
-    let table = "arm,value\nclip:high,0.5\nclip:high,0.6\ngrpo,0.3\ngrpo,0.4\n";
-    write("t.csv", table);
-    let (text, _) = succeeded(dapo_in(
-        folder.path(),
-        &["compare", "--runs", "t.csv", "--arm", "clip:high", "--against", "grpo"],
-    ));
-    assert!(text.contains("clip:high"), "{text}");
-}
-
-#[test]
-fn clocks_of_charts_are_seconds() {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, text) in [
-        ("board.csv", "Wall time,Step,Value\n1700000000.5,1,0.1\n1700000060.5,2,0.2\n"),
-        ("chart.csv", "Relative Time (Process),dapo - acc\n0,0.1\n60,0.2\n"),
-    ] {
-        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
-        let line = ["compare", "--curves", name, "--against", name, "--at", "seconds", "--json"];
-        let json: Value =
-            serde_json::from_str(&succeeded(dapo_in(folder.path(), &line)).0).unwrap();
-        assert_eq!(
-            json["runs"][0]["points"],
-            serde_json::json!([[0.0, 0.1], [60.0, 0.2]]),
-            "{name}"
-        );
-    }
 }
 
 /// Curves of a walk that runs of one seed share in part, and noise of each run.
 fn simulated(pair: u64, side: u64, runs: u64, shift: f64) -> Vec<TrackedRun> {
-    (0..runs)
-        .map(|seed| {
-            let stream = |of: u64| {
-                let ids = [Id::from("curves"), Id::from(pair), Id::from(seed), Id::from(of)];
-                rng::stream(0, Purpose::Simulation, &ids)
-            };
-            let (mut shared, mut own) = (stream(2), stream(side));
-            let mut level = 0.0;
-            let mut point = |step: u64| {
-                level += shared.normals().0 + own.normals().0;
-                (step as f64, 0.1 * step as f64 + level + own.normals().0 + shift)
-            };
-            let curve = (1..=20).map(&mut point).collect();
-            TrackedRun {
-                unread: BTreeMap::new(),
-                name: format!("run s{seed}"),
-                path: "simulated".into(),
-                seed: Some(seed),
-                curves: BTreeMap::from([("acc".to_string(), curve)]),
-                notes: TrackedNotes::default(),
-            }
-        })
-        .collect()
+    let run = |seed| {
+        let stream = |of: u64| {
+            let ids = [Id::from("curves"), Id::from(pair), Id::from(seed), Id::from(of)];
+            rng::stream(0, Purpose::Simulation, &ids)
+        };
+        let (mut shared, mut own) = (stream(2), stream(side));
+        let mut level = 0.0;
+        let mut point = |step: u64| {
+            level += shared.normals().0 + own.normals().0;
+            (step as f64, 0.1 * step as f64 + level + own.normals().0 + shift)
+        };
+        TrackedRun {
+            unread: BTreeMap::new(),
+            name: format!("run s{seed}"),
+            path: "simulated".into(),
+            seed: Some(seed),
+            curves: BTreeMap::from([("acc".to_string(), (1..=20).map(&mut point).collect())]),
+            notes: TrackedNotes::default(),
+        }
+    };
+    (0..runs).map(run).collect()
 }
 
-fn judged(
-    pair: u64,
-    runs: u64,
-    shift: f64,
-    change: &dyn Fn(&mut TrackedOptions),
-) -> TrackedComparison {
-    let mut options = TrackedOptions {
+/// The unpaired comparison of the last quarters.
+fn options() -> TrackedOptions {
+    TrackedOptions {
         metric: None,
         at: "steps".to_string(),
         window: Some(0.25),
         to_level: None,
         lower_is_better: false,
         unpaired: true,
-    };
-    change(&mut options);
+    }
+}
+
+fn judged(pair: u64, runs: u64, shift: f64, options: &TrackedOptions) -> TrackedComparison {
     let (a, b) = (simulated(pair, 0, runs, 0.0), simulated(pair, 1, runs, shift));
-    study::compare(&a, &b, &options, (0.95, None)).unwrap()
+    study::compare(&a, &b, options, (0.95, None)).unwrap()
+}
+
+/// The same of the times to a level.
+fn to_level(level: f64) -> TrackedOptions {
+    TrackedOptions { window: None, to_level: Some(level), ..options() }
 }
 
 #[test]
 fn equal_runs_are_called_different_in_at_most_five_of_a_hundred_pairs() {
     const PAIRS: u64 = 1000;
-    type Change = fn(&mut TrackedOptions);
-    let cases: [(u64, &str, Change); 5] = [
-        (5, "unpaired", |_| ()),
-        (5, "paired", |options| options.unpaired = false),
-        (8, "paired", |options| options.unpaired = false),
-        (5, "last value", |options| options.window = None),
-        (5, "time", |options| (options.window, options.to_level) = (None, Some(2.0))),
-    ];
-    for (runs, name, change) in cases {
+    for (runs, name, options) in [
+        (5, "unpaired", options()),
+        (5, "paired", TrackedOptions { unpaired: false, ..options() }),
+        (8, "paired", TrackedOptions { unpaired: false, ..options() }),
+        (5, "last value", TrackedOptions { window: None, ..options() }),
+        (5, "time", to_level(2.0)),
+    ] {
         let is_shown = |pair: &u64| {
-            let verdict = judged(*pair, runs, 0.0, &change).verdict.unwrap();
+            let verdict = judged(*pair, runs, 0.0, &options).verdict.unwrap();
             matches!(verdict, Verdict::Improves | Verdict::Hurts)
         };
         let wrong = (0..PAIRS).filter(is_shown).count() as u64;
@@ -279,21 +213,17 @@ fn equal_runs_are_called_different_in_at_most_five_of_a_hundred_pairs() {
 
 #[test]
 fn a_large_difference_is_found_in_its_direction() {
-    for (shift, lower, expected) in [
+    for (shift, lower_is_better, expected) in [
         (60.0, false, Verdict::Improves),
         (-60.0, false, Verdict::Hurts),
         (60.0, true, Verdict::Hurts),
         (-60.0, true, Verdict::Improves),
     ] {
         for (runs, unpaired) in [(5, true), (6, false)] {
-            let set = |options: &mut TrackedOptions| {
-                (options.lower_is_better, options.unpaired) = (lower, unpaired);
-            };
-            let result = judged(1, runs, shift, &set);
+            let options = TrackedOptions { lower_is_better, unpaired, ..options() };
+            let result = judged(1, runs, shift, &options);
             assert_eq!((result.verdict, result.paired), (Some(expected), !unpaired));
         }
     }
-    let earlier =
-        judged(1, 5, 60.0, &|options| (options.window, options.to_level) = (None, Some(30.0)));
-    assert_eq!(earlier.verdict, Some(Verdict::Improves));
+    assert_eq!(judged(1, 5, 60.0, &to_level(30.0)).verdict, Some(Verdict::Improves));
 }

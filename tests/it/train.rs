@@ -3,19 +3,19 @@
 use crate::bad_input::tree;
 use crate::binary::{Output, dapo, failed, line_in, says, succeeded};
 use crate::repository;
+use crate::transcript::play;
 use dapo::algorithm::Kl;
 use dapo::base::files;
 use dapo::experiment::Experiment;
 use dapo::policy::{Policy, checkpoint};
-use dapo::records::{DivergenceRecord, Ending, NotFinite, Outcome, RunFolder, tables};
-use dapo::training::run::inputs::{self, Inputs};
-use dapo::training::step::Step;
+use dapo::records::{DivergenceRecord, Ending, NotFinite, RunFolder, tables};
 use dapo::training::{StepOutcome, Trainer, TrainingError};
+use dapo::training::{run::inputs, run::inputs::Inputs, step::Step};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-fn experiment(name: &str) -> PathBuf {
-    repository::root().join("experiments").join(name)
+fn smoke_file() -> String {
+    repository::root().join("experiments/smoke.toml").display().to_string()
 }
 
 /// The smoke experiment with short responses, changed.
@@ -57,9 +57,9 @@ fn digests(root: &Path) -> BTreeMap<String, String> {
     digests
 }
 
-/// The digests of a run of an experiment file.
-fn trained(out: &Path, file: &str, more: &[&str]) -> BTreeMap<String, String> {
-    let train = ["train", file, "--out", out.to_str().unwrap()];
+/// The digests of a run of the smoke experiment.
+fn trained(out: &Path, more: &[&str]) -> BTreeMap<String, String> {
+    let train = ["train", &smoke_file(), "--out", out.to_str().unwrap()];
     succeeded(dapo(&[&train[..], more].concat()));
     digests(out)
 }
@@ -67,9 +67,8 @@ fn trained(out: &Path, file: &str, more: &[&str]) -> BTreeMap<String, String> {
 #[test]
 fn two_runs_of_one_arm_and_seed_are_byte_identical_and_another_seed_is_not() {
     let scratch = tempfile::tempdir().unwrap();
-    let file = experiment("smoke.toml").display().to_string();
     let run = |name: &str, seed: &str, more: &[&str]| {
-        trained(&scratch.path().join(name), &file, &[&["--seed", seed], more].concat())
+        trained(&scratch.path().join(name), &[&["--seed", seed], more].concat())
     };
     // With and without a plan's probe: it leaves no trace in a number.
     let (first, again) = (run("a", "1", &[]), run("b", "1", &["--no-plan"]));
@@ -84,7 +83,7 @@ fn two_runs_of_one_arm_and_seed_are_byte_identical_and_another_seed_is_not() {
 
     // A finished run is not run again, and its folder is not given to another run.
     let out = scratch.path().join("a").display().to_string();
-    let train = |seed| dapo(&["train", &file, "--seed", seed, "--out", &out]);
+    let train = |seed| dapo(&["train", &smoke_file(), "--seed", seed, "--out", &out]);
     says(train("1"), 0, &["nothing was trained again"]);
     says(train("2"), 3, &["holds another run", "differs in execution.seed (1 there, 2 here)"]);
     assert_eq!(first, digests(&scratch.path().join("a")));
@@ -105,10 +104,9 @@ fn two_runs_of_one_arm_and_seed_are_byte_identical_and_another_seed_is_not() {
 #[test]
 fn two_fast_runs_on_one_machine_are_byte_identical_and_exact_ones_have_other_bits() {
     let scratch = tempfile::tempdir().unwrap();
-    let smoke = experiment("smoke.toml").display().to_string();
     let run = |name: &str, numerics: &str| {
         let numerics = format!("numerics={numerics}");
-        trained(&scratch.path().join(name), &smoke, &["--no-plan", "--set", &numerics])
+        trained(&scratch.path().join(name), &["--no-plan", "--set", &numerics])
     };
     let (first, again, exact) = (run("a", "fast"), run("b", "fast"), run("c", "exact"));
     assert_eq!(first, again);
@@ -137,13 +135,6 @@ fn dynamic_sampling_refills_until_the_batch_is_full_of_useful_groups() {
         }
     }
     assert_eq!(updates, 4);
-}
-
-#[test]
-fn the_cap_stops_the_run_and_names_the_kept_share() {
-    let error = steps(&resampling(2, 2, "stop", "discard"), 1).unwrap_err();
-    assert!(matches!(error, TrainingError::CapReached { step: 1, .. }), "{error}");
-    assert!(error.to_string().contains("of 4 sampled groups"), "{error}");
 }
 
 #[test]
@@ -252,7 +243,7 @@ fn exploded(numerics: &str, rate: &str, rest: &str) -> (tempfile::TempDir, Outpu
     let text = format!(
         "name = \"explode\"\nextends = {:?}\nnumerics = {numerics:?}\n[optimizer]\n\
          learning_rate = {rate}\n{rest}",
-        experiment("smoke.toml")
+        smoke_file()
     );
     files::write_atomic(&scratch.path().join("explode.toml"), text.as_bytes()).unwrap();
     let output = line_in(scratch.path(), "train explode.toml --no-plan --out run");
@@ -314,19 +305,7 @@ fn a_divergence_is_data_from_format_4_on_and_is_executed_again_by_verify() {
     let outcome = folder.outcome().unwrap();
     let loss = NotFinite::Loss { update: 2, value: "NaN".to_string() };
     assert_eq!((outcome.not_finite.as_ref(), outcome.reason.as_str()), (Some(&loss), ""));
-    let replayed = || line_in(scratch.path(), "verify run --replay 1 --challenge 7");
-    says(replayed(), 0, &["ending replayed"]);
-
-    // Another value is in no ledger, and the step gives another one.
-    let other = NotFinite::Loss { update: 1, value: "NaN".to_string() };
-    let forged = Outcome { not_finite: Some(other), ..outcome.clone() };
-    files::write_json(&folder.path("outcome.json"), &forged).unwrap();
-    let other = "does not name the value that outcome.json names";
-    says(replayed(), 4, &["component ending", other]);
-    // So is a sentence in the place of the data.
-    let worded = Outcome { reason: "the loss exploded".to_string(), ..outcome };
-    files::write_json(&folder.path("outcome.json"), &worded).unwrap();
-    says(line_in(scratch.path(), "verify run"), 4, &["format 4 has no such field"]);
+    play(scratch.path(), include_str!("train/format_4.txt"));
 }
 
 #[test]

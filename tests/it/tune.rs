@@ -1,7 +1,8 @@
 //! `dapo model tune` on a small policy: what it writes, what it learns, what it refuses.
 
-use crate::binary::{Output, failed, line_in, says, succeeded};
+use crate::binary::{line_in, succeeded};
 use crate::repository;
+use crate::transcript::play;
 use dapo::base::{Purpose, files, rng};
 use dapo::experiment::extends;
 use dapo::policy::checkpoint;
@@ -13,13 +14,11 @@ use serde_json::Value;
 pub const RECIPE: &str = include_str!("tune/recipe.toml");
 
 /// A folder with a recipe and solutions in a form that the base policy does not know.
-fn folder(recipe: &str, solutions: &str) -> tempfile::TempDir {
+fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
+    for (name, text) in [("recipe.toml", RECIPE), ("solutions.jsonl", &solutions())] {
         files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
-    };
-    write("recipe.toml", recipe);
-    write("solutions.jsonl", solutions);
+    }
     folder
 }
 
@@ -33,76 +32,37 @@ pub fn solutions() -> String {
     (0..60).map(line).collect()
 }
 
-fn tune(folder: &tempfile::TempDir, out: &str) -> Output {
-    let base = repository::root().join("golden/mini-aime/base");
-    let line = format!("model tune {} --recipe recipe.toml --out {out}", base.display());
-    line_in(folder.path(), &line)
-}
-
 #[test]
 fn a_tuned_policy_is_a_whole_folder_with_the_same_bits_each_time() {
-    let folder = folder(RECIPE, &solutions());
-    succeeded(tune(&folder, "a"));
-    let (out, _) = succeeded(tune(&folder, "b"));
+    let folder = folder();
+    let base = repository::root().join("golden/mini-aime/base").display().to_string();
+    let line = format!("model tune {base} --recipe recipe.toml --out b");
+    let (out, _) = succeeded(line_in(folder.path(), &line));
     insta::assert_snapshot!("tune", out);
-    let digest = |name: &str| files::sha256_file(&folder.path().join(name)).unwrap();
-    let names = files::list(&folder.path().join("a")).unwrap();
-    for name in &names {
-        assert_eq!(digest(&format!("a/{name}")), digest(&format!("b/{name}")), "{name}");
-    }
-    for name in ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"] {
-        assert!(names.iter().any(|it| it == name), "{names:?}");
-    }
+    play(folder.path(), include_str!("tune/same_bits.txt"));
     checkpoint::load_model(&folder.path().join("a")).unwrap();
     let record: Value = files::read_json(&folder.path().join("a/tune.json")).unwrap();
-    let updates = record["updates"].as_array().unwrap().iter();
-    let losses: Vec<f64> = updates.map(|update| update["loss"].as_f64().unwrap()).collect();
-    assert_eq!(losses.len(), 6);
-    assert!(losses[5] < 0.7 * losses[0], "{losses:?}");
-    assert_eq!(record["sha256"]["model.safetensors"], digest("a/model.safetensors"));
+    let updates = record["updates"].as_array().unwrap();
+    let loss = |number: usize| updates[number]["loss"].as_f64().unwrap();
+    assert!(updates.len() == 6 && loss(5) < 0.7 * loss(0), "{updates:?}");
+    let digest = files::sha256_file(&folder.path().join("a/model.safetensors")).unwrap();
+    assert_eq!(record["sha256"]["model.safetensors"], digest);
     assert_eq!(record["key"]["recipe"]["solutions"], "solutions.jsonl");
     assert_eq!(record["after"]["problems"], 8);
-    succeeded(tune(&folder, "c --seed 2"));
-    assert_ne!(digest("a/model.safetensors"), digest("c/model.safetensors"));
 }
 
 #[test]
 fn a_result_that_is_there_is_not_computed_again_and_another_folder_is_kept() {
-    let folder = folder(RECIPE, &solutions());
-    succeeded(tune(&folder, "a"));
-    says(tune(&folder, "a"), 0, &["a (there already)"]);
-    failed(tune(&folder, "a --seed 2"), 3, "a holds a policy that was tuned otherwise");
-    files::write_atomic(&folder.path().join("a/config.json"), b"{}").unwrap();
-    failed(tune(&folder, "a"), 3, "a is damaged: config.json is not what its tune.json says");
-    files::write_atomic(&folder.path().join("other/file"), b"").unwrap();
-    failed(tune(&folder, "other"), 3, "other is not empty and holds no tune.json");
-    // What a killed process left beside the folder is in nobody's way.
-    files::write_atomic(&folder.path().join("d.partial/model.safetensors"), b"half").unwrap();
-    succeeded(tune(&folder, "d"));
-    assert!(!folder.path().join("d.partial").exists());
+    play(folder().path(), include_str!("tune/there_already.txt"));
 }
 
 #[test]
 fn a_chat_template_of_the_recipe_becomes_the_tuned_policys() {
-    let recipe = RECIPE
-        .replace("template = \"question\"", "template = \"chat\"\nchat_template = \"chat.jinja\"");
-    let folder = folder(&recipe, &solutions());
-    let template = |end: &str| {
-        let text = format!(
-            "{{% for message in messages %}}{{{{ message['content'] }}}}{{% if message['role'] == \
-             'assistant' %}}{end}{{% endif %}}{{% endfor %}}"
-        );
-        files::write_atomic(&folder.path().join("chat.jinja"), text.as_bytes()).unwrap();
-    };
-    template(";");
-    failed(tune(&folder, "a"), 3, "the chat template ends a turn with ; (");
-    template("{{ eos_token }}");
-    succeeded(tune(&folder, "a"));
-    let written = files::read(&folder.path().join("a/chat_template.jinja")).unwrap();
-    assert_eq!(written, files::read(&folder.path().join("chat.jinja")).unwrap());
-    let record: Value = files::read_json(&folder.path().join("a/tune.json")).unwrap();
-    assert_eq!(record["stop_token"], 1);
-    assert!(record["key"]["inputs"]["chat_template"].is_string());
+    let folder = folder();
+    let template = "{% for message in messages %}{{ message['content'] }}{% if message['role'] == \
+                    'assistant' %};{% endif %}{% endfor %}";
+    files::write_atomic(&folder.path().join("chat.jinja"), template.as_bytes()).unwrap();
+    play(folder.path(), include_str!("tune/chat_template.txt"));
 }
 
 #[test]

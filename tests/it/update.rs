@@ -9,10 +9,8 @@ use dapo::algorithm::{
     step,
 };
 use dapo::base::{Purpose, rng::stream};
-use dapo::policy::batch::Cut;
-use dapo::policy::{Policy, checkpoint};
-use dapo::training::update::{self, Settings, Updated};
-use dapo::training::{MiniBatch, TrainingError};
+use dapo::policy::{Policy, batch::Cut, checkpoint};
+use dapo::training::{MiniBatch, TrainingError, update, update::Settings, update::Updated};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

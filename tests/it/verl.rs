@@ -1,25 +1,22 @@
 //! verl as an engine: what an arm asks of it, what a configuration of it does, and what it wrote becomes a
 //! run. `golden/engines/verl` has what verl 0.9.1 and 0.7.1 composed, and what 0.9.1 wrote when it trained.
 
+use crate::binary::{ended, json_lines, succeeded};
 use crate::engine_updates::FirstStep;
 use crate::engines::{
-    ONE, golden_outputs, imported, refused_by_name, rows, spoilt_outputs_are_refused,
-    started_and_followed, write,
+    ONE, golden_outputs, refused_by_name, rows, spoilt_outputs_are_refused, started_and_followed,
+    verified_import, write,
 };
 use crate::repository;
 use dapo::algorithm::objective::Sums;
 use dapo::base::files;
+use dapo::engines::rendered;
 use dapo::engines::verl::settings::{self, Cards};
 use dapo::engines::verl::{compose, compose::Composed, outputs::VerlOutputs, render};
-use dapo::engines::{Effective, rendered};
 use dapo::experiment::{Engine, Experiment, extends, starter};
-use dapo::records::RunFolder;
-use dapo::report;
-use dapo::training::RunEnded;
 use dapo::training::run::inputs;
-use dapo::verification::verify::{self, Options, VerifyVerdict};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,40 +47,37 @@ fn what_verl_cannot_do_is_refused_by_the_name_of_its_key() {
 
 #[test]
 fn verl_makes_of_the_rendered_overrides_what_the_arm_asks() {
-    let all = settings::demand(&dapo(), ONE).finish().unwrap();
     let composed = composed("dapo-0.9.1");
     assert_eq!(composed.validation, None);
-    let effective = composed.beside(all);
-    let other: Vec<&Effective> = effective.iter().filter(|it| !it.agrees()).collect();
-    assert!(other.is_empty(), "{other:#?}");
-    assert_eq!(traps("dapo-0.9.1", &dapo()), Vec::<String>::new());
-    // The comparison can fail.
+    let others = |arm: &Experiment| {
+        let effective = composed.beside(settings::demand(arm, ONE).finish().unwrap());
+        let others = effective.into_iter().filter(|setting| !setting.agrees());
+        others.map(|effective| effective.setting.name).collect::<Vec<_>>()
+    };
     let mut asked = dapo();
+    assert_eq!(others(&asked), [""; 0]);
+    assert_eq!(traps("dapo-0.9.1", &asked), [""; 0]);
+    // The comparison can fail.
     asked.dapo.clip.high = 0.3;
-    let effective = composed.beside(settings::demand(&asked, ONE).finish().unwrap());
-    let other: Vec<&str> =
-        effective.iter().filter(|it| !it.agrees()).map(|it| it.setting.name.as_str()).collect();
-    assert_eq!(other, ["actor_rollout_ref.actor.clip_ratio_high"]);
+    assert_eq!(others(&asked), ["actor_rollout_ref.actor.clip_ratio_high"]);
 }
 
 #[test]
 fn the_papers_setting_is_one_that_verl_can_run() {
-    let path = repository::root().join("experiments/engines/dapo-verl.toml");
-    let experiment = extends::load(&path).unwrap();
-    let all = settings::demand(&experiment, Cards { nodes: Some(16), per_node: Some(8) })
-        .finish()
-        .unwrap();
-    let value = |name: &str| {
-        let found = all.iter().find(|setting| setting.name == name);
-        found.unwrap_or_else(|| panic!("{name}")).value.clone()
-    };
-    assert_eq!(value("actor_rollout_ref.actor.ppo_mini_batch_size"), 32);
-    assert_eq!(value("actor_rollout_ref.rollout.n"), 16);
-    assert_eq!(value("trainer.save_freq"), 5);
+    let experiment =
+        |name: &str| extends::load(&repository::root().join("experiments").join(name)).unwrap();
+    let cards = Cards { nodes: Some(16), per_node: Some(8) };
+    let all = settings::demand(&experiment("engines/dapo-verl.toml"), cards).finish().unwrap();
+    for (name, value) in [
+        ("actor_rollout_ref.actor.ppo_mini_batch_size", 32),
+        ("actor_rollout_ref.rollout.n", 16),
+        ("trainer.save_freq", 5),
+    ] {
+        let setting = all.iter().find(|setting| setting.name == name);
+        assert_eq!(setting.map(|setting| &setting.value), Some(&json!(value)), "{name}");
+    }
     // The embedded text of the paper's arm is the file.
-    let file = repository::root().join("experiments/qwen2.5/paper-32b.toml");
-    let mut paper = starter::paper().unwrap();
-    let file = extends::load(&file).unwrap();
+    let (mut paper, file) = (starter::paper().unwrap(), experiment("qwen2.5/paper-32b.toml"));
     paper.inputs = file.inputs.clone();
     assert_eq!(paper, file);
 }
@@ -105,17 +99,14 @@ fn every_trap_of_a_configuration_is_named() {
     let paper = starter::paper().unwrap();
     let table = rows(include_str!("engine_traps.toml"), "verl");
     for Traps { configuration, has, lacks } in table {
-        let found = traps(&configuration, &paper);
-        for trap in has {
-            assert!(found.contains(&trap), "{configuration}, {trap}: {found:#?}");
-        }
-        for trap in lacks {
-            let is_there = found.iter().any(|it| it.starts_with(&trap));
-            assert!(!is_there, "{configuration}, {trap}: {found:#?}");
-        }
+        let names = traps(&configuration, &paper);
+        let missing: Vec<_> = has.iter().filter(|name| !names.contains(name)).collect();
+        let is_false = |name: &&String| lacks.iter().any(|trap| name.starts_with(trap));
+        let false_ones: Vec<_> = names.iter().filter(is_false).collect();
+        assert_eq!((missing, false_ones), (vec![], vec![]), "{configuration}: {names:#?}");
     }
     // The script's arithmetic and defaults were filled in.
-    assert_eq!(composed("plain-0.9.1").get("data.max_response_length"), Some(&Value::from(20480)));
+    assert_eq!(composed("plain-0.9.1").get("data.max_response_length"), Some(&json!(20480)));
 }
 
 #[test]
@@ -152,13 +143,13 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
     render::render(&inputs, folder.path(), ONE, &[]).unwrap();
     let text = files::read_text(&folder.path().join("overrides.txt")).unwrap();
     assert!(text.contains("+reward.custom_reward_function.reward_kwargs.response_prefix=\"12\"\n"));
-    let path = folder.path().join("train.parquet");
     let mut contents = Vec::new();
     let each = &mut |row: dapo::task::SourceRow| {
         contents.push(row.row.prompt[0].content.clone());
         Ok(())
     };
-    dapo::task::data::source::each_row(&path, &dapo::task::RowKeys::default(), each).unwrap();
+    let (path, keys) = (folder.path().join("train.parquet"), dapo::task::RowKeys::default());
+    dapo::task::data::source::each_row(&path, &keys, each).unwrap();
     assert!(contents.iter().all(|content| content.ends_with("?12")), "{contents:?}");
 }
 
@@ -260,43 +251,36 @@ fn verl_and_this_harness_make_the_same_updates_of_the_same_responses() {
 #[test]
 fn what_verl_wrote_becomes_a_run_that_verifies() {
     let folder = tempfile::tempdir().unwrap();
-    let (outputs, run) = (folder.path().join("verl"), folder.path().join("run"));
+    let outputs = folder.path().join("verl");
     dumped(&outputs);
     // A resumed process validates first, and the import reads the step that trained.
     let line = b"{\"step\":1,\"data\":{\"val-core/train/acc/mean@1\":0.5,\"val-aux/num_turns/mean\":2,\"timing_s/testing\":1.5}}\n";
     write(&outputs.join("logs/2.jsonl"), line);
-    let ended = imported(&inputs::prepare(dapo()).unwrap(), &outputs, &run).unwrap();
-    assert!(matches!(ended, RunEnded::Finished(_)), "{ended:?}");
-    let run = RunFolder::at(&run);
-    assert_eq!(run.manifest().unwrap().exactness, "imported");
-    let metrics = run.metrics().unwrap().remove(0).metrics;
+    let inputs = inputs::prepare(dapo()).unwrap();
+    let (run, metrics) = verified_import(&inputs, &outputs, &folder.path().join("run"));
     let updates: Vec<Update> = files::read_lines(&outputs.join("updates.jsonl")).unwrap();
-    let norm = updates.iter().map(|it| it.grad_norm).sum::<f64>() / updates.len() as f64;
+    let norm = updates.iter().map(|update| update.grad_norm).sum::<f64>() / updates.len() as f64;
     assert!((metrics["optimizer/gradient_norm_mean"] - norm).abs() < 1e-12 * norm);
     assert!(metrics["engine/evicted_groups"] > 0.0);
     assert_eq!(metrics["train/groups"], 8.0);
     // verl counted the same tokens, stop tokens included.
     assert_eq!(metrics["engine/retokenised_difference"], 0.0);
     // What only all generated groups would tell is absent, but for their number.
-    let of_all: Vec<&String> = metrics.keys().filter(|it| it.starts_with("rollout/")).collect();
-    assert_eq!(of_all, ["rollout/generated_rollouts"]);
+    let of_all = metrics.keys().filter(|name| name.starts_with("rollout/"));
+    assert!(of_all.eq(["rollout/generated_rollouts"]));
     assert!(!metrics.contains_key("effect/dynamic_sampling_dropped_share"));
     let surplus = metrics.get("engine/discarded_surplus_groups").copied().unwrap_or_default();
     let groups = 8.0 + metrics["engine/evicted_groups"] + surplus;
     assert_eq!(metrics["rollout/generated_rollouts"], 8.0 * groups);
-    let cell = dapo::study::cell::build::build(&run).unwrap();
+    let mut cell = dapo::study::cell::build::build(&run).unwrap();
     let last = cell.evaluations.last().unwrap();
     assert_eq!(last.generated_rollouts as f64, 8.0 * groups);
-    let mut without = cell.clone();
-    without.metrics.insert("rollout/generated_rollouts".to_owned(), vec![None]);
-    let refused = dapo::study::cell::check::check(&without.sealed()).unwrap_err();
+    cell.metrics.insert("rollout/generated_rollouts".to_owned(), vec![None]);
+    let refused = dapo::study::cell::check::check(&cell.sealed()).unwrap_err();
     assert!(refused.contains("`rollout/generated_rollouts` of a rollout step"), "{refused}");
     // Our shaped rewards have verl's mean.
     let shaped = metrics["train/reward_mean"];
     assert!((shaped - metrics["engine/score_mean"]).abs() < 1e-6, "{shaped}");
-    report::run::write(&run).unwrap();
-    let found = verify::verify(&run, &Options::default(), &mut |_| ()).unwrap();
-    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
 }
 
 #[test]
@@ -313,24 +297,20 @@ fn without_dynamic_sampling_a_step_has_the_problems_that_it_draws() {
     let error = read().unwrap_err().to_string();
     assert!(error.contains("this step does not draw train/"), "{error}");
     // With the texts of the first draws it is read, in their order whatever that of the dump.
-    let prompts = files::read_text(&folder.path().join("prompts.jsonl")).unwrap();
-    let prompts: Vec<Value> = prompts.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-    let drawn = dapo::engines::rendered::drawn(&inputs, 8);
+    let prompts = json_lines(&files::read_text(&folder.path().join("prompts.jsonl")).unwrap());
+    let drawn = rendered::drawn(&inputs, 8);
     let ids: Vec<&str> = drawn.iter().map(|&at| inputs.data.train[at].id.as_str()).collect();
     let path = folder.path().join("rollouts/1.jsonl");
-    let text = files::read_text(&path).unwrap();
-    let mut lines = String::new();
-    for (number, line) in text.lines().enumerate() {
-        let prompt = prompts.iter().find(|it| it["problem"] == ids[7 - number / 8]).unwrap();
-        let mut line: Value = serde_json::from_str(line).unwrap();
+    let mut lines = json_lines(&files::read_text(&path).unwrap());
+    for (number, line) in lines.iter_mut().enumerate() {
+        let id = ids[7 - number / 8];
+        let prompt = prompts.iter().find(|prompt| prompt["problem"] == id).unwrap();
         (line["input"], line["gts"]) = (prompt["prompt"].clone(), prompt["answer"].clone());
         line["score"] = (-1.0).into();
-        lines += &format!("{line}\n");
     }
-    write(&path, lines.as_bytes());
+    files::write_lines(&path, &lines).unwrap();
     let groups = read().unwrap().groups;
-    let found: Vec<&str> = groups.iter().map(|it| it.prompt.problem.id.as_str()).collect();
-    assert_eq!(found, ids);
+    assert!(groups.iter().map(|group| group.prompt.problem.id.as_str()).eq(ids));
 }
 
 #[test]
@@ -364,29 +344,26 @@ fn verl_goes_on_from_the_newest_checkpoint_whose_steps_are_whole() {
     ];
     for (checkpoints, whole, more, expected) in cases {
         let folder = tempfile::tempdir().unwrap();
-        let place = |name: String| folder.path().join(name);
-        write(&place("train.py".into()), script.as_bytes());
-        let newest = place("checkpoints/latest_checkpointed_iteration.txt".into());
+        let place = |name: &str| folder.path().join(name);
+        write(&place("train.py"), script.as_bytes());
+        let newest = place("checkpoints/latest_checkpointed_iteration.txt");
         for step in checkpoints {
-            write(&place(format!("checkpoints/global_step_{step}/data.pt")), b"");
+            write(&place(&format!("checkpoints/global_step_{step}/data.pt")), b"");
             write(&newest, step.to_string().as_bytes());
         }
-        let line = |step| format!("{{\"step\":{step},\"data\":{{\"actor/lr\":1}}}}\n");
-        let validated = format!("{{\"step\":{},\"data\":{{\"val/a\":1}}}}\n", whole + 1);
-        let lines = (1..=whole).map(line).chain([validated]).collect::<String>();
-        write(&place("logs/1.jsonl".into()), lines.as_bytes());
+        let line = |step, name: &str| json!({"step": step, "data": {name: 1}}).to_string() + "\n";
+        let lines: String = (1..=whole).map(|step| line(step, "actor/lr")).collect();
+        write(&place("logs/1.jsonl"), (lines + &line(whole + 1, "val/a")).as_bytes());
         for step in 1..=whole + more {
-            write(&place(format!("rollouts/{step}.jsonl")), b"{}\n");
+            write(&place(&format!("rollouts/{step}.jsonl")), b"{}\n");
         }
-        let output = Command::new("python3").arg(place("train.py".into())).output().unwrap();
-        let printed = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(printed.lines().last(), Some(expected.to_string().as_str()), "{printed}");
-        let versions = files::read_text(&place("versions.json".into())).unwrap();
+        let (printed, _) = succeeded(ended(Command::new("python3").arg(place("train.py"))));
+        assert_eq!(printed.lines().last(), Some(&*expected.to_string()), "{printed}");
+        let versions = files::read_text(&place("versions.json")).unwrap();
         assert!(versions.starts_with("{\"python\": \"3."), "{versions}");
-        let left = files::read_text(&newest).ok();
-        assert_eq!(left, (expected > 0).then(|| expected.to_string()), "{checkpoints:?}");
-        let dumps = files::list(&place("rollouts".into())).unwrap_or_default().len() as u64;
+        let newest = files::read_text(&newest).ok();
+        assert_eq!(newest, (expected > 0).then(|| expected.to_string()), "{checkpoints:?}");
+        let dumps = files::list(&place("rollouts")).unwrap_or_default().len() as u64;
         assert_eq!(dumps, expected, "{checkpoints:?}, {whole}");
     }
 }

@@ -100,6 +100,11 @@ fn figures_that_cannot_be_drawn_are_refused_as_the_table_says() {
 }
 
 #[test]
+fn grids_that_name_no_set_or_other_sets_are_refused_as_the_table_says() {
+    check_table("grids");
+}
+
+#[test]
 fn test_sets_that_cannot_be_are_refused_as_the_table_says() {
     check_table("test_sets");
 }
@@ -131,27 +136,21 @@ fn check(case: &Case, table: &Table) -> Result<(), String> {
     let (code, stdout, stderr) = dapo_given(folder.path(), &arguments, &input);
     let on_both = [0, 4, 6].contains(&expected);
     let message = if on_both { format!("{stdout}{stderr}") } else { stderr.clone() };
-    let mut wrong = Vec::new();
-    if code != expected {
-        wrong.push(format!("exit code {code}, expected {expected}"));
-    }
+    let is_comparison = command.starts_with("compare") && [2, 3].contains(&expected);
+    let panics = stderr.contains("panicked") || stderr.contains("RUST_BACKTRACE");
+    let faults = [
+        (code != expected, format!("exit code {code}, expected {expected}")),
+        (is_comparison && !stdout.is_empty(), "prints what was asked for and refuses it".into()),
+        (panics, "prints a panic".into()),
+        (stderr.len() > 20_000, format!("prints {} bytes of errors", stderr.len())),
+        (expected != 0 && tree(folder.path()) != before, "changes files".into()),
+    ];
+    let mut wrong: Vec<String> =
+        faults.into_iter().filter_map(|(holds, fault)| holds.then_some(fault)).collect();
     let missing = case.says.iter().filter(|words| !message.contains(*words));
     wrong.extend(missing.map(|words| format!("does not say {words:?}")));
-    if command.starts_with("compare") && [2, 3].contains(&expected) && !stdout.is_empty() {
-        wrong.push("prints what was asked for and refuses it".into());
-    }
-    if stderr.contains("panicked") || stderr.contains("RUST_BACKTRACE") {
-        wrong.push("prints a panic".into());
-    }
-    if let Some(control) = [&stdout, &stderr].into_iter().flat_map(|text| text.chars()).find(acts) {
-        wrong.push(format!("prints {control:?}"));
-    }
-    if stderr.len() > 20_000 {
-        wrong.push(format!("prints {} bytes of errors", stderr.len()));
-    }
-    if expected != 0 && tree(folder.path()) != before {
-        wrong.push("changes files".into());
-    }
+    let control = stdout.chars().chain(stderr.chars()).find(acts);
+    wrong.extend(control.map(|control| format!("prints {control:?}")));
     if wrong.is_empty() {
         return Ok(());
     }

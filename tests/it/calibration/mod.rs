@@ -9,7 +9,7 @@ pub mod worlds;
 
 use dapo::base::rng::Stream;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 pub const REPLICATES: u64 = 10_000;
 
@@ -44,8 +44,8 @@ pub struct Row {
 /// What a method is for, and the range of its share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Promise {
-    pub method: Cow<'static, str>,
-    pub question: Cow<'static, str>,
+    pub method: String,
+    pub question: String,
     pub measure: Measure,
     pub least: f64,
     pub most: f64,
@@ -95,41 +95,22 @@ impl Tally {
     }
 }
 
-impl Promise {
-    const fn coverage(method: &'static str, question: &'static str) -> Self {
-        Self::within(Measure::Coverage, 0.93, 0.97, method, question)
-    }
-
-    const fn test(method: &'static str, question: &'static str) -> Self {
-        Self::within(Measure::FalseRejections, 0.0, 0.05, method, question)
-    }
-
-    const fn within(
-        measure: Measure,
-        least: f64,
-        most: f64,
-        method: &'static str,
-        question: &'static str,
-    ) -> Self {
-        let (method, question) = (Cow::Borrowed(method), Cow::Borrowed(question));
-        Self { method, question, measure, least, most }
-    }
-}
-
-/// Replicates of one scenario and size, and the replicates' common name: of each method whether it
-/// hit, and whether it was offered.
+/// Replicates of one scenario and size, for names of `promises.toml`: of each method whether it hit,
+/// and whether it was offered. `name` is that of the replicates' streams.
 fn simulate<const N: usize>(
-    promises: [Promise; N],
+    promises: [&str; N],
     replicates: u64,
     [name, scenario, size]: [&str; 3],
     mut replicate: impl FnMut(&mut Stream) -> [(bool, bool); N],
 ) -> Vec<Row> {
+    let all: BTreeMap<String, Promise> = toml::from_str(include_str!("promises.toml")).unwrap();
     let mut tallies = [Tally::default(); N];
     for index in 0..replicates {
         let outcomes = replicate(&mut worlds::stream(name, index));
         tallies.iter_mut().zip(outcomes).for_each(|(tally, outcome)| tally.count(outcome));
     }
     let row = |(promise, tally)| {
+        let promise = all[promise].clone();
         let (scenario, size) = (scenario.to_string(), size.to_string());
         Row { promise, scenario, size, tally, outside_question: false }
     };

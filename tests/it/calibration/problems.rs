@@ -1,25 +1,10 @@
 //! Calibration where the unit is the problem: one checkpoint, or two on the same problems.
 
 use crate::calibration::worlds::{self, SPREADS, Spread};
-use crate::calibration::{Promise, Row, simulate};
+use crate::calibration::{Row, simulate};
 use dapo::base::rng::Stream;
 use dapo::statistics::distributions::t_quantile;
 use dapo::statistics::{Uncertainty, accuracy, paired};
-
-const DECODING: Promise =
-    Promise::coverage("decoding interval", "avg@k of this checkpoint on these problems");
-const PROBLEMS: Promise =
-    Promise::coverage("problem interval", "avg@k of this checkpoint on another draw of problems");
-const PAIRED_DECODING: Promise = Promise::coverage(
-    "paired decoding interval",
-    "difference of two checkpoints on these problems",
-);
-const PAIRED_PROBLEMS: Promise = Promise::coverage(
-    "paired problem interval",
-    "difference of two checkpoints on another draw of problems",
-);
-const SIGN_FLIP: Promise =
-    Promise::test("sign-flip test", "are two checkpoints equal over another draw of problems?");
 
 /// Flips of one test: the rule that counts the observed one holds for any number.
 const FLIPS: u64 = 1_000;
@@ -56,7 +41,7 @@ fn contain(answers: &[Uncertainty], centre: f64, n: usize, truths: [f64; 2]) -> 
 fn one_checkpoint(replicates: u64, spread: Spread, n: usize, k: u64) -> Vec<Row> {
     let (scenario, size) = (format!("{spread:?}"), format!("n = {n}, k = {k}"));
     let name = format!("one checkpoint, {scenario}, {size}");
-    simulate([DECODING, PROBLEMS], replicates, [&name, &scenario, &size], |draw| {
+    simulate(["decoding", "problems"], replicates, [&name, &scenario, &size], |draw| {
         let problems = spread.problems(draw, n);
         let outcomes = worlds::evaluate(draw, &problems, k);
         let got = accuracy::accuracy(&[outcomes], 0.95).expect("a simulated evaluation is one");
@@ -99,7 +84,7 @@ impl Change {
 fn two_checkpoints(replicates: u64, spread: Spread, change: Change, n: usize, k: u64) -> Vec<Row> {
     let (scenario, size) = (format!("{spread:?}, change {change:?}"), format!("n = {n}, k = {k}"));
     let name = format!("two checkpoints, {scenario}, {size}");
-    let promises = [PAIRED_DECODING, PAIRED_PROBLEMS, SIGN_FLIP];
+    let promises = ["paired-decoding", "paired-problems", "sign-flip"];
     let mut rows = simulate(promises, replicates, [&name, &scenario, &size], |draw| {
         let before = spread.problems(draw, n);
         let after: Vec<f64> = before.iter().map(|p| change.apply(draw, spread, *p)).collect();

@@ -1,7 +1,7 @@
 //! Calibration where the unit is the training run.
 
 use crate::calibration::worlds::{self, Runs, SPREADS, Spread};
-use crate::calibration::{Measure, Promise, Row, simulate};
+use crate::calibration::{Measure, Row, simulate};
 use dapo::base::rng::Stream;
 use dapo::statistics::equivalence::EquivalenceVerdict;
 use dapo::statistics::{
@@ -10,50 +10,6 @@ use dapo::statistics::{
 
 const DESIGN: Design =
     Design { level: 0.95, alpha: 0.05, family_size: 1, power: 0.8, sigma: None, margin: None };
-
-const T_INTERVAL: Promise =
-    Promise::coverage("t interval over runs", "avg@k of another training run");
-const WELCH: Promise =
-    Promise::coverage("Welch interval over runs", "difference of two methods over training runs");
-const PERMUTATION: Promise = Promise::test(
-    "permutation test over runs",
-    "do two methods give the same distribution of runs?",
-);
-const WORDS: Promise =
-    Promise::test("improves or hurts", "is the word given where the means are equal?");
-const LOG_RANK: Promise = Promise::test(
-    "log-rank test, permutation",
-    "do two methods have the same distribution of the time to a level?",
-);
-const CHI_SQUARE: Promise = Promise::test(
-    "log-rank test, chi-square (not offered)",
-    "do two methods have the same distribution of the time to a level?",
-);
-const TOST: Promise = Promise::test(
-    "two one-sided tests",
-    "is equivalence declared where the difference is the margin?",
-);
-const BLOCK_INTERVAL: Promise =
-    Promise::coverage("t interval over blocks", "difference of two methods over blocks");
-const SIGN_FLIPS: Promise = Promise::test(
-    "sign-flip test over blocks",
-    "do two methods give the same distribution of runs in every block?",
-);
-const BLOCK_TOST: Promise = Promise::test(
-    "two one-sided tests over blocks",
-    "is equivalence declared where the difference is the margin?",
-);
-const FAMILY: Promise = Promise::test(
-    "Holm over five arms with one reference",
-    "is any of five true null hypotheses rejected?",
-);
-const DETECTABLE: Promise = Promise::within(
-    Measure::Power,
-    0.75,
-    0.85,
-    "minimum detectable effect",
-    "is the effect found by the permutation test with probability 0.8?",
-);
 
 /// Points by which methods differ where equivalence is asked for.
 const MARGIN: f64 = 0.1;
@@ -121,7 +77,7 @@ fn scores(replicates: u64, spread: Spread, sides: [(Runs, f64); 2], runs: usize)
     let scenario =
         if unlike { format!("{spread:?}, {a} against {b}") } else { format!("{spread:?}, {a}") };
     let size = format!("S = {runs}");
-    let promises = [T_INTERVAL, WELCH, PERMUTATION, WORDS];
+    let promises = ["t-interval", "welch", "permutation", "words"];
     let name = format!("scores, {scenario}, {size}");
     let mut rows = simulate(promises, replicates, [&name, &scenario, &size], |draw| {
         let p = spread.problems(draw, PROBLEMS);
@@ -153,7 +109,7 @@ fn times(replicates: u64, end: f64, runs: usize) -> Vec<Row> {
         (format!("{reached:.0} % of runs reach the level"), format!("S = {runs}"));
     let name = format!("times, {end}, {size}");
     let mut rows =
-        simulate([LOG_RANK, CHI_SQUARE], replicates, [&name, &scenario, &size], |draw| {
+        simulate(["log-rank", "chi-square"], replicates, [&name, &scenario, &size], |draw| {
             let mut time = |_| {
                 let time = (-20.0 * libm::log(1.0 - draw.uniform()) / 5.0).ceil() * 5.0;
                 TimeToEvent { time: time.min(end), reached: time <= end }
@@ -170,7 +126,7 @@ fn times(replicates: u64, end: f64, runs: usize) -> Vec<Row> {
 fn margins(replicates: u64, shape: Runs, runs: usize) -> Vec<Row> {
     let (scenario, size) = (format!("BetaHalf, {shape:?}"), format!("S = {runs}"));
     let name = format!("margins, {scenario}, {size}");
-    simulate([TOST], replicates, [&name, &scenario, &size], |draw| {
+    simulate(["tost"], replicates, [&name, &scenario, &size], |draw| {
         let p = Spread::BetaHalf.problems(draw, PROBLEMS);
         let [a, b] = [0.0, MARGIN].map(|more| {
             let scores = sample(draw, &p, (shape, 0.2), runs).into_iter();
@@ -185,7 +141,7 @@ fn margins(replicates: u64, shape: Runs, runs: usize) -> Vec<Row> {
 fn blocks(replicates: u64, shape: Runs, count: usize) -> Vec<Row> {
     let (scenario, size) = (format!("blocks, {shape:?}"), format!("{count} blocks"));
     let name = format!("blocks, {scenario}, {size}");
-    let promises = [BLOCK_INTERVAL, SIGN_FLIPS, BLOCK_TOST];
+    let promises = ["block-interval", "sign-flips", "block-tost"];
     simulate(promises, replicates, [&name, &scenario, &size], |draw| {
         let difference = |_| {
             let p = Spread::BetaHalf.problems(draw, PROBLEMS);
@@ -212,7 +168,7 @@ fn detectable(replicates: u64, runs: usize) -> Vec<Row> {
     let size = format!("S = {runs}");
     let effect = between::minimum_detectable_effect(1.0, runs, runs, 0.05, 0.8);
     let names = [&format!("detectable, {size}"), "normal runs, sigma known", &size];
-    simulate([DETECTABLE], replicates, names, |draw| {
+    simulate(["detectable"], replicates, names, |draw| {
         let [a, b] = [0.0, effect].map(|more| normals(draw, runs, more));
         let test = between::permutation_test(&a, &b).expect("runs have scores");
         [(test.p <= 0.05, true)]
@@ -223,7 +179,7 @@ fn detectable(replicates: u64, runs: usize) -> Vec<Row> {
 fn families(replicates: u64, runs: usize) -> Vec<Row> {
     let size = format!("S = {runs}");
     let names = [&format!("families, {size}"), "normal runs", &size];
-    simulate([FAMILY], replicates, names, |draw| {
+    simulate(["family"], replicates, names, |draw| {
         let reference = normals(draw, runs, 0.0);
         let p = [0; 5].map(|_| {
             let arm = normals(draw, runs, 0.0);

@@ -44,9 +44,10 @@ fn the_first_replicates_of_every_row_come_again_hit_for_hit() {
     let again = calibrate(FIRST);
     assert_eq!(again.len(), table.rows.len());
     for (new, old) in again.iter().zip(&table.rows) {
-        let name = |row: &Row| format!("{}, {}, {}", row.promise.method, row.scenario, row.size);
-        assert_eq!(name(new), name(old));
-        let (hits, name, old) = (new.tally.hits_if_always_offered, name(old), old.tally);
+        let name = format!("{}, {}, {}", old.promise.method, old.scenario, old.size);
+        assert_eq!((&new.promise, &new.scenario), (&old.promise, &old.scenario));
+        assert_eq!((&new.size, new.outside_question), (&old.size, old.outside_question));
+        let (hits, old) = (new.tally.hits_if_always_offered, old.tally);
         assert_eq!(hits, old.hits_of_the_first, "{name}");
         // A subset of the replicates is a sample of them: five standard errors, and one hit.
         let expected = old.hits_if_always_offered as f64 / old.replicates as f64;
@@ -78,9 +79,10 @@ fn what_is_not_offered_was_seen_to_fail() {
 
 #[test]
 fn a_share_outside_its_range_is_broken_by_more_than_chance_alone() {
+    let promise = committed().rows.remove(0).promise;
     let row = |offered, hits| {
         let tally = Tally { replicates: 10_000, offered, hits, ..Tally::default() };
-        let (promise, scenario, size) = (Promise::coverage("x", "y"), "s".into(), "n".into());
+        let (promise, scenario, size) = (promise.clone(), "s".into(), "n".into());
         Row { promise, scenario, size, tally, outside_question: false }.is_kept()
     };
     let always = |hits| row(10_000, hits);

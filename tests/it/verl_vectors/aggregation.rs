@@ -2,37 +2,50 @@
 //! (verl/trainer/ppo/core_algos.py:1025-1080, verl/workers/actor/dp_actor.py:573-578).
 
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Array, Got, Outputs, array, number, outputs, raised};
+use crate::verl_vectors::values::{Array, array, float, gradient, nested, number, numbers, raised};
 use dapo::algorithm::aggregation::{ResponseRow, row_weights, weighted_sum};
 use dapo::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
-#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mode {
     /// One of the four names.
     pub name: String,
     /// Data-parallel ranks; 1 when absent.
-    pub dp_size: Option<f64>,
+    dp_size: Option<f64>,
     /// Tokens of the whole mini-batch, when this is a part of it.
-    pub batch_num_tokens: Option<f64>,
+    batch_num_tokens: Option<f64>,
     /// Rows of the whole mini-batch, when this is a part of it.
-    pub global_batch_size: Option<f64>,
+    global_batch_size: Option<f64>,
     /// Divisor of `seq-mean-token-sum-norm`; the padded width when absent.
-    pub loss_scale_factor: Option<f64>,
+    loss_scale_factor: Option<f64>,
 }
+
+const NUMBERS: [&str; 4] =
+    ["dp_size", "batch_num_tokens", "global_batch_size", "loss_scale_factor"];
 
 impl Mode {
     pub fn local(name: &str) -> Self {
-        Self { name: name.to_owned(), ..Self::default() }
+        Self::of(name, &Value::Null)
+    }
+
+    /// With the numbers of an object.
+    pub fn of(name: &str, info: &Value) -> Self {
+        for (key, value) in info.as_object().into_iter().flatten() {
+            assert!(value.is_null() || NUMBERS.contains(&key.as_str()), "{key} of {info}");
+        }
+        let number = |key| info.get(key).filter(|value| !value.is_null()).map(float);
+        let [dp_size, batch_num_tokens, global_batch_size, loss_scale_factor] = NUMBERS.map(number);
+        let name = name.to_owned();
+        Self { name, dp_size, batch_num_tokens, global_batch_size, loss_scale_factor }
     }
 }
 
 /// verl's four modes, of which the project has the first three.
-const MODES: [&str; 4] =
+pub const MODES: [&str; 4] =
     ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"];
 
-pub fn unknown_mode(name: &str) -> Option<Outputs> {
+pub fn unknown_mode(name: &str) -> Option<Value> {
     let message = format!("Invalid loss_agg_mode: {name}");
     (!MODES.contains(&name)).then(|| raised("ValueError", &message))
 }
@@ -42,7 +55,7 @@ pub fn unknown_mode(name: &str) -> Option<Outputs> {
 /// something not finite stands under the mask (`NaN · 0`, in all modes but `token-mean`).
 pub fn aggregate(losses: &Tensor, mask: &Array, mode: &Mode) -> Tensor {
     let weights = Tensor::from_slice(&weights(mask, mode, losses.kind()));
-    let loss = weighted_sum(losses, &mask.tensor(None), &weights);
+    let loss = weighted_sum(losses, &mask.own(), &weights);
     if is_nan(losses, mask, mode) { loss + f64::NAN } else { loss }
 }
 
@@ -111,7 +124,7 @@ fn is_nan(losses: &Tensor, mask: &Array, mode: &Mode) -> bool {
     if denominator == 0.0 && total == 0 {
         return true;
     }
-    let inside = mask.tensor(Some(Kind::Bool));
+    let inside = mask.tensor(Kind::Bool);
     let poisoned = losses.isfinite().logical_or(&inside).logical_not(); // [batch, length]
     let rows = poisoned.any_dim(-1, false);
     (0..tokens.len())
@@ -119,112 +132,83 @@ fn is_nan(losses: &Tensor, mask: &Array, mode: &Mode) -> bool {
 }
 
 /// `agg_loss` with the gradient of the loss with respect to the loss matrix.
-pub fn agg_loss(case: &Case) -> Outputs {
+pub fn agg_loss(case: &Case) -> Value {
     let losses = case.array("loss_mat", 2);
-    let mask = case.mask_like("loss_mask", &losses);
-    let mode = Mode {
-        name: case.text_or("loss_agg_mode", MODES[0]).to_owned(),
-        dp_size: case.optional_number("dp_size"),
-        batch_num_tokens: case.optional_number("batch_num_tokens"),
-        global_batch_size: case.optional_number("global_batch_size"),
-        loss_scale_factor: case.optional_number("loss_scale_factor"),
-    };
+    let mask = case.mask("loss_mask", &losses.shape);
+    let info = NUMBERS.map(|key| (key.to_owned(), json!(case.optional(key))));
+    let mode = Mode::of(case.text_or("loss_agg_mode", MODES[0]), &info.into_iter().collect());
     if let Some(error) = unknown_mode(&mode.name) {
         return error;
     }
-    let losses = losses.tensor(Some(case.kind())).set_requires_grad(true);
+    let losses = losses.leaf(case.kind());
     let loss = aggregate(&losses, &mask, &mode);
-    let gradient = Tensor::run_backward(&[&loss], &[&losses], false, false);
-    outputs([("loss", Got::tensor(&loss)), ("grad_loss_mat", Got::tensor(&gradient[0]))])
+    json!({"loss": nested(&loss), "grad_loss_mat": gradient(&loss, &losses)})
 }
 
-struct Micro {
-    losses: Tensor,
-    mask: Array,
-}
+/// Losses and mask of a micro-batch.
+type Micro = (Tensor, Array);
 
 /// The same mini-batch through verl's two paths: the mean of micro-batch means that the
 /// legacy path takes (the project's `micro-batch` unit), and the mean over all tokens that
 /// the engine path takes (the project's `mini-batch` unit).
-pub fn accumulation(case: &Case) -> Outputs {
-    let mode = case.text_or("loss_agg_mode", MODES[0]);
-    assert_eq!(mode, MODES[0], "{}", case.name);
-    let ranks = micro_batches(case);
-    check_lengths(case, &ranks);
-    let per_rank: Vec<f64> = ranks
-        .iter()
-        .map(|rank| token_mean(&rank.iter().collect::<Vec<_>>(), TokenMeanUnit::MicroBatch))
-        .collect();
-    let all: Vec<&Micro> = ranks.iter().flatten().collect();
-    let total: u64 = all.iter().flat_map(|micro| token_counts(&micro.mask)).sum();
-    let legacy = per_rank.iter().sum::<f64>() / per_rank.len() as f64;
-    outputs([
-        ("legacy_fsdp_dynamic_bsz_loss", Got::Number(legacy)),
-        ("per_rank_legacy", Got::numbers(per_rank)),
-        ("global_token_mean_loss", Got::Number(token_mean(&all, TokenMeanUnit::MiniBatch))),
-        ("total_tokens", Got::Number(total as f64)),
-    ])
+pub fn accumulation(case: &Case) -> Value {
+    assert_eq!(case.text_or("loss_agg_mode", MODES[0]), MODES[0], "{}", case.name);
+    let ranks = pairs(case.list("loss_mats"), case.list("loss_masks"))
+        .map(|(losses, masks)| {
+            let micros = pairs(losses.as_array().unwrap(), masks.as_array().unwrap());
+            micros.map(|(losses, mask)| micro(case.kind(), losses, mask)).collect()
+        })
+        .collect::<Vec<Vec<Micro>>>();
+    // It repeats what the masks say.
+    if let Some(lengths) = case.optional("ranks_micro_lengths") {
+        let of_rank = |rank: &Vec<Micro>| rank.iter().map(|micro| token_counts(&micro.1)).collect();
+        let counted: Vec<Vec<Vec<u64>>> = ranks.iter().map(of_rank).collect();
+        assert_eq!(*lengths, json!(counted), "{}", case.name);
+    }
+    let per_rank = ranks.iter().map(|rank| token_mean(rank, TokenMeanUnit::MicroBatch));
+    let per_rank: Vec<f64> = per_rank.collect();
+    let all: Vec<Micro> = ranks.into_iter().flatten().collect();
+    let total: u64 = all.iter().flat_map(|(_, mask)| token_counts(mask)).sum();
+    json!({
+        "legacy_fsdp_dynamic_bsz_loss":
+            number(per_rank.iter().sum::<f64>() / per_rank.len() as f64),
+        "per_rank_legacy": numbers(per_rank),
+        "global_token_mean_loss": number(token_mean(&all, TokenMeanUnit::MiniBatch)),
+        "total_tokens": total as f64,
+    })
+}
+
+/// Of two lists of one length, which are not empty.
+fn pairs<'a>(a: &'a [Value], b: &'a [Value]) -> impl Iterator<Item = (&'a Value, &'a Value)> {
+    assert!(a.len() == b.len() && !a.is_empty(), "{a:?} and {b:?}");
+    a.iter().zip(b)
+}
+
+fn micro(kind: Kind, losses: &Value, mask: &Value) -> Micro {
+    let (losses, mask) = (array(losses, 2), array(mask, 2).mask());
+    assert_eq!(losses.shape, mask.shape);
+    (losses.tensor(kind), mask)
 }
 
 /// The token mean of some micro-batches; NaN where verl divides 0 by 0.
-fn token_mean(micros: &[&Micro], unit: TokenMeanUnit) -> f64 {
+fn token_mean(micros: &[Micro], unit: TokenMeanUnit) -> f64 {
     let mut rows = Vec::new();
-    for (micro_batch, micro) in micros.iter().enumerate() {
+    for (micro_batch, (_, mask)) in micros.iter().enumerate() {
         let row = |tokens| ResponseRow { tokens, group: 0, micro_batch };
-        rows.extend(token_counts(&micro.mask).into_iter().map(row));
+        rows.extend(token_counts(mask).into_iter().map(row));
     }
     let weights = row_weights(&rows, Aggregation::TokenMean, unit, StepTotals::default());
-    let mut loss = 0.0;
-    let mut empty = 0;
-    let mut weights = weights.as_slice();
-    for micro in micros {
-        let (these, rest) = weights.split_at(micro.mask.shape[0]);
+    let (mut loss, mut empty, mut weights) = (0.0, 0, weights.as_slice());
+    for (losses, mask) in micros {
+        let (these, rest) = weights.split_at(mask.shape[0]);
         weights = rest;
-        let sum = weighted_sum(&micro.losses, &micro.mask.tensor(None), &Tensor::from_slice(these));
+        let sum = weighted_sum(losses, &mask.own(), &Tensor::from_slice(these));
         loss += sum.double_value(&[]);
-        empty += usize::from(micro.mask.values.iter().all(|inside| *inside == 0.0));
+        empty += usize::from(mask.values.iter().all(|inside| *inside == 0.0));
     }
     let divides_by_zero = match unit {
         TokenMeanUnit::MicroBatch => empty > 0,
         _ => empty == micros.len(),
     };
     if divides_by_zero { f64::NAN } else { loss }
-}
-
-fn micro_batches(case: &Case) -> Vec<Vec<Micro>> {
-    let kind = case.kind();
-    let (losses, masks) = (case.list("loss_mats"), case.list("loss_masks"));
-    assert!(losses.len() == masks.len() && !losses.is_empty(), "{}", case.name);
-    let rank = |(losses, masks): (&Value, &Value)| {
-        let (losses, masks) = (losses.as_array().unwrap(), masks.as_array().unwrap());
-        assert!(losses.len() == masks.len() && !losses.is_empty(), "{}", case.name);
-        let micro = |(losses, mask): (&Value, &Value)| {
-            let (losses, mask) = (array(losses, 2), array(mask, 2).mask());
-            assert_eq!(losses.shape, mask.shape, "{}", case.name);
-            Micro { losses: losses.tensor(Some(kind)), mask }
-        };
-        losses.iter().zip(masks).map(micro).collect()
-    };
-    losses.iter().zip(masks).map(rank).collect()
-}
-
-/// `ranks_micro_lengths` repeats what the masks say.
-fn check_lengths(case: &Case, ranks: &[Vec<Micro>]) {
-    let Some(value) = case.optional("ranks_micro_lengths") else { return };
-    let mut lengths = Vec::new();
-    leaves(value, &mut lengths);
-    let counted: Vec<f64> = ranks
-        .iter()
-        .flatten()
-        .flat_map(|micro| token_counts(&micro.mask))
-        .map(|tokens| tokens as f64)
-        .collect();
-    assert_eq!(lengths, counted, "{}", case.name);
-}
-
-fn leaves(value: &Value, into: &mut Vec<f64>) {
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| leaves(item, into)),
-        leaf => into.push(number(leaf)),
-    }
 }

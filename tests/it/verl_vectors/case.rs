@@ -1,19 +1,18 @@
 //! Reading vector files, and typed access to the inputs of a case: what does not fit panics with
 //! the case and the key.
 
-use crate::verl_vectors::values::{Array, array, count, number};
+use crate::verl_vectors::values::{Array, array, count, float};
 use dapo::base::files;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use tch::Kind;
 
-#[derive(Debug, Clone)]
 pub struct Case {
     /// Its name, or its position when it has none.
     pub name: String,
-    inputs: Map<String, Value>,
+    inputs: Value,
     /// Keys that an adapter has looked at.
     read: RefCell<BTreeSet<String>>,
     pub outputs: Map<String, Value>,
@@ -31,39 +30,40 @@ pub fn cases(path: &Path) -> Vec<Case> {
             mut file => file["cases"].as_array_mut().map(std::mem::take).unwrap(),
         }
     };
-    let mut cases: Vec<Case> = Vec::new();
-    for value in values {
-        let Value::Object(mut case) = value else { panic!("{}: no object", path.display()) };
+    values.into_iter().enumerate().map(|(index, case)| Case::new(index, case)).collect()
+}
+
+pub const FLOAT32: f64 = 1e-5;
+
+impl Case {
+    fn new(index: usize, mut case: Value) -> Self {
+        let case = case.as_object_mut().expect("a case is an object");
         let mut text = |key: &str| case.remove(key).map(|text| text.as_str().unwrap().to_owned());
-        let name = text("name").unwrap_or_else(|| format!("#{}", cases.len()));
+        let name = text("name").unwrap_or_else(|| format!("#{index}"));
         let note = text("note").unwrap_or_default();
         let outputs = ["outputs", "expected", "output"].iter().find_map(|key| case.remove(*key));
         let outputs = match outputs.unwrap_or_else(|| panic!("{name}: no outputs")) {
             Value::Object(outputs) => outputs,
             value => Map::from_iter([("output".to_owned(), value)]),
         };
-        let inputs = match case.remove("inputs") {
-            Some(inputs) => inputs.as_object().unwrap().clone(),
-            None => case,
-        };
-        cases.push(Case { name, inputs, read: RefCell::default(), outputs, note });
+        let inputs = case.remove("inputs").unwrap_or_else(|| json!(case));
+        assert!(inputs.is_object(), "{name}: inputs");
+        Self { name, inputs, read: RefCell::default(), outputs, note }
     }
-    cases
-}
 
-impl Case {
     /// Inputs that no adapter has looked at; `kind` decides the tolerance.
     pub fn unread(&self) -> impl Iterator<Item = &String> {
-        let there = self.inputs.iter().filter(|(key, value)| *key != "dtype" && !value.is_null());
+        let inputs = self.inputs.as_object().into_iter().flatten();
+        let there = inputs.filter(|(key, value)| *key != "dtype" && !value.is_null());
         there.map(|(key, _)| key).filter(|key| !self.read.borrow().contains(*key))
     }
 
     /// The kind that verl computed in: the case's `dtype`, float64 when it says nothing.
     pub fn kind(&self) -> Kind {
-        match self.optional("dtype").map(|dtype| dtype.as_str().unwrap()) {
-            None | Some("float64") => Kind::Double,
-            Some("float32") => Kind::Float,
-            Some(other) => panic!("{}: dtype {other}", self.name),
+        match self.text_or("dtype", "float64") {
+            "float64" => Kind::Double,
+            "float32" => Kind::Float,
+            other => panic!("{}: dtype {other}", self.name),
         }
     }
 
@@ -87,11 +87,11 @@ impl Case {
     }
 
     pub fn number(&self, key: &str) -> f64 {
-        number(self.required(key))
+        float(self.required(key))
     }
 
-    pub fn optional_number(&self, key: &str) -> Option<f64> {
-        self.optional(key).map(number)
+    pub fn number_or(&self, key: &str, default: f64) -> f64 {
+        self.optional(key).map_or(default, float)
     }
 
     pub fn count(&self, key: &str) -> u64 {
@@ -108,7 +108,7 @@ impl Case {
 
     /// A truth value that may be missing or null; 0 and 1 count.
     pub fn flag_or(&self, key: &str, default: bool) -> bool {
-        self.optional_number(key).map_or(default, |flag| flag != 0.0)
+        self.number_or(key, f64::from(default)) != 0.0
     }
 
     pub fn list(&self, key: &str) -> &Vec<Value> {
@@ -126,16 +126,14 @@ impl Case {
         array(self.required(key), 0)
     }
 
-    pub fn array_like(&self, key: &str, other: &Array) -> Array {
-        let array = self.array(key, other.shape.len());
-        assert_eq!(array.shape, other.shape, "{}: {key}", self.name);
+    pub fn array_of_shape(&self, key: &str, shape: &[usize]) -> Array {
+        let array = self.array(key, shape.len());
+        assert_eq!(array.shape, shape, "{}: {key}", self.name);
         array
     }
 
-    /// A mask of 0 and 1 (or false and true) with the shape of another array.
-    pub fn mask_like(&self, key: &str, other: &Array) -> Array {
-        self.array_like(key, other).mask()
+    /// A mask of 0 and 1 (or false and true).
+    pub fn mask(&self, key: &str, shape: &[usize]) -> Array {
+        self.array_of_shape(key, shape).mask()
     }
 }
-
-pub const FLOAT32: f64 = 1e-5;

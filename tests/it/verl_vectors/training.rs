@@ -1,25 +1,25 @@
 //! verl's dynamic-sampling loop, batch balancing, schedule and optimiser step.
 
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Got, Outputs, array, count, outputs, raised};
+use crate::verl_vectors::values::{array, count, number, numbers, raised};
 use dapo::algorithm::dynamic_sampling::is_useful;
 use dapo::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
 use dapo::algorithm::{Buffer, RefillNext, Surplus};
 use dapo::experiment::{Optimizer, WarmUp, WarmUpStart};
 use dapo::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
 use dapo::policy::{Element, Update};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A group of the loop below: (position in the stream, trajectory, metric) of each row.
 type Rows = Vec<(usize, f64, f64)>;
 
 /// The filter and refill loop of the recipe (dapo_ray_trainer.py:235-294) over a stream of
 /// generation batches.
-pub fn dynamic_sampling(case: &Case) -> Outputs {
+pub fn dynamic_sampling(case: &Case) -> Value {
     let group_rows = case.count("rollout_n") as usize;
     let target = case.count("train_batch_size") as usize;
     // Zero or less is no cap.
-    let cap = case.optional_number("max_num_gen_batches").unwrap_or(0.0).max(0.0) as u32;
+    let cap = case.number_or("max_num_gen_batches", 0.0).max(0.0) as u32;
     // These two are sums of float32 tensors; the others are Python numbers.
     let rounded: Rounded = match case.text_or("metric", "acc") {
         "seq_reward" | "seq_final_reward" => |value: f64| f64::from(value as f32),
@@ -44,28 +44,23 @@ pub fn dynamic_sampling(case: &Case) -> Outputs {
                      max_num_gen_batches=0 to enable endless trials.",
                     buffer.rounds()
                 );
-                let mut result = raised("ValueError", &message);
-                result.insert("train_steps".to_owned(), Got::List(steps));
-                result.insert("end_of_data".to_owned(), Got::Null);
-                return result;
+                let mut outputs = raised("ValueError", &message);
+                (outputs["train_steps"], outputs["end_of_data"]) = (json!(steps), Value::Null);
+                return outputs;
             }
         }
     }
     let (rounds, prompts) = (buffer.rounds(), buffer.len());
     let (left, _) = buffer.take(prompts, Surplus::Discard);
-    let end_of_data = outputs([
-        ("leftover_prompts_discarded", Got::Integer(prompts as u64)),
-        ("leftover_traj_ids", trajectories(left, usize::MAX)),
-        ("num_gen_batches_in_progress", Got::Integer(u64::from(rounds))),
-    ]);
-    outputs([
-        ("train_steps", Got::List(steps)),
-        ("end_of_data", Got::Map(end_of_data)),
-        ("error", Got::Null),
-    ])
+    let end_of_data = json!({
+        "leftover_prompts_discarded": prompts,
+        "leftover_traj_ids": trajectories(left, usize::MAX),
+        "num_gen_batches_in_progress": rounds,
+    });
+    json!({"train_steps": steps, "end_of_data": end_of_data, "error": null})
 }
 
-fn train_step(buffer: Buffer<Rows>, target: usize, group_rows: usize) -> Got {
+fn train_step(buffer: Buffer<Rows>, target: usize, group_rows: usize) -> Value {
     let (rounds, prompts) = (buffer.rounds(), buffer.len());
     let whole = |group: &Rows| {
         group.len() == group_rows && group.windows(2).all(|rows| rows[1].0 == rows[0].0 + 1)
@@ -77,18 +72,18 @@ fn train_step(buffer: Buffer<Rows>, target: usize, group_rows: usize) -> Got {
     } else {
         trajectories(batch.into_iter().chain(surplus).collect(), target * group_rows)
     };
-    Got::Map(outputs([
-        ("num_gen_batches", Got::Integer(u64::from(rounds))),
-        ("num_prompt_in_batch_before_truncation", Got::Integer(prompts as u64)),
-        ("traj_ids", ids),
-    ]))
+    json!({
+        "num_gen_batches": rounds,
+        "num_prompt_in_batch_before_truncation": prompts,
+        "traj_ids": ids,
+    })
 }
 
 /// Trajectories in stream order, at most `limit`.
-fn trajectories(groups: Vec<Rows>, limit: usize) -> Got {
+fn trajectories(groups: Vec<Rows>, limit: usize) -> Value {
     let mut rows: Vec<(usize, f64, f64)> = groups.into_iter().flatten().collect();
     rows.sort_by_key(|row| row.0);
-    Got::numbers(rows.into_iter().take(limit).map(|row| row.1))
+    numbers(rows.into_iter().take(limit).map(|row| row.1))
 }
 
 /// How numpy rounds each result to the kind of its array. Double rounding changes no sum, product or
@@ -164,7 +159,7 @@ fn groups(batch: &Value, position: &mut usize) -> Vec<Rows> {
 }
 
 /// `calculate_workload`, `get_seqlen_balanced_partitions` and the order of `_balance_batch`.
-pub fn balance_batch(case: &Case) -> Outputs {
+pub fn balance_batch(case: &Case) -> Value {
     let ranks = case.count("dp_size") as usize;
     let lengths: Vec<u64> = case.list("seqlens").iter().map(count).collect();
     if ranks == 0 || lengths.len() < ranks || !lengths.len().is_multiple_of(ranks) {
@@ -172,19 +167,18 @@ pub fn balance_batch(case: &Case) -> Outputs {
     }
     let work: Vec<u64> = lengths.iter().map(|length| workload(*length)).collect();
     let partitions = balanced_partitions(&work, ranks);
-    let orders = partitions.iter().map(|rows| Got::integers(band_order(rows.clone(), &work)));
-    let orders = Got::List(orders.collect());
-    outputs([
-        ("workload", Got::integers(work.iter().map(|work| *work as usize))),
-        ("balanced_partitions", Got::List(partitions.into_iter().map(Got::integers).collect())),
-        ("final_order_per_rank", orders),
-        ("global_idx", Got::integers(length_bands(&lengths, ranks))),
-    ])
+    let orders = partitions.iter().map(|rows| json!(band_order(rows.clone(), &work)));
+    json!({
+        "workload": work,
+        "final_order_per_rank": orders.collect::<Vec<_>>(),
+        "balanced_partitions": partitions,
+        "global_idx": length_bands(&lengths, ranks),
+    })
 }
 
 /// `get_constant_schedule_with_warmup`, which verl steps once for each rollout step. The
 /// output's name says the range: `lr_at_rollout_step_0..24`.
-pub fn lr_schedule(case: &Case) -> Outputs {
+pub fn lr_schedule(case: &Case) -> Value {
     const PREFIX: &str = "lr_at_rollout_step_";
     // A negative length is no warm-up.
     let length = case.number("lr_warmup_steps").max(0.0) as u64;
@@ -193,41 +187,38 @@ pub fn lr_schedule(case: &Case) -> Outputs {
         warm_up: WarmUp { rollout_steps: length, start: WarmUpStart::Zero },
         ..optimizer()
     };
-    let mut result = Outputs::new();
+    let mut outputs = json!({});
     for (name, rates) in &case.outputs {
         let (Some(range), Some(rates)) = (name.strip_prefix(PREFIX), rates.as_array()) else {
             continue;
         };
-        let first = range.split("..").next().and_then(|first| first.parse::<u64>().ok());
-        let first = first.unwrap();
+        let first: u64 = range.split("..").next().unwrap().parse().unwrap();
         let steps = first..first + rates.len() as u64;
-        result.insert(name.clone(), Got::numbers(steps.map(|step| learning_rate(&config, step))));
+        outputs[name] = numbers(steps.map(|step| learning_rate(&config, step)));
     }
-    result
+    outputs
 }
 
 /// `clip_grad_norm_` and one step of `torch.optim.AdamW`, repeated.
-pub fn adamw(case: &Case) -> Outputs {
-    let mut values = case.array("p0", 1).values;
+pub fn adamw(case: &Case) -> Value {
+    let values = case.array("p0", 1).values;
     let gradients = case.array("grads", 2);
     assert!(gradients.shape[0] == 0 || gradients.shape[1] == values.len(), "{}", case.name);
+    let plain = optimizer();
     let betas = case.optional("betas").map(|betas| array(betas, 1).values);
-    let betas = betas.unwrap_or_else(|| vec![optimizer().beta1, optimizer().beta2]);
+    let betas = betas.unwrap_or_else(|| vec![plain.beta1, plain.beta2]);
     let [beta1, beta2] = betas[..] else { panic!("{}: betas", case.name) };
     let config = Optimizer {
         learning_rate: case.number("lr"),
         beta1,
         beta2,
-        epsilon: case.optional_number("eps").unwrap_or(optimizer().epsilon),
-        weight_decay: case.optional_number("weight_decay").unwrap_or(optimizer().weight_decay),
-        max_gradient_norm: case.optional_number("grad_clip_max_norm").unwrap_or(f64::INFINITY),
-        non_finite: None,
-        ..optimizer()
+        epsilon: case.number_or("eps", plain.epsilon),
+        weight_decay: case.number_or("weight_decay", plain.weight_decay),
+        max_gradient_norm: case.number_or("grad_clip_max_norm", plain.max_gradient_norm),
+        ..plain
     };
-    let mut elements: Vec<Element> = values
-        .iter()
-        .map(|value| Element { parameter: *value, first_moment: 0.0, second_moment: 0.0 })
-        .collect();
+    let element = |value| Element { parameter: value, first_moment: 0.0, second_moment: 0.0 };
+    let mut elements: Vec<Element> = values.into_iter().map(element).collect();
     let (mut after, mut norms) = (Vec::new(), Vec::new());
     for (i, gradient) in gradients.rows().enumerate() {
         let norm = global_norm(gradient.iter().copied());
@@ -236,14 +227,10 @@ pub fn adamw(case: &Case) -> Outputs {
         for (element, gradient) in elements.iter_mut().zip(gradient) {
             *element = update.apply(*element, gradient * scale);
         }
-        values = elements.iter().map(|element| element.parameter).collect();
-        after.push(Got::numbers(values));
-        norms.push(norm);
+        after.push(numbers(elements.iter().map(|element| element.parameter)));
+        norms.push(number(norm));
     }
-    outputs([
-        ("params_after_each_step", Got::List(after)),
-        ("pre_clip_grad_norms", Got::numbers(norms)),
-    ])
+    json!({"params_after_each_step": after, "pre_clip_grad_norms": norms})
 }
 
 /// torch's defaults, for what a vector leaves out.

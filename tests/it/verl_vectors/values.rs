@@ -1,58 +1,49 @@
-//! Values: read from JSON, and handed back by adapters.
+//! Values of JSON: numbers and tensors that are read, and those that adapters hand back. What is
+//! not finite is a text such as `"NaN"` or `"-Infinity"`.
 
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum Got {
-    /// Python's None.
-    Null,
-    Flag(bool),
-    /// A number, NaN and infinities included; compared within the tolerance.
-    Number(f64),
-    /// A count or an index; compared exactly.
-    Integer(u64),
-    Text(String),
-    List(Vec<Got>),
-    Map(BTreeMap<String, Got>),
-    /// A value that verl computes in float32 whatever the case's dtype.
-    Float32(Box<Got>),
-    /// A Python exception: class and message.
-    Raised(&'static str, String),
-}
-
-pub type Outputs = BTreeMap<String, Got>;
-
-impl Got {
-    /// The numbers of a tensor, nested as its shape.
-    pub fn tensor(tensor: &Tensor) -> Self {
-        let tensor = tensor.detach().to_kind(Kind::Double).contiguous();
-        let values = Vec::<f64>::try_from(tensor.view(-1)).expect("a tensor of doubles");
-        let shape: Vec<usize> = tensor.size().iter().map(|size| *size as usize).collect();
-        nest(&values, &shape)
-    }
-
-    pub fn integers(values: impl IntoIterator<Item = usize>) -> Self {
-        Self::List(values.into_iter().map(|value| Self::Integer(value as u64)).collect())
-    }
-
-    pub fn numbers(values: impl IntoIterator<Item = f64>) -> Self {
-        Self::List(values.into_iter().map(Self::Number).collect())
-    }
-
-    pub fn optional_text(text: Option<&str>) -> Self {
-        text.map_or(Self::Null, |text| Self::Text(text.to_owned()))
+/// As JSON has a number.
+pub fn number(number: f64) -> Value {
+    match number {
+        _ if number.is_nan() => json!("NaN"),
+        f64::INFINITY => json!("Infinity"),
+        f64::NEG_INFINITY => json!("-Infinity"),
+        _ => json!(number),
     }
 }
 
-pub fn outputs<const N: usize>(values: [(&str, Got); N]) -> Outputs {
-    values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+pub fn numbers(values: impl IntoIterator<Item = f64>) -> Value {
+    values.into_iter().map(number).collect()
+}
+
+/// The numbers of a tensor, nested as its shape.
+pub fn nested(tensor: &Tensor) -> Value {
+    let tensor = tensor.detach().to_kind(Kind::Double).contiguous();
+    let values = doubles(&tensor.view(-1));
+    let shape: Vec<usize> = tensor.size().iter().map(|size| *size as usize).collect();
+    nest(&values, &shape)
+}
+
+fn nest(values: &[f64], shape: &[usize]) -> Value {
+    let Some((size, rest)) = shape.split_first() else { return number(values[0]) };
+    let stride: usize = rest.iter().product();
+    (0..*size).map(|i| nest(&values[i * stride..(i + 1) * stride], rest)).collect()
+}
+
+pub fn doubles(tensor: &Tensor) -> Vec<f64> {
+    Vec::<f64>::try_from(tensor.to_kind(Kind::Double)).expect("a tensor of one dimension")
+}
+
+/// The gradient of the sum of some values.
+pub fn gradient(values: &Tensor, leaf: &Tensor) -> Value {
+    nested(&Tensor::run_backward(&[values.sum(None)], &[leaf], true, false)[0])
 }
 
 /// The only output of a function that raises.
-pub fn raised(class: &'static str, message: &str) -> Outputs {
-    outputs([("error", Got::Raised(class, message.to_owned()))])
+pub fn raised(class: &str, message: &str) -> Value {
+    json!({"error": format!("{class}: {message}")})
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -64,10 +55,18 @@ pub struct Array {
 }
 
 impl Array {
-    /// As a tensor of this kind; a mask keeps its own kind with `None`.
-    pub fn tensor(&self, kind: Option<Kind>) -> Tensor {
+    pub fn tensor(&self, kind: Kind) -> Tensor {
         let shape: Vec<i64> = self.shape.iter().map(|size| *size as i64).collect();
-        Tensor::from_slice(&self.values).reshape(shape).to_kind(kind.unwrap_or(self.kind))
+        Tensor::from_slice(&self.values).reshape(shape).to_kind(kind)
+    }
+
+    pub fn leaf(&self, kind: Kind) -> Tensor {
+        self.tensor(kind).set_requires_grad(true)
+    }
+
+    /// A mask keeps its own kind.
+    pub fn own(&self) -> Tensor {
+        self.tensor(self.kind)
     }
 
     pub fn rows(&self) -> impl Iterator<Item = &[f64]> {
@@ -79,11 +78,6 @@ impl Array {
         assert!(self.values.iter().all(|value| [0.0, 1.0].contains(value)), "{self:?}");
         self
     }
-}
-
-/// A number, also as a string such as `"NaN"` or `"-Infinity"`.
-pub fn number(value: &Value) -> f64 {
-    special(value).unwrap_or_else(|| panic!("a number is expected, got {value}"))
 }
 
 /// The number that a JSON value stands for; `None` when it stands for none.
@@ -101,8 +95,12 @@ pub fn special(value: &Value) -> Option<f64> {
     }
 }
 
+pub fn float(value: &Value) -> f64 {
+    special(value).unwrap_or_else(|| panic!("a number is expected, got {value}"))
+}
+
 pub fn count(value: &Value) -> u64 {
-    let number = number(value);
+    let number = float(value);
     assert!(number >= 0.0 && number.fract() == 0.0, "a count is expected, got {value}");
     number as u64
 }
@@ -127,7 +125,7 @@ pub fn array(value: &Value, dimensions: usize) -> Array {
         all if all.iter().all(|leaf| leaf.is_i64()) => Kind::Int64,
         _ => Kind::Double,
     };
-    Array { shape, values: leaves.into_iter().map(number).collect(), kind }
+    Array { shape, values: leaves.into_iter().map(float).collect(), kind }
 }
 
 fn flatten<'a>(value: &'a Value, shape: &[usize], leaves: &mut Vec<&'a Value>) {
@@ -135,10 +133,4 @@ fn flatten<'a>(value: &'a Value, shape: &[usize], leaves: &mut Vec<&'a Value>) {
     let items = value.as_array().unwrap_or_else(|| panic!("a list is expected, got {value}"));
     assert_eq!(items.len(), *size, "lists of equal length are expected");
     items.iter().for_each(|item| flatten(item, rest, leaves));
-}
-
-fn nest(values: &[f64], shape: &[usize]) -> Got {
-    let Some((size, rest)) = shape.split_first() else { return Got::Number(values[0]) };
-    let stride: usize = rest.iter().product();
-    Got::List((0..*size).map(|i| nest(&values[i * stride..(i + 1) * stride], rest)).collect())
 }

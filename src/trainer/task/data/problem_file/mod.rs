@@ -45,16 +45,15 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
 /// One sentence for each kind.
 pub fn told(readings: &Readings) -> Vec<String> {
     let told = |(reading, (rows, stated, read)): (&Reading, &(u64, String, String))| match reading {
-        Reading::Unmarked => {
-            format!(
-                "{rows} rows have no ground truth and are left out: {reading}, such as `{stated}`"
-            )
+        Reading::Unmarked => format!(
+            "{rows} rows have no ground truth and are left out: {reading}, such as `{stated}`"
+        ),
+        Reading::OtherColumns => {
+            format!("the ground truths of {rows} rows are {reading}, such as `{read}`")
         }
-        _ => {
-            format!(
-                "the ground truths of {rows} rows are {reading}: `{stated}` is read as `{read}`"
-            )
-        }
+        _ => format!(
+            "the ground truths of {rows} rows are {reading}: `{stated}` is read as `{read}`"
+        ),
     };
     readings.iter().map(told).collect()
 }

@@ -72,6 +72,8 @@ pub enum Reading {
     Structured,
     #[error("worked solutions with neither `####` nor \\boxed")]
     Unmarked,
+    #[error("not stated: a program gets the other columns")]
+    OtherColumns,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -108,7 +110,7 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     let chosen = keys.answer.as_deref();
     let (answer_key, ground_truth, truth) = if keys.columns && !states_a_truth(row, chosen) {
         let stated = other_columns(row, &question_key).to_string();
-        let truth = Truth { readings: vec![Reading::Structured], stated: None };
+        let truth = Truth { readings: vec![Reading::OtherColumns], stated: None };
         (OTHER_COLUMNS.to_string(), stated, truth)
     } else {
         ground_truth(row, chosen, keys.columns)?
