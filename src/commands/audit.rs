@@ -14,14 +14,7 @@ use std::path::PathBuf;
 /// each form that a template asks for; and gives digests that do not depend on the order of rows.
 /// Rows are read one at a time.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  dapo data audit aime-2024.parquet
-  dapo data audit dapo-math-17k.parquet --tokenizer models/Qwen2.5-0.5B
-      prompt lengths in tokens
-  dapo data audit train.jsonl --json | jq .answers
-
-Exit codes: 0 the whole file was read, whatever was found; 2 usage; 3 a file that cannot be read")]
+#[command(after_long_help = include_str!("help/audit.txt"))]
 pub struct AuditArgs {
     /// Parquet, JSON lines, a JSON list or CSV: the released schema, or question and answer under their usual names
     file: PathBuf,
@@ -49,14 +42,12 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
         let tokenizer = tokenizer.as_ref().expect("called with a tokenizer only");
         prompt_tokens(tokenizer, row).map_err(|error| error.to_string())
     };
-    let tokens = match (&args.tokenizer, &tokenizer) {
-        (Some(folder), Some(tokenizer)) => {
-            let chat = tokenizer.chat_template()?.map_or("without a", |_template| "in its");
-            let described = format!("tokens of {}, {chat} chat template", folder.display());
-            Some(TokenCount { described, count: &count })
-        }
-        _ => None,
-    };
+    let mut tokens = None;
+    if let (Some(folder), Some(tokenizer)) = (&args.tokenizer, &tokenizer) {
+        let chat = tokenizer.chat_template()?.map_or("without a", |_template| "in its");
+        let described = format!("tokens of {}, {chat} chat template", folder.display());
+        tokens = Some(TokenCount { described, count: &count });
+    }
     let options = AuditOptions {
         keys: args.keys.clone(),
         tokens,
@@ -68,9 +59,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
         let bar = bar.get_or_insert_with(|| Progress::new("audit", total));
         bar.set(done, "");
     });
-    if let Some(bar) = bar {
-        bar.clear();
-    }
+    bar.into_iter().for_each(Progress::clear);
     let mut audit = audited?;
     if let Some(token) = tokenizer.as_ref().map_or(Ok(None), Tokenizer::unstopped_end_of_turn)? {
         let text = prompt::unstopped(&token);

@@ -4,8 +4,8 @@ use crate::base::files;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{OverrideArgs, Progress, bounds, exit, output, throughput};
 use crate::records::housekeeping::readable;
-use crate::report::text::percent;
-use crate::training::bench::{self, BenchRecord, BenchSpread};
+use crate::report::text::{joined, percent};
+use crate::training::bench::{self, BenchRecord, BenchSpread, BenchWorkload};
 use anyhow::{Context, Result};
 use clap::{Args as _, FromArgMatches as _};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  dapo bench\n  dapo bench experiments/dapo.toml --model golden/mini-aime/base --threads 1\n  dapo bench --out bench.json"
+    after_help = include_str!("help/bench.txt")
 )]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -61,13 +61,10 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
     let mut experiment = args.overrides.load(&args.experiment, &flags)?;
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    experiment.inputs.model = match &args.model {
-        Some(model) => model.clone(),
-        None => {
-            bench::write_random_policy(folder.path(), experiment.execution.seed)?;
-            folder.path().to_path_buf()
-        }
-    };
+    if args.model.is_none() {
+        bench::write_random_policy(folder.path(), experiment.execution.seed)?;
+    }
+    experiment.inputs.model = args.model.clone().unwrap_or_else(|| folder.path().to_path_buf());
     let mut bar = Progress::new("bench", args.repetitions + 1);
     let record = bench::measure(experiment, args.repetitions, &mut |repetition| {
         bar.set(repetition + 1, "rollout steps");
@@ -87,40 +84,31 @@ pub fn run_default() -> Result<u8> {
 }
 
 fn text(record: &BenchRecord) -> String {
-    let work = &record.workload;
+    let BenchWorkload { experiment, rollouts, response_tokens, updates, .. } = &record.workload;
+    let BenchWorkload { longest_response_tokens: longest, parameters, .. } = &record.workload;
+    let BenchWorkload { threads, repetitions, .. } = &record.workload;
     let fact = |name: &str| record.environment.get(name).map_or("unknown", String::as_str);
-    let mut out = format!(
-        "{}, {} cores, LibTorch {}, commit {}{}\n",
-        fact("cpu"),
-        fact("cores"),
-        fact("libtorch"),
-        fact("git_commit"),
-        if fact("git_dirty") == "true" { " with changes" } else { "" }
-    );
+    let [cpu, cores, libtorch, commit] = ["cpu", "cores", "libtorch", "git_commit"].map(fact);
+    let changes = if fact("git_dirty") == "true" { " with changes" } else { "" };
+    let mut out = format!("{cpu}, {cores} cores, LibTorch {libtorch}, commit {commit}{changes}\n");
+    let mean = *response_tokens as f64 / *rollouts as f64;
     out += &format!(
-        "{}: {} rollouts of {:.1} response tokens on average (longest {}), {} updates, \
-         {} parameters, {} threads, {} repetitions\n",
-        work.experiment,
-        work.rollouts,
-        work.response_tokens as f64 / work.rollouts as f64,
-        work.longest_response_tokens,
-        work.updates,
-        work.parameters,
-        work.threads,
-        work.repetitions
+        "{experiment}: {rollouts} rollouts of {mean:.1} response tokens on average (longest {longest}), \
+         {updates} updates, {parameters} parameters, {threads} threads, {repetitions} repetitions\n"
     );
-    let rates: Vec<String> = record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")).collect();
-    out += &format!("matrix product on 1, 2, … threads: {} GFLOP/s\n", rates.join(", "));
+    let rates = joined(record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")), ", ");
+    out += &format!("matrix product on 1, 2, … threads: {rates} GFLOP/s\n");
     out += &format!("peak memory: {}\n\n", readable(record.peak_memory_bytes));
     let or_blank = |value: Option<String>| value.unwrap_or_default();
     let rows = record.phases.iter().map(|phase| {
         let BenchSpread { median, least, most } = phase.seconds;
         let limit = phase.limit_seconds;
+        let [least, most] = [least, most].map(|seconds| format!("{seconds:.4}"));
         [
             phase.name.clone(),
             format!("{median:.4}"),
-            format!("{least:.4}"),
-            format!("{most:.4}"),
+            least,
+            most,
             percent(phase.share),
             or_blank(phase.tokens.map(|tokens| format!("{:.0}", tokens as f64 / median))),
             or_blank(phase.flops.map(|flops| format!("{:.1}", flops / 1e9))),

@@ -1,14 +1,14 @@
 //! `dapo cell run`: one cell of a study, on whatever machine this is.
 
 use crate::commands::output::{self, tell};
-use crate::commands::{OverrideArgs, exit, exit::Invalid, train};
+use crate::commands::{OverrideArgs, exit, exit::bail_invalid, train};
 use crate::records::RunFolder;
 use crate::report::cells;
 use crate::study::ablate::recording::{self, ATTEMPTS};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing, process};
 use crate::study::{CellEnding, Job};
 use crate::training::run::inputs;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -24,18 +24,7 @@ pub enum CellVerb {
 /// for each. A cell that is on record is not run again. An unfinished one continues from its last
 /// checkpoint. Ctrl-C, SIGTERM and SIGUSR1 stop after the present rollout step and save a checkpoint.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo ablate ladder --launcher command
-  dapo cell run 0 --study runs/ablate
-  dapo cell run 17 --study runs/ablate --inputs ~/dapo
-
-Exit codes:
-  0  the cell finished, saturated or stalled and is on record, or it was on record before
-  3  the study has no such cell, the cell's inputs are not there or are other ones, or another
-     process works on it; nothing is recorded
-  5  the cell diverged
-  6  the cell failed; its record says why
-  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command continues")]
+#[command(after_help = include_str!("help/cell.txt"))]
 pub struct CellRunArgs {
     /// Number of the cell in STUDY/cells.jsonl, from 0.
     cell: u64,
@@ -61,8 +50,7 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
     }
     for attempt in 1..=ATTEMPTS {
         if job.folder.is_locked()? {
-            let folder = job.folder.root().display();
-            bail!(Invalid(format!("{folder}: another process works on this cell")));
+            bail_invalid!("{}: another process works on this cell", job.folder.root().display());
         }
         if let JobState::Unusable { reason } = job.state.clone() {
             recording::set_aside(&mut job, &reason)?.iter().for_each(tell);
@@ -93,13 +81,13 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     let (experiment, _) = train::load(&file, args.inputs.as_deref(), &OverrideArgs::default())?;
     let manifest = inputs::identified(&experiment)?;
     if manifest.run_key != listed.run_key {
-        bail!(Invalid(format!(
+        bail_invalid!(
             "{}: the inputs of this cell are not those with which it was listed: its run key is {}, and {} \
              in cells.jsonl",
             file.display(),
             manifest.run_key,
             listed.run_key
-        )));
+        );
     }
     let arm = listed.title.split(" seed ").next().unwrap_or_default().to_string();
     let mut job = Job {
@@ -144,15 +132,13 @@ fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Opt
 
 fn ending(job: &Job) -> u8 {
     let Some(cell) = job.state.cell() else { return exit::SUCCESS };
-    let said = match cell.ending {
-        CellEnding::Failed => cell.reason.clone(),
-        _ => cells::scores(cell),
+    use CellEnding::{Diverged, Failed, Finished, Saturated, Stalled};
+    let (code, result) = match cell.ending {
+        Failed => (exit::INCONCLUSIVE, cell.reason.clone()),
+        Diverged => (exit::DIVERGED, cells::scores(cell)),
+        Finished | Saturated | Stalled => (exit::SUCCESS, cells::scores(cell)),
     };
-    tell(format!("{} {}: {said}", job.title(), cell.ending.name()));
+    tell(format!("{} {}: {result}", job.title(), cell.ending.name()));
     output::path(&job.record);
-    match cell.ending {
-        CellEnding::Finished | CellEnding::Saturated | CellEnding::Stalled => exit::SUCCESS,
-        CellEnding::Diverged => exit::DIVERGED,
-        CellEnding::Failed => exit::INCONCLUSIVE,
-    }
+    code
 }

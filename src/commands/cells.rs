@@ -20,16 +20,7 @@ use std::path::PathBuf;
 /// machine facts and names must be equal, bit for bit. The run's stored responses are graded again:
 /// every outcome and prediction must be what the arm's verifier says.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo runs cells runs/ablate
-  dapo train reports/study-1/cells/e5b675fea759-seed103.json --out runs/mine
-  dapo runs cells reports/study-1/cells/e5b675fea759-seed103.json --run runs/mine
-
-Exit codes:
-  0  listed; with --run: the run is the record's, and its responses have the stored grades
-  3  the study, the record or the run cannot be used
-  4  a record that cannot be used; with --run: the run is another one, or a response has another
-     grade than the stored one")]
+#[command(after_help = include_str!("help/cells.txt"))]
 pub struct CellsArgs {
     /// Folder of a study; with --run, a cell's record.
     study: PathBuf,
@@ -78,26 +69,24 @@ pub fn names(study: &AblateStudy) -> Result<BTreeMap<String, Vec<String>>> {
 }
 
 fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<u8> {
-    let (record, found) = (Cell::read(&args.study)?, build::build(folder)?);
-    let mut differences = cell::compare::differences(&record, &found);
-    let graded = grading::again(folder, &found)?;
-    let told = match &graded {
-        None => "a program graded the responses, and is not started here".to_string(),
-        Some(RegradedResponses { responses, evaluations, differences }) => {
-            let result = match differences.len() {
-                0 => "every outcome and prediction is the stored one".to_string(),
-                mistaken => format!("{mistaken} differ from what is stored"),
-            };
-            format!(
-                "{responses} stored responses of {evaluations} evaluations were graded again: {result}"
-            )
-        }
-    };
-    differences.extend(graded.map(|graded| graded.differences).unwrap_or_default());
+    let (record, own) = (Cell::read(&args.study)?, build::build(folder)?);
+    let mut differences = cell::compare::differences(&record, &own);
+    let graded = grading::again(folder, &own)?;
+    let mut grades = "a program graded the responses, and is not started here".to_string();
+    if let Some(RegradedResponses { responses, evaluations, differences: regraded }) = graded {
+        let result = match regraded.len() {
+            0 => "every outcome and prediction is the stored one".to_string(),
+            mistaken => format!("{mistaken} differ from what is stored"),
+        };
+        grades = format!(
+            "{responses} stored responses of {evaluations} evaluations were graded again: {result}"
+        );
+        differences.extend(regraded);
+    }
     output::document(args.json, &differences, || {
         differences.iter().map(|difference| visible::message(difference) + "\n").collect()
     });
-    output::tell(told);
+    output::tell(grades);
     let head = record.ledger_head.as_deref().unwrap_or("none");
     if differences.is_empty() {
         output::tell(format!("the run is the record's, to the ledger's head {head}"));

@@ -14,6 +14,7 @@ use crate::study::comparison::{self, load, load::ComparisonOptions};
 use crate::study::gate::{self, Gate, GateVerdict, Undecided};
 use crate::study::{TrackedOptions, tracked};
 use anyhow::Result;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Compare two methods or checkpoints on the same problems, from tables of (problem, sample,
@@ -25,32 +26,7 @@ use std::path::{Path, PathBuf};
 /// these checkpoints; with several the unit is the training run. Every number comes with the question
 /// that it answers.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo compare grpo.csv dapo.csv
-  dapo compare my-study --arm dapo --against grpo --fail-if worse --junit gate.xml
-  dapo compare aime-base.parquet aime-tuned.parquet --problem-column question_id --markdown
-  dapo compare --a grpo-1.csv grpo-2.csv grpo-3.csv --b dapo-1.csv dapo-2.csv dapo-3.csv
-  dapo compare runs/a runs/b --evaluation-set mini-aime --json
-  dapo compare --curves dapo-s1.csv dapo-s2.csv --against grpo-s1.csv grpo-s2.csv --metric val/acc
-  dapo compare --curves chart.csv:dapo --against chart.csv:grpo --window 0.2
-  dapo compare --curves chart.csv:dapo --against chart.csv:grpo --html picture.html
-  dapo compare --runs scores.csv --arm dapo --against grpo --fail-if worse
-
-Columns that are recognised without a flag:
-  problem  problem, problem_id, question_id, task_id, doc_id, id
-  sample   sample, sample_id, sample_index, repeat, attempt
-  correct  is_correct, correct, score, acc (true, false, 0 or 1)
-A dump of verl: the prompt and `gts` are the problem, `acc` or `score` is correctness. Samples of lm-eval:
-`doc_id` is the problem; of several metrics or filters, --correct-column exact_match,strict-match says which.
-
-Curves: W&B's CSV of a chart (FILE:TEXT takes the runs with this text in their names) or of `run.history()`, event
-files of TensorBoard or a folder of them, verl's file log, `trackio get metric … --json`, CSV with a column of steps.
-
-Exit codes:
-  0  the sides were compared, and --fail-if, if given, did not fail
-  3  a table cannot be read or used; the message names the file, and the line or row and column
-  4  --fail-if failed: the arm, or B, is worse or differs
-  6  with --fail-if: nothing could be shown, or the sides cannot be compared")]
+#[command(after_help = include_str!("help/compare.txt"))]
 pub struct CompareArgs {
     /// The side to compare with, then the side to compare.
     #[arg(num_args = 1..=2, value_names = ["A", "B"], conflicts_with_all = ["a", "b"],
@@ -150,15 +126,14 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
     if args.sides.len() == 1 {
         bail_usage!("one side is not enough: name two, or the --arm and --against of a study");
     }
-    let (a, b) = match args.sides.as_slice() {
-        [a, b] => (load::side(&[a], &args.options)?, load::side(&[b], &args.options)?),
-        _ => (load::side(&args.a, &args.options)?, load::side(&args.b, &args.options)?),
+    let [a, b] = match args.sides.as_slice() {
+        [a, b] => [std::slice::from_ref(a), std::slice::from_ref(b)],
+        _ => [&args.a[..], &args.b[..]],
     };
+    let (a, b) = (load::side(a, &args.options)?, load::side(b, &args.options)?);
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
-    let format = (args.json, args.markdown);
     let sections = compared::sections(&comparison);
-    output::sections(format, &comparison, || sections.clone());
-    page(args, "B against A", &sections, || picture::of_sides(&comparison))?;
+    show(args, &comparison, "B against A", &sections, || picture::of_sides(&comparison))?;
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
 }
 
@@ -176,11 +151,9 @@ fn tracked_runs(args: &CompareArgs) -> Result<u8> {
     };
     let (a, b) = (tracked::side(&a, options)?, tracked::side(&b, options)?);
     let comparison = tracked::compare(&a, &b, options, (args.level, args.margin))?;
-    let format = (args.json, args.markdown);
     let sections = compared::tracked::sections(&comparison);
-    output::sections(format, &comparison, || sections.clone());
     let title = format!("B against A: {}", comparison.metric);
-    page(args, &title, &sections, || picture::of_tracked(&comparison))?;
+    show(args, &comparison, &title, &sections, || picture::of_tracked(&comparison))?;
     exit_code(args, (Unit::Plain, 1.0), &sections, |gate| gate.of_tracked(&comparison))
 }
 
@@ -189,18 +162,20 @@ fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<
     let compared = gate::arms(&study, folder, [arm, against])?;
     let comparison = &compared.comparison;
     let sections = compared::arms(&compared);
-    output::sections((args.json, args.markdown), comparison, || sections.clone());
     let title = format!("{arm} (B) against {against} (A)");
-    page(args, &title, &sections, || picture::of_arms(&compared))?;
+    show(args, comparison, &title, &sections, || picture::of_arms(&compared))?;
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_arms(&study, comparison))
 }
 
-fn page(
+/// Prints the comparison, and writes the page of --html.
+fn show(
     args: &CompareArgs,
+    comparison: &impl Serialize,
     title: &str,
     sections: &[Section],
     pictures: impl FnOnce() -> Pictures,
 ) -> Result<()> {
+    output::sections((args.json, args.markdown), comparison, || sections.to_vec());
     let Some(path) = &args.html else { return Ok(()) };
     let page = picture::page(title, sections.to_vec(), pictures());
     files::write_atomic(path, html::render(&page).as_bytes())?;
@@ -217,32 +192,31 @@ fn exit_code(
     let Some(fail_if) = args.fail_if else { return Ok(exit::SUCCESS) };
     let margin = args.margin.map(|margin| scale * margin);
     let verdict = verdict(Gate { either_way: fail_if == FailIf::Different, margin });
-    let name = match fail_if {
-        FailIf::Worse => "B is not worse than A",
-        FailIf::Different => "B is neither worse nor better than A",
+    let (name, what) = match fail_if {
+        FailIf::Worse => ("B is not worse than A", "worse"),
+        FailIf::Different => ("B is neither worse nor better than A", "worse or better"),
     };
     let (outcome, code, line) = match &verdict {
         GateVerdict::Passed => {
-            let beyond = margin
-                .map_or(String::new(), |margin| format!(" by {} or more", sized(unit, margin)));
-            let what = if fail_if == FailIf::Worse { "worse" } else { "worse or better" };
-            let line =
-                format!("--fail-if: passed: it is not shown that B is {what} than A{beyond}");
+            let beyond = margin.map(|margin| format!(" by {} or more", sized(unit, margin)));
+            let beyond = beyond.unwrap_or_default();
+            let line = format!("passed: it is not shown that B is {what} than A{beyond}");
             (GateOutcome::Passed, exit::SUCCESS, line)
         }
         GateVerdict::Refused(Interval { low, high, .. }) => {
             let word = if *high < 0.0 { "worse" } else { "better" };
             let (least, most) = (low.abs().min(high.abs()), low.abs().max(high.abs()));
             let (least, most) = (unit.show(least), sized(unit, most));
-            let line = format!("--fail-if: failed: B is {word} than A, by {least} to {most}");
+            let line = format!("failed: B is {word} than A, by {least} to {most}");
             (GateOutcome::Failed, exit::MISMATCH, line)
         }
         GateVerdict::Undecided(why) => {
             let reason = reason(why, unit, margin.unwrap_or(0.0));
-            let line = format!("--fail-if: nothing can be decided: {reason}");
+            let line = format!("nothing can be decided: {reason}");
             (GateOutcome::Undecided, exit::INCONCLUSIVE, line)
         }
     };
+    let line = format!("--fail-if: {line}");
     output::tell(&line);
     let text = format!("{line}\n{}", terminal::render(sections, None));
     args.gate.publish("dapo compare", &[GateCheck { name: name.to_string(), outcome, text }])?;

@@ -8,10 +8,7 @@ use std::io::{self, Write};
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  source <(dapo completions bash)
-  dapo completions zsh > ~/.zfunc/_dapo
-  dapo completions fish > ~/.config/fish/completions/dapo.fish")]
+#[command(after_help = include_str!("help/completions.txt"))]
 pub struct CompletionsArgs {
     /// The shell.
     shell: Shell,

@@ -15,14 +15,8 @@ use std::path::{Path, PathBuf};
 ///
 /// An experiment is a TOML file, an arm's name (`dapo` is experiments/dapo.toml, `clip-higher` is
 /// experiments/arms/clip-higher.toml) or a run folder.
-#[derive(Debug, clap::Args)]
-pub struct ConfigArgs {
-    #[command(subcommand)]
-    action: Action,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+pub enum ConfigVerb {
     Diff(DiffArgs),
     Show(ShowArgs),
     Explain(ExplainArgs),
@@ -33,18 +27,8 @@ enum Action {
 /// `paper` and `released-code` are the values that the paper and the released 32B script state. Keys
 /// that they do not state are listed by name and do not count as differences.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo config diff grpo dapo
-  dapo config diff experiments/dapo.toml runs/reproduce
-  dapo config diff dapo paper
-  dapo config diff paper released-code
-  dapo config diff runs/a runs/b --json
-
-Exit codes:
-  0  the two were compared, whether or not they differ
-  3  an experiment cannot be found or read
-  4  with --exit-code: they are not the same arm (name, paths, seed and execution do not count)")]
-struct DiffArgs {
+#[command(after_help = include_str!("help/config-diff.txt"))]
+pub struct DiffArgs {
     /// Experiment file, arm, run folder, `paper` or `released-code`.
     a: String,
     /// The second one, of the same kinds.
@@ -61,8 +45,8 @@ struct DiffArgs {
 
 /// Print an experiment with everything that it extends merged in, and its arm's digest.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  dapo config show clip-higher")]
-struct ShowArgs {
+#[command(after_help = include_str!("help/config-show.txt"))]
+pub struct ShowArgs {
     /// Experiment file, arm or run folder.
     experiment: String,
     #[command(flatten)]
@@ -74,10 +58,8 @@ struct ShowArgs {
 
 /// Say what a key means, its unit, and what the paper and the released code say about it.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  dapo config explain dapo.clip.high\n  dapo config explain optimizer"
-)]
-struct ExplainArgs {
+#[command(after_help = include_str!("help/config-explain.txt"))]
+pub struct ExplainArgs {
     /// A key, or the table of several keys. Default: every key.
     key: Option<String>,
     /// Print one JSON document instead of text.
@@ -86,11 +68,11 @@ struct ExplainArgs {
 }
 
 /// Errors: an experiment that cannot be found or read, or a key that does not exist.
-pub fn run(args: &ConfigArgs) -> Result<u8> {
-    match &args.action {
-        Action::Diff(args) => diff(args),
-        Action::Show(args) => show(args),
-        Action::Explain(args) => explain(args),
+pub fn run(verb: &ConfigVerb) -> Result<u8> {
+    match verb {
+        ConfigVerb::Diff(args) => diff(args),
+        ConfigVerb::Show(args) => show(args),
+        ConfigVerb::Explain(args) => explain(args),
     }
 }
 
@@ -101,23 +83,14 @@ struct Operand {
 }
 
 impl Operand {
-    fn of(name: &str, overrides: &OverrideArgs) -> Result<Self> {
-        let publication = match name {
-            "paper" => Publication::Paper,
-            "released-code" => Publication::ReleasedCode,
-            _ => {
-                let (path, experiment) = experiment(name, overrides)?;
-                let side = ComparedSide::experiment(&experiment);
-                let name = path.display().to_string();
-                return Ok(Self { name, side, experiment: Some(experiment) });
-            }
-        };
-        let side = ComparedSide::publication(publication);
-        Ok(Self { name: name.to_string(), side, experiment: None })
-    }
-
-    fn arm_sha256(&self) -> Option<String> {
-        self.experiment.as_ref().map(Experiment::arm_sha256)
+    fn named(name: &str, overrides: &OverrideArgs) -> Result<Self> {
+        if let Some(publication) = publication(name) {
+            let side = ComparedSide::publication(publication);
+            return Ok(Self { name: name.to_string(), side, experiment: None });
+        }
+        let (path, experiment) = experiment(name, overrides)?;
+        let side = ComparedSide::experiment(&experiment);
+        Ok(Self { name: path.display().to_string(), side, experiment: Some(experiment) })
     }
 
     fn title(&self) -> String {
@@ -127,6 +100,14 @@ impl Operand {
                 format!("{}, arm {} {}", self.name, experiment.name, &experiment.arm_sha256()[..12])
             }
         }
+    }
+}
+
+fn publication(name: &str) -> Option<Publication> {
+    match name {
+        "paper" => Some(Publication::Paper),
+        "released-code" => Some(Publication::ReleasedCode),
+        _ => None,
     }
 }
 
@@ -142,11 +123,11 @@ fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experime
 }
 
 fn diff(args: &DiffArgs) -> Result<u8> {
-    if matches!(args.b.as_str(), "paper" | "released-code") && !args.overrides.is_empty() {
+    if publication(&args.b).is_some() && !args.overrides.is_empty() {
         bail_usage!("--set is for B, and {} states values of its own; swap A and B", args.b);
     }
-    let a = Operand::of(&args.a, &OverrideArgs::default())?;
-    let b = Operand::of(&args.b, &args.overrides)?;
+    let a = Operand::named(&args.a, &OverrideArgs::default())?;
+    let b = Operand::named(&args.b, &args.overrides)?;
     let differences = compare::differences(&a.side, &b.side);
     let unstated = unstated(&a, &b);
     let document = diff_json(&a, &b, &differences, &unstated);
@@ -165,17 +146,22 @@ fn facts(key: Option<&Key>) -> [(&'static str, Option<String>); 4] {
     ]
 }
 
+fn with_facts(mut entry: Value, key: Option<&Key>) -> Value {
+    for (name, fact) in facts(key) {
+        entry[name] = json!(fact);
+    }
+    entry
+}
+
 /// Keys of one side's arm without a value in the other, a publication.
 fn unstated<'a>(a: &'a Operand, b: &'a Operand) -> Vec<&'a str> {
     let missing = |of: &'a ComparedSide, from: &'a ComparedSide| {
         let silent = move |path: &&String| !from.complete && !from.values.contains_key(*path);
         of.values.keys().filter(silent)
     };
-    let mut paths: Vec<&str> = missing(&a.side, &b.side)
-        .chain(missing(&b.side, &a.side))
-        .map(String::as_str)
-        .filter(|path| compare::in_arm(path))
-        .collect();
+    let paths = missing(&a.side, &b.side).chain(missing(&b.side, &a.side));
+    let mut paths: Vec<&str> =
+        paths.map(String::as_str).filter(|path| compare::in_arm(path)).collect();
     paths.sort_unstable();
     paths
 }
@@ -185,16 +171,11 @@ fn diff_json(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
         json!({
             "name": operand.name,
             "arm": operand.experiment.as_ref().map(|experiment| &experiment.name),
-            "arm_sha256": operand.arm_sha256(),
+            "arm_sha256": operand.experiment.as_ref().map(Experiment::arm_sha256),
         })
     };
-    let difference = |difference: &Difference| {
-        let mut entry = json!(difference);
-        for (name, fact) in facts(sources::of(&difference.key)) {
-            entry[name] = json!(fact);
-        }
-        entry
-    };
+    let difference =
+        |difference: &Difference| with_facts(json!(difference), sources::of(&difference.key));
     json!({
         "schema": "dapo-config-diff/1",
         "a": operand(a),
@@ -222,8 +203,7 @@ fn diff_text(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
     if !outside.is_empty() {
         text += "\noutside the arm's identity:\n";
     }
-    for difference in outside {
-        let Difference { key, a, b, .. } = difference;
+    for Difference { key, a, b, .. } in outside {
         text += &format!("  {key}: {} → {}\n", literal(a.as_ref()), literal(b.as_ref()));
     }
     if !unstated.is_empty() {
@@ -297,10 +277,8 @@ fn explain(args: &ExplainArgs) -> Result<u8> {
         bail_usage!("there is no key {asked}; {nearest}`dapo config explain` lists all keys");
     }
     let entry = |key: &&Key| {
-        let mut entry = json!({ "key": key.path, "in_arm": compare::in_arm(&key.path) });
-        for (name, fact) in facts(Some(*key)) {
-            entry[name] = json!(fact);
-        }
+        let entry = json!({ "key": key.path, "in_arm": compare::in_arm(&key.path) });
+        let mut entry = with_facts(entry, Some(key));
         entry["usage"] = json!(usage::of(&key.path));
         entry
     };

@@ -13,14 +13,8 @@ use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
 /// Describe files of problems, prepare them without repeated problems and with digests, or grade responses
-#[derive(Debug, Args)]
-pub struct DataArgs {
-    #[command(subcommand)]
-    verb: DataVerb,
-}
-
 #[derive(Debug, Subcommand)]
-enum DataVerb {
+pub enum DataVerb {
     Audit(AuditArgs),
     /// Write problems as canonical parquet, with digests
     ///
@@ -30,42 +24,19 @@ enum DataVerb {
     /// answer is right. What was left out, and why, is listed in
     /// DIR/NAME.left-out.jsonl. The files are in the schema of the released data, and an
     /// experiment reads them with `inputs.data.kind = "files"`.
-    #[command(after_long_help = "\
-Examples:
-  dapo data prepare mini-aime --out data/mini-aime
-      train, dev, mini-aime and mini-aime-plus of the embedded benchmark
-  dapo data prepare checked-chains --variant hard --out data/chains
-      the generated problems of another task, with their tags
-  dapo data prepare aime-2024.parquet --out data
-      data/aime-2024.parquet: 30 problems of 960 rows
-  dapo data prepare dapo-math-17k.parquet --out data --refuse-conflicting
-      stop where a question has several answers, instead of leaving it out
-  dapo data prepare train.jsonl --without aime-2024.parquet --out data
-      without the problems of an evaluation set
-  dapo data prepare problems.jsonl --question-key task --answer-key result.value --out data
-      keys of another name
-  dapo data prepare dapo-math-17k.parquet --without aime-2024.parquet --hold-out 64 --out data
-      data/dapo-math-17k.parquet and 64 of its problems in data/dapo-math-17k-dev.parquet
-
-Exit codes: 0 done, 1 cannot write, 2 usage, 3 data that cannot be used")]
+    #[command(after_long_help = include_str!("help/data-prepare.txt"))]
     Prepare(PrepareArgs),
     /// Write problems of the Python package reasoning-gym, with the program that grades them
     ///
     /// DIR gets train.jsonl, dev.jsonl, a file to test on for each dataset, and reward.py, which grades an answer
     /// by its dataset's own scorer. A question comes once. `pip install reasoning-gym` installs the package.
-    #[command(after_long_help = "\
-Examples:
-  dapo data reasoning-gym chain_sum --out gym
-  dapo data reasoning-gym chain_sum,basic_arithmetic,gcd --sizes 500,50,100 --out gym
-  dapo data reasoning-gym chain_sum,gcd --with chain_sum.max_terms=3 --out gym
-
-Exit codes: 0 done, 1 cannot write, 2 usage, 3 a Python without the package, an unknown dataset or setting")]
+    #[command(after_long_help = include_str!("help/data-reasoning-gym.txt"))]
     ReasoningGym(GymArgs),
     Grade(Box<grade::GradeArgs>),
 }
 
 #[derive(Debug, Args)]
-struct GymArgs {
+pub struct GymArgs {
     /// Names of datasets, as reasoning_gym.create_dataset takes them
     #[arg(value_delimiter = ',', required = true, value_name = "DATASET")]
     datasets: Vec<String>,
@@ -87,7 +58,7 @@ struct GymArgs {
 }
 
 #[derive(Debug, Args)]
-struct PrepareArgs {
+pub struct PrepareArgs {
     /// `mini-aime`, `checked-chains`, `signed-sums`, `word-problems`, or a file: parquet, JSON lines, a JSON list or CSV, in the
     /// released schema or with {"id"?, "question", "answer", "tags"?} and the like
     source: PathBuf,
@@ -105,8 +76,8 @@ struct PrepareArgs {
 }
 
 /// Errors: data that cannot be used, and a file that cannot be written.
-pub fn run(args: &DataArgs) -> Result<u8> {
-    match &args.verb {
+pub fn run(verb: &DataVerb) -> Result<u8> {
+    match verb {
         DataVerb::Audit(args) => audit::run(args),
         DataVerb::Prepare(args) => prepare(args),
         DataVerb::ReasoningGym(args) => reasoning_gym(args),
@@ -140,11 +111,9 @@ fn reasoning_gym(args: &GymArgs) -> Result<u8> {
         ["train.jsonl", "dev.jsonl", gym::PROGRAM].map(|name| args.out.join(name));
     let tests = files.sets.keys().filter(|path| **path != train && **path != dev);
     let tests: String = tests.map(|path| format!(" --test {}", path.display())).collect();
+    let [train, dev, reward] = [&train, &dev, &reward].map(|path| path.display());
     output::say(format!(
-        "next: dapo init STUDY --model MODEL --train {} --dev {}{tests} --verifier {}",
-        train.display(),
-        dev.display(),
-        reward.display()
+        "next: dapo init STUDY --model MODEL --train {train} --dev {dev}{tests} --verifier {reward}"
     ));
     Ok(exit::SUCCESS)
 }
@@ -167,12 +136,9 @@ fn prepare(args: &PrepareArgs) -> Result<u8> {
         return Ok(exit::SUCCESS);
     }
     for (name, problems) in &prepared.sets {
-        let (path, sha256) = (args.out.join(format!("{name}.parquet")), data::digest(problems));
-        output::say(format!(
-            "{name}: {} problems, sha256 {sha256}, {}",
-            problems.len(),
-            path.display()
-        ));
+        let (count, sha256) = (problems.len(), data::digest(problems));
+        let path = args.out.join(format!("{name}.parquet"));
+        output::say(format!("{name}: {count} problems, sha256 {sha256}, {}", path.display()));
     }
     Ok(exit::SUCCESS)
 }

@@ -13,15 +13,7 @@ use std::path::PathBuf;
 /// place. Gradients and old log-probs are not stored; of them the ledgers tell. Differences of
 /// configuration, inputs and machine follow. Runs may be unfinished or from other machines.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo diff runs/a runs/b
-  dapo diff golden/runs/exact runs/mine --json
-
-Exit codes:
-  0  identical: every recorded number agrees
-  3  a folder holds no run, or a record cannot be read
-  4  they differ, or one goes further than the other (said which and how far they agree), or
-     records are missing that would tell")]
+#[command(after_help = include_str!("help/diff.txt"))]
 pub struct DiffArgsOf {
     /// Run folder.
     a: PathBuf,

@@ -11,9 +11,7 @@ use anyhow::Result;
 /// they are set. Checks hold on any machine: denormals, rounding, the pinned bits of exact
 /// arithmetic, of exp, log and sin and of the random streams.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  dapo doctor\n  dapo doctor --bench\n  dapo doctor --json > here.json\n\nExit codes:\n  4  a self-check failed"
-)]
+#[command(after_help = include_str!("help/doctor.txt"))]
 pub struct DoctorArgs {
     /// Print everything as JSON.
     #[arg(long)]

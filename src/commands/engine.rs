@@ -12,6 +12,7 @@ use crate::report::text;
 use crate::training::run::inputs::{self, Inputs};
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Run an experiment on another trainer, and import what came out
@@ -20,15 +21,7 @@ use std::path::{Path, PathBuf};
 /// the trainer cannot do what an arm asks, an error names the key. The harness grades every response
 /// again and evaluates the policies that the trainer wrote.
 #[derive(Debug, clap::Subcommand)]
-#[command(after_help = "Examples:
-  dapo engine check trl experiments/engines/grpo.toml
-  python3 -m verl.trainer.main_ppo … --cfg job > job.yaml    # your own command: it prints, and trains nothing
-  dapo engine check verl job.yaml
-  dapo engine audit verl rollouts --config job.yaml --log log.jsonl --verifier answer-line
-  dapo engine check trl training_args.bin --against experiments/engines/grpo.toml
-  dapo engine render trl experiments/engines/grpo.toml --out runs/trl
-  dapo engine launch trl experiments/engines/grpo.toml --out runs/grpo-trl
-  dapo engine import trl experiments/engines/grpo.toml --from runs/trl --out runs/imported")]
+#[command(after_help = include_str!("help/engine.txt"))]
 pub enum EngineVerb {
     /// Write the folder that the trainer is started in.
     Render(RenderArgs),
@@ -171,9 +164,7 @@ fn render(args: &RenderArgs) -> Result<u8> {
 }
 
 fn check(args: &EngineCheckArgs) -> Result<u8> {
-    let Some(file) = args.config.as_ref().or(args.file.as_ref()) else {
-        bail_usage!("FILE is missing: name an experiment or a configuration");
-    };
+    let file = args.config.as_ref().or(args.file.as_ref()).expect("clap requires one of both");
     if args.config.is_some() || is_configuration(file) {
         return check_configuration(args, file);
     }
@@ -182,13 +173,14 @@ fn check(args: &EngineCheckArgs) -> Result<u8> {
     }
     let inputs = inputs(args.engine, file, &args.overrides, &args.options)?;
     let check = check::arm(&inputs, &args.options)?;
+    let code = exit::agreed(check.agrees());
     if args.json {
         let settings = as_json(&check.effective);
         output::json_line(&json!({
             "versions": check.versions, "settings": settings, "validation": check.problem,
             "traps": check.traps
         }));
-        return Ok(exit::agreed(check.agrees()));
+        return Ok(code);
     }
     print(args.engine, &check.effective, "—");
     check.traps.iter().for_each(say_trap);
@@ -197,7 +189,7 @@ fn check(args: &EngineCheckArgs) -> Result<u8> {
     }
     let versions = check.versions.iter().map(|(name, version)| format!("{name} {version}"));
     output::tell(text::joined(versions, ", "));
-    Ok(exit::agreed(check.agrees()))
+    Ok(code)
 }
 
 fn audit(args: &RunAuditArgs) -> Result<u8> {
@@ -207,9 +199,8 @@ fn audit(args: &RunAuditArgs) -> Result<u8> {
     }
     let audit = audited::run(*engine, folder, options, verifier.as_ref())?;
     output::document(*json, &audit, || {
-        let mut names: Vec<&str> = audit.steps.values().flat_map(|it| it.keys().copied()).collect();
-        names.sort_unstable();
-        names.dedup();
+        let names = audit.steps.values().flat_map(|numbers| numbers.keys().copied());
+        let names: BTreeSet<&str> = names.collect();
         let rows = audit.steps.iter().map(|(step, numbers)| {
             let number =
                 |name: &&str| numbers.get(name).map_or("–".to_string(), |it| text::number(*it));
@@ -219,12 +210,14 @@ fn audit(args: &RunAuditArgs) -> Result<u8> {
     });
     audit.contradictions.iter().filter(|_| !json).for_each(say_trap);
     audit.notes.iter().for_each(output::tell);
-    let is_graded = audit.steps.values().all(|it| it.contains_key("correct"));
-    let is_graded = is_graded && verifier.is_some();
+    let is_graded = audit.steps.values().all(|numbers| numbers.contains_key("correct"));
     for (is_missing, what) in [
         (options.config.is_none(), "whether a configuration explains this (--config)"),
         (options.log.is_none(), "lengths and truncation (--log)"),
-        (!is_graded, "every grade (--verifier, and --answers where there is no `gts`)"),
+        (
+            !is_graded || verifier.is_none(),
+            "every grade (--verifier, and --answers where there is no `gts`)",
+        ),
     ] {
         is_missing.then(|| output::tell(format!("not looked at: {what}")));
     }
@@ -255,11 +248,8 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
     };
     let check = check::configuration(args.engine, file, &asked, &args.options)?;
     let not_stated = check.not_stated();
-    let code = if check.agrees() && !not_stated.is_empty() {
-        exit::INCONCLUSIVE
-    } else {
-        exit::agreed(check.agrees())
-    };
+    let is_known = !check.agrees() || not_stated.is_empty();
+    let code = if is_known { exit::agreed(check.agrees()) } else { exit::INCONCLUSIVE };
     if args.json {
         let settings = as_json(&check.effective);
         output::json_line(&json!({
@@ -270,28 +260,23 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
     }
     print(args.engine, &check.effective, "not stated");
     check.traps.iter().for_each(say_trap);
+    let (engine, arm) = (args.engine.name(), &asked.name);
     for refusal in &check.refusals {
-        let name = args.engine.name();
-        output::tell(format!("{name} cannot do what {} asks: {refusal}", asked.name));
+        output::tell(format!("{engine} cannot do what {arm} asks: {refusal}"));
     }
     if !check.unread.is_empty() {
         let shown = check.unread.iter().take(UNREAD_SHOWN);
         let shown = shown.map(|it| format!("{} = {}", it.key, short(&it.value)));
-        let more = match check.unread.len().saturating_sub(UNREAD_SHOWN) {
-            0 => String::new(),
-            more => format!(", and {more} more (--json)"),
-        };
+        let more = check.unread.len().saturating_sub(UNREAD_SHOWN);
+        let more = if more > 0 { format!(", and {more} more (--json)") } else { String::new() };
         output::tell(format!("set, and not looked at: {}{more}", text::joined(shown, ", ")));
     }
     check.note.iter().for_each(output::tell);
     let differing = check.effective.iter().filter(|setting| !setting.agrees()).count();
+    let (keys, unstated, traps) = (check.effective.len(), not_stated.len(), check.traps.len());
     output::tell(format!(
-        "{} beside {}: {differing} of {} keys differ, {} not stated; traps: {}",
-        check.of,
-        asked.name,
-        check.effective.len(),
-        not_stated.len(),
-        check.traps.len()
+        "{} beside {arm}: {differing} of {keys} keys differ, {unstated} not stated; traps: {traps}",
+        check.of
     ));
     Ok(code)
 }

@@ -33,10 +33,7 @@ const LEVEL: f64 = 0.95;
 /// the released instruction in the model's chat template. Repeated rows of a file are one problem. With
 /// --out the same command continues an interrupted evaluation of files.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo eval experiments/dapo.toml
-  dapo eval experiments/dapo.toml --evaluation-set mini-aime
-  dapo eval --model models/Qwen2.5-7B --data aime-2024.parquet --out evals/qwen2.5-7b")]
+#[command(after_help = include_str!("help/eval.txt"))]
 pub struct EvalArgs {
     /// Experiment file: data, template, sampling, limits, verifier.
     #[arg(conflicts_with = "data")]
@@ -139,18 +136,14 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
         bail_usage!("{flag} is for --data; an experiment states reward.verifier");
     }
     let mut experiment = args.overrides.load(experiment, &flags)?;
-    if let Some(model) = &args.model {
-        experiment.inputs.model = model.clone();
-    }
+    experiment.inputs.model = args.model.clone().unwrap_or(experiment.inputs.model);
     args.protocol.place.overrule(&mut experiment.execution);
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     workers::set_count(experiment.execution.threads);
-    if let Some(out) = &args.out
-        && out.join("manifest.json").exists()
-    {
+    if let Some(out) = args.out.as_ref().filter(|out| out.join("manifest.json").exists()) {
+        let out = out.display();
         bail_invalid!(
-            "{} holds a run, whose evaluations these would replace; choose another --out",
-            out.display()
+            "{out} holds a run, whose evaluations these would replace; choose another --out"
         );
     }
     let inputs = inputs::prepare(experiment)?;
@@ -161,19 +154,15 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     files::create_folder(folder.root())?;
     let mut records = Vec::new();
     for set in chosen(args, &inputs)? {
-        let total = set.problems.len() as u64 * set.samples;
-        let mut bar = Progress::new(set.name, total);
-        let when = (0, Counters::default());
-        let record =
-            evaluations::evaluate_into(&inputs, || Ok(&folder), &model, set, when, &mut |event| {
-                match event {
-                    RunEvent::Evaluating(_, done, _) => bar.set(done as u64, "responses"),
-                    RunEvent::Warning(text) => bar.note(&format!("warning: {text}")),
-                    _ => {}
-                }
-            })?;
+        let mut bar = Progress::new(set.name, set.problems.len() as u64 * set.samples);
+        let watch = &mut |event: RunEvent| match event {
+            RunEvent::Evaluating(_, done, _) => bar.set(done as u64, "responses"),
+            RunEvent::Warning(text) => bar.note(&format!("warning: {text}")),
+            _ => {}
+        };
+        let (kept, when) = (|| Ok(&folder), (0, Counters::default()));
+        records.push(evaluations::evaluate_into(&inputs, kept, &model, set, when, watch)?);
         bar.finish();
-        records.push(record);
     }
     let names_answers = |set: &str| inputs.experiment.grading_of(set).program().is_none();
     print(&records, &names_answers, args.json);
@@ -182,21 +171,17 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
 
 fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     let known: Vec<(&str, &[Problem])> = inputs.data.evaluated().collect();
-    let wanted: Vec<&str> = if args.sets.is_empty() {
-        known[1..].iter().map(|(name, _)| *name).collect()
-    } else {
-        args.sets.iter().map(String::as_str).collect()
-    };
+    let mut wanted: Vec<&str> = args.sets.iter().map(String::as_str).collect();
+    if wanted.is_empty() {
+        wanted.extend(known[1..].iter().map(|(name, _)| *name));
+    }
     let mut sets = Vec::new();
     for name in wanted {
         let Some((name, problems)) = known.iter().find(|(known, _)| *known == name) else {
             let names = text::joined(known.iter().map(|(name, _)| name), ", ");
             bail_usage!("there is no evaluation set {name:?}; there are {names}");
         };
-        let samples = match args.samples {
-            Some(samples) => samples,
-            None => inputs.samples(name)?,
-        };
+        let samples = args.samples.map_or_else(|| inputs.samples(name), Ok)?;
         let longest = inputs.experiment.rollout.max_response_tokens;
         bounds::held("--samples", samples, problems.len() as u64, longest)?;
         warn_of_greedy(name, samples, inputs.experiment.sampling_of(name));
@@ -249,25 +234,24 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     let (mut records, mut accuracies) = (Vec::new(), Vec::new());
     for (name, problems) in &sets {
         let mut bar = Progress::new(name, problems.len() as u64 * samples);
+        let set = Set { name, problems, samples };
         let evaluated = resumable::evaluate_into(
             folder,
             &identity,
             (&model, &tokenizer),
             (&protocol, &grader),
-            Set { name, problems, samples },
+            set,
             &|| interrupt.asked(),
             |done, _| bar.set(done as u64, "responses"),
         )?;
         bar.finish();
         let Some((record, outcomes)) = evaluated else {
-            let next = match args.out {
-                Some(_) => "the same command continues",
-                None => "nothing was kept, as there is no --out",
-            };
-            output::tell(format!("stopped; {next}"));
+            output::tell(match args.out {
+                Some(_) => "stopped; the same command continues",
+                None => "stopped; nothing was kept, as there is no --out",
+            });
             return Ok(interrupt.exit_code());
         };
-        let set = Set { name, problems, samples };
         if let Some(sentence) = evaluation::unanswered(&protocol, set, &outcomes) {
             output::tell(format!("warning: {sentence}"));
         }
@@ -279,13 +263,10 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
         for (record, accuracy) in records.iter().zip(&accuracies) {
             output::say(intervals(&record.set, accuracy));
         }
-        if let [_, _, ..] = &records[..] {
-            let scores: Vec<f64> = records.iter().map(|record| record.avg_at_k).collect();
-            let mean = percent(estimators::mean(&scores));
-            output::say(format!(
-                "mean of the {} sets, whatever their sizes: avg@k {mean}",
-                scores.len()
-            ));
+        let scores: Vec<f64> = records.iter().map(|record| record.avg_at_k).collect();
+        if scores.len() > 1 {
+            let (count, mean) = (scores.len(), percent(estimators::mean(&scores)));
+            output::say(format!("mean of the {count} sets, whatever their sizes: avg@k {mean}"));
         }
     }
     Ok(exit::SUCCESS)
@@ -349,11 +330,10 @@ fn prompt_limit(args: &ProtocolArgs, model: &Qwen2) -> Result<u64> {
 
 /// Hashes the digests of weight files, in order.
 fn weights_sha256(folder: &Path) -> Result<String> {
-    let mut digests = String::new();
-    for name in weights::names(folder)? {
-        digests += &files::sha256_file(&folder.join(name))?;
-    }
-    Ok(files::sha256(digests.as_bytes()))
+    let names = weights::names(folder)?.into_iter();
+    let digests: Result<String, _> =
+        names.map(|name| files::sha256_file(&folder.join(name))).collect();
+    Ok(files::sha256(digests?.as_bytes()))
 }
 
 fn accuracy(outcomes: &[OutcomeRecord]) -> Result<Accuracy> {
@@ -382,46 +362,31 @@ fn intervals(set: &str, accuracy: &Accuracy) -> String {
 /// 95 %, for these problems, in points, where the evaluation has such an interval.
 pub fn half_width(record: &EvaluationRecord) -> String {
     let error = record.standard_error_fixed_problems;
-    if accuracy::has_interval_of_decoding(error, record.problems, record.samples) {
-        points(estimators::half_width_fixed_problems(error))
-    } else {
-        NONE.to_string()
-    }
+    let has_interval = accuracy::has_interval_of_decoding(error, record.problems, record.samples);
+    points_if(has_interval, estimators::half_width_fixed_problems(error))
 }
 
-/// For other problems, in points, where the evaluation has an interval for them.
-fn error_of_problems(record: &EvaluationRecord) -> String {
-    if accuracy::has_interval_of_problems(record.avg_at_k, record.problems) {
-        points(record.standard_error_new_problems)
-    } else {
-        NONE.to_string()
-    }
+fn points_if(is_known: bool, share: f64) -> String {
+    if is_known { points(share) } else { "—".to_string() }
 }
-
-/// A cell without a number.
-const NONE: &str = "—";
 
 /// A user's program that names no answers has no most frequent one.
 fn print(records: &[EvaluationRecord], names_answers: &dyn Fn(&str) -> bool, json: bool) {
     if json {
-        for record in records {
-            output::json_line(record);
-        }
-        return;
+        return records.iter().for_each(output::json_line);
     }
     let rows = records.iter().map(|record| {
+        let has_others = accuracy::has_interval_of_problems(record.avg_at_k, record.problems);
+        let has_majority = record.cons_at_k != 0.0 || names_answers(&record.set);
         let pass = record.pass_at_k.get(&record.samples).copied().unwrap_or(f64::NAN);
         [
             record.set.clone(),
             format!("{} × {}", record.problems, record.samples),
             points(record.avg_at_k),
             half_width(record),
-            error_of_problems(record),
+            points_if(has_others, record.standard_error_new_problems),
             points(pass),
-            match record.cons_at_k {
-                0.0 if !names_answers(&record.set) => NONE.to_string(),
-                share => points(share),
-            },
+            points_if(has_majority, record.cons_at_k),
             points(record.truncated_share),
             format!("{:.0}", record.response_tokens_mean),
         ]

@@ -24,16 +24,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// what the runs add is sent until they end. Tables have one row for each value, with the cell, its
 /// arms and its seed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo export runs/ablate --csv
-  dapo export reports/study-1 --parquet --out tables
-  dapo export runs/ablate --tensorboard && tensorboard --logdir runs/ablate/export/tensorboard
-  dapo export runs/reproduce --tensorboard
-  dapo export runs/reproduce --to trackio --follow
-
-Exit codes:
-  3  the folder cannot be read, or the tracker failed
-  4  a cell was left out")]
+#[command(after_help = include_str!("help/export.txt"))]
 pub struct ExportArgs {
     /// Folder of a study, or of a run.
     #[arg(value_name = "STUDY|RUN")]
@@ -75,9 +66,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
     }
     let folder = AblateStudy::at(&args.folder);
     let (cells, refused) = cell::read_folder(&folder.cells())?;
-    for error in &refused {
-        output::tell(format!("left out: {error}"));
-    }
+    refused.iter().for_each(|error| output::tell(format!("left out: {error}")));
     let names = cells::names(&folder)?;
     let keys = study::keys(&cells, &names);
     let out = args.out.clone().unwrap_or_else(|| args.folder.join("export"));

@@ -21,15 +21,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("kind").required(true),
-    after_help = "Examples:
-  dapo figure reports/study-2 --curves --x tokens --out curves.pdf
-  dapo figure reports/study-2 --forest --width 6.75in --out differences.svg
-  dapo figure runs/ablate --ladder --width 6.75in --out ladder.pdf
-  dapo figure runs/reproduce --curves --out run.png
-
-Exit codes:
-  2  an option that this folder or kind of figure cannot have
-  3  the folder cannot be read, or has nothing for such a figure"
+    after_help = include_str!("help/figure.txt")
 )]
 pub struct FigureArgs {
     /// Folder of a study, or of a run.
@@ -76,10 +68,8 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
     let csv = args.out.with_extension("csv");
     // A table of the user's own is not replaced.
     if files::kind(&csv)?.is_some() && !printed::is_csv(&files::read_text(&csv)?) {
-        bail_invalid!(
-            "{} is there and is not of such a figure: choose another name for --out",
-            csv.display()
-        );
+        let csv = csv.display();
+        bail_invalid!("{csv} is there and is not of such a figure: choose another name for --out");
     }
     let svg = printed::svg(&panels, args.width);
     let picture = match format {
@@ -100,19 +90,18 @@ fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
         (_, true) => Kind::Forest,
         _ => Kind::Ladder,
     };
+    let folder = args.folder.display();
     if collection::is_study(&args.folder) {
         return Ok(figure::panels(&args.folder, kind, &args.arms)?);
     }
     if files::kind(&args.folder.join("manifest.json"))?.is_none() {
         bail_invalid!(
-            "{}: neither a study (a folder with `grids`) nor a run (with `manifest.json`)",
-            args.folder.display()
+            "{folder}: neither a study (a folder with `grids`) nor a run (with `manifest.json`)"
         );
     }
     if !args.curves || !args.arms.is_empty() {
         bail_usage!(
-            "{}: a run has --curves alone; --forest, --ladder and --arms are for a study",
-            args.folder.display()
+            "{folder}: a run has --curves alone; --forest, --ladder and --arms are for a study"
         );
     }
     Ok(vec![Panel::Curves(run::curves(&RunFolder::at(&args.folder), clock)?)])

@@ -13,12 +13,7 @@ use std::path::PathBuf;
 /// damaged run or of a folder that is no run is listed, and no link. Nothing is deleted. Intermediate
 /// checkpoints of a finished run are named in its outcome: its report says when they are missing.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo runs gc
-      what could go from runs/
-  dapo runs gc --keep-last 2 | cut -f1 | xargs -r -d '\\n' rm -r --
-      delete all but the two newest checkpoints of each run
-  dapo runs gc runs/study --unfinished --json")]
+#[command(after_help = include_str!("help/gc.txt"))]
 pub struct GcArgs {
     /// Folder of runs, or one run.
     #[arg(default_value = "runs")]
@@ -44,19 +39,15 @@ pub fn run(args: &GcArgs) -> Result<u8> {
             output::json_line(candidate);
         } else {
             let path = visible::visible(&candidate.path.display().to_string());
-            println!(
-                "{path}\t{}\t{}",
-                housekeeping::readable(candidate.size_bytes),
-                candidate.reason
-            );
+            let size = housekeeping::readable(candidate.size_bytes);
+            println!("{path}\t{size}\t{}", candidate.reason);
         }
     }
-    let bytes = candidates.iter().map(|candidate| candidate.size_bytes).sum();
+    let size =
+        housekeeping::readable(candidates.iter().map(|candidate| candidate.size_bytes).sum());
     match candidates.len() {
         0 => output::tell("nothing to delete"),
-        count => {
-            output::tell(format!("{count} could be deleted, {}", housekeeping::readable(bytes)))
-        }
+        count => output::tell(format!("{count} could be deleted, {size}")),
     }
     Ok(exit::SUCCESS)
 }

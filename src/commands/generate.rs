@@ -10,7 +10,7 @@ use crate::policy::sampling::generate::{self, Request};
 use crate::task::{ResponseText, RowKeys, Tokenizer, data::problem_file, prompt, response_text};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Sample responses for prompts, with per-token log-probs.
 ///
@@ -18,9 +18,7 @@ use std::path::{Path, PathBuf};
 /// prompts are the questions of a file. Each line of the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
 /// ("stop", "stop-string" or "length") and log_probs (nats, at the sampling temperature, before top-p).
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4\n  dapo model generate --model golden/mini-aime/base --problems experiments/own-task/dev.jsonl"
-)]
+#[command(after_help = include_str!("help/generate.txt"))]
 pub struct GenerateArgs {
     #[command(flatten)]
     policy: PolicyArgs,
@@ -93,16 +91,13 @@ pub fn run(args: &GenerateArgs) -> Result<u8> {
     // The model's positions limit longer responses below.
     let longest = u64::from(args.max_tokens).min(model.config().max_position_embeddings as u64);
     bounds::held("-n", args.samples, prompts.len() as u64, longest)?;
-    let keys: Vec<(u64, u64)> = (0..prompts.len() as u64)
-        .flat_map(|prompt| (0..args.samples).map(move |sample| (prompt, sample)))
-        .collect();
-    let requests: Vec<Request> = keys
-        .iter()
-        .map(|&(prompt, sample)| Request {
-            prompt: &prompts[prompt as usize],
-            stream: stream(args.seed, Purpose::Generate, &[Id::from(prompt), Id::from(sample)]),
-        })
-        .collect();
+    let samples = |prompt| (0..args.samples).map(move |sample| (prompt, sample));
+    let keys: Vec<(u64, u64)> = (0..prompts.len() as u64).flat_map(samples).collect();
+    let request = |&(prompt, sample): &(u64, u64)| Request {
+        prompt: &prompts[prompt as usize],
+        stream: stream(args.seed, Purpose::Generate, &[Id::from(prompt), Id::from(sample)]),
+    };
+    let requests: Vec<Request> = keys.iter().map(request).collect();
     let text =
         ResponseText::new(&tokenizer, settings.response_prefix.as_deref(), &args.prompt.stop);
     let limits = Limits {
@@ -135,18 +130,19 @@ pub fn run(args: &GenerateArgs) -> Result<u8> {
 /// The model's positions refuse longer prompts.
 const MOST_PROMPT_TOKENS: u64 = 1 << 20;
 
+type Prompts = Vec<Vec<u32>>;
+
 fn prompts(
     args: &GenerateArgs,
     settings: &PromptSettings,
     tokenizer: &Tokenizer,
-) -> Result<Vec<Vec<u32>>> {
+) -> Result<Prompts> {
     if let Some(path) = &args.problems {
         let problems = problem_file::read_with(path, &args.keys)?.consistent(path)?.problems;
         let prompt = |problem| prompt::prompt(problem, settings, tokenizer, MOST_PROMPT_TOKENS);
-        let prompts = problems.iter().map(|problem| Ok(prompt(problem)?.tokens));
-        return prompts.collect();
+        return problems.iter().map(|problem| Ok(prompt(problem)?.tokens)).collect();
     }
-    let path = args.prompts.as_deref().unwrap_or_else(|| Path::new(""));
+    let path = args.prompts.as_deref().expect("clap requires prompts without problems");
     let lines: Vec<GenerateLine> = files::read_data_lines(path)?;
     if lines.is_empty() {
         bail_invalid!("{} holds no prompts", path.display());

@@ -6,15 +6,16 @@ use crate::commands::flags::grading::{self, GradingArgs};
 use crate::commands::output;
 use crate::commands::{
     exit,
-    exit::{Invalid, bail_usage},
+    exit::{bail_invalid, bail_usage},
 };
 use crate::experiment::{Grading, RewardProgram, Verifier};
-use crate::report::text::percent;
+use crate::report::text::{joined, percent};
 use crate::task::responses::{self, ResponseLine};
 use crate::task::reward::Grade;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
 use crate::task::reward::python_text::last_code_points;
 use crate::task::{Explanation, Reason};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::json;
@@ -42,14 +43,7 @@ use std::path::{Path, PathBuf};
 /// Exit codes: 0 all lines graded (right or wrong), 2 usage, 3 a file or line that cannot be read (then
 /// only the error is printed, which names the line), or responses that the function did not grade.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo data grade responses.jsonl
-  dapo data grade responses.jsonl --explain | grep '\"acc\":false'
-  dapo data grade responses.jsonl --verifier last-number
-  dapo data grade responses.jsonl --verifier reward.py:compute_score
-  dapo data grade responses.jsonl --compare math-verify
-  dapo data grade runs/reproduce/rollouts/*.parquet --summary
-  echo '{\"response\": \"Answer: 540.\", \"ground_truth\": \"540\"}' | dapo data grade /dev/stdin --explain")]
+#[command(after_help = include_str!("help/grade.txt"))]
 pub struct GradeArgs {
     /// JSON lines or tables to grade.
     #[arg(required = true, value_name = "FILE")]
@@ -82,6 +76,9 @@ struct GradeAnswer<'a> {
     pred: Option<&'a str>,
     #[serde(flatten)]
     explained: Option<Explained<'a>>,
+    /// The other numbers of a function's dictionary.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: &'a BTreeMap<String, f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -93,21 +90,19 @@ struct Explained<'a> {
 }
 
 impl<'a> GradeAnswer<'a> {
-    fn of(explanation: &'a Explanation, verifier: Verifier, explain: bool) -> Self {
-        let grade = &explanation.grade;
-        let explained = explain.then(|| Explained {
-            matched: explanation.matched.as_deref(),
-            normalised_prediction: grade.prediction.as_deref(),
-            normalised_ground_truth: &explanation.compared_ground_truth,
-            reason: explanation.reason.to_string(),
-        });
-        let pred = grade.released_prediction(verifier);
-        Self { score: grade.reward, acc: grade.is_correct, pred, explained }
+    fn line(
+        grade: &'a Grade,
+        pred: Option<&'a str>,
+        explained: Option<Explained<'a>>,
+    ) -> Result<String> {
+        let Grade { is_correct: acc, reward: score, extra, .. } = grade;
+        let answer = Self { score: *score, acc: *acc, pred, explained, extra };
+        Ok(serde_json::to_string(&answer)?)
     }
 }
 
 /// Errors: a file that cannot be read, or a standard output that cannot be written to.
-pub fn run(args: &GradeArgs) -> anyhow::Result<u8> {
+pub fn run(args: &GradeArgs) -> Result<u8> {
     let grading = args.grading.grading()?;
     let of_rule = [("--explain", args.explain), ("--summary", args.summary)];
     if let Some((flag, _)) = of_rule.iter().find(|(_, is_given)| *is_given)
@@ -140,57 +135,47 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<u8> {
     }
     if let Some(second) = &args.compare {
         let [a, b] = [correct(&grading, &lines)?, correct(second, &lines)?];
-        let found = Disagreements::of([&grading, second], &lines, [&a, &b]);
-        output::document(args.json, &found, || found.text());
+        let compared = Disagreements::between([&grading, second], &lines, [&a, &b]);
+        output::document(args.json, &compared, || compared.text());
         return Ok(exit::SUCCESS);
     }
-    let usual = match grading {
-        Grading::Rule(rule) => rule,
-        Grading::Program(program) => return by_function(&program, &lines),
-    };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut summary = GradeSummary::default();
-    for line in &lines {
-        let (verifier, explanation) = line.graded(usual);
-        if args.summary {
-            summary.add(line, &explanation)
-        } else {
-            writeln!(out, "{}", answer(&explanation, verifier, args.explain)?)?;
+    match grading {
+        Grading::Program(program) => {
+            let graded = graded_by(&program, &lines)?;
+            for graded in &graded {
+                writeln!(out, "{}", program_answer(graded)?)?;
+            }
+            out.flush()?;
+            ungraded(&program, &graded)?;
+        }
+        Grading::Rule(usual) if args.summary => {
+            let mut summary = GradeSummary::default();
+            lines.iter().for_each(|line| summary.add(line, &line.graded(usual).1));
+            output::document(args.json, &summary.json(), || summary.table());
+        }
+        Grading::Rule(usual) => {
+            for line in &lines {
+                let (verifier, explanation) = line.graded(usual);
+                writeln!(out, "{}", answer(&explanation, verifier, args.explain)?)?;
+            }
+            out.flush()?;
         }
     }
-    if args.summary {
-        output::document(args.json, &summary.json(), || summary.table());
-    }
-    out.flush()?;
     Ok(exit::SUCCESS)
 }
 
-/// With the other numbers of the function's dictionary.
-#[derive(Debug, Serialize)]
-struct Extended<'a> {
-    #[serde(flatten)]
-    answer: GradeAnswer<'a>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    extra: &'a BTreeMap<String, f64>,
-}
-
 /// Each response by the program, graded twice, after a line of what the program is.
-fn graded_by(
-    program: &RewardProgram,
-    lines: &[ResponseLine],
-) -> anyhow::Result<Vec<Result<Grade, Ungraded>>> {
+fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Graded>> {
     let graders = Graders::start(program.clone())?;
     let ready = graders.ready();
-    let versions: Vec<String> =
-        ready.packages.iter().map(|(name, version)| format!("{name} {version}")).collect();
-    let files = [&ready.files[..], &ready.working_files].concat();
-    let called = [&ready.function, ready.form()].join(" ");
-    let parts = [called.trim(), &versions.join(", ")].map(str::to_string);
-    let mut parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    if !files.is_empty() {
-        parts.push(format!("reads {}", files.join(", ")));
-    }
-    parts.push("each response is graded twice".to_string());
+    let versions = ready.packages.iter().map(|(name, version)| format!("{name} {version}"));
+    let files = [&ready.files[..], &ready.working_files].concat().join(", ");
+    let reads = if files.is_empty() { files } else { format!("reads {files}") };
+    let called = [&ready.function, ready.form()].join(" ").trim().to_string();
+    let twice = "each response is graded twice".to_string();
+    let mut parts = vec![called, joined(versions, ", "), reads, twice];
+    parts.retain(|part| !part.is_empty());
     output::tell(format!("{}: {}", program.name(), parts.join("; ")));
     let asked: Vec<Asked> = lines.iter().map(ResponseLine::asked).collect();
     let mut graded = graders.grade(&asked);
@@ -199,27 +184,27 @@ fn graded_by(
     Ok(graded)
 }
 
-fn ungraded(program: &RewardProgram, graded: &[Result<Grade, Ungraded>]) -> Result<(), Invalid> {
-    let mut failed =
-        graded.iter().zip(1..).filter_map(|(it, line)| Some((line, it.as_ref().err()?)));
+fn ungraded(program: &RewardProgram, graded: &[Graded]) -> Result<()> {
+    let numbered = graded.iter().zip(1..);
+    let mut failed = numbered.filter_map(|(graded, line)| Some((line, graded.as_ref().err()?)));
     let Some((line, error)) = failed.next() else { return Ok(()) };
-    Err(Invalid(format!(
-        "{}: {} of {} responses were not graded; the first is response {line}: {error}",
-        program.name(),
-        1 + failed.count(),
-        graded.len()
-    )))
+    let (name, count, all) = (program.name(), 1 + failed.count(), graded.len());
+    bail_invalid!(
+        "{name}: {count} of {all} responses were not graded; the first is response {line}: {error}"
+    );
 }
 
-fn correct(grading: &Grading, lines: &[ResponseLine]) -> anyhow::Result<Vec<bool>> {
-    let program = match grading {
-        Grading::Rule(rule) => {
-            return Ok(lines.iter().map(|line| line.graded(*rule).1.grade.is_correct).collect());
+type Graded = Result<Grade, Ungraded>;
+
+fn correct(grading: &Grading, lines: &[ResponseLine]) -> Result<Vec<bool>> {
+    let graded = match grading {
+        Grading::Rule(rule) => lines.iter().map(|line| Ok(line.graded(*rule).1.grade)).collect(),
+        Grading::Program(program) => {
+            let graded = graded_by(program, lines)?;
+            ungraded(program, &graded)?;
+            graded
         }
-        Grading::Program(program) => program,
     };
-    let graded = graded_by(program, lines)?;
-    ungraded(program, &graded)?;
     Ok(graded.into_iter().flatten().map(|grade| grade.is_correct).collect())
 }
 
@@ -252,11 +237,10 @@ struct Disagreement {
 impl Disagreements {
     const LISTED: usize = 20;
 
-    fn of(gradings: [&Grading; 2], lines: &[ResponseLine], [a, b]: [&[bool]; 2]) -> Self {
+    fn between(gradings: [&Grading; 2], lines: &[ResponseLine], [a, b]: [&[bool]; 2]) -> Self {
+        let name = |rule: &Verifier| Some(rule.to_possible_value()?.get_name().to_string());
         let graders = gradings.map(|grading| match grading {
-            Grading::Rule(rule) => {
-                rule.to_possible_value().map_or(String::new(), |it| it.get_name().to_string())
-            }
+            Grading::Rule(rule) => name(rule).unwrap_or_default(),
             Grading::Program(program) => program.name(),
         });
         let both = || a.iter().zip(b).map(|(a, b)| [*a, *b]);
@@ -285,47 +269,31 @@ impl Disagreements {
         });
         let [first, second] = &self.graders;
         let counts = output::table(&format!("{first} | {second} | responses # | share #"), rows);
-        let heading = match self.differing {
-            0 => return counts,
-            count if count > Self::LISTED => {
-                format!("the first {} of {count} disagreements", Self::LISTED)
-            }
-            count => format!("{count} disagreements"),
-        };
+        let (listed, count) = (self.listed.len(), self.differing);
+        let first_of =
+            if count > listed { format!("the first {listed} of ") } else { String::new() };
+        if count == 0 {
+            return counts;
+        }
         let rows = self.listed.iter().map(|it| {
             let [a, b] = it.correct.map(word);
             [it.response.to_string(), a, b, it.ground_truth.clone(), it.end.clone()]
         });
         let header =
             format!("response # | {first} | {second} | ground truth | end of the response");
-        format!("{counts}\n{heading}\n{}", output::table(&header, rows))
+        format!("{counts}\n{first_of}{count} disagreements\n{}", output::table(&header, rows))
     }
 }
 
-fn by_function(program: &RewardProgram, lines: &[ResponseLine]) -> anyhow::Result<u8> {
-    let graded = graded_by(program, lines)?;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for graded in &graded {
-        writeln!(out, "{}", program_answer(graded)?)?;
+fn program_answer(graded: &Result<Grade, Ungraded>) -> Result<String> {
+    match graded {
+        Ok(grade) => GradeAnswer::line(grade, grade.prediction.as_deref(), None),
+        Err(error) => Ok(json!({"error": error.to_string()}).to_string()),
     }
-    out.flush()?;
-    ungraded(program, &graded)?;
-    Ok(exit::SUCCESS)
-}
-
-fn program_answer(graded: &Result<Grade, Ungraded>) -> anyhow::Result<String> {
-    Ok(match graded {
-        Ok(Grade { is_correct, reward, prediction, extra }) => {
-            let pred = prediction.as_deref();
-            let answer = GradeAnswer { score: *reward, acc: *is_correct, pred, explained: None };
-            serde_json::to_string(&Extended { answer, extra })?
-        }
-        Err(error) => json!({"error": error.to_string()}).to_string(),
-    })
 }
 
 /// Line and answer in turn; a program grades each once.
-fn follow(files: &[PathBuf], grading: &Grading) -> anyhow::Result<u8> {
+fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
     let [file] = files else { bail_usage!("--follow reads one FILE") };
     match grading {
         Grading::Rule(usual) => answer_each(file, |line| {
@@ -339,12 +307,9 @@ fn follow(files: &[PathBuf], grading: &Grading) -> anyhow::Result<u8> {
     }
 }
 
-fn answer_each(
-    file: &Path,
-    answered: impl Fn(&ResponseLine) -> anyhow::Result<String>,
-) -> anyhow::Result<u8> {
+fn answer_each(file: &Path, answered: impl Fn(&ResponseLine) -> Result<String>) -> Result<u8> {
     let reader = std::io::BufReader::new(foreign::open(file)?);
-    foreign::each_line(file, reader, foreign::DATA, |number, line| -> anyhow::Result<()> {
+    foreign::each_line(file, reader, foreign::DATA, |number, line| -> Result<()> {
         if let Some(line) = files::parse_line(file, number, line)? {
             println!("{}", answered(&line)?);
             std::io::stdout().flush()?;
@@ -355,9 +320,16 @@ fn answer_each(
 }
 
 /// A line of JSON, with keys in the order that the released verifier has.
-fn answer(explanation: &Explanation, verifier: Verifier, explain: bool) -> anyhow::Result<String> {
-    let answer = GradeAnswer::of(explanation, verifier, explain);
-    Ok(visible::json(&serde_json::to_string(&answer)?))
+fn answer(explanation: &Explanation, verifier: Verifier, explain: bool) -> Result<String> {
+    let grade = &explanation.grade;
+    let explained = explain.then(|| Explained {
+        matched: explanation.matched.as_deref(),
+        normalised_prediction: grade.prediction.as_deref(),
+        normalised_ground_truth: &explanation.compared_ground_truth,
+        reason: explanation.reason.to_string(),
+    });
+    let line = GradeAnswer::line(grade, grade.released_prediction(verifier), explained)?;
+    Ok(visible::json(&line))
 }
 
 #[derive(Default)]
@@ -403,17 +375,20 @@ impl GradeSummary {
     fn table(&self) -> String {
         let mut reasons: Vec<(&Reason, &Counted)> = self.reasons.iter().collect();
         reasons.sort_by_key(|(reason, counted)| (Reverse(counted.responses), **reason));
-        let rows = reasons.into_iter().map(|(reason, counted)| {
-            let verdict = if *reason == Reason::Equal { "accepted" } else { "rejected" };
-            [
-                verdict.to_string(),
-                reason.to_string(),
-                counted.responses.to_string(),
-                percent(counted.responses as f64 / self.responses as f64),
-                counted.truncated.to_string(),
-                counted.example.clone(),
-            ]
-        });
+        let rows =
+            reasons.into_iter().map(|(reason, Counted { responses, truncated, example })| {
+                let verdict = if *reason == Reason::Equal { "accepted" } else { "rejected" };
+                let share = percent(*responses as f64 / self.responses as f64);
+                let [responses, truncated] = [responses, truncated].map(u64::to_string);
+                [
+                    verdict.to_string(),
+                    reason.to_string(),
+                    responses,
+                    share,
+                    truncated,
+                    example.clone(),
+                ]
+            });
         output::table("verdict | why | responses # | share # | truncated # | first example", rows)
     }
 }

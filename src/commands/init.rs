@@ -21,14 +21,7 @@ use toml::Value;
 /// embedded benchmark, whose base policy is written into the folder. base.toml has every choice with a
 /// comment. `dapo ablate FOLDER` runs the study.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo init my-study
-  dapo init my-study --arms grpo,dapo,dr-grpo --seeds 1..8
-  dapo init my-study --model MODEL --train train.jsonl --dev dev.jsonl --test test.jsonl
-
-Exit codes:
-  0  the folder is there
-  3  an arm, the model or a file of problems cannot be used, or the folder holds something")]
+#[command(after_help = include_str!("help/init.txt"))]
 pub struct InitArgs {
     /// The folder. It must be new or empty.
     folder: PathBuf,
@@ -74,17 +67,14 @@ pub fn run(args: &InitArgs) -> Result<u8> {
         [] => format!("What does {first} reach?"),
         _ => format!("Does {} beat {first}?", others.join(" or ")),
     });
-    let own = own_files(args, &folder)?;
+    let model = args.model.as_ref().map(|model| starting::relative(&folder, model));
     let mut starter = Starter {
         name,
         question,
         arms: args.arms.clone(),
         seeds: args.seeds.0.clone(),
-        model: args
-            .model
-            .as_ref()
-            .map_or("model".into(), |model| starting::relative(&folder, model)),
-        files: own,
+        model: model.unwrap_or("model".into()),
+        files: own_files(args, &folder)?,
     };
     let parent = folder.parent().unwrap_or(Path::new("/"));
     files::create_folder(parent)?;
@@ -113,10 +103,8 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
     }
-    output::say(format!(
-        "\n{}",
-        cells::evidence(args.seeds.0.len(), cells::PlannedTest::UNDECLARED)
-    ));
+    let evidence = cells::evidence(args.seeds.0.len(), cells::PlannedTest::UNDECLARED);
+    output::say(format!("\n{evidence}"));
     let shown = args.folder.display();
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(exit::SUCCESS)

@@ -50,28 +50,9 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use std::ffi::OsString;
 use std::panic;
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  success
-  1  a bug, or an unexpected failure of the machine
-  2  usage
-  3  invalid configuration, input or data
-  4  something does not agree with its reference
-  5  diverged: a loss, a gradient or a logit was not finite
-  6  inconclusive: something is missing or cannot be compared on this machine
-  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; train --resume continues
-
-Environment:
-  DAPO_PYTHON        the Python of other trainers and of reward functions;
-                     DAPO_PYTHON_TRL, DAPO_PYTHON_VERL: that of one trainer
-  DAPO_LOG           what is logged on standard error, such as info or debug
-  DAPO_INSTRUCTIONS  scalar, avx2 or avx512: the instruction set of the loops,
-                     instead of the machine's best; exact numbers do not change
-  NO_COLOR           no colour on a terminal";
-
 /// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check
 #[derive(Debug, clap::Parser)]
-#[command(version, max_term_width = WIDEST, after_help = EXIT_CODES)]
+#[command(version, max_term_width = WIDEST, after_help = include_str!("help/dapo.txt"))]
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -156,8 +137,10 @@ enum Verb {
     Diff(diff::DiffArgsOf),
     Compare(compare::CompareArgs),
     Regress(regress::RegressArgs),
-    Data(data::DataArgs),
-    Config(config::ConfigArgs),
+    #[command(subcommand)]
+    Data(data::DataVerb),
+    #[command(subcommand)]
+    Config(config::ConfigVerb),
     #[command(hide = true)]
     Grade(grade::GradeArgs),
     /// Make or tune a base policy, sample from a checkpoint, or score responses with one
@@ -201,8 +184,8 @@ fn run(cli: &Cli) -> anyhow::Result<u8> {
         Verb::Diff(args) => diff::run(args),
         Verb::Compare(args) => compare::run(args),
         Verb::Regress(args) => regress::run(args),
-        Verb::Data(args) => data::run(args),
-        Verb::Config(args) => config::run(args),
+        Verb::Data(verb) => data::run(verb),
+        Verb::Config(verb) => config::run(verb),
         Verb::Grade(args) => grade::run(args),
         Verb::Model(ModelVerb::Pretrain(args)) => pretrain::run(args),
         Verb::Model(ModelVerb::Tune(args)) => tune::run(args),

@@ -38,11 +38,10 @@ pub struct PlanArgs {
 }
 
 fn help() -> String {
-    let mut text = "Examples:\n  dapo plan experiments/dapo.toml\n  dapo plan experiments/base.toml --threads 1 --json\n\nWarnings and errors (exit code 3) by name:\n".to_string();
-    for (name, meaning) in Name::ALL {
-        text += &format!("  {:<24} {meaning}\n", name.text());
-    }
-    text
+    let examples = "Examples:\n  dapo plan experiments/dapo.toml\n  dapo plan experiments/base.toml --threads 1 --json\n\nWarnings and errors (exit code 3) by name:\n";
+    let names = Name::ALL.iter();
+    let names = names.map(|(name, meaning)| format!("  {:<24} {meaning}\n", name.text()));
+    examples.to_string() + &names.collect::<String>()
 }
 
 /// Errors: an experiment, model or data set that cannot be used; a plan that cannot be met.
@@ -98,9 +97,7 @@ fn plan(inputs: &Inputs, folder: &Path, sample: bool) -> Result<RunPlan> {
 }
 
 fn warn(plan: &RunPlan, forbid: bool) -> Result<()> {
-    for warning in &plan.warnings {
-        output::tell(format!("{warning}"));
-    }
+    plan.warnings.iter().for_each(output::tell);
     if forbid && !plan.can_start() {
         bail_invalid!("this plan cannot be met: the errors above say why");
     }
@@ -116,8 +113,8 @@ fn text(plan: &RunPlan, verbose: bool) -> String {
         (None, Some(most)) => format!("from {}, {most} at most", work.rollouts.least),
         (None, None) => format!("from {}, no bound", work.rollouts.least),
     };
-    let available = memory.available_bytes.map_or("unknown".to_string(), size);
-    let free = disk.free_bytes.map_or("unknown".to_string(), size);
+    let [available, free] = [memory.available_bytes, disk.free_bytes]
+        .map(|bytes| bytes.map_or("unknown".to_string(), size));
     let mut text = format!("plan of {}, seed {}, {} threads\n", plan.name, plan.seed, plan.threads);
     text += &format!("  steps    {} rollout steps, {} updates\n", work.rollout_steps, work.updates);
     text += &format!("  rollouts {rollouts}\n");
@@ -139,19 +136,17 @@ fn text(plan: &RunPlan, verbose: bool) -> String {
 /// Nothing without a probe; shares are unknown where responses were cut.
 fn probe(plan: &RunPlan, verbose: bool) -> String {
     let Some(probe) = &plan.probe else { return String::new() };
-    let share = |share| match probe.cut_at_tokens {
-        Some(_) => "?".to_string(),
-        None => percent(share),
-    };
+    let is_cut = probe.cut_at_tokens.is_some();
+    let share = |share| if is_cut { "?".to_string() } else { percent(share) };
     let [correct, truncated, useful] =
         [probe.accuracy, probe.truncated_share, probe.useful_share].map(share);
     let mut text =
         format!("  probe    {correct} correct, {truncated} truncated, {useful} of groups useful\n");
     if verbose {
         let (groups, mean) = (probe.groups, probe.response_tokens_mean);
-        text += &format!(
-            "           {groups} groups of the base policy, {mean:.0} tokens a response\n"
-        );
+        let indent = " ".repeat(11);
+        text +=
+            &format!("{indent}{groups} groups of the base policy, {mean:.0} tokens a response\n");
     }
     text
 }

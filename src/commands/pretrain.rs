@@ -16,9 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Make a small base policy from written solutions, those of a generated task or your own.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  dapo model pretrain golden/mini-aime/recipe.toml --out runs/base"
-)]
+#[command(after_help = include_str!("help/pretrain.txt"))]
 pub struct PretrainArgs {
     /// Recipe: the policy's shape and the stages of pretraining.
     recipe: PathBuf,
@@ -64,9 +62,7 @@ pub fn run(args: &PretrainArgs) -> Result<u8> {
     });
     bar.finish();
     let model = model?;
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
+    failed.map_or(Ok(()), Err)?;
     let path = args.out.join("model.safetensors");
     checkpoint::write_tensors(&path, &checkpoint::values(&model))?;
     println!("{}  {}", files::sha256_file(&path)?, args.out.display());

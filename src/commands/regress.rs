@@ -26,16 +26,7 @@ use std::time::SystemTime;
 /// With --bless the present results become the golden ones. This needs a clean git tree and a reason,
 /// which LOG.md keeps with the old and the new digest.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo regress
-  dapo regress --part exact
-  dapo regress --junit regress.xml
-  dapo regress --bless --reason \"exp from the libm crate\"
-
-Exit codes:
-  0  the ledger is the golden one, and every point is reproduced
-  3  no golden run, one of another arm or rule, or a blessing that is refused
-  4  the ledger differs, or a point is not reproduced or inconclusive")]
+#[command(after_help = include_str!("help/regress.txt"))]
 pub struct RegressArgs {
     /// Folder with rule.toml and the golden files.
     #[arg(long, default_value = "golden/runs")]
@@ -97,9 +88,9 @@ pub fn run(args: &RegressArgs) -> Result<u8> {
         fast = Some(curves::run(&golden, &rule.fast, &scratch.path().join("fast"), watch)?);
     }
     if let Some(leave) = leave {
-        let parts = bless::accept(&golden, &rule.fast, exact.as_ref(), fast.as_ref())?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-        bless::record(&golden, &leave, &parts, now)?;
+        let parts = (exact.as_ref(), fast.as_ref());
+        bless::accept(&golden, &rule.fast, parts, &leave, now)?;
         output::path(&golden.log());
         return Ok(exit::SUCCESS);
     }

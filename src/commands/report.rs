@@ -32,16 +32,7 @@ use std::path::{Path, PathBuf};
 /// computed from the study's grids and cell records alone, over training runs, and is shown beside the
 /// paper's own curves and tables.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c\n  \
-dapo report runs/ablate\n  \
-dapo report runs\n  \
-dapo report reports/study-1 --declaration experiments/study.toml --out again\n  \
-dapo report --claims\n  \
-dapo report runs/ablate --claims\n  \
-dapo report reports/study-1 --claims --declaration experiments/study.toml --markdown > claims.md\n  \
-dapo report runs/ablate --claims --only each-row-improves --json\n\n\
-Exit codes:\n  0  the report was written, whether or not its checks held\n  \
-3  the folder is missing or a file in it is malformed; the message names it")]
+#[command(after_long_help = include_str!("help/report.txt"))]
 pub struct ReportArgs {
     /// A run folder, a study, or a folder of them.
     #[arg(value_name = "RUN|STUDY|FOLDER", required_unless_present = "claims")]
@@ -78,13 +69,11 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     }
     let Some(path) = &args.run else { bail_usage!("RUN|STUDY|FOLDER is missing: name a folder") };
     if collection::is_study(path) {
-        return study(path, args.declaration.as_deref(), args.out.as_deref(), args.json);
+        return study(path, [&args.declaration, &args.out].map(Option::as_deref), args.json);
     }
     if args.declaration.is_some() || args.out.is_some() {
-        bail_invalid!(
-            "{}: --declaration and --out are for a study, a folder with `grids`",
-            path.display()
-        );
+        let path = path.display();
+        bail_invalid!("{path}: --declaration and --out are for a study, a folder with `grids`");
     }
     if !path.join("manifest.json").exists() && path.is_dir() && index(path, args.json)? {
         return Ok(exit::SUCCESS);
@@ -103,9 +92,8 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     for check in report.checks.iter().filter(|check| !check.held) {
         println!("\nnot so: {} ({})", check.what, check.detail);
     }
-    for warning in report.effects.warnings() {
-        println!("\nwarning: {warning}");
-    }
+    let warnings = report.effects.warnings();
+    warnings.iter().for_each(|warning| println!("\nwarning: {warning}"));
     println!();
     for name in ["report.html", "report.md", "report.json"] {
         output::path(&folder.path(name));
@@ -125,12 +113,8 @@ fn index(folder: &Path, is_json: bool) -> Result<bool> {
 }
 
 /// Prints the answer and the report's place. Errors: a study that cannot be read, or a report that cannot be written.
-pub fn study(
-    folder: &Path,
-    declaration: Option<&Path>,
-    out: Option<&Path>,
-    json: bool,
-) -> Result<u8> {
+pub fn study(folder: &Path, options: [Option<&Path>; 2], json: bool) -> Result<u8> {
+    let [declaration, out] = options;
     let (report, paths) = study::write(folder, declaration, out)?;
     if json {
         print!("{}", study::json(&report.facts));
@@ -138,9 +122,7 @@ pub fn study(
     }
     output::say(&report.page.title);
     output::say(&report.page.headline);
-    for alert in &report.page.alerts {
-        println!("\nnote: {alert}");
-    }
+    report.page.alerts.iter().for_each(|alert| println!("\nnote: {alert}"));
     println!();
     paths.iter().for_each(|path| output::path(path));
     Ok(exit::SUCCESS)

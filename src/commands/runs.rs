@@ -16,9 +16,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:
-  dapo runs
-  dapo runs runs/study --json | grep '\"state\":\"unfinished\"'"
+    after_help = include_str!("help/runs.txt")
 )]
 pub struct RunsArgs {
     #[command(subcommand)]
@@ -42,29 +40,28 @@ enum RunsVerb {
 /// Errors: a folder that cannot be listed; what `gc` and `cells` refuse.
 pub fn run(args: &RunsArgs) -> Result<u8> {
     match &args.verb {
-        Some(RunsVerb::Gc(args)) => return gc::run(args),
-        Some(RunsVerb::Cells(args)) => return cells::run(args),
-        None => {}
+        Some(RunsVerb::Gc(args)) => gc::run(args),
+        Some(RunsVerb::Cells(args)) => cells::run(args),
+        None => list(args),
     }
+}
+
+fn list(args: &RunsArgs) -> Result<u8> {
     args.wide.apply();
-    let folders = housekeeping::runs(&args.dir)?;
-    let summaries: Vec<RunSummary> =
-        folders.iter().map(housekeeping::summary).collect::<Result<_, _>>()?;
-    for summary in &summaries {
-        if let Some(damage) = &summary.damage {
-            output::tell(format!("{}: {damage}", summary.folder.display()));
-        }
+    let folders = housekeeping::runs(&args.dir)?.into_iter();
+    let summaries = folders.map(|folder| housekeeping::summary(&folder));
+    let summaries: Vec<RunSummary> = summaries.collect::<Result<_, _>>()?;
+    for RunSummary { folder, damage, .. } in &summaries {
+        damage.iter().for_each(|it| output::tell(format!("{}: {it}", folder.display())));
     }
     if args.json {
         summaries.iter().for_each(output::json_line);
     } else if summaries.is_empty() {
         let dir = args.dir.display();
-        let cells = if collection::is_study(&args.dir) {
-            format!("; it is a study: dapo runs cells {dir} lists its records")
-        } else {
-            String::new()
-        };
-        output::tell(format!("{dir}: no runs{cells}"));
+        let is_study = collection::is_study(&args.dir);
+        let cells =
+            is_study.then(|| format!("; it is a study: dapo runs cells {dir} lists its records"));
+        output::tell(format!("{dir}: no runs{}", cells.unwrap_or_default()));
     } else {
         print!("{}", table(&summaries));
     }

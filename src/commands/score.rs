@@ -17,9 +17,7 @@ use tch::Kind;
 /// Each input line is `{"prompt_ids": [IDS], "response_ids": [IDS]}`; each output line has
 /// log_probs and entropy, one value for each response token, in nats.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  echo '{\"prompt_ids\": [5], \"response_ids\": [7]}' | dapo model score --model golden/mini-aime/base"
-)]
+#[command(after_help = include_str!("help/score.txt"))]
 pub struct ScoreArgs {
     #[command(flatten)]
     policy: PolicyArgs,
@@ -69,8 +67,8 @@ fn check(model: &Qwen2, line: &ScoreLine) -> Result<()> {
         bail_invalid!("prompt_ids is empty: the first response token follows nothing");
     }
     let length = (line.prompt_ids.len() + line.response_ids.len()) as i64;
-    if length > config.max_position_embeddings {
-        let positions = config.max_position_embeddings;
+    let positions = config.max_position_embeddings;
+    if length > positions {
         bail_invalid!("{length} tokens exceed the model's {positions} positions");
     }
     let ids = line.prompt_ids.iter().chain(&line.response_ids);
@@ -93,7 +91,7 @@ fn score(model: &Qwen2, line: &ScoreLine, temperature: f64) -> (Vec<f32>, Vec<f3
         in_loss: true,
     };
     let pass = Pass::new(&[row], &[0], false);
-    let [log_probs, entropy] = pass.token_statistics(model, temperature).map(|tensor| {
+    let [log_probs, entropy] = model.statistics(&pass.sequences, temperature).map(|tensor| {
         Vec::try_from(tensor.to_kind(Kind::Float).flatten(0, -1)).expect("a dense f32 tensor")
     });
     (log_probs, entropy)

@@ -18,9 +18,7 @@ use std::path::PathBuf;
 /// rate that the memory's bandwidth allows if every step reads the weights and the keys and values once
 /// and does nothing else.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  dapo bench throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2\n  dapo bench throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024"
-)]
+#[command(after_help = include_str!("help/throughput.txt"))]
 pub struct ThroughputArgs {
     /// Checkpoint folder in the Hugging Face layout.
     #[arg(long)]
@@ -75,12 +73,10 @@ pub fn run(args: &ThroughputArgs) -> Result<u8> {
 }
 
 fn text(measured: &Throughput) -> String {
+    let Throughput { weights, device, parameters, bandwidth, .. } = measured;
+    let (millions, rate) = (*parameters as f64 / 1e6, bandwidth / 1e9);
     let mut text = format!(
-        "{:.1} million parameters in {} on {}; memory is read at {:.1} GB/s\n",
-        measured.parameters as f64 / 1e6,
-        measured.weights,
-        measured.device,
-        measured.bandwidth / 1e9
+        "{millions:.1} million parameters in {weights} on {device}; memory is read at {rate:.1} GB/s\n"
     );
     let rows = measured.generation.iter().map(|row| {
         let limit = row.bandwidth_limit;

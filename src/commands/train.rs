@@ -22,9 +22,7 @@ use std::path::{Path, PathBuf};
 /// A finished run of the same arm, seed and inputs is not run again. Ctrl-C stops after the present
 /// rollout step and saves a checkpoint; a second one stops at once.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume\n  dapo train received/cells/e5b675fea759-seed103.json --inputs . --out runs/mine"
-)]
+#[command(after_help = include_str!("help/train.txt"))]
 pub struct TrainArgs {
     /// Experiment file (TOML), the name of an arm, a resolved experiment (experiment.json of a run), or a
     /// cell's record, whose seed is then used.
@@ -100,12 +98,8 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         PathBuf::from(format!("runs/{}-seed{}-{key}", manifest.name, manifest.seed))
     }));
     let again = !args.restart && folder.path("outcome.json").exists();
-    output::tell(format!(
-        "arm {} seed {} → {}",
-        manifest.name,
-        manifest.seed,
-        folder.root().display()
-    ));
+    let (name, seed, root) = (&manifest.name, manifest.seed, folder.root().display());
+    output::tell(format!("arm {name} seed {seed} → {root}"));
     let unfinished = match (args.resume, args.restart) {
         (true, _) => Unfinished::Resume,
         (_, true) => Unfinished::Restart,
@@ -125,8 +119,8 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         if interrupt.news() {
             bar.note("stopping after this rollout step or evaluation; once more stops at once");
         }
-        let is_record = matches!(event, RunEvent::Step(..) | RunEvent::Evaluated(_));
         let is_evaluation = matches!(event, RunEvent::Evaluated(_));
+        let is_record = is_evaluation || matches!(event, RunEvent::Step(..));
         show(&mut bar, &mut course, &folder, event);
         if is_record {
             live.look(&folder, &mut |text| bar.note(text));
@@ -141,9 +135,8 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     let outcome = match ended {
         RunEnded::Finished(outcome) => outcome,
         RunEnded::Stopped(step) => {
-            output::tell(format!(
-                "stopped after rollout step {step}; the same command with --resume continues"
-            ));
+            let next = "the same command with --resume continues";
+            output::tell(format!("stopped after rollout step {step}; {next}"));
             return Ok(interrupt.exit_code());
         }
     };
@@ -156,8 +149,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         output::tell(format!("the step's rollouts, metrics and policy are in {}", kept.display()));
     }
     tracing::debug!("report");
-    let report = report::run::write(&folder)
-        .with_context(|| format!("the report of {}", folder.root().display()))?;
+    let report = report::run::write(&folder).with_context(|| format!("the report of {root}"))?;
     output::tell(&report.headline);
     effects::print_effects(&report.effects, args.verbose);
     output::path(&folder.path("report.html"));
@@ -180,11 +172,7 @@ pub fn check_flags(options: &EngineOptions, engine: Engine) -> Result<()> {
 
 /// TOML, an arm's name, or stored JSON, whose relative paths start from `inputs`; a cell's record has
 /// digests of its inputs. Errors: an experiment that cannot be used, or `inputs` for a TOML file.
-pub fn load(
-    path: &Path,
-    inputs: Option<&Path>,
-    overrides: &OverrideArgs,
-) -> Result<(Experiment, Option<stored::Digests>)> {
+pub fn load(path: &Path, inputs: Option<&Path>, overrides: &OverrideArgs) -> Result<Loaded> {
     if stored::is_stored(path) {
         let (experiment, digests) = stored::read(path, inputs)?;
         return Ok((overrides.apply(experiment, path)?, digests));
@@ -197,6 +185,8 @@ pub fn load(
     }
     Ok((overrides.load(path, &[])?, None))
 }
+
+type Loaded = (Experiment, Option<stored::Digests>);
 
 fn show(bar: &mut Progress, course: &mut RunCourse, folder: &RunFolder, event: RunEvent) {
     match event {

@@ -20,11 +20,7 @@ use std::path::{Path, PathBuf};
 /// and written, every update's loss, both evaluations. It appears when it is complete: after an interruption
 /// the same command begins again. If DIR has the result already, nothing is computed.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo model tune MODEL --recipe experiments/smollm2/recipe.toml --out DIR
-  dapo model tune MODEL --recipe recipe.toml --solutions solutions.jsonl --out DIR
-
-Exit codes: 0 done or there already, 2 usage, 3 a recipe, model or file that cannot be used, 5 diverged")]
+#[command(after_help = include_str!("help/tune.txt"))]
 pub struct TuneArgs {
     /// Checkpoint folder in the Hugging Face layout.
     model: PathBuf,

@@ -2,13 +2,13 @@
 
 use crate::base::workers;
 use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
-use crate::commands::{exit, output};
+use crate::commands::{exit, exit::bail_usage, output};
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
 use crate::report::text::{joined, percent};
 use crate::study::collection;
 use crate::verification::verify::{self, Check, Options, VerifyVerdict, replay::ReplayRequest};
-use crate::verification::{Challenge, Replay, Verification};
+use crate::verification::{Challenge, Executed, Replay, Verification};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -21,22 +21,7 @@ use std::path::PathBuf;
 /// the report is built again; the cost of training a cell again is said. Nothing in the folder is
 /// changed.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_long_help = "Choose the seed of a challenge yourself, after you received the folder: \
-who forges a run must not know which steps you will execute. --challenge-from-ledger needs no \
-reviewer and is weaker: a forger can change a byte and try again until it picks harmless steps.\n\n\
-Examples:\n  dapo verify runs/dapo-seed1-1f2e3d4c\n  \
-dapo verify received --replay 4 --challenge 90210\n  \
-dapo verify received --base models/theirs --data sets\n  \
-dapo verify received --json\n  \
-dapo verify received --junit verify.xml\n  \
-dapo verify reports/study-1\n  \
-dapo verify reports/study-1 --declaration experiments/study.toml\n\n\
-Exit codes:\n  0  verified: everything that was compared agrees\n  \
-4  mismatch: named by file, step, component and value\n  \
-6  inconclusive: something is missing, or cannot be compared on this machine\n  \
-3  the folder holds no run and no study"
-)]
+#[command(after_long_help = include_str!("help/verify.txt"))]
 pub struct VerifyArgs {
     /// The folder of a run or of a study.
     #[arg(value_name = "RUN|STUDY")]
@@ -65,17 +50,8 @@ pub struct VerifyArgs {
     /// Let the ledger's last hash pick the steps. Weaker: a forger can retry.
     #[arg(long, requires = "replay")]
     challenge_from_ledger: bool,
-    /// Folder of the base policy; without it the embedded benchmark's, which the program holds. A
-    /// path that the run folder names is never opened.
-    #[arg(long, value_name = "FOLDER")]
-    base: Option<PathBuf>,
-    /// Folder of the problem files, of a run on files.
-    #[arg(long, value_name = "FOLDER")]
-    data: Option<PathBuf>,
-    /// Your own copy of the program that graded a run (or math-verify): it is started if its digest is the recorded
-    /// one, with the Python of DAPO_PYTHON. Without it no program is started, and rewards are taken as recorded.
-    #[arg(long, value_name = "FILE")]
-    run_rewards: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: Options,
     /// Your own copy of a study's declaration, TOML or JSON: from a registry, a commit or a mail. The
     /// folder's must be equal, and a declared arm or seed that is missing is inconclusive.
     #[arg(long, value_name = "FILE")]
@@ -119,15 +95,15 @@ fn gate_check(check: &Check) -> GateCheck {
 
 fn of_run(args: &VerifyArgs) -> Result<Verification> {
     if args.declaration.is_some() {
-        return usage("--declaration is for a study; a run has none");
+        bail_usage!("--declaration is for a study; a run has none");
     }
     let challenge = match args.challenge {
         Some(seed) => Some(Challenge::Seed(seed)),
         None => args.challenge_from_ledger.then_some(Challenge::Ledger),
     };
     if args.replay.is_some() && challenge.is_none() {
-        return usage(
-            "--replay needs --challenge SEED (or --challenge-from-ledger, which is weaker)",
+        bail_usage!(
+            "--replay needs --challenge SEED (or --challenge-from-ledger, which is weaker)"
         );
     }
     let problems = args.replay_problems;
@@ -140,61 +116,35 @@ fn of_run(args: &VerifyArgs) -> Result<Verification> {
     let fast = experiment.as_ref().filter(|experiment| experiment.numerics == Numerics::Fast);
     workers::set_count(fast.map_or(here, |experiment| experiment.execution.threads).clamp(1, 1024));
     let by_rule = experiment.as_ref().is_some_and(|it| it.reward.verifier.rule().is_some());
-    if args.data.is_some() && experiment.is_some_and(|it| it.inputs.data.is_generated()) {
+    if args.inputs.data.is_some() && experiment.is_some_and(|it| it.inputs.data.is_generated()) {
         output::tell("--data is not read: the problems of this run are generated, not files");
     }
-    if args.run_rewards.is_some() && by_rule {
+    if args.inputs.rewards.is_some() && by_rule {
         output::tell("--run-rewards is not read: a rule grades the responses of this run");
     }
-    let (base, data, rewards) = (args.base.clone(), args.data.clone(), args.run_rewards.clone());
-    let options = Options { base, data, rewards, replay };
+    let options = Options { replay, ..args.inputs.clone() };
     Ok(verify::verify(&folder, &options, &mut |what| output::tell(what))?)
 }
 
 fn study(args: &VerifyArgs) -> Result<Verification> {
     if args.replay.is_some() {
-        return usage(
-            "--replay is for a run; a study's cells are trained again one by one, as `Not checked` says",
+        bail_usage!(
+            "--replay is for a run; a study's cells are trained again one by one, as `Not checked` says"
         );
     }
-    let of_runs = [
-        ("--base", args.base.is_some()),
-        ("--data", args.data.is_some()),
-        ("--run-rewards", args.run_rewards.is_some()),
-    ];
-    if let Some((flag, _)) = of_runs.into_iter().find(|(_, given)| *given) {
-        return usage(format!("{flag} is for a run: nothing of a study is executed"));
+    let Options { base, data, rewards, .. } = &args.inputs;
+    let of_runs = [("--base", base), ("--data", data), ("--run-rewards", rewards)];
+    if let Some((flag, _)) = of_runs.into_iter().find(|(_, path)| path.is_some()) {
+        bail_usage!("{flag} is for a run: nothing of a study is executed");
     }
     Ok(verify::study::verify(&args.run, args.declaration.as_deref())?)
 }
 
-fn usage(text: impl Into<String>) -> Result<Verification> {
-    Err(exit::Usage(text.into()).into())
-}
-
-fn print(found: &Verification) {
-    print_checks(&found.checks);
-    if let Some(replay) = &found.replay {
-        print_replay(replay);
-    }
-    println!("\nNot checked:");
-    for note in &found.not_checked {
-        // A command is copied as it is.
-        if note.starts_with("dapo ") || note.starts_with("cd ") {
-            println!("  {note}");
-        } else {
-            output::say(format!("- {note}"));
-        }
-    }
-    println!();
-    output::say(&found.summary);
-}
-
-fn print_checks(checks: &[Check]) {
-    let rows = checks.iter();
+fn print(verification: &Verification) {
+    let rows = verification.checks.iter();
     let rows = rows.map(|check| [check.name, check.verdict.name(), check.compared.as_str()]);
     print!("{}", output::table("check | verdict | compared", rows));
-    for check in checks {
+    for check in &verification.checks {
         for finding in &check.findings {
             println!();
             output::say(format!("{}: {}: {}", finding.verdict.name(), finding.place, finding.what));
@@ -203,26 +153,30 @@ fn print_checks(checks: &[Check]) {
             println!("\n… and {} more in {}", check.further_findings, check.name);
         }
     }
+    verification.replay.iter().for_each(print_replay);
+    println!("\nNot checked:");
+    for note in &verification.not_checked {
+        // A command is copied as it is.
+        if note.starts_with("dapo ") || note.starts_with("cd ") {
+            println!("  {note}");
+        } else {
+            output::say(format!("- {note}"));
+        }
+    }
+    println!();
+    output::say(&verification.summary);
 }
 
 fn print_replay(replay: &Replay) {
-    let list = |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    println!("\nChallenge: {}; it picks {}", replay.challenge, list(&replay.picked));
+    println!("\nChallenge: {}; it picks {}", replay.challenge, joined(&replay.picked, ", "));
+    let (count, share) = (replay.covered.len(), percent(replay.covered_share));
+    let covered = joined(&replay.covered, ", ");
+    println!("Executed again: {count} of {} rollout steps ({share}): {covered}", replay.steps);
+    let Executed { all, executed, all_problems, executed_problems, detection } =
+        &replay.evaluations;
+    let (count, names) = (executed.len(), executed.join(", "));
     println!(
-        "Executed again: {} of {} rollout steps ({}): {}",
-        replay.covered.len(),
-        replay.steps,
-        percent(replay.covered_share),
-        list(&replay.covered)
-    );
-    let evaluations = &replay.evaluations;
-    println!(
-        "Executed again: {} of {} evaluations, {} of {} problems: {}",
-        evaluations.executed.len(),
-        evaluations.all,
-        evaluations.executed_problems,
-        evaluations.all_problems,
-        evaluations.executed.join(", ")
+        "Executed again: {count} of {all} evaluations, {executed_problems} of {all_problems} problems: {names}"
     );
     println!();
     output::say(
@@ -235,7 +189,7 @@ fn print_replay(replay: &Replay) {
     print!("{}", output::table("altered steps # | at least # | by these steps #", rows));
     println!();
     output::say("Chance to catch an evaluation with altered outcomes, over all challenges");
-    let rows = evaluations.detection.iter();
+    let rows = detection.iter();
     let rows = rows.map(|it| [it.altered_problems.to_string(), percent(it.at_least)]);
     print!("{}", output::table("altered problems # | at least #", rows));
 }

@@ -1,7 +1,9 @@
 //! An arm's demands on another trainer: its settings with our keys, and what it cannot do.
 
-use serde::Serialize;
+use crate::experiment::Experiment;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -13,6 +15,14 @@ pub struct Setting {
     pub key: String,
     /// May be empty.
     pub remark: String,
+}
+
+impl Setting {
+    /// Key and remark, as a comment says them; may be empty.
+    pub fn about(&self) -> String {
+        let about = [self.key.as_str(), &self.remark].into_iter().filter(|text| !text.is_empty());
+        about.collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// The trainer cannot do what the key asks.
@@ -47,35 +57,101 @@ pub struct Unread {
     pub value: Value,
 }
 
-#[derive(Debug, Default)]
+/// What is known of a trainer's keys: its `keys.toml`, which says what each part is.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineKeys {
+    settings: Vec<SettingRow>,
+    refusals: BTreeMap<String, String>,
+    pub not_held: BTreeMap<String, String>,
+    pub metrics: Vec<(String, String)>,
+    #[serde(default)]
+    pub free: Vec<String>,
+    pub whole: Vec<String>,
+    traps: BTreeMap<String, String>,
+}
+
+impl EngineKeys {
+    /// `text` is that of a `keys.toml`, which tests read.
+    pub fn parse(text: &str) -> Self {
+        toml::from_str(text).expect("keys of a trainer")
+    }
+
+    /// What a trap does: the text of its variant, else its own.
+    pub fn trap(&self, name: &str, variant: &str) -> String {
+        let text = self.traps.get(&format!("{name}#{variant}"));
+        text.unwrap_or_else(|| &self.traps[name]).clone()
+    }
+
+    /// Whether a configuration from outside is held to the setting.
+    pub fn is_held(&self, name: &str) -> bool {
+        !self.not_held.keys().any(|other| name.starts_with(other))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SettingRow {
+    name: String,
+    #[serde(default)]
+    key: String,
+    value: Option<Value>,
+    #[serde(default)]
+    computed: bool,
+    when: Option<String>,
+    unless: Option<String>,
+    #[serde(default)]
+    remark: String,
+}
+
+#[derive(Debug)]
 pub struct Demand {
+    keys: &'static EngineKeys,
+    computed: BTreeMap<&'static str, Value>,
     settings: Vec<Setting>,
     refusals: Vec<DemandRefusal>,
 }
 
 impl Demand {
-    /// The trainer does what `key` asks.
-    pub fn set(&mut self, name: &str, value: impl Into<Value>, key: &str) {
-        self.set_with(name, value, key, "");
+    pub fn of(keys: &'static EngineKeys) -> Self {
+        let (computed, settings, refusals) = Default::default();
+        Self { keys, computed, settings, refusals }
     }
 
-    /// The remark is for readers of the trainer's settings.
-    pub fn set_with(&mut self, name: &str, value: impl Into<Value>, key: &str, remark: &str) {
-        let (name, key) = (name.to_string(), key.to_string());
-        self.settings.push(Setting { name, value: value.into(), key, remark: remark.to_string() });
+    /// The value of a setting that `keys.toml` has as computed.
+    pub fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.computed.insert(name, value.into());
     }
 
-    /// Unless `holds`, the trainer cannot do what `key` asks.
-    pub fn need(&mut self, holds: bool, key: &str, asked: &impl Serialize, reason: &str) {
+    /// Unless `holds`, the trainer cannot do what a key asks; `reason` is the key in the refusals of `keys.toml`.
+    pub fn need(&mut self, holds: bool, reason: &str, asked: &impl Serialize) {
         if holds {
             return;
         }
-        let asked = serde_json::to_string(asked).unwrap_or_default();
         self.refusals.push(DemandRefusal {
-            key: key.to_string(),
-            asked,
-            reason: reason.to_string(),
+            key: reason.split('#').next().unwrap_or_default().to_string(),
+            asked: serde_json::to_string(asked).unwrap_or_default(),
+            reason: self.keys.refusals[reason].clone(),
         });
+    }
+
+    /// Every setting of `keys.toml` that the arm asks for, in its order.
+    #[must_use]
+    pub fn filled(mut self, experiment: &Experiment) -> Self {
+        let arm = name(experiment);
+        let stated = |key: &String| arm.pointer(&format!("/{}", key.replace('.', "/")));
+        for SettingRow { name, key, value, computed, when, unless, remark } in &self.keys.settings {
+            if when.as_ref().is_some_and(|key| stated(key).is_none())
+                || unless.as_ref().is_some_and(|key| stated(key).is_some())
+            {
+                continue;
+            }
+            let given = if *computed { self.computed.get(name.as_str()) } else { value.as_ref() };
+            let value = given.or_else(|| stated(key).filter(|_| !computed));
+            let [name, key, remark] = [name, key, remark].map(String::clone);
+            self.settings.extend(value.cloned().map(|value| Setting { name, value, key, remark }));
+        }
+        self
     }
 
     pub fn finish(self) -> Result<Vec<Setting>, Vec<DemandRefusal>> {
@@ -113,11 +189,9 @@ pub fn name(value: &impl Serialize) -> Value {
 /// Flat; each setting has its key as a comment.
 pub fn yaml(settings: &[Setting]) -> String {
     let line = |setting: &Setting| {
-        let Setting { name, value, key, remark } = setting;
-        let about = [key.as_str(), remark].into_iter().filter(|text| !text.is_empty());
-        let about = about.collect::<Vec<_>>().join("; ");
+        let about = setting.about();
         let comment = if about.is_empty() { String::new() } else { format!("  # {about}") };
-        format!("{name}: {}{comment}\n", yaml_value(value))
+        format!("{}: {}{comment}\n", setting.name, yaml_value(&setting.value))
     };
     settings.iter().map(line).collect()
 }
@@ -141,12 +215,17 @@ mod tests {
 
     #[test]
     fn yaml_has_numbers_that_python_reads_as_numbers() {
-        let mut demand = Demand::default();
-        demand.set("adam_epsilon", 1e-8, "optimizer.epsilon");
-        demand.set_with("rates", vec![1e-7, 0.5], "", "in order");
-        demand.set("loss_type", "grpo", "dapo.aggregation");
+        let setting = |name: &str, value: Value, key: &str, remark: &str| {
+            let [name, key, remark] = [name, key, remark].map(str::to_string);
+            Setting { name, value, key, remark }
+        };
+        let settings = [
+            setting("adam_epsilon", 1e-8.into(), "optimizer.epsilon", ""),
+            setting("rates", vec![1e-7, 0.5].into(), "", "in order"),
+            setting("loss_type", "grpo".into(), "dapo.aggregation", ""),
+        ];
         let expected = "adam_epsilon: 1.0e-8  # optimizer.epsilon\nrates: [1.0e-7, 0.5]  # in order\n\
                         loss_type: \"grpo\"  # dapo.aggregation\n";
-        assert_eq!(yaml(&demand.finish().unwrap()), expected);
+        assert_eq!(yaml(&settings), expected);
     }
 }

@@ -1,10 +1,12 @@
 //! Another trainer's responses as groups, graded by this harness.
 
 use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
+use crate::engines::EngineError;
 use crate::experiment::Grading;
 use crate::task::{ResponseText, Twice, prompt};
 use crate::training::{TrainingError, run::inputs::Inputs};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct DumpedResponse {
@@ -18,59 +20,45 @@ pub struct DumpedResponse {
     pub score: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DumpProblem {
-    #[error("group {group} has {found} responses, and rollout.group_size is {wanted}")]
-    Size { group: u64, found: usize, wanted: u64 },
-    #[error("the responses of group {group} are to different problems")]
-    Mixed { group: u64 },
-    #[error("there are {found} groups, and training.prompts_per_step is {wanted}")]
-    Groups { found: usize, wanted: u64 },
-    #[error("a response to problem {problem} has {found} tokens; it must have 1 to {most}")]
-    Length { problem: String, found: usize, most: u64 },
-    #[error("a response to problem {problem} has the token {token}, which the tokenizer lacks")]
-    Token { problem: String, token: u32 },
-    #[error("a response to problem {problem} has the score {said}; `{verifier}` gives it {found}")]
-    Score { problem: String, said: String, found: String, verifier: String },
-}
-
-/// Grades and shapes a step's groups again. They must be whole, with the scores of the arm's verifier.
+/// Grades and shapes a step's groups again. Errors: groups of the file that are not whole, or have other scores than the
+/// arm's verifier gives.
 pub fn groups(
     inputs: &Inputs,
     responses: Vec<DumpedResponse>,
-) -> Result<Vec<Group<ScoredRollout>>, GroupsError> {
+    path: &Path,
+) -> Result<Vec<Group<ScoredRollout>>, EngineError> {
     let experiment = &inputs.experiment;
+    let refused = |reason: String| EngineError::Output { path: path.to_path_buf(), reason };
     let (size, wanted) = (experiment.rollout.group_size, experiment.training.prompts_per_step);
     let mut members: BTreeMap<u64, Vec<DumpedResponse>> = BTreeMap::new();
     for response in responses {
         members.entry(response.group).or_default().push(response);
     }
-    if members.len() as u64 != wanted {
-        return Err(DumpProblem::Groups { found: members.len(), wanted }.into());
+    let count = members.len();
+    if count as u64 != wanted {
+        let reason = format!("there are {count} groups, and training.prompts_per_step is {wanted}");
+        return Err(refused(reason));
     }
     let mut attempts: BTreeMap<usize, u32> = BTreeMap::new();
     let mut groups = Vec::with_capacity(members.len());
     for (group, members) in members {
-        if members.len() as u64 != size {
-            return Err(DumpProblem::Size { group, found: members.len(), wanted: size }.into());
+        let count = members.len();
+        if count as u64 != size {
+            let reason =
+                format!("group {group} has {count} responses, and rollout.group_size is {size}");
+            return Err(refused(reason));
         }
         let problem = &inputs.data.train[members[0].problem];
         if members.iter().any(|it| it.problem != members[0].problem) {
-            return Err(DumpProblem::Mixed { group }.into());
+            return Err(refused(format!(
+                "the responses of group {group} are to different problems"
+            )));
         }
         let attempt = attempts.entry(members[0].problem).or_default();
-        groups.push(graded(inputs, problem, *attempt, members)?);
+        groups.push(graded(inputs, problem, *attempt, members, &refused)?);
         *attempt += 1;
     }
     Ok(groups)
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum GroupsError {
-    #[error(transparent)]
-    Dump(#[from] DumpProblem),
-    #[error(transparent)]
-    Training(#[from] TrainingError),
 }
 
 fn graded(
@@ -78,19 +66,25 @@ fn graded(
     problem: &Problem,
     attempt: u32,
     members: Vec<DumpedResponse>,
-) -> Result<Group<ScoredRollout>, GroupsError> {
+    refused: &dyn Fn(String) -> EngineError,
+) -> Result<Group<ScoredRollout>, EngineError> {
     let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
     let limit = experiment.rollout.max_response_tokens;
-    let said: Vec<f64> = members.iter().map(|member| member.score).collect();
+    let theirs: Vec<f64> = members.iter().map(|member| member.score).collect();
+    let problem_id = &problem.id;
     let mut rollouts = Vec::with_capacity(members.len());
     for DumpedResponse { tokens, .. } in members {
-        let (found, name) = (tokens.len(), || problem.id.clone());
-        if found == 0 || found as u64 > limit {
-            return Err(DumpProblem::Length { problem: name(), found, most: limit }.into());
+        let count = tokens.len();
+        if count == 0 || count as u64 > limit {
+            return Err(refused(format!(
+                "a response to problem {problem_id} has {count} tokens; it must have 1 to {limit}"
+            )));
         }
         let vocabulary = inputs.config.vocab_size;
-        if let Some(&token) = tokens.iter().find(|token| i64::from(**token) >= vocabulary) {
-            return Err(DumpProblem::Token { problem: name(), token }.into());
+        if let Some(token) = tokens.iter().find(|token| i64::from(**token) >= vocabulary) {
+            return Err(refused(format!(
+                "a response to problem {problem_id} has the token {token}, which the tokenizer lacks"
+            )));
         }
         let stopped = tokens.last().is_some_and(|last| tokenizer.stop_tokens().contains(last));
         let finish = if stopped { Finish::Stop } else { Finish::Length };
@@ -103,17 +97,16 @@ fn graded(
     let groups = vec![Group { prompt, attempt, rollouts }];
     let graded = inputs.grader.grade_groups(groups, Twice::Hundredth(1));
     let mut group = graded.map_err(TrainingError::from)?.0.remove(0);
-    for (scored, said) in group.rollouts.iter().zip(said) {
-        let found = scored.correctness_reward;
-        if said != found {
-            let (said, found) = (said.to_string(), found.to_string());
+    for (scored, theirs) in group.rollouts.iter().zip(theirs) {
+        let ours = scored.correctness_reward;
+        if theirs != ours {
             let verifier = match &experiment.reward.verifier {
                 Grading::Rule(rule) => format!("{rule:?}"),
                 Grading::Program(program) => program.name(),
             };
-            return Err(
-                DumpProblem::Score { problem: problem.id.clone(), said, found, verifier }.into()
-            );
+            return Err(refused(format!(
+                "a response to problem {problem_id} has the score {theirs}; `{verifier}` gives it {ours}"
+            )));
         }
     }
     experiment.dapo.rules().shape(&mut group, limit, &experiment.dapo);

@@ -18,7 +18,7 @@ pub mod audited;
 
 pub use crate::engines::audited::{RunAudit, RunAuditOptions};
 pub use crate::engines::demand::{Demand, DemandRefusal, Effective, Setting, Trap, Unread};
-pub use crate::engines::dump::{DumpProblem, DumpedResponse};
+pub use crate::engines::dump::DumpedResponse;
 pub use crate::engines::error::EngineError;
 pub use crate::engines::imported::{Imported, Outputs, ReadStep};
 pub use crate::engines::launcher::program::CellProgram;

@@ -29,10 +29,10 @@ pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, Str
         return Err(EngineError::Program { program: program.to_string(), reason });
     };
     match packages.first().filter(|package| !found.contains_key(**package)) {
-        Some(package) => Err(EngineError::NotInstalled {
-            program: program.to_string(),
-            package: (*package).to_string(),
-        }),
+        Some(package) => {
+            let (program, package) = (program.to_string(), (*package).to_string());
+            Err(EngineError::NotInstalled { program, package })
+        }
         None => Ok(found),
     }
 }

@@ -1,14 +1,14 @@
 use crate::algorithm::Problem;
-use crate::base::files;
-use crate::engines::{Demand, EngineError, demand, process};
-use crate::experiment::{Grading, RewardProgram};
+use crate::base::{files, program};
+use crate::engines::{Demand, EngineError, Setting, demand, process};
+use crate::experiment::{Experiment, Grading, RewardProgram};
 use crate::task::prompt;
 use crate::task::reward::program::Asked;
 use crate::training::{run::inputs::Inputs, trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A line of `prompts.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,22 +32,50 @@ impl RenderedPrompt {
         })
     }
 
-    /// The training problem of each line.
-    pub fn places(inputs: &Inputs, lines: &[Self], path: &Path) -> Result<Vec<usize>, EngineError> {
+    /// The lines of a rendered folder, and the training problem of each.
+    pub fn read(inputs: &Inputs, folder: &Path) -> Result<(Vec<Self>, Vec<usize>), EngineError> {
+        let path = folder.join("prompts.jsonl");
+        let lines: Vec<Self> = files::read_data_lines(&path)?;
         let ids = inputs.data.train.iter().enumerate();
         let places: BTreeMap<&str, usize> = ids.map(|(at, it)| (it.id.as_str(), at)).collect();
         let place = |(line, prompt): (usize, &Self)| {
-            places.get(prompt.problem.as_str()).copied().ok_or_else(|| EngineError::Output {
-                path: path.to_path_buf(),
-                reason: format!(
-                    "line {}: problem {} is not one of the training problems",
-                    line + 1,
-                    prompt.problem
-                ),
+            places.get(prompt.problem.as_str()).copied().ok_or_else(|| {
+                let (line, id) = (line + 1, &prompt.problem);
+                let reason =
+                    format!("line {line}: problem {id} is not one of the training problems");
+                EngineError::Output { path: path.clone(), reason }
             })
         };
-        lines.iter().enumerate().map(place).collect()
+        let places = lines.iter().enumerate().map(place).collect::<Result<_, _>>()?;
+        Ok((lines, places))
     }
+}
+
+/// What a trainer can do of an arm, and settings that name this machine's files. Errors: what it cannot do.
+pub fn settings(
+    inputs: &Inputs,
+    demand: Demand,
+    of_machine: &[(&str, Value, &str)],
+) -> Result<Vec<Setting>, EngineError> {
+    let Experiment { engine, name, .. } = &inputs.experiment;
+    let mut all = demand.finish().map_err(|refusals| {
+        let (engine, experiment) = (*engine, name.clone());
+        EngineError::Refused { engine, experiment, refusals }
+    })?;
+    all.extend(of_machine.iter().cloned().map(|(name, value, key)| {
+        let (name, key) = (name.to_string(), key.to_string());
+        Setting { name, value, key, remark: String::new() }
+    }));
+    Ok(all)
+}
+
+pub fn base_policy(inputs: &Inputs) -> Value {
+    let folder = &inputs.experiment.inputs.model;
+    json!(std::path::absolute(folder).unwrap_or_else(|_| folder.clone()))
+}
+
+pub fn harness() -> Value {
+    json!(program::path().unwrap_or_else(|_| "dapo".into()))
 }
 
 /// The arm's verifier for the trainer's script, as it is named to `dapo data grade --verifier`.
@@ -61,10 +89,8 @@ pub fn verifier(grading: &Grading) -> Value {
 /// What holds of a program in every trainer's script.
 pub fn need_program(demand: &mut Demand, grading: &Grading) {
     let Grading::Program(program) = grading else { return };
-    let reason =
-        "each response is graded again when the run is imported, and must get the same grade";
     let allowed = program.allow_nondeterministic;
-    demand.need(!allowed, "reward.verifier.allow_nondeterministic", &allowed, reason);
+    demand.need(!allowed, "reward.verifier.allow_nondeterministic", &allowed);
 }
 
 /// A script with the packages whose versions it notes, and how: a list of texts and a text are the same in JSON and Python.
@@ -83,8 +109,8 @@ pub fn write_program<'a>(
     problems: impl IntoIterator<Item = &'a Problem>,
 ) -> Result<(), EngineError> {
     let Grading::Program(program) = &inputs.experiment.reward.verifier else { return Ok(()) };
+    // The harness's own has no file.
     let file = std::path::absolute(&program.file).unwrap_or_else(|_| program.file.clone());
-    let file = if program.file.as_os_str().is_empty() { PathBuf::new() } else { file };
     let program = Grading::Program(Box::new(RewardProgram { file, ..*program.clone() }));
     files::write_json(&folder.join(VERIFIER), &program)?;
     let mut written = BTreeSet::new();

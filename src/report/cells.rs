@@ -2,7 +2,7 @@
 
 use crate::experiment::grid::file::BaseSource;
 use crate::experiment::{Arm, Grid, grid::differences, sets};
-use crate::report::page::{Block, Column, Section, Table, TableCell, row};
+use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, points};
 use crate::statistics::{Measured, between, needed};
 use crate::study::{Cell, CellEnding, Declaration, Job};
@@ -58,9 +58,7 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> Table {
         let states = seeds.iter().map(|seed| state(arm, *seed).unwrap_or_default().into());
         row![text::visible(&arm.name)].into_iter().chain(states).collect()
     });
-    let mut table = Table::new("", "arm", rows);
-    table.columns.extend(seeds.iter().map(|seed| Column::new(&format!("seed {seed}"))));
-    table
+    Table::new("", "arm", rows).with(seeds.iter().map(|seed| format!("seed {seed}")))
 }
 
 /// Each cell with its state, and its accuracies once it is on record.
@@ -125,11 +123,9 @@ pub fn summary(grid: &Grid, cells: &[&Cell]) -> Table {
     let mut sets: Vec<&String> = sets.into_iter().collect();
     sets.sort_by_key(|set| *set != sets::DEV);
     let rows = grid.arms.iter().map(|arm| summary_row(grid, arm, &of_arm(arm), &sets));
-    let mut table = Table::new("", &grid.name, rows);
-    let names = sets.iter().map(|set| format!("{} % #", text::visible(set)));
-    let names = names.chain(["updates # ?", "rollouts # ?", "cells"].map(String::from));
-    table.columns.extend(names.map(|name| Column::new(&name)));
-    table
+    let scores = sets.iter().map(|set| format!("{} % #", text::visible(set)));
+    let budgets = ["updates # ?", "rollouts # ?", "cells"].map(String::from);
+    Table::new("", &grid.name, rows).with(scores.chain(budgets))
 }
 
 fn summary_row(grid: &Grid, arm: &Arm, cells: &[&Cell], sets: &[&String]) -> Vec<TableCell> {

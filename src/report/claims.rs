@@ -6,6 +6,7 @@ use crate::study::claims::{ClaimSource, Test};
 use crate::study::{
     Claim, ClaimResult, ClaimVerdict, Claims, Judged, PaperEvidence, PartResult, Remark,
 };
+use std::collections::BTreeMap;
 
 /// `§3.1, Fig. 2b`.
 fn source(source: &ClaimSource) -> String {
@@ -18,16 +19,13 @@ fn source(source: &ClaimSource) -> String {
     text::visible(&text::joined(parts, ", "))
 }
 
-/// Verdicts that occur, and the claims that have them, in the order of [`ClaimVerdict`].
-pub fn by_verdict(judged: &Judged) -> Vec<(ClaimVerdict, Vec<&ClaimResult>)> {
-    use ClaimVerdict::{
-        Contradicted, Inconclusive, NotTestable, PositiveControl, SmallerThanClaimed, Supported,
-    };
-    let verdicts =
-        [Supported, PositiveControl, SmallerThanClaimed, Contradicted, Inconclusive, NotTestable];
-    let of = |verdict| judged.claims.iter().filter(move |claim| claim.verdict == verdict);
-    let groups = verdicts.map(|verdict| (verdict, of(verdict).collect::<Vec<_>>()));
-    groups.into_iter().filter(|(_, claims)| !claims.is_empty()).collect()
+/// Verdicts that occur, and the claims that have them.
+pub fn by_verdict(judged: &Judged) -> BTreeMap<ClaimVerdict, Vec<&ClaimResult>> {
+    let mut groups: BTreeMap<ClaimVerdict, Vec<&ClaimResult>> = BTreeMap::new();
+    for claim in &judged.claims {
+        groups.entry(claim.verdict).or_default().push(claim);
+    }
+    groups
 }
 
 /// `2 supported, 1 inconclusive`; empty without claims.
@@ -239,18 +237,15 @@ fn part_row(part: &PartResult) -> Vec<TableCell> {
     if !part.registered {
         why += " (exploratory)";
     }
-    let paper = part.paper.as_ref().map_or_else(
-        || TableCell::missing("–"),
-        |paper| {
-            let words = format!("{}: {}. {}", agreement(paper), paper.words, paper.remark);
-            TableCell::from(text::visible(words.trim()))
-        },
-    );
+    let paper = part.paper.as_ref().map(|paper| {
+        let words = format!("{}: {}. {}", agreement(paper), paper.words, paper.remark);
+        text::visible(words.trim())
+    });
     row![
         text::visible(&part.says),
         text::visible(&words::evidence(part)),
         verdict_cell(part.verdict),
         why,
-        paper
+        TableCell::or(paper, "–")
     ]
 }

@@ -117,25 +117,9 @@ impl Frame {
         let count = if curves.size == PanelSize::Whole { 4 } else { 3 };
         let y_ticks = ticks(low, high, count);
         let y = (y_ticks.first()?.min(low), y_ticks.last()?.max(high));
-        if curves.doubling {
-            let first = first.max(1.0);
-            let doubles = std::iter::successors(Some(first), |x| Some(x * 2.0));
-            let x_ticks = doubles.take_while(|x| *x <= last).collect();
-            return Some(Self {
-                x: (first, last.max(first * 2.0)),
-                y,
-                x_ticks,
-                y_ticks,
-                doubling: true,
-                extent,
-                area,
-            });
-        }
-        let start = if first < 0.3 * last { first.min(0.0) } else { first };
-        let end = if last > start { last } else { start + 1.0 };
-        let inside = |tick: &f64| *tick >= start - 1e-9 && *tick <= end * (1.0 + 1e-9);
-        let x_ticks = ticks(start, end, count).into_iter().filter(inside).collect();
-        Some(Self { x: (start, end), y, x_ticks, y_ticks, doubling: false, extent, area })
+        let doubling = curves.doubling;
+        let (x, x_ticks) = if doubling { doubles(first, last) } else { evenly(first, last, count) };
+        Some(Self { x, y, x_ticks, y_ticks, doubling, extent, area })
     }
 
     fn at(&self, (x, y): PlotPoint) -> PlotPoint {
@@ -206,6 +190,22 @@ impl Frame {
             svg.marker(line.style, points[(place * (points.len() - 1) as f64).round() as usize]);
         }
     }
+}
+
+/// Ends and ticks of an x axis.
+type AxisX = ((f64, f64), Vec<f64>);
+
+fn doubles(first: f64, last: f64) -> AxisX {
+    let first = first.max(1.0);
+    let doubles = std::iter::successors(Some(first), |x| Some(x * 2.0));
+    ((first, last.max(first * 2.0)), doubles.take_while(|x| *x <= last).collect())
+}
+
+fn evenly(first: f64, last: f64, count: usize) -> AxisX {
+    let start = if first < 0.3 * last { first.min(0.0) } else { first };
+    let end = if last > start { last } else { start + 1.0 };
+    let inside = |tick: &f64| *tick >= start - 1e-9 && *tick <= end * (1.0 + 1e-9);
+    ((start, end), ticks(start, end, count).into_iter().filter(inside).collect())
 }
 
 fn unit_lines(curves: &Curves, width: f64) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! One HTML file that loads nothing. askama leaves only the style sheet, [`Page::script`] and pictures unescaped.
 
-use crate::report::figures;
 use crate::report::page::{Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};
+use crate::report::{figures, text};
 use askama::Template;
 
 #[derive(Template)]
@@ -44,8 +44,8 @@ fn class(cell: &TableCell, column: &Column) -> String {
 }
 
 fn picture(figure: &Figure, panel: &Panel) -> String {
-    let title = [figure.title.as_str(), panel.title()];
-    let title = title.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+    let title = [figure.title.as_str(), panel.title()].into_iter().filter(|part| !part.is_empty());
+    let title = text::joined(title, ": ");
     figures::panel(panel, format!("{title}. {}", figure.caption).trim_end())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::base::files;
 use crate::records::{RunFolder, RunSummary, environment, housekeeping};
-use crate::report::page::{Block, Column, Look, Page, Section, Table, TableCell, row};
+use crate::report::page::{Block, Look, Page, Section, Table, TableCell, row};
 use crate::report::{ReportError, html, text};
 use crate::study::collection;
 use std::collections::BTreeSet;
@@ -90,16 +90,14 @@ fn run_table(root: &Path, runs: &[(RunFolder, RunSummary)]) -> Table {
     });
     let caption = "Runs; scores are avg@k of the last evaluation, %. Click the head of a column to sort by it.";
     let columns = "run | arm | seed # | state | steps # | began (UTC)";
-    let mut table = Table::new(caption, columns, rows);
-    let column = |set: &&String| Column::new(&format!("{} #", text::visible(set)));
-    table.columns.extend(sets.iter().map(column));
-    table
+    let scores = sets.iter().map(|set| format!("{} #", text::visible(set)));
+    Table::new(caption, columns, rows).with(scores)
 }
 
 fn began(run: &RunFolder) -> TableCell {
     let sessions = run.sessions().ok();
     let time = sessions.and_then(|all| environment::rfc3339(all.first()?.started_ms?));
-    time.map_or_else(|| TableCell::missing("–"), |time| time[..16].replace('T', " ").into())
+    TableCell::or(time.map(|time| time[..16].replace('T', " ")), "–")
 }
 
 fn study_row(root: &Path, name: &str) -> Result<Vec<TableCell>, ReportError> {

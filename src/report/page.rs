@@ -1,7 +1,7 @@
 //! A report as sections of text, tables and figures; HTML, Markdown and text for terminals are made from it.
 
 use crate::report::text;
-use crate::statistics::aggregates;
+use crate::statistics::{Interval, aggregates};
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
@@ -34,12 +34,8 @@ pub struct Tile {
 }
 
 impl Tile {
-    pub fn new(
-        label: impl Into<String>,
-        value: impl Into<String>,
-        note: impl Into<String>,
-    ) -> Self {
-        Self { label: label.into(), value: value.into(), note: note.into() }
+    pub fn new(label: impl Into<String>, value: String, note: String) -> Self {
+        Self { label: label.into(), value, note }
     }
 }
 
@@ -95,6 +91,13 @@ impl Table {
         let columns = columns.split('|').map(Column::new).collect();
         Self { caption: caption.into(), columns, rows: rows.into_iter().collect() }
     }
+
+    /// More columns, each marked as in [`Self::new`]; a name may have its separator.
+    #[must_use]
+    pub fn with(mut self, columns: impl IntoIterator<Item = String>) -> Self {
+        self.columns.extend(columns.into_iter().map(|name| Column::new(&name)));
+        self
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -130,7 +133,12 @@ impl TableCell {
 
     /// A dash for `None`.
     pub fn shown(value: Option<f64>, show: impl Fn(f64) -> String) -> Self {
-        value.map_or_else(|| Self::missing("–"), |value| Self::from(show(value)))
+        Self::or(value.map(show), "–")
+    }
+
+    /// What is shown, or why there is no value.
+    pub fn or<T: Into<String>>(shown: Option<T>, why_not: &str) -> Self {
+        shown.map_or_else(|| Self::missing(why_not), Self::from)
     }
 
     /// Why there is no value.
@@ -189,17 +197,13 @@ pub enum Look {
 }
 
 impl Look {
-    pub fn is_plain(&self) -> bool {
-        *self == Self::Plain
-    }
-
     pub fn of(self, text: impl Into<String>) -> TableCell {
         TableCell::from(text).looking(self)
     }
 
     /// Its class in the style sheet.
     pub fn class(self) -> String {
-        if self.is_plain() { String::new() } else { format!("{self:?}").to_lowercase() }
+        if self == Self::Plain { String::new() } else { format!("{self:?}").to_lowercase() }
     }
 }
 
@@ -222,6 +226,10 @@ pub struct LegendEntry {
     /// Colour, dashes and marker together.
     pub style: usize,
     pub label: String,
+}
+
+pub fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
+    lines.iter().map(|line| LegendEntry { style: line.style, label: line.label.clone() }).collect()
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -256,6 +264,13 @@ pub struct Curves {
     pub lines: Vec<CurveLine>,
 }
 
+impl Curves {
+    pub fn new(title: impl Into<String>, x: &str, unit: &str, lines: Vec<CurveLine>) -> Self {
+        let (title, x, unit) = (title.into(), x.to_owned(), unit.to_owned());
+        Self { title, x, unit, lines, ..Self::default() }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PanelSize {
     #[default]
@@ -285,6 +300,12 @@ pub struct Intervals {
     pub rows: Vec<IntervalRow>,
 }
 
+impl Intervals {
+    pub fn new(title: &str, x: &str, around_zero: bool, rows: Vec<IntervalRow>) -> Self {
+        Self { title: title.to_owned(), x: x.to_owned(), around_zero, rows }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IntervalRow {
     pub label: String,
@@ -297,6 +318,24 @@ pub struct IntervalRow {
     pub published: Option<f64>,
     pub runs: Vec<f64>,
     pub note: TableCell,
+}
+
+impl IntervalRow {
+    /// A value with its interval, in the unit of print: `scale` is its factor.
+    pub fn of(
+        label: impl Into<String>,
+        style: usize,
+        (centre, interval): (Option<f64>, Option<Interval>),
+        scale: f64,
+    ) -> Self {
+        Self {
+            label: label.into(),
+            style,
+            centre: centre.map(|value| scale * value),
+            interval: interval.map(|it| (scale * it.low, scale * it.high)),
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -33,7 +33,7 @@ pub fn beside(paper: &PaperRow) -> Option<Published> {
     let row = &rows[place];
     let above = place.checked_sub(1).filter(|_| row.technique.is_some()).map(|at| rows[at].value);
     let name = RERUNS.iter().find(|(_, of)| *of == paper.row).map(|(name, _)| *name);
-    let reruns = &paper::authors_reruns().rows;
+    let reruns = &paper::table("authors-reruns").rows;
     let rerun = reruns.iter().find(|row| Some(row.label.as_str()) == name).map(|row| row.value);
     Some(Published { value: row.value, step: above.map(|above| row.value - above), rerun })
 }
@@ -77,14 +77,10 @@ pub fn curves(name: &str) -> Option<Curves> {
         ..CurveLine::default()
     };
     let percent = matches!(first.y_unit.as_str(), "share" | "percent");
-    Some(Curves {
-        title: format!("the paper\u{2019}s Fig. {name}"),
-        x: first.x_unit.clone(),
-        unit: if percent { "%".to_owned() } else { first.y_unit.clone() },
-        published: true,
-        lines: published.iter().take(shown).enumerate().map(line).collect(),
-        ..Curves::default()
-    })
+    let title = format!("the paper\u{2019}s Fig. {name}");
+    let unit = if percent { "%" } else { &first.y_unit };
+    let lines = published.iter().take(shown).enumerate().map(line).collect();
+    Some(Curves { published: true, ..Curves::new(title, &first.x_unit, unit, lines) })
 }
 
 /// What our scores and the paper's have in common.

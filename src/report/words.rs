@@ -3,8 +3,8 @@
 use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
 use crate::study::{
-    Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, LevelResult, Needed, NoValue, PartResult,
-    PartWhy, Remark, Why, WithoutValue, cell, comparisons::Comparison,
+    Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, DosesBelow, LevelResult, Needed, NoValue,
+    PartResult, PartWhy, Remark, Why, WithoutValue, cell, comparisons::Comparison,
 };
 use std::collections::BTreeSet;
 
@@ -117,7 +117,7 @@ pub fn why(reason: &Why) -> String {
                 first.as_ref().map_or(String::new(), |run| format!(" ({})", without_value(run)));
             format!("needs at least 2 runs on each side, has {arm} and {reference}{first}")
         }
-        Why::CannotBeTested { message } => message.clone(),
+        Why::CannotBeTested(untestable) => untestable.message.clone(),
         Why::Equivalent { margin, divisor: 1 } => {
             format!("the difference is smaller than δ = {margin}")
         }
@@ -145,7 +145,7 @@ pub fn why(reason: &Why) -> String {
             });
             format!("no effect shown: adjusted p {}{least}", text::p_value(*adjusted_p))
         }
-        Why::DoseBelow { below, others, otherwise } => {
+        Why::DoseBelow(DosesBelow { below, others, otherwise }) => {
             let each = [below].into_iter().chain(others).map(|it| {
                 let [dose, least] = [it.dose, it.least].map(text::standard_error);
                 format!("{} acted on {dose} %, below the declared {least} %", it.technique)
@@ -218,11 +218,8 @@ pub fn claim_why(claim: &ClaimResult) -> String {
     let named = |verdict: ClaimVerdict| -> Vec<&str> {
         parts.iter().filter(|part| part.verdict == verdict).map(|part| part.id.as_str()).collect()
     };
-    let (contradicted, open, smaller) = (
-        named(ClaimVerdict::Contradicted),
-        named(ClaimVerdict::Inconclusive),
-        named(ClaimVerdict::SmallerThanClaimed),
-    );
+    use ClaimVerdict::{Contradicted, Inconclusive, SmallerThanClaimed};
+    let [contradicted, open, smaller] = [Contradicted, Inconclusive, SmallerThanClaimed].map(named);
     let (of_several, but) = if !contradicted.is_empty() {
         (format!("the opposite was shown for {}", contradicted.join(", ")), "does not")
     } else if !open.is_empty() {

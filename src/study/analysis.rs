@@ -7,8 +7,8 @@ use crate::study::levels::ReferencePoint;
 use crate::study::sensitivity::{self, Sensitivity};
 use crate::study::stability::{self, ArmStability};
 use crate::study::{
-    ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, Remark,
-    Word, arms, collection::Study, declaration, levels,
+    ArmSummary, ArmTimes, Declaration, Declared, Excluded, FamilyResult, Remark, Word, arms,
+    collection::Study, declaration, levels,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -177,17 +177,13 @@ fn within_blocks(study: &Study, family: &FamilyResult) -> Option<(f64, usize)> {
 
 fn differences(study: &Study, grid: &Grid, families: &[FamilyResult]) -> Vec<Comparison> {
     let rows = declaration::rows(grid, &study.declaration.primary_set);
-    let open: Vec<Declared> =
-        rows.iter().filter(|row| find(families, row).is_none()).cloned().collect();
-    let family = DeclaredFamily {
-        id: format!("{} (rows)", grid.name),
-        question: "each row against the one before".to_string(),
-        after: Vec::new(),
-        comparisons: open,
+    let open = rows.iter().filter(|row| find(families, row).is_none()).cloned();
+    let id = format!("{} (rows)", grid.name);
+    let exploratory = comparisons::exploratory(study, &id, open.collect());
+    let known = |row: &Declared| {
+        find(families, row).or_else(|| exploratory.iter().find(|it| it.is_of(row)))
     };
-    let exploratory = comparisons::family(study, &family, false);
-    let all = || families.iter().chain([&exploratory]);
-    rows.iter().filter_map(|row| find(all(), row).cloned()).collect()
+    rows.iter().filter_map(|row| known(row).cloned()).collect()
 }
 
 /// A declared comparison of the same arms and metric, whatever its family and name.
@@ -195,44 +191,30 @@ pub fn find<'a>(
     families: impl IntoIterator<Item = &'a FamilyResult>,
     row: &Declared,
 ) -> Option<&'a Comparison> {
-    families.into_iter().flat_map(|family| &family.comparisons).find(|comparison| {
-        let declared = &comparison.declared;
-        declared.arm == row.arm
-            && declared.reference == row.reference
-            && declared.metric == row.metric
-    })
+    families.into_iter().flat_map(|family| &family.comparisons).find(|it| it.is_of(row))
 }
 
 fn remarks(study: &Study) -> Vec<Remark> {
     let declaration = &study.declaration;
-    let mut remarks = vec![study.bases(), Remark::RecordsChecked];
-    if !declaration.registered {
-        remarks.push(Remark::Unregistered);
-    }
-    if declaration.pilot.is_none() {
-        remarks.push(Remark::NoPilot);
-    }
     let failed = study.excluded.iter().filter(|it| it.failed).count();
     let others = study.excluded.len() - failed;
-    if failed > 0 {
-        remarks.push(Remark::FailedRuns { count: failed });
-    }
-    if others > 0 {
-        remarks.push(Remark::OtherRecords { count: others });
-    }
     let held_out = declaration.held_out.as_ref();
     let absent = held_out.filter(|it| study.grids.iter().all(|grid| grid.name != it.grid));
-    if let Some(held_out) = absent {
-        remarks.push(Remark::HeldOutAbsent { grid: held_out.grid.clone() });
-    }
     let arms = study
         .grids
         .iter()
         .flat_map(|grid| grid.arms.iter().map(move |arm| format!("{}/{}", grid.name, arm.name)));
     let missing: usize = arms.map(|id| study.missing_seeds(&id).len()).sum();
-    if missing > 0 {
-        let grids = study.grids.iter().map(|grid| grid.name.clone()).collect();
-        remarks.push(Remark::MissingRuns { count: missing, grids });
-    }
-    remarks
+    let grids = study.grids.iter().map(|grid| grid.name.clone()).collect();
+    let remarks = [
+        Some(study.bases()),
+        Some(Remark::RecordsChecked),
+        (!declaration.registered).then_some(Remark::Unregistered),
+        declaration.pilot.is_none().then_some(Remark::NoPilot),
+        (failed > 0).then_some(Remark::FailedRuns { count: failed }),
+        (others > 0).then_some(Remark::OtherRecords { count: others }),
+        absent.map(|held_out| Remark::HeldOutAbsent { grid: held_out.grid.clone() }),
+        (missing > 0).then_some(Remark::MissingRuns { count: missing, grids }),
+    ];
+    remarks.into_iter().flatten().collect()
 }

@@ -1,7 +1,7 @@
 //! Results of each arm: scores by seed, their mean with an interval over runs, and the runs' endings.
 
 use crate::experiment::{Arm, Grid, PaperRow, sets};
-use crate::statistics::{Counts, Mean, aggregates, estimators, outcomes};
+use crate::statistics::{Mean, aggregates, estimators, outcomes};
 use crate::study::{
     Cell, CellEnding, CellEvaluation, Clock, Declaration, collection::Study, metric,
 };
@@ -114,16 +114,18 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
         evaluations.filter(|evaluation| evaluation.counters.updates > 0).count() > 1
     };
     let way_set = if all.iter().any(is_evaluated_on_the_way) { primary_set } else { curve_set };
-    let summary = |arm: &Arm| {
-        let summary = summary(study, grid, arm, id(arm));
-        let cells = study.cells_of(&summary.id);
-        let equal = budget.and_then(|budget| equal_rollouts(study, &cells, (way_set, budget)));
-        ArmSummary { at_equal_rollouts: equal, ..summary }
-    };
-    grid.arms.iter().map(summary).collect()
+    let equal = budget.map(|budget| (way_set.as_str(), budget));
+    grid.arms.iter().map(|arm| summary(study, grid, arm, id(arm), equal)).collect()
 }
 
-fn summary(study: &Study, grid: &Grid, arm: &Arm, id: String) -> ArmSummary {
+/// `equal`: set and budget of the scores at equal rollouts.
+fn summary(
+    study: &Study,
+    grid: &Grid,
+    arm: &Arm,
+    id: String,
+    equal: Option<(&str, u64)>,
+) -> ArmSummary {
     let Declaration { primary_set, level, .. } = &study.declaration;
     let cells = study.cells_of(&id);
     let seeds =
@@ -132,6 +134,7 @@ fn summary(study: &Study, grid: &Grid, arm: &Arm, id: String) -> ArmSummary {
     let mean = |value: fn(&SeedScore) -> f64| {
         Mean::of(&seeds.iter().map(value).collect::<Vec<_>>(), *level)
     };
+    let scoreless = cells.iter().filter(|cell| cell.last_evaluation(primary_set).is_none());
     let ended = |ending| cells.iter().filter(|cell| cell.ending == ending).count() as u64;
     let failed = study.excluded.iter().filter(|it| it.failed && it.arm.as_ref() == Some(&id));
     ArmSummary {
@@ -140,13 +143,13 @@ fn summary(study: &Study, grid: &Grid, arm: &Arm, id: String) -> ArmSummary {
         compared_with: arm.compared_with.as_ref().map(|name| format!("{}/{name}", grid.name)),
         paper: arm.paper.clone(),
         score: mean(|seed| seed.avg_at_k),
-        at_equal_rollouts: None,
+        at_equal_rollouts: equal.and_then(|equal| equal_rollouts(study, &cells, equal)),
         over_sets: over_sets(&cells, *level),
         greedy: greedy(&cells, primary_set, *level),
         decoding_standard_error: mean(|seed| seed.decoding_standard_error).map(|it| it.mean),
         problems_standard_error: mean(|seed| seed.problems_standard_error).map(|it| it.mean),
         base_score: base_score(&cells, primary_set),
-        without_score: without_score(&cells, primary_set),
+        without_score: scoreless.map(|cell| cell.seed).collect(),
         missing_seeds: study.missing_seeds(&id),
         saturated: ended(CellEnding::Saturated),
         stalled: ended(CellEnding::Stalled),
@@ -162,15 +165,8 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-fn without_score(cells: &[&Cell], set: &str) -> Vec<u64> {
-    let scoreless = cells.iter().filter(|cell| cell.last_evaluation(set).is_none());
-    scoreless.map(|cell| cell.seed).collect()
-}
-
 fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> SeedScore {
-    let correct = evaluation.correct().into_iter();
-    let counts: Vec<Counts> =
-        correct.map(|correct| Counts { correct, samples: evaluation.samples }).collect();
+    let counts = evaluation.counts();
     SeedScore {
         seed: cell.seed,
         cell: cell.file_name(),

@@ -32,10 +32,7 @@ pub fn is_study(folder: &Path) -> bool {
 
 /// Reads a study folder. The declaration is `declared`, else the folder's `study.json`, else none.
 pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError> {
-    let invalid = |reason: &str| StudyError::Invalid {
-        path: folder.to_path_buf(),
-        reason: reason.to_string(),
-    };
+    let invalid = |reason: &str| StudyError::invalid(folder, reason);
     if !folder.join("grids").is_dir() {
         return Err(invalid("is no study: it has no folder `grids`"));
     }
@@ -81,7 +78,7 @@ pub fn grids(folder: &Path) -> Result<Vec<Grid>, StudyError> {
         let grid = Grid::read(&path)?;
         if format!("{}.json", grid.name) != name {
             let reason = format!("the grid's own name is `{}`", grid.name);
-            return Err(StudyError::Invalid { path, reason });
+            return Err(StudyError::invalid(path, reason));
         }
         grids.push(grid);
     }

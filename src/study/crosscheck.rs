@@ -121,21 +121,19 @@ impl<'a> Suspects<'a> {
             *count >= LEAST_NORMS && 2 * count > norms(*one).count().min(norms(*other).count())
         });
         let copies: Vec<_> = copies.map(|(pair, _)| pair).collect();
-        self.exclude_pairs(&copies, "most of its gradient norms are also those of");
+        for (index, of) in copies.into_iter().flat_map(|(one, other)| [(one, other), (other, one)])
+        {
+            let name = self.cells[of].file_name();
+            let reason = format!(
+                "most of its gradient norms are also those of {name}, of another seed: copies, of which none can be \
+                 told from the original"
+            );
+            self.exclude(index, reason);
+        }
     }
 
     fn left(&self, all: &[usize]) -> Vec<usize> {
         all.iter().copied().filter(|index| !self.reasons.contains_key(index)).collect()
-    }
-
-    fn exclude_pairs(&mut self, pairs: &[(usize, usize)], what: &str) {
-        for (one, other) in pairs {
-            for (index, of) in [(*one, *other), (*other, *one)] {
-                let name = self.cells[of].file_name();
-                let rest = "of another seed: copies, of which none can be told from the original";
-                self.exclude(index, format!("{what} {name}, {rest}"));
-            }
-        }
     }
 
     fn base_evaluations(&self, all: &[usize]) -> BTreeMap<String, Bases<'a>> {
@@ -207,21 +205,19 @@ fn surprise(evaluation: &CellEvaluation) -> f64 {
 /// Everything but the seed that a base policy's outcomes on a set depend on.
 fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
     let experiment = &cell.experiment;
-    let base: BTreeMap<&String, &String> =
-        cell.inputs.iter().filter(|(name, _)| name.starts_with("base/")).collect();
+    let inputs = |folders: &[&str]| -> BTreeMap<&String, &String> {
+        let is_in = |name: &str| folders.iter().any(|folder| name.starts_with(folder));
+        cell.inputs.iter().filter(|(name, _)| is_in(name)).collect()
+    };
     let mut execution = json!(experiment.execution);
     if let Some(fields) = execution.as_object_mut() {
         fields.remove("seed");
     }
-    let program: BTreeMap<&String, &String> = cell
-        .inputs
-        .iter()
-        .filter(|(name, _)| name.starts_with("reward/") || name.starts_with("package/"))
-        .collect();
+    let program = inputs(&["reward/", "package/"]);
     let execution = (experiment.numerics == Numerics::Fast).then_some(execution);
     let program = (!program.is_empty()).then_some(program);
     let mut key = json!({
-        "base": base,
+        "base": inputs(&["base/"]),
         "set": evaluation.set,
         "data": cell.inputs.get(&format!("data/{}", evaluation.set)),
         "problems": cell.problems.get(&evaluation.set),

@@ -10,14 +10,9 @@ const BAND_POINTS: usize = 41;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Series {
-    Evaluation {
-        set: String,
-        statistic: Statistic,
-    },
-    Metric {
-        /// `stage/name`.
-        name: String,
-    },
+    Evaluation { set: String, statistic: Statistic },
+    // `stage/name`.
+    Metric { name: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -130,10 +125,9 @@ fn blocks(mut runs: Vec<SeedCurve>, arms: usize, exact: bool) -> Vec<SeedCurve> 
 }
 
 fn xs(seeds: &[SeedCurve], exact: bool) -> Vec<f64> {
-    if exact { all_xs(seeds) } else { even_xs(seeds) }
-}
-
-fn all_xs(seeds: &[SeedCurve]) -> Vec<f64> {
+    if !exact {
+        return even_xs(seeds);
+    }
     let mut xs: Vec<f64> = seeds.iter().flat_map(|it| it.points.iter().map(|p| p.0)).collect();
     xs.sort_by(f64::total_cmp);
     xs.dedup();

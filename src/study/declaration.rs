@@ -2,13 +2,14 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid, diagnose};
+use crate::study::cell::numbers::ensure;
 use crate::study::effect_checks::findings;
-use crate::study::{At, Metric, Statistic, StudyError};
+use crate::study::{Metric, StudyError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
     pub question: String,
@@ -119,13 +120,6 @@ pub enum Direction {
 }
 
 impl Direction {
-    pub fn sign(self) -> f64 {
-        match self {
-            Self::Higher => 1.0,
-            Self::Lower => -1.0,
-        }
-    }
-
     pub fn words(self) -> &'static str {
         match self {
             Self::Higher => "higher",
@@ -159,8 +153,7 @@ impl Placement {
         }
         let text = files::read_text_up_to(&path, 1 << 20)?;
         let placement: Self = serde_json::from_str(&text).map_err(|error| {
-            let reason = files::foreign::without_values(&error.to_string());
-            StudyError::Invalid { path, reason }
+            StudyError::invalid(path, files::foreign::without_values(&error.to_string()))
         })?;
         Ok(Some(placement).filter(|it| it.declaration_sha256 == declaration.sha256()))
     }
@@ -171,7 +164,7 @@ impl Placement {
 }
 
 pub fn load(path: &Path) -> Result<Declaration, StudyError> {
-    let invalid = |reason: String| StudyError::Invalid { path: path.to_path_buf(), reason };
+    let invalid = |reason: String| StudyError::invalid(path, reason);
     let text = files::read_text_up_to(path, 1 << 20)?;
     let declaration: Declaration = if path.extension().is_some_and(|it| it == "json") {
         serde_json::from_str(&text)
@@ -200,23 +193,14 @@ impl Declaration {
         let questions: Vec<&str> = grids.iter().map(|grid| grid.question.as_str()).collect();
         Self {
             question: questions.join(" "),
-            registered: false,
-            seeds: Vec::new(),
-            tuning_seeds: Vec::new(),
             level: 0.95,
             alpha: 0.05,
             power: 0.8,
             primary_set: primary_set.to_string(),
             curve_set: curve_set.to_string(),
             margin: 0.02,
-            paired: false,
-            pools: Vec::new(),
-            pilot: None,
-            time_to_level: None,
-            held_out: None,
-            arms: BTreeMap::new(),
-            least_doses: BTreeMap::new(),
             families: grids.iter().filter_map(family).collect(),
+            ..Self::default()
         }
     }
 
@@ -269,19 +253,15 @@ impl Declaration {
 
     pub fn check(&self) -> Result<(), String> {
         let share = |key: &str, value: f64| {
-            if value > 0.0 && value < 1.0 {
-                Ok(())
-            } else {
-                Err(format!("`{key}` must lie in (0, 1), got {value}"))
-            }
+            let reason = format_args!("`{key}` must lie in (0, 1), got {value}");
+            ensure(value > 0.0 && value < 1.0, reason)
         };
         share("level", self.level)?;
         share("alpha", self.alpha)?;
         share("power", self.power)?;
         share("margin", self.margin)?;
-        if self.alpha >= 0.5 {
-            return Err(format!("`alpha` must be below 0.5, got {}", self.alpha));
-        }
+        let alpha = self.alpha;
+        ensure(alpha < 0.5, format_args!("`alpha` must be below 0.5, got {alpha}"))?;
         if let Some(pilot) = &self.pilot {
             share("pilot.sigma", pilot.sigma)?;
         }
@@ -290,21 +270,18 @@ impl Declaration {
         }
         for (key, seeds) in [("seeds", &self.seeds), ("tuning_seeds", &self.tuning_seeds)] {
             let unique: BTreeSet<&u64> = seeds.iter().collect();
-            if unique.len() < seeds.len() {
-                return Err(format!("`{key}` names a seed twice: {seeds:?}"));
-            }
+            let reason = format_args!("`{key}` names a seed twice: {seeds:?}");
+            ensure(unique.len() == seeds.len(), reason)?;
         }
         if let Some(seed) = self.seeds.iter().find(|seed| self.tuning_seeds.contains(seed)) {
             return Err(format!("seed {seed} stands in `seeds` and in `tuning_seeds`"));
         }
-        if self.primary_set.is_empty() || self.curve_set.is_empty() {
-            return Err("`primary_set` and `curve_set` must name a set".to_string());
-        }
+        let have_names = !self.primary_set.is_empty() && !self.curve_set.is_empty();
+        ensure(have_names, "`primary_set` and `curve_set` must name a set")?;
         for (arm, digest) in &self.arms {
             check_arm(arm).map_err(|reason| format!("arms: {reason}"))?;
-            if digest.len() != 64 || !digest.bytes().all(|it| it.is_ascii_hexdigit()) {
-                return Err(format!("arms: `{arm}` has no SHA-256: `{digest}`"));
-            }
+            let is_digest = digest.len() == 64 && digest.bytes().all(|it| it.is_ascii_hexdigit());
+            ensure(is_digest, format_args!("arms: `{arm}` has no SHA-256: `{digest}`"))?;
         }
         for (technique, dose) in &self.least_doses {
             let known = findings::names();
@@ -325,9 +302,8 @@ impl Declaration {
                     "family `{id}` is after `{other}`, which does not stand before it{hint}"
                 ));
             }
-            if !families.insert(&family.id) {
-                return Err(format!("family `{}` is there twice", family.id));
-            }
+            let is_new = families.insert(&family.id);
+            ensure(is_new, format_args!("family `{}` is there twice", family.id))?;
             check_family(family)?;
         }
         Ok(())
@@ -339,34 +315,26 @@ impl Declaration {
         let mut ids = BTreeSet::new();
         for pool in &self.pools {
             let at = format!("pool `{}`", pool.id);
-            if !ids.insert(&pool.id) || pool.arms.is_empty() {
-                return Err(format!("{at} is there twice, or has no arm"));
-            }
-            if !self.paired {
-                return Err(format!(
-                    "{at}: pools are compared within blocks; state `paired = true`"
-                ));
-            }
+            let is_fine = ids.insert(&pool.id) && !pool.arms.is_empty();
+            ensure(is_fine, format_args!("{at} is there twice, or has no arm"))?;
+            let reason = "pools are compared within blocks; state `paired = true`";
+            ensure(self.paired, format_args!("{at}: {reason}"))?;
             let mut arms = BTreeSet::new();
             for arm in &pool.arms {
                 check_arm(arm).map_err(|reason| format!("{at}: {reason}"))?;
-                if !arms.insert(arm) || arm.starts_with(POOLS) {
-                    return Err(format!("{at} has `{arm}` twice, or a pool in it"));
-                }
+                let is_fine = arms.insert(arm) && !arm.starts_with(POOLS);
+                ensure(is_fine, format_args!("{at} has `{arm}` twice, or a pool in it"))?;
             }
         }
         let compared = self.families.iter().flat_map(|family| &family.comparisons);
         let mut sides = compared.flat_map(|it| [&it.arm, &it.reference]);
-        match sides.find(|id| {
-            id.split_once('/').is_some_and(|(grid, _)| grid == POOLS) && self.pool(id).is_none()
-        }) {
-            Some(id) => {
-                let pools: Vec<String> =
-                    self.pools.iter().map(|pool| format!("{POOLS}/{}", pool.id)).collect();
-                Err(format!("there is no pool for `{id}`{}", hint(id, "the pools are", &pools)))
-            }
-            None => Ok(()),
-        }
+        let is_pool = |id: &str| id.split_once('/').is_some_and(|(grid, _)| grid == POOLS);
+        let Some(id) = sides.find(|id| is_pool(id) && self.pool(id).is_none()) else {
+            return Ok(());
+        };
+        let pools: Vec<String> =
+            self.pools.iter().map(|pool| format!("{POOLS}/{}", pool.id)).collect();
+        Err(format!("there is no pool for `{id}`{}", hint(id, "the pools are", &pools)))
     }
 }
 
@@ -385,11 +353,7 @@ pub fn rows(grid: &Grid, set: &str) -> Vec<Declared> {
             id: arm.name.clone(),
             arm: id(&arm.name),
             reference: id(arm.compared_with.as_ref()?),
-            metric: Metric::Evaluation {
-                set: set.to_string(),
-                at: At::Last,
-                statistic: Statistic::AvgAtK,
-            },
+            metric: Metric::last_score(set),
             direction: Direction::Higher,
         })
     };
@@ -397,21 +361,17 @@ pub fn rows(grid: &Grid, set: &str) -> Vec<Declared> {
 }
 
 fn check_family(family: &DeclaredFamily) -> Result<(), String> {
-    if family.comparisons.is_empty() {
-        return Err(format!("family `{}` has no comparison", family.id));
-    }
+    let reason = format_args!("family `{}` has no comparison", family.id);
+    ensure(!family.comparisons.is_empty(), reason)?;
     let mut ids = BTreeSet::new();
     for declared in &family.comparisons {
         let at = format!("family `{}`, comparison `{}`", family.id, declared.id);
-        if !ids.insert(&declared.id) {
-            return Err(format!("{at} is there twice"));
-        }
+        ensure(ids.insert(&declared.id), format_args!("{at} is there twice"))?;
         for arm in [&declared.arm, &declared.reference] {
             check_arm(arm).map_err(|reason| format!("{at}: {reason}"))?;
         }
-        if declared.arm == declared.reference {
-            return Err(format!("{at} compares `{}` with itself", declared.arm));
-        }
+        let reason = format_args!("{at} compares `{}` with itself", declared.arm);
+        ensure(declared.arm != declared.reference, reason)?;
         if let Some(reason) = declared.metric.problem() {
             return Err(format!("{at}: {reason}"));
         }

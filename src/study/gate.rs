@@ -5,10 +5,7 @@ use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection::Study;
 use crate::study::comparison::RunComparison;
 use crate::study::comparisons::{self, Comparison};
-use crate::study::{
-    At, Declared, DeclaredFamily, Direction, Metric, Statistic, StudyError, TrackedComparison, Why,
-    analysis,
-};
+use crate::study::{Declared, Direction, Metric, StudyError, TrackedComparison, Why, analysis};
 use std::path::Path;
 
 /// Gates on tables use it, because tables declare none.
@@ -33,18 +30,11 @@ pub enum GateVerdict {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Undecided {
-    FewProblems {
-        problems: usize,
-    },
-    FewRuns {
-        smallest_p: f64,
-    },
+    FewProblems { problems: usize },
+    FewRuns { smallest_p: f64 },
     NoInterval,
-    /// The interval neither excludes the margin nor lies beyond it.
-    Wide {
-        low: f64,
-        high: f64,
-    },
+    // The interval neither excludes the margin nor lies beyond it.
+    Wide { low: f64, high: f64 },
     NotCompared(Why),
 }
 
@@ -95,11 +85,10 @@ impl Gate {
     }
 
     fn of_runs(self, difference: &Difference, smallest_p: f64) -> GateVerdict {
-        let has_interval = difference.interval.is_some();
         // Equal blocks have no sign to flip; their interval is a point. The interval decides a margin.
         let is_equal = difference.interval.is_some_and(|it| it.level > 0.0 && it.low == it.high);
         let can_be_shown = smallest_p <= difference.alpha || is_equal || self.margin.is_some();
-        if !has_interval || !can_be_shown {
+        if difference.interval.is_none() || !can_be_shown {
             return GateVerdict::Undecided(Undecided::FewRuns { smallest_p });
         }
         self.verdict(difference)
@@ -146,11 +135,7 @@ pub fn arms(
     };
     let own = scores().find(|declared| declared.arm == arm && declared.reference == reference);
     let endpoint = own.or_else(|| scores().next()).map(|declared| declared.metric.clone());
-    let last = Metric::Evaluation {
-        set: study.declaration.primary_set.clone(),
-        at: At::Last,
-        statistic: Statistic::AvgAtK,
-    };
+    let last = Metric::last_score(&study.declaration.primary_set);
     let metric = endpoint.filter(|_| study.declaration.registered).unwrap_or_else(|| last.clone());
     let declared = |metric: Metric| Declared {
         id: "compare".to_string(),
@@ -189,11 +174,5 @@ fn arm_id(study: &Study, folder: &Path, name: &str) -> Result<String, StudyError
 }
 
 fn compared(study: &Study, declared: Declared) -> Comparison {
-    let family = DeclaredFamily {
-        id: "compare".to_string(),
-        question: study.declaration.question.clone(),
-        after: Vec::new(),
-        comparisons: vec![declared],
-    };
-    comparisons::family(study, &family, false).comparisons.remove(0)
+    comparisons::exploratory(study, "compare", vec![declared]).remove(0)
 }

@@ -10,49 +10,19 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Metric {
-    Evaluation {
-        set: String,
-        at: At,
-        statistic: Statistic,
-    },
-    /// The plain mean over sets, whatever their sizes, of the statistic of each (lm-eval's group mean without
-    /// weights). A run that has no value on one of them has none.
-    MeanOfSets {
-        sets: Vec<String>,
-        at: At,
-        statistic: Statistic,
-    },
-    /// Mean over evaluations of trained policies up to the common reading of the clock.
-    EvaluationMean {
-        set: String,
-        statistic: Statistic,
-        clock: Clock,
-        /// In [0, 1): evaluations above this share of the common reading count.
-        from_share: f64,
-    },
-    Metric {
-        /// Such as `policy/entropy`.
-        name: String,
-        window: MetricWindow,
-        reduce: Reduce,
-    },
-    Contrast {
-        name: String,
-        early: MetricWindow,
-        late: MetricWindow,
-    },
-    Correlation {
-        x: String,
-        y: String,
-        window: MetricWindow,
-    },
-    /// Time of the first evaluation with avg@k ≥ `level`; else censored at the last evaluation.
-    TimeToLevel {
-        set: String,
-        /// avg@k in [0, 1].
-        level: f64,
-        clock: Clock,
-    },
+    Evaluation { set: String, at: At, statistic: Statistic },
+    // The plain mean over sets, whatever their sizes, of the statistic of each (lm-eval's group mean without
+    // weights). A run that has no value on one of them has none.
+    MeanOfSets { sets: Vec<String>, at: At, statistic: Statistic },
+    // Mean over evaluations of trained policies up to the common reading of the clock, and above this share of it, in
+    // [0, 1).
+    EvaluationMean { set: String, statistic: Statistic, clock: Clock, from_share: f64 },
+    // The name is such as `policy/entropy`.
+    Metric { name: String, window: MetricWindow, reduce: Reduce },
+    Contrast { name: String, early: MetricWindow, late: MetricWindow },
+    Correlation { x: String, y: String, window: MetricWindow },
+    // Time of the first evaluation with avg@k ≥ `level`, in [0, 1]; else censored at the last evaluation.
+    TimeToLevel { set: String, level: f64, clock: Clock },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +91,11 @@ impl Statistic {
 }
 
 impl Metric {
+    pub fn last_score(set: &str) -> Self {
+        let (set, at, statistic) = (set.to_string(), At::Last, Statistic::AvgAtK);
+        Self::Evaluation { set, at, statistic }
+    }
+
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Evaluation { set, .. } => set.is_empty().then(|| "`set` is empty".to_string()),

@@ -4,7 +4,7 @@
 use crate::statistics::{Estimate, Interval};
 use crate::study::comparisons::{self, Comparison, RunValue};
 use crate::study::{
-    At, Cell, CellEnding, Clock, FamilyResult, Metric, NoValue, Series, Statistic, arms,
+    Cell, CellEnding, Clock, FamilyResult, Metric, NoValue, Series, Statistic, arms,
     collection::Study, curves, stability,
 };
 use serde::Serialize;
@@ -35,29 +35,18 @@ pub struct SensitivityRow {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Change {
-    /// The comparison as it was declared.
+    // The comparison as it was declared.
     None,
-    /// The mean from half of the smallest total of a run on, the exact integral of the score, which is linear between
-    /// evaluations. Declared endpoints are plain means of evaluations.
-    Clock {
-        clock: Clock,
-    },
-    /// The plain mean of the evaluations from this share of the smallest total on.
-    From {
-        share: f64,
-        clock: Clock,
-    },
+    // The mean from half of the smallest total of a run on, the exact integral of the score, which is linear between
+    // evaluations. Declared endpoints are plain means of evaluations.
+    Clock { clock: Clock },
+    // The plain mean of the evaluations from this share of the smallest total on.
+    From { share: f64, clock: Clock },
     LastEvaluation,
-    WithoutSeed {
-        seed: u64,
-    },
-    /// Without records of a work tree with changes (`git_dirty`).
-    CleanBuilds {
-        left_out: u64,
-    },
-    WithoutCollapsed {
-        seeds: Vec<u64>,
-    },
+    WithoutSeed { seed: u64 },
+    // Without records of a work tree with changes (`git_dirty`).
+    CleanBuilds { left_out: u64 },
+    WithoutCollapsed { seeds: Vec<u64> },
 }
 
 const CLOCKS: [Clock; 5] = [
@@ -189,8 +178,8 @@ impl Again<'_> {
             let metric = Metric::EvaluationMean { set: set.clone(), statistic, clock, from_share };
             (Change::From { share: from_share, clock }, metric)
         };
-        let last = Metric::Evaluation { set: set.clone(), at: At::Last, statistic };
-        let all = FROM_SHARES.map(window).into_iter().chain([(Change::LastEvaluation, last)]);
+        let last = (Change::LastEvaluation, Metric::last_score(&set));
+        let all = FROM_SHARES.map(window).into_iter().chain([last]);
         let others = all.filter(|(_, metric)| metric != declared);
         others.map(|(change, metric)| self.of_metric(change, &metric, budget, &|_| true)).collect()
     }

@@ -2,7 +2,7 @@
 //! that collapsed. It decides nothing: such a run counts in every comparison.
 
 use crate::algorithm::DynamicSampling;
-use crate::statistics::{Counts, estimators};
+use crate::statistics::estimators;
 use crate::study::{Cell, CellEnding, CellEvaluation, collection::Study};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -78,6 +78,7 @@ pub fn of(study: &Study) -> Vec<ArmStability> {
 
 fn of_arm(study: &Study, arm: String) -> ArmStability {
     let cells = study.cells_of(&arm);
+    let is_high = |ratio: Largest| ratio.value > HIGH_RATIO;
     let high = |cell: &&&Cell| largest(&[cell], "loss/ratio_max").is_some_and(is_high);
     let not_finite = cells.iter().filter(|cell| cell.ending == CellEnding::Diverged);
     ArmStability {
@@ -92,10 +93,6 @@ fn of_arm(study: &Study, arm: String) -> ArmStability {
         not_finite: not_finite.map(|cell| cell.seed).collect(),
         arm,
     }
-}
-
-fn is_high(ratio: Largest) -> bool {
-    ratio.value > HIGH_RATIO
 }
 
 fn largest(cells: &[&Cell], metric: &str) -> Option<Largest> {
@@ -134,9 +131,7 @@ fn course(study: &Study, cell: &Cell) -> Vec<Evaluated> {
 }
 
 fn evaluated(evaluation: &CellEvaluation) -> Evaluated {
-    let samples = evaluation.samples;
-    let correct = evaluation.correct().into_iter();
-    let counts: Vec<Counts> = correct.map(|correct| Counts { correct, samples }).collect();
+    let counts = evaluation.counts();
     Evaluated {
         rollout_step: evaluation.counters.rollout_steps,
         accuracy: evaluation.avg_at_k(),
@@ -200,6 +195,7 @@ pub fn collapsed_seeds(study: &Study, ids: &[&str]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::Counts;
 
     /// Of 64 problems with one sample each.
     fn course(correct: &[u64]) -> Vec<Evaluated> {

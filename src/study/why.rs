@@ -6,49 +6,20 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum NoValue {
-    MetricNotRecorded {
-        name: String,
-    },
-    EmptyWindow {
-        name: String,
-        window: MetricWindow,
-    },
-    NeverEvaluated {
-        set: String,
-    },
-    DivergedBeforeEvaluation {
-        set: String,
-    },
-    NeverEvaluatedWithin {
-        set: String,
-        clock: Clock,
-        budget: u64,
-    },
-    /// Within the budget only the base policy was.
-    OnlyBaseEvaluatedWithin {
-        set: String,
-        clock: Clock,
-        budget: u64,
-    },
-    NotEvaluatedBetween {
-        set: String,
-        from: f64,
-        clock: Clock,
-        budget: u64,
-    },
-    /// The compared runs have no common reading of the clock.
-    NoCommonReading {
-        clock: Clock,
-    },
-    ClockNotRecorded {
-        clock: Clock,
-    },
-    /// Too few values, or no spread.
-    NoCorrelation {
-        x: String,
-        y: String,
-    },
-    /// A most frequent answer is asked for, and the program that grades names none.
+    MetricNotRecorded { name: String },
+    EmptyWindow { name: String, window: MetricWindow },
+    NeverEvaluated { set: String },
+    DivergedBeforeEvaluation { set: String },
+    NeverEvaluatedWithin { set: String, clock: Clock, budget: u64 },
+    // Within the budget only the base policy was.
+    OnlyBaseEvaluatedWithin { set: String, clock: Clock, budget: u64 },
+    NotEvaluatedBetween { set: String, from: f64, clock: Clock, budget: u64 },
+    // The compared runs have no common reading of the clock.
+    NoCommonReading { clock: Clock },
+    ClockNotRecorded { clock: Clock },
+    // Too few values, or no spread.
+    NoCorrelation { x: String, y: String },
+    // A most frequent answer is asked for, and the program that grades names none.
     NoAnswers,
     NotFinite,
 }
@@ -70,69 +41,43 @@ pub enum Absence {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Why {
-    Absent {
-        absence: Absence,
-    },
-    MixedHarnesses {
-        first: String,
-        other: String,
-    },
-    /// The runs were not all evaluated on the same problems, with as many samples.
-    OtherProblems {
-        set: String,
-    },
-    /// A missing run would favour its arm.
-    RunWithoutScore {
-        run: WithoutValue,
-    },
-    TooFewRuns {
-        arm: usize,
-        reference: usize,
-        without_value: Option<WithoutValue>,
-    },
-    /// The message of the statistics is for a reader.
-    CannotBeTested {
-        #[serde(skip)]
-        message: String,
-    },
-    Equivalent {
-        /// Of the undivided difference.
-        margin: f64,
-        /// What it was divided by: 1, or 2^(k−1) for an interaction of k factors.
-        divisor: u64,
-    },
-    /// The adjusted p is at most α and, where there is one, the interval lies on one side of 0.
-    Shown {
-        adjusted_p: f64,
-        alpha: f64,
-        by_interval: bool,
-    },
-    /// Even the smallest p of so few runs is above α.
-    RunsCannotShow {
-        smallest_p: f64,
-        alpha: f64,
-    },
-    IntervalIncludesZero {
-        adjusted_p: f64,
-    },
-    NotShown {
-        adjusted_p: f64,
-        /// Number of comparisons in the family, and the smallest adjusted p that so few runs can give.
-        least: Option<(usize, f64)>,
-    },
-    DoseBelow {
-        #[serde(flatten)]
-        below: DoseBelow,
-        /// Of a comparison that is about more than one technique.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        others: Vec<DoseBelow>,
-        otherwise: Box<Why>,
-    },
-    /// Another family must be shown entirely first.
-    Closed {
-        after: String,
-        otherwise: Box<Why>,
-    },
+    Absent { absence: Absence },
+    MixedHarnesses { first: String, other: String },
+    // The runs were not all evaluated on the same problems, with as many samples.
+    OtherProblems { set: String },
+    // A missing run would favour its arm.
+    RunWithoutScore { run: WithoutValue },
+    TooFewRuns { arm: usize, reference: usize, without_value: Option<WithoutValue> },
+    CannotBeTested(Untestable),
+    // The margin is of the undivided difference; it was divided by 1, or by 2^(k−1) for an interaction of k factors.
+    Equivalent { margin: f64, divisor: u64 },
+    // The adjusted p is at most α and, where there is one, the interval lies on one side of 0.
+    Shown { adjusted_p: f64, alpha: f64, by_interval: bool },
+    // Even the smallest p of so few runs is above α.
+    RunsCannotShow { smallest_p: f64, alpha: f64 },
+    IntervalIncludesZero { adjusted_p: f64 },
+    // `least`: number of comparisons in the family, and the smallest adjusted p that so few runs can give.
+    NotShown { adjusted_p: f64, least: Option<(usize, f64)> },
+    DoseBelow(DosesBelow),
+    // Another family must be shown entirely first.
+    Closed { after: String, otherwise: Box<Why> },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Untestable {
+    /// Of the statistics, for a reader.
+    #[serde(skip)]
+    pub message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DosesBelow {
+    #[serde(flatten)]
+    pub below: DoseBelow,
+    /// Of a comparison that is about more than one technique.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<DoseBelow>,
+    pub otherwise: Box<Why>,
 }
 
 /// The mean over the runs with a technique is below the declared least dose.
@@ -147,27 +92,15 @@ pub struct DoseBelow {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PartWhy {
     Comparison,
-    /// Equivalent within δ, and what is claimed is a direction, or a size below δ.
+    // Equivalent within δ, and what is claimed is a direction, or a size below δ.
     EquivalentIsNoSize,
-    /// The direction is shown, and the interval ends at `most`, below the size that is claimed.
-    SmallerThanClaimed {
-        claimed: f64,
-        most: f64,
-    },
-    Absent {
-        absence: Absence,
-    },
-    NoRunHasTheValue {
-        without_value: Vec<WithoutValue>,
-    },
-    TooFewRuns {
-        runs: usize,
-        least: usize,
-    },
-    /// The interval lies on one side of the bound, the claimed one or the other.
-    BeyondBound {
-        claimed: bool,
-    },
+    // The direction is shown, and the interval ends at `most`, below the size that is claimed.
+    SmallerThanClaimed { claimed: f64, most: f64 },
+    Absent { absence: Absence },
+    NoRunHasTheValue { without_value: Vec<WithoutValue> },
+    TooFewRuns { runs: usize, least: usize },
+    // The interval lies on one side of the bound, the claimed one or the other.
+    BeyondBound { claimed: bool },
     WithinBound,
     OutsideBound,
     IncludesBound,
@@ -177,39 +110,17 @@ pub enum PartWhy {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Needed {
-    /// Runs of each arm, or blocks.
-    AtLeast {
-        count: usize,
-        blocks: bool,
-        of: Vec<String>,
-    },
-    MoreThan {
-        count: usize,
-        blocks: bool,
-    },
-    MoreThanForSeen {
-        count: usize,
-        blocks: bool,
-    },
-    AboutForSeen {
-        count: usize,
-        blocks: bool,
-        power: f64,
-    },
+    // Runs of each arm, or blocks.
+    AtLeast { count: usize, blocks: bool, of: Vec<String> },
+    MoreThan { count: usize, blocks: bool },
+    MoreThanForSeen { count: usize, blocks: bool },
+    AboutForSeen { count: usize, blocks: bool, power: f64 },
     RunsThatRecordTheMetric,
-    AboutForSeenSpread {
-        count: usize,
-    },
-    MoreThanForSeenSpread {
-        count: usize,
-    },
-    MoreRunsOf {
-        arms: Vec<String>,
-    },
-    /// Were the true correlation 0.
-    AtLeastInAll {
-        count: usize,
-    },
+    AboutForSeenSpread { count: usize },
+    MoreThanForSeenSpread { count: usize },
+    MoreRunsOf { arms: Vec<String> },
+    // Were the true correlation 0.
+    AtLeastInAll { count: usize },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -220,19 +131,10 @@ pub enum Remark {
     RecordsChecked,
     Unregistered,
     NoPilot,
-    FailedRuns {
-        count: usize,
-    },
-    OtherRecords {
-        count: usize,
-    },
-    HeldOutAbsent {
-        grid: String,
-    },
-    MissingRuns {
-        count: usize,
-        grids: Vec<String>,
-    },
-    /// The paper's claims are judged on the embedded benchmark alone.
+    FailedRuns { count: usize },
+    OtherRecords { count: usize },
+    HeldOutAbsent { grid: String },
+    MissingRuns { count: usize, grids: Vec<String> },
+    // The paper's claims are judged on the embedded benchmark alone.
     ClaimsElsewhere,
 }

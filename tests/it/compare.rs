@@ -100,34 +100,5 @@ fn a_gate_that_so_few_runs_cannot_decide_is_inconclusive() {
 
 #[test]
 fn a_page_shows_the_difference_and_the_courses_of_runs_beside_the_same_words() {
-    let folder = tempfile::tempdir().unwrap();
-    let read = |name: &str| files::read_text(&folder.path().join(name)).unwrap();
-    let sides = [("a", 2), ("b", 3)].map(|(side, slope)| -> String {
-        let write = |seed: u64| {
-            let line = |step: u64| format!("{step},0.{}\n", 100 + slope * step + seed * (step % 7));
-            let text = format!("step,val/acc\n{}", (0..50).map(line).collect::<String>());
-            let name = format!("{side}-s{seed}.csv");
-            files::write_atomic(&folder.path().join(&name), text.as_bytes()).unwrap();
-            name + " "
-        };
-        (1..=6).map(write).collect()
-    });
-    let [a, b] = sides;
-    let line = format!("--curves {b} --against {a} --metric val/acc --html page.html");
-    let (text, _) = succeeded(compare(folder.path(), &line));
-    let page = read("page.html");
-    assert!(page.contains("B is better than A") && text.contains("B is better than A"), "{text}");
-    for part in
-        ["id=\"difference\"", "id=\"courses\"", "A (6 runs)", "What these files cannot show"]
-    {
-        assert!(page.contains(part), "{part}");
-    }
-    assert!(page.matches("<svg").count() >= 3 && !page.contains("<script"));
-    write_table(&folder.path().join("<b>.csv"), 8, 3);
-    write_table(&folder.path().join("tuned.csv"), 8, 7);
-    succeeded(compare(folder.path(), "<b>.csv tuned.csv --html sides.html"));
-    let page = read("sides.html");
-    assert!(page.contains("points on the same problems.") && !page.contains("<b>"));
-    let (code, _, talk) = compare(folder.path(), "<b>.csv tuned.csv --html tuned.csv/x.html");
-    assert_ne!(code, 0, "{talk}");
+    play(tempfile::tempdir().unwrap().path(), include_str!("compare/page.txt"));
 }

@@ -1,10 +1,10 @@
 //! `dapo config`: differing keys with their sources, for files, arms, runs and publications.
 
-use crate::binary::{Output, failed, json, line_in, says, succeeded};
+use crate::binary::{Output, failed, json, line_in, succeeded};
 use crate::repository;
-use dapo::base::files;
-use dapo::experiment::{extends, sources};
-use serde_json::{Value, json};
+use crate::transcript::play;
+use dapo::experiment::sources;
+use serde_json::Value;
 
 fn config(line: &str) -> Output {
     line_in(&repository::root(), &format!("config {line}"))
@@ -41,36 +41,8 @@ fn an_arm_is_compared_with_the_paper_and_the_released_code() {
 }
 
 #[test]
-fn another_seed_or_name_is_the_same_arm() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("again.toml");
-    let base = repository::root().join("experiments/dapo.toml");
-    let text = format!("name = \"again\"\nextends = {base:?}\n[execution]\nseed = 7\n");
-    files::write_atomic(&file, text.as_bytes()).unwrap();
-    let same = ["same arm: no key of its identity differs", "  execution.seed: 1 → 7\n"];
-    says(config(&format!("diff dapo {} --exit-code", file.display())), 0, &same);
-
-    // A run folder stands for the experiment that it recorded.
-    let run = folder.path().join("run");
-    files::write_json(&run.join("experiment.json"), &extends::load(&file).unwrap()).unwrap();
-    let json = json(config(&format!("diff {} {} --json", run.display(), file.display())));
-    assert_eq!((&json["same_arm"], &json["differences"]), (&json!(true), &json!([])));
-
-    assert_eq!(config("diff dapo grpo --exit-code").0, 4);
-    assert_eq!(config("diff dapo grpo").0, 0);
-}
-
-#[test]
-fn what_is_shown_loads_again_as_the_same_arm() {
-    let (text, _) = succeeded(config("show dapo"));
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("shown.toml");
-    files::write_atomic(&file, text.as_bytes()).unwrap();
-    let shown = extends::load(&file).unwrap().arm_sha256();
-    assert!(text.contains(&format!("# arm {shown}\n")), "{text}");
-    let json = json(config("show dapo --json"));
-    assert_eq!(json["arm_sha256"], shown.as_str());
-    assert_eq!(json["experiment"]["dapo"]["clip"]["high"], 0.28);
+fn another_seed_or_name_or_what_is_shown_is_the_same_arm() {
+    play(tempfile::tempdir().unwrap().path(), include_str!("config/same_arm.txt"));
 }
 
 #[test]

@@ -86,7 +86,7 @@ pub fn refused_by_name(
 
 #[test]
 fn what_trl_cannot_do_is_refused_by_the_name_of_its_key() {
-    let refusals = |arm: &Experiment| settings::settings(arm, 1).err().unwrap_or_default();
+    let refusals = |arm: &Experiment| settings::demand(arm, 1).finish().err().unwrap_or_default();
     refused_by_name("trl", &prepared("grpo").experiment, refusals);
     let paper = extends::load(&golden().join("../../../experiments/dapo.toml")).unwrap();
     let keys: Vec<String> = refusals(&paper).into_iter().map(|it| it.key).collect();

@@ -51,14 +51,16 @@ fn experiment_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_experiment_loads_and_no_two_share_a_name() {
+fn every_experiment_loads_and_no_two_share_a_name_or_compute_the_same() {
     let paths = experiment_files(&folder());
     assert!(paths.len() >= 7, "{paths:?}");
-    let mut names = BTreeMap::new();
+    let mut seen = BTreeMap::new();
     for path in paths {
-        let experiment = extends::load(&path).unwrap_or_else(|error| panic!("{error}"));
-        if let Some(other) = names.insert(experiment.name.clone(), path.clone()) {
-            panic!("{} and {} are both named {}", other.display(), path.display(), experiment.name);
+        let arm = extends::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        for identity in [arm.arm_sha256(), arm.name] {
+            if let Some(other) = seen.insert(identity.clone(), path.clone()) {
+                panic!("{} and {} are both {identity}", other.display(), path.display());
+            }
         }
     }
 }
@@ -86,17 +88,6 @@ fn each_add_one_arm_switches_one_technique_as_dapo_does() {
         assert_eq!(arm.name, name);
         assert_eq!(differences(&base, &arm), [key.to_string()].into());
         assert_eq!(value(&arm, key) == value(&dapo, key), is_of_dapo, "{name}");
-    }
-}
-
-#[test]
-fn every_arm_has_an_identity_of_its_own() {
-    let mut names = BTreeMap::new();
-    for path in experiment_files(&folder()) {
-        let arm = extends::load(&path).unwrap();
-        if let Some(other) = names.insert(arm.arm_sha256(), arm.name.clone()) {
-            panic!("{other} and {} compute the same", arm.name);
-        }
     }
 }
 

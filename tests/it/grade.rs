@@ -2,6 +2,7 @@
 
 use crate::binary::{Output, json_lines, line_in, succeeded};
 use crate::golden_data;
+use crate::transcript::play;
 use dapo::base::files;
 use dapo::records::tables::{self, OutcomeRecord};
 use serde_json::{Value, json};
@@ -36,40 +37,8 @@ fn the_released_verifiers_cases_come_out_line_by_line() {
 }
 
 #[test]
-fn a_line_has_score_acc_and_pred_in_this_order() {
-    for (line, graded) in [
-        (
-            json!({"response": "Answer: 540", "ground_truth": "540"}),
-            "{\"score\":1.0,\"acc\":true,\"pred\":\"540\"}\n",
-        ),
-        (
-            json!({"response": "540", "ground_truth": "540", "strict_box_verify": true}),
-            "{\"score\":-1.0,\"acc\":false,\"pred\":null}\n",
-        ),
-    ] {
-        assert_eq!(grade(&line.to_string(), "").1, graded);
-    }
-}
-
-#[test]
-fn explain_adds_the_match_both_sides_and_the_reason() {
-    let line = json!({"response": "Answer: x = 1,024.", "ground_truth": "1 024"}).to_string();
-    let (out, _) = succeeded(grade(&line, "--explain"));
-    let expected = json!({
-        "score": -1.0, "acc": false, "pred": "1,024.",
-        "matched": "x = 1,024.",
-        "normalised_prediction": "1,024.",
-        "normalised_ground_truth": "1024",
-        "reason": "the same but for stars, a final full stop, a minus sign or the form of a number; strings are compared",
-    });
-    assert_eq!(json_lines(&out), [expected]);
-    assert!(out.starts_with("{\"score\":-1.0,\"acc\":false,\"pred\":"));
-}
-
-#[test]
-fn an_empty_file_gives_no_lines_and_a_warning() {
-    let told = "warning: there is no response to grade\n".to_string();
-    assert_eq!(grade("", ""), (0, String::new(), told));
+fn a_line_has_score_acc_and_pred_in_this_order_and_the_reasons_that_are_asked_for() {
+    play(tempfile::tempdir().unwrap().path(), include_str!("grade/lines.txt"));
 }
 
 #[test]
@@ -105,22 +74,6 @@ fn a_table_of_outcomes_is_graded_as_lines_are() {
     let cells = rejected.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
     let cells: Vec<&str> = cells.collect();
     assert_eq!(cells[2..5], ["1", "50.0 %", "1"], "{rejected}");
-}
-
-#[test]
-fn dumps_of_verl_and_samples_of_lm_eval_are_graded() {
-    let dump = json!({"input": "q", "output": "Answer: 7", "gts": "7", "score": 1.0, "step": 1});
-    let other = json!({"input": "q", "output": "Answer: 8", "gts": 7, "score": -1.0, "step": 1});
-    let graded = succeeded(grade(&format!("{dump}\n{other}\n"), "")).0;
-    assert_eq!(scores(&graded), [1.0, -1.0]);
-    let sample = |filter: &str| {
-        json!({"doc_id": 0, "doc": {}, "target": "3 + 4 = 7\n#### 7", "filter": filter,
-            "resps": [["Answer: 7", "Answer: 9"]], "filtered_resps": ["7"], "exact_match": 1.0})
-    };
-    let text = format!("{}\n{}\n", sample("strict-match"), sample("flexible-extract"));
-    let (graded, talk) = succeeded(grade(&text, ""));
-    assert_eq!(scores(&graded), [1.0, -1.0]);
-    assert!(talk.contains("1 lines of other filters"), "{talk}");
 }
 
 #[test]

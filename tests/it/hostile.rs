@@ -1,8 +1,9 @@
 //! What a policy with a byte-level vocabulary can emit, and where it is shown.
 
 use crate::bad_input::{acts, input::shell};
-use crate::binary::{failed, json_lines, line_in, succeeded};
-use crate::{fuzz, repository};
+use crate::binary::{json_lines, line_in, succeeded};
+use crate::fuzz;
+use crate::transcript::play;
 use dapo::base::files;
 use dapo::policy::{Qwen2, checkpoint};
 use dapo::task::Tokenizer;
@@ -56,19 +57,5 @@ fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
 
 #[test]
 fn a_session_begins_in_no_folder_that_has_a_link() {
-    let folder = tempfile::tempdir().unwrap();
-    let train = |resume: &str| {
-        let smoke = repository::root().join("experiments/smoke.toml");
-        let line = format!("train {} --no-plan --out run {resume}", smoke.display());
-        line_in(folder.path(), &line)
-    };
-    succeeded(train(""));
-    // An unfinished run whose evaluations are somebody else's folder.
-    let line = "mkdir elsewhere; echo mine > elsewhere/precious; rm -r run/outcome.json run/evaluations; \
-                ln -s ../elsewhere run/evaluations";
-    shell(folder.path(), line);
-    for how in ["--resume", "--restart"] {
-        failed(train(how), 3, "\"evaluations\" names nothing inside this folder");
-    }
-    assert_eq!(files::read(&folder.path().join("elsewhere/precious")).unwrap(), b"mine\n");
+    play(tempfile::tempdir().unwrap().path(), include_str!("hostile/link.txt"));
 }

@@ -56,12 +56,6 @@ fn runs_are_listed_with_state_steps_and_accuracy() {
     assert_eq!(one.lines().count(), 1);
 }
 
-#[test]
-fn a_study_has_no_runs_but_records() {
-    let (out, talk) = succeeded(dapo(&repository::root(), "runs reports/study-2"));
-    assert!(out.is_empty() && talk.contains("dapo runs cells reports/study-2"), "{out}{talk}");
-}
-
 /// The table with sizes left out: they depend on the version of the parquet writer.
 fn without_sizes(table: &str) -> String {
     let column = |line: &str| {

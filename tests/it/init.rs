@@ -2,7 +2,6 @@
 //! folder.
 
 use crate::bad_input::input::Step;
-use crate::binary::{line_in as dapo, says, succeeded};
 use crate::transcript::play;
 use dapo::base::files;
 use dapo::policy::{Config, Family};
@@ -22,13 +21,7 @@ fn two_arms_with_two_seeds_on_ones_own_problems_end_with_a_verdict() {
 
 #[test]
 fn the_embedded_benchmark_needs_no_checkout() {
-    let folder = tempfile::tempdir().unwrap();
-    succeeded(dapo(folder.path(), "init demo --arms grpo,dapo,dr-grpo,gspo"));
-    says(dapo(folder.path(), "ablate demo --dry-run"), 0, &["20 cells, 20 to run"]);
-    // The folder that one stands in.
-    let here = tempfile::tempdir().unwrap();
-    succeeded(dapo(here.path(), "init ."));
-    says(dapo(here.path(), "ablate . --dry-run"), 0, &["10 cells"]);
+    play(tempfile::tempdir().unwrap().path(), include_str!("init/no_checkout.txt"));
 }
 
 #[test]

@@ -39,8 +39,6 @@ mod launchers;
 mod layers;
 mod methods;
 mod overrides;
-mod packed_records;
-mod nothing_learned;
 mod own_study;
 mod own_task;
 mod plan;

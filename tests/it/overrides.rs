@@ -1,7 +1,8 @@
 //! `--set KEY=VALUE`, and long options with one meaning.
 
-use crate::binary::{dapo, json, line_in, says, succeeded};
+use crate::binary::{json, line_in};
 use crate::repository;
+use crate::transcript::play;
 use clap::{Arg, CommandFactory};
 use dapo::commands::Cli;
 use std::collections::BTreeMap;
@@ -73,30 +74,6 @@ fn an_override_is_what_the_experiment_says() {
 }
 
 #[test]
-fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside() {
-    let compare = "compare reports/study-2 --arm factorial/dapo --against factorial/grpo";
-    let (out, _) = succeeded(line_in(&repository::root(), compare));
-    let (declared, last) = out.split_once("not the declared endpoint").expect(&out);
-    assert!(declared.contains("80.7 %") && declared.contains("73.1 %"), "{out}");
-    assert!(last.contains("88.1 %") && last.contains("89.2 %"), "{out}");
-}
-
-#[test]
-fn what_the_seeds_can_show_is_said_before_the_compute() {
-    let few =
-        "with 3 seeds an arm the smallest possible p of a comparison is 0.1000: these are too few";
-    for (seeds, words) in [("1..3", few), ("1..5", "is 0.0079; a difference of")] {
-        says(dapo(&["ablate", "ladder", "--dry-run", "--seeds", seeds]), 0, &[words]);
-    }
-}
-
-#[test]
-fn the_check_of_a_study_names_the_command_that_makes_its_base() {
-    let (out, talk) = succeeded(dapo(&["verify", "reports/study-2"]));
-    let all = out + &talk;
-    let line = all.lines().find(|line| line.contains("dapo model pretrain")).expect(&all);
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let recipe = words.iter().find(|word| word.ends_with(".toml")).unwrap();
-    assert!(repository::root().join("reports/study-2").join(recipe).exists(), "{line}");
-    assert!(line.contains("--seed 104") && line.contains("329164aae40975ec"), "{line}");
+fn studies_are_compared_planned_and_checked_by_what_they_declare() {
+    play(tempfile::tempdir().unwrap().path(), include_str!("overrides/studies.txt"));
 }

@@ -2,24 +2,17 @@
 
 use crate::binary::{line_in, succeeded};
 use crate::repository;
+use crate::transcript::play;
 use dapo::base::files;
 use dapo::records::{EvaluationRecord, RunFolder, tables};
-use serde_json::Value;
-use std::path::PathBuf;
-
-fn folder() -> PathBuf {
-    repository::root().join("experiments/own-task")
-}
-
-fn dapo(line: &str) -> (String, String) {
-    succeeded(line_in(&folder(), line))
-}
 
 #[test]
 fn a_task_of_ones_own_trains_evaluates_and_reports() {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("run");
-    dapo(&format!("train own-task.toml --threads 1 --out {}", out.display()));
+    let folder = repository::root().join("experiments/own-task");
+    let line = format!("train own-task.toml --threads 1 --out {}", out.display());
+    succeeded(line_in(&folder, &line));
     let run = RunFolder::at(&out);
     let evaluations = run.evaluations().unwrap();
     for (set, step, problems, samples) in
@@ -41,35 +34,10 @@ fn a_task_of_ones_own_trains_evaluates_and_reports() {
 
 #[test]
 fn a_base_policy_is_made_of_written_solutions() {
-    let scratch = tempfile::tempdir().unwrap();
-    let base = scratch.path().join("base");
-    let make = |seed: &str| {
-        let line = format!("model pretrain recipe.toml --out {} {seed}", base.display());
-        dapo(&line).0.split(' ').next().unwrap().to_string()
-    };
-    let digest = make("--seed 2");
-    assert_ne!(digest, make(""), "another seed makes another base policy");
-    assert_eq!(digest, make("--seed 2"), "a recipe makes the same base policy again");
-    let log = files::read_text(&base.join("config.json")).unwrap();
-    // Digits, `+=;?`, and the letters of `Answer: `, with padding and stop token.
-    assert!(log.contains("\"vocab_size\": 24"), "{log}");
-    let prompts = scratch.path().join("prompts.jsonl");
-    files::write_atomic(&prompts, b"{\"prompt\": \"347+162?\"}\n").unwrap();
-    let (base, prompts) = (base.display(), prompts.display());
-    dapo(&format!("model generate --max-tokens 8 --seed 1 --model {base} --prompts {prompts}"));
+    play(tempfile::tempdir().unwrap().path(), include_str!("own_task/base.txt"));
 }
 
 #[test]
 fn preparing_leaves_out_what_is_evaluated() {
-    let scratch = tempfile::tempdir().unwrap();
-    let both = scratch.path().join("both.jsonl");
-    let read = |name: &str| files::read(&folder().join(name)).unwrap();
-    files::write_atomic(&both, &[read("train.jsonl"), read("dev.jsonl")].concat()).unwrap();
-    let (both, out) = (both.display(), scratch.path().display());
-    let sets = "--without dev.jsonl --without test.jsonl";
-    let (json, talk) = dapo(&format!("data prepare {sets} --json {both} --out {out}"));
-    let digests: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(digests["both"]["problems"], 48);
-    assert!(talk.contains("left out: 8 problems of dev.jsonl"), "{talk}");
-    assert!(talk.contains("left out: 0 problems of test.jsonl"), "{talk}");
+    play(tempfile::tempdir().unwrap().path(), include_str!("own_task/prepared.txt"));
 }

@@ -1,8 +1,7 @@
 //! Question sets as they are published, on golden/data/schemas (see generate.py there).
 
-use crate::binary::{line_in, says};
 use crate::golden_data;
-use dapo::base::files;
+use crate::transcript::play;
 use dapo::task::data::problem_file;
 use std::collections::BTreeMap;
 
@@ -27,19 +26,7 @@ fn published_schemas_are_read_as_lines_and_as_tables() {
 #[test]
 fn a_key_of_another_name_is_asked_for_and_taken_by_every_verb() {
     let folder = tempfile::tempdir().unwrap();
-    let lines = "{\"task\": \"1+1?\", \"result\": {\"value\": 2.0}}\n{\"task\": \"1+2?\", \"result\": {\"value\": 3.0}}\n";
-    files::write_atomic(&folder.path().join("set.jsonl"), lines.as_bytes()).unwrap();
-    for verb in ["data audit set.jsonl", "data prepare set.jsonl --out out"] {
-        let missing = ["set.jsonl:1: question: missing", "--question-key"];
-        says(line_in(folder.path(), verb), 3, &missing);
-        let keys = format!("{verb} --question-key task --answer-key result.value");
-        let read = "floats that are integers: `2.0` is read as `2`";
-        says(line_in(folder.path(), &keys), 0, &[read]);
-    }
+    play(folder.path(), include_str!("question_sets/keys.txt"));
     let prepared = problem_file::read(&folder.path().join("out/set.parquet")).unwrap().problems;
     assert_eq!((&*prepared[1].question, &*prepared[1].answer), ("1+2?", "3"));
-    for verb in ["eval", "model generate"] {
-        let help = line_in(folder.path(), &format!("{verb} --help"));
-        says(help, 0, &["--question-key", "--answer-key"]);
-    }
 }

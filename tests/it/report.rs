@@ -252,11 +252,6 @@ fn the_command_prints_a_summary_and_where_the_files_are() {
     }
 }
 
-#[test]
-fn help_shows_an_example_and_the_exit_codes() {
-    says(dapo(&["report", "--help"]), 0, &["dapo report runs/", "Exit codes"]);
-}
-
 /// Relative luminance of `#rrggbb` (WCAG 2.2).
 fn luminance(colour: &str) -> f64 {
     let channel = |at: usize| {

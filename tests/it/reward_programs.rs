@@ -2,6 +2,7 @@
 
 use crate::binary::{Output, ended, json_lines, line_in, says, succeeded};
 use crate::repository;
+use crate::transcript::play;
 use dapo::base::files;
 use dapo::records::{Manifest, RunFolder, StepMetrics};
 use dapo::study::cell::{CellEvaluation, compare};
@@ -30,11 +31,26 @@ impl Programs {
     }
 
     fn with_countdown() -> Self {
+        Self::with_rows(countdown)
+    }
+
+    /// With sets of a row for each index.
+    fn with_rows(row: impl Fn(u64) -> Value) -> Self {
         let programs = Self::new();
         for (name, first, count) in COUNTDOWN {
-            programs.write(&format!("{name}.jsonl"), &countdown(first, count));
+            let rows = (first..first + count).map(|index| format!("{}\n", row(index)));
+            programs.write(&format!("{name}.jsonl"), &rows.collect::<String>());
         }
         programs
+    }
+
+    /// Flags that train and evaluate on these sets.
+    fn own_sets(&self) -> String {
+        let [train, dev, test] = COUNTDOWN.map(|(name, ..)| self.path(&format!("{name}.jsonl")));
+        format!(
+            "--set inputs.data={{kind=\"files\",train={train:?},dev={dev:?},test=[{test:?}]}} \
+             --set evaluation.samples={{dev=1,test=1}}"
+        )
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -259,90 +275,55 @@ fn a_file_that_is_imported_while_grading_is_part_of_the_identity() {
     says(resumed, 3, &["the content of reward/own/rules.py"]);
 }
 
-/// What `reasoning_gym` has of the real package (0.1.25): two datasets, one of which repeats itself.
-const GYM: &str = r#"
-class Dataset:
-    def __init__(self, name, size, terms=2):
-        self.name, self.size, self.terms = name, size, terms
-    def __getitem__(self, index):
-        number = index // 2 if self.name == "twice" else index
-        question = "+".join([str(number)] * self.terms) + "?"
-        return {"question": self.name + question, "answer": str(number * self.terms), "metadata": {"number": (number,)}}
-    def score_answer(self, answer, entry):
-        return 1.0 if answer == entry["answer"] else 0.25 if answer else 0.0
-def create_dataset(name, seed, size, **settings):
-    if name not in ("once", "twice"):
-        raise ValueError(f"Dataset '{name}' not registered")
-    return Dataset(name, size, **settings)
-def get_score_answer_fn(name):
-    return Dataset(name, 0).score_answer
-"#;
-
 #[test]
 fn problems_of_reasoning_gym_are_written_with_the_program_that_grades_them() {
-    let programs = Programs::new();
-    programs.write("gym/reasoning_gym.py", GYM);
-    let metadata = "Metadata-Version: 2.1\nName: reasoning-gym\nVersion: 0.1.25\n";
-    programs.write("gym/reasoning_gym-0.1.25.dist-info/METADATA", metadata);
-    let script = format!("#!/bin/sh\nPYTHONPATH={:?} exec python3 \"$@\"\n", programs.path("gym"));
-    files::write_program(&programs.path("python"), &script).unwrap();
-    let python = format!("--python {}", programs.path("python").display());
-    let write = |arguments: &str| {
-        let line = "data reasoning-gym --out task --sizes 6,2,3";
-        programs.dapo(&format!("{line} {python} {arguments}"))
-    };
-    for (arguments, code, words) in [
-        ("none", 3, "Dataset 'none' not registered"),
-        ("once --with other.terms=3", 3, "the setting other.terms is of no dataset"),
-        ("once --with depth=3", 3, "unexpected keyword argument 'depth'"),
-        ("once --with terms", 2, "--with takes KEY=VALUE"),
-    ] {
-        says(write(arguments), code, &[words]);
-        assert!(!programs.path("task").exists(), "{arguments}");
-    }
-    let (told, talk) = succeeded(write("once,twice --with once.terms=3"));
-    assert!(told.contains("train.jsonl: 12 problems"), "{told}");
-    assert!(talk.contains("reasoning-gym 0.1.25: 10 repeated questions"), "{talk}");
-    let [once, dev] =
-        ["once", "dev"].map(|set| json_lines(&programs.read(&format!("task/{set}.jsonl"))));
-    assert_eq!((once.len(), dev.len()), (3, 4));
-    // A part of the score is a reward, and not correct.
-    let lines = ["so\nAnswer: 6", "<answer>6</answer>", "9", "\n"].map(|response| {
-        let mut problem = once[2].clone();
-        (problem["response"], problem["ground_truth"]) =
-            (response.into(), problem["answer"].clone());
-        format!("{problem}\n")
-    });
-    programs.write("responses.jsonl", &lines.concat());
-    let scores = programs.graded(&format!("responses.jsonl --verifier task/reward.py {python}"));
-    let scores: Vec<_> =
-        scores.iter().map(|line| (line["score"].as_f64().unwrap(), line["acc"] == true)).collect();
-    assert_eq!(scores, [(1.0, true), (1.0, true), (0.25, false), (0.0, false)]);
+    play(tempfile::tempdir().unwrap().path(), include_str!("reward_programs/reasoning_gym.txt"));
+}
+
+fn numbers_of(index: u64) -> [u64; 3] {
+    [100 + index, 200 + 3 * index, 300 + 7 * index]
+}
+
+fn question(index: u64) -> String {
+    numbers_of(index).map(|number| number.to_string()).join("+") + "?"
 }
 
 /// As the published Countdown data of verl have them: the ground truth is an object.
-fn countdown(first: u64, count: u64) -> String {
-    let row = |index: u64| {
-        let numbers = [100 + index, 200 + 3 * index, 300 + 7 * index];
-        let question = numbers.map(|number| number.to_string()).join("+") + "?";
-        let row = json!({
-            "data_source": "countdown", "prompt": [{"role": "user", "content": question}], "ability": "math",
-            "reward_model": {"style": "rule", "ground_truth": {"target": numbers.iter().sum::<u64>(), "numbers": numbers}},
-            "extra_info": {"split": "train", "index": index}
-        });
-        format!("{row}\n")
+fn countdown(index: u64) -> Value {
+    let numbers = numbers_of(index);
+    json!({
+        "data_source": "countdown", "prompt": [{"role": "user", "content": question(index)}], "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": {"target": numbers.iter().sum::<u64>(), "numbers": numbers}},
+        "extra_info": {"split": "train", "index": index}
+    })
+}
+
+#[test]
+fn rows_without_a_ground_truth_train_where_a_program_grades() {
+    let in_columns = |index| {
+        let numbers = numbers_of(index);
+        json!({"prompt": question(index), "nums": numbers, "target": numbers.iter().sum::<u64>()})
     };
-    (first..first + count).map(row).collect()
+    let reads_columns = "def reward(completions, nums, target, **columns):\n assert all(sum(n) == t for n, t in zip(nums, target))\n return [float(str(t) in c) for t, c in zip(target, completions)]\n";
+    let reads_nothing = "def brief(completions, **columns):\n assert columns['answer'] == [{}] * len(completions)\n return [1.0 / (1 + len(c)) for c in completions]\n";
+    for (programs, function) in [
+        (Programs::with_rows(in_columns), reads_columns),
+        (Programs::with_rows(|index| json!({"prompt": question(index)})), reads_nothing),
+    ] {
+        let own = programs.own_sets();
+        succeeded(programs.python(function, &format!("run {own}")));
+        let metrics = programs.metrics("run");
+        assert!(metrics.iter().all(|step| step.metrics["rollout/reward_mean"] >= 0.0));
+        let (data, reward) = (programs.folder.path().display(), programs.path("reward.py"));
+        programs.is_verified("run", &format!("--data {data} --run-rewards {}", reward.display()));
+        says(programs.train(&format!("--out rule {own}")), 3, &["jsonl:1"]);
+    }
 }
 
 #[test]
 fn a_ground_truth_that_is_an_object_reaches_a_function_as_it_is() {
     let programs = Programs::with_countdown();
-    let [train, dev, test] = COUNTDOWN.map(|(name, ..)| programs.path(&format!("{name}.jsonl")));
-    let own = format!(
-        "--set inputs.data={{kind=\"files\",train={train:?},dev={dev:?},test=[{test:?}]}} \
-         --set evaluation.samples={{dev=1,test=1}}"
-    );
+    let own = programs.own_sets();
     let function = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n target, numbers = ground_truth['target'], ground_truth['numbers']\n assert data_source == 'countdown' and sum(numbers) == target\n return 1.0 if str(target) in solution_str else 0.0\n";
     succeeded(programs.python(function, &format!("run {own}")));
     let metrics = programs.metrics("run");
@@ -424,34 +405,5 @@ fn a_program_grades_for_other_trainers_with_the_columns_that_it_has_here() {
 
 #[test]
 fn the_words_of_the_control_are_what_their_program_writes_and_grades() {
-    let programs = Programs::new();
-    let folder = repository::root().join("experiments/controls/words");
-    let mut python = Command::new("python3");
-    python.arg("-B").arg(folder.join("words.py")).arg(programs.folder.path());
-    succeeded(ended(python.args(["--solutions", "200"])));
-    for name in ["train.jsonl", "dev.jsonl", "test.jsonl"] {
-        assert_eq!(programs.read(name), files::read_text(&folder.join(name)).unwrap(), "{name}");
-    }
-    let graded = |function: &str| {
-        programs
-            .graded(&format!("words.jsonl --verifier {}/reward.py:{function}", folder.display()))
-    };
-    let words = ["abcabcabcaba", "abcabcabcabc", "aabcabcabcba", "gbcabcabcabg", "abcabcabcab", ""];
-    let line = |word: &Value, question: &Value| {
-        json!({"response": word, "ground_truth": question}).to_string() + "\n"
-    };
-    let lines = words.map(|word| line(&word.into(), &"abcdef=".into()));
-    programs.write("words.jsonl", &lines.concat());
-    let rules = graded("rules");
-    let kept = rules.iter().map(|line| line["extra"]["rules_kept"].as_f64().unwrap());
-    assert_eq!(kept.collect::<Vec<_>>(), [3.0, 2.0, 2.0, 2.0, 0.0, 0.0]);
-    let is_right = |line: &Value| line["acc"] == true && line["score"] == 1.0;
-    assert!(rules.iter().map(is_right).eq(words.map(|word| word == words[0])), "{rules:?}");
-    assert_eq!(graded("coin"), graded("coin"));
-    // A planted solution is right in 18 of 100.
-    let solutions = json_lines(&programs.read("solutions.jsonl"));
-    let lines = solutions.iter().map(|planted| line(&planted["solution"], &planted["question"]));
-    programs.write("words.jsonl", &lines.collect::<String>());
-    let right = graded("rules").iter().filter(|line| is_right(line)).count();
-    assert!((20..=52).contains(&right), "{right} of 200");
+    play(tempfile::tempdir().unwrap().path(), include_str!("reward_programs/words.txt"));
 }

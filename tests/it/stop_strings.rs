@@ -1,7 +1,7 @@
 //! Runs whose responses begin in the prompt and end at stop strings.
 
-use crate::bad_input::input::Step;
-use crate::binary::{dapo, json, line_in, says, succeeded};
+use crate::binary::{dapo, says, succeeded};
+use crate::transcript::play;
 use dapo::base::files;
 use dapo::records::tables;
 
@@ -33,23 +33,5 @@ fn a_run_with_stop_strings_is_made_and_verified_with_the_text_before_them() {
 
 #[test]
 fn generate_and_eval_take_stop_strings_and_what_stands_around_a_question() {
-    let scratch = tempfile::tempdir().unwrap();
-    Step::Given("base".to_owned()).take(scratch.path());
-    for (name, answer) in [("a.jsonl", 909), ("b.jsonl", 1)] {
-        let line = format!("{{\"question\": \"347+562?\", \"answer\": {answer}}}\n");
-        files::write_atomic(&scratch.path().join(name), line.as_bytes()).unwrap();
-    }
-    let generate =
-        "model generate --model base --problems a.jsonl --response-prefix 347+5 --stop =";
-    let line = json(line_in(scratch.path(), generate));
-    let text = line["text"].as_str().unwrap();
-    assert!(text.starts_with("347+5") && !text.contains('='), "{line}");
-    assert_eq!(line["finish"], "stop-string");
-    let ids = |key: &str| line[key].as_array().unwrap().len();
-    assert_eq!(ids("response_ids"), text.len() - 5 + 1);
-    assert_eq!(ids("prompt_ids"), "347+562?347+5".len());
-    let eval = "eval --model base --data a.jsonl --data b.jsonl --template question --samples 2 \
-                --max-prompt-tokens 20 --max-response-tokens 90 --stop ;";
-    let words = "mean of the 2 sets, whatever their sizes: avg@k";
-    says(line_in(scratch.path(), eval), 0, &[words]);
+    play(tempfile::tempdir().unwrap().path(), include_str!("stop_strings/generate.txt"));
 }

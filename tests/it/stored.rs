@@ -5,11 +5,12 @@ use crate::qwen2::{Expected, generated, greedy};
 use crate::verify::session;
 use crate::{golden_data, train};
 use dapo::algorithm::{Kl, KlEstimator};
+use dapo::base::files;
 use dapo::experiment::{Experiment, Memory, NonFinite, Place, Sampling, WeightKind};
 use dapo::numerics::{Numerics, fast};
 use dapo::policy::{Limits, Loaded, Policy, Qwen2, Response, checkpoint};
 use dapo::records::{Ending, RunFolder};
-use dapo::training::run::inputs::Inputs;
+use dapo::training::run::{self, RunEvent, inputs::Inputs};
 use dapo::training::{RunEnded, Unfinished};
 use std::path::Path;
 use tch::{Kind, Tensor};
@@ -142,6 +143,29 @@ fn a_run_in_bf16_resumes_to_the_same_ledger_and_its_checkpoint_is_f32() {
     assert!(model.parameters().values().filter(rounded).count() > model.parameters().len() / 2);
     let mismatch = whole.metrics().unwrap()[0].metrics["policy/mismatch_mean"];
     assert!(mismatch < 0.05, "sampler and trainer differ by {mismatch}");
+}
+
+#[test]
+fn a_run_that_goes_on_elsewhere_warns_where_its_bits_may_change() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (name, memory, warnings) in [("exact-f32", None, 0), ("exact-here", Some(MEMORY), 1)] {
+        let inputs = smoke(|experiment| experiment.execution.memory = memory);
+        assert_eq!(inputs.manifest.exactness, name);
+        let folder = RunFolder::at(scratch.path().join(name));
+        session(&inputs, &folder, Unfinished::Refuse, 1).unwrap();
+        let mut first = folder.environment().unwrap();
+        first.facts.insert("cpu".to_string(), "another".to_string());
+        files::write_json(&folder.path("environment.json"), &first).unwrap();
+        let mut heard = Vec::new();
+        let watch = &mut |event: RunEvent| {
+            if let RunEvent::Warning(text) = event {
+                heard.push(text.to_string());
+            }
+        };
+        run::run(&inputs, &folder, Unfinished::Resume, &|| false, watch).unwrap();
+        assert_eq!(heard.len(), warnings, "{heard:?}");
+        assert!(heard.iter().all(|text| text.contains("cpu was another")), "{heard:?}");
+    }
 }
 
 #[test]

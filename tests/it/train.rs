@@ -346,3 +346,8 @@ fn weights_that_are_finite_and_larger_than_their_window_go_on_and_are_warned_of(
     assert!(talk.contains("larger than the window of exact"), "{talk}");
     succeeded(line_in(scratch.path(), "verify run"));
 }
+
+#[test]
+fn a_policy_whose_answers_the_verifier_cannot_read_is_named_by_every_verb_that_meets_it() {
+    play(tempfile::tempdir().unwrap().path(), include_str!("train/nothing_learned.txt"));
+}

@@ -101,23 +101,22 @@ impl<'a> Plan<'a> {
     /// A grid that is not there is named once.
     fn unknown_arms(self) -> Vec<String> {
         let mut problems = Vec::new();
-        let mut without_grid: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut without_grid: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for id in self.declaration.declared_arms() {
             let Some((grid_name, arm)) = id.split_once('/') else { continue };
-            match self.grid(grid_name) {
-                None => without_grid.entry(grid_name).or_default().push(id),
-                Some(grid) if grid.arm(arm).is_none() => {
-                    let names: Vec<String> = grid.arms.iter().map(|it| it.name.clone()).collect();
-                    let known = diagnose::known(arm, "its arms are", &names);
-                    problems
-                        .push(format!("`{id}`: the grid {grid_name} has no arm {arm:?}; {known}"));
-                }
-                Some(_) => {}
+            let Some(grid) = self.grid(grid_name) else {
+                without_grid.entry(grid_name).or_default().push(format!("`{id}`"));
+                continue;
+            };
+            if grid.arm(arm).is_none() {
+                let names: Vec<String> = grid.arms.iter().map(|arm| arm.name.clone()).collect();
+                let known = diagnose::known(arm, "its arms are", &names);
+                problems.push(format!("`{id}`: the grid {grid_name} has no arm {arm:?}; {known}"));
             }
         }
         problems.extend(without_grid.into_iter().map(|(grid, arms)| {
-            let arms: Vec<String> = arms.iter().map(|id| format!("`{id}`")).collect();
-            format!("{}: {}", text::listed(&arms), self.no_grid(grid))
+            let (arms, problem) = (text::listed(&arms), self.no_grid(grid));
+            format!("{arms}: {problem}")
         }));
         problems
     }
@@ -140,24 +139,26 @@ impl<'a> Plan<'a> {
         let mut problems = Vec::new();
         let mut told = BTreeSet::new();
         for grid in self.run {
+            let uncounted = |seed: &&u64| !self.declaration.counts(**seed) && told.insert(**seed);
             let (tuning, undeclared): (Vec<u64>, Vec<u64>) = grid
                 .seeds
                 .iter()
-                .filter(|seed| !self.declaration.counts(**seed) && told.insert(**seed))
+                .filter(uncounted)
                 .partition(|seed| self.declaration.tuning_seeds.contains(seed));
             let at = format!("seeds of the grid {}", grid.name);
             if !tuning.is_empty() {
+                let tuning = text::joined(tuning, ", ");
                 problems.push(format!(
-                    "{at}: {} stand in `tuning_seeds`, so that their cells never count; state `seeds`, or run other \
-                     ones with --seeds",
-                    text::joined(tuning, ", ")
+                    "{at}: {tuning} stand in `tuning_seeds`, so that their cells never count; state `seeds`, or run \
+                     other ones with --seeds"
                 ));
             }
             if !undeclared.is_empty() {
+                let [undeclared, declared] =
+                    [&undeclared, &self.declaration.seeds].map(|seeds| text::joined(seeds, ", "));
                 problems.push(format!(
-                    "{at}: {} do not stand in `seeds`, so that their cells never count; run the declared ones: {}",
-                    text::joined(undeclared, ", "),
-                    text::joined(&self.declaration.seeds, ", ")
+                    "{at}: {undeclared} do not stand in `seeds`, so that their cells never count; run the declared \
+                     ones: {declared}"
                 ));
             }
         }
@@ -173,13 +174,11 @@ impl<'a> Plan<'a> {
         let arms = self.grids().flat_map(|grid| &grid.arms);
         let sets: BTreeSet<String> = arms.flat_map(|arm| arm.experiment.set_names()).collect();
         let sets = Vec::from_iter(sets);
-        stated
-            .filter(|(_, set)| !sets.contains(set))
-            .map(|(key, set)| {
-                let known = diagnose::known(set, "they evaluate", &sets);
-                format!("{key}: no arm of the grids evaluates a set {set:?}; {known}")
-            })
-            .collect()
+        let unknown = stated.filter(|(_, set)| !sets.contains(set)).map(|(key, set)| {
+            let known = diagnose::known(set, "they evaluate", &sets);
+            format!("{key}: no arm of the grids evaluates a set {set:?}; {known}")
+        });
+        unknown.collect()
     }
 
     fn comparison(self, declared: &Declared) -> Vec<String> {
@@ -216,13 +215,11 @@ impl<'a> Plan<'a> {
         let sides = compared.flat_map(|it| [&it.arm, &it.reference]);
         let arms = sides.flat_map(|side| self.declaration.arms_of(side));
         let arms: Vec<&Arm> = arms.filter_map(|id| self.arm(id)).collect();
-        let is_on = |technique: &str| {
-            arms.iter().any(|arm| {
-                let mut switches = findings::switches(&arm.experiment).into_iter();
-                switches.any(|(name, is_on)| is_on && name == technique)
-            })
-        };
-        let off = self.declaration.least_doses.keys().filter(|technique| !is_on(technique));
+        let switches = arms.iter().flat_map(|arm| findings::switches(&arm.experiment));
+        let on: BTreeSet<&str> =
+            switches.filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
+        let techniques = self.declaration.least_doses.keys();
+        let off = techniques.filter(|technique| !on.contains(technique.as_str()));
         off.map(|technique| {
             format!(
                 "least_doses: no compared arm switches {technique:?} on, so that this dose is never asked for; take it \

@@ -41,15 +41,12 @@ impl LauncherArgs {
     /// Errors: a flag that the launcher does not read, or a template that cannot be used.
     pub fn check(&self, at_once: Option<u64>) -> Result<()> {
         let launcher = self.launcher;
+        use Launcher::{Command, Local, Ray, Slurm};
         let flags: [(&str, bool, &[Launcher]); 4] = [
-            ("--template", self.template.is_some(), &[Launcher::Slurm]),
-            ("--address", self.address.is_some(), &[Launcher::Ray]),
-            (
-                "--program",
-                self.program.is_some(),
-                &[Launcher::Command, Launcher::Slurm, Launcher::Ray],
-            ),
-            ("--jobs", at_once.is_some(), &[Launcher::Local, Launcher::Slurm]),
+            ("--template", self.template.is_some(), &[Slurm]),
+            ("--address", self.address.is_some(), &[Ray]),
+            ("--program", self.program.is_some(), &[Command, Slurm, Ray]),
+            ("--jobs", at_once.is_some(), &[Local, Slurm]),
         ];
         for (flag, is_given, readers) in flags {
             if is_given && !readers.contains(&launcher) {
@@ -160,7 +157,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
     for error in silent {
         tell(format!("{error}; the states below are those of records and run folders alone"));
     }
-    let mut names = Vec::with_capacity(jobs.len());
+    let mut names = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (job, number) in jobs.iter().zip(&numbers) {
         let (class, name) = state(job, states.get(number))?;

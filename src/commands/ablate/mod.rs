@@ -15,11 +15,12 @@ use crate::commands::flags::wide::WideArg;
 use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};
 use crate::engines::Launcher;
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::experiment::{ExperimentError, Grid};
+use crate::experiment::{Arm, ExperimentError, Grid};
 use crate::report::{cells, cells::PlannedTest, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
-use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
+use crate::study::{Cell, CellEnding, Declaration, Job, StudyError};
+use crate::study::{cell, collection as studies, declaration};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -37,22 +38,7 @@ use std::time::Instant;
 /// Reports, statistics and resuming read only STUDY/grids and STUDY/cells: you may delete the run folders
 /// afterwards.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo ablate my-study
-  dapo ablate ladder
-  dapo ablate ladder add-one --seeds 1..5 --jobs 2
-  dapo ablate experiments/grids/ladder.toml --dry-run
-  dapo ablate ladder --out runs/seed-7 --seeds 7 --last-checkpoint-only
-  dapo ablate ladder held-out --out runs/registered --declaration experiments/study.toml
-  dapo ablate ladder --launcher slurm --jobs 64
-  dapo ablate ladder --status
-
-Exit codes:
-  0  every cell is on record, finished, saturated or stalled; or the cells that are left were handed over
-  3  a grid, an arm or its inputs cannot be used, the study is in use, or has another declaration
-  5  a cell diverged
-  6  a cell failed
-  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command continues")]
+#[command(after_help = include_str!("../help/ablate.txt"))]
 pub struct AblateArgs {
     /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
     /// Default: ladder; with --status, the grids that the study keeps.
@@ -99,11 +85,8 @@ pub struct AblateArgs {
 pub fn run(args: &AblateArgs) -> Result<u8> {
     args.wide.apply();
     args.launcher.check(args.jobs)?;
-    args.overrides.check(&[
-        ("execution.seed", true),
-        ("execution.threads", true),
-        ("name", true),
-    ])?;
+    let own = ["execution.seed", "execution.threads", "name"].map(|key| (key, true));
+    args.overrides.check(&own)?;
     if args.launcher.status
         && let Some((study, grids)) = args.kept_grids()?
     {
@@ -113,8 +96,9 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     let declared = declaration.as_ref().map(|declaration| &declaration.seeds);
     let declared = declared.filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
-    let grid_files =
-        args.grids().iter().map(|name| file::find(name)).collect::<Result<Vec<_>, _>>()?;
+    let usual = ["ladder".to_string()];
+    let named = if args.grids.is_empty() { &usual[..] } else { &args.grids };
+    let grid_files = named.iter().map(|name| file::find(name)).collect::<Result<Vec<_>, _>>()?;
     let mut sources = Vec::new();
     for path in &grid_files {
         let mut source = file::load_overridden(path, args.overrides.texts())?;
@@ -178,57 +162,37 @@ fn run_cells(
     let count = jobs.len();
     tell(format!("{count} cells in {}, {} at a time", study.root().display(), options.at_once));
     let mut progress = GridProgress::new(count);
-    let mut live = LiveReport::default();
+    let mut next_report = Instant::now();
     schedule::run(study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
         if interrupt.news() {
             progress.note("stopping after the present rollout steps; once more stops at once");
         }
         progress.show(&event);
-        if matches!(event, ScheduleEvent::Ended(_)) {
-            live.renew(study.root());
+        let started = Instant::now();
+        if matches!(event, ScheduleEvent::Ended(_)) && started >= next_report {
+            if let Err(error) = study_report::write(study.root(), None, None) {
+                tracing::warn!(%error, "the report was not renewed");
+            }
+            // For at most a tenth of the time.
+            next_report = Instant::now() + 9 * started.elapsed();
         }
     })?;
     progress.finish();
     let recorded: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
+    let summary = |grid| output::page_table(&cells::summary(grid, &recorded)) + "\n";
     output::document(args.json, &cells::document(&jobs, &state_names(&jobs)), || {
-        grids
-            .iter()
-            .map(|grid| output::page_table(&cells::summary(grid, &recorded)) + "\n")
-            .collect()
+        grids.iter().map(summary).collect()
     });
     let code = ending(args, study, &jobs, &interrupt);
     if jobs.iter().all(|job| job.state.cell().is_some()) {
-        report::study(study.root(), None, None, false)?;
+        report::study(study.root(), [None, None], false)?;
     }
     Ok(code)
-}
-
-/// Renewed while cells end, for at most a tenth of the time.
-#[derive(Default)]
-struct LiveReport {
-    next: Option<Instant>,
-}
-
-impl LiveReport {
-    fn renew(&mut self, study: &Path) {
-        if self.next.is_some_and(|next| Instant::now() < next) {
-            return;
-        }
-        let started = Instant::now();
-        if let Err(error) = study_report::write(study, None, None) {
-            tracing::warn!(%error, "the report was not renewed");
-        }
-        self.next = Some(Instant::now() + 9 * started.elapsed());
-    }
 }
 
 impl AblateArgs {
     fn is_elsewhere(&self) -> bool {
         self.launcher.launcher != Launcher::Local
-    }
-
-    fn grids(&self) -> Vec<String> {
-        if self.grids.is_empty() { vec!["ladder".to_string()] } else { self.grids.clone() }
     }
 
     /// `None` where grids are named and the folder is no study.
@@ -269,9 +233,9 @@ fn check_sets(study: &AblateStudy, grids: &[Grid], declared: bool) -> Result<()>
 fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Result<()> {
     let id = |grid: &Grid, arm: &str| format!("{}/{arm}", grid.name);
     let arms = || grids.iter().flat_map(|grid| grid.arms.iter().map(move |arm| (grid, arm)));
-    if let Some(reason) =
-        arms().find_map(|(grid, arm)| declaration.refuses(&id(grid, &arm.name), &arm.arm_sha256))
-    {
+    let refusal =
+        |(grid, arm): (&Grid, &Arm)| declaration.refuses(&id(grid, &arm.name), &arm.arm_sha256);
+    if let Some(reason) = arms().find_map(refusal) {
         bail_invalid!("{reason}");
     }
     if dry_run && declaration.arms.is_empty() {
@@ -294,10 +258,8 @@ fn check_declaration(
 ) -> Result<()> {
     let others = declared::other_grids(study.root(), declaration, grids, grid_files);
     let place = args.declaration.clone().unwrap_or_default().display().to_string();
-    let problems: Vec<String> = declared::problems(declaration, grids, &others)
-        .into_iter()
-        .map(|problem| format!("{place}: {problem}"))
-        .collect();
+    let problems = declared::problems(declaration, grids, &others).into_iter();
+    let problems: Vec<String> = problems.map(|problem| format!("{place}: {problem}")).collect();
     let path = study.root().join("study.json");
     let is_kept = files::kind(&path)?.is_some()
         && declaration::load(&path).is_ok_and(|it| it == *declaration);
@@ -321,17 +283,14 @@ fn kept_declaration(
     declaration: Option<&Declaration>,
 ) -> Result<Option<Declaration>> {
     let path = study.root().join("study.json");
-    if files::kind(&path)?.is_none() {
-        return Ok(None);
-    }
-    let kept = declaration::load(&path)?;
-    if declaration.is_some_and(|declaration| *declaration != kept) {
+    let kept = files::kind(&path)?.map(|_kind| declaration::load(&path)).transpose()?;
+    if kept.is_some() && declaration.is_some() && kept.as_ref() != declaration {
         let path = path.display();
         bail_invalid!(
             "{path}: the study has another declaration; keep that one, or use another --out"
         );
     }
-    Ok(Some(kept))
+    Ok(kept)
 }
 
 /// Others can look up in a commit what a registered study was made from.
@@ -349,7 +308,9 @@ fn in_a_commit(study: &AblateStudy, files: &StudyFiles) -> Result<()> {
 }
 
 fn declare(study: &AblateStudy, declaration: &Declaration, files: &StudyFiles) -> Result<()> {
-    let recorded = records(study)?;
+    // Failed and unreadable ones, too: somebody has seen them.
+    let (cells, refused) = records(study)?;
+    let recorded = cells.len() + refused.len();
     if recorded > 0 {
         let cells = text::counted(recorded, "cell", "cells");
         tell(format!(
@@ -361,13 +322,12 @@ fn declare(study: &AblateStudy, declaration: &Declaration, files: &StudyFiles) -
     Ok(files::write_json(&study.root().join("study.json"), declaration)?)
 }
 
-/// Failed and unreadable ones, too: somebody has seen them.
-fn records(study: &AblateStudy) -> Result<usize> {
+/// Cells, and those that cannot be read.
+fn records(study: &AblateStudy) -> Result<(Vec<Cell>, Vec<StudyError>)> {
     if !cell::has_records(&study.cells())? {
-        return Ok(0);
+        return Ok((Vec::new(), Vec::new()));
     }
-    let (cells, refused) = cell::read_folder(&study.cells())?;
-    Ok(cells.len() + refused.len())
+    Ok(cell::read_folder(&study.cells())?)
 }
 
 fn at_once(args: &AblateArgs) -> usize {
@@ -416,11 +376,11 @@ fn dry_run(
     if args.is_elsewhere() {
         return elsewhere::hand_over(args, study, jobs);
     }
+    let names = state_names(jobs);
     if args.json {
-        output::document(true, &cells::document(jobs, &state_names(jobs)), String::new);
+        output::document(true, &cells::document(jobs, &names), String::new);
         return Ok(exit::SUCCESS);
     }
-    let names = state_names(jobs);
     for source in sources {
         println!("{}", output::rendered(&[cells::arms(source)]));
         println!("{}", output::page_table(&cells::states(&source.grid, jobs, &names)));
@@ -432,20 +392,14 @@ fn dry_run(
             output::say(format!("{}: {reason}", job.title()));
         }
     }
-    output::say(cells::cost(jobs, &measured(study)?, at_once(args)));
+    // Every cell that ended by itself tells what one costs here. Refused ones were named with their job, or belong
+    // to none.
+    let (mut measured, _refused) = records(study)?;
+    measured.retain(|cell| cell.ending != CellEnding::Failed);
+    output::say(cells::cost(jobs, &measured, at_once(args)));
     Ok(exit::SUCCESS)
 }
 
 fn state_names(jobs: &[Job]) -> Vec<String> {
     jobs.iter().map(|job| job.state.name()).collect()
-}
-
-/// Every cell that ended by itself: what one costs here.
-fn measured(study: &AblateStudy) -> Result<Vec<Cell>> {
-    if !cell::has_records(&study.cells())? {
-        return Ok(Vec::new());
-    }
-    // Refused ones were named with their job, or belong to none.
-    let (cells, _refused) = cell::read_folder(&study.cells())?;
-    Ok(cells.into_iter().filter(|cell| cell.ending != CellEnding::Failed).collect())
 }

@@ -30,7 +30,11 @@ impl GridProgress {
     pub fn show(&mut self, event: &ScheduleEvent) {
         match event {
             ScheduleEvent::Started(job) => self.started(job),
-            ScheduleEvent::Ended(job) => self.ended(job),
+            ScheduleEvent::Ended(job) => {
+                let bar = self.running.remove(&job.title());
+                bar.iter().for_each(ProgressBar::finish_and_clear);
+                self.note(&format!("{}: {}", job.title(), result(job)));
+            }
             ScheduleEvent::Note(text) => self.note(text),
             ScheduleEvent::Progress(progress) => self.progress(progress),
         }
@@ -46,42 +50,31 @@ impl GridProgress {
 
     fn started(&mut self, job: &Job) {
         if !self.progress.is_drawn() {
-            let from = match job.state {
+            let recorded = match job.state {
                 JobState::Unfinished { steps } if steps > 0 => {
                     format!(", {steps} steps are recorded")
                 }
                 _ => String::new(),
             };
-            tell(format!("begins: {}{from}", job.title()));
+            tell(format!("begins: {}{recorded}", job.title()));
         }
         self.running.insert(job.title(), self.progress.part(&job.title(), job.steps()));
     }
 
-    fn ended(&mut self, job: &Job) {
-        if let Some(bar) = self.running.remove(&job.title()) {
-            bar.finish_and_clear();
-        }
-        self.note(&format!("{}: {}", job.title(), result(job)));
-    }
-
     fn progress(&mut self, progress: &ScheduleProgress) {
+        let ScheduleProgress { done, waiting, running, steps_done, steps_planned, .. } = progress;
+        let left = progress.seconds_left.map_or("?".to_string(), duration);
+        let (all, at_work) = (self.cells, running.len());
         let message = format!(
-            "{} of {} cells, {} running, {} waiting; {}/{} steps; {} left",
-            progress.done,
-            self.cells,
-            progress.running.len(),
-            progress.waiting,
-            progress.steps_done,
-            progress.steps_planned,
-            progress.seconds_left.map_or("?".to_string(), duration),
+            "{done} of {all} cells, {at_work} running, {waiting} waiting; {steps_done}/{steps_planned} steps; {left} left"
         );
-        for status in &progress.running {
+        for status in running {
             let Some(bar) = self.running.get(&status.title) else { continue };
             let dev = status.dev_accuracy.map(|share| format!("dev {}", percent(share)));
             bar.set_position(status.steps);
             bar.set_message(dev.unwrap_or_default());
         }
-        let steps = (progress.steps_done, progress.steps_planned.max(1));
+        let steps = (*steps_done, (*steps_planned).max(1));
         self.progress.set_of(steps, &message, || message.clone());
     }
 }

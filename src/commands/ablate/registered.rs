@@ -34,12 +34,10 @@ impl StudyFiles {
         };
         let bases: BTreeSet<PathBuf> = self.grids.iter().flat_map(|grid| bases(grid)).collect();
         problems.extend(bases.iter().filter(|path| is_here(path)).filter_map(|it| uncommitted(it)));
-        let changed =
-            repositories.iter().filter(|root| environment::has_changes_in(root) == Some(true));
-        problems.extend(
-            changed
-                .map(|root| format!("tracked files of {} differ from its commit", root.display())),
-        );
+        let has_changes = |root: &&PathBuf| environment::has_changes_in(root) == Some(true);
+        let changed = repositories.iter().filter(has_changes).map(|root| root.display());
+        problems
+            .extend(changed.map(|root| format!("tracked files of {root} differ from its commit")));
         problems
     }
 
@@ -50,12 +48,8 @@ impl StudyFiles {
             Some(FileInGit::Committed { commit }) => Some(commit),
             _ => None,
         };
-        Placement {
-            declaration_sha256: declaration.sha256(),
-            records_before,
-            commit,
-            uncommitted: self.uncommitted(),
-        }
+        let (declaration_sha256, uncommitted) = (declaration.sha256(), self.uncommitted());
+        Placement { declaration_sha256, records_before, commit, uncommitted }
     }
 }
 

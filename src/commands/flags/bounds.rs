@@ -45,17 +45,15 @@ pub fn held(flag: &str, samples: u64, prompts: u64, tokens: u64) -> Result<(), U
     let a_sample = u128::from(prompts) * (EACH + TOKEN * u128::from(tokens));
     let bytes = u128::from(samples).saturating_mul(a_sample);
     if bytes <= MOST_BYTES {
-        Ok(())
-    } else {
-        Err(Usage(format!(
-            "{flag} {samples} asks for {} responses of up to {tokens} tokens, which may take {} GiB; at \
-             most {} GiB are held, which is {flag} {}",
-            u128::from(samples).saturating_mul(prompts.into()),
-            bytes >> 30,
-            MOST_BYTES >> 30,
-            MOST_BYTES / a_sample
-        )))
+        return Ok(());
     }
+    let responses = u128::from(samples).saturating_mul(prompts.into());
+    let [gib, most_gib] = [bytes, MOST_BYTES].map(|bytes| bytes >> 30);
+    let most = MOST_BYTES / a_sample;
+    Err(Usage(format!(
+        "{flag} {samples} asks for {responses} responses of up to {tokens} tokens, which may take {gib} GiB; at \
+         most {most_gib} GiB are held, which is {flag} {most}"
+    )))
 }
 
 #[cfg(test)]

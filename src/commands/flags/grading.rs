@@ -48,20 +48,16 @@ pub fn grading(text: &str) -> Result<Grading, String> {
     }
     let file = Path::new(text);
     match file.extension().and_then(|extension| extension.to_str()) {
-        Some("toml") => return experiment_grading(file),
-        Some("json") => return recorded_grading(file),
-        _ => {}
+        Some("toml") => match named::load(file, &[]) {
+            Ok(experiment) => Ok(experiment.reward.verifier),
+            Err(error) => Err(error.to_string()),
+        },
+        Some("json") => recorded_grading(file),
+        _ => Verifier::from_str(text, false).map(Grading::Rule).map_err(|_| EXPECTED.to_string()),
     }
-    Verifier::from_str(text, false).map(Grading::Rule).map_err(|_| {
-        "expected answer-line, strict-box, last-number, math-verify, a file that ends with .py, or an experiment file"
-            .to_string()
-    })
 }
 
-fn experiment_grading(file: &Path) -> Result<Grading, String> {
-    let experiment = named::load(file, &[]).map_err(|error| error.to_string())?;
-    Ok(experiment.reward.verifier)
-}
+const EXPECTED: &str = "expected answer-line, strict-box, last-number, math-verify, a file that ends with .py, or an experiment file";
 
 /// Of a run's `experiment.json`, or of the `verifier.json` that `engine render` writes.
 fn recorded_grading(file: &Path) -> Result<Grading, String> {

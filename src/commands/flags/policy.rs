@@ -55,12 +55,9 @@ impl PlaceArgs {
 
     /// Applies flags that are not defaults.
     pub fn overrule(self, execution: &mut Execution) {
-        if self.device != Device::default() {
-            execution.device = Some(self.device);
-        }
-        if self.weights != WeightKind::default() {
-            execution.weights = Some(self.weights);
-        }
+        let [(_, has_device), (_, has_weights)] = self.flags();
+        execution.device = has_device.then_some(self.device).or(execution.device);
+        execution.weights = has_weights.then_some(self.weights).or(execution.weights);
     }
 
     /// Keys of resumable work contain it: another device or form rounds differently.

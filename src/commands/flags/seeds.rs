@@ -15,10 +15,8 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
     };
     let mut seeds: Vec<u64> = Vec::new();
     for part in text.split(',') {
-        let (first, last) = match part.split_once("..") {
-            Some((first, last)) => (number(first)?, number(last.trim_start_matches('='))?),
-            None => (number(part)?, number(part)?),
-        };
+        let (first, last) = part.split_once("..").unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last.trim_start_matches('='))?);
         if first > last || last - first >= MOST {
             return Err(format!("{part:?} is not a range of at most {MOST} ascending seeds"));
         }

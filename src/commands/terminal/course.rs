@@ -79,12 +79,11 @@ fn shown(value: f64, decimals: usize, unit: &str) -> String {
 }
 
 fn told(metrics: &StepMetrics) -> String {
-    let part = |(title, names, factor, decimals, unit): &(&str, &[&str], f64, usize, &str)| {
-        let value = value(metrics, names)
-            .map_or("—".to_string(), |value| shown(factor * value, *decimals, unit));
-        format!("{title} {value}")
-    };
-    text::joined(CURVES.iter().map(part), "  ")
+    let parts = CURVES.map(|(title, names, factor, decimals, unit)| {
+        let value = value(metrics, names).map(|value| shown(factor * value, decimals, unit));
+        format!("{title} {}", value.unwrap_or("—".to_string()))
+    });
+    parts.join("  ")
 }
 
 #[cfg(test)]

@@ -19,14 +19,11 @@ fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
         let evidence = if verbose { evidence.as_str() } else { "" };
         [*technique, switch, verdict.words(), evidence]
     });
-    let columns = if verbose {
-        "technique | switch | effect | evidence"
-    } else {
-        "technique | switch | effect | "
-    };
+    let evidence = if verbose { "evidence" } else { "" };
+    let columns = format!("technique | switch | effect | {evidence}");
     let width = output::width(std::io::stderr());
     let table =
-        Table::new("", columns, rows.map(|row| row.into_iter().map(TableCell::from).collect()));
+        Table::new("", &columns, rows.map(|row| row.into_iter().map(TableCell::from).collect()));
     let table = terminal::table(&table, width);
     let mut text = format!("what each technique did in {steps}:\n{table}");
     for warning in effects.warnings() {

@@ -57,19 +57,19 @@ macro_rules! bail_invalid {
 pub(crate) use bail_invalid;
 
 type Cause = dyn std::error::Error + 'static;
-type KindOfError = (fn(&Cause) -> bool, u8);
+type IsKind = fn(&Cause) -> bool;
 
 /// Decided by what in the chain of causes the user can mend.
 pub fn code(error: &anyhow::Error) -> u8 {
-    let kinds: [KindOfError; 5] = [
+    let kinds: [(IsKind, u8); 5] = [
         (|cause| cause.is::<Usage>(), USAGE),
         (is_divergence, DIVERGED),
         (is_lacking, INCONCLUSIVE),
         (is_machine, BUG),
         (is_input, INVALID),
     ];
-    let found = kinds.into_iter().find(|(is_kind, _)| error.chain().any(is_kind));
-    found.map_or(BUG, |(_, code)| code)
+    let kind = kinds.into_iter().find(|(is_kind, _)| error.chain().any(is_kind));
+    kind.map_or(BUG, |(_, code)| code)
 }
 
 /// Adds causes on the same line, without causes that an earlier message contains.

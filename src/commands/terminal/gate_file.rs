@@ -43,36 +43,30 @@ impl GateFile {
     /// `verb` names the suite. Errors: a file that cannot be written.
     pub fn publish(&self, verb: &str, checks: &[GateCheck]) -> Result<(), FileError> {
         if std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true") {
-            checks
-                .iter()
-                .filter_map(|check| annotation(verb, check))
-                .for_each(|it| eprintln!("{it}"));
+            let annotations = checks.iter().filter_map(|check| annotation(verb, check));
+            annotations.for_each(|line| eprintln!("{line}"));
         }
-        match &self.junit {
-            Some(path) => write(path, verb, checks),
-            None => Ok(()),
-        }
+        self.junit.as_ref().map_or(Ok(()), |path| write(path, verb, checks))
     }
 }
 
 fn write(path: &Path, verb: &str, checks: &[GateCheck]) -> Result<(), FileError> {
     let mut suite = TestSuite::new(verb);
     for check in checks {
-        let status = match check.outcome {
-            GateOutcome::Passed => TestCaseStatus::success(),
-            GateOutcome::Failed => TestCaseStatus::non_success(NonSuccessKind::Failure),
-            GateOutcome::Undecided => TestCaseStatus::non_success(NonSuccessKind::Error),
-        };
-        let mut case = TestCase::new(visible::visible(&check.name), status);
-        case.set_classname(verb);
         let text = visible::message(&check.text);
-        match check.outcome {
-            GateOutcome::Passed => drop(case.set_system_out(text)),
-            GateOutcome::Failed | GateOutcome::Undecided => {
-                let word =
-                    if check.outcome == GateOutcome::Failed { "failed" } else { "inconclusive" };
-                case.status.set_type(word).set_message(first_line(&text)).set_description(text);
-            }
+        let problem = match check.outcome {
+            GateOutcome::Passed => None,
+            GateOutcome::Failed => Some((NonSuccessKind::Failure, "failed")),
+            GateOutcome::Undecided => Some((NonSuccessKind::Error, "inconclusive")),
+        };
+        let mut case = TestCase::new(visible::visible(&check.name), TestCaseStatus::success());
+        case.set_classname(verb);
+        if let Some((kind, word)) = problem {
+            case.status = TestCaseStatus::non_success(kind);
+            let first_line = text.trim_start().lines().next().unwrap_or_default().to_string();
+            case.status.set_type(word).set_message(first_line).set_description(text);
+        } else {
+            case.set_system_out(text);
         }
         suite.add_test_case(case);
     }
@@ -81,10 +75,6 @@ fn write(path: &Path, verb: &str, checks: &[GateCheck]) -> Result<(), FileError>
     let mut bytes = Vec::new();
     report.serialize(&mut bytes).expect("a document in memory can be written");
     files::write_atomic(path, &bytes)
-}
-
-fn first_line(text: &str) -> String {
-    text.trim_start().lines().next().unwrap_or_default().to_string()
 }
 
 /// A workflow command. `%` and the ends of lines are escaped, and what ends a property in its title.

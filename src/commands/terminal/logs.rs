@@ -8,12 +8,12 @@ pub const VARIABLE: &str = "DAPO_LOG";
 
 /// Default: warnings. A wrong filter is reported and ignored.
 pub fn start() {
-    let asked = std::env::var(VARIABLE).unwrap_or_default();
-    let filter = EnvFilter::try_new(&asked).unwrap_or_else(|error| {
-        eprintln!("warning: {VARIABLE}={asked:?}: {error}");
+    let asked = std::env::var(VARIABLE).ok().filter(|asked| !asked.is_empty());
+    let filter = asked.as_deref().unwrap_or("warn");
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|error| {
+        eprintln!("warning: {VARIABLE}={filter:?}: {error}");
         EnvFilter::new("warn")
     });
-    let filter = if asked.is_empty() { EnvFilter::new("warn") } else { filter };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -21,8 +21,7 @@ pub struct Progress {
 }
 
 fn styled(bar: ProgressBar, template: &str, prefix: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(template);
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = ProgressStyle::with_template(template).expect("a template of this file");
     bar.with_style(style.progress_chars("=> ")).with_prefix(prefix.to_string())
 }
 
@@ -72,14 +71,13 @@ impl Progress {
     pub fn set(&mut self, done: u64, message: &str) {
         let total = self.bar.length().unwrap_or(0);
         let now = self.bar.elapsed();
-        let left =
-            self.pace.seconds_left(now.as_secs_f64(), done, total.saturating_sub(done) as f64);
+        let steps_left = total.saturating_sub(done) as f64;
+        let left = self.pace.seconds_left(now.as_secs_f64(), done, steps_left);
         if done == total {
             self.printed = None;
         }
-        let left =
-            left.filter(|_| done < total).map(|left| format!("{} left  ", text::duration(left)));
-        let message = left.unwrap_or_default() + message;
+        let left = left.filter(|_| done < total).map(text::duration);
+        let message = left.map_or(String::new(), |left| format!("{left} left  ")) + message;
         let seconds = now.as_secs();
         self.set_of((done, total), &message, || format!("{done}/{total} {seconds}s {message}"));
     }

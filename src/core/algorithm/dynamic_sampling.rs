@@ -108,10 +108,6 @@ impl<G> Buffer<G> {
         self.rounds
     }
 
-    pub fn sampled(&self) -> usize {
-        self.sampled
-    }
-
     pub fn cap_reached(&self, target: usize) -> CapReached {
         CapReached {
             rounds: self.rounds,

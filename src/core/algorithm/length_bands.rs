@@ -2,7 +2,6 @@
 //! Rows are dealt to ranks so that each has the same work (largest differencing method of Karmarkar and Karp), then
 //! each rank's rows are sorted by work and read as "evens up, odds down". A mini-batch sees one band of lengths.
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 /// Estimated work of one row: `24576·n + n²`, the released code's calibration on a 7 B model
@@ -36,12 +35,10 @@ pub fn balanced_partitions(work: &[u64], parts: usize) -> Vec<Vec<usize>> {
     assert!(parts > 0 && work.len().is_multiple_of(parts), "{parts} parts of {} rows", work.len());
     let mut by_work: Vec<usize> = (0..work.len()).collect();
     by_work.sort_by_key(|index| (work[*index], *index));
-    let mut states: BinaryHeap<BandState> = by_work
-        .chunks(parts)
-        .map(|rows| {
-            BandState::new(rows.iter().map(|row| BandPart::new(*row, work[*row])).collect())
-        })
-        .collect();
+    let part =
+        |row: &usize| BandPart { work: work[*row], count: 1, rows: vec![(*row, work[*row])] };
+    let mut states: BinaryHeap<BandState> =
+        by_work.chunks(parts).map(|rows| BandState::new(rows.iter().map(part).collect())).collect();
     let Some(mut whole) = states.pop() else { return vec![Vec::new(); parts] };
     while let Some(next) = states.pop() {
         states.push(whole.merge(next));
@@ -62,26 +59,18 @@ struct BandPart {
     rows: Vec<(usize, u64)>,
 }
 
-impl BandPart {
-    fn new(row: usize, work: u64) -> Self {
-        Self { work, count: 1, rows: vec![(row, work)] }
-    }
-}
-
-/// A partial solution: `parts` parts, the most loaded first.
-#[derive(Debug)]
+/// A partial solution: its parts, the most loaded first. The state whose parts differ most comes first out of the heap;
+/// among equals the one with the largest first part. No two states are equal: they share no row.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct BandState {
+    spread: u64,
     parts: Vec<BandPart>,
 }
 
 impl BandState {
     fn new(mut parts: Vec<BandPart>) -> Self {
         parts.sort_by(|left, right| right.cmp(left));
-        Self { parts }
-    }
-
-    fn spread(&self) -> u64 {
-        self.parts[0].work - self.parts[self.parts.len() - 1].work
+        Self { spread: parts[0].work - parts[parts.len() - 1].work, parts }
     }
 
     /// Joins the most loaded part of one state with the least loaded of the other.
@@ -99,28 +88,6 @@ impl BandState {
         )
     }
 }
-
-impl Ord for BandState {
-    /// The state whose parts differ most comes first out of the heap; among equals the one
-    /// with the largest first part. No two states are equal: they share no row.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.spread(), &self.parts[0]).cmp(&(other.spread(), &other.parts[0]))
-    }
-}
-
-impl PartialOrd for BandState {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for BandState {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for BandState {}
 
 #[cfg(test)]
 mod tests {

@@ -2,10 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Serialize};
 
 /// Serialised as `<length>:<base64>`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Bits(Vec<bool>);
 
 impl Bits {
@@ -26,16 +27,22 @@ impl Bits {
         let ones = |part: &[bool]| part.iter().map(|bit| u64::from(*bit)).sum();
         self.0.chunks(size.max(1)).map(ones).collect()
     }
+}
 
-    fn text(&self) -> String {
+impl From<Bits> for String {
+    fn from(Bits(bits): Bits) -> Self {
         let byte = |chunk: &[bool]| {
             chunk.iter().enumerate().fold(0u8, |byte, (i, bit)| byte | (u8::from(*bit) << (7 - i)))
         };
-        let bytes: Vec<u8> = self.0.chunks(8).map(byte).collect();
-        format!("{}:{}", self.0.len(), STANDARD.encode(bytes))
+        let bytes: Vec<u8> = bits.chunks(8).map(byte).collect();
+        format!("{}:{}", bits.len(), STANDARD.encode(bytes))
     }
+}
 
-    fn parse(text: &str) -> Result<Self, String> {
+impl TryFrom<String> for Bits {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
         let (length, encoded) = text.split_once(':').ok_or("outcomes need `<length>:<base64>`")?;
         let length: usize = length.parse().map_err(|_| format!("no length: `{length}`"))?;
         let bytes = STANDARD.decode(encoded).map_err(|error| error.to_string())?;
@@ -58,18 +65,6 @@ impl FromIterator<bool> for Bits {
     }
 }
 
-impl Serialize for Bits {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text())
-    }
-}
-
-impl<'de> Deserialize<'de> for Bits {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,15 +73,15 @@ mod tests {
     fn outcomes_survive_the_way_through_text() {
         for length in 0..40usize {
             let bits: Bits = (0..length).map(|i| i % 3 == 0 || i % 7 == 2).collect();
-            assert_eq!(Bits::parse(&bits.text()), Ok(bits));
+            assert_eq!(Bits::try_from(String::from(bits.clone())), Ok(bits));
         }
-        assert_eq!([true, false, true].into_iter().collect::<Bits>().text(), "3:oA==");
+        assert_eq!(String::from(Bits::from_iter([true, false, true])), "3:oA==");
     }
 
     #[test]
     fn text_that_is_not_a_list_of_outcomes_is_refused() {
         for text in ["", "3", "3:", "x:oA==", "9:oA==", "3:sA==", "3:o", "99999999999999999999:"] {
-            assert!(Bits::parse(text).is_err(), "{text}");
+            assert!(Bits::try_from(text.to_string()).is_err(), "{text}");
         }
     }
 }

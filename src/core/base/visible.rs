@@ -53,6 +53,14 @@ pub fn shortened(text: &str, limit: usize) -> String {
     format!("{start}[… {} characters …]{end}", total - limit)
 }
 
+/// The first `count` characters, with `…` where there are more.
+pub fn start(text: &str, count: usize) -> String {
+    match text.char_indices().nth(count) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_string(),
+    }
+}
+
 /// A line of JSON whose strings a terminal can print: what does not print as itself becomes `\uXXXX`, the same value.
 pub fn json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());

@@ -71,11 +71,6 @@ impl Folded {
         Some(joined)
     }
 
-    pub fn parameters(&self) -> impl Iterator<Item = &str> {
-        let of_parts = self.parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]);
-        of_parts.chain([self.norm.as_ref()]).flatten().map(String::as_str)
-    }
-
     /// The derivative of folding: gradients of the parameters of the parts, of that of the matrix
     /// `[rows, inputs]`, which is empty where it took no part, times `unit`. `some` rows of a matrix that is one
     /// parameter without a norm have more. What goes to the norm is added to its sum in `norms`, row by row.

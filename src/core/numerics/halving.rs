@@ -57,6 +57,13 @@ pub fn fewer<R, E: From<NumericsError>>(
     }
 }
 
+/// What LibTorch's allocators say, that of CUDA and that of the processor.
+const OUT_OF_MEMORY: [&str; 3] = [
+    "CUDA out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+];
+
 /// What `work` makes; `None` when memory does not hold it and there is less to be done `instead`.
 fn attempt<R, E: From<NumericsError>>(
     can_halve: bool,
@@ -65,7 +72,7 @@ fn attempt<R, E: From<NumericsError>>(
 ) -> Result<Option<R>, E> {
     match contained::caught(work) {
         Ok(result) => result.map(Some),
-        Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
+        Err(text) if !OUT_OF_MEMORY.iter().any(|known| text.contains(known)) => panic!("{text}"),
         Err(text) if !can_halve => Err(NumericsError::OutOfMemory(text).into()),
         Err(text) => {
             let reason = text.lines().next().unwrap_or_default();
@@ -78,17 +85,6 @@ fn attempt<R, E: From<NumericsError>>(
 fn halves<T: Clone>(part: &[T]) -> impl DoubleEndedIterator<Item = Vec<T>> {
     let (first, second) = part.split_at(part.len() / 2);
     [first, second].into_iter().filter(|half| !half.is_empty()).map(<[T]>::to_vec)
-}
-
-/// What LibTorch's allocators say, that of the processor and that of CUDA.
-fn is_out_of_memory(text: &str) -> bool {
-    [
-        "CUDA out of memory",
-        "DefaultCPUAllocator: can't allocate memory",
-        "CUBLAS_STATUS_ALLOC_FAILED",
-    ]
-    .iter()
-    .any(|known| text.contains(known))
 }
 
 #[cfg(test)]

@@ -24,5 +24,5 @@ pub use crate::numerics::native::product::{Left, Panels};
 pub use crate::numerics::native::weights::{NativeGradients, NativeWeight, Parameters, SlotSums};
 pub use crate::numerics::native::window::{Tally, Window, Windows};
 pub use crate::numerics::native::{NativeAttention, NativeOperations, NativeRows, Span};
-pub use crate::numerics::operations::{HeadNorms, Numerics, Operations};
+pub use crate::numerics::operations::{Numerics, Operations};
 pub use crate::numerics::vectorised::Instructions;

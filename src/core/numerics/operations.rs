@@ -25,13 +25,6 @@ impl std::fmt::Display for Numerics {
     }
 }
 
-/// Weights of the norms that Qwen3 has behind its queries and keys, `[head_dim]` each.
-#[derive(Debug, Clone)]
-pub struct HeadNorms<W> {
-    pub queries: W,
-    pub keys: W,
-}
-
 /// What a decoder is made of. Rows hold the numbers of one token each, `[tokens, width]`. The caller
 /// does not use an argument again that an operation takes by value.
 pub trait Operations {
@@ -43,30 +36,24 @@ pub trait Operations {
     /// The table's row of each token.
     fn embedding(&mut self, table: &Self::Weight, tokens: &Self::Tokens) -> Self::Rows;
 
-    /// x / √(mean(x²) + ε) of each row, of `width` numbers. The norm's weight is inside the matrix that follows.
-    fn rms_norm(&mut self, x: &Self::Rows, width: usize) -> Self::Rows;
+    /// x / √(mean(x²) + ε) of each row. The norm's weight is inside the matrix that follows.
+    fn rms_norm(&mut self, x: &Self::Rows) -> Self::Rows;
 
-    /// Queries, keys and values of normed rows; norms of each query and key where the architecture has them;
+    /// Queries, keys and values of normed rows; norms of each query and key, `[head_dim]` both, where Qwen3 has them;
     /// rotary embedding; causal attention. The mixture of each token's values, heads next to each other.
     fn attention(
         &mut self,
         layer: usize,
         x: Self::Rows,
         qkv: &Self::Weight,
-        norms: Option<&HeadNorms<Self::Weight>>,
+        norms: Option<&[Self::Weight; 2]>,
     ) -> Self::Rows;
 
     /// The product that follows [`Operations::attention`].
     fn attention_output(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;
 
     /// SwiGLU of normed rows: `silu(x · gateᵀ) · (x · upᵀ)`.
-    fn swiglu(
-        &mut self,
-        layer: usize,
-        x: Self::Rows,
-        gate: &Self::Weight,
-        up: &Self::Weight,
-    ) -> Self::Rows;
+    fn swiglu(&mut self, x: Self::Rows, gate: &Self::Weight, up: &Self::Weight) -> Self::Rows;
 
     /// The product that follows [`Operations::swiglu`].
     fn swiglu_output(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;

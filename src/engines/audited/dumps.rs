@@ -103,23 +103,19 @@ pub fn weighted<'a>(
     functions: &'a [String],
     weights: Option<&[f64]>,
 ) -> Result<WeightedFunctions<'a>, String> {
-    let names = functions.iter().map(String::as_str);
     let is_assumed = weights.is_none() && functions.len() > 1;
-    match weights {
-        Some(weights) if !weights.is_empty() && weights.len() != functions.len() => Err(format!(
+    let weights = weights.unwrap_or_default();
+    if !weights.is_empty() && weights.len() != functions.len() {
+        return Err(format!(
             "it has {} reward functions ({}), and the configuration states {} reward_weights",
             functions.len(),
             functions.join(", "),
             weights.len()
-        )),
-        Some(weights) if !weights.is_empty() => Ok(WeightedFunctions {
-            functions: names.zip(weights.iter().copied()).collect(),
-            is_assumed,
-        }),
-        _ => {
-            Ok(WeightedFunctions { functions: names.map(|name| (name, 1.0)).collect(), is_assumed })
-        }
+        ));
     }
+    let weights = weights.iter().copied().chain(std::iter::repeat(1.0));
+    let functions = functions.iter().map(String::as_str).zip(weights).collect();
+    Ok(WeightedFunctions { functions, is_assumed })
 }
 
 pub fn response(row: &Row, weighted: &WeightedFunctions) -> Option<DumpedResponse> {

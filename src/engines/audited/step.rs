@@ -27,9 +27,8 @@ impl<'a> StepRewards<'a> {
         let is_graded = responses.iter().all(|it| it.is_correct().is_some());
         let mut rewards = Self { responses, is_graded, most: [f64::NEG_INFINITY; 2], floor };
         for response in responses {
-            let most =
-                &mut rewards.most[usize::from(response.theirs.unwrap_or(response.reward > floor))];
-            *most = most.max(response.reward);
+            let is_right = usize::from(rewards.is_right(response));
+            rewards.most[is_right] = rewards.most[is_right].max(response.reward);
         }
         rewards
     }

@@ -69,17 +69,11 @@ fn refusal(what: &str, instead: &str) -> Refused {
 
 /// Returns the line without colours, and its Ray process.
 fn plain_line(line: &str) -> (String, String) {
-    static COLOUR: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"\x1b\[[0-9;]*[A-Za-z]").ok());
-    static RAY: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"^(\([^()]*pid=\d+[^()]*\)) ?").ok());
-    let line = line.trim_end_matches('\r');
-    let line = match COLOUR.as_ref() {
-        Some(colour) if line.contains('\x1b') => colour.replace_all(line, "").into_owned(),
-        _ => line.to_string(),
-    };
-    match RAY.as_ref().and_then(|ray| ray.captures(&line)) {
-        Some(found) => (line[found[0].len()..].to_string(), found[1].to_string()),
+    static COLOUR: LazyLock<Regex> = LazyLock::new(|| yaml::regex(r"\x1b\[[0-9;]*[A-Za-z]"));
+    static RAY: LazyLock<Regex> = LazyLock::new(|| yaml::regex(r"^(\([^()]*pid=\d+[^()]*\)) ?"));
+    let line = COLOUR.replace_all(line.trim_end_matches('\r'), "").into_owned();
+    match RAY.captures(&line) {
+        Some(process) => (line[process[0].len()..].to_string(), process[1].to_string()),
         None => (line, String::new()),
     }
 }
@@ -198,16 +192,12 @@ fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Co
     } else {
         stated.iter().map(|line| (*line).to_string()).collect()
     };
-    static OVERRIDE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r"^(\+{0,2}[A-Za-z_][\w./@-]*=.*|~[A-Za-z_][\w./@-]*(=.*)?)$").ok()
+    static OVERRIDE: LazyLock<Regex> = LazyLock::new(|| {
+        yaml::regex(r"^(\+{0,2}[A-Za-z_][\w./@-]*=.*|~[A-Za-z_][\w./@-]*(=.*)?)$")
     });
-    static SHELL: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"\$[A-Za-z_(@*0-9]|\\$|`").ok());
-    let is = |pattern: &LazyLock<Option<Regex>>, text: &str| {
-        pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
-    };
+    static SHELL: LazyLock<Regex> = LazyLock::new(|| yaml::regex(r"\$[A-Za-z_(@*0-9]|\\$|`"));
     let dotted = |text: &String| text.split('=').next().is_some_and(|key| key.contains('.'));
-    let whole = all.iter().all(|text| is(&OVERRIDE, text) && !is(&SHELL, text));
+    let whole = all.iter().all(|text| OVERRIDE.is_match(text) && !SHELL.is_match(text));
     if !whole || all.is_empty() || all.len() != stated.len() || !all.iter().any(dotted) {
         return Err(not());
     }

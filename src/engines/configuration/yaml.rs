@@ -127,15 +127,20 @@ fn scalar(
     }
 }
 
+/// Of a pattern that stands in the code.
+pub fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a pattern that a test matches")
+}
+
 /// The value of a word without quotes.
 pub fn plain(text: &str) -> Result<Value, String> {
-    static FLOAT: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r"^[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+|\.[0-9_]+([eE][-+]?[0-9]+)?)$").ok()
+    static FLOAT: LazyLock<Regex> = LazyLock::new(|| {
+        regex(
+            r"^[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+|\.[0-9_]+([eE][-+]?[0-9]+)?)$",
+        )
     });
-    static BASE_60: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$").ok());
-    let is =
-        |pattern: &LazyLock<Option<Regex>>| pattern.as_ref().is_some_and(|it| it.is_match(text));
+    static BASE_60: LazyLock<Regex> =
+        LazyLock::new(|| regex(r"^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$"));
     let digits = text.replace('_', "");
     let (sign, size) = match digits.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -149,10 +154,10 @@ pub fn plain(text: &str) -> Result<Value, String> {
         "true" | "True" | "TRUE" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => true.into(),
         "false" | "False" | "FALSE" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => false.into(),
         _ if !starts_so => text.into(),
-        _ if is(&BASE_60) => {
+        _ if BASE_60.is_match(text) => {
             return Err(format!("{text} is a number in base 60 here; write it in decimals"));
         }
-        _ if is(&FLOAT) => {
+        _ if FLOAT.is_match(text) => {
             let number = digits.parse().ok().and_then(Number::from_f64);
             number.map_or_else(|| text.into(), Value::Number)
         }

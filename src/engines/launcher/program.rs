@@ -18,13 +18,10 @@ pub struct CellProgram {
 impl CellProgram {
     pub fn words(&self, cell: &impl Display) -> Vec<String> {
         let shown = |path: &PathBuf| path.display().to_string();
-        let mut words = vec![shown(&self.program), "cell".into(), "run".into(), cell.to_string()];
-        words.extend([
-            "--study".into(),
-            shown(&self.study),
-            "--inputs".into(),
-            shown(&self.inputs),
-        ]);
+        let (program, cell) = (shown(&self.program), cell.to_string());
+        let (study, inputs) = (shown(&self.study), shown(&self.inputs));
+        let run = [&program, "cell", "run", &cell, "--study", &study, "--inputs", &inputs];
+        let mut words = run.map(String::from).to_vec();
         words.extend(self.retry_failed.then(|| "--retry-failed".to_string()));
         words
     }

@@ -1,10 +1,11 @@
 //! Outputs of the rendered script: `rollouts/`, `log.jsonl`, `policies/`.
 
 use crate::base::files;
-use crate::engines::dump::{self, DumpedResponse, GroupsError};
+use crate::engines::dump::{self, DumpedResponse};
 use crate::engines::following::Following;
 use crate::engines::imported::{Outputs, ReadStep};
 use crate::engines::rendered::RenderedPrompt;
+use crate::engines::trl::settings;
 use crate::engines::{EngineError, process::Running};
 use crate::experiment::Engine;
 use crate::policy::optimizer;
@@ -35,24 +36,6 @@ struct TrlUpdate {
     values: BTreeMap<String, Option<f64>>,
 }
 
-/// TRL's name, ours, and how updates are combined. TRL measures entropy and clipping per mini-batch
-/// during updates, so they keep their own names.
-const METRICS: [(&str, &str, TrlReduce); 7] = [
-    ("grad_norm", "optimizer/gradient_norm_mean", TrlReduce::Mean),
-    ("grad_norm", "optimizer/gradient_norm_max", TrlReduce::Most),
-    ("entropy", "engine/entropy", TrlReduce::Mean),
-    ("kl", "engine/kl", TrlReduce::Mean),
-    ("clip_ratio/low_mean", "engine/clip_fraction_low", TrlReduce::Mean),
-    ("clip_ratio/high_mean", "engine/clip_fraction_high", TrlReduce::Mean),
-    ("loss", "engine/loss", TrlReduce::Mean),
-];
-
-#[derive(Debug, Clone, Copy)]
-enum TrlReduce {
-    Mean,
-    Most,
-}
-
 pub struct TrlOutputs<'a> {
     inputs: &'a Inputs,
     folder: PathBuf,
@@ -69,9 +52,7 @@ impl<'a> TrlOutputs<'a> {
         processes: u64,
         running: Option<Running>,
     ) -> Result<Self, EngineError> {
-        let path = folder.join("prompts.jsonl");
-        let rendered: Vec<RenderedPrompt> = files::read_data_lines(&path)?;
-        let prompts = RenderedPrompt::places(inputs, &rendered, &path)?;
+        let (_, prompts) = RenderedPrompt::read(inputs, folder)?;
         let following = Following::new(Engine::Trl, running, folder, "log.jsonl");
         Ok(Self { inputs, folder: folder.to_path_buf(), processes, prompts, following })
     }
@@ -130,13 +111,7 @@ impl Outputs for TrlOutputs<'_> {
         let started = Instant::now();
         let log = self.following.until(step, || self.complete(step))?;
         let path = self.rollouts(step).swap_remove(0);
-        let groups =
-            dump::groups(self.inputs, self.responses(step)?).map_err(|error| match error {
-                GroupsError::Dump(problem) => {
-                    EngineError::Output { path, reason: problem.to_string() }
-                }
-                GroupsError::Training(error) => error.into(),
-            })?;
+        let groups = dump::groups(self.inputs, self.responses(step)?, &path)?;
         let in_log = |reason| EngineError::Output { path: self.folder.join("log.jsonl"), reason };
         let mut metrics = metrics(&log).map_err(in_log)?;
         let rate = optimizer::learning_rate(&self.inputs.experiment.optimizer, step - 1);
@@ -178,7 +153,7 @@ fn same_rate(log: &[TrlUpdate], rate: f64) -> Result<(), String> {
 
 fn metrics(log: &[TrlUpdate]) -> Result<Metrics, String> {
     let mut metrics = Metrics::new();
-    for (theirs, ours, reduce) in METRICS {
+    for (theirs, ours) in &settings::KEYS.metrics {
         let mut values = Vec::new();
         for TrlUpdate { update, values: said } in log {
             match said.get(theirs) {
@@ -190,11 +165,12 @@ fn metrics(log: &[TrlUpdate]) -> Result<Metrics, String> {
         if values.is_empty() {
             continue;
         }
-        let value = match reduce {
-            TrlReduce::Mean => values.iter().sum::<f64>() / values.len() as f64,
-            TrlReduce::Most => values.iter().fold(f64::MIN, |most, value| most.max(*value)),
+        let value = if ours.ends_with("_max") {
+            values.iter().fold(f64::MIN, |most, value| most.max(*value))
+        } else {
+            values.iter().sum::<f64>() / values.len() as f64
         };
-        metrics.insert(ours.to_string(), value);
+        metrics.insert(ours.clone(), value);
     }
     Ok(metrics)
 }

@@ -1,33 +1,28 @@
 //! TRL's folder: settings, prompts in the order of training, and the script.
 
-use crate::base::{files, program};
+use crate::base::files;
 use crate::engines::rendered::{self, RenderedPrompt};
 use crate::engines::trl::{self, settings};
 use crate::engines::{EngineError, Setting, demand};
-use crate::experiment::Engine;
 use crate::training::run::inputs::Inputs;
+use serde_json::json;
 use std::path::Path;
 
 pub const SCRIPT: &str = include_str!("train.py");
 
 /// Includes settings that name this machine's files.
 pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, EngineError> {
-    let experiment = &inputs.experiment;
-    let mut all = settings::settings(experiment, processes).map_err(|refusals| {
-        let (engine, experiment) = (Engine::Trl, experiment.name.clone());
-        EngineError::Refused { engine, experiment, refusals }
-    })?;
-    let path = |path: &Path| std::path::absolute(path).unwrap_or(path.to_path_buf());
-    let program = program::path().unwrap_or_else(|_| "dapo".into());
-    for (name, value, key) in [
-        ("model", serde_json::json!(path(&experiment.inputs.model)), "inputs.model"),
-        ("stop_tokens", serde_json::json!(inputs.tokenizer.stop_tokens()), "inputs.model"),
-        ("program", serde_json::json!(program), ""),
-    ] {
-        let (name, key) = (format!("harness.{name}"), key.to_string());
-        all.push(Setting { name, value, key, remark: String::new() });
-    }
-    Ok(all)
+    let demand = settings::demand(&inputs.experiment, processes);
+    let stop_tokens = json!(inputs.tokenizer.stop_tokens());
+    rendered::settings(
+        inputs,
+        demand,
+        &[
+            ("harness.model", rendered::base_policy(inputs), "inputs.model"),
+            ("harness.stop_tokens", stop_tokens, "inputs.model"),
+            ("harness.program", rendered::harness(), ""),
+        ],
+    )
 }
 
 /// Errors: an arm that TRL cannot run, a prompt that cannot be rendered, a folder that cannot be written.

@@ -3,7 +3,7 @@
 
 use crate::algorithm::{Aggregation, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
 use crate::engines::configuration::{self, Configured, refused::Refused};
-use crate::engines::trl::settings;
+use crate::engines::trl::settings::{self, KEYS};
 use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, Unread, process};
 use crate::experiment::{Experiment, diagnose};
 use serde::Deserialize;
@@ -13,39 +13,8 @@ use std::path::Path;
 const PICKLE: &str = include_str!("pickle.py");
 const FILLED: &str = include_str!("filled.py");
 
-/// A whole configuration has all of these, any file some.
-const WHOLE: [&str; 13] = [
-    "beta",
-    "epsilon",
-    "epsilon_high",
-    "gradient_accumulation_steps",
-    "learning_rate",
-    "loss_type",
-    "mask_truncated_completions",
-    "num_generations",
-    "num_iterations",
-    "per_device_train_batch_size",
-    "scale_rewards",
-    "steps_per_generation",
-    "temperature",
-];
-
 const INSTEAD: &str = "give the GRPOConfig as YAML or JSON, or write it where it is made: \
     open(\"config.json\", \"w\").write(config.to_json_string()), then: dapo engine check trl config.json";
-
-/// Settings that are not compared, and why.
-pub const NOT_HELD: [(&str, &str); 10] = [
-    ("bf16", "the type of passes moves numbers by rounding"),
-    ("data_seed", "another seed is the same arm"),
-    ("harness.", "of the script that the harness writes"),
-    ("logging_steps", "what is logged"),
-    ("max_steps", "a file may state num_train_epochs instead"),
-    ("report_to", "what is logged"),
-    ("reward_weights", "reward functions are the user's own"),
-    ("seed", "another seed is the same arm"),
-    ("shuffle_dataset", "the order of the user's own data"),
-    ("use_cpu", "where it runs"),
-];
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TrlConfig {
@@ -73,13 +42,14 @@ impl TrlConfig {
     pub fn of_file(python: &str, path: &Path, processes: u64) -> Result<Self, EngineError> {
         let refused =
             |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
-        let values = match configuration::read(path, &WHOLE, INSTEAD)? {
+        let whole: Vec<&str> = KEYS.whole.iter().map(String::as_str).collect();
+        let values = match configuration::read(path, &whole, INSTEAD)? {
             Configured::Values(Value::Object(values)) => values,
             Configured::Pickled => {
                 let found = process::ask(python, PICKLE, &json!({"path": path}));
                 let found: Map<String, Value> =
                     found.map_err(|error| refused(&format!("its pickle is not read ({error})")))?;
-                if !WHOLE.iter().any(|name| found.contains_key(*name)) {
+                if !whole.iter().any(|name| found.contains_key(*name)) {
                     return Err(refused("its pickle holds no GRPOConfig"));
                 }
                 found
@@ -88,7 +58,7 @@ impl TrlConfig {
         };
         let mut config = Self { values, ..Self::default() };
         config.count_steps(processes);
-        if WHOLE.iter().any(|name| !config.values.contains_key(*name)) {
+        if whole.iter().any(|name| !config.values.contains_key(*name)) {
             let asked = json!({"values": config.values, "processes": processes});
             match process::ask(python, FILLED, &asked) {
                 Ok(Filled { values, unknown, changed }) => {
@@ -135,9 +105,9 @@ impl TrlConfig {
     pub fn unread(&self, asked: &Experiment) -> Vec<Unread> {
         let settings = settings::demand(asked, 1).into_parts().0;
         let is_read = |key: &str| {
-            WHOLE.contains(&key)
+            KEYS.whole.iter().any(|name| name == key)
                 || settings.iter().any(|setting| setting.name == key)
-                || NOT_HELD.iter().any(|(name, _)| key.starts_with(name))
+                || !KEYS.is_held(key)
         };
         let keys = self.changed.iter().filter(|key| !is_read(key));
         let unread = |key: &String| Unread {
@@ -164,7 +134,7 @@ impl TrlConfig {
         let (mut settings, refusals) = settings::demand(&asked, processes).into_parts();
         // No name: TRL cannot do it.
         settings.retain(|it| it.value != "");
-        settings.retain(|it| !NOT_HELD.iter().any(|(name, _)| it.name.starts_with(name)));
+        settings.retain(|it| KEYS.is_held(&it.name));
         let of = |setting: Setting| {
             let mut value = self.values.get(&setting.name).cloned();
             if setting.name == "epsilon_high" && value == Some(Value::Null) {
@@ -205,37 +175,22 @@ impl TrlConfig {
         let updates = steps.zip(self.number("gradient_accumulation_steps"));
         let updates = updates.zip(self.number("num_iterations"));
         let updates = updates.map(|((steps, passes), epochs)| steps / passes * epochs);
+        let is_token_mean_of =
+            |unit| dapo.aggregation == Aggregation::TokenMean && dapo.token_mean_unit == unit;
         if let Some(kind) = text("loss_type") {
-            let (normaliser, is_asked) = match kind {
-                "grpo" | "sapo" => (
-                    "the mean of each response, then of responses: a token of a long response counts less",
-                    dapo.aggregation == Aggregation::ResponseMean && !dr_grpo,
-                ),
-                "bnpo" => (
-                    "the tokens of one process's pass: it moves with per_device_train_batch_size and the \
-                     number of processes",
+            let is_asked = match kind {
+                "grpo" | "sapo" => dapo.aggregation == Aggregation::ResponseMean && !dr_grpo,
+                "bnpo" => is_token_mean_of(TokenMeanUnit::MicroBatch),
+                "dapo" | "cispo" if updates.is_none_or(|updates| updates <= 1.0) => {
                     dapo.aggregation == Aggregation::TokenMean
-                        && dapo.token_mean_unit == TokenMeanUnit::MicroBatch,
-                ),
-                "dapo" | "cispo" => (
-                    "the tokens of the whole rollout step, also where it has several updates",
-                    dapo.aggregation == Aggregation::TokenMean
-                        && (dapo.token_mean_unit == TokenMeanUnit::RolloutStep
-                            || updates.is_none_or(|updates| updates <= 1.0)),
-                ),
-                "dr_grpo" => ("max_completion_length times responses, a constant", dr_grpo),
-                "luspo" => (
-                    "responses: their tokens are summed",
-                    dapo.aggregation == Aggregation::ResponseSum,
-                ),
-                _ => ("a number that this check does not know", false),
+                }
+                "dapo" | "cispo" => is_token_mean_of(TokenMeanUnit::RolloutStep),
+                "dr_grpo" => dr_grpo,
+                "luspo" => dapo.aggregation == Aggregation::ResponseSum,
+                _ => false,
             };
             if !is_asked {
-                found(
-                    "loss-normaliser",
-                    "loss_type",
-                    format!("the loss is divided by {normaliser}"),
-                );
+                found("loss-normaliser", "loss_type", KEYS.trap("loss-normaliser", kind));
             }
         }
         let training = &asked.training;
@@ -255,15 +210,7 @@ impl TrlConfig {
         }
         let scale = if dr_grpo || dapo.advantage.std == Std::None { "none" } else { "group" };
         if let Some(other) = text("scale_rewards").filter(|kind| *kind != scale) {
-            let what = match other {
-                "batch" => "advantages are divided by the standard deviation of the whole batch",
-                "none" => "advantages are not divided by a standard deviation",
-                _ => {
-                    "advantages are divided by the standard deviation of their group, which weighs hard and easy \
-                      problems up"
-                }
-            };
-            found("scale-rewards", "scale_rewards", what.to_string());
+            found("scale-rewards", "scale_rewards", KEYS.trap("scale-rewards", other));
         }
         let absent = self.values.get("epsilon_high") == Some(&Value::Null);
         if absent && self.number("epsilon").is_some_and(|low| low != dapo.clip.high) {
@@ -273,31 +220,21 @@ impl TrlConfig {
         }
         let filter = dapo.overlong.filter;
         let masked = self.values.get("mask_truncated_completions").and_then(Value::as_bool);
-        if let Some(masked) = masked.filter(|masked| *masked != filter) {
-            let what = if masked {
-                "truncated responses leave the loss, which is not asked for"
-            } else {
-                "truncated responses train as wrong ones; the overlong filter is asked for"
-            };
-            found("truncated-completions", "mask_truncated_completions", what.to_string());
-        } else if masked == Some(true)
-            && matches!(text("loss_type"), Some("grpo" | "dr_grpo" | "luspo"))
-        {
-            let what =
-                "a masked response still counts in the mean over responses of this loss_type";
-            found("truncated-completions", "mask_truncated_completions", what.to_string());
+        let counts = matches!(text("loss_type"), Some("grpo" | "dr_grpo" | "luspo"));
+        let variant = match masked {
+            Some(masked) if masked != filter => Some(if masked { "masked" } else { "trained" }),
+            Some(true) if counts => Some("counted"),
+            _ => None,
+        };
+        if let Some(variant) = variant {
+            let name = "truncated-completions";
+            found(name, "mask_truncated_completions", KEYS.trap(name, variant));
         }
         if dapo.kl == (Kl::None {}) && self.number("beta").is_some_and(|beta| beta != 0.0) {
-            found(
-                "kl",
-                "beta",
-                "a KL penalty to the base policy, which is not asked for".to_string(),
-            );
+            found("kl", "beta", KEYS.trap("kl", ""));
         }
         if dapo.dynamic_sampling != (DynamicSampling::None {}) {
-            let what = "Dynamic Sampling is asked for, and TRL does not sample again: a group that is all right or all \
-                        wrong trains with advantages of 0, and the batch has fewer that teach";
-            found("no-refill", "num_generations", what.to_string());
+            found("no-refill", "num_generations", KEYS.trap("no-refill", ""));
         }
         traps
     }

@@ -2,7 +2,7 @@
 
 use crate::base::files;
 use crate::engines::configuration::{self, Configured, interpolation, refused::Refused};
-use crate::engines::verl::overrides;
+use crate::engines::verl::{overrides, settings::KEYS};
 use crate::engines::{Effective, EngineError, Setting, process};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -16,16 +16,6 @@ const TABLES: [&str; 5] = ["actor_rollout_ref", "algorithm", "data", "trainer", 
 const INSTEAD: &str = "run the command of your training with --cfg job at its end, which prints its \
     configuration and trains nothing (python3 -m verl.trainer.main_ppo … --cfg job > job.yaml), then: \
     dapo engine check verl job.yaml";
-
-/// Whole configurations of verl 0.4 to 0.9 have all of these.
-const WHOLE: [&str; 6] = [
-    "actor_rollout_ref.actor.ppo_mini_batch_size",
-    "actor_rollout_ref.rollout.temperature",
-    "actor_rollout_ref.rollout.val_kwargs.n",
-    "algorithm.adv_estimator",
-    "data.train_batch_size",
-    "trainer.total_epochs",
-];
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,8 +42,11 @@ pub struct Composed {
 impl Composed {
     /// `name` has dots; `None` if missing or unknown.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        let found = name.split('.').try_fold(&self.effective, |value, part| value.get(part));
-        found.filter(|value| !interpolation::is_open(value))
+        self.stated(name).filter(|value| !interpolation::is_open(value))
+    }
+
+    fn stated(&self, name: &str) -> Option<&Value> {
+        name.split('.').try_fold(&self.effective, |value, part| value.get(part))
     }
 
     /// A key that 0.9.0 introduced decides.
@@ -73,10 +66,8 @@ impl Composed {
     /// `None` where the file does not say.
     pub fn beside(&self, settings: Vec<Setting>) -> Vec<Effective> {
         let of = |setting: Setting| {
-            let path = setting.name.split('.');
-            let stated = path.clone().try_fold(&self.effective, |value, part| value.get(part));
             let absent = || Value::String("verl has no such key here".to_string());
-            let value = match stated {
+            let value = match self.stated(&setting.name) {
                 Some(value) if interpolation::is_open(value) => None,
                 Some(value) => Some(value.clone()),
                 None => (!self.partial).then(absent),
@@ -135,7 +126,7 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
         Configured::Values(effective) => {
             let mut composed =
                 Composed { effective: migrated(effective), partial: true, ..Composed::default() };
-            composed.partial = WHOLE.iter().any(|key| composed.get(key).is_none());
+            composed.partial = KEYS.whole.iter().any(|key| composed.get(key).is_none());
             Ok(composed)
         }
     }

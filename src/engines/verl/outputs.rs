@@ -6,7 +6,7 @@
 
 use crate::algorithm::{DynamicSampling, Punishment};
 use crate::base::files;
-use crate::engines::dump::{self, DumpedResponse, GroupsError};
+use crate::engines::dump::{self, DumpedResponse};
 use crate::engines::following::Following;
 use crate::engines::imported::{Outputs, ReadStep};
 use crate::engines::rendered::{self, RenderedPrompt};
@@ -46,28 +46,6 @@ struct VerlMetrics {
     data: BTreeMap<String, Value>,
 }
 
-/// verl's name and ours. verl averages a step's mini-batches, and measures entropy under the arm's
-/// aggregation: those keep their own names.
-const METRICS: &[(&str, &str)] = &[
-    ("actor/grad_norm", "optimizer/gradient_norm_mean"),
-    ("actor/entropy", "engine/entropy"),
-    ("actor/pg_loss", "engine/loss"),
-    ("actor/pg_clipfrac", "engine/clip_fraction"),
-    ("actor/pg_clipfrac_lower", "engine/clip_fraction_dual"),
-    ("actor/ppo_kl", "engine/kl"),
-    ("actor/kl_loss", "engine/kl_penalty"),
-    ("critic/score/mean", "engine/score_mean"),
-    ("critic/advantages/max", "engine/advantage_max"),
-    ("critic/advantages/min", "engine/advantage_min"),
-    ("response_length/mean", "engine/response_tokens_mean"),
-    ("response_length/max", "engine/response_tokens_max"),
-    ("training/rollout_probs_diff_mean", "engine/mismatch_mean"),
-    ("training/rollout_probs_diff_max", "engine/mismatch_max"),
-    ("training/filter_groups/evicted_samples", "engine/evicted_groups"),
-    ("training/filter_groups/discarded_surplus_samples", "engine/discarded_surplus_groups"),
-    ("training/rollout_failure/evicted_samples", "engine/failed_groups"),
-];
-
 pub struct VerlOutputs<'a> {
     inputs: &'a Inputs,
     folder: PathBuf,
@@ -83,9 +61,7 @@ impl<'a> VerlOutputs<'a> {
         folder: &Path,
         running: Option<Running>,
     ) -> Result<Self, EngineError> {
-        let path = folder.join("prompts.jsonl");
-        let rendered: Vec<RenderedPrompt> = files::read_data_lines(&path)?;
-        let places = RenderedPrompt::places(inputs, &rendered, &path)?;
+        let (rendered, places) = RenderedPrompt::read(inputs, folder)?;
         // verl decodes prompts without special tokens.
         let text = |prompt: &RenderedPrompt| inputs.tokenizer.decode(&prompt.tokens);
         let key = |prompt: &RenderedPrompt| (text(prompt), prompt.answer.clone());
@@ -198,13 +174,8 @@ fn tokens(inputs: &Inputs, text: &str) -> Result<Vec<u32>, EngineError> {
 fn correctness(score: f64, experiment: &Experiment) -> f64 {
     match experiment.dapo.overlong.punishment {
         Punishment::None {} => score,
-        Punishment::Soft { .. } => {
-            if score > -1.0 {
-                1.0
-            } else {
-                -1.0
-            }
-        }
+        Punishment::Soft { .. } if score > -1.0 => 1.0,
+        Punishment::Soft { .. } => -1.0,
     }
 }
 
@@ -254,10 +225,7 @@ impl Outputs for VerlOutputs<'_> {
         let difference = self.same_tokens(step, &responses, &log)?;
         let path = dump_of(&self.folder, step);
         let refused = |reason: String| EngineError::Output { path: path.clone(), reason };
-        let groups = dump::groups(self.inputs, responses).map_err(|error| match error {
-            GroupsError::Dump(problem) => refused(problem.to_string()),
-            GroupsError::Training(error) => error.into(),
-        })?;
+        let groups = dump::groups(self.inputs, responses, &path)?;
         let filters = experiment.dapo.dynamic_sampling != (DynamicSampling::None {});
         let useless = groups.iter().find(|group| !experiment.dapo.rules().is_useful(group));
         if let Some(group) = useless.filter(|_| filters) {
@@ -326,8 +294,8 @@ fn metrics(log: &VerlMetrics, next: f64) -> Result<Metrics, String> {
         }
     }
     let mut metrics = Metrics::new();
-    for (theirs, ours) in METRICS {
-        metrics.extend(value(theirs)?.map(|value| (ours.to_string(), value)));
+    for (theirs, ours) in &settings::KEYS.metrics {
+        metrics.extend(value(theirs)?.map(|value| (ours.clone(), value)));
     }
     Ok(metrics)
 }

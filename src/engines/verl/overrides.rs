@@ -17,10 +17,8 @@ pub fn line(setting: &Setting) -> String {
 /// Read by the folder's script.
 pub fn file(settings: &[Setting]) -> String {
     let line = |setting: &Setting| {
-        let about = [setting.key.as_str(), setting.remark.as_str()];
-        let about: Vec<&str> = about.into_iter().filter(|text| !text.is_empty()).collect();
-        let comment =
-            if about.is_empty() { String::new() } else { format!("# {}\n", about.join("; ")) };
+        let about = setting.about();
+        let comment = if about.is_empty() { String::new() } else { format!("# {about}\n") };
         format!("{comment}{}\n", line(setting))
     };
     settings.iter().map(line).collect()

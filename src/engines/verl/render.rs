@@ -1,50 +1,20 @@
 //! verl's folder: overrides, prompts in the order of training, and scripts.
 
 use crate::algorithm::{DynamicSampling, Problem};
-use crate::base::{files, program};
+use crate::base::files;
 use crate::engines::rendered::{self, RenderedPrompt};
 use crate::engines::verl::{self, overrides, settings, settings::Cards};
 use crate::engines::{EngineError, Setting};
-use crate::experiment::{Engine, sets};
+use crate::experiment::sets;
 use crate::records::tables::TableError;
 use crate::task::{TaskError, data, prompt};
 use crate::training::run::inputs::Inputs;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// With Dynamic Sampling a step draws more prompts than it trains on; after the last row verl begins again.
 const DRAWN_PER_TRAINED: u64 = 3;
-
-/// A user may set these keys: they change numbers only by rounding.
-const FREE: [&str; 26] = [
-    "actor_rollout_ref.actor.entropy_from_logits_with_chunking",
-    "actor_rollout_ref.actor.fsdp_config.forward_prefetch",
-    "actor_rollout_ref.actor.fsdp_config.fsdp_size",
-    "actor_rollout_ref.actor.fsdp_config.optimizer_offload",
-    "actor_rollout_ref.actor.fsdp_config.param_offload",
-    "actor_rollout_ref.actor.fsdp_config.reshard_after_forward",
-    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
-    "actor_rollout_ref.actor.strategy",
-    "actor_rollout_ref.actor.use_torch_compile",
-    "actor_rollout_ref.model.enable_activation_offload",
-    "actor_rollout_ref.model.use_remove_padding",
-    "actor_rollout_ref.ref.fsdp_config.param_offload",
-    "actor_rollout_ref.rollout.agent.num_workers",
-    "actor_rollout_ref.rollout.enable_chunked_prefill",
-    "actor_rollout_ref.rollout.enforce_eager",
-    "actor_rollout_ref.rollout.free_cache_engine",
-    "actor_rollout_ref.rollout.gpu_memory_utilization",
-    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
-    "actor_rollout_ref.rollout.max_num_batched_tokens",
-    "actor_rollout_ref.rollout.max_num_seqs",
-    "actor_rollout_ref.rollout.name",
-    "actor_rollout_ref.rollout.tensor_model_parallel_size",
-    "data.dataloader_num_workers",
-    "reward.num_workers",
-    "trainer.max_actor_ckpt_to_keep",
-    "trainer.save_freq",
-];
 
 /// Has settings that name this machine's files, too; `free`: the user's `KEY=VALUE`. Errors: an arm that verl cannot
 /// run; a free key that would change what it computes.
@@ -53,25 +23,21 @@ pub fn all_settings(
     cards: Cards,
     free: &[String],
 ) -> Result<Vec<Setting>, EngineError> {
-    let experiment = &inputs.experiment;
-    let mut all = settings::demand(experiment, cards).finish().map_err(|refusals| {
-        let (engine, experiment) = (Engine::Verl, experiment.name.clone());
-        EngineError::Refused { engine, experiment, refusals }
-    })?;
-    let path = |path: &Path| std::path::absolute(path).unwrap_or(path.to_path_buf());
-    let program = program::path().unwrap_or_else(|_| "dapo".into());
-    for (name, value, key) in [
-        ("actor_rollout_ref.model.path", json!(path(&experiment.inputs.model)), "inputs.model"),
-        ("reward.custom_reward_function.reward_kwargs.program", json!(program), ""),
-    ] {
-        let (name, key) = (name.to_string(), key.to_string());
-        all.push(Setting { name, value, key, remark: String::new() });
-    }
+    let demand = settings::demand(&inputs.experiment, cards);
+    let program = "reward.custom_reward_function.reward_kwargs.program";
+    let mut all = rendered::settings(
+        inputs,
+        demand,
+        &[
+            ("actor_rollout_ref.model.path", rendered::base_policy(inputs), "inputs.model"),
+            (program, rendered::harness(), ""),
+        ],
+    )?;
     for text in free {
         let refused =
             |reason: &str| EngineError::Override { text: text.clone(), reason: reason.to_string() };
         let (name, value) = text.split_once('=').ok_or_else(|| refused("expected KEY=VALUE"))?;
-        if !FREE.contains(&name) {
+        if !settings::KEYS.free.iter().any(|free| free == name) {
             return Err(refused(
                 "the experiment decides what this key changes, or nothing says that it changes no number",
             ));

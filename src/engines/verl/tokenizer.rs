@@ -1,6 +1,6 @@
 //! What the installed verl makes of an arm's tokenizer.
 
-use crate::engines::{EngineError, Trap, process};
+use crate::engines::{EngineError, Trap, process, rendered};
 use crate::task::TaskError;
 use crate::training::run::inputs::Inputs;
 use serde::Deserialize;
@@ -27,10 +27,8 @@ pub fn traps(inputs: &Inputs, program: &str) -> Result<Vec<Trap>, EngineError> {
         Ok((text, ids))
     });
     let texts = texts.collect::<Result<Vec<_>, TaskError>>()?;
-    let model = std::path::absolute(&inputs.experiment.inputs.model);
-    let model = model.unwrap_or_else(|_| inputs.experiment.inputs.model.clone());
     let script = include_str!("tokenizer.py");
-    let input = json!({"model": model, "texts": texts});
+    let input = json!({"model": rendered::base_policy(inputs), "texts": texts});
     let Loaded { class, other, refused } = process::ask(program, script, &input)?;
     let trap = |name, what| Trap { name, key: KEY.to_string(), value: json!(class), what };
     let refusal = |why| {

@@ -2,7 +2,7 @@
 
 use crate::algorithm::{DualClip, DynamicSampling, Punishment};
 use crate::engines::verl::compose::Composed;
-use crate::engines::verl::settings::{self, Cards, MIXED_PRECISION, NO_DUAL_CLIP};
+use crate::engines::verl::settings::{self, Cards, KEYS, MIXED_PRECISION, NO_DUAL_CLIP};
 use crate::engines::{DemandRefusal, Effective, Trap, Unread};
 use crate::experiment::{Experiment, Verifier, WarmUpStart};
 use serde_json::{Value, json};
@@ -46,59 +46,15 @@ impl Suspect<'_> {
         self.on("trainer.use_v1")
     }
 
-    fn found(&mut self, name: &'static str, key: &str, what: impl Into<String>) {
-        let absent = json!("not stated");
-        let value = self.get(key).cloned().unwrap_or(absent);
-        let key = key.to_string();
-        self.traps.push(Trap { name, key, value, what: what.into() });
+    /// The text is that of `keys.toml`.
+    fn found(&mut self, name: &'static str, key: &str) {
+        self.found_so(name, key, KEYS.trap(name, ""));
     }
-}
 
-/// Settings that are not compared, and why.
-pub const NOT_HELD: [(&str, &str); 24] = [
-    ("actor_rollout_ref.actor.checkpoint.save_contents", "what the import reads"),
-    ("actor_rollout_ref.actor.data_loader_seed", SEED),
-    ("actor_rollout_ref.actor.entropy_coeff", "a trap of its own"),
-    ("actor_rollout_ref.actor.fsdp_config.seed", SEED),
-    ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", MEMORY),
-    ("actor_rollout_ref.actor.use_dynamic_bsz", MEMORY),
-    ("actor_rollout_ref.model.custom_chat_template", "prompts are the user's own"),
-    ("actor_rollout_ref.model.enable_gradient_checkpointing", MEMORY),
-    ("actor_rollout_ref.rollout.calculate_log_probs", "measures, and changes nothing"),
-    ("actor_rollout_ref.rollout.name", "the sampler is the user's own"),
-    ("actor_rollout_ref.rollout.seed", SEED),
-    ("data.filter_overlong_prompts", "prompts are the user's own"),
-    ("data.seed", SEED),
-    ("data.shuffle", "the order of the user's own file"),
-    ("data.train_files", FILE),
-    ("data.val_files", FILE),
-    ("reward.custom_reward_function.", "the verifier is the user's own; see boxed-answers"),
-    ("trainer.device", "where it runs"),
-    ("trainer.n_gpus_per_node", "where it runs"),
-    ("trainer.nnodes", "where it runs"),
-    ("trainer.resume_mode", "how it resumes"),
-    ("trainer.save_freq", "what is kept"),
-    ("trainer.total_epochs", "total_training_steps is held"),
-    ("trainer.use_v1", "a trap of its own: no-dynamic-sampling"),
-];
-
-/// Names and places.
-const OUTPUTS: [&str; 6] = [
-    "default_local_dir",
-    "experiment_name",
-    "logger",
-    "project_name",
-    "rollout_data_dir",
-    "validation_data_dir",
-];
-
-const SEED: &str = "another seed is the same arm";
-const MEMORY: &str = "moves numbers by rounding alone";
-const FILE: &str = "files are the user's own";
-
-pub fn is_held(name: &str) -> bool {
-    let output = name.strip_prefix("trainer.").is_some_and(|it| OUTPUTS.contains(&it));
-    !output && !NOT_HELD.iter().any(|(other, _)| name.starts_with(other))
+    fn found_so(&mut self, name: &'static str, key: &str, what: String) {
+        let value = self.get(key).cloned().unwrap_or_else(|| json!("not stated"));
+        self.traps.push(Trap { name, key: key.to_string(), value, what });
+    }
 }
 
 /// Differing demands, and what no configuration of verl can do.
@@ -108,7 +64,7 @@ pub fn compared(
     cards: Cards,
 ) -> (Vec<Effective>, Vec<DemandRefusal>) {
     let (mut settings, refusals) = settings::demand(asked, cards).into_parts();
-    settings.retain(|setting| is_held(&setting.name));
+    settings.retain(|setting| KEYS.is_held(&setting.name));
     let mut all = composed.beside(settings);
     // PyTorch's default.
     let unstated =
@@ -134,16 +90,16 @@ pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Vec<Unread>
             "the own configuration of {} has no such key: unless its code reads it, it does nothing",
             composed.named()
         );
-        suspect.found("unknown-key", key, what);
+        suspect.found_so("unknown-key", key, what);
     }
     if let Some(problem) = &composed.validation {
-        suspect.found("validation", "", format!("verl's own validation: {problem}"));
+        suspect.found_so("validation", "", format!("verl's own validation: {problem}"));
     }
     let settings = settings::demand(asked, Cards::default()).into_parts().0;
     let read = suspect.read.into_inner();
     let is_read = |key: &str| {
         let is_of = |name: &str| key == name || key.starts_with(&format!("{name}."));
-        !is_held(key)
+        !KEYS.is_held(key)
             || read.iter().any(|name| is_of(name))
             || settings.iter().any(|setting| is_of(&setting.name))
     };
@@ -160,9 +116,7 @@ fn rewards(suspect: &mut Suspect) {
     // Versions with the migration delete these tables.
     for table in ["reward_model", "custom_reward_function", "sandbox_fusion"] {
         for key in stated(&suspect.value(table), table) {
-            let what = "this version composes the key and reads another one, under `reward`; what the \
-                        run does stands there";
-            suspect.found("legacy-reward-key", &key, what);
+            suspect.found("legacy-reward-key", &key);
         }
     }
     let enable = format!("{BUFFER}.enable");
@@ -170,22 +124,17 @@ fn rewards(suspect: &mut Suspect) {
     let unpunished =
         suspect.is_other(MANAGER, &[json!("dapo")]) || suspect.is_other(&enable, &[json!(true)]);
     if suspect.asked.dapo.overlong.punishment != (Punishment::None {}) && unpunished {
-        let what = "Soft Overlong Punishment is asked for, and no length is punished: it needs \
-                    reward.reward_manager.name=dapo and reward.reward_kwargs.overlong_buffer_cfg.enable=True";
-        suspect.found("no-length-penalty", MANAGER, what);
+        suspect.found("no-length-penalty", MANAGER);
     }
     let log = format!("{BUFFER}.log");
     if punished && suspect.value(&log).is_null() {
-        let what = "verl reads this key without a default: the first graded response ends the run";
-        suspect.found("overlong-log", &log, what);
+        suspect.found("overlong-log", &log);
     }
     let path = "reward.custom_reward_function.path";
     let own = suspect.is_other(path, &[]) && suspect.value(path).is_null();
     let rule = suspect.asked.reward.verifier.rule();
     if own && suspect.composed.since_0_9() && rule == Some(Verifier::AnswerLine) {
-        let what = "verl's math_dapo takes a boxed answer where a response has no answer line (seen in \
-                    0.9.1; 0.7.1 and the released code do not): other rewards and other filtered groups";
-        suspect.found("boxed-answers", path, what);
+        suspect.found("boxed-answers", path);
     }
 }
 
@@ -205,8 +154,7 @@ fn dynamic_sampling(suspect: &mut Suspect) {
     let asked = suspect.asked.dapo.dynamic_sampling != (DynamicSampling::None {});
     if !suspect.on(&filter("enable")) {
         if asked && suspect.is_other(&filter("enable"), &[json!(true)]) {
-            let what = "Dynamic Sampling is asked for, and every group trains";
-            suspect.found("no-dynamic-sampling", &filter("enable"), what);
+            suspect.found("no-dynamic-sampling", &filter("enable"));
         }
         return;
     }
@@ -219,27 +167,19 @@ fn dynamic_sampling(suspect: &mut Suspect) {
         if suspect.composed.partial && suspect.value("trainer.use_v1").is_null() {
             return;
         }
-        let what = "main_ppo filters in its V1 trainer alone, of 0.9.0 and later: every group trains \
-                    (earlier versions need the DAPO recipe)";
-        suspect.found("no-dynamic-sampling", &filter("enable"), what);
+        let name = "no-dynamic-sampling";
+        suspect.found_so(name, &filter("enable"), KEYS.trap(name, "main_ppo"));
         return;
     }
     if suspect.is_other(&filter("metric"), &[json!("acc")]) {
-        let what = "the filter looks at another number than correctness; `reward` has the length \
-                    penalty in it: a solved group with one long response trains";
-        suspect.found("filter-metric", &filter("metric"), what);
+        suspect.found("filter-metric", &filter("metric"));
     }
     if suspect.number(&filter("max_num_gen_batches")).is_some_and(|most| most > 0.0) {
-        let what =
-            "the V1 trainer ignores the cap with a warning: it samples until the batch is full";
-        suspect.found("cap-ignored", &filter("max_num_gen_batches"), what);
+        suspect.found("cap-ignored", &filter("max_num_gen_batches"));
     }
     let generated = suspect.value("data.gen_batch_size");
     if !generated.is_null() && generated != 1 {
-        let what = "filtering sets it to 1: a step begins with data.train_batch_size prompts, and each evicted \
-                    group asks for two more; a step whose groups are mostly filtered waits for many short \
-                    refills";
-        suspect.found("gen-batch-size", "data.gen_batch_size", what);
+        suspect.found("gen-batch-size", "data.gen_batch_size");
     }
 }
 
@@ -256,22 +196,16 @@ fn batches(suspect: &mut Suspect) {
             mini * group,
             rows as f64 / group
         );
-        suspect.found("mini-batch-in-prompts", key, what);
+        suspect.found_so("mini-batch-in-prompts", key, what);
     } else if mini > 0.0 && prompts % mini != 0.0 && suspect.is_v1() {
-        let what = "it does not divide data.train_batch_size: verl fills the last mini-batch with rows \
-                    that have no loss";
-        suspect.found("padded-mini-batch", key, what);
+        suspect.found("padded-mini-batch", key);
     }
     if suspect.is_v1() && suspect.value("actor_rollout_ref.actor.shuffle") == false {
-        let what = "mini-batches follow the order in which responses were completed, so short ones come \
-                    first; True shuffles them";
-        suspect.found("order-of-completion", "actor_rollout_ref.actor.shuffle", what);
+        suspect.found("order-of-completion", "actor_rollout_ref.actor.shuffle");
     }
     let key = "actor_rollout_ref.rollout.full_determinism";
     if suspect.on(key) && suspect.is_v1() {
-        let what = "verl's documentation demands trainer.use_v1=false for it, and that trainer has no \
-                    Dynamic Sampling";
-        suspect.found("determinism", key, what);
+        suspect.found("determinism", key);
     }
 }
 
@@ -281,12 +215,11 @@ const CLIP_RATIO: f64 = 0.2;
 fn loss(suspect: &mut Suspect) {
     let key = "algorithm.adv_estimator";
     if suspect.value(key) == "gae" {
-        let what = "the default: PPO's advantages with a critic, not those of a group";
-        suspect.found("default-estimator", key, what);
+        suspect.found("default-estimator", key);
     }
     let key = "actor_rollout_ref.actor.entropy_coeff";
     if suspect.number(key).is_some_and(|coefficient| coefficient != 0.0) {
-        suspect.found("entropy-bonus", key, "the loss has an entropy bonus, which no arm here has");
+        suspect.found("entropy-bonus", key);
     }
     let key = "actor_rollout_ref.actor.clip_ratio_c";
     let bound = suspect.number(key).filter(|c| *c < NO_DUAL_CLIP);
@@ -298,7 +231,7 @@ fn loss(suspect: &mut Suspect) {
             "the loss of a negative advantage is bounded at ratio {c}, which is not asked for; it cannot \
              be switched off, and {NO_DUAL_CLIP:e} never acts"
         );
-        suspect.found("dual-clip", key, what);
+        suspect.found_so("dual-clip", key, what);
     }
     let key = "actor_rollout_ref.actor.clip_ratio";
     let sides = ["low", "high"].map(|side| suspect.number(&format!("{key}_{side}")));
@@ -312,31 +245,28 @@ fn loss(suspect: &mut Suspect) {
             1.0 - low,
             1.0 + high
         );
-        suspect.found("clip-ratio", key, what);
+        suspect.found_so("clip-ratio", key, what);
     }
     let read = "actor_rollout_ref.actor.optim.clip_grad";
     let key = "actor_rollout_ref.actor.grad_clip";
     let stated = suspect.get(key).is_some() && suspect.get(read).is_some();
     if stated && suspect.composed.since_0_9() && suspect.value(key) != suspect.value(read) {
         let what = format!("not read: the gradient is clipped at {read}, {}", suspect.value(read));
-        suspect.found("grad-clip", key, what);
+        suspect.found_so("grad-clip", key, what);
     }
 }
 
 fn weights(suspect: &mut Suspect) {
     let key = "actor_rollout_ref.model.lora_rank";
     if suspect.number(key).is_some_and(|rank| rank > 0.0) {
-        let what = "adapters of this rank are trained, and every weight is asked for";
-        suspect.found("lora", key, what);
+        suspect.found("lora", key);
     }
     let engine = suspect.value("actor_rollout_ref.actor.strategy");
     let key = "actor_rollout_ref.actor.fsdp_config.model_dtype";
     let value = suspect.value(key);
     let low = value.as_str().is_some_and(|kind| !["fp32", "float32", "float"].contains(&kind));
     if low && engine != "megatron" {
-        let what = "weights, and AdamW's moments with them, are kept in this type: an update smaller than about \
-                    1/256 of a weight is rounded away, as most are at the rates of RL; fp32 keeps them";
-        suspect.found("low-precision-weights", key, what);
+        suspect.found("low-precision-weights", key);
     }
 }
 
@@ -346,8 +276,7 @@ fn schedule(suspect: &mut Suspect) {
     if suspect.number(key).is_some_and(|steps| steps > 0.0)
         && warm_up.start == WarmUpStart::FirstStep
     {
-        let what = "the rate of the first rollout step is 0: it generates, and trains nothing";
-        suspect.found("warm-up-from-zero", key, what);
+        suspect.found("warm-up-from-zero", key);
     }
 }
 
@@ -361,10 +290,10 @@ fn validation(suspect: &mut Suspect) {
             "validation takes the most probable tokens, whatever do_sample says; {} is asked for",
             asked.sampling.temperature
         );
-        suspect.found("greedy-validation", &kept("temperature"), what);
+        suspect.found_so("greedy-validation", &kept("temperature"), what);
     }
     if suspect.number(&kept("n")) == Some(1.0) && most > 1 {
         let what = format!("one response a row of the file; up to {most} a problem are asked for");
-        suspect.found("validation-samples", &kept("n"), what);
+        suspect.found_so("validation-samples", &kept("n"), what);
     }
 }

@@ -3,11 +3,10 @@
 use crate::records::tracked::TABLE;
 use crate::report::compared::tracked;
 use crate::report::page::{
-    Block, CurveLine, Curves, Figure, IntervalRow, Intervals, LegendEntry, Page, Panel, Section,
-    TableCell,
+    self, Block, CurveLine, Curves, Figure, IntervalRow, Intervals, Page, Panel, Section, TableCell,
 };
 use crate::report::{text, words};
-use crate::statistics::{Interval, estimators};
+use crate::statistics::estimators;
 use crate::study::comparison::RunComparison;
 use crate::study::comparisons::Comparison;
 use crate::study::gate::ArmsCompared;
@@ -36,20 +35,14 @@ pub fn page(title: &str, sections: Vec<Section>, pictures: Pictures) -> Page {
 }
 
 pub fn of_sides(comparison: &RunComparison) -> Pictures {
-    let points = |interval: Interval| (100.0 * interval.low, 100.0 * interval.high);
-    let paired = comparison.paired.uncertainties.iter().map(|answer| IntervalRow {
-        label: answer.question.text().to_owned(),
-        style: 1,
-        centre: Some(100.0 * comparison.paired.difference),
-        interval: answer.interval.map(points),
-        ..IntervalRow::default()
-    });
-    let runs = comparison.between_runs.iter().map(|between| IntervalRow {
-        label: "another training run".to_owned(),
-        style: 1,
-        centre: Some(100.0 * between.welch.difference),
-        interval: between.welch.interval.map(points),
-        ..IntervalRow::default()
+    let row = |label, difference, interval| {
+        IntervalRow::of(label, 1, (Some(difference), interval), 100.0)
+    };
+    let change = comparison.paired.difference;
+    let paired = comparison.paired.uncertainties.iter();
+    let paired = paired.map(|answer| row(answer.question.text(), change, answer.interval));
+    let runs = comparison.between_runs.iter().map(|between| {
+        row("another training run", between.welch.difference, between.welch.interval)
     });
     let [a, b] = [&comparison.a, &comparison.b].map(|side| text::points(side.accuracy.avg_at_k));
     let change = text::signed_points(comparison.paired.difference);
@@ -63,14 +56,10 @@ pub fn of_arms(compared: &ArmsCompared) -> Pictures {
         let (result, declared) = (comparison.result.as_ref(), &comparison.declared);
         let scale = if declared.metric.is_avg_at_k() { 100.0 } else { 1.0 };
         let interval = result.and_then(|result| result.interval);
-        IntervalRow {
-            label: text::visible(&declared.metric.words()),
-            style: 1,
-            centre: result.map(|result| scale * result.difference),
-            interval: interval.map(|it| (scale * it.low, scale * it.high)),
-            note: TableCell::from(comparison.word.words()),
-            ..IntervalRow::default()
-        }
+        let difference = result.map(|result| result.difference);
+        let label = text::visible(&declared.metric.words());
+        let note = TableCell::from(comparison.word.words());
+        IntervalRow { note, ..IntervalRow::of(label, 1, (difference, interval), scale) }
     });
     let Comparison { declared, word, .. } = &compared.comparison;
     let x = if declared.metric.is_avg_at_k() { "points" } else { "" };
@@ -83,13 +72,10 @@ pub fn of_arms(compared: &ArmsCompared) -> Pictures {
 pub fn of_tracked(comparison: &TrackedComparison) -> Pictures {
     let sign = if comparison.asked.lower_is_better { -1.0 } else { 1.0 };
     let estimate = comparison.estimate.as_ref().filter(|estimate| estimate.medians.is_none());
-    let rows = estimate.map(|estimate| IntervalRow {
-        label: "B is better by".to_owned(),
-        style: 1,
-        centre: Some(estimate.difference),
-        interval: estimate.interval.map(|it| (it.low, it.high)),
-        margin: estimate.equivalence.as_ref().map(|equivalence| equivalence.margin),
-        ..IntervalRow::default()
+    let rows = estimate.map(|estimate| {
+        let difference = (Some(estimate.difference), estimate.interval);
+        let margin = estimate.equivalence.as_ref().map(|equivalence| equivalence.margin);
+        IntervalRow { margin, ..IntervalRow::of("B is better by", 1, difference, 1.0) }
     });
     let values = SIDES.map(|(side, style)| IntervalRow {
         label: side.to_string(),
@@ -98,16 +84,8 @@ pub fn of_tracked(comparison: &TrackedComparison) -> Pictures {
         ..IntervalRow::default()
     });
     let x = text::visible(&comparison.metric);
-    let values = Panel::Intervals(Intervals {
-        title: "each run".to_owned(),
-        x: if comparison.asked.to_level.is_some() {
-            comparison.asked.at.clone()
-        } else {
-            x.clone()
-        },
-        around_zero: false,
-        rows: values.into(),
-    });
+    let x_of_values = if comparison.asked.to_level.is_some() { &comparison.asked.at } else { &x };
+    let values = Panel::Intervals(Intervals::new("each run", x_of_values, false, values.into()));
     let mut figure = difference(&x, rows.into_iter().collect());
     if sign < 0.0 {
         figure.caption += " A lower value is better.";
@@ -130,12 +108,7 @@ fn difference(x: &str, rows: Vec<IntervalRow>) -> Figure {
     Figure {
         id: "difference".to_owned(),
         caption: "B − A with its interval; the margin, if one was given, is shaded.".to_owned(),
-        panels: vec![Panel::Intervals(Intervals {
-            title: "B − A".to_owned(),
-            x: x.to_owned(),
-            around_zero: true,
-            rows,
-        })],
+        panels: vec![Panel::Intervals(Intervals::new("B − A", x, true, rows))],
         ..Figure::default()
     }
 }
@@ -153,8 +126,6 @@ fn courses(comparison: &TrackedComparison) -> Figure {
         }
     };
     let lines = SIDES.map(line);
-    let legend =
-        lines.iter().map(|line| LegendEntry { style: line.style, label: line.label.clone() });
     let (metric, clock) =
         [&comparison.metric, &comparison.asked.at].map(|name| text::visible(name)).into();
     Figure {
@@ -163,13 +134,8 @@ fn courses(comparison: &TrackedComparison) -> Figure {
             "{metric} over {clock}, up to the budget: thin lines are runs, thick ones means where all runs of a side \
              have the same points."
         ),
-        legend: legend.collect(),
-        panels: vec![Panel::Curves(Curves {
-            title: metric.clone(),
-            x: clock,
-            lines: lines.into(),
-            ..Curves::default()
-        })],
+        legend: page::legend(&lines),
+        panels: vec![Panel::Curves(Curves::new(metric, &clock, "", lines.into()))],
         ..Figure::default()
     }
 }

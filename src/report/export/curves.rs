@@ -47,11 +47,9 @@ pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, Repor
         (run.metrics()?, run.evaluations()?)
     } else {
         // A running process may be in the middle of a line.
-        let [metrics, evaluations] = ["metrics.jsonl", "evaluations.jsonl"];
-        (
-            files::complete_lines(&run.inside(metrics)?)?,
-            files::complete_lines(&run.inside(evaluations)?)?,
-        )
+        let [metrics, evaluations] =
+            ["metrics.jsonl", "evaluations.jsonl"].map(|name| run.inside(name));
+        (files::complete_lines(&metrics?)?, files::complete_lines(&evaluations?)?)
     };
     let mut scalars = Vec::new();
     for line in &metrics {

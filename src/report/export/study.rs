@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ExportRows<'a> {
     metrics: Vec<MetricRow<'a>>,
     evaluations: Vec<EvaluationRow<'a>>,
@@ -27,8 +27,7 @@ pub fn keys(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Vec<CellKe
 }
 
 fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
-    let mut rows =
-        ExportRows { metrics: Vec::new(), evaluations: Vec::new(), outcomes: Vec::new() };
+    let mut rows = ExportRows::default();
     for (cell, key) in cells.iter().zip(keys) {
         for (metric, values) in &cell.metrics {
             for ((counters, value), step) in cell.counters.iter().zip(values).zip(1..) {
@@ -69,9 +68,9 @@ pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathB
     let rows = rows(cells, keys);
     let paths = ["metrics", "evaluations", "outcomes"].map(|it| out.join(format!("{it}.parquet")));
     let [metrics, evaluations, outcomes] = &paths;
-    long::write_metrics(metrics, &rows.metrics)?;
-    long::write_evaluations(evaluations, &rows.evaluations)?;
-    long::write_outcomes(outcomes, &rows.outcomes)?;
+    long::write(metrics, &rows.metrics)?;
+    long::write(evaluations, &rows.evaluations)?;
+    long::write(outcomes, &rows.outcomes)?;
     Ok(paths.into())
 }
 

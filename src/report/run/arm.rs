@@ -4,8 +4,9 @@ use crate::base::visible;
 use crate::experiment::{Experiment, compare, sources, sources::Key};
 use crate::report::text;
 use crate::study::Effects;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::LazyLock;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Technique {
@@ -15,7 +16,7 @@ pub struct Technique {
     pub settings: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// A key, or what the code fixes.
     pub choice: String,
@@ -24,74 +25,45 @@ pub struct Decision {
     pub released_code: String,
 }
 
-/// They decide the method, not scale, data or machine.
-const CHOICES: [&str; 9] = [
-    "dapo.",
-    "optimizer.",
-    "prompt.",
-    "reward.",
-    "rollout.sampling.",
-    "evaluation.sampling.",
-    "evaluation.sets.",
-    "training.epochs_per_step",
-    "training.mini_batch_order",
-];
+/// `decisions.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Decisions {
+    keys: Vec<String>,
+    fixed: Vec<Decision>,
+    technique: Vec<PaperTechnique>,
+}
 
-/// Question, this program's value, the paper's, the released code's.
-const FIXED: [[&str; 4]; 5] = [
-    ["reward of the advantage", "shaped", "shaped", "shaped"],
-    [
-        "what Dynamic Sampling filters on",
-        "correctness only",
-        "correctness (Eq. 11)",
-        "configurable; `acc` in the scripts",
-    ],
-    [
-        "group statistics",
-        "f64; a constant group has advantage exactly 0",
-        "absent",
-        "f32; rounding can leave a constant group a non-zero advantage",
-    ],
-    [
-        "π_old",
-        "recomputed by the training forward",
-        "policy before the update",
-        "recomputed by the training forward",
-    ],
-    [
-        "end of sequence",
-        "a response token inside the mask",
-        "absent",
-        "a response token inside the mask",
-    ],
-];
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PaperTechnique {
+    name: String,
+    place: String,
+    keys: Vec<String>,
+}
 
-/// Name, place in the paper, keys.
-const TECHNIQUES: [(&str, &str, &[&str]); 5] = [
-    ("Clip-Higher", "§3.1, Eq. 10", &["dapo.clip."]),
-    ("Dynamic Sampling", "§3.2, Eq. 11", &["dapo.dynamic_sampling."]),
-    ("Token-level loss", "§3.3, Eq. 12", &["dapo.aggregation", "dapo.token_mean_unit"]),
-    ("Overlong Filtering", "§3.4", &["dapo.overlong.filter"]),
-    ("Soft Overlong Punishment", "§3.4, Eq. 13", &["dapo.overlong.punishment.", L_MAX]),
-];
-const L_MAX: &str = "rollout.max_response_tokens";
+static DECISIONS: LazyLock<Decisions> =
+    LazyLock::new(|| toml::from_str(include_str!("decisions.toml")).expect("tables of decisions"));
 
 /// Of a setting, as it is shown.
 const MOST_CHARACTERS: usize = 400;
 
 pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> {
     let settings = settings(experiment);
-    let technique = |&(name, place, keys): &(&'static str, &'static str, &[&str])| {
-        let of = settings.iter().filter(|(key, _)| keys.iter().any(|start| key.starts_with(start)));
+    let technique = |name: &'static str, place, keys: &[String]| {
+        let is_of = |key: &str| keys.iter().any(|start| key.starts_with(start));
+        let of = settings.iter().filter(|(key, _)| is_of(key));
         let shown = of.map(|(key, value)| format!("{} = {value}", key.trim_start_matches("dapo.")));
         let settings = text::joined(shown, ", ");
         let on = effects.findings.iter().any(|it| it.technique == name && it.enabled);
         Technique { name, place, on, settings }
     };
-    let mut techniques: Vec<Technique> = TECHNIQUES.iter().map(technique).collect();
+    let of_paper = DECISIONS.technique.iter();
+    let of_paper = of_paper.map(|it| technique(&it.name, it.place.as_str(), &it.keys));
+    let mut techniques: Vec<Technique> = of_paper.collect();
     if experiment.dapo.method.is_some() {
         let about = experiment.dapo.rules().about();
-        let mut method = technique(&(about.name, about.source, &["dapo.method."]));
+        let mut method = technique(about.name, about.source, &["dapo.method.".to_owned()]);
         method.settings += &format!("; {}", about.differs);
         techniques.push(method);
     }
@@ -103,18 +75,14 @@ pub fn decisions(experiment: &Experiment) -> Vec<Decision> {
         let (paper, released) = (&key.paper, &key.released_code);
         (&paper.value, &paper.remark) != (&released.value, &released.remark)
     };
-    let is_choice = |path: &str| CHOICES.iter().any(|start| path.starts_with(start));
+    let is_choice = |path: &str| DECISIONS.keys.iter().any(|start| path.starts_with(start));
     let of_keys = settings(experiment).into_iter().filter(|(path, _)| is_choice(path));
     let of_keys = of_keys.filter_map(|(choice, value)| {
         let key = sources::of(&choice).filter(differ)?;
         let (paper, released_code) = (key.paper.sentence(), key.released_code.sentence());
         Some(Decision { choice, value, paper, released_code })
     });
-    let fixed = FIXED.map(|fields| {
-        let [choice, value, paper, released_code] = fields.map(str::to_owned);
-        Decision { choice, value, paper, released_code }
-    });
-    of_keys.chain(fixed).collect()
+    of_keys.chain(DECISIONS.fixed.iter().cloned()).collect()
 }
 
 /// `table.key` → value, by name; a long text is cut. Inputs have their digests in the report.

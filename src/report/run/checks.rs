@@ -66,15 +66,9 @@ fn digests(
             None => wrong.push(format!("{} is missing", text::visible(name))),
         }
     }
-    Ok(ReportCheck {
-        what: "every file that the run wrote has the digest of outcome.json".to_owned(),
-        held: wrong.is_empty(),
-        detail: listed(
-            digests.keys().filter(|name| !is_checkpoints(name)).count(),
-            "files, and the checkpoints that are there",
-            &wrong,
-        ),
-    })
+    let total = digests.keys().filter(|name| !is_checkpoints(name)).count();
+    let what = "every file that the run wrote has the digest of outcome.json";
+    Ok(checked(what, total, "files, and the checkpoints that are there", &wrong))
 }
 
 /// The file's whole checkpoint was deleted.
@@ -92,11 +86,8 @@ fn outcome_tables(loaded: &RunReportLoaded) -> ReportCheck {
         }
     });
     let wrong: Vec<String> = wrong.collect();
-    ReportCheck {
-        what: "every evaluation's table of outcomes has the digest of its record".to_owned(),
-        held: wrong.is_empty(),
-        detail: listed(loaded.evaluations.len(), "tables", &wrong),
-    }
+    let what = "every evaluation's table of outcomes has the digest of its record";
+    checked(what, loaded.evaluations.len(), "tables", &wrong)
 }
 
 fn place(evaluation: &LoadedEvaluation) -> String {
@@ -110,11 +101,8 @@ fn statistics(loaded: &RunReportLoaded) -> ReportCheck {
     let wrong = compared.iter().filter(|evaluation| !follows(evaluation));
     let wrong: Vec<String> =
         wrong.map(|it| format!("{} does not follow from its outcomes", place(it))).collect();
-    ReportCheck {
-        what: "avg@k, both standard errors, pass@k, cons@k, truncated share and length follow from the outcomes".to_owned(),
-        held: wrong.is_empty(),
-        detail: listed(compared.len(), "evaluations computed again", &wrong),
-    }
+    let what = "avg@k, both standard errors, pass@k, cons@k, truncated share and length follow from the outcomes";
+    checked(what, compared.len(), "evaluations computed again", &wrong)
 }
 
 fn follows(evaluation: &LoadedEvaluation) -> bool {
@@ -145,10 +133,12 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count
 }
 
-fn listed(total: usize, of: &str, wrong: &[String]) -> String {
-    if wrong.is_empty() {
+/// Of so many things, those that are wrong.
+fn checked(what: &str, total: usize, of: &str, wrong: &[String]) -> ReportCheck {
+    let detail = if wrong.is_empty() {
         format!("{total} {of}")
     } else {
         format!("{} of {total} {of}: {}", wrong.len(), wrong.join("; "))
-    }
+    };
+    ReportCheck { what: what.to_owned(), held: wrong.is_empty(), detail }
 }

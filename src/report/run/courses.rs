@@ -51,14 +51,8 @@ fn with_the_papers(figure: &RunFigure) -> Figure {
 
 pub fn own_panel(figure: &RunFigure, title: &str) -> Curves {
     let lines = figure.ours.iter().enumerate();
-    Curves {
-        title: title.to_owned(),
-        x: figure.x.to_owned(),
-        unit: figure.unit.to_owned(),
-        doubling: figure.x == "k",
-        lines: lines.map(|(style, line)| own_line(line, style, figure.unit == "%")).collect(),
-        ..Curves::default()
-    }
+    let lines = lines.map(|(style, line)| own_line(line, style, figure.unit == "%")).collect();
+    Curves { doubling: figure.x == "k", ..Curves::new(title, figure.x, figure.unit, lines) }
 }
 
 fn own_line(line: &FigureLine, style: usize, is_percent: bool) -> CurveLine {

@@ -48,13 +48,9 @@ pub struct ProblemOutcomes {
 
 /// Errors: when `experiment.json` or `manifest.json` is missing, or a file cannot be understood.
 pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
-    let experiment = run.experiment().map_err(|source| {
-        if is_missing(&source) {
-            ReportError::NotARun { root: run.root().to_path_buf(), reason: run.flaw() }
-        } else {
-            ReportError::File(source)
-        }
-    })?;
+    let Some(experiment) = optional(run.experiment())? else {
+        return Err(ReportError::NotARun { root: run.root().to_path_buf(), reason: run.flaw() });
+    };
     let mut evaluations = Vec::new();
     for record in optional(run.evaluations())?.unwrap_or_default() {
         let path = run.recorded_outcomes(&record.set, record.counters.rollout_steps)?;

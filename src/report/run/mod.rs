@@ -12,7 +12,7 @@ mod techniques;
 pub(crate) mod chapters;
 
 use crate::base::files;
-use crate::records::{Ending, RunFolder, Session};
+use crate::records::{RunFolder, Session};
 use crate::report::page::Curves;
 use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
@@ -177,19 +177,12 @@ fn status(loaded: &RunReportLoaded) -> RunStatus {
             ),
         };
     };
-    let (state, word) = (
-        outcome.ending.name(),
-        match outcome.ending {
-            Ending::Finished => "Finished",
-            Ending::Saturated => "Saturated",
-            Ending::Stalled => "Stalled",
-            Ending::Diverged => "Diverged",
-        },
-    );
+    let state = outcome.ending.name();
     RunStatus {
         state,
         sentence: format!(
-            "{word}: {}. {} of {planned} rollout steps, {} updates.",
+            "{}: {}. {} of {planned} rollout steps, {} updates.",
+            text::capital(state),
             endings::sentence(outcome),
             outcome.counters.rollout_steps,
             outcome.counters.updates

@@ -1,7 +1,7 @@
 //! The first screen: the answer with its limits, declared comparisons, grid and arms asked about, causes, gaps, checks.
 
 use crate::report::page::{
-    Block, Curves, Figure, Look, Page, Panel, PanelSize, Section, Table, TableCell, row,
+    self, Block, Curves, Figure, Look, Page, Panel, PanelSize, Section, Table, TableCell, row,
 };
 use crate::report::study::{checking, comparison, context, courses, headline, scores, stability};
 use crate::report::text::{self, Unit};
@@ -196,7 +196,7 @@ fn figure(context: &Context) -> Option<Figure> {
             Some(name) => [course(context, &arms, name), scores(Clock::Updates)],
             None => [scores(Clock::Updates), scores(Clock::GeneratedTokens)],
         };
-        legend = courses::legend(&curves[1].lines);
+        legend = page::legend(&curves[1].lines);
         panels.extend(curves.map(Panel::Curves));
     }
     let hollow = if is_published && context.is_embedded() {
@@ -267,45 +267,31 @@ pub fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a str> {
 
 pub fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
     let set = text::visible(&context.analysis.declaration.curve_set);
-    Curves {
-        title: format!("avg@k on {set}, %, over {}", clock.words()),
-        x: clock.words().to_owned(),
-        unit: "%".to_owned(),
-        size: PanelSize::Low,
-        lines: courses::mean_scores(context, arms.iter().copied(), clock),
-        ..Curves::default()
-    }
+    let title = format!("avg@k on {set}, %, over {}", clock.words());
+    let lines = courses::mean_scores(context, arms.iter().copied(), clock);
+    Curves { size: PanelSize::Low, ..Curves::new(title, clock.words(), "%", lines) }
 }
 
 /// A metric of training over updates.
 fn course(context: &Context, arms: &[&str], name: &str) -> Curves {
     let unit = context::unit_of_training(name);
     let series = Series::Metric { name: name.to_owned() };
-    let unit_name = context::unit_name(name);
-    Curves {
-        title: text::visible(&format!("{name}, {unit_name}, over updates")),
-        x: Clock::Updates.words().to_owned(),
-        unit: unit_name.to_owned(),
-        size: PanelSize::Low,
-        lines: courses::means(context, arms.iter().copied(), (&series, unit), Clock::Updates),
-        ..Curves::default()
-    }
+    let (unit_name, clock) = (context::unit_name(name), Clock::Updates);
+    let title = text::visible(&format!("{name}, {unit_name}, over updates"));
+    let lines = courses::means(context, arms.iter().copied(), (&series, unit), clock);
+    Curves { size: PanelSize::Low, ..Curves::new(title, clock.words(), unit_name, lines) }
 }
 
 fn lines(context: &Context) -> Vec<String> {
-    let mut lines = vec![
-        format!("Not shown: {}", not_shown(context)),
-        format!("Limits: {}", limits(context)),
-        format!("Check it: {}", check(context)),
+    let claims = Some(claims::headline(context.judged)).filter(|claims| !claims.is_empty());
+    let lines = [
+        Some(format!("Not shown: {}", not_shown(context))),
+        claims.map(|claims| format!("The paper\u{2019}s claims, here: {claims}.")),
+        stability::collapsed(context).map(|collapsed| format!("Unstable: {collapsed}")),
+        Some(format!("Limits: {}", limits(context))),
+        Some(format!("Check it: {}", check(context))),
     ];
-    if let Some(collapsed) = stability::collapsed(context) {
-        lines.insert(1, format!("Unstable: {collapsed}"));
-    }
-    let claims = claims::headline(context.judged);
-    if !claims.is_empty() {
-        lines.insert(1, format!("The paper\u{2019}s claims, here: {claims}."));
-    }
-    lines
+    lines.into_iter().flatten().collect()
 }
 
 fn not_shown(context: &Context) -> String {

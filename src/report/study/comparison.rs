@@ -1,6 +1,6 @@
 //! Every comparison in full, and every run's scores.
 
-use crate::report::page::{Block, Column, Section, Table, TableCell, row};
+use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::context, study::scores, words};
 use crate::statistics::{Estimate, estimators};
@@ -32,21 +32,18 @@ pub fn same_outcomes(comparison: &Comparison) -> Option<String> {
 }
 
 /// With the registered σ, and with the observed one.
-fn detectable(context: &Context, result: &Estimate) -> TableCell {
+fn detectable(context: &Context, result: &Estimate) -> Option<String> {
     let pilot = context.analysis.declaration.pilot.as_ref().map(|pilot| pilot.sigma);
     let pairs = [
         result.minimum_detectable_effect.zip(pilot),
         result.observed_detectable_effect.zip(result.observed_sigma),
     ];
-    if pairs == [None; 2] {
-        return TableCell::missing("–");
-    }
     let shown = pairs.map(|pair| {
         pair.map_or("–".to_owned(), |(effect, sigma)| {
             format!("{} (σ {})", Unit::Share.show(effect), text::standard_error(sigma))
         })
     });
-    TableCell::from(shown.join("; "))
+    (pairs != [None; 2]).then(|| shown.join("; "))
 }
 
 /// Empty unless scores of the first family were compared within blocks and leave no spread to estimate anything from.
@@ -116,7 +113,7 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
     // A mean would count a run that never reached the level as if it had at its end.
     let means =
         times(comparison).unwrap_or_else(|| format!("{} and {}", mean(arm), mean(reference)));
-    let missing = || TableCell::missing("–");
+    let p = result.map(|it| [it.p, it.adjusted_p, it.smallest_p].map(text::p_value).join("; "));
     let [difference, interval, above] = estimate(comparison);
     row![
         context.pair(&declared.arm, &declared.reference),
@@ -126,11 +123,8 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
         difference,
         interval,
         above,
-        result.map_or_else(missing, |result| {
-            let p = [result.p, result.adjusted_p, result.smallest_p];
-            TableCell::from(p.map(text::p_value).join("; "))
-        }),
-        result.map_or_else(missing, |result| detectable(context, result)),
+        TableCell::or(p, "–"),
+        TableCell::or(result.and_then(|result| detectable(context, result)), "–"),
         context::word(comparison),
         context::status(comparison.registered),
         why
@@ -152,12 +146,10 @@ fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
         row![text::visible(&arm.label)].into_iter().chain(shares).collect()
     });
     let caption = format!("{}, %, by the tags of its problems (how many).", context.score_name());
-    let mut table = Table::new(caption, "arm", rows);
-    let columns = first.tags.iter();
-    let columns =
-        columns.map(|(tag, places)| format!("{} ({}) #", text::visible(tag), places.len()));
-    table.columns.extend(columns.map(|name| Column::new(&name)));
-    Some(table)
+    let tag = |(tag, places): (&String, &Vec<usize>)| {
+        format!("{} ({}) #", text::visible(tag), places.len())
+    };
+    Some(Table::new(caption, "arm", rows).with(first.tags.iter().map(tag)))
 }
 
 /// Mean over the runs of the share of correct samples of these problems.

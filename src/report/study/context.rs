@@ -172,8 +172,7 @@ pub fn unit_name(metric: &str) -> &'static str {
 }
 
 pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> TableCell {
-    let shown = interval.map(|interval| TableCell::from(unit.interval(interval)));
-    shown.unwrap_or_else(|| TableCell::missing(why_not))
+    TableCell::or(interval.map(|interval| unit.interval(interval)), why_not)
 }
 
 pub fn word(comparison: &Comparison) -> TableCell {

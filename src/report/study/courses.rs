@@ -3,7 +3,7 @@
 use crate::base::workers;
 use crate::records::metrics::{self, Quantity};
 use crate::report::page::{
-    self, Block, CurveLine, Curves, Figure, LegendEntry, Panel, Section, Table, TableCell, row,
+    self, Block, CurveLine, Curves, Figure, Panel, Section, Table, TableCell, row,
 };
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::scores};
@@ -135,18 +135,12 @@ fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: b
         Vec::new()
     };
     let remark = if with_paper { plan.remark } else { "" };
-    let own = Curves {
-        title: "this study".to_owned(),
-        x: plan.clock.words().to_owned(),
-        unit: plan.unit_name.to_owned(),
-        lines,
-        ..Curves::default()
-    };
+    let own = Curves::new("this study", plan.clock.words(), plan.unit_name, lines);
     Figure {
         id: plan.id.clone(),
         title: format!("{}{}", plan.title, plan.of_set),
         caption: caption(&own.lines, plan, &absent, remark),
-        legend: legend(&own.lines),
+        legend: page::legend(&own.lines),
         numbers: numbers(&own.lines, plan, &published),
         panels: [own].into_iter().chain(published).map(Panel::Curves).collect(),
     }
@@ -193,7 +187,7 @@ fn fitted_row(context: &Context, arm: &ArmSummary) -> Option<Vec<TableCell>> {
         text::visible(&arm.label),
         text::percent(start),
         text::percent(fit.asymptote),
-        interval.map_or_else(|| TableCell::missing("–"), TableCell::from),
+        TableCell::or(interval, "–"),
         text::number(fit.midpoint),
         text::number(fit.exponent),
         TableCell::shown(forecast, text::signed_points),
@@ -208,10 +202,6 @@ fn start_and_course<'a>(seeds: impl Iterator<Item = &'a SeedCurve>) -> (f64, Vec
     let before: Vec<f64> = before.into_iter().map(|(_, score)| score).collect();
     let start = if before.is_empty() { f64::NAN } else { estimators::mean(&before) };
     (start, after)
-}
-
-pub fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
-    lines.iter().map(|line| LegendEntry { style: line.style, label: line.label.clone() }).collect()
 }
 
 /// Mean and interval of the curve set's score in percent, for arms with an evaluation.
@@ -342,6 +332,5 @@ fn numbers(lines: &[CurveLine], plan: &CurvePlan, published: &[Curves]) -> Table
 fn course(line: &CurveLine, of: String, show: impl Fn(f64) -> String) -> Vec<TableCell> {
     let [first, drawn, last, low, high] = page::course(&line.centre, SPARKLINE_COLUMNS, &show);
     let band = line.band.last().map(|(_, low, high)| format!("{} to {}", show(*low), show(*high)));
-    let band = band.map_or_else(|| TableCell::missing("–"), TableCell::from);
-    row![&line.label, of, first, drawn, last, band, low, high]
+    row![&line.label, of, first, drawn, last, TableCell::or(band, "–"), low, high]
 }

@@ -47,28 +47,16 @@ fn section(context: &Context) -> Section {
 fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for effects in effects {
-        for finding in effects.findings.iter().filter(|finding| finding.warning().is_some()) {
-            let what = match finding.verdict {
-                EffectVerdict::EnabledButDidNothing => "is on and did nothing",
-                _ => "is off and acted",
-            };
-            *counts.entry(format!("{} {what}", finding.technique)).or_default() += 1;
-        }
-        for named in &effects.named_warnings {
-            *counts.entry(named.name.to_owned()).or_default() += 1;
+        let named = effects.named_warnings.iter().map(|named| named.name.to_owned());
+        for what in effects.findings.iter().filter_map(EffectFinding::fault).chain(named) {
+            *counts.entry(what).or_default() += 1;
         }
     }
-    let total = effects.len();
-    counts
-        .into_iter()
-        .map(|(what, count)| {
-            format!(
-                "{}: {} in {count} of {total} runs",
-                context.label_in_study(id),
-                text::visible(&what)
-            )
-        })
-        .collect()
+    let (label, total) = (context.label_in_study(id), effects.len());
+    let line = |(what, count): (String, usize)| {
+        format!("{label}: {} in {count} of {total} runs", text::visible(&what))
+    };
+    counts.into_iter().map(line).collect()
 }
 
 fn table(context: &Context, checked: &[(&str, Vec<Effects>)]) -> Table {
@@ -119,7 +107,7 @@ fn summary(effects: &[Effects], technique: &str) -> TableCell {
         return TableCell::missing(format!("{switch}, not recorded"));
     }
     let acted = count(EffectVerdict::Acted) + count(EffectVerdict::DisabledButActed);
-    let wrong = count(EffectVerdict::EnabledButDidNothing) + count(EffectVerdict::DisabledButActed);
+    let wrong = findings.iter().filter(|finding| finding.fault().is_some()).count();
     let cell = match (first.enabled, acted) {
         (false, 0) => TableCell::missing("off"),
         _ => TableCell::from(format!("{switch} {acted}/{total}{}", dose(&findings))),

@@ -152,18 +152,13 @@ fn ladder(context: &Context) -> Result<Vec<Panel>, String> {
     let arms = || grid.arms.iter().filter(|arm| arm.paper.is_some());
     let published = arms().filter_map(|arm| {
         let row = arm.paper.as_ref()?;
-        Some(IntervalRow {
-            label: row.row.clone(),
-            style: context.style(&arm.id),
-            centre: Some(published::beside(row)?.value),
-            note: TableCell::from(text::number(published::beside(row)?.value)),
-            ..IntervalRow::default()
-        })
+        let value = published::beside(row)?.value;
+        let note = TableCell::from(text::number(value));
+        let style = context.style(&arm.id);
+        Some(IntervalRow { note, ..IntervalRow::of(&row.row, style, (Some(value), None), 1.0) })
     });
     let table = paper::table_1();
-    let panel = |title: String, rows| {
-        Panel::Intervals(Intervals { title, x: "%".to_owned(), around_zero: false, rows })
-    };
+    let panel = |title: String, rows| Panel::Intervals(Intervals::new(&title, "%", false, rows));
     Ok(vec![
         panel(context.score_name(), arms().map(|arm| scores::score_row(context, arm)).collect()),
         panel(format!("the paper, {}", table.benchmark), published.collect()),

@@ -57,13 +57,11 @@ fn runs(arm: &ArmSummary, comparison: Option<&Comparison>) -> String {
         (arm.stalled, "stalled"),
         (arm.diverged, "diverged"),
         (arm.failed, "failed"),
+        (arm.missing_seeds.len() as u64, "missing"),
     ] {
         if count > 0 {
             words += &format!(", {count} {word}");
         }
-    }
-    if !arm.missing_seeds.is_empty() {
-        words += &format!(", {} missing", arm.missing_seeds.len());
     }
     if let Some(same) = comparison.and_then(comparison::same_outcomes) {
         words += &format!("; {same}");
@@ -179,12 +177,7 @@ fn among_the_others(lines: &[CurveLine], own: usize) -> Curves {
     let others = lines.iter().enumerate().filter(|(index, _)| *index != own);
     // Ghosts keep their bands, so that all panels have the same axes.
     let ghosts = others.map(|(_, line)| CurveLine { ghost: true, ..line.clone() });
-    Curves {
-        title: lines[own].label.clone(),
-        x: Clock::Updates.words().to_owned(),
-        unit: "%".to_owned(),
-        size: PanelSize::Small,
-        lines: [lines[own].clone()].into_iter().chain(ghosts).collect(),
-        ..Curves::default()
-    }
+    let all = [lines[own].clone()].into_iter().chain(ghosts).collect();
+    let (title, x) = (&lines[own].label, Clock::Updates.words());
+    Curves { size: PanelSize::Small, ..Curves::new(title, x, "%", all) }
 }

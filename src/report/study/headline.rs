@@ -5,6 +5,7 @@ use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, words};
 use crate::statistics::aggregates;
 use crate::study::{Declared, Direction, Word, comparisons, comparisons::Comparison};
+use std::collections::BTreeMap;
 
 pub fn headline(context: &Context) -> String {
     match context.analysis.families.first().map(|family| family.comparisons.as_slice()) {
@@ -179,12 +180,15 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
         common.clone().unwrap_or_else(|| own.to_owned())
     };
     let is_one_metric = is_common(|a, b| a.metric == b.metric);
-    let parts = WORDS.iter().filter_map(|word| {
-        let of: Vec<&Comparison> = comparisons.iter().filter(|it| it.word == *word).collect();
+    let mut by_word: BTreeMap<Word, Vec<&Comparison>> = BTreeMap::new();
+    for comparison in comparisons {
+        by_word.entry(comparison.word).or_default().push(comparison);
+    }
+    let parts = by_word.into_iter().map(|(word, of)| {
         let subject =
             if of.len() > MOST_NAMED { among(&of) } else { named(context, &of, !is_one_metric) };
         let is_one = of.len() == 1;
-        (!of.is_empty()).then(|| verdict(context, *word, &subject, is_one, &reference(is_one)))
+        verdict(context, word, &subject, is_one, &reference(is_one))
     });
     let parts = text::capital(&text::joined(parts, "; "));
     let status = if first.registered { "" } else { " (exploratory)" };
@@ -226,17 +230,6 @@ fn among(comparisons: &[&Comparison]) -> String {
     };
     format!("{} arms{range}", comparisons.len())
 }
-
-const WORDS: [Word; 8] = [
-    Word::Improves,
-    Word::Hurts,
-    Word::Higher,
-    Word::Lower,
-    Word::Equivalent,
-    Word::Inconclusive,
-    Word::NothingToActOn,
-    Word::NotCompared,
-];
 
 fn verdict(context: &Context, word: Word, subject: &str, is_one: bool, reference: &str) -> String {
     let (improve, is) = if is_one { ("improves", "is") } else { ("improve", "are") };

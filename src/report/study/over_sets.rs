@@ -2,9 +2,9 @@
 
 use crate::report::Context;
 use crate::report::page::{
-    Block, CurveLine, Curves, Figure, Panel, PanelSize, Section, Table, TableCell, row,
+    self, Block, CurveLine, Curves, Figure, Panel, PanelSize, Section, Table, TableCell, row,
 };
-use crate::report::study::{answer, context, courses};
+use crate::report::study::{answer, context};
 use crate::report::text::{self, Unit};
 use crate::study::{ArmSummary, GridSummary, OverSets};
 
@@ -43,15 +43,9 @@ fn figure(context: &Context) -> Option<Figure> {
     let arms = answer::arms_asked_about(context);
     let lines: Vec<CurveLine> = arms.iter().filter_map(|id| line(context, id)).collect();
     let runs = arms.iter().filter_map(|id| context.arm(id)).map(|arm| arm.seeds.len()).max()?;
-    let legend = courses::legend(&lines);
-    let curves = Curves {
-        title: "share of runs and sets above a score, %, over the score (avg@k, %)".to_owned(),
-        x: "avg@k, %".to_owned(),
-        unit: "%".to_owned(),
-        size: PanelSize::Low,
-        lines,
-        ..Curves::default()
-    };
+    let legend = page::legend(&lines);
+    let title = "share of runs and sets above a score, %, over the score (avg@k, %)";
+    let curves = Curves { size: PanelSize::Low, ..Curves::new(title, "avg@k, %", "%", lines) };
     (!curves.lines.is_empty()).then(|| Figure {
         id: "over-sets-figure".to_owned(),
         caption: format!(

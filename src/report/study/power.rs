@@ -7,6 +7,8 @@ use crate::statistics::Mean;
 use crate::study::{
     ArmTimes, FamilyResult, GridSummary, analysis::SpreadDesign, comparisons::Comparison,
 };
+use serde::Deserialize;
+use std::sync::LazyLock;
 
 pub fn section(context: &Context) -> Section {
     let declaration = &context.analysis.declaration;
@@ -142,6 +144,18 @@ fn with_effect(sigma: f64, effect: Option<f64>) -> String {
     format!("{sigma} points, with which {effect} could have been found")
 }
 
+/// `assumptions.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Assumptions {
+    runs: Vec<String>,
+    blocks: Vec<String>,
+    both: Vec<String>,
+}
+
+static ASSUMPTIONS: LazyLock<Assumptions> =
+    LazyLock::new(|| toml::from_str(include_str!("assumptions.toml")).expect("lists of sentences"));
+
 fn assumptions(context: &Context) -> Vec<String> {
     let mut lines: Vec<String> = context
         .analysis
@@ -149,38 +163,9 @@ fn assumptions(context: &Context) -> Vec<String> {
         .iter()
         .map(|remark| text::sentence(&text::capital(&text::visible(&words::remark(remark)))))
         .collect();
-    let tests = if context.analysis.declaration.paired {
-        [
-            "The unit of every comparison between methods is the block of runs of one seed: runs of a \
-             block, problems and samples are never counted as independent evidence for a method.",
-            "The sign-flip test assumes that, were the methods the same, a block\u{2019}s difference \
-             could as well have the other sign. It is exact: no normality, but few blocks have a \
-             smallest p, which is printed.",
-            "The t interval of the blocks\u{2019} differences assumes that these are roughly normal; with \
-             few blocks this cannot be checked, which is why every run is drawn.",
-        ]
-    } else {
-        [
-            "The unit of every comparison between methods is the training run: problems and samples \
-             within a run are never counted as independent evidence for a method.",
-            "The permutation test assumes that, were the methods the same, runs could be exchanged \
-             between them. It is exact: no normality, no minimum number of runs, but few runs have a \
-             smallest p, which is printed.",
-            "Welch\u{2019}s and the t intervals assume scores that are roughly normal over training \
-             runs; with few runs this cannot be checked, which is why every run is drawn.",
-        ]
-    };
-    lines.extend(tests.map(str::to_owned));
-    lines.extend(
-        [
-            "A run that saturated or diverged counts with its last evaluation; a failed run does not \
-             count and is listed.",
-            "\u{201c}Could have found\u{201d} is the true difference that so many runs find with the \
-             declared power: from the pilot\u{2019}s σ, which was registered, and from the σ that the \
-             two arms, or their differences within blocks, showed. It is there to read an inconclusive verdict, and decides nothing.",
-        ]
-        .map(str::to_owned),
-    );
+    let Assumptions { runs, blocks, both } = &*ASSUMPTIONS;
+    let of_unit = if context.analysis.declaration.paired { blocks } else { runs };
+    lines.extend(of_unit.iter().chain(both).cloned());
     lines
 }
 
@@ -209,20 +194,20 @@ fn equivalence_row(context: &Context, comparison: &Comparison) -> Option<Vec<Tab
         text::p_value(tests.p()),
         TableCell::shown(adjusted, text::p_value),
         if is_within { "yes" } else { "not shown" },
-        power.map_or_else(|| TableCell::missing("no pilot σ"), TableCell::from)
+        TableCell::or(power, "no pilot σ")
     ])
 }
 
 /// In thousands of tokens.
 fn reference_points(context: &Context, grid: &GridSummary) -> Option<Block> {
     let rows = grid.reference_points.iter().map(|point| {
-        let spread = |mean: &Option<Mean>, unit: f64| match mean {
-            Some(Mean { mean, standard_deviation, .. }) => {
+        let spread = |mean: &Option<Mean>, unit: f64| {
+            let shown = mean.as_ref().map(|Mean { mean, standard_deviation, .. }| {
                 let spread = standard_deviation.map(|spread| text::number(spread / unit));
                 let spread = spread.map_or(String::new(), |spread| format!(" ± {spread}"));
-                TableCell::from(text::number(mean / unit) + &spread)
-            }
-            None => TableCell::missing("not all runs"),
+                text::number(mean / unit) + &spread
+            });
+            TableCell::or(shown, "not all runs")
         };
         row![
             context.label_in_study(&point.arm),
@@ -262,10 +247,8 @@ fn times(context: &Context) -> Vec<Block> {
 }
 
 fn times_row(context: &Context, arm: &ArmTimes) -> Vec<TableCell> {
-    let medians = [arm.updates.median, arm.generated_rollouts.median].map(|time| match time {
-        Some(time) => TableCell::from(text::number(time)),
-        None => TableCell::missing("more than half never reached it"),
-    });
+    let medians = [arm.updates.median, arm.generated_rollouts.median]
+        .map(|time| TableCell::or(time.map(text::number), "more than half never reached it"));
     let reached = format!("{} of {}", arm.updates.reached, arm.updates.seeds.len());
     row![context.label_in_study(&arm.arm), reached].into_iter().chain(medians).collect()
 }

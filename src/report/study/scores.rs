@@ -7,12 +7,9 @@ use crate::statistics::{aggregates, estimators};
 use crate::study::{ArmSummary, Declared, GridSummary, Metric, SeedScore, comparisons::Comparison};
 
 pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
-    let mut panels = vec![Panel::Intervals(Intervals {
-        title: context.score_name(),
-        x: "%".to_owned(),
-        around_zero: false,
-        rows: grid.arms.iter().map(|arm| score_row(context, arm)).collect(),
-    })];
+    let rows = grid.arms.iter().map(|arm| score_row(context, arm)).collect();
+    let scores = Intervals::new(&context.score_name(), "%", false, rows);
+    let mut panels = vec![Panel::Intervals(scores)];
     if !grid.differences.is_empty() {
         panels.push(Panel::Intervals(differences(context, &grid.differences)));
     }
@@ -29,14 +26,11 @@ pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
 pub fn score_row(context: &Context, arm: &ArmSummary) -> IntervalRow {
     let mean = arm.score.as_ref().map(|score| score.mean);
     let interval = arm.score.as_ref().and_then(|score| score.interval);
+    let label = text::visible(&arm.label);
     IntervalRow {
-        label: text::visible(&arm.label),
-        style: context.style(&arm.id),
-        centre: mean.map(|mean| 100.0 * mean),
-        interval: interval.map(|it| (100.0 * it.low, 100.0 * it.high)),
         runs: arm.seeds.iter().map(|seed| 100.0 * seed.avg_at_k).collect(),
-        note: mean.map_or_else(|| TableCell::missing("no run"), |mean| text::points(mean).into()),
-        ..IntervalRow::default()
+        note: TableCell::or(mean.map(text::points), "no run"),
+        ..IntervalRow::of(label, context.style(&arm.id), (mean, interval), 100.0)
     }
 }
 
@@ -110,17 +104,13 @@ pub fn differences<'a>(
         let grid = if names_grids { context.in_grid(&it.declared.arm) } else { String::new() };
         difference_row(context, it, clock(it).filter(|_| is_mixed), &grid)
     });
-    Intervals {
-        title: "difference".to_owned(),
-        x: match comparisons.first().map(|it| &it.declared.metric) {
-            Some(Metric::Metric { name, .. }) if context::unit_of_training(name) == Unit::Plain => {
-                context::unit_name(name).to_owned()
-            }
-            _ => "points".to_owned(),
-        },
-        around_zero: true,
-        rows: rows.collect(),
-    }
+    let x = match comparisons.first().map(|it| &it.declared.metric) {
+        Some(Metric::Metric { name, .. }) if context::unit_of_training(name) == Unit::Plain => {
+            context::unit_name(name)
+        }
+        _ => "points",
+    };
+    Intervals::new("difference", x, true, rows.collect())
 }
 
 /// With the resource that is equal and the grid, where rows differ in them.
@@ -136,17 +126,15 @@ fn difference_row(
     let scale = context::unit_of(&declared.metric).scale();
     let divisor = comparison.contrast_divisor as f64;
     let margin = scale * context.analysis.declaration.margin / divisor;
+    // A log-rank sum is no time.
+    let difference = result.filter(|it| it.medians.is_none()).map(|it| it.difference);
+    let (label, style) = (context.label(&declared.arm), context.style(&declared.arm));
     IntervalRow {
-        label: context.label(&declared.arm),
         against: Some(context.label(&declared.reference) + grid + &at),
-        style: context.style(&declared.arm),
-        // A log-rank sum is no time.
-        centre: result.filter(|it| it.medians.is_none()).map(|it| scale * it.difference),
-        interval: interval.map(|it| (scale * it.low, scale * it.high)),
         margin: declared.metric.is_avg_at_k().then_some(margin),
         published: published_step(context, declared),
         note: context::word(comparison),
-        ..IntervalRow::default()
+        ..IntervalRow::of(label, style, (difference, interval), scale)
     }
 }
 

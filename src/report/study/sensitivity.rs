@@ -62,10 +62,7 @@ fn sensitivity_row(row: &SensitivityRow) -> Vec<TableCell> {
     let is_declared = row.change == Change::None;
     row![
         if is_declared { Look::Strong.of(what) } else { what.into() },
-        row.difference.map_or_else(
-            || TableCell::missing(why_not(row)),
-            |difference| TableCell::from(Unit::Share.signed(difference)),
-        ),
+        TableCell::or(row.difference.map(|it| Unit::Share.signed(it)), why_not(row)),
         context::interval_cell(Unit::Share, row.interval.as_ref(), "–"),
         TableCell::shown(row.p, text::p_value),
         TableCell::count(row.runs as usize)
@@ -86,14 +83,13 @@ fn why_not(row: &SensitivityRow) -> &'static str {
 }
 
 fn words(change: &Change) -> String {
-    let resource = |clock: &Clock| clock.words();
     match change {
         Change::None => "as above".to_owned(),
-        Change::Clock { clock } => format!("equal {}", resource(clock)),
+        Change::Clock { clock } => format!("equal {}", clock.words()),
         Change::From { share, clock } => format!(
             "evaluations from {} % of the equal {} on",
             axes::tick_label(100.0 * share),
-            resource(clock)
+            clock.words()
         ),
         Change::LastEvaluation => "last evaluation of each run".to_owned(),
         Change::WithoutSeed { seed } => format!("without seed {seed}"),

@@ -89,7 +89,7 @@ fn table(context: &Context, arms: &[ArmStability]) -> Table {
 fn arm_row(context: &Context, arm: &ArmStability) -> Vec<TableCell> {
     let of_run = |largest: Option<Largest>| {
         let shown = largest.map(|it| format!("{} ({})", text::number(it.value), it.seed));
-        shown.map_or_else(|| TableCell::missing("not recorded"), TableCell::from)
+        TableCell::or(shown, "not recorded")
     };
     let seeds = arm.collapsed.iter().map(|run| run.seed.to_string());
     let not_finite = arm.not_finite.iter().map(|seed| format!("{seed} (not finite)"));
@@ -102,10 +102,7 @@ fn arm_row(context: &Context, arm: &ArmStability) -> Vec<TableCell> {
         of_run(arm.kl),
         of_run(arm.gradient_norm),
         TableCell::count(arm.falls.len()),
-        arm.at_cap.map_or_else(
-            || TableCell::missing("no cap"),
-            |(at, all)| format!("{at} of {all}").into()
-        ),
+        TableCell::or(arm.at_cap.map(|(at, all)| format!("{at} of {all}")), "no cap"),
         if collapsed.is_empty() { TableCell::missing("none") } else { Look::Bad.of(collapsed) }
     ]
 }

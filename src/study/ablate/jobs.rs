@@ -25,17 +25,13 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobState {
     Missing,
-    Unfinished {
-        steps: u64,
-    },
-    /// The run folder has an outcome; there is no record yet.
+    Unfinished { steps: u64 },
+    // The run folder has an outcome; there is no record yet.
     Ended,
     Recorded(Box<Cell>),
     Failed(Box<Cell>),
-    /// Set aside before the run is repeated.
-    Unusable {
-        reason: String,
-    },
+    // Set aside before the run is repeated.
+    Unusable { reason: String },
 }
 
 impl JobState {

@@ -51,8 +51,6 @@ pub enum ScheduleEvent<'a> {
     Progress(&'a ScheduleProgress),
 }
 
-type ScheduleRunning = (usize, Process);
-
 struct Queue<'a> {
     study: &'a AblateStudy,
     options: &'a ScheduleOptions,
@@ -60,7 +58,7 @@ struct Queue<'a> {
     watch: &'a mut dyn FnMut(ScheduleEvent),
     attempts: Vec<u32>,
     waiting: VecDeque<usize>,
-    running: Vec<ScheduleRunning>,
+    running: Vec<(usize, Process)>,
     stopping: bool,
     begun: Instant,
     pace: Pace,

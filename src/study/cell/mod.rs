@@ -11,6 +11,7 @@ pub mod stored;
 use crate::base::{Bits, files, workers};
 use crate::experiment::Experiment;
 use crate::records::{Counters, NotFinite};
+use crate::statistics::Counts;
 use crate::study::StudyError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -140,6 +141,11 @@ impl CellEvaluation {
         self.outcomes.counts(self.samples as usize)
     }
 
+    pub fn counts(&self) -> Vec<Counts> {
+        let samples = self.samples;
+        self.correct().into_iter().map(|correct| Counts { correct, samples }).collect()
+    }
+
     /// p̂_i
     pub fn accuracies(&self) -> Vec<f64> {
         let samples = self.samples.max(1) as f64;
@@ -240,10 +246,8 @@ pub fn head(path: &Path) -> Option<(CellEnding, String)> {
         let start = text.find(&format!(",\"{name}\":\""))? + name.len() + 5;
         text[start..].split('"').next()
     };
-    let (said, run_key) = (value("ending")?, value("run_key")?.to_string());
-    use CellEnding::{Diverged, Failed, Finished, Saturated, Stalled};
-    let mut endings = [Finished, Saturated, Stalled, Diverged, Failed].into_iter();
-    Some((endings.find(|ending| ending.name() == said)?, run_key))
+    let ending = serde_json::from_value(value("ending")?.into()).ok()?;
+    Some((ending, value("run_key")?.to_string()))
 }
 
 pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) -> String {

@@ -125,8 +125,6 @@ pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let least = if names_answers(cell, &evaluation.set) { count(&|c| c == samples) } else { 0.0 };
     let possible = least..=count(&|c| c > 0);
     ensure(possible.contains(&consensus), "has a `cons_at_k` that its outcomes exclude")?;
-    ensure(
-        response_tokens_mean + 1e-9 >= truncated_share * limit,
-        "has more truncated responses than its mean length allows",
-    )
+    let is_allowed = response_tokens_mean + 1e-9 >= truncated_share * limit;
+    ensure(is_allowed, "has more truncated responses than its mean length allows")
 }

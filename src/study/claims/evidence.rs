@@ -2,9 +2,9 @@
 
 use crate::study::claims::{ClaimPart, Test, intervals};
 use crate::study::{
-    Analysis, Claim, ClaimResult, ClaimVerdict, Claims, Declared, DeclaredFamily, Direction,
-    Judged, PartResult, PartWhy, Remark, Why, Word, analysis, collection::Study, comparisons,
-    comparisons::Comparison, needed,
+    Analysis, Claim, ClaimResult, ClaimVerdict, Claims, Declared, Direction, Judged, PartResult,
+    PartWhy, Remark, Why, Word, analysis, collection::Study, comparisons, comparisons::Comparison,
+    needed,
 };
 use std::collections::BTreeMap;
 
@@ -51,13 +51,8 @@ impl<'a> EvidenceContext<'a> {
         }
         for (family, parts) in undeclared {
             let (keys, comparisons): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-            let family = DeclaredFamily {
-                id: format!("{family} (claims)"),
-                question: "claims that were not declared with the study".to_string(),
-                after: Vec::new(),
-                comparisons,
-            };
-            let results = comparisons::family(study, &family, false).comparisons;
+            let id = format!("{family} (claims)");
+            let results = comparisons::exploratory(study, &id, comparisons);
             context.comparisons.extend(keys.into_iter().zip(results));
         }
         context
@@ -174,18 +169,13 @@ fn declared(claim: &Claim, part: &ClaimPart) -> Option<Declared> {
 }
 
 fn verdict(claim: &Claim, parts: &[PartResult]) -> ClaimVerdict {
-    let any = |verdict: ClaimVerdict| parts.iter().any(|part| part.verdict == verdict);
-    if claim.not_testable.is_some() {
-        ClaimVerdict::NotTestable
-    } else if any(ClaimVerdict::Contradicted) {
-        ClaimVerdict::Contradicted
-    } else if any(ClaimVerdict::Inconclusive) {
-        ClaimVerdict::Inconclusive
-    } else if any(ClaimVerdict::SmallerThanClaimed) {
-        ClaimVerdict::SmallerThanClaimed
-    } else if claim.positive_control.is_some() {
-        ClaimVerdict::PositiveControl
-    } else {
-        ClaimVerdict::Supported
+    use ClaimVerdict::{Contradicted, Inconclusive, SmallerThanClaimed};
+    let is_of_a_part = |verdict: &ClaimVerdict| parts.iter().any(|it| it.verdict == *verdict);
+    let decisive = [Contradicted, Inconclusive, SmallerThanClaimed].into_iter().find(is_of_a_part);
+    match (&claim.not_testable, decisive, &claim.positive_control) {
+        (Some(_), _, _) => ClaimVerdict::NotTestable,
+        (None, Some(verdict), _) => verdict,
+        (None, None, Some(_)) => ClaimVerdict::PositiveControl,
+        (None, None, None) => ClaimVerdict::Supported,
     }
 }

@@ -6,6 +6,7 @@ pub mod intervals;
 pub mod evidence;
 
 use crate::base::files;
+use crate::study::cell::numbers::ensure;
 use crate::study::{Direction, Metric, PaperCheck, StudyError, collection::Study, declaration};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -66,26 +67,10 @@ pub struct ClaimPart {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Test {
-    Difference {
-        arm: String,
-        reference: String,
-        metric: Metric,
-        direction: Direction,
-    },
-    Level {
-        arm: String,
-        metric: Metric,
-        bound: f64,
-        direction: Direction,
-    },
-    /// Over runs: each run's deviation from its arm's mean, all arms together.
-    AcrossRuns {
-        arms: Vec<String>,
-        x: Metric,
-        y: Metric,
-        /// |r| below this counts as little.
-        bound: f64,
-    },
+    Difference { arm: String, reference: String, metric: Metric, direction: Direction },
+    Level { arm: String, metric: Metric, bound: f64, direction: Direction },
+    // Over runs: each run's deviation from its arm's mean, all arms together. |r| below the bound counts as little.
+    AcrossRuns { arms: Vec<String>, x: Metric, y: Metric, bound: f64 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +141,7 @@ pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
 
 pub fn load(path: &Path) -> Result<Claims, StudyError> {
     let text = files::read_text_up_to(path, 1 << 20)?;
-    parse(&text).map_err(|reason| StudyError::Invalid { path: path.to_path_buf(), reason })
+    parse(&text).map_err(|reason| StudyError::invalid(path, reason))
 }
 
 fn parse(text: &str) -> Result<Claims, String> {
@@ -166,24 +151,25 @@ fn parse(text: &str) -> Result<Claims, String> {
     let mut ids = BTreeSet::new();
     for claim in &claims.claims {
         let at = |reason: String| format!("claim `{}`: {reason}", claim.id);
-        if claim.id.is_empty() || !ids.insert(&claim.id) {
-            return Err(at("the id is empty or there twice".to_string()));
-        }
-        if claim.not_testable.is_some() != claim.parts.is_empty() {
-            return Err(at("needs either `not_testable` or at least one part".to_string()));
-        }
-        if claim.not_testable.is_some() && claim.positive_control.is_some() {
-            return Err(at("what cannot be tested is no positive control".to_string()));
-        }
-        let mut parts = BTreeSet::new();
-        for part in &claim.parts {
-            if !parts.insert(&part.id) {
-                return Err(at(format!("part `{}` is there twice", part.id)));
-            }
-            check_part(part).map_err(|reason| at(format!("part `{}`: {reason}", part.id)))?;
-        }
+        let is_named = !claim.id.is_empty() && ids.insert(&claim.id);
+        ensure(is_named, "the id is empty or there twice").map_err(at)?;
+        check_claim(claim).map_err(at)?;
     }
     Ok(claims)
+}
+
+fn check_claim(claim: &Claim) -> Result<(), String> {
+    let Claim { not_testable, positive_control, parts, .. } = claim;
+    let reason = "needs either `not_testable` or at least one part";
+    ensure(not_testable.is_some() == parts.is_empty(), reason)?;
+    let reason = "what cannot be tested is no positive control";
+    ensure(not_testable.is_none() || positive_control.is_none(), reason)?;
+    let mut ids = BTreeSet::new();
+    for part in parts {
+        ensure(ids.insert(&part.id), format_args!("part `{}` is there twice", part.id))?;
+        check_part(part).map_err(|reason| format!("part `{}`: {reason}", part.id))?;
+    }
+    Ok(())
 }
 
 fn check_part(part: &ClaimPart) -> Result<(), String> {
@@ -193,33 +179,28 @@ fn check_part(part: &ClaimPart) -> Result<(), String> {
     if let Some(reason) = part.test.metrics().into_iter().find_map(Metric::problem) {
         return Err(reason);
     }
-    if part.rule != part.test.rule() {
-        return Err(format!("rule {:?} does not decide such a test", part.rule));
-    }
+    let reason = format_args!("rule {:?} does not decide such a test", part.rule);
+    ensure(part.rule == part.test.rule(), reason)?;
     match &part.test {
-        Test::Difference { arm, reference, .. } if arm == reference => {
-            return Err(format!("compares `{arm}` with itself"));
+        Test::Difference { arm, reference, .. } => {
+            ensure(arm != reference, format_args!("compares `{arm}` with itself"))?;
         }
-        Test::Level { metric, bound, .. } if metric.is_time() || !bound.is_finite() => {
-            return Err("a time can be censored and has no t interval; a bound is finite".into());
+        Test::Level { metric, bound, .. } => {
+            let reason = "a time can be censored and has no t interval; a bound is finite";
+            ensure(!metric.is_time() && bound.is_finite(), reason)?;
         }
         Test::AcrossRuns { arms, x, y, bound } => {
-            if arms.is_empty() || !(*bound > 0.0 && *bound < 1.0) {
-                return Err(format!("needs an arm and a bound in (0, 1), got {bound}"));
-            }
-            if x.is_time() || y.is_time() {
-                return Err("a time can be censored and has no correlation".to_string());
-            }
+            let is_possible = !arms.is_empty() && *bound > 0.0 && *bound < 1.0;
+            let reason = format_args!("needs an arm and a bound in (0, 1), got {bound}");
+            ensure(is_possible, reason)?;
+            let reason = "a time can be censored and has no correlation";
+            ensure(!x.is_time() && !y.is_time(), reason)?;
         }
-        _ => {}
     }
-    if part.claimed_size.is_some_and(|size| !(size > 0.0 && size.is_finite())) {
-        return Err("`claimed_size` must be above 0".to_string());
-    }
-    if part.paper.as_ref().is_some_and(|check| check.evidence().is_none()) {
-        let how = "`paper` is none of the checks in golden/paper/evidence.json: write it as there, or run \
-                   golden/paper/evidence.py, which computes those of the claims, and build again";
-        return Err(how.to_string());
-    }
-    Ok(())
+    let is_size = part.claimed_size.is_none_or(|size| size > 0.0 && size.is_finite());
+    ensure(is_size, "`claimed_size` must be above 0")?;
+    let is_known = part.paper.as_ref().is_none_or(|check| check.evidence().is_some());
+    let how = "`paper` is none of the checks in golden/paper/evidence.json: write it as there, or run \
+               golden/paper/evidence.py, which computes those of the claims, and build again";
+    ensure(is_known, how)
 }

@@ -43,7 +43,7 @@ pub fn side<P: AsRef<Path>>(
         }
     }
     match (runs.is_empty(), paths.first()) {
-        (true, Some(path)) => Err(invalid(path.as_ref(), "the folder is empty".into())),
+        (true, Some(path)) => Err(StudyError::invalid(path.as_ref(), "the folder is empty")),
         _ => Ok(runs),
     }
 }
@@ -66,7 +66,7 @@ fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyEr
 
 fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyError> {
     if !is_run(path)? {
-        return Err(invalid(path, "it is neither a run folder nor a table".into()));
+        return Err(StudyError::invalid(path, "it is neither a run folder nor a table"));
     }
     let folder = RunFolder::at(path);
     let evaluations = folder.evaluations()?;
@@ -92,13 +92,11 @@ fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyE
     let sets = cell.evaluations.iter().map(|evaluation| evaluation.set.as_str());
     let set = choose(path, sets, options)?;
     let (Some(last), Some(ids)) = (cell.last_evaluation(&set), cell.problems.get(&set)) else {
-        return Err(invalid(path, format!("set `{set}` was not evaluated")));
+        return Err(StudyError::invalid(path, format!("set `{set}` was not evaluated")));
     };
     let digest = ids.sha256.get(..8).unwrap_or(&ids.sha256);
-    let problem = |(index, correct): (usize, u64)| {
-        (format!("{set}/{digest}/{index:05}"), Counts { correct, samples: last.samples })
-    };
-    let problems = last.correct().into_iter().enumerate().map(problem).collect();
+    let problem = |(index, counts)| (format!("{set}/{digest}/{index:05}"), counts);
+    let problems = last.counts().into_iter().enumerate().map(problem).collect();
     let remark = format!(
         "set `{set}`, last evaluation; problems of a cell are named by their place; the fields of \
          its record were checked against each other; {}",
@@ -116,12 +114,13 @@ fn choose<'a>(
     let known = || sets.iter().copied().collect::<Vec<_>>().join(", ");
     match (&options.set, sets.len()) {
         (Some(set), _) if sets.contains(set.as_str()) => Ok(set.clone()),
-        (Some(set), _) => {
-            Err(invalid(path, format!("no evaluation of set `{set}`, only of {}", known())))
-        }
+        (Some(set), _) => Err(StudyError::invalid(
+            path,
+            format!("no evaluation of set `{set}`, only of {}", known()),
+        )),
         (None, 1) => Ok(known()),
-        (None, 0) => Err(invalid(path, "nothing was evaluated".into())),
-        (None, _) => Err(invalid(
+        (None, 0) => Err(StudyError::invalid(path, "nothing was evaluated")),
+        (None, _) => Err(StudyError::invalid(
             path,
             format!("several sets were evaluated, choose one with --evaluation-set: {}", known()),
         )),
@@ -158,7 +157,7 @@ fn counts(
                 "problem {problem:?} has sample {sample:?} twice; \
                  several training runs belong into several files"
             );
-            return Err(invalid(path, reason));
+            return Err(StudyError::invalid(path, reason));
         }
         let counts =
             problems.entry(row.problem.clone()).or_insert(Counts { correct: 0, samples: 0 });
@@ -167,12 +166,12 @@ fn counts(
     }
     let Some((first, k)) = problems.iter().next().map(|(name, counts)| (name, counts.samples))
     else {
-        return Err(invalid(path, "the table has no rows".into()));
+        return Err(StudyError::invalid(path, "the table has no rows"));
     };
     let other = problems.iter().find(|(_, counts)| counts.samples != k);
     if let (Some((name, counts)), false) = (other, unequal_samples) {
         let (first, name) = (cut(first), cut(name));
-        return Err(invalid(
+        return Err(StudyError::invalid(
             path,
             format!(
                 "problem {first:?} has {k} samples and problem {name:?} has {}; \
@@ -186,8 +185,4 @@ fn counts(
 
 fn cut(text: &str) -> String {
     text.chars().take(80).collect()
-}
-
-fn invalid(path: &Path, reason: String) -> StudyError {
-    StudyError::Invalid { path: path.to_path_buf(), reason }
 }

@@ -126,8 +126,7 @@ fn problems<'a>(
     let in_all = |name: &&String| runs.iter().all(|run| run.problems.contains_key(*name));
     let names: Vec<&str> = first.problems.keys().filter(in_all).map(String::as_str).collect();
     if names.is_empty() {
-        let reason = "no problem is in all files".to_string();
-        return Err(StudyError::Invalid { path: first.path.clone(), reason });
+        return Err(StudyError::invalid(&first.path, "no problem is in all files"));
     }
     let largest = runs.iter().map(|run| run.problems.len()).max().unwrap_or(0);
     if common && names.len() < largest {

@@ -2,7 +2,7 @@
 
 use crate::statistics::{Estimate, Verdict};
 use crate::study::comparisons::{Comparison, doses};
-use crate::study::{Why, Word, collection::Study};
+use crate::study::{DosesBelow, Why, Word, collection::Study};
 
 /// Call it after Holm.
 pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
@@ -31,7 +31,8 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
     if let Some(below_least) = below.next() {
         let otherwise = Box::new(comparison.why.clone());
         comparison.word = Word::NothingToActOn;
-        comparison.why = Why::DoseBelow { below: below_least, others: below.collect(), otherwise };
+        let (below, others) = (below_least, below.collect());
+        comparison.why = Why::DoseBelow(DosesBelow { below, others, otherwise });
     }
 }
 

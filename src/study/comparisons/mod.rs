@@ -8,8 +8,8 @@ use crate::base::workers;
 use crate::statistics::{Design, Estimate, Measured, TimeToEvent, between, comparison, estimators};
 use crate::study::collection::Study;
 use crate::study::{
-    Cell, Declaration, Declared, DeclaredFamily, Direction, Metric, NoValue, Why, WithoutValue,
-    arms, contrast, metric,
+    Cell, Declaration, Declared, DeclaredFamily, Direction, Metric, NoValue, Untestable, Why,
+    WithoutValue, arms, contrast, metric,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -101,6 +101,12 @@ impl Comparison {
         !matches!(self.word, Word::NotCompared | Word::NothingToActOn) && !self.is_closed
     }
 
+    /// Of the same arms and metric, whatever its family and name.
+    pub fn is_of(&self, row: &Declared) -> bool {
+        let Declared { arm, reference, metric, .. } = &self.declared;
+        (arm, reference, metric) == (&row.arm, &row.reference, &row.metric)
+    }
+
     pub fn shown(&self) -> Option<Direction> {
         let sign = self.result.as_ref()?.difference;
         // The statistic is positive where the arm is earlier, that is, where its time is lower.
@@ -137,8 +143,15 @@ pub fn families(study: &Study) -> Vec<FamilyResult> {
     families
 }
 
+/// Comparisons that nobody declared, adjusted among themselves.
+pub fn exploratory(study: &Study, id: &str, comparisons: Vec<Declared>) -> Vec<Comparison> {
+    let (id, question) = (id.to_string(), String::new());
+    let family = DeclaredFamily { id, question, after: Vec::new(), comparisons };
+    self::family(study, &family, false).comparisons
+}
+
 /// A comparison that cannot be tested counts with p = 1, so that leaving an arm out never makes the others easier.
-pub fn family(study: &Study, family: &DeclaredFamily, registered: bool) -> FamilyResult {
+fn family(study: &Study, family: &DeclaredFamily, registered: bool) -> FamilyResult {
     let size = family.comparisons.len();
     let mut comparisons: Vec<Comparison> = workers::on_all_cores(&family.comparisons, |declared| {
         tested(study, &family.id, declared, size, registered)
@@ -239,8 +252,8 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), W
     let mut design = design(&study.declaration, &metric, size);
     design.margin = design.margin.map(|margin| margin / comparison.contrast_divisor as f64);
     let result = comparison::estimate(&measured(study, comparison), &design);
-    comparison.result =
-        Some(result.map_err(|error| Why::CannotBeTested { message: error.to_string() })?);
+    let untestable = result.map_err(|error| Untestable { message: error.to_string() });
+    comparison.result = Some(untestable.map_err(Why::CannotBeTested)?);
     Ok(())
 }
 

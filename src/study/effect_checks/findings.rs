@@ -117,13 +117,11 @@ fn grouped(sentence: &str) -> String {
         let (before, from) = rest.split_at(start);
         let end = from.find(|character: char| !character.is_ascii_digit()).unwrap_or(from.len());
         let (digits, after) = from.split_at(end);
-        shown.push_str(before);
-        let is_fraction = before.ends_with('.');
+        let is_short = digits.len() < 5 || before.ends_with('.');
+        shown += before;
         for (index, digit) in digits.chars().enumerate() {
-            let left = digits.len() - index;
-            if digits.len() >= 5 && !is_fraction && index > 0 && left.is_multiple_of(3) {
-                shown.push(',');
-            }
+            let begins_a_group = index > 0 && (digits.len() - index).is_multiple_of(3);
+            shown.extend((begins_a_group && !is_short).then_some(','));
             shown.push(digit);
         }
         rest = after;

@@ -48,20 +48,14 @@ pub struct EffectFinding {
 }
 
 impl EffectFinding {
-    pub fn warning(&self) -> Option<String> {
-        let Self { technique, evidence, .. } = self;
-        match self.verdict {
-            EffectVerdict::EnabledButDidNothing => {
-                Some(format!("{technique} is on and did nothing: {evidence}"))
-            }
-            EffectVerdict::DisabledButActed => {
-                Some(format!("{technique} is off and acted: {evidence}"))
-            }
-            EffectVerdict::Acted
-            | EffectVerdict::Explained
-            | EffectVerdict::Off
-            | EffectVerdict::NotRecorded => None,
-        }
+    /// What a reader is warned of.
+    pub fn fault(&self) -> Option<String> {
+        let fault = match self.verdict {
+            EffectVerdict::EnabledButDidNothing => "is on and did nothing",
+            EffectVerdict::DisabledButActed => "is off and acted",
+            _ => return None,
+        };
+        Some(format!("{} {fault}", self.technique))
     }
 }
 
@@ -81,7 +75,8 @@ pub struct Effects {
 
 impl Effects {
     pub fn warnings(&self) -> Vec<String> {
-        let findings = self.findings.iter().filter_map(EffectFinding::warning);
+        let warning = |it: &EffectFinding| Some(format!("{}: {}", it.fault()?, it.evidence));
+        let findings = self.findings.iter().filter_map(warning);
         let named = self.named_warnings.iter();
         findings.chain(named.map(|w| format!("{}: {}", w.name, w.sentence))).collect()
     }
@@ -171,7 +166,8 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
             warn(
                 "exact-saturation",
                 format!(
-                    "in one rollout step {:.2} % of the {what} were larger than the window of exact                      arithmetic and were cut off: the policy outgrew it, or diverged",
+                    "in one rollout step {:.2} % of the {what} were larger than the window of exact \
+                     arithmetic and were cut off: the policy outgrew it, or diverged",
                     share * 100.0
                 ),
             );

@@ -6,7 +6,7 @@ use crate::base::files;
 use crate::experiment::{Device, Grading, Memory, Place, Verifier, WeightKind};
 use crate::numerics::Numerics;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -37,41 +37,8 @@ pub struct Experiment {
     pub records: Option<RecordsSettings>,
 }
 
-/// What may move a number on an ideal machine. The SHA-256 of its canonical JSON is the arm's identity.
-#[derive(Debug, Serialize)]
-pub struct ArmIdentity<'a> {
-    numerics: Numerics,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inputs: Option<ArmInputs<'a>>,
-    prompt: &'a PromptSettings,
-    rollout: &'a RolloutSettings,
-    reward: Reward,
-    dapo: &'a Dapo,
-    training: &'a Training,
-    optimizer: &'a Optimizer,
-    evaluation: &'a Evaluation,
-    #[serde(skip_serializing_if = "Engine::is_native")]
-    engine: Engine,
-}
-
-/// The inputs that are parameters, not files: files are told apart by their digests, in a run's key.
-#[derive(Debug, Serialize)]
-struct ArmInputs<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    base: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<ArmData>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum ArmData {
-    /// As the first version wrote it.
-    MiniAime {
-        variant: MiniAimeVariant,
-    },
-    Other(Data),
-}
+/// Keys of an experiment that are no part of its arm's identity, but for what [`Experiment::arm`] has of `inputs`.
+pub const OUTSIDE_OF_ARM: [&str; 5] = ["name", "inputs", "execution", "checkpoints", "records"];
 
 /// In the path of a base policy, the run seed: each seed then starts from a base policy of its own.
 pub const SEED_IN_PATH: &str = "{seed}";
@@ -98,26 +65,27 @@ impl Experiment {
         self.inputs.model.to_string_lossy().contains(SEED_IN_PATH)
     }
 
-    pub fn arm(&self) -> ArmIdentity<'_> {
+    /// What may move a number on an ideal machine. The SHA-256 of its canonical JSON is the arm's identity. Of the inputs
+    /// it has the parameters, not files: they are told apart by their digests, in a run's key.
+    pub fn arm(&self) -> Value {
+        let mut inputs = Map::new();
+        inputs.extend(self.inputs.base.iter().map(|base| ("base".to_string(), json!(base))));
         let data = match &self.inputs.data {
-            Data::MiniAime { variant } => Some(ArmData::MiniAime { variant: *variant }),
+            // As the first version wrote it.
+            Data::MiniAime { variant } => Some(json!({"variant": variant})),
             Data::Files { .. } => None,
-            other => Some(ArmData::Other(other.clone())),
+            other => Some(json!(other)),
         };
-        let base = self.inputs.base.as_deref();
-        let inputs = (base.is_some() || data.is_some()).then_some(ArmInputs { base, data });
-        ArmIdentity {
-            numerics: self.numerics,
-            inputs,
-            prompt: &self.prompt,
-            rollout: &self.rollout,
-            reward: Reward { verifier: self.reward.verifier.of_arm() },
-            dapo: &self.dapo,
-            training: &self.training,
-            optimizer: &self.optimizer,
-            evaluation: &self.evaluation,
-            engine: self.engine,
+        inputs.extend(data.map(|data| ("data".to_string(), data)));
+        let mut arm = json!(self);
+        if let Value::Object(keys) = &mut arm {
+            keys.retain(|key, _| !OUTSIDE_OF_ARM.contains(&key.as_str()));
         }
+        if !inputs.is_empty() {
+            arm["inputs"] = Value::Object(inputs);
+        }
+        arm["reward"] = json!(Reward { verifier: self.reward.verifier.of_arm() });
+        arm
     }
 
     /// Whether the groups that a step generated are all in its records: verl does not write those that it filters out.
@@ -216,7 +184,7 @@ impl Engine {
 /// In a chat template these are messages, the last one an assistant's turn that goes on. Without one they are text: the
 /// system's text and an empty line; of each example its question in the template, its response directly behind it, and
 /// an empty line; the question in the template; the beginning of the response.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptSettings {
     pub template: PromptTemplate,
@@ -234,13 +202,7 @@ pub struct PromptSettings {
 
 impl PromptSettings {
     pub fn of(template: PromptTemplate) -> Self {
-        Self {
-            template,
-            system: None,
-            examples: Vec::new(),
-            response_prefix: None,
-            chat_template_kwargs: BTreeMap::new(),
-        }
+        Self { template, ..Self::default() }
     }
 
     /// Whether a prompt is the question in its template and nothing else.
@@ -256,10 +218,11 @@ pub struct PromptExample {
     pub response: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromptTemplate {
     /// The question alone (mini-AIME).
+    #[default]
     Question,
     /// The released data's instruction around the question, without a chat template.
     Dapo,

@@ -3,7 +3,7 @@
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -119,23 +119,11 @@ fn usual_memory() -> u64 {
 }
 
 impl RewardProgram {
-    /// With the usual limits.
+    /// With what is usual where nothing is stated.
     pub fn of_python(file: PathBuf, function: Option<String>) -> Self {
-        Self {
-            kind: ProgramKind::Python,
-            file,
-            function,
-            functions: Vec::new(),
-            weights: Vec::new(),
-            kwargs: BTreeMap::new(),
-            command: Vec::new(),
-            packages: Vec::new(),
-            python: None,
-            threshold: usual_threshold(),
-            seconds: usual_seconds(),
-            memory_gib: usual_memory(),
-            allow_nondeterministic: false,
-        }
+        let usual = serde_json::from_value(json!({"kind": "python"}));
+        let usual: Self = usual.expect("a kind is all that must be stated");
+        Self { file, function, ..usual }
     }
 
     pub fn math_verify() -> Self {

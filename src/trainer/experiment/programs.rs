@@ -9,23 +9,20 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
     let Some(program) = experiment.reward.verifier.program() else { return Vec::new() };
     let has_file = !program.file.as_os_str().is_empty();
     let is_own = program.kind == ProgramKind::MathVerify;
-    let mut problems = Vec::new();
-    if !is_own && !has_file {
-        problems.push("reward.verifier.file is missing: the program's file".to_string());
-    }
-    if is_own && has_file {
-        let sentence = "reward.verifier.file must be absent with kind = \"math-verify\"";
-        problems.push(sentence.to_string());
-    }
     let has_python = program.python.is_some() || !program.packages.is_empty();
-    if program.kind == ProgramKind::Command && has_python {
-        let sentence = "reward.verifier.python and packages must be absent with kind = \"command\": no Python is started for it";
-        problems.push(sentence.to_string());
-    }
-    if !is_own && matches!(experiment.dapo.method, Some(Method::MaxRl(_))) {
-        let sentence = "dapo.method.kind = \"max-rl\" reads rewards as 1 or -1, which a program need not return";
-        problems.push(sentence.to_string());
-    }
+    let is_command = program.kind == ProgramKind::Command;
+    let reads_units = matches!(experiment.dapo.method, Some(Method::MaxRl(_)));
+    let no_file = "reward.verifier.file is missing: the program's file";
+    let own_file = "reward.verifier.file must be absent with kind = \"math-verify\"";
+    let no_python = "reward.verifier.python and packages must be absent with kind = \"command\": no Python is started for it";
+    let other_rewards =
+        "dapo.method.kind = \"max-rl\" reads rewards as 1 or -1, which a program need not return";
+    let mut problems = refused([
+        (!is_own && !has_file, no_file.into()),
+        (is_own && has_file, own_file.into()),
+        (is_command && has_python, no_python.into()),
+        (!is_own && reads_units, other_rewards.into()),
+    ]);
     problems.extend(functions(program));
     for (name, value) in &program.kwargs {
         // A null on its own is refused with the ranges.
@@ -36,6 +33,12 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
         }
     }
     problems
+}
+
+/// The sentences whose conditions hold.
+pub fn refused<const N: usize>(conditions: [(bool, String); N]) -> Vec<String> {
+    let holding = conditions.into_iter().filter(|(holds, _)| *holds);
+    holding.map(|(_, sentence)| sentence).collect()
 }
 
 fn functions(program: &RewardProgram) -> Vec<String> {

@@ -1,8 +1,11 @@
 //! Ranges of keys, what they need (`keys.toml`), and conditions between keys. All problems are reported at once.
 
 use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
+use crate::experiment::programs::{self, refused};
 use crate::experiment::sources::{self, KeyRange, Needs};
-use crate::experiment::{Experiment, MiniBatchOrder, PromptSettings, SetSettings, programs, sets};
+use crate::experiment::{
+    Evaluation, Experiment, MiniBatchOrder, PromptSettings, SetSettings, sets,
+};
 use serde_json::Value;
 
 /// Bound on rollouts of a step or round, as `keys.toml` has it: products do not overflow. The paper's largest is 8192.
@@ -139,33 +142,22 @@ fn stop(experiment: &Experiment) -> Vec<String> {
 
 /// One sentence for each problem, starting with the key or flag.
 pub fn stop_strings(key: &str, texts: &[String]) -> Vec<String> {
-    let too_many = (
-        texts.len() > MOST_STOP_STRINGS,
-        format!("{key} must be at most {MOST_STOP_STRINGS} texts, got {}", texts.len()),
-    );
+    let must = |holds: bool, rule: String| (holds, format!("{key} must {rule}"));
+    let too_many = format!("be at most {MOST_STOP_STRINGS} texts, got {}", texts.len());
     let of_text = |(index, text): (usize, &String)| {
+        let bytes = text.len();
+        let too_long = format!("have texts of at most {MOST_STOP_BYTES} bytes, got one of {bytes}");
+        let no_text =
+            format!("have no U+FFFD, which stands for bytes that are no text, got {text:?}");
         refused([
-            (
-                text.is_empty(),
-                format!("{key} must have no empty text: every response begins with one"),
-            ),
-            (
-                text.len() > MOST_STOP_BYTES,
-                format!(
-                    "{key} must have texts of at most {MOST_STOP_BYTES} bytes, got one of {}",
-                    text.len()
-                ),
-            ),
-            (
-                text.contains(char::REPLACEMENT_CHARACTER),
-                format!(
-                    "{key} must have no U+FFFD, which stands for bytes that are no text, got {text:?}"
-                ),
-            ),
+            must(text.is_empty(), "have no empty text: every response begins with one".into()),
+            must(bytes > MOST_STOP_BYTES, too_long),
+            must(text.contains(char::REPLACEMENT_CHARACTER), no_text),
             (texts[..index].contains(text), format!("{key} names {text:?} twice")),
         ])
     };
-    refused([too_many]).into_iter().chain(texts.iter().enumerate().flat_map(of_text)).collect()
+    let all = refused([must(texts.len() > MOST_STOP_STRINGS, too_many)]);
+    all.into_iter().chain(texts.iter().enumerate().flat_map(of_text)).collect()
 }
 
 /// One sentence for each problem, starting with the `table` and the key.
@@ -191,44 +183,29 @@ fn chat_template_kwargs(table: &str, settings: &PromptSettings) -> Vec<String> {
     let is_chat = settings.template.is_chat();
     let of_variable = |(name, value): (&String, &Value)| {
         let key = format!("{table}chat_template_kwargs.{name}");
+        let is_value = value.is_string() || value.is_boolean() || value.is_number();
+        let no_chat = format!("it needs {table}template = \"chat\" or \"dapo-chat\"");
+        let reserved = format!("must be absent: every conversation has its own {name}");
+        let other = format!("must be a text, true, false or a finite number, got {value}");
+        let is_reserved = RESERVED_VARIABLES.contains(&name.as_str());
+        let is_named = name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
         refused([
-            (
-                !is_chat,
-                format!(
-                    "{key} is for a chat template: it needs {table}template = \"chat\" or \"dapo-chat\""
-                ),
-            ),
-            (
-                RESERVED_VARIABLES.contains(&name.as_str()),
-                format!("{key} must be absent: every conversation has its own {name}"),
-            ),
-            (
-                !name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_'),
-                format!("{key}: a variable is named by letters, digits and _"),
-            ),
-            (
-                !(value.is_string() || value.is_boolean() || value.is_number()),
-                format!("{key} must be a text, true, false or a finite number, got {value}"),
-            ),
+            (!is_chat, format!("{key} is for a chat template: {no_chat}")),
+            (is_reserved, format!("{key} {reserved}")),
+            (!is_named, format!("{key}: a variable is named by letters, digits and _")),
+            (!is_value, format!("{key} {other}")),
         ])
     };
     settings.chat_template_kwargs.iter().flat_map(of_variable).collect()
 }
 
-fn refused<const N: usize>(conditions: [(bool, String); N]) -> Vec<String> {
-    let holding = conditions.into_iter().filter(|(holds, _)| *holds);
-    holding.map(|(_, sentence)| sentence).collect()
-}
-
 fn evaluation(experiment: &Experiment) -> Vec<String> {
-    let sets = &experiment.evaluation.during_training;
+    let Evaluation { during_training: sets, samples, .. } = &experiment.evaluation;
     let of_set = |(index, set): (usize, &String)| {
         let names = format!("evaluation.during_training names {set:?}");
+        let no_samples = format!("{names}, which evaluation.samples has no k for");
         refused([
-            (
-                !experiment.evaluation.samples.contains_key(set),
-                format!("{names}, which evaluation.samples has no k for"),
-            ),
+            (!samples.contains_key(set), no_samples),
             (sets[..index].contains(set), format!("{names} twice")),
         ])
     };
@@ -241,25 +218,19 @@ fn single_sets(experiment: &Experiment) -> Vec<String> {
     let of_set = |(name, set): (&String, &SetSettings)| {
         let (key, sets) = (format!("evaluation.sets.{name}"), known.join(", "));
         let of_data = set.problems.as_ref().unwrap_or(name);
+        let (is_copy, is_taken) = (set.problems.is_some(), is_known(name) || name == sets::TRAIN);
+        let has_samples = experiment.evaluation.samples.contains_key(name);
+        let states_log_probs = set.sampling.is_some_and(|sampling| sampling.log_probs.is_some());
+        let taken = "problems must be absent: the data have a set of that name";
+        let plain = "a set is named by letters, digits and any of -_+. (not first)";
+        let log_probs = "sampling.log_probs must be absent: nothing trains on evaluations";
         refused([
             (*set == SetSettings::default(), format!("{key} states nothing; leave it out instead")),
             (!is_known(of_data), format!("{key} names no set of the data, which are {sets}")),
-            (
-                set.problems.is_some() && (is_known(name) || name == sets::TRAIN),
-                format!("{key}.problems must be absent: the data have a set of that name"),
-            ),
-            (
-                set.problems.is_some() && !is_plain_name(name),
-                format!("{key}: a set is named by letters, digits and any of -_+. (not first)"),
-            ),
-            (
-                !experiment.evaluation.samples.contains_key(name),
-                format!("{key}: evaluation.samples has no k for it"),
-            ),
-            (
-                set.sampling.is_some_and(|sampling| sampling.log_probs.is_some()),
-                format!("{key}.sampling.log_probs must be absent: nothing trains on evaluations"),
-            ),
+            (is_copy && is_taken, format!("{key}.{taken}")),
+            (is_copy && !is_plain_name(name), format!("{key}: {plain}")),
+            (!has_samples, format!("{key}: evaluation.samples has no k for it")),
+            (states_log_probs, format!("{key}.{log_probs}")),
         ])
     };
     experiment.evaluation.sets.iter().flat_map(of_set).collect()
@@ -275,40 +246,27 @@ fn batches(experiment: &Experiment) -> Vec<String> {
     let mean_of_groups =
         dapo.aggregation == Aggregation::TokenMean && dapo.token_mean_unit == TokenMeanUnit::Group;
     let (warm_up, steps) = (optimizer.warm_up.rollout_steps, training.rollout_steps);
+    let too_many = |prompts: &str, rollouts: u64| {
+        let rule = format!("must be at most {MOST}, got {rollouts}");
+        (rollouts > MOST, format!("{prompts} × rollout.group_size {rule}"))
+    };
+    let of_mini_batch =
+        |rule: &str| format!("training.mini_batch_rollouts must {rule}, got {mini_batch}");
+    let in_all = format!("prompts_per_step × group_size ({in_step})");
+    let whole_groups = format!(
+        "be a multiple of rollout.group_size ({group}) with mini_batch_order = \"shuffled-groups\", which keeps \
+         groups whole"
+    );
+    let divides = in_step.is_multiple_of(mini_batch);
     refused([
+        too_many("training.prompts_per_step", in_step),
+        too_many("rollout.prompts_per_round", in_round),
+        (mini_batch > in_step, of_mini_batch(&format!("be at most {in_all}"))),
         (
-            in_step > MOST,
-            format!(
-                "training.prompts_per_step × rollout.group_size must be at most {MOST}, got {in_step}"
-            ),
+            (1..=in_step).contains(&mini_batch) && !divides,
+            of_mini_batch(&format!("divide {in_all}")),
         ),
-        (
-            in_round > MOST,
-            format!(
-                "rollout.prompts_per_round × rollout.group_size must be at most {MOST}, got {in_round}"
-            ),
-        ),
-        (
-            mini_batch > in_step,
-            format!(
-                "training.mini_batch_rollouts must be at most prompts_per_step × group_size \
-                 ({in_step}), got {mini_batch}"
-            ),
-        ),
-        (
-            (1..=in_step).contains(&mini_batch) && !in_step.is_multiple_of(mini_batch),
-            format!(
-                "training.mini_batch_rollouts must divide prompts_per_step × group_size \
-                 ({in_step}), got {mini_batch}"
-            ),
-        ),
-        (
-            keeps_groups && !mini_batch.is_multiple_of(group),
-            format!(
-                "training.mini_batch_rollouts must be a multiple of rollout.group_size ({group}) with \
-                 mini_batch_order = \"shuffled-groups\", which keeps groups whole, got {mini_batch}"
-            ),
-        ),
+        (keeps_groups && !mini_batch.is_multiple_of(group), of_mini_batch(&whole_groups)),
         (
             mean_of_groups && !keeps_groups,
             "dapo.token_mean_unit must not be \"group\" unless training.mini_batch_order is \

@@ -4,7 +4,7 @@ use crate::algorithm::{Row, length_bands::length_bands};
 use crate::base::rng::Stream;
 use crate::experiment::{Execution, MiniBatchOrder, Training};
 use crate::numerics::NumericsError;
-use crate::policy::{Gradients, Qwen2, Sequences, UpdateScale};
+use crate::policy::{Gradients, Qwen2, Sequences};
 use tch::{Kind, Tensor};
 
 /// Row indices of each mini-batch. Groups stay whole under `shuffled-groups`; the last
@@ -136,12 +136,13 @@ pub fn sum_of_passes<R: Send>(
 #[derive(Debug)]
 pub struct Pass {
     /// Prompt and response without the last token, and the response tokens as targets.
-    sequences: Sequences,
+    pub sequences: Sequences,
     /// True on response tokens that enter the loss: `[tokens]`.
     pub loss_mask: Tensor,
     /// Â_i of each token's row: `[tokens]`.
     pub advantages: Tensor,
-    lengths: Vec<usize>,
+    /// Response tokens of each row.
+    pub lengths: Vec<usize>,
 }
 
 impl Pass {
@@ -175,10 +176,6 @@ impl Pass {
         }
     }
 
-    pub fn lengths(&self) -> &[usize] {
-        &self.lengths
-    }
-
     /// One value for each row as one for each of its response tokens: `[tokens]`.
     pub fn for_each_token(&self, values: &[f64]) -> Tensor {
         let repeated = values.iter().zip(&self.lengths);
@@ -198,25 +195,6 @@ impl Pass {
             row.to_vec()
         };
         self.lengths.iter().map(&mut take).collect()
-    }
-
-    /// What the training forward says about each response token, at `temperature`, without a graph: its log-prob log
-    /// π_θ(o_t | q, o_<t) and the entropy of the distribution that it was drawn from, both `[tokens]` in nats.
-    pub fn token_statistics(&self, model: &Qwen2, temperature: f64) -> [Tensor; 2] {
-        let (log_probs, entropy) = model.statistics(&self.sequences, temperature);
-        [log_probs, entropy]
-    }
-
-    /// Adds the gradients of a loss to `sums`, as [`Qwen2::add_gradients`] of the response tokens.
-    pub fn add_gradients<R>(
-        &self,
-        sums: &mut Gradients,
-        model: &Qwen2,
-        temperature: f64,
-        scale: UpdateScale,
-        loss: impl FnOnce(&Tensor) -> (Tensor, R),
-    ) -> Result<R, NumericsError> {
-        model.add_gradients(sums, &self.sequences, temperature, scale, loss)
     }
 }
 

@@ -44,7 +44,7 @@ pub fn read_members(
     let passes: Vec<Vec<usize>> = micro_batches.iter().flat_map(cut).collect();
     let read = |model: &Qwen2, members: &[usize]| {
         let pass = Pass::new(rows, members, false);
-        pass.token_statistics(model, temperature).map(|values| pass.by_row(&values))
+        model.statistics(&pass.sequences, temperature).map(|values| pass.by_row(&values))
     };
     if !model.is_native() {
         let take = |members: &[usize], read| frozen.put(members, read);

@@ -2,13 +2,9 @@
 //! of the tensors, new weights go back in; nothing else mutates the model.
 
 use crate::experiment::Optimizer;
-use crate::numerics::fast;
-use crate::policy::on_a_card;
-use crate::policy::optimizer;
-use crate::policy::{
-    AdamW, DeviceAdamW, Gradients, Moments, OnDevice, OptimizerError, Qwen2, Stepped,
-};
-use crate::records::{Components, ledger};
+use crate::policy::{AdamW, DeviceAdamW, Gradients, Moments, OptimizerError, Qwen2, Stepped};
+use crate::policy::{checkpoint, digests, optimizer};
+use crate::records::{Components, TensorDigest, ledger};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tch::{Kind, Tensor};
@@ -48,7 +44,16 @@ impl Policy {
             for tensor in model.parameters().values() {
                 let _ = tensor.set_requires_grad(true);
             }
-            let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
+            let stored = stored.unwrap_or(model.parameters());
+            // Weights that are there in f32 already are shared.
+            let wide = |(name, own): (&String, &Tensor)| {
+                let weight = match model.kind() {
+                    Kind::Float => own.detach(),
+                    _ => stored[name].detach().to_device(model.device()).to_kind(Kind::Float),
+                };
+                (name.clone(), weight)
+            };
+            let weights = model.parameters().iter().map(wide).collect();
             Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
         };
         Self { model, trained }
@@ -87,11 +92,10 @@ impl Policy {
     pub fn components(&self) -> Components {
         let [weights, moments] = match &self.trained {
             Trained::Plain(optimizer) => {
-                let optimizer::OptimizerState { updates, first_moments, second_moments } =
-                    &**optimizer.state();
+                let state = optimizer.state();
                 std::thread::scope(|scope| {
                     let moments =
-                        scope.spawn(|| ledger::moments(*updates, first_moments, second_moments));
+                        scope.spawn(|| checkpoint::moments_digest(state, TensorDigest::Bytes));
                     let weights = ledger::tensors(&self.model.plain_parameters());
                     [weights, moments.join().expect("a digest")]
                 })
@@ -110,13 +114,10 @@ impl Policy {
         learning_rate: f64,
     ) -> Result<(String, f64), OptimizerError> {
         let _no_graph = tch::no_grad_guard();
+        let model = &mut self.model;
         match &mut self.trained {
-            Trained::Plain(optimizer) => {
-                update_plain(&mut self.model, optimizer, gradients, learning_rate)
-            }
-            Trained::OnDevice(optimizer) => {
-                update_on_device(&self.model, optimizer, gradients, learning_rate)
-            }
+            Trained::Plain(adamw) => update_plain(model, adamw, gradients, learning_rate),
+            Trained::OnDevice(adamw) => update_on_device(model, adamw, gradients, learning_rate),
         }
     }
 }
@@ -163,32 +164,10 @@ fn update_on_device(
         }
     }
     model.parameters_changed();
-    if model.device().is_cuda() {
-        let zeros = |parameter: &Tensor| parameter.zeros_like();
-        let of = |(at, (name, parameter)): (usize, (_, &Tensor))| match gradients.get(at) {
-            Some(gradient) if gradient.defined() => (name, gradient.shallow_clone()),
-            _ => (name, zeros(parameter)),
-        };
-        let all: Vec<_> = model.parameters().iter().enumerate().map(of).collect();
-        let all: Vec<_> = all.iter().map(|(name, gradient)| (*name, gradient)).collect();
-        return Ok((on_a_card::digest(&all), norm));
-    }
     let mut all = gradients.iter();
-    let values = model.parameters().iter().map(|(name, parameter)| match all.next() {
-        Some(gradient) if gradient.defined() => (name, fast::values(gradient)),
-        _ => (name, vec![0.0; parameter.numel()]),
+    let named = model.parameters().iter().map(|(name, parameter)| match all.next() {
+        Some(gradient) if gradient.defined() => (name, gradient.shallow_clone()),
+        _ => (name, parameter.zeros_like()),
     });
-    Ok((ledger::each_tensor(values), norm))
-}
-
-/// The weights in f32 where the model is. Those that are there in f32 already are shared.
-fn wide_weights(model: &Qwen2, stored: &BTreeMap<String, Tensor>) -> OnDevice {
-    let wide = |(name, own): (&String, &Tensor)| {
-        let weight = match model.kind() {
-            Kind::Float => own.detach(),
-            _ => stored[name].detach().to_device(model.device()).to_kind(Kind::Float),
-        };
-        (name.clone(), weight)
-    };
-    model.parameters().iter().map(wide).collect()
+    Ok((digests::tensors(named, digests::of_device(model.device())), norm))
 }

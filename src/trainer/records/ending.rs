@@ -31,23 +31,32 @@ impl Ending {
     }
 }
 
-/// Updates are counted over the run, from 1.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Updates are counted over the run, from 1. As text it is a part of [`sentence`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "component", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum NotFinite {
     /// A response token was to be drawn from these logits.
+    #[error("prompt {prompt}: the logits of response token {token} are not finite")]
     SamplerLogits { prompt: usize, token: usize },
     /// `value` is `NaN`, `inf` or `-inf`.
+    #[error("update {update}: the loss is {value}")]
     Loss { update: u64, value: String },
     /// Exact arithmetic, before rounding into the window.
+    #[error("update {update}: a number of the backward pass is not finite")]
     BackwardPass { update: u64 },
     /// The gradient of `tensor` at `element` of `elements`.
+    #[error(
+        "update {update}: the gradient of {tensor} is not finite at element {element} of {elements}"
+    )]
     Gradient { update: u64, tensor: String, element: usize, elements: usize },
     /// Gradients are finite, the sum of their squares is not.
+    #[error("update {update}: the gradient's norm is infinite")]
     GradientNorm { update: u64 },
     /// An updated `value`: `weight`, `first moment` or `second moment`.
+    #[error("update {update}: the update would make the {value} of {tensor} NaN or infinite")]
     Updated { update: u64, tensor: String, value: String },
     /// The updated weights are finite, their products are not.
+    #[error("update {update}: the update would make products of the weights infinite")]
     Products { update: u64 },
 }
 
@@ -122,32 +131,8 @@ pub fn sentence(ending: Ending, step: u64, not_finite: Option<&NotFinite>) -> St
             )
         }
         Ending::Diverged => {
-            let place = not_finite.map(sentence_of_value).unwrap_or_default();
+            let place = not_finite.map(NotFinite::to_string).unwrap_or_default();
             format!("rollout step {step}, {place}")
-        }
-    }
-}
-
-fn sentence_of_value(not_finite: &NotFinite) -> String {
-    match not_finite {
-        NotFinite::SamplerLogits { prompt, token } => {
-            format!("prompt {prompt}: the logits of response token {token} are not finite")
-        }
-        NotFinite::Loss { update, value } => format!("update {update}: the loss is {value}"),
-        NotFinite::BackwardPass { update } => {
-            format!("update {update}: a number of the backward pass is not finite")
-        }
-        NotFinite::Gradient { update, tensor, element, elements } => format!(
-            "update {update}: the gradient of {tensor} is not finite at element {element} of {elements}"
-        ),
-        NotFinite::GradientNorm { update } => {
-            format!("update {update}: the gradient's norm is infinite")
-        }
-        NotFinite::Updated { update, tensor, value } => format!(
-            "update {update}: the update would make the {value} of {tensor} NaN or infinite"
-        ),
-        NotFinite::Products { update } => {
-            format!("update {update}: the update would make products of the weights infinite")
         }
     }
 }

@@ -73,19 +73,14 @@ pub fn describe(threads: u64) -> Environment {
     put("memory", field("/proc/meminfo", "MemTotal"));
     put("kernel", proc_text(Path::new("/proc/sys/kernel/osrelease")));
     put("git_commit", git_in(Path::new(""), &["rev-parse", "HEAD"]).map(|bytes| line(&bytes)));
-    put("git_dirty", has_changes().map(|changes| changes.to_string()));
+    put("git_dirty", has_changes_in(Path::new("")).map(|changes| changes.to_string()));
     for name in PINS {
         put(name, std::env::var(name).ok());
     }
     Environment { facts }
 }
 
-/// Whether tracked files of the working folder differ from its commit; `None` outside of a repository.
-pub fn has_changes() -> Option<bool> {
-    has_changes_in(Path::new(""))
-}
-
-/// [`has_changes`] of the repository that a folder lies in.
+/// Whether tracked files differ from the commit of the repository that a folder lies in; `None` outside of one.
 pub fn has_changes_in(folder: &Path) -> Option<bool> {
     let changes = git_in(folder, &["status", "--porcelain", "--untracked-files=no"]);
     changes.map(|changes| !changes.is_empty())

@@ -145,8 +145,17 @@ pub fn candidates(
         }
         let least = if state == HousekeepingState::Unfinished { KEPT_WHILE_UNFINISHED } else { 1 };
         let entries = FolderEntries::of(&run)?;
-        leftovers(&run, &entries, &mut found)?;
-        old_checkpoints(&run, &entries, rules.keep_last.max(least), &mut found)?;
+        let partial = entries.partial.iter().map(|name| (name, "left by a write that was killed"));
+        let aside = entries.put_aside.iter().map(|name| (name, "a checkpoint refused as damaged"));
+        for (name, reason) in partial.chain(aside) {
+            found.push(candidate(run.path(name), reason.to_string())?);
+        }
+        let kept = rules.keep_last.max(least);
+        let steps = entries.steps("checkpoints/step-", "/model.safetensors");
+        for &step in steps.iter().take(steps.len().saturating_sub(kept)) {
+            let reason = format!("checkpoint of step {step}, older than the newest {kept}");
+            found.push(candidate(run.checkpoint(step), reason)?);
+        }
     }
     Ok(found)
 }
@@ -154,33 +163,6 @@ pub fn candidates(
 fn candidate(path: PathBuf, reason: String) -> Result<Candidate, files::FileError> {
     let size_bytes = files::size_bytes(&path)?;
     Ok(Candidate { path, size_bytes, reason })
-}
-
-fn leftovers(
-    run: &RunFolder,
-    entries: &FolderEntries,
-    found: &mut Vec<Candidate>,
-) -> Result<(), files::FileError> {
-    let partial = entries.partial.iter().map(|name| (name, "left by a write that was killed"));
-    let aside = entries.put_aside.iter().map(|name| (name, "a checkpoint refused as damaged"));
-    for (name, reason) in partial.chain(aside) {
-        found.push(candidate(run.path(name), reason.to_string())?);
-    }
-    Ok(())
-}
-
-fn old_checkpoints(
-    run: &RunFolder,
-    entries: &FolderEntries,
-    kept: usize,
-    found: &mut Vec<Candidate>,
-) -> Result<(), files::FileError> {
-    let steps = entries.steps("checkpoints/step-", "/model.safetensors");
-    for &step in steps.iter().take(steps.len().saturating_sub(kept)) {
-        let reason = format!("checkpoint of step {step}, older than the newest {kept}");
-        found.push(candidate(run.checkpoint(step), reason)?);
-    }
-    Ok(())
 }
 
 /// `13 kB`, `1.2 GB`.

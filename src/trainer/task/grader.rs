@@ -174,15 +174,13 @@ impl Grader {
         let asked: Vec<Asked> = responses.iter().filter_map(|it| self.asked(*it)).collect();
         let mut results = graders.grade(&asked);
         let mut tally = Tally::default();
-        let again: Vec<usize> = match twice {
-            Twice::All => (0..asked.len()).collect(),
-            Twice::Hundredth(number) if graders.ready().takes_batches() => {
-                if number.is_multiple_of(100) { (0..asked.len()).collect() } else { Vec::new() }
-            }
-            Twice::Hundredth(number) => (0..asked.len())
-                .filter(|&index| (index as u64 + number).is_multiple_of(100))
-                .collect(),
+        let in_batches = graders.ready().takes_batches();
+        let is_again = |index: &usize| match twice {
+            Twice::All => true,
+            Twice::Hundredth(number) if in_batches => number.is_multiple_of(100),
+            Twice::Hundredth(number) => (*index as u64 + number).is_multiple_of(100),
         };
+        let again: Vec<usize> = (0..asked.len()).filter(is_again).collect();
         if results.iter().all(Result::is_ok) {
             tally.twice = again.len() as u64;
             tally.disagreeing = graders.grade_again(&asked, &again, &mut results);

@@ -1,10 +1,10 @@
 //! Responses to grade, from a file: JSON lines of this program, of verl and of lm-eval, and tables of a run folder.
 
-use crate::base::files::{self, FileError, foreign};
+use crate::base::files::{self, foreign};
 use crate::base::visible;
 use crate::experiment::Verifier;
 use crate::records::StoredResponse;
-use crate::records::tables::{self, format};
+use crate::records::tables::{self, csv_rows, format};
 use crate::task::data::schema;
 use crate::task::reward::program::Asked;
 use crate::task::{Explanation, TaskError, reward};
@@ -106,12 +106,8 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
                     responses.left_out += 1;
                     return Ok(());
                 }
-                let of_line = sample.lines().map_err(|reason| FileError::Line {
-                    path: path.to_path_buf(),
-                    line: number,
-                    reason,
-                })?;
-                lines.extend(of_line);
+                let of_line = sample.lines();
+                lines.extend(of_line.map_err(|reason| csv_rows::at(path, number, reason))?);
             }
             Some(_) => lines.extend(files::parse_line::<ResponseLine>(path, number, bytes)?),
             None => {}

@@ -138,7 +138,9 @@ mod tests {
                 let mut draws = stream(recipe.seed, Purpose::Pretraining, &ids);
                 draws.uniform();
                 loop {
-                    let question = mini_aime::TASK.draw(&mut draws).question();
+                    let question =
+                        mini_aime::Expression::draw(MiniAimeVariant::Standard, &mut draws)
+                            .question();
                     assert!(!evaluated.contains(question.as_str()), "{question}");
                     if !excluded.contains(&question) {
                         break;

@@ -89,16 +89,13 @@ pub fn files(
     let left = positions.saturating_sub(longest);
     let response = max_response_tokens.unwrap_or_else(|| left.clamp(1, USUAL_RESPONSE_TOKENS));
     if response > left {
-        let fits = |length: &&u64| *length + response <= positions;
-        return Err(TrainingError::Folder {
-            folder: model.to_path_buf(),
-            reason: format!(
-                "has {positions} positions: with {response} tokens for a response, {} of {} problems fit; the \
-                 longest prompt has {longest} tokens",
-                lengths.iter().filter(fits).count(),
-                lengths.len()
-            ),
-        });
+        let (all, fits) = (lengths.len(), |length: &&u64| **length + response <= positions);
+        let fitting = lengths.iter().filter(fits).count();
+        let reason = format!(
+            "has {positions} positions: with {response} tokens for a response, {fitting} of {all} problems fit; the \
+             longest prompt has {longest} tokens"
+        );
+        return Err(TrainingError::Folder { folder: model.to_path_buf(), reason });
     }
     // Exact sums of a larger vocabulary do not fit.
     let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
@@ -203,17 +200,12 @@ fn earnable(path: &Path, rule: Option<Verifier>) -> Result<Vec<String>, TaskErro
     let keys = RowKeys { columns: rule.is_none(), ..RowKeys::default() };
     source::each_row(path, &keys, &mut |row| {
         problem_file::count_readings(&mut readings, &row);
-        let (truth, place) = (&row.row.ground_truth, &row.place);
-        let is_earned = form.is_none_or(|form| reward::is_earned(truth, form));
-        if truth.trim().is_empty() || is_earned {
-            Ok(())
-        } else {
-            Err(TaskError::Unearned {
-                path: path.to_path_buf(),
-                place: place.clone(),
-                value: truth.chars().take(60).collect(),
-            })
+        let truth = &row.row.ground_truth;
+        if truth.trim().is_empty() || form.is_none_or(|form| reward::is_earned(truth, form)) {
+            return Ok(());
         }
+        let (path, value) = (path.to_path_buf(), truth.chars().take(60).collect());
+        Err(TaskError::Unearned { path, place: row.place, value })
     })?;
     let sentences = problem_file::told(&readings).into_iter();
     Ok(sentences.map(|sentence| format!("{}: {sentence}", path.display())).collect())

@@ -163,23 +163,17 @@ pub fn train(
             let rows = sequences(lessons, stage, update, characters)?;
             let tokens = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
             if tokens as i64 > positions {
-                return Err(TrainingError::SolutionTooLong {
-                    stage: stage.name.clone(),
-                    tokens,
-                    positions,
-                });
+                let stage = stage.name.clone();
+                return Err(TrainingError::SolutionTooLong { stage, tokens, positions });
             }
             let (loss, gradients) = loss(policy.model(), &rows)?;
-            let (_, gradient_norm) =
-                policy.update(gradients, stage.rate(update)).map_err(|source| {
-                    TrainingError::StageDiverged {
-                        stage: stage.name.clone(),
-                        update: update + 1,
-                        source,
-                    }
-                })?;
-            let stage = stage.name.clone();
-            progress(&StageUpdate { stage, update: update + 1, loss, gradient_norm });
+            let updated = policy.update(gradients, stage.rate(update));
+            let (stage, update) = (stage.name.clone(), update + 1);
+            let (_, gradient_norm) = match updated {
+                Ok(updated) => updated,
+                Err(source) => return Err(TrainingError::StageDiverged { stage, update, source }),
+            };
+            progress(&StageUpdate { stage, update, loss, gradient_norm });
         }
         model = policy.into_model();
     }
@@ -225,7 +219,8 @@ pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsErr
     let fed = rows.iter().map(|row| row.tokens.len()).sum();
     let scale = UpdateScale { largest_weight: 1.0 / tokens, tokens: fed };
     let add = |model: &Qwen2, sums: &mut Gradients, members: &[usize]| {
-        Pass::new(rows, members, false).add_gradients(sums, model, 1.0, scale, |log_probs| {
+        let pass = Pass::new(rows, members, false);
+        model.add_gradients(sums, &pass.sequences, 1.0, scale, |log_probs| {
             let losses = -log_probs / tokens;
             let loss = losses.sum(losses.kind());
             (loss, operations::sum(&losses))
@@ -324,7 +319,7 @@ mod tests {
             assert!(text.contains("Answer: ") && !text.contains('?'), "{text}");
             assert!(tokenizer.decode(&row.tokens[..row.prompt_tokens]).ends_with('?'));
             assert_eq!(row.tokens.last(), Some(&characters::EOS_TOKEN_ID));
-            let [read, _] = Pass::new(&rows, &[index], false).token_statistics(&model, 1.0);
+            let [read, _] = model.statistics(&Pass::new(&rows, &[index], false).sequences, 1.0);
             let log_probs = Vec::<f64>::try_from(read).unwrap();
             assert_eq!(log_probs.len(), text.chars().count() + 1);
             sum -= log_probs.iter().sum::<f64>();

@@ -13,7 +13,7 @@ use crate::policy::sampling::{
 };
 use crate::policy::{Limits, Policy, PolicyError, Qwen2, Response, batch, batch::Cut, optimizer};
 use crate::records::{Components, Counters, NotFinite, ledger};
-use crate::task::{Grader, Tally, Tokenizer, Twice, prompt};
+use crate::task::{Grader, ResponseText, Tally, Tokenizer, Twice, prompt};
 use crate::training::{
     Divergence, Metrics, Phase, Position, Protocol, StepOutcome, TrainingError, UpdateError,
     Updates, effects, step::Step, step::StepClock, update,
@@ -217,21 +217,8 @@ impl<'a> Trainer<'a> {
             *entropy =
                 entropy.map(|sum| sum + response.entropy.iter().fold(0.0, |sum, it| sum + it));
         }
-        let mut responses = responses.into_iter();
         let text = protocol.text(self.tokenizer);
-        let groups = prompts.iter().zip(attempt_of).map(|(prompt, attempt)| {
-            let rollouts = responses
-                .by_ref()
-                .take(size as usize)
-                .map(|Response { tokens, log_probs, entropy, finish }| {
-                    let text = text.of(&tokens);
-                    let rollout = Rollout::new(tokens, log_probs, finish, text);
-                    Rollout { rollout_entropy: entropy, ..rollout }
-                })
-                .collect();
-            Group { prompt: prompt.clone(), attempt, rollouts }
-        });
-        Ok(groups.collect())
+        Ok(grouped(prompts.iter().zip(attempt_of), size, responses, text))
     }
 
     /// The sampler's log-probs and entropies are bit for bit those of the training forward.
@@ -308,17 +295,14 @@ impl<'a> Trainer<'a> {
         let mut gradients = Vec::with_capacity(plan.len());
         for (done, members) in plan.iter().enumerate() {
             tracing::debug!(step = step + 1, update = self.position.counters.updates + 1, "update");
+            let ids = [Id::from(step), Id::from(done as u64)];
             let batch = update::MiniBatch {
                 rows,
                 members,
                 old_log_probs: &old.log_probs,
                 ref_log_probs: reference.as_deref(),
                 sampler_log_probs: sampler.as_deref(),
-                choice: &stream(
-                    seed,
-                    Purpose::TokenChoice,
-                    &[Id::from(step), Id::from(done as u64)],
-                ),
+                choice: &stream(seed, Purpose::TokenChoice, &ids),
                 totals,
             };
             let made =
@@ -363,6 +347,25 @@ impl<'a> Trainer<'a> {
         };
         Ok(clock.time("ledger", components))
     }
+}
+
+/// Prompts, each with its attempt, and `size` of the responses each.
+pub fn grouped<'p>(
+    prompts: impl Iterator<Item = (&'p Prompt, u32)>,
+    size: u64,
+    responses: Vec<Response>,
+    text: ResponseText,
+) -> Vec<Group<Rollout>> {
+    let rollout = |Response { tokens, log_probs, entropy, finish }| {
+        let text = text.of(&tokens);
+        Rollout { rollout_entropy: entropy, ..Rollout::new(tokens, log_probs, finish, text) }
+    };
+    let mut rollouts = responses.into_iter().map(rollout);
+    let group = |(prompt, attempt): (&Prompt, u32)| {
+        let rollouts = rollouts.by_ref().take(size as usize).collect();
+        Group { prompt: prompt.clone(), attempt, rollouts }
+    };
+    prompts.map(group).collect()
 }
 
 /// Without Dynamic Sampling one round is the whole batch.

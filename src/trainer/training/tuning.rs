@@ -311,17 +311,10 @@ impl FittedRows<'_> {
         let prompt = prompt::prompt(problem, self.settings, self.tokenizer, u64::MAX);
         let prompt = prompt.map_err(|error| self.at(line, error))?.tokens.len();
         let (path, positions) = (self.path.to_path_buf(), self.positions);
-        if (prompt as u64).saturating_add(response) > positions as u64 {
-            return Err(TaskError::LongRow {
-                path,
-                line,
-                prompt,
-                response,
-                of_response,
-                positions,
-            });
+        if (prompt as u64).saturating_add(response) <= positions as u64 {
+            return Ok(());
         }
-        Ok(())
+        Err(TaskError::LongRow { path, line, prompt, response, of_response, positions })
     }
 
     /// The error with its line instead of its problem.

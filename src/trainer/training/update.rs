@@ -203,12 +203,13 @@ impl Work<'_> {
             for rows in passes {
                 let (members, weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
                 let pass = Pass::new(self.batch.rows, &members, false);
-                let temperature = self.settings.temperature;
-                let sums = &mut made.gradients;
-                let added = pass.add_gradients(sums, model, temperature, self.scale, |log_probs| {
+                let loss = |log_probs: &Tensor| {
                     let made = self.objective(&pass, &members, &weights, log_probs, model);
                     (made.loss, made.sums)
-                });
+                };
+                let (sums, temperature) = (&mut made.gradients, self.settings.temperature);
+                let added =
+                    model.add_gradients(sums, &pass.sequences, temperature, self.scale, loss);
                 made.sums.add(&added?);
             }
             Ok::<UpdateMade, NumericsError>(made)
@@ -239,10 +240,11 @@ impl Work<'_> {
         let add = |model: &Qwen2, members: &[usize], sums: &mut Gradients| {
             let pass = Pass::new(batch.rows, members, shares);
             let weights: Vec<f64> = members.iter().map(|&row| weights[row]).collect();
-            pass.add_gradients(sums, model, settings.temperature, scale, |log_probs| {
+            let loss = |log_probs: &Tensor| {
                 let made = self.objective(&pass, members, &weights, log_probs, model);
                 (made.loss, pass.by_row(&log_probs.detach()))
-            })
+            };
+            model.add_gradients(sums, &pass.sequences, settings.temperature, scale, loss)
         };
         let (gradients, of_passes) = batch::sum_of_passes(model, &cut, add)?;
         let mut made = UpdateMade { gradients, ..UpdateMade::default() };
@@ -294,7 +296,7 @@ impl Work<'_> {
             advantages: &pass.advantages.unsqueeze(-1).to_kind(kind),
             response_mask: &pass.loss_mask.unsqueeze(-1),
             row_weights: &pass.for_each_token(row_weights),
-            response_lengths: pass.lengths(),
+            response_lengths: &pass.lengths,
             numerics: if model.is_native() { Numerics::Exact } else { Numerics::Fast },
         };
         objective::objective(&tokens, settings.dapo)

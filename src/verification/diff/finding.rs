@@ -1,5 +1,6 @@
 //! What differs in a component: the first place, how many values, and the largest difference.
 
+use crate::report::text::joined;
 use crate::verification::diff::ulps::Value;
 use serde::{Serialize, Serializer};
 
@@ -15,9 +16,7 @@ impl DiffPlace {
 
     /// `problem train/00012, sample 3`.
     pub fn text(&self) -> String {
-        let parts: Vec<String> =
-            self.0.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        parts.join(", ")
+        joined(self.0.iter().map(|(name, value)| format!("{name} {value}")), ", ")
     }
 }
 

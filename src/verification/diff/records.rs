@@ -19,13 +19,15 @@ fn optional(value: &Option<String>) -> Value {
 
 /// Row by row; one finding for each component of the ledger.
 pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<DiffFinding> {
-    let tally = |component, unit| DiffTally::new(component, Some(file), unit);
-    let mut problems = tally("problems", "values");
-    let mut tokens = tally("tokens", "tokens");
-    let mut log_probs = tally("sampler_log_probs", "log-probs");
-    let mut rewards = tally("rewards", "values");
-    let mut kept = tally("kept_groups", "rollouts");
-    let mut advantages = tally("advantages", "advantages");
+    let [mut problems, mut tokens, mut log_probs, mut rewards, mut kept, mut advantages] = [
+        ("problems", "values"),
+        ("tokens", "tokens"),
+        ("sampler_log_probs", "log-probs"),
+        ("rewards", "values"),
+        ("kept_groups", "rollouts"),
+        ("advantages", "advantages"),
+    ]
+    .map(|(component, unit)| DiffTally::new(component, Some(file), unit));
     for index in 0..a.len().max(b.len()) {
         let (Some(a), Some(b)) = (a.get(index), b.get(index)) else {
             let row = a.get(index).or(b.get(index)).map(place).unwrap_or_default();
@@ -34,34 +36,24 @@ pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<DiffFindi
             problems.compare(side(a.get(index)), side(b.get(index)), || row);
             continue;
         };
-        let field = |name: &str| place(a).within("field", name);
-        for (name, one, other) in [
-            ("problem", &a.problem, &b.problem),
-            ("question", &a.question, &b.question),
-            ("answer", &a.answer, &b.answer),
-        ] {
-            problems.compare(text(one), text(other), || field(name));
-        }
-        for (name, one, other) in [
-            ("group", a.group, b.group),
-            ("attempt", a.attempt, b.attempt),
-            ("sample", a.sample, b.sample),
-        ] {
-            problems.compare(text(one), text(other), || field(name));
-        }
+        let field = |tally: &mut DiffTally, name: &str, value: fn(&RolloutRow) -> Value| {
+            tally.compare(value(a), value(b), || place(a).within("field", name));
+        };
+        field(&mut problems, "problem", |row| text(&row.problem));
+        field(&mut problems, "question", |row| text(&row.question));
+        field(&mut problems, "answer", |row| text(&row.answer));
+        field(&mut problems, "group", |row| text(row.group));
+        field(&mut problems, "attempt", |row| text(row.attempt));
+        field(&mut problems, "sample", |row| text(row.sample));
         list(&mut tokens, &a.tokens, &b.tokens, |token| text(token), a);
-        tokens.compare(text(a.truncated), text(b.truncated), || field("truncated"));
-        tokens.compare(text(&a.response), text(&b.response), || field("response"));
+        field(&mut tokens, "truncated", |row| text(row.truncated));
+        field(&mut tokens, "response", |row| text(&row.response));
         list(&mut log_probs, &a.rollout_log_probs, &b.rollout_log_probs, |it| Value::F64(*it), a);
-        rewards.compare(text(a.is_correct), text(b.is_correct), || field("is_correct"));
-        rewards.compare(optional(&a.prediction), optional(&b.prediction), || field("prediction"));
-        for (name, one, other) in [
-            ("correctness_reward", a.correctness_reward, b.correctness_reward),
-            ("overlong_penalty", a.overlong_penalty, b.overlong_penalty),
-            ("reward", a.reward, b.reward),
-        ] {
-            rewards.compare(Value::F64(one), Value::F64(other), || field(name));
-        }
+        field(&mut rewards, "is_correct", |row| text(row.is_correct));
+        field(&mut rewards, "prediction", |row| optional(&row.prediction));
+        field(&mut rewards, "correctness_reward", |row| Value::F64(row.correctness_reward));
+        field(&mut rewards, "overlong_penalty", |row| Value::F64(row.overlong_penalty));
+        field(&mut rewards, "reward", |row| Value::F64(row.reward));
         kept.compare(text(a.trained), text(b.trained), || place(a));
         advantages.compare(Value::F64(a.advantage), Value::F64(b.advantage), || place(a));
     }
@@ -94,16 +86,21 @@ pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<DiffFinding> {
     ] {
         tally.compare(text(a), text(b), || at(name));
     }
-    let names: BTreeSet<&String> = a.metrics.keys().chain(b.metrics.keys()).collect();
-    for name in names {
-        let side = |line: &StepMetrics| line.metrics.get(name).map_or(Value::Absent, float);
-        tally.compare(side(a), side(b), || at(name));
-    }
+    by_name(&mut tally, &a.metrics, &b.metrics, |value| Value::F64(*value), at);
     tally.finish()
 }
 
-fn float(value: &f64) -> Value {
-    Value::F64(*value)
+fn by_name<T>(
+    tally: &mut DiffTally,
+    a: &BTreeMap<String, T>,
+    b: &BTreeMap<String, T>,
+    value: impl Fn(&T) -> Value,
+    at: impl Fn(&str) -> DiffPlace,
+) {
+    for name in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
+        let side = |values: &BTreeMap<String, T>| values.get(name).map_or(Value::Absent, &value);
+        tally.compare(side(a), side(b), || at(name));
+    }
 }
 
 pub fn outcomes(a: &[OutcomeRecord], b: &[OutcomeRecord], file: &str) -> Option<DiffFinding> {
@@ -137,21 +134,14 @@ pub fn outcomes(a: &[OutcomeRecord], b: &[OutcomeRecord], file: &str) -> Option<
 /// Compares the statistics, not the digests of files.
 pub fn evaluation(a: &EvaluationRecord, b: &EvaluationRecord) -> Option<DiffFinding> {
     let mut tally = DiffTally::new("evaluations", Some("evaluations.jsonl"), "values");
-    let (one, other) = (values(a), values(b));
-    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
-    for name in names {
-        let side =
-            |values: &BTreeMap<String, Value>| values.get(name).map_or(Value::Absent, Clone::clone);
-        tally.compare(side(&one), side(&other), || {
-            DiffPlace(vec![("set", a.set.clone()), ("value", name.clone())])
-        });
-    }
+    let at = |name: &str| DiffPlace(vec![("set", a.set.clone()), ("value", name.to_string())]);
+    by_name(&mut tally, &values(a), &values(b), Value::clone, at);
     tally.finish()
 }
 
 fn values(record: &EvaluationRecord) -> BTreeMap<String, Value> {
     let counters = record.counters;
-    let mut values: BTreeMap<String, Value> = [
+    let stated = [
         ("generation_rounds", text(counters.generation_rounds)),
         ("updates", text(counters.updates)),
         ("problems", text(record.problems)),
@@ -162,12 +152,8 @@ fn values(record: &EvaluationRecord) -> BTreeMap<String, Value> {
         ("cons_at_k", Value::F64(record.cons_at_k)),
         ("truncated_share", Value::F64(record.truncated_share)),
         ("response_tokens_mean", Value::F64(record.response_tokens_mean)),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_string(), value))
-    .collect();
-    for (k, value) in &record.pass_at_k {
-        values.insert(format!("pass_at_{k}"), Value::F64(*value));
-    }
-    values
+    ];
+    let pass = record.pass_at_k.iter();
+    let pass = pass.map(|(k, value)| (format!("pass_at_{k}"), Value::F64(*value)));
+    stated.into_iter().map(|(name, value)| (name.to_string(), value)).chain(pass).collect()
 }

@@ -45,11 +45,11 @@ impl<'a> Search<'a> {
     pub fn first(&mut self) -> Result<Option<DiffFound>, VerificationError> {
         let steps = self.a.steps().min(self.b.steps());
         let mut found = None;
-        for step in 1..=steps {
+        let mut unseen = 1..=steps;
+        while found.is_none()
+            && let Some(step) = unseen.next()
+        {
             found = self.step(step)?;
-            if found.is_some() {
-                break;
-            }
         }
         for step in 0..=steps {
             if let Some(finding) = self.evaluations(step)? {
@@ -77,7 +77,16 @@ impl<'a> Search<'a> {
         let findings = self.stored(step, &mut compared)?;
         let shown: BTreeSet<String> =
             findings.iter().map(|finding| finding.component.clone()).collect();
-        self.note_contradictions(step, &shown, entries.iter().all(Option::is_some), &differing);
+        // At least one of them contradicts its ledger.
+        let contradicted: Vec<&str> = shown.difference(&differing).map(String::as_str).collect();
+        if entries.iter().all(Option::is_some) && !contradicted.is_empty() {
+            self.notes.push(format!(
+                "the ledgers agree on {} of rollout step {step} and the stored records do not: \
+                 {}; see `dapo verify`",
+                contradicted.join(", "),
+                self.liars(step)
+            ));
+        }
         differing.extend(shown);
         let agreeing = in_order(&compared.difference(&differing).cloned().collect());
         let differing = in_order(&differing);
@@ -102,7 +111,7 @@ impl<'a> Search<'a> {
         let folders = [self.a, self.b].map(|side| side.folder.checkpoint(step));
         if folders.iter().all(|folder| folder.is_dir()) {
             compared.extend(["weights", "moments"].map(str::to_string));
-            findings.extend(weights::findings(&self.a.folder, &self.b.folder, step)?);
+            findings.extend(weights::findings([&self.a.folder, &self.b.folder], step)?);
         }
         let lines = [self.a, self.b].map(|side| side.records.line(step));
         let name = format!("step {step} of metrics.jsonl");
@@ -122,26 +131,6 @@ impl<'a> Search<'a> {
             self.lacking = true;
         }
         a && b
-    }
-
-    /// Records that differ although the ledgers agree: at least one contradicts its ledger.
-    fn note_contradictions(
-        &mut self,
-        step: u64,
-        shown: &BTreeSet<String>,
-        ledgers: bool,
-        differing: &BTreeSet<String>,
-    ) {
-        let unsaid: Vec<&str> =
-            shown.iter().filter(|name| !differing.contains(*name)).map(String::as_str).collect();
-        if ledgers && !unsaid.is_empty() {
-            self.notes.push(format!(
-                "the ledgers agree on {} of rollout step {step} and the stored records do not: \
-                 {}; see `dapo verify`",
-                unsaid.join(", "),
-                self.liars(step)
-            ));
-        }
     }
 
     /// Runs whose table of rollouts contradicts their ledger.
@@ -170,15 +159,13 @@ impl<'a> Search<'a> {
             let path = |side: &DiffSide| side.folder.recorded_outcomes(&one.set, step);
             let paths = [path(self.a)?, path(self.b)?];
             let file = format!("evaluations/{}-step-{step:06}.parquet", one.set);
+            let mut finding = None;
             if self.both(&file, paths.each_ref().map(|path| path.exists()))
                 && let Some([a, b]) = side::if_differing(&paths, tables::read_outcomes)?
             {
-                let finding = records::outcomes(&a, &b, &file);
-                if finding.is_some() {
-                    return Ok(finding);
-                }
+                finding = records::outcomes(&a, &b, &file);
             }
-            let finding = records::evaluation(one, other);
+            finding = finding.or_else(|| records::evaluation(one, other));
             if finding.is_some() {
                 return Ok(finding);
             }
@@ -214,11 +201,10 @@ impl<'a> Search<'a> {
         let evaluation = evaluation.map(|place| findings.remove(place));
         let shown: BTreeSet<String> = findings.iter().map(|it| it.component.clone()).collect();
         let tensors = ["weights", "moments"];
-        let mut later = if tensors.iter().any(|name| shown.contains(*name)) {
-            Vec::new()
-        } else {
-            self.later_tensors(first.step)?
-        };
+        let mut later = Vec::new();
+        if !tensors.iter().any(|name| shown.contains(*name)) {
+            later = self.later_tensors(first.step)?;
+        }
         // Otherwise it is unknown when the weights began to differ.
         let ledgers = self.a.has_ledger() && self.b.has_ledger();
         later.retain(|it| !ledgers || first.differing.contains(&it.component));
@@ -250,13 +236,11 @@ impl<'a> Search<'a> {
         let (a, b) = (self.a.folder.checkpoint_steps()?, self.b.folder.checkpoint_steps()?);
         let common = a.into_iter().filter(|step| b.contains(step)).find(|step| *step >= from);
         let Some(step) = common else { return Ok(Vec::new()) };
-        let mut found = weights::findings(&self.a.folder, &self.b.folder, step)?;
+        let mut found = weights::findings([&self.a.folder, &self.b.folder], step)?;
         if step > from {
-            for finding in &mut found {
-                finding.remark = Some(format!(
-                    "after rollout step {step}, the nearest checkpoint that both runs have"
-                ));
-            }
+            let remark =
+                format!("after rollout step {step}, the nearest checkpoint that both runs have");
+            found.iter_mut().for_each(|finding| finding.remark = Some(remark.clone()));
         }
         Ok(found)
     }

@@ -26,15 +26,12 @@ pub fn sections(diff: &RunDiff) -> Vec<Section> {
         ("environment", "name | a | b", diff.environment.iter().map(named).collect()),
     ] {
         let rows: Vec<Vec<TableCell>> = rows;
-        if !rows.is_empty() {
-            let table = Block::Table(Table::new("", columns, rows));
-            sections.push(Section::new(title, title, vec![table]));
-        }
+        let table = (!rows.is_empty()).then(|| Block::Table(Table::new("", columns, rows)));
+        sections.extend(table.map(|table| Section::new(title, title, vec![table])));
     }
-    if !diff.notes.is_empty() {
-        let notes = Block::List(diff.notes.iter().map(|note| message(note)).collect());
-        sections.push(Section::new("notes", "notes", vec![notes]));
-    }
+    let notes: Vec<String> = diff.notes.iter().map(|note| message(note)).collect();
+    let notes = (!notes.is_empty()).then_some(Block::List(notes));
+    sections.extend(notes.map(|notes| Section::new("notes", "notes", vec![notes])));
     sections
 }
 

@@ -76,27 +76,23 @@ impl Serialize for Value {
 
 /// Steps along all f64 in order of size, −0 = +0, infinity after the largest finite number. `None` for a NaN.
 pub fn f64_distance(a: f64, b: f64) -> Option<u64> {
-    if a.is_nan() || b.is_nan() {
-        return None;
-    }
-    // Bits of positive floats are in order of size; negative ones count down from 0.
-    let place = |value: f64| {
-        let size = i128::from(value.to_bits() & (u64::MAX >> 1));
-        if value.is_sign_negative() { -size } else { size }
-    };
-    u64::try_from((place(a) - place(b)).unsigned_abs()).ok()
+    let is_number = !a.is_nan() && !b.is_nan();
+    is_number.then(|| distance([a, b].map(f64::to_bits), 1 << 63))
 }
 
 /// Among all f32.
 pub fn f32_distance(a: f32, b: f32) -> Option<u64> {
-    if a.is_nan() || b.is_nan() {
-        return None;
-    }
-    let place = |value: f32| {
-        let size = i64::from(value.to_bits() & (u32::MAX >> 1));
-        if value.is_sign_negative() { -size } else { size }
-    };
-    Some((place(a) - place(b)).unsigned_abs())
+    let is_number = !a.is_nan() && !b.is_nan();
+    is_number.then(|| distance([a, b].map(|value| u64::from(value.to_bits())), 1 << 31))
+}
+
+/// Bits of positive floats are in order of size; negative ones count down from 0.
+fn distance(bits: [u64; 2], sign: u64) -> u64 {
+    let [a, b] = bits.map(|bits| {
+        let size = i128::from(bits & (sign - 1));
+        if bits & sign == 0 { size } else { -size }
+    });
+    (a - b).unsigned_abs() as u64
 }
 
 #[cfg(test)]

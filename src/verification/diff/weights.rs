@@ -10,32 +10,23 @@ const FILES: [(&str, &str); 2] =
     [("weights", "model.safetensors"), ("moments", "optimizer.safetensors")];
 
 /// Compares elements in the order of tensor names. Files with equal digests are not read.
-pub fn findings(
-    a: &RunFolder,
-    b: &RunFolder,
-    step: u64,
-) -> Result<Vec<DiffFinding>, VerificationError> {
-    let mut found = Vec::new();
+pub fn findings(runs: [&RunFolder; 2], step: u64) -> Result<Vec<DiffFinding>, VerificationError> {
+    let mut findings = Vec::new();
     for (component, name) in FILES {
         let file = format!("checkpoints/step-{step:06}/{name}");
-        let paths = [a, b].map(|run| run.path(&file));
+        let paths = runs.map(|run| run.path(&file));
         if !paths.iter().all(|path| path.exists()) {
             continue;
         }
         if let Some([one, other]) = side::if_differing(&paths, checkpoint::read_values)? {
-            found.extend(tensors(component, &file, &one, &other));
+            let tally = DiffTally::new(component, Some(&file), "elements");
+            findings.extend(tensors(tally, [&one, &other]));
         }
     }
-    Ok(found)
+    Ok(findings)
 }
 
-fn tensors(
-    component: &str,
-    file: &str,
-    one: &CheckpointValues,
-    other: &CheckpointValues,
-) -> Option<DiffFinding> {
-    let mut tally = DiffTally::new(component, Some(file), "elements");
+fn tensors(mut tally: DiffTally, [one, other]: [&CheckpointValues; 2]) -> Option<DiffFinding> {
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     for name in names {
         let at = |what, place: String| DiffPlace(vec![("tensor", name.clone()), (what, place)]);

@@ -14,15 +14,15 @@ const GRADIENTS: &str = "e281b49354b4e8423b5760c125ee1a277d860a3cdaa9a7534eccedc
 pub fn exact_arithmetic() -> SelfCheck {
     let wrong = match compute() {
         Err(error) => vec![error.to_string()],
-        Ok(found) => {
-            let named = [("log-probs", LOG_PROBS), ("gradients", GRADIENTS)].into_iter();
-            named
-                .zip(found)
-                .filter(|((_, expected), found)| expected != found)
-                .map(|((what, expected), found)| {
-                    format!("SHA-256 of {what} {found}, expected {expected}")
-                })
-                .collect()
+        Ok(digests) => {
+            let expected = [("log-probs", LOG_PROBS), ("gradients", GRADIENTS)];
+            let pairs = expected.into_iter().zip(digests);
+            let wrong = pairs.filter(|((_, expected), digest)| expected != digest).map(
+                |((what, expected), digest)| {
+                    format!("SHA-256 of {what} {digest}, expected {expected}")
+                },
+            );
+            wrong.collect()
         }
     };
     SelfCheck::of("exact arithmetic has its pinned bits", wrong)
@@ -58,7 +58,7 @@ fn compute() -> Result<[String; 2], NumericsError> {
         let tokens: Vec<u32> = (0..=length).map(|at| ((at * at + length) % 19) as u32).collect();
         sequences.push(&tokens[..length], 2, &tokens[3..]);
     }
-    let (log_probs, _) = model.statistics(&sequences, 0.9);
+    let [log_probs, _] = model.statistics(&sequences, 0.9);
     let log_probs = Vec::<f64>::try_from(&log_probs).expect("a dense f64 tensor");
     let scale = UpdateScale { largest_weight: 1.0, tokens: 70 };
     let loss = |log_probs: &Tensor| (-log_probs.sum(Kind::Double), ());

@@ -18,9 +18,8 @@ pub struct Leave {
 pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, VerificationError> {
     let reason: Vec<&str> = reason.split_whitespace().collect();
     if !reason.iter().any(|word| word.chars().any(char::is_alphanumeric)) {
-        return Err(VerificationError::Refused(
-            "a reason of at least one word must be given".to_string(),
-        ));
+        let what = "a reason of at least one word must be given";
+        return Err(VerificationError::Refused(what.to_string()));
     }
     let root = golden.root();
     let status = git(root, &["status", "--porcelain"])?;
@@ -50,18 +49,6 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String, VerificationError> {
     }
 }
 
-/// Makes the present results the golden ones.
-pub fn accept(
-    golden: &Golden,
-    rule: &Fast,
-    exact: Option<&RunFolder>,
-    fast: Option<&RegressCurves>,
-) -> Result<Vec<Blessed>, VerificationError> {
-    let exact = exact.map(|run| exact::replace(golden, run)).transpose()?;
-    let fast = fast.map(|curves| curves::replace(golden, rule, curves)).transpose()?;
-    Ok(exact.into_iter().chain(fast).collect())
-}
-
 const HEADER: &str = "\
 # Golden runs: what was blessed, when and why
 
@@ -72,22 +59,24 @@ Written by `dapo regress --bless --reason …`. *exact*: last head of the ledger
 |---|---|---|---|---|
 ";
 
-/// `now`: since 1970, UTC.
-pub fn record(
+/// Makes the present results the golden ones. `now`: since 1970, UTC.
+pub fn accept(
     golden: &Golden,
-    leave: &Leave,
-    parts: &[Blessed],
+    rule: &Fast,
+    (exact, fast): (Option<&RunFolder>, Option<&RegressCurves>),
+    Leave { commit, reason }: &Leave,
     now: Duration,
 ) -> Result<(), VerificationError> {
+    let exact = exact.map(|run| exact::replace(golden, run)).transpose()?;
+    let fast = fast.map(|curves| curves::replace(golden, rule, curves)).transpose()?;
     let path = golden.log();
     let mut text = if path.exists() { files::read_text(&path)? } else { HEADER.to_string() };
     let time = u64::try_from(now.as_millis()).ok().and_then(environment::rfc3339);
     let date = time.as_deref().and_then(|time| time.split('T').next()).unwrap_or("unknown");
     // A bar would end a table's cell.
-    let reason = leave.reason.replace('|', "\\|");
-    for Blessed { part, before, now: after } in parts {
+    let reason = reason.replace('|', "\\|");
+    for Blessed { part, before, now: after } in exact.into_iter().chain(fast) {
         let before = before.as_deref().unwrap_or("none");
-        let commit = &leave.commit;
         text += &format!("| {date} | {commit} | {part} | {before} → {after} | {reason} |\n");
     }
     Ok(files::write_atomic(&path, text.as_bytes())?)

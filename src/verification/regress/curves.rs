@@ -2,6 +2,7 @@
 
 use crate::base::files;
 use crate::records::{Ending, RunFolder};
+use crate::statistics::estimators::mean;
 use crate::statistics::{Equivalence, equivalence, equivalence::EquivalenceVerdict};
 use crate::training::run::inputs;
 use crate::verification::regress::{Blessed, rule::RegressPoint};
@@ -61,38 +62,27 @@ pub fn run(
         let run = RunFolder::at(folder.join(format!("seed-{seed}")));
         let outcome = regress::complete(&inputs, &run)?;
         if outcome.ending != Ending::Finished {
+            let (step, ending) = (outcome.step(), outcome.ending.name());
             return Err(VerificationError::Refused(format!(
-                "seed {seed}: the run ended in rollout step {} ({}) and not after its last one",
-                outcome.step(),
-                outcome.ending.name()
+                "seed {seed}: the run ended in rollout step {step} ({ending}) and not after its last one"
             )));
         }
         curves.arm_sha256 = inputs.manifest.arm_sha256;
         curves.inputs = inputs.manifest.inputs;
-        collect(&mut curves.values, &run)?;
+        let mut put = |name: String, step: u64, value: f64| {
+            curves.values.entry(name).or_default().entry(step).or_default().push(value);
+        };
+        for line in run.metrics()? {
+            let named = METRICS.iter().filter_map(|name| Some((*name, *line.metrics.get(*name)?)));
+            named.for_each(|(name, value)| put(name.to_string(), line.step, value));
+        }
+        for record in run.evaluations()? {
+            let name = format!("evaluation/{}", record.set);
+            put(name, record.counters.rollout_steps, record.avg_at_k);
+        }
         watch(seed);
     }
     Ok(curves)
-}
-
-fn collect(
-    values: &mut BTreeMap<String, BTreeMap<u64, Vec<f64>>>,
-    run: &RunFolder,
-) -> Result<(), VerificationError> {
-    let mut put = |name: String, step: u64, value: f64| {
-        values.entry(name).or_default().entry(step).or_default().push(value);
-    };
-    for line in run.metrics()? {
-        for name in METRICS {
-            if let Some(value) = line.metrics.get(name) {
-                put(name.to_string(), line.step, *value);
-            }
-        }
-    }
-    for record in run.evaluations()? {
-        put(format!("evaluation/{}", record.set), record.counters.rollout_steps, record.avg_at_k);
-    }
-    Ok(())
 }
 
 impl RegressCurves {
@@ -108,16 +98,13 @@ impl RegressCurves {
         let empty = BTreeMap::new();
         let curve = self.values.get(&point.value).unwrap_or(&empty);
         let steps: Vec<&Vec<f64>> = curve.range(first..=last).map(|(_, values)| values).collect();
-        let mean = |(place, seed): (usize, &u64)| {
-            let at: Vec<f64> =
-                steps.iter().filter_map(|values| values.get(place).copied()).collect();
-            if at.len() == steps.len() && !at.is_empty() {
-                Ok(at.iter().sum::<f64>() / at.len() as f64)
-            } else {
-                Err(missing(*seed))
-            }
+        let of_seed = |(place, seed): (usize, &u64)| {
+            let at: Option<Vec<f64>> =
+                steps.iter().map(|values| values.get(place).copied()).collect();
+            let at = at.filter(|at| !at.is_empty()).ok_or_else(|| missing(*seed))?;
+            Ok(mean(&at))
         };
-        self.seeds.iter().enumerate().map(mean).collect()
+        self.seeds.iter().enumerate().map(of_seed).collect()
     }
 }
 
@@ -153,7 +140,6 @@ pub fn compare(
         let (before, after) = (old.values_of(point)?, new.values_of(point)?);
         let test = equivalence::equivalence(&before, &after, rule.alpha, point.margin);
         let statistics = |source| VerificationError::Statistics { point: point.name(), source };
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         Ok(RegressJudged {
             point: point.clone(),
             golden: mean(&before),
@@ -172,12 +158,10 @@ pub fn replace(
 ) -> Result<Blessed, VerificationError> {
     for RegressJudged { point, equivalence, .. } in compare(golden, rule, curves, curves)? {
         if equivalence.verdict != EquivalenceVerdict::Reproduced {
+            let (point, Equivalence { half_width, margin, .. }) = (point.name(), equivalence);
             return Err(VerificationError::Refused(format!(
-                "{}: the half width {} of its own noise is not below the margin {}: more seeds or a \
-                 wider margin",
-                point.name(),
-                equivalence.half_width,
-                equivalence.margin
+                "{point}: the half width {half_width} of its own noise is not below the margin {margin}: more seeds \
+                 or a wider margin"
             )));
         }
     }

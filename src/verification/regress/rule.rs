@@ -3,6 +3,7 @@
 use crate::base::files;
 use crate::verification::VerificationError;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,24 +69,18 @@ pub fn load(path: &Path) -> Result<RegressRule, VerificationError> {
     let rule: RegressRule = toml::from_str(&text).map_err(|error: toml::de::Error| {
         refuse(files::foreign::without_text(&text, error.message(), error.span()))
     })?;
-    let mut seeds = rule.fast.seeds.clone();
-    seeds.sort_unstable();
-    seeds.dedup();
-    if seeds.len() < 2 || seeds.len() < rule.fast.seeds.len() {
-        return Err(refuse(format!(
-            "fast.seeds must name at least 2 seeds, each once, got {:?}",
-            rule.fast.seeds
-        )));
+    let Fast { seeds, points, .. } = &rule.fast;
+    let distinct: BTreeSet<&u64> = seeds.iter().collect();
+    if distinct.len() < 2 || distinct.len() < seeds.len() {
+        let what = format!("fast.seeds must name at least 2 seeds, each once, got {seeds:?}");
+        return Err(refuse(what));
     }
-    if rule.fast.points.is_empty() {
+    if points.is_empty() {
         return Err(refuse("fast.points is empty: nothing would be compared".to_string()));
     }
-    if let Some(point) = rule.fast.points.iter().find(|point| point.steps[0] > point.steps[1]) {
-        let [first, last] = point.steps;
-        return Err(refuse(format!(
-            "{}: steps [{first}, {last}] end before they begin",
-            point.value
-        )));
+    let is_backwards = |point: &&RegressPoint| point.steps[0] > point.steps[1];
+    if let Some(RegressPoint { value, steps, .. }) = points.iter().find(is_backwards) {
+        return Err(refuse(format!("{value}: steps {steps:?} end before they begin")));
     }
     Ok(rule)
 }

@@ -1,7 +1,7 @@
 //! Checks files by the digests of `trainer.json`; weights, moments, clocks and carried groups by ledger and tables.
 
 use crate::base::files;
-use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint, optimizer};
+use crate::policy::{Loaded, Qwen2, checkpoint, optimizer};
 use crate::records::{Ending, FolderEntries, RunFolder, RunRecords, StepMetrics, TensorDigest};
 use crate::training::trainer;
 use crate::verification::Waiting;
@@ -34,10 +34,8 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
     // `diverged/` has a diverged run's policy before the failed update.
     let is_kept = ending.is_some_and(|ending| ending != Ending::Diverged);
     if is_kept && !steps.contains(&last) {
-        check.inconclusive(
-            format!("checkpoints/step-{last:06}"),
-            "is missing: the last weights cannot be compared with the ledger",
-        );
+        let what = "is missing: the last weights cannot be compared with the ledger";
+        check.inconclusive(format!("checkpoints/step-{last:06}"), what);
     }
     let compared =
         format!("{} checkpoints: files, weights, moments, clocks, carried groups", steps.len());
@@ -57,10 +55,19 @@ fn one(
     let findings = check.all_findings();
     let loaded = opened(check, subject, &name);
     let Some(Loaded { model, optimizer, progress }) = loaded else { return false };
-    clocks(check, records, &name, step, &progress);
+    let place = |key: &str| format!("{name}/trainer.json, {key}");
+    let expected = records.counters(step).unwrap_or_default();
+    if records.counters(step).is_none() {
+        check.mismatch(&name, "is of no recorded step");
+    } else {
+        let per_round = trainer::prompts_per_round(&records.experiment);
+        let drawn = expected.generation_rounds.saturating_mul(per_round);
+        check.same_counters(place("counters, against metrics.jsonl"), progress.counters, expected);
+        check.equal(place("prompts_drawn"), progress.prompts_drawn, drawn);
+    }
     let imported = !records.experiment.engine.is_native();
-    let made = if imported { 0 } else { expected_updates(records, step) };
-    check.equal(format!("{name}/trainer.json, optimizer_updates"), optimizer.updates, made);
+    let updates = if imported { 0 } else { expected_updates(records, step) };
+    check.equal(place("optimizer_updates"), optimizer.updates, updates);
     if step > 0 {
         let how = TensorDigest::of(&records.experiment);
         let weights = checkpoint::weights_digest(&model, how);
@@ -74,14 +81,13 @@ fn one(
         }
         match waiting.get(&step) {
             Some(groups) if *groups == steps::groups(&progress.carried) => {}
-            Some(_) => check.mismatch(
-                format!("{name}/carried.parquet"),
-                "its groups are not those that waited after the step",
-            ),
+            Some(_) => {
+                let what = "its groups are not those that waited after the step";
+                check.mismatch(format!("{name}/carried.parquet"), what);
+            }
             None => check.inconclusive(&name, "what waited after the step is unknown"),
         }
-        let updates = records.counters(step).unwrap_or_default().updates;
-        let weights = EarlierWeights::after(step, updates, &model);
+        let weights = EarlierWeights::after(step, expected.updates, &model);
         if let Some(before) = &before {
             before.reach(check, &weights, &name, records);
         }
@@ -125,30 +131,11 @@ fn named_files(check: &mut Check, folder: &RunFolder, entries: &FolderEntries, n
     let inside = format!("{name}/");
     for file in entries.files.iter().filter_map(|path| path.strip_prefix(&inside)) {
         if file != "trainer.json" && !digests.contains_key(file) {
-            check.mismatch(
-                format!("{name}/{file}"),
-                "trainer.json has no digest of it: it was added",
-            );
+            let what = "trainer.json has no digest of it: it was added";
+            check.mismatch(format!("{name}/{file}"), what);
         }
     }
     before == check.all_findings()
-}
-
-fn clocks(
-    check: &mut Check,
-    records: &RunRecords,
-    name: &str,
-    step: u64,
-    progress: &CheckpointProgress,
-) {
-    let place = |key: &str| format!("{name}/trainer.json, {key}");
-    let Some(expected) = records.counters(step) else {
-        return check.mismatch(name, "is of no recorded step");
-    };
-    check.same_counters(place("counters, against metrics.jsonl"), progress.counters, expected);
-    let per_round = trainer::prompts_per_round(&records.experiment);
-    let drawn = expected.generation_rounds.saturating_mul(per_round);
-    check.equal(place("prompts_drawn"), progress.prompts_drawn, drawn);
 }
 
 /// Updates of AdamW: those that were not left out.
@@ -172,7 +159,7 @@ pub struct EarlierWeights {
 impl EarlierWeights {
     pub fn base(check: &mut Check, local: &Local) -> Option<Self> {
         let model = check.read("base policy", checkpoint::load_model(local.base.as_ref()?))?;
-        Some(Self { step: 0, updates: 0, values: checkpoint::values(&model) })
+        Some(Self::after(0, 0, &model))
     }
 
     pub fn after(step: u64, updates: u64, model: &Qwen2) -> Self {
@@ -189,39 +176,34 @@ impl EarlierWeights {
     /// Bounds are known only for this harness's f32 arithmetic.
     pub fn reach(&self, check: &mut Check, later: &Self, place: &str, records: &RunRecords) {
         let experiment = &records.experiment;
-        let between: Vec<&StepMetrics> = records
-            .metrics
-            .iter()
-            .filter(|line| self.step < line.step && line.step <= later.step)
-            .collect();
         for (name, (_, values)) in &later.values {
-            let Some((_, before)) = self.values.get(name).filter(|it| it.1.len() == values.len())
-            else {
-                check.mismatch(place, format!("{name} has not the shape of {}", self.name()));
-                return;
+            let before = self.values.get(name).map(|(_, before)| before);
+            let Some(before) = before.filter(|before| before.len() == values.len()) else {
+                let what = format!("{name} has not the shape of {}", self.name());
+                return check.mismatch(place, what);
             };
-            if values.iter().all(|it| *it == 0.0) && before.iter().any(|it| *it != 0.0) {
-                check.mismatch(place, format!("{name} is zero everywhere"));
-                return;
+            if values.iter().all(|value| *value == 0.0) && before.iter().any(|value| *value != 0.0)
+            {
+                return check.mismatch(place, format!("{name} is zero everywhere"));
             }
         }
         if !experiment.engine.is_native() || experiment.execution.weights.is_some() {
             return;
         }
-        let rate =
-            |line: &StepMetrics| optimizer::learning_rate(&experiment.optimizer, line.step - 1);
+        let is_between = |line: &&StepMetrics| self.step < line.step && line.step <= later.step;
+        let between = || records.metrics.iter().filter(is_between);
+        let rate = |steps_before| optimizer::learning_rate(&experiment.optimizer, steps_before);
+        let clocks = between().map(|line| (line.step - 1, line.counters.updates));
         let mut updates_before = self.updates;
         let mut rates = Vec::new();
-        for line in &between {
-            let made = line.counters.updates.saturating_sub(updates_before) as usize;
-            // Other checks find an impossible count.
-            rates.extend(std::iter::repeat_n(rate(line), made.min(MOST_UPDATES - rates.len())));
-            updates_before = line.counters.updates;
-        }
         // A step that was not finite has updates, but no line.
-        let more = later.updates.saturating_sub(updates_before) as usize;
-        let next = optimizer::learning_rate(&experiment.optimizer, later.step);
-        rates.extend(std::iter::repeat_n(next, more.min(MOST_UPDATES - rates.len())));
+        for (steps_before, updates) in clocks.chain([(later.step, later.updates)]) {
+            let more = updates.saturating_sub(updates_before) as usize;
+            // Other checks find an impossible count.
+            let more = more.min(MOST_UPDATES - rates.len());
+            rates.extend(std::iter::repeat_n(rate(steps_before), more));
+            updates_before = updates;
+        }
         let reach = optimizer::UpdateReach::of(&experiment.optimizer, self.updates, &rates);
         let moved = self.values.iter().flat_map(|(name, (_, before))| {
             let after = &later.values[name].1;
@@ -238,13 +220,12 @@ impl EarlierWeights {
                     self.name(),
                     rates.len()
                 );
-                check.mismatch(place, what);
-                return;
+                return check.mismatch(place, what);
             }
         }
-        let norm = |line: &&StepMetrics| line.metrics.get("optimizer/gradient_norm_mean").copied();
-        let has_gradient = between.iter().any(|line| {
-            rate(line) >= LEAST_RATE && norm(line).is_some_and(|norm| norm >= LEAST_NORM)
+        let norm = |line: &StepMetrics| line.metrics.get("optimizer/gradient_norm_mean").copied();
+        let has_gradient = between().any(|line| {
+            rate(line.step - 1) >= LEAST_RATE && norm(line).is_some_and(|norm| norm >= LEAST_NORM)
         });
         if is_same && has_gradient {
             let what = format!(

@@ -2,11 +2,9 @@
 
 use crate::base::files;
 use crate::policy::checkpoint;
-use crate::records::{
-    DivergenceRecord, Ending, Outcome, RunFolder, RunRecords, TensorDigest, tables,
-};
+use crate::records::{DivergenceRecord, Ending, Outcome, TensorDigest, tables};
 use crate::training::run::rows::rollout_rows;
-use crate::training::{Divergence, StepOutcome, Trainer};
+use crate::training::{StepOutcome, Trainer};
 use crate::verification::Waiting;
 use crate::verification::verify::checkpoints::{self, EarlierWeights};
 use crate::verification::verify::{Check, VerifySubject, steps, steps::StepTable};
@@ -52,12 +50,12 @@ fn record(check: &mut Check, subject: VerifySubject, outcome: &Outcome, waiting:
     if (&record.not_finite, &record.reason) != (&outcome.not_finite, &outcome.reason) {
         check.mismatch(RECORD, "does not name the value that outcome.json names");
     }
-    let table = StepTable { name: ROLLOUTS, rows: &rows, step };
-    let Some((groups, carried)) = table.groups(check, subject, waiting) else { return };
+    let table = StepTable { name: ROLLOUTS, rows: &rows, step, subject };
+    let Some((groups, carried)) = table.groups(check, waiting) else { return };
     // A failure in sampling ends a round early, before training.
     let is_sampling = rows.iter().all(|row| !row.trained) && record.metrics.is_empty();
-    if !is_sampling && let Some(made) = table.made(check, &groups, carried, records) {
-        steps::compare(check, RECORD, &record.metrics, &made.metrics, &records.experiment);
+    if !is_sampling && let Some((_, metrics)) = table.selected(check, &groups, carried) {
+        steps::compare(check, RECORD, &record.metrics, &metrics, &records.experiment);
     }
 }
 
@@ -72,24 +70,21 @@ fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     if let Some(base) = EarlierWeights::base(check, subject.local) {
         base.reach(check, &weights, CHECKPOINT, records);
     }
-    if last > 0
-        && records.counters(last).is_some_and(|it| it.updates == outcome.counters.updates)
-        && records.component(last, "weights")
-            != Some(&checkpoint::weights_digest(
-                &loaded.model,
-                TensorDigest::of(&records.experiment),
-            ))
-    {
+    let how = TensorDigest::of(&records.experiment);
+    let digest = checkpoint::weights_digest(&loaded.model, how);
+    let is_of_last =
+        records.counters(last).is_some_and(|it| it.updates == outcome.counters.updates);
+    if last > 0 && is_of_last && records.component(last, "weights") != Some(&digest) {
         check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
     }
 }
 
 /// Executes the step after the last recorded one, which must end the run as recorded; returns differing places.
 pub fn executed_again(
-    folder: &RunFolder,
-    records: &RunRecords,
+    subject: VerifySubject,
     trainer: &mut Trainer,
 ) -> Vec<(&'static str, String)> {
+    let VerifySubject { folder, records, .. } = subject;
     let Some(outcome) = &records.outcome else { return Vec::new() };
     let step = records.steps() + 1;
     let executed = trainer.step(&mut |_| ());
@@ -125,19 +120,9 @@ pub fn executed_again(
         let what = format!("are {:?}, {:?} here", outcome.counters, trainer.counters());
         differing.push(("outcome.json, counters", what));
     }
-    if let Ok(StepOutcome::Diverged(divergence)) = executed {
-        let names = differing_divergence(folder, trainer, *divergence).into_iter();
-        differing.extend(names.map(|name| (name, "is not what the step gives here".to_string())));
-    }
-    differing
-}
-
-/// `diverged/` must have the step's results.
-fn differing_divergence(
-    folder: &RunFolder,
-    trainer: &Trainer,
-    Divergence { step, .. }: Divergence,
-) -> Vec<&'static str> {
+    let Ok(StepOutcome::Diverged(divergence)) = executed else { return differing };
+    // `diverged/` must have the step's results.
+    let step = divergence.step;
     let rows = tables::read_rollouts(&folder.path(ROLLOUTS)).ok();
     let record = files::read_json::<DivergenceRecord>(&folder.path(RECORD)).ok();
     let loaded = checkpoint::load(&folder.path(CHECKPOINT)).ok();
@@ -151,5 +136,8 @@ fn differing_divergence(
         (RECORD, record.map(|record| record.metrics) == Some(metrics)),
         (CHECKPOINT, weights.as_ref() == trainer.policy().components().get("weights")),
     ];
-    agree.into_iter().filter(|(_, agrees)| !agrees).map(|(name, _)| name).collect()
+    let what = || "is not what the step gives here".to_string();
+    differing
+        .extend(agree.into_iter().filter(|(_, agrees)| !agrees).map(|(name, _)| (name, what())));
+    differing
 }

@@ -10,8 +10,8 @@ use crate::policy::checkpoint::{self, weights};
 use crate::records::{RunFolder, RunRecords, Tags};
 use crate::task::{DataSets, Grader, Tokenizer, data};
 use crate::training::run::inputs;
-use crate::verification::verify::{Check, Options};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::verification::verify::{Check, Options, VerifyVerdict};
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 #[derive(Debug, Default)]
@@ -76,15 +76,11 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
         (Some(_), Some(folder)) => origin(folder, weights),
     };
     let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
-    let here = |is: bool| if is { "here" } else { "not here" };
-    let compared = format!(
-        "problems {}, base policy {}, tokenizer {}",
-        here(data.is_some()),
-        here(base.is_some()),
-        here(tokenizer.is_some())
-    );
+    let here = [data.is_some(), base.is_some(), tokenizer.is_some()];
+    let [problems, policy, text] = here.map(|is_here| if is_here { "here" } else { "not here" });
     let grader = grader(&mut check, records, data.as_ref(), options.rewards.as_deref());
-    let compared = compared + &started(grader.as_ref());
+    let started = started(grader.as_ref());
+    let compared = format!("problems {problems}, base policy {policy}, tokenizer {text}{started}");
     let local = Local { data, source, tokenizer, base, grader, origin, _program: program };
     (check.compared(compared), local)
 }
@@ -120,10 +116,8 @@ fn grader(
         let name = format!("reward/{}", file.file_name().unwrap_or_default().to_string_lossy());
         if records.manifest.inputs.get(&name) != Some(&digest) {
             let file = file.display();
-            check.inconclusive(
-                name,
-                format!("{file} is not the file that graded the run: not started"),
-            );
+            let what = format!("{file} is not the file that graded the run: not started");
+            check.inconclusive(name, what);
             return None;
         }
     }
@@ -240,27 +234,21 @@ fn sets(check: &mut Check, records: &RunRecords, source: &Data) -> Option<DataSe
     let sets = data::of_experiment(&records.experiment, source);
     let sets = sets.map_err(|error| check.inconclusive("data", error)).ok()?;
     let here = inputs::set_digests(&sets);
-    let written: BTreeMap<String, String> = records
-        .manifest
-        .inputs
-        .iter()
-        .filter(|(name, _)| name.starts_with("data/"))
-        .map(|(name, digest)| (name.clone(), digest.clone()))
-        .collect();
+    let mut written = records.manifest.inputs.clone();
+    written.retain(|name, _| name.starts_with("data/"));
     if here == written {
         return Some(sets);
     }
+    // The version determines the embedded benchmark; a file here may differ.
+    let (verdict, problems) =
+        if source.is_generated() && records.manifest.harness == env!("CARGO_PKG_VERSION") {
+            (VerifyVerdict::Mismatch, "the embedded benchmark's problems")
+        } else {
+            (VerifyVerdict::Inconclusive, "the problems that are here")
+        };
     for name in differing_keys(&here, &written) {
         let place = format!("manifest.json, inputs.{name}");
-        // The version determines the embedded benchmark; a file here may differ.
-        match source {
-            data if data.is_generated()
-                && records.manifest.harness == env!("CARGO_PKG_VERSION") =>
-            {
-                check.mismatch(place, "is not the digest of the embedded benchmark's problems");
-            }
-            _ => check.inconclusive(place, "is not the digest of the problems that are here"),
-        }
+        check.find(verdict, place, format!("is not the digest of {problems}"));
     }
     None
 }
@@ -300,10 +288,8 @@ fn tokenizer(
     let kept = steps.into_iter().rev().map(|step| folder.checkpoint(step));
     let place = base.map(Path::to_path_buf).into_iter().chain(kept).find(|place| agrees(place));
     let Some(place) = place else {
-        check.inconclusive(
-            "tokenizer",
-            "is neither here nor in a checkpoint: tokens cannot be decoded",
-        );
+        let what = "is neither here nor in a checkpoint: tokens cannot be decoded";
+        check.inconclusive("tokenizer", what);
         return None;
     };
     Tokenizer::load(&place).map_err(|error| check.inconclusive("tokenizer", error)).ok()

@@ -73,22 +73,22 @@ impl Check {
     }
 
     fn mismatch(&mut self, place: impl Display, what: impl Display) {
-        self.find(VerifyVerdict::Mismatch, place.to_string(), what.to_string());
+        self.find(VerifyVerdict::Mismatch, place, what);
     }
 
     fn inconclusive(&mut self, place: impl Display, what: impl Display) {
-        self.find(VerifyVerdict::Inconclusive, place.to_string(), what.to_string());
+        self.find(VerifyVerdict::Inconclusive, place, what);
     }
 
-    fn find(&mut self, verdict: VerifyVerdict, place: String, what: String) {
+    fn find(&mut self, verdict: VerifyVerdict, place: impl Display, what: impl Display) {
         self.verdict = self.verdict.max(verdict);
         if self.findings.len() == MOST_FINDINGS {
             self.further_findings += 1;
             return;
         }
         // Line ends in a name must not print a verdict of their own.
-        let line = |text: &str| visible::message(&text.replace('\n', "\\n"));
-        let (place, what) = (line(&place), line(&what));
+        let line = |text: String| visible::message(&text.replace('\n', "\\n"));
+        let (place, what) = (line(place.to_string()), line(what.to_string()));
         self.findings.push(Finding { verdict, place, what });
     }
 
@@ -123,6 +123,13 @@ impl Check {
         self
     }
 
+    /// Of a check that cannot be made.
+    fn not_begun(name: &'static str, why: &str) -> Self {
+        let mut check = Self::new(name);
+        check.inconclusive(name, why);
+        check.compared("nothing")
+    }
+
     /// Counts findings that are not kept, too.
     fn all_findings(&self) -> u64 {
         self.findings.len() as u64 + self.further_findings
@@ -133,13 +140,21 @@ impl Check {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+/// What a reviewer has, and asks for.
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// Folder; without it the embedded benchmark's base policy.
+    /// Folder of the base policy; without it the embedded benchmark's, which the program holds. A
+    /// path that the run folder names is never opened.
+    #[arg(long, value_name = "FOLDER")]
     pub base: Option<PathBuf>,
+    /// Folder of the problem files, of a run on files.
+    #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,
-    /// The reviewer's copy of the program that graded the run; absent: no program is started.
+    /// Your own copy of the program that graded a run (or math-verify): it is started if its digest is the recorded
+    /// one, with the Python of DAPO_PYTHON. Without it no program is started, and rewards are taken as recorded.
+    #[arg(long = "run-rewards", value_name = "FILE")]
     pub rewards: Option<PathBuf>,
+    #[arg(skip)]
     pub replay: Option<replay::ReplayRequest>,
 }
 
@@ -302,18 +317,13 @@ fn examine(
     checks.push(scores::report(subject));
     let Some(request) = &options.replay else { return Ok(None) };
     if extent.imported {
-        let mut check = Check::new("replay");
-        check.inconclusive(
-            "replay",
-            "another trainer made the rollout steps; dapo eval samples from the checkpoints",
-        );
-        checks.push(check.compared("nothing"));
+        let why = "another trainer made the rollout steps; dapo eval samples from the checkpoints";
+        checks.push(Check::not_begun("replay", why));
         return Ok(None);
     }
     if checks.iter().any(Check::failed) {
-        let mut check = Check::new("replay");
-        check.inconclusive("replay", "not begun: the checks above found mismatches already");
-        checks.push(check.compared("nothing"));
+        let why = "not begun: the checks above found mismatches already";
+        checks.push(Check::not_begun("replay", why));
         return Ok(None);
     }
     let (check, replay) = replay::replay(subject, &kept, request, watch);
@@ -322,41 +332,33 @@ fn examine(
 }
 
 fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> Vec<String> {
-    let mut notes = vec![
+    let notes = [
         "the words and pictures of the report, and report.html and report.md as a whole: dapo report RUN \
-         writes them again from the records"
-            .to_string(),
+         writes them again from the records",
         "timings.jsonl, environment.json and sessions.jsonl, and the seconds, machine facts and \
-         sessions that the report takes from them: only whoever ran it vouches for them"
-            .to_string(),
+         sessions that the report takes from them: only whoever ran it vouches for them",
         "the name of the run, the paths of its inputs, the schedule of its checkpoints and, under exact \
-         arithmetic, its threads and batch sizes: no number depends on them"
-            .to_string(),
+         arithmetic, its threads and batch sizes: no number depends on them",
     ];
+    let mut notes = notes.map(str::to_string).to_vec();
     for name in ["plan.json", "ro-crate-metadata.json", "statement.json"] {
         if folder.path(name).exists() {
             notes.push(format!("{name}: nothing of the run is read from it"));
         }
     }
     if extent.imported {
-        notes.push(
-            "engine/, and whether the policy of a rollout step gave its responses, and the updates its \
-             weights: another trainer made them, and this harness cannot execute them again"
-                .to_string(),
-        );
+        let note = "engine/, and whether the policy of a rollout step gave its responses, and the updates its \
+                    weights: another trainer made them, and this harness cannot execute them again";
+        notes.push(note.to_string());
     }
     for name in &extent.put_aside {
-        let name = visible::message(name);
-        notes.push(format!(
-            "{name}: a damaged checkpoint that a session put aside and nothing reads"
-        ));
+        let what = "a damaged checkpoint that a session put aside and nothing reads";
+        notes.push(format!("{}: {what}", visible::message(name)));
     }
     if extent.rewards_as_recorded {
-        notes.push(
-            "rewards and correctness: a program graded the responses, and none was started here \
-             (--run-rewards FILE starts your own copy of it); they are taken as recorded"
-                .to_string(),
-        );
+        let note = "rewards and correctness: a program graded the responses, and none was started here \
+                    (--run-rewards FILE starts your own copy of it); they are taken as recorded";
+        notes.push(note.to_string());
     }
     let missing = extent.steps - replay.map_or(0, |replay| replay.covered.len() as u64);
     if missing > 0 && !extent.imported {
@@ -379,9 +381,8 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
         ));
     }
     if extent.ends_early && replay.is_none_or(|replay| replay.ending != Some(true)) {
-        notes.push(
-            "whether the run ends early as it says: the step was not executed again".to_string(),
-        );
+        let note = "whether the run ends early as it says: the step was not executed again";
+        notes.push(note.to_string());
     }
     notes
 }

@@ -41,10 +41,8 @@ pub fn read(folder: &RunFolder) -> (Check, Option<RunRecords>) {
     let mut check = Check::new("records");
     let read = RunRecords::read(folder);
     let name = read.as_ref().err().map_or("records", |unreadable| unreadable.name);
-    let records = check.read(name, read).map(|mut records| {
-        examine(&mut check, folder, &mut records);
-        records
-    });
+    let mut records = check.read(name, read);
+    records.iter_mut().for_each(|records| examine(&mut check, folder, records));
     let check = check.compared("6 files of records can be read");
     let records = records.filter(|_| !check.failed());
     (check, records)
@@ -114,10 +112,8 @@ pub fn ledger(records: &RunRecords) -> Check {
         Some(outcome) => ending(&mut check, records, outcome),
         None => check.inconclusive("ledger.jsonl", "has no end: the run is not finished"),
     }
-    check.compared(format!(
-        "{} lines: chain, genesis, metrics and end computed again",
-        records.ledger.len()
-    ))
+    let lines = records.ledger.len();
+    check.compared(format!("{lines} lines: chain, genesis, metrics and end computed again"))
 }
 
 /// Clocks of the last step, and fields of the ending and the format.

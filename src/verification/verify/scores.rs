@@ -2,7 +2,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::files::{self, foreign};
-use crate::experiment::{Experiment, Verifier};
+use crate::experiment::Experiment;
 use crate::records::{
     Ending, EvaluationRecord, Outcome, RunRecords, tables, tables::OutcomeRecord,
 };
@@ -11,7 +11,7 @@ use crate::study::cell::compare::{DifferingLeaf, leaves};
 use crate::task::{Grader, Tokenizer, Twice};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
-use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, steps};
+use crate::verification::verify::{Check, VerifySubject, inputs::Local, steps};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,19 +28,14 @@ pub fn evaluations(subject: VerifySubject) -> Check {
             check.half_done(records, name, "is missing");
             continue;
         }
-        match tables::read_outcomes(&folder.path(&name)) {
-            Ok(rows) => {
-                outcomes += rows.len();
-                if let Some(problems) = set_of(local, &record.set) {
-                    same_problems(&mut check, &name, &rows, problems);
-                }
-                one(&mut check, subject, record, (&name, &rows));
-                for (number, row) in rows.iter().enumerate() {
-                    let place = format!("{name}, row {number}");
-                    text.iter().for_each(|text| text.written(&mut check, &place, row));
-                }
-            }
-            Err(error) => check.mismatch(name, error),
+        let rows = tables::read_outcomes(&folder.path(&name));
+        let Some(rows) = check.read(&name, rows) else { continue };
+        outcomes += rows.len();
+        let table = OutcomeTable { name: &name, rows: &rows, record, subject };
+        table.check(&mut check);
+        for (number, row) in rows.iter().enumerate() {
+            let place = format!("{name}, row {number}");
+            text.iter().for_each(|text| text.written(&mut check, &place, row));
         }
     }
     let key = |record: &EvaluationRecord| (record.set.clone(), record.counters.rollout_steps);
@@ -112,12 +107,12 @@ impl<'a> Text<'a> {
             Err(error) => {
                 // Decoders may write what their tokenizer cannot read, such as spaces.
                 let known = self.tokenizer.alphabet();
-                let verdict = if response.chars().all(|it| known.contains(&it)) {
-                    VerifyVerdict::Inconclusive
-                } else {
-                    VerifyVerdict::Mismatch
-                };
-                return check.find(verdict, format!("{place}, response"), error.to_string());
+                let is_known = response.chars().all(|character| known.contains(&character));
+                let place = format!("{place}, response");
+                if is_known {
+                    return check.inconclusive(place, error);
+                }
+                return check.mismatch(place, error);
             }
         };
         if self.tokenizer.decode(&tokens) != response {
@@ -143,88 +138,83 @@ pub fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {
     sets.into_iter().skip(1).find(|(set, _)| *set == name).map(|(_, problems)| problems)
 }
 
-fn same_problems(check: &mut Check, name: &str, rows: &[OutcomeRecord], problems: &[Problem]) {
-    let asked: Vec<(&str, &str)> = rows
-        .chunk_by(|a, b| a.problem == b.problem)
-        .map(|rows| (rows[0].problem.as_str(), rows[0].answer.as_str()))
-        .collect();
-    let wanted = problems.iter().map(|problem| (problem.id.as_str(), problem.answer.as_str()));
-    if !wanted.eq(asked) {
-        check.mismatch(name, "its problems and answers are not those of the set");
-    }
+/// The outcomes of an evaluation, and what they are held against.
+#[derive(Clone, Copy)]
+struct OutcomeTable<'a> {
+    name: &'a str,
+    rows: &'a [OutcomeRecord],
+    record: &'a EvaluationRecord,
+    subject: VerifySubject<'a>,
 }
 
-fn one(
-    check: &mut Check,
-    VerifySubject { folder, records, local, .. }: VerifySubject,
-    record: &EvaluationRecord,
-    (name, rows): (&str, &[OutcomeRecord]),
-) {
-    let experiment = &records.experiment;
-    let samples = experiment.evaluation.samples.get(&record.set).copied().unwrap_or_default();
-    check.equal(format!("{name}, samples"), record.samples, samples);
-    for rows in rows.chunk_by(|a, b| a.problem == b.problem) {
-        let whole = rows.len() as u64 == samples
-            && rows.iter().zip(0u32..).all(|(row, sample)| row.sample == sample)
-            && rows.iter().all(|row| row.answer == rows[0].answer);
-        if !whole {
-            check.mismatch(
-                format!("{name}, problem {}", rows[0].problem),
-                "its samples are not 0 to k − 1",
-            );
+impl OutcomeTable<'_> {
+    fn check(self, check: &mut Check) {
+        let Self { name, rows, record, subject: VerifySubject { folder, records, local, .. } } =
+            self;
+        let experiment = &records.experiment;
+        let asked = rows.chunk_by(|a, b| a.problem == b.problem);
+        let asked = asked.map(|rows| (rows[0].problem.as_str(), rows[0].answer.as_str()));
+        let set = set_of(local, &record.set).map(|set| set.iter());
+        let wanted = set.map(|set| set.map(|it| (it.id.as_str(), it.answer.as_str())));
+        if wanted.is_some_and(|wanted| !wanted.eq(asked)) {
+            check.mismatch(name, "its problems and answers are not those of the set");
         }
-    }
-    let own = experiment.evaluation.sets.get(&record.set).and_then(|set| set.verifier);
-    same_grades(check, local, own, (name, rows));
-    let limit = experiment.rollout.max_response_tokens;
-    for (number, row) in rows.iter().enumerate() {
-        let place = format!("{name}, row {number}");
-        steps::length(check, &place, row.response_tokens.into(), row.truncated, limit);
-    }
-    let step = record.counters.rollout_steps;
-    let (Some(counters), Ok(digest)) =
-        (records.counters(step), files::sha256_file(&folder.path(name)))
-    else {
-        return check.mismatch(name, "is of no recorded step");
-    };
-    let set = Set { name: &record.set, problems: &[], samples };
-    match evaluation::record(set, counters, rows, digest) {
-        Ok(again) => {
-            let place = format!("evaluations.jsonl, {} at step {step}", record.set);
-            let value = |record| serde_json::to_value(record).unwrap_or_default();
-            different(check, &place, &value(record), &value(&again));
+        let samples = experiment.evaluation.samples.get(&record.set).copied().unwrap_or_default();
+        check.equal(format!("{name}, samples"), record.samples, samples);
+        for rows in rows.chunk_by(|a, b| a.problem == b.problem) {
+            let whole = rows.len() as u64 == samples
+                && rows.iter().zip(0u32..).all(|(row, sample)| row.sample == sample)
+                && rows.iter().all(|row| row.answer == rows[0].answer);
+            if !whole {
+                let place = format!("{name}, problem {}", rows[0].problem);
+                check.mismatch(place, "its samples are not 0 to k − 1");
+            }
         }
-        Err(error) => check.mismatch(name, error),
+        self.same_grades(check);
+        let limit = experiment.rollout.max_response_tokens;
+        for (number, row) in rows.iter().enumerate() {
+            let place = format!("{name}, row {number}");
+            steps::length(check, &place, row.response_tokens.into(), row.truncated, limit);
+        }
+        let step = record.counters.rollout_steps;
+        let digest = files::sha256_file(&folder.path(name));
+        let (Some(counters), Ok(digest)) = (records.counters(step), digest) else {
+            return check.mismatch(name, "is of no recorded step");
+        };
+        let set = Set { name: &record.set, problems: &[], samples };
+        let again = evaluation::record(set, counters, rows, digest);
+        let Some(again) = check.read(name, again) else { return };
+        let place = format!("evaluations.jsonl, {} at step {step}", record.set);
+        let value = |record| serde_json::to_value(record).unwrap_or_default();
+        different(check, &place, &value(record), &value(&again));
     }
-}
 
-/// Nothing is compared where no program grades again.
-fn same_grades(
-    check: &mut Check,
-    local: &Local,
-    rule: Option<Verifier>,
-    (name, rows): (&str, &[OutcomeRecord]),
-) {
-    let rule = rule.map(Grader::Rule);
-    let Some(grader) = rule.as_ref().or(local.grader.as_ref()) else { return };
-    let set = local.data.as_ref().map(|data| data.evaluated().flat_map(|(_, all)| all));
-    let questions: BTreeMap<&str, &str> =
-        set.into_iter().flatten().map(|it| (it.id.as_str(), it.question.as_str())).collect();
-    let problem = |row: &OutcomeRecord| Problem {
-        id: row.problem.clone(),
-        question: questions.get(row.problem.as_str()).copied().unwrap_or_default().to_string(),
-        answer: row.answer.clone(),
-    };
-    let problems: Vec<Problem> = rows.iter().map(problem).collect();
-    let responses = problems.iter().zip(rows).map(|(it, row)| (it, row.response.as_str(), None));
-    let grades = match grader.grade(&responses.collect::<Vec<_>>(), Twice::Hundredth(1)) {
-        Ok((grades, _)) => grades,
-        Err(error) => return check.inconclusive(name, error),
-    };
-    for ((number, row), grade) in rows.iter().enumerate().zip(grades) {
-        let place = format!("{name}, row {number}");
-        check.equal(format!("{place}, is_correct"), row.is_correct, grade.is_correct);
-        steps::same_prediction(check, &place, &row.prediction, &grade.prediction);
+    /// Nothing is compared where no program grades again.
+    fn same_grades(self, check: &mut Check) {
+        let Self { name, rows, record, subject: VerifySubject { records, local, .. } } = self;
+        let own = records.experiment.evaluation.sets.get(&record.set);
+        let rule = own.and_then(|set| set.verifier).map(Grader::Rule);
+        let Some(grader) = rule.as_ref().or(local.grader.as_ref()) else { return };
+        let set = local.data.as_ref().map(|data| data.evaluated().flat_map(|(_, all)| all));
+        let questions: BTreeMap<&str, &str> =
+            set.into_iter().flatten().map(|it| (it.id.as_str(), it.question.as_str())).collect();
+        let problem = |row: &OutcomeRecord| Problem {
+            id: row.problem.clone(),
+            question: questions.get(row.problem.as_str()).copied().unwrap_or_default().to_string(),
+            answer: row.answer.clone(),
+        };
+        let problems: Vec<Problem> = rows.iter().map(problem).collect();
+        let responses =
+            problems.iter().zip(rows).map(|(it, row)| (it, row.response.as_str(), None));
+        let grades = match grader.grade(&responses.collect::<Vec<_>>(), Twice::Hundredth(1)) {
+            Ok((grades, _)) => grades,
+            Err(error) => return check.inconclusive(name, error),
+        };
+        for ((number, row), grade) in rows.iter().enumerate().zip(grades) {
+            let place = format!("{name}, row {number}");
+            check.equal(format!("{place}, is_correct"), row.is_correct, grade.is_correct);
+            steps::same_prediction(check, &place, [&row.prediction, &grade.prediction]);
+        }
     }
 }
 

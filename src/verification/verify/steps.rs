@@ -3,15 +3,17 @@
 use crate::algorithm::{Group, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::Experiment;
 use crate::policy::optimizer;
-use crate::records::{Counters, RolloutRow, RunRecords, StepMetrics, metrics, tables};
+use crate::records::{Counters, RolloutRow, metrics, tables};
 use crate::task::{ResponseText, Twice};
 use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::{Check, VerifySubject};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
+type ScoredGroup = Group<ScoredRollout>;
+
 /// Step → groups that wait for the next one.
-pub type Waiting = BTreeMap<u64, Vec<Group<ScoredRollout>>>;
+pub type Waiting = BTreeMap<u64, Vec<ScoredGroup>>;
 
 #[derive(Debug, Clone, Copy)]
 pub struct StepTable<'a> {
@@ -19,57 +21,7 @@ pub struct StepTable<'a> {
     pub rows: &'a [RolloutRow],
     /// From 1.
     pub step: u64,
-}
-
-#[derive(Debug)]
-pub struct StepMade {
-    selected: Selected,
-    /// Functions of the rollouts.
-    pub metrics: Metrics,
-}
-
-impl StepTable<'_> {
-    /// The groups (`None` if the rows are none) and the number of carried ones. Compares grades, tokens and problems.
-    pub fn groups(
-        self,
-        check: &mut Check,
-        subject: VerifySubject,
-        waiting: &Waiting,
-    ) -> Option<(Vec<Group<ScoredRollout>>, usize)> {
-        let records = subject.records;
-        if !well_formed(check, self.name, self.rows, &records.experiment) {
-            return None;
-        }
-        let groups = groups(self.rows);
-        let mut number = 0;
-        for (group, rows) in groups.iter().zip(self.rows.chunk_by(|a, b| a.group == b.group)) {
-            let again = graded(check, self.name, group, subject);
-            for (row, again) in rows.iter().zip(&again.rollouts) {
-                let place = format!("{}, row {number}", self.name);
-                same_grade(check, &place, row, again);
-                decoded(check, &place, row, subject);
-                number += 1;
-            }
-        }
-        let before = waiting.get(&(self.step - 1));
-        let carried = carried(check, self.name, &groups, before, self.step);
-        drawn(check, self, (&groups, carried), subject);
-        Some((groups, carried))
-    }
-
-    /// `None` when the rounds are not those of Dynamic Sampling.
-    pub fn made(
-        self,
-        check: &mut Check,
-        groups: &[Group<ScoredRollout>],
-        carried: usize,
-        records: &RunRecords,
-    ) -> Option<StepMade> {
-        let selected = selected(check, self.name, groups, carried, records)?;
-        trained(check, self.name, self.rows, &selected);
-        let metrics = effects::of_rollouts(&selected, &records.experiment, None);
-        Some(StepMade { selected, metrics })
-    }
+    pub subject: VerifySubject<'a>,
 }
 
 pub fn check(subject: VerifySubject) -> (Check, Waiting) {
@@ -87,18 +39,21 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
             let place = format!("step {}, component {component}", line.step);
             check.mismatch(place, "the table of rollouts is not the one in the ledger");
         }
-        let table = StepTable { name: &name, rows: &rows, step: line.step };
-        let Some((groups, carried)) = table.groups(&mut check, subject, &waiting) else {
-            continue;
-        };
-        let Some(made) = table.made(&mut check, &groups, carried, records) else { continue };
-        let mut again = made.metrics.clone();
+        let table = StepTable { name: &name, rows: &rows, step: line.step, subject };
+        let Some((groups, carried)) = table.groups(&mut check, &waiting) else { continue };
+        let selected = table.selected(&mut check, &groups, carried);
+        let Some((selected, mut again)) = selected else { continue };
         let rate = optimizer::learning_rate(&records.experiment.optimizer, line.step - 1);
         again.insert("optimizer/learning_rate".to_string(), rate);
         let place = format!("metrics.jsonl, step {}", line.step);
         compare(&mut check, &place, &line.metrics, &again, &records.experiment);
-        clocks = counted(&mut check, line, clocks, &made.selected, records);
-        waiting.insert(line.step, made.selected.waiting());
+        let training = &records.experiment.training;
+        let mini_batches = (selected.rows.len() as u64).div_ceil(training.mini_batch_rollouts);
+        clocks.generation_rounds += selected.rounds;
+        clocks.rollout_steps = line.step;
+        clocks.updates += mini_batches * training.epochs_per_step;
+        check.same_counters(format!("{place}, counters"), line.counters, clocks);
+        waiting.insert(line.step, selected.waiting());
     }
     for step in entries.steps("rollouts/step-", ".parquet") {
         if step == 0 || step > records.steps() {
@@ -116,124 +71,226 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
 }
 
 /// The prompts have no tokens.
-pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
+pub fn groups(rows: &[RolloutRow]) -> Vec<ScoredGroup> {
     let bare = |problem| Ok::<_, Infallible>(Prompt { problem, tokens: Vec::new() });
     let Ok(groups) = rows::groups(rows, bare);
     groups
 }
 
-/// Problems must be those of the seed, in order, with earlier draws counted. Where not every drawn
-/// group is recorded, they must be training problems.
-fn drawn(
-    check: &mut Check,
-    StepTable { name, step, .. }: StepTable,
-    (groups, carried): (&[Group<ScoredRollout>], usize),
-    VerifySubject { records, local, .. }: VerifySubject,
-) {
-    let Some(data) = local.data.as_ref().filter(|data| !data.train.is_empty()) else { return };
-    let seed = records.experiment.execution.seed;
-    let rounds_before = records.counters(step - 1).unwrap_or_default().generation_rounds;
-    let before = rounds_before.saturating_mul(trainer::prompts_per_round(&records.experiment));
-    let new = groups.get(carried..).unwrap_or_default();
-    let mut expected = trainer::drawn(data.train.len(), seed, before, new.len() as u64);
-    if !records.experiment.records_every_group() {
-        let places = data.train.iter().enumerate();
-        let places: BTreeMap<&str, usize> = places.map(|(at, it)| (it.id.as_str(), at)).collect();
-        for (expected, group) in expected.iter_mut().zip(new) {
-            let place = places.get(group.prompt.problem.id.as_str()).copied();
-            *expected = place.unwrap_or(*expected);
+impl StepTable<'_> {
+    /// The groups (`None` if the rows are none) and the number of carried ones. Compares grades, tokens and problems.
+    pub fn groups(self, check: &mut Check, waiting: &Waiting) -> Option<(Vec<ScoredGroup>, usize)> {
+        if !self.is_well_formed(check) {
+            return None;
+        }
+        let groups = groups(self.rows);
+        let mut rows = self.rows.iter().enumerate();
+        for group in &groups {
+            let again = self.graded(check, group).rollouts;
+            for (again, (number, row)) in again.iter().zip(&mut rows) {
+                let place = format!("{}, row {number}", self.name);
+                same_grade(check, &place, row, again);
+                self.decoded(check, &place, row);
+            }
+        }
+        let carried = self.carried(check, &groups, waiting.get(&(self.step - 1)));
+        self.drawn(check, &groups, carried);
+        Some((groups, carried))
+    }
+
+    /// Groups must be whole and in order: later steps index them.
+    fn is_well_formed(self, check: &mut Check) -> bool {
+        let experiment = &self.subject.records.experiment;
+        let size = experiment.rollout.group_size as usize;
+        for (group, members) in self.rows.chunk_by(|a, b| a.group == b.group).enumerate() {
+            let place = format!("{}, group {group}", self.name);
+            let of = |row: &RolloutRow| {
+                let problem = (row.problem.clone(), row.question.clone(), row.answer.clone());
+                (problem, row.attempt, row.trained)
+            };
+            let numbered = members.iter().zip(0u32..).all(|(row, sample)| row.sample == sample);
+            if members[0].group as usize != group || members.len() != size || !numbered {
+                let what = format!("is not the next group, or has not {size} rollouts");
+                check.mismatch(place, what);
+                return false;
+            }
+            if !members.iter().all(|row| of(row) == of(&members[0])) {
+                check.mismatch(place, "its rollouts are of several problems");
+                return false;
+            }
+            let is_native = experiment.engine.is_native();
+            if let Some(row) = members.iter().find(|row| !has_log_probs(row, is_native)) {
+                let what = "a token has no log-prob, or one that is none";
+                check.mismatch(format!("{place}, sample {}", row.sample), what);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// With the rewards as they are recorded where no program grades again.
+    fn graded(self, check: &mut Check, group: &ScoredGroup) -> ScoredGroup {
+        let VerifySubject { records, local, .. } = self.subject;
+        let (experiment, mut graded) = (&records.experiment, group.clone());
+        if let Some(grader) = &local.grader {
+            let rollouts = group.rollouts.iter().map(|scored| scored.rollout.clone()).collect();
+            let (prompt, attempt) = (group.prompt.clone(), group.attempt);
+            let sampled = vec![Group { prompt, attempt, rollouts }];
+            match grader.grade_groups(sampled, Twice::Hundredth(1)) {
+                Ok((mut groups, _)) => graded = groups.remove(0),
+                Err(error) => check.inconclusive(self.name, error),
+            }
+        }
+        let (limit, dapo) = (experiment.rollout.max_response_tokens, &experiment.dapo);
+        dapo.rules().shape(&mut graded, limit, dapo);
+        graded
+    }
+
+    fn decoded(self, check: &mut Check, place: &str, row: &RolloutRow) {
+        let VerifySubject { records, local, .. } = self.subject;
+        let limit = records.experiment.rollout.max_response_tokens;
+        length(check, place, row.tokens.len() as u64, row.truncated, limit);
+        let Some(tokenizer) = &local.tokenizer else { return };
+        let text = ResponseText::of_rollouts(&records.experiment, tokenizer);
+        if text.of(&row.tokens) != row.response {
+            check.mismatch(format!("{place}, response"), "is not the text of its tokens");
+        }
+        let stops = |at: &usize| {
+            let tokens = &row.tokens[..=*at];
+            tokenizer.stop_tokens().contains(&tokens[*at]) || text.is_complete(tokens)
+        };
+        let first = (0..row.tokens.len()).find(stops);
+        let expected = (!row.truncated).then(|| row.tokens.len() - 1);
+        if first != expected {
+            let what = "a response ends with its first stop token or stop string, a truncated one has none";
+            check.mismatch(format!("{place}, tokens"), what);
         }
     }
-    let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
-    for ((group, expected), number) in new.iter().zip(expected).zip(carried..) {
-        let (problem, expected) = (&group.prompt.problem, &data.train[expected]);
-        let place = || format!("{name}, group {number}");
-        if problem.id != expected.id {
-            let what = format!("is of {}, the seed draws {} here", problem.id, expected.id);
-            check.mismatch(place(), what);
-        } else if problem != expected {
-            let what = format!("has not the question and answer of {}", problem.id);
-            check.mismatch(place(), what);
+
+    /// Carried groups must be those that waited after the step before.
+    fn carried(
+        self,
+        check: &mut Check,
+        groups: &[ScoredGroup],
+        before: Option<&Vec<ScoredGroup>>,
+    ) -> usize {
+        let Some(before) = before else {
+            if self.step > 1 {
+                let what = "what was carried over is unknown: the step before is damaged";
+                check.inconclusive(self.name, what);
+            }
+            return 0;
+        };
+        if groups.get(..before.len()) != Some(before) {
+            let what = format!("does not begin with the {} groups that waited", before.len());
+            check.mismatch(self.name, what);
         }
-        let attempt = attempts.entry(problem.id.as_str()).or_default();
-        check.equal(format!("{}, attempt", place()), group.attempt, *attempt);
-        *attempt += 1;
+        before.len()
+    }
+
+    /// Problems must be those of the seed, in order, with earlier draws counted. Where not every drawn
+    /// group is recorded, they must be training problems.
+    fn drawn(self, check: &mut Check, groups: &[ScoredGroup], carried: usize) {
+        let VerifySubject { records, local, .. } = self.subject;
+        let Some(data) = local.data.as_ref().filter(|data| !data.train.is_empty()) else { return };
+        let seed = records.experiment.execution.seed;
+        let rounds_before = records.counters(self.step - 1).unwrap_or_default().generation_rounds;
+        let before = rounds_before.saturating_mul(trainer::prompts_per_round(&records.experiment));
+        let new = groups.get(carried..).unwrap_or_default();
+        let mut expected = trainer::drawn(data.train.len(), seed, before, new.len() as u64);
+        if !records.experiment.records_every_group() {
+            let places = data.train.iter().enumerate();
+            let places: BTreeMap<&str, usize> =
+                places.map(|(at, it)| (it.id.as_str(), at)).collect();
+            for (expected, group) in expected.iter_mut().zip(new) {
+                let place = places.get(group.prompt.problem.id.as_str()).copied();
+                *expected = place.unwrap_or(*expected);
+            }
+        }
+        let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
+        for ((group, expected), number) in new.iter().zip(expected).zip(carried..) {
+            let (problem, expected) = (&group.prompt.problem, &data.train[expected]);
+            let place = format!("{}, group {number}", self.name);
+            if problem.id != expected.id {
+                let what = format!("is of {}, the seed draws {} here", problem.id, expected.id);
+                check.mismatch(&place, what);
+            } else if problem != expected {
+                let what = format!("has not the question and answer of {}", problem.id);
+                check.mismatch(&place, what);
+            }
+            let attempt = attempts.entry(problem.id.as_str()).or_default();
+            check.equal(format!("{place}, attempt"), group.attempt, *attempt);
+            *attempt += 1;
+        }
+    }
+
+    /// With the metrics that are functions of the rollouts; `None` when the rounds are not those of Dynamic Sampling.
+    pub fn selected(
+        self,
+        check: &mut Check,
+        groups: &[ScoredGroup],
+        carried: usize,
+    ) -> Option<(Selected, Metrics)> {
+        let experiment = &self.subject.records.experiment;
+        let selected = rounds(groups, carried, experiment);
+        let selected = selected.map_err(|what| check.mismatch(self.name, what)).ok()?;
+        self.trained(check, &selected);
+        let metrics = effects::of_rollouts(&selected, experiment, None);
+        Some((selected, metrics))
+    }
+
+    /// Advantages are 0 outside the batch.
+    fn trained(self, check: &mut Check, selected: &Selected) {
+        let advantages: BTreeMap<usize, &Vec<f64>> =
+            selected.batch.iter().copied().zip(&selected.advantages).collect();
+        for members in self.rows.chunk_by(|a, b| a.group == b.group) {
+            let (group, trained) = (members[0].group, members[0].trained);
+            let should = advantages.contains_key(&(group as usize));
+            check.equal(format!("{}, group {group}, trained", self.name), trained, should);
+        }
+        for (number, row) in self.rows.iter().enumerate() {
+            let group = advantages.get(&(row.group as usize));
+            let expected = group.map_or(0.0, |values| values[row.sample as usize]);
+            let place = format!("{}, row {number}, advantage", self.name);
+            check.equal(place, row.advantage, expected);
+        }
     }
 }
 
-/// Carried groups must be those that waited after the step before.
-fn carried(
-    check: &mut Check,
-    name: &str,
-    groups: &[Group<ScoredRollout>],
-    before: Option<&Vec<Group<ScoredRollout>>>,
-    step: u64,
-) -> usize {
-    let Some(before) = before else {
-        if step > 1 {
-            check
-                .inconclusive(name, "what was carried over is unknown: the step before is damaged");
-        }
-        return 0;
-    };
-    if groups.get(..before.len()) != Some(before) {
-        let what = format!("does not begin with the {} groups that waited", before.len());
-        check.mismatch(name, what);
-    }
-    before.len()
+/// Another trainer may record none.
+fn has_log_probs(row: &RolloutRow, is_native: bool) -> bool {
+    let probable = |value: &f64| value.is_finite() && *value <= 0.0;
+    let recorded = is_native || !row.rollout_log_probs.is_empty();
+    !row.tokens.is_empty()
+        && (!recorded || row.tokens.len() == row.rollout_log_probs.len())
+        && row.rollout_log_probs.iter().all(probable)
 }
 
-/// `None` when the rounds are not those of Dynamic Sampling.
-fn selected(
-    check: &mut Check,
-    name: &str,
-    groups: &[Group<ScoredRollout>],
+/// Errors: why the rounds are not those of Dynamic Sampling.
+fn rounds(
+    groups: &[ScoredGroup],
     carried: usize,
-    records: &RunRecords,
-) -> Option<Selected> {
-    let experiment = &records.experiment;
+    experiment: &Experiment,
+) -> Result<Selected, String> {
     let per_round = trainer::prompts_per_round(experiment) as usize;
     let (before, new) = groups.split_at(carried.min(groups.len()));
     if new.is_empty() || !new.len().is_multiple_of(per_round) {
-        check
-            .mismatch(name, format!("{} new groups are no whole rounds of {per_round}", new.len()));
-        return None;
+        return Err(format!("{} new groups are no whole rounds of {per_round}", new.len()));
     }
     let target = experiment.training.prompts_per_step;
     let mut selection = Selection::new(&experiment.dapo, target, before.to_vec());
     let rounds = new.len() / per_round;
-    for (round, sampled) in new.chunks(per_round).enumerate() {
-        let Ok(more) = selection.add_round(sampled.to_vec()) else {
-            let what = "the cap of rounds was reached, at which the run should stop";
-            check.mismatch(name, what);
-            return None;
-        };
-        if more != (round + 1 < rounds) {
-            let what = format!(
-                "has {rounds} rounds; sampling should not have ended so after round {}",
-                round + 1
-            );
-            check.mismatch(name, what);
-            return None;
+    for (sampled, round) in new.chunks(per_round).zip(1..) {
+        let more = selection.add_round(sampled.to_vec());
+        let more =
+            more.map_err(|_| "the cap of rounds was reached, at which the run should stop")?;
+        if more != (round < rounds) {
+            return Err(format!(
+                "has {rounds} rounds; sampling should not have ended so after round {round}"
+            ));
         }
     }
-    Some(selection.select())
-}
-
-/// Advantages are 0 outside the batch.
-fn trained(check: &mut Check, name: &str, rows: &[RolloutRow], selected: &Selected) {
-    let advantages: BTreeMap<usize, &Vec<f64>> =
-        selected.batch.iter().copied().zip(&selected.advantages).collect();
-    for members in rows.chunk_by(|a, b| a.group == b.group) {
-        let (group, trained) = (members[0].group, members[0].trained);
-        let should = advantages.contains_key(&(group as usize));
-        check.equal(format!("{name}, group {group}, trained"), trained, should);
-    }
-    for (number, row) in rows.iter().enumerate() {
-        let group = advantages.get(&(row.group as usize));
-        let expected = group.map_or(0.0, |values| values[row.sample as usize]);
-        check.equal(format!("{name}, row {number}, advantage"), row.advantage, expected);
-    }
+    Ok(selection.select())
 }
 
 /// Other metrics must be of updates.
@@ -283,103 +340,17 @@ pub fn compare(
     }
 }
 
-fn counted(
-    check: &mut Check,
-    line: &StepMetrics,
-    before: Counters,
-    selected: &Selected,
-    records: &RunRecords,
-) -> Counters {
-    let training = &records.experiment.training;
-    let mini_batches = (selected.rows.len() as u64).div_ceil(training.mini_batch_rollouts);
-    let after = Counters {
-        generation_rounds: before.generation_rounds + selected.rounds,
-        rollout_steps: line.step,
-        updates: before.updates + mini_batches * training.epochs_per_step,
-    };
-    let place = format!("metrics.jsonl, step {}, counters", line.step);
-    check.same_counters(place, line.counters, after);
-    after
-}
-
-/// Groups must be whole and in order: later steps index them.
-pub fn well_formed(
-    check: &mut Check,
-    name: &str,
-    rows: &[RolloutRow],
-    experiment: &Experiment,
-) -> bool {
-    let size = experiment.rollout.group_size as usize;
-    for (group, members) in rows.chunk_by(|a, b| a.group == b.group).enumerate() {
-        let place = || format!("{name}, group {group}");
-        let same = |row: &RolloutRow| {
-            let first = &members[0];
-            let of = |it: &RolloutRow| (it.problem.clone(), it.question.clone(), it.answer.clone());
-            (of(row), row.attempt, row.trained) == (of(first), first.attempt, first.trained)
-        };
-        let numbered = members.iter().zip(0u32..).all(|(row, sample)| row.sample == sample);
-        if members[0].group as usize != group || members.len() != size || !numbered {
-            check.mismatch(place(), format!("is not the next group, or has not {size} rollouts"));
-            return false;
-        }
-        if !members.iter().all(same) {
-            check.mismatch(place(), "its rollouts are of several problems");
-            return false;
-        }
-        for row in members {
-            let probable = |value: &f64| value.is_finite() && *value <= 0.0;
-            let recorded = experiment.engine.is_native() || !row.rollout_log_probs.is_empty();
-            if row.tokens.is_empty()
-                || (recorded && row.tokens.len() != row.rollout_log_probs.len())
-                || !row.rollout_log_probs.iter().all(probable)
-            {
-                let what = "a token has no log-prob, or one that is none";
-                check.mismatch(format!("{}, sample {}", place(), row.sample), what);
-                return false;
-            }
-        }
-    }
-    true
-}
-
-/// With the rewards as they are recorded where no program grades again.
-fn graded(
-    check: &mut Check,
-    name: &str,
-    group: &Group<ScoredRollout>,
-    VerifySubject { records, local, .. }: VerifySubject,
-) -> Group<ScoredRollout> {
-    let (experiment, mut graded) = (&records.experiment, group.clone());
-    if let Some(grader) = &local.grader {
-        let rollouts = group.rollouts.iter().map(|scored| scored.rollout.clone()).collect();
-        let (prompt, attempt) = (group.prompt.clone(), group.attempt);
-        let sampled = vec![Group { prompt, attempt, rollouts }];
-        match grader.grade_groups(sampled, Twice::Hundredth(1)) {
-            Ok((mut groups, _)) => graded = groups.remove(0),
-            Err(error) => check.inconclusive(name, error),
-        }
-    }
-    let (limit, dapo) = (experiment.rollout.max_response_tokens, &experiment.dapo);
-    dapo.rules().shape(&mut graded, limit, dapo);
-    graded
-}
-
 /// Eq. 7 and the shaping.
-pub fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &ScoredRollout) {
+fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &ScoredRollout) {
     let at = |column: &str| format!("{place}, {column}");
     check.equal(at("is_correct"), row.is_correct, again.is_correct);
     check.equal(at("correctness_reward"), row.correctness_reward, again.correctness_reward);
     check.equal(at("overlong_penalty"), row.overlong_penalty, again.overlong_penalty);
     check.equal(at("reward"), row.reward, again.reward());
-    same_prediction(check, place, &row.prediction, &again.prediction);
+    same_prediction(check, place, [&row.prediction, &again.prediction]);
 }
 
-pub fn same_prediction(
-    check: &mut Check,
-    place: &str,
-    found: &Option<String>,
-    expected: &Option<String>,
-) {
+pub fn same_prediction(check: &mut Check, place: &str, [found, expected]: [&Option<String>; 2]) {
     if found != expected {
         let what = format!("is {found:?}, the response has {expected:?}");
         check.mismatch(format!("{place}, prediction"), what);
@@ -391,27 +362,5 @@ pub fn length(check: &mut Check, place: &str, length: u64, truncated: bool, limi
     if length > limit || (truncated && length < limit) {
         let what = format!("is {truncated}, with {length} of at most {limit} tokens");
         check.mismatch(format!("{place}, truncated"), what);
-    }
-}
-
-pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, subject: VerifySubject) {
-    let VerifySubject { records, local, .. } = subject;
-    let limit = records.experiment.rollout.max_response_tokens;
-    length(check, place, row.tokens.len() as u64, row.truncated, limit);
-    let Some(tokenizer) = &local.tokenizer else { return };
-    let text = ResponseText::of_rollouts(&records.experiment, tokenizer);
-    if text.of(&row.tokens) != row.response {
-        check.mismatch(format!("{place}, response"), "is not the text of its tokens");
-    }
-    let stops = |at: &usize| {
-        let tokens = &row.tokens[..=*at];
-        tokenizer.stop_tokens().contains(&tokens[*at]) || text.is_complete(tokens)
-    };
-    let first = (0..row.tokens.len()).find(stops);
-    let expected = (!row.truncated).then(|| row.tokens.len() - 1);
-    if first != expected {
-        let what =
-            "a response ends with its first stop token or stop string, a truncated one has none";
-        check.mismatch(format!("{place}, tokens"), what);
     }
 }

@@ -4,7 +4,7 @@ use crate::algorithm::Problem;
 use crate::base::{files, visible};
 use crate::experiment::bases;
 use crate::experiment::{Data, sets, shipped};
-use crate::report::study as report;
+use crate::report::{study as report, text};
 use crate::study::cell::{ProblemIds, packed};
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
@@ -30,9 +30,7 @@ pub fn verify(folder: &Path, reviewed: Option<&Path>) -> Result<Verification, Ve
     let records = records(&study);
     let report = if records.failed() {
         // A missing record changes every number.
-        let mut check = Check::new("report");
-        check.inconclusive("report", "not built again: records do not count");
-        check.compared("nothing")
+        Check::not_begun("report", "not built again: records do not count")
     } else {
         reported(folder, &study)
     };
@@ -100,19 +98,15 @@ fn declared(
         (None, false) => return Ok(None),
         (None, true) => "every declared arm is in the study",
         (Some(file), false) => {
-            check
-                .mismatch("study.json", format!("is missing, {} is a declaration", file.display()));
+            let what = format!("is missing, {} is a declaration", file.display());
+            check.mismatch("study.json", what);
             "nothing"
         }
         (Some(_), true) => {
             if let Some(kept) = check.read("study.json", declaration::load(&path)) {
-                let value = |it| serde_json::to_value(it).unwrap_or_default();
-                scores::different(
-                    &mut check,
-                    "study.json",
-                    &value(&kept),
-                    &value(&study.declaration),
-                );
+                let [kept, yours] = [&kept, &study.declaration]
+                    .map(|it| serde_json::to_value(it).unwrap_or_default());
+                scores::different(&mut check, "study.json", &kept, &yours);
             }
             "study.json with your copy, every declared arm is in the study"
         }
@@ -131,9 +125,9 @@ fn records(study: &Study) -> Check {
     for excluded in study.excluded.iter().filter(|excluded| !excluded.failed) {
         check.mismatch(&excluded.cell, &excluded.reason);
     }
+    let records = study.cells.len();
     check.compared(format!(
-        "{} records against their digests, their own fields and each other",
-        study.cells.len()
+        "{records} records against their digests, their own fields and each other"
     ))
 }
 
@@ -148,8 +142,8 @@ fn complete(study: &Study) -> Check {
             arms.insert(&arm.arm_sha256);
             let missing = study.missing_seeds(&id);
             if !missing.is_empty() {
-                let seeds: Vec<String> = missing.iter().map(u64::to_string).collect();
-                check.inconclusive(&id, format!("no record of the seeds {}", seeds.join(", ")));
+                let seeds = text::joined(missing, ", ");
+                check.inconclusive(&id, format!("no record of the seeds {seeds}"));
             }
         }
     }
@@ -199,21 +193,12 @@ fn problems(study: &Study) -> Check {
 
 /// Entries of other programs: only listed.
 fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
-    let known = [
-        "grids",
-        "cells",
-        packed::FILE,
-        "runs",
-        "experiments",
-        "study.json",
-        declaration::Placement::FILE,
-        claims::FILE,
-        "ablate.lock",
-    ];
-    let is_known =
-        |name: &String| known.contains(&name.as_str()) || report::FILES.contains(&name.as_str());
+    let folders = ["grids", "cells", "runs", "experiments"];
+    let single =
+        [packed::FILE, "study.json", declaration::Placement::FILE, claims::FILE, "ablate.lock"];
+    let known = [&folders[..], &single, &report::FILES].concat();
     let mut strangers = files::list(folder)?;
-    strangers.retain(|name| !is_known(name));
+    strangers.retain(|name| !known.contains(&name.as_str()));
     for inside in ["grids", "cells"] {
         let names = files::list(&folder.join(inside)).unwrap_or_default().into_iter();
         let others = names.filter(|name| !name.ends_with(".json"));
@@ -230,14 +215,11 @@ fn reported(folder: &Path, study: &Study) -> Check {
     });
     let (name, facts) = (facts::FILE, facts::of(study, &judged_by));
     let again = serde_json::to_value(&facts).expect("facts as JSON");
-    let compared = format!("every fact of {name} computed again from the records");
-    match scores::written_here(&mut check, folder, name, &again) {
-        Some(kept) => {
-            scores::different(&mut check, name, &kept, &again);
-            check.compared(compared)
-        }
-        None => check.compared("nothing"),
-    }
+    let Some(kept) = scores::written_here(&mut check, folder, name, &again) else {
+        return check.compared("nothing");
+    };
+    scores::different(&mut check, name, &kept, &again);
+    check.compared(format!("every fact of {name} computed again from the records"))
 }
 
 /// What only training or others can show, and its cost.
@@ -252,25 +234,23 @@ fn not_checked(
     let all: f64 = study.cells.iter().filter_map(|cell| seconds(&cell)).sum();
     let cheapest = study.cells.iter().filter(|cell| seconds(cell).is_some());
     let cheapest = cheapest.min_by(|a, b| a.wall_seconds.total_cmp(&b.wall_seconds));
-    let mut lines = Vec::new();
+    let mut lines: Vec<&str> = Vec::new();
     if study.declaration.registered {
         lines.push(match reviewed {
             None => "when the declaration was written, and whether it was changed since: study.json says of itself that \
                      it is registered. Compare it with a copy of your own, from a registry, a commit or a mail: dapo \
-                     verify STUDY --declaration FILE"
-                .to_string(),
+                     verify STUDY --declaration FILE",
             Some(_) => "when your copy of the declaration was written: a time stamp of somebody else shows that \
-                        (docs/verification.md)"
-                .to_string(),
+                        (docs/verification.md)",
         });
         if study.declaration.arms.is_empty() {
             lines.push(
                 "that the arms are the declared ones: the declaration names them and does not bind their identities \
-                 (`[arms]`, which dapo ablate GRID --declaration FILE --dry-run prints)"
-                    .to_string(),
+                 (`[arms]`, which dapo ablate GRID --declaration FILE --dry-run prints)",
             );
         }
     }
+    let mut lines: Vec<String> = lines.into_iter().map(str::to_string).collect();
     if !strangers.is_empty() {
         let names = visible::message(&strangers.join(", ").replace('\n', "\\n"));
         lines.push(format!("{}: not of a study's layout", visible::shortened(&names, 200)));

@@ -170,10 +170,6 @@ fn given(folder: &Path, name: &str) {
         // A made-up finished run.
         "run" => drop(run_fixture::finished(run.root())),
         "run that has started" => drop(run_fixture::started(run.root())),
-        "70 MB of timings" => {
-            let line = format!("{{\"step\":1,\"seconds\":{{}}}}{}\n", " ".repeat(900_000));
-            write("run/timings.jsonl", &line.repeat(78));
-        }
         "a gigabyte of tokens" => {
             let mut rows = run_fixture::rollouts(40);
             rows.truncate(4);
@@ -184,9 +180,6 @@ fn given(folder: &Path, name: &str) {
             tables::write_rollouts(&run.rollouts(40), &rows).unwrap();
         }
         "outcomes.parquet" => tables::write_outcomes(&folder.join("set.parquet"), &[]).unwrap(),
-        "a header of 99 MB" => {
-            Step::Safetensors { safetensors: " ".repeat(99_000_000), zeros: 0 }.take(folder);
-        }
         "thirty rules" => {
             let rule =
                 json!({"type": "Replace", "pattern": {"String": "1"}, "content": "1111111111"});

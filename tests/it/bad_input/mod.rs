@@ -41,88 +41,66 @@ struct Case {
 
 #[test]
 fn bad_experiment_files_are_refused_as_the_table_says() {
-    check_table("experiment_files");
+    check_tables(&["experiment_files"]);
 }
 
 #[test]
-fn bad_checkpoints_are_refused_as_the_table_says() {
-    check_table("checkpoints");
-}
-
-#[test]
-fn bad_tokenizers_are_refused_as_the_table_says() {
-    check_table("tokenizers");
+fn bad_checkpoints_and_tokenizers_are_refused_as_the_tables_say() {
+    check_tables(&["checkpoints", "tokenizers"]);
 }
 
 #[test]
 fn bad_problems_prompts_and_responses_are_refused_as_the_table_says() {
-    check_table("problems");
+    check_tables(&["problems"]);
 }
 
 #[test]
 fn missing_files_and_places_that_cannot_be_written_are_refused_as_the_table_says() {
-    check_table("missing_and_unwritable");
+    check_tables(&["missing_and_unwritable"]);
 }
 
 #[test]
 fn damaged_run_folders_are_refused_or_described_as_the_table_says() {
-    check_table("run_folders");
+    check_tables(&["run_folders"]);
 }
 
 #[test]
 fn files_made_to_do_harm_are_refused_as_the_table_says() {
-    check_table("harmful");
+    check_tables(&["harmful"]);
 }
 
 #[test]
-fn cells_and_launchers_that_cannot_be_used_are_refused_as_the_table_says() {
-    check_table("cells");
+fn grids_test_sets_cells_and_launchers_that_cannot_be_used_are_refused_as_the_tables_say() {
+    check_tables(&["grids", "test_sets", "cells"]);
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused_as_the_table_says() {
-    check_table("comparisons");
-}
-
-#[test]
-fn curves_of_others_that_cannot_be_compared_are_refused_as_the_table_says() {
-    check_table("curves");
+fn what_cannot_be_compared_or_drawn_is_refused_as_the_tables_say() {
+    check_tables(&["comparisons", "curves", "figures"]);
 }
 
 #[test]
 fn mistakes_in_the_keys_of_a_reward_program_are_refused_as_the_table_says() {
-    check_table("reward_programs");
-}
-
-#[test]
-fn figures_that_cannot_be_drawn_are_refused_as_the_table_says() {
-    check_table("figures");
-}
-
-#[test]
-fn grids_that_name_no_set_or_other_sets_are_refused_as_the_table_says() {
-    check_table("grids");
-}
-
-#[test]
-fn test_sets_that_cannot_be_are_refused_as_the_table_says() {
-    check_table("test_sets");
+    check_tables(&["reward_programs"]);
 }
 
 #[test]
 fn tampered_runs_are_found_as_the_table_says() {
-    check_table("tampered_runs");
+    check_tables(&["tampered_runs"]);
 }
 
-fn check_table(name: &str) {
+fn check_tables(names: &[&str]) {
     forked::prepare();
+    let wrong: Vec<String> = names.iter().flat_map(|name| wrong_cases(name)).collect();
+    assert!(wrong.is_empty(), "{} of {names:?}:\n\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+fn wrong_cases(name: &str) -> Vec<String> {
     let path = format!("{}/tests/it/bad_input/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let table: Table = toml::from_str(&files::read_text(Path::new(&path)).unwrap()).unwrap();
     let names: BTreeSet<&str> = table.cases.iter().map(|case| case.name.as_str()).collect();
     assert_eq!(names.len(), table.cases.len(), "two cases of {name}.toml have one name");
-    let wrong: Vec<String> =
-        table.cases.iter().filter_map(|case| check(case, &table).err()).collect();
-    assert!(wrong.is_empty(), "{} of {}:\n\n{}", wrong.len(), names.len(), wrong.join("\n\n"));
+    table.cases.iter().filter_map(|case| check(case, &table).err()).collect()
 }
 
 fn check(case: &Case, table: &Table) -> Result<(), String> {

@@ -39,6 +39,15 @@ pub enum LogRatioClamp {
     },
 }
 
+impl LogRatioClamp {
+    pub fn applied(&self, log_ratio: Tensor) -> Tensor {
+        match *self {
+            Self::None {} => log_ratio,
+            Self::Symmetric { bound } => log_ratio.clamp(-bound, bound),
+        }
+    }
+}
+
 /// The surrogate's per-token values, all `[batch, length]`.
 #[derive(Debug)]
 pub struct Surrogate {
@@ -95,11 +104,7 @@ pub fn log_ratio(tokens: &Tokens, clamp: &LogRatioClamp) -> Tensor {
     // Masked before any arithmetic: autograd turns 0 · NaN into NaN afterwards.
     let zero = tokens.log_probs.zeros_like();
     let inside = |values: &Tensor| values.where_self(&mask, &zero);
-    let log_ratio = inside(tokens.log_probs) - inside(tokens.old_log_probs);
-    match *clamp {
-        LogRatioClamp::None {} => log_ratio,
-        LogRatioClamp::Symmetric { bound } => log_ratio.clamp(-bound, bound),
-    }
+    clamp.applied(inside(tokens.log_probs) - inside(tokens.old_log_probs))
 }
 
 /// The clipped surrogate, DAPO Eq. 10, as a loss: `ℓ = −min( r Â, clip(r, 1 − ε_low, 1 + ε_high) Â )` with

@@ -50,11 +50,7 @@ impl Rules for Gspo {
         let own = clip::log_ratio(tokens, &LogRatioClamp::None {});
         let mask = tokens.response_mask.to_kind(Kind::Bool);
         let mean = tokens.response_means(&own).where_self(&mask, &own.zeros_like());
-        let log_ratio = with_gradient_of(&mean, &own);
-        match dapo.log_ratio_clamp {
-            LogRatioClamp::None {} => log_ratio,
-            LogRatioClamp::Symmetric { bound } => log_ratio.clamp(-bound, bound),
-        }
+        dapo.log_ratio_clamp.applied(with_gradient_of(&mean, &own))
     }
 
     fn clip(&self, _dapo: &Dapo) -> Clip {

@@ -64,11 +64,7 @@ pub fn quotient(tokens: &Tokens, level: WeightLevel, clamp: &LogRatioClamp) -> T
     };
     let mask = tokens.response_mask.to_kind(Kind::Bool);
     let log = log.where_self(&mask, &log.zeros_like());
-    let log = match *clamp {
-        LogRatioClamp::None {} => log,
-        LogRatioClamp::Symmetric { bound } => log.clamp(-bound, bound),
-    };
-    exp(&log, tokens.numerics)
+    exp(&clamp.applied(log), tokens.numerics)
 }
 
 /// GRPO's surrogate with its losses weighted.

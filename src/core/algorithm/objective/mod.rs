@@ -2,7 +2,6 @@
 
 use crate::algorithm::{Dapo, Kl, Surrogate, Tokens, aggregation, kl};
 use crate::numerics::operations;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
@@ -44,9 +43,8 @@ pub fn objective(tokens: &Tokens, dapo: &Dapo) -> Objective {
     };
     let loss = aggregation::weighted_sum(&losses, &mask, tokens.row_weights);
 
-    let probability = |log_probs: &Tensor| {
-        operations::exp(&log_probs.detach().to_kind(Kind::Double), tokens.numerics)
-    };
+    let old = tokens.old_log_probs.detach().to_kind(Kind::Double);
+    let old_probability = operations::exp(&old, tokens.numerics);
     let log_ratio = surrogate.log_ratio.to_kind(Kind::Double);
     let ratio = operations::exp(&log_ratio, tokens.numerics);
     let sums = Sums {
@@ -55,9 +53,7 @@ pub fn objective(tokens: &Tokens, dapo: &Dapo) -> Objective {
         clipped_high: count(&surrogate.clipped_high),
         let_through,
         dual_clipped: count(&surrogate.dual_clipped),
-        up_clipped_probability: sum(&probability(tokens.old_log_probs), &surrogate.clipped_high),
-        probability: sum(&probability(tokens.log_probs), &mask),
-        k1: -sum(&log_ratio, &mask),
+        up_clipped_probability: sum(&old_probability, &surrogate.clipped_high),
         k3: sum(&(&ratio - 1.0 - &log_ratio), &mask),
         ratio_max: if count(&mask) == 0 {
             0.0
@@ -85,10 +81,7 @@ pub struct Sums {
     pub dual_clipped: u64,
     /// Σ π_old over up-clipped tokens (Fig. 3a; the paper does not say which policy's: this one sampled the token).
     pub up_clipped_probability: f64,
-    pub probability: f64,
-    /// Σ −log r: the k1 estimate of KL(π_old ‖ π_θ).
-    pub k1: f64,
-    /// Σ (r − 1 − log r): the k3 estimate of the same.
+    /// Σ (r − 1 − log r): the k3 estimate of KL(π_old ‖ π_θ).
     pub k3: f64,
     /// Largest r; 0 without tokens.
     pub ratio_max: f64,
@@ -108,8 +101,6 @@ impl Sums {
         self.let_through += other.let_through;
         self.dual_clipped += other.dual_clipped;
         self.up_clipped_probability += other.up_clipped_probability;
-        self.probability += other.probability;
-        self.k1 += other.k1;
         self.k3 += other.k3;
         // A plain `max` would drop a NaN.
         if other.ratio_max > self.ratio_max || other.ratio_max.is_nan() {
@@ -122,44 +113,26 @@ impl Sums {
         }
     }
 
-    /// Means over tokens; `None` when no token entered the loss.
-    pub fn metrics(&self) -> Option<LossMetrics> {
+    /// Means over the tokens in the loss, by the names of `loss/…`; none without such tokens.
+    pub fn means(&self) -> Vec<(&'static str, f64)> {
         if self.tokens == 0 {
-            return None;
+            return Vec::new();
         }
         let tokens = self.tokens as f64;
-        Some(LossMetrics {
-            clip_fraction_low: self.clipped_low as f64 / tokens,
-            clip_fraction_high: self.clipped_high as f64 / tokens,
-            dual_clip_fraction: self.dual_clipped as f64 / tokens,
-            up_clipped_probability_mean: (self.clipped_high > 0)
-                .then(|| self.up_clipped_probability / self.clipped_high as f64),
-            probability_mean: self.probability / tokens,
-            kl_to_old_k1: self.k1 / tokens,
-            kl_to_old_k3: self.k3 / tokens,
-            ratio_max: self.ratio_max,
-            kl_penalty_mean: self.kl_penalty / tokens,
-        })
+        let mut means = vec![
+            ("clip_fraction_low", self.clipped_low as f64 / tokens),
+            ("clip_fraction_high", self.clipped_high as f64 / tokens),
+            ("clip_fraction_dual", self.dual_clipped as f64 / tokens),
+            ("approx_kl", self.k3 / tokens),
+            ("ratio_max", self.ratio_max),
+            ("kl_penalty", self.kl_penalty / tokens),
+        ];
+        if self.clipped_high > 0 {
+            let probability = self.up_clipped_probability / self.clipped_high as f64;
+            means.push(("up_clipped_probability_mean", probability));
+        }
+        means
     }
-}
-
-/// What the loss says about an update or a rollout step: means over the tokens in the loss.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct LossMetrics {
-    pub clip_fraction_low: f64,
-    pub clip_fraction_high: f64,
-    pub dual_clip_fraction: f64,
-    /// Mean π_old of up-clipped tokens (Fig. 3a); `None` when none was clipped.
-    pub up_clipped_probability_mean: Option<f64>,
-    /// Mean π_θ (Fig. 7d).
-    pub probability_mean: f64,
-    /// Mean −log r.
-    pub kl_to_old_k1: f64,
-    /// Mean r − 1 − log r.
-    pub kl_to_old_k3: f64,
-    pub ratio_max: f64,
-    /// Mean KL penalty before its coefficient; 0 without one.
-    pub kl_penalty_mean: f64,
 }
 
 /// Tokens between the two upper bounds: Â > 0, a clip at 1 + ε_low would be taken, the upper clip is not. It compares

@@ -57,16 +57,12 @@ impl Head {
 
     /// Attention weights `[length · group, tokens before and length]` of a sequence that goes on after
     /// the rows `before`: joined `[length, joined width]`, turned and rounded.
-    pub fn shares<A: Arithmetic>(
-        self,
-        before: &[f32],
-        joined: &[f32],
-        windows: &Windows,
-    ) -> Vec<f32> {
+    pub fn shares<A: Arithmetic>(self, rows: [&[f32]; 2], windows: &Windows) -> Vec<f32> {
+        let [before, joined] = rows;
         let (stride, group) = (self.heads.joined_width(), self.group());
         let tokens = CausalRows { each: group, before: before.len() / stride };
         let length = tokens.before + joined.len() / stride;
-        let keys = self.of_all([before, joined], self.keys());
+        let keys = self.of_all(rows, self.keys());
         let keys = Panels::<A>::of_columns(&keys, self.heads.width, windows.key);
         let left = self.take(joined, stride, self.queries(), group);
         let left = Left::Rows(&left, windows.key);
@@ -86,16 +82,15 @@ impl Head {
     /// Adds the group's part of mixed `[length, queries · width]`, not rounded. Returns the [`Head::shares`].
     pub fn attend<A: Arithmetic>(
         self,
-        before: &[f32],
-        joined: &[f32],
+        rows: [&[f32]; 2],
         mixed: &mut [f32],
         windows: &Windows,
     ) -> Vec<f32> {
         let Heads { width, queries, .. } = self.heads;
-        let before_tokens = before.len() / self.heads.joined_width();
+        let before_tokens = rows[0].len() / self.heads.joined_width();
         let tokens = CausalRows { each: self.group(), before: before_tokens };
-        let shares = self.shares::<A>(before, joined, windows);
-        let values = self.of_all([before, joined], self.values());
+        let shares = self.shares::<A>(rows, windows);
+        let values = self.of_all(rows, self.values());
         let values = Panels::<A>::of_rows(&values, width, windows.value);
         let left = Left::Rows(&shares, windows.share);
         let mixture = product::multiply_part(left, &values, Reach::TermsTo(tokens));

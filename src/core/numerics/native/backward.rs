@@ -1,7 +1,7 @@
 //! The backward pass: gradients of rows through the recorded operations, and the weights' sums over tokens.
 
 use crate::numerics::native::{elementwise, product};
-use crate::numerics::{Arithmetic, Left, NativeGradients, NativeWeight, Panels, Window, Windows};
+use crate::numerics::{Arithmetic, Left, NativeGradients, NativeWeight, Panels, Window};
 use std::marker::PhantomData;
 
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +15,6 @@ pub struct Backward<A> {
     pub waiting: Vec<Option<Vec<f32>>>,
     pub gradients: NativeGradients,
     pub setting: BackwardSetting,
-    pub windows: Windows,
     pub sums: PhantomData<A>,
 }
 

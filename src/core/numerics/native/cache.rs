@@ -22,14 +22,13 @@ impl Heads {
 #[derive(Debug, Clone)]
 pub struct Slots<A> {
     heads: Vec<(Panels<A>, Panels<A>)>,
-    filled: usize,
 }
 
 impl<A: Arithmetic> Slots<A> {
     pub fn empty(heads: Heads, windows: &Windows) -> Self {
         let keys = Panels::zeros(heads.width, 0, windows.key);
         let values = Panels::zeros(0, heads.width, windows.value);
-        Self { heads: vec![(keys, values); heads.keys], filled: 0 }
+        Self { heads: vec![(keys, values); heads.keys] }
     }
 
     /// Appends one slot: keys and values `[heads.keys, heads.width]`, turned and rounded.
@@ -39,17 +38,17 @@ impl<A: Arithmetic> Slots<A> {
             all_keys.push_column(key);
             all_values.push_term(value);
         }
-        self.filled += 1;
     }
 
     /// Attention of one turned and rounded query over all slots, the last row of [`crate::numerics::Head::attend`]:
     /// queries `[heads.queries, heads.width]` → `mixed` of the same shape, not rounded.
     pub fn attend(&self, heads: Heads, queries: &[f32], windows: &Windows, mixed: &mut [f32]) {
-        let (length, scale) = (self.filled, elementwise::scale(heads.width));
+        let scale = elementwise::scale(heads.width);
         let group = queries.len() / heads.keys;
         let groups = queries.chunks_exact(group).zip(mixed.chunks_exact_mut(group));
         for ((keys, values), (queries, mixed)) in self.heads.iter().zip(groups) {
             let mut shares = product::multiply_rounded(Left::Rows(queries, windows.key), keys);
+            let length = keys.columns;
             elementwise::softmax_rows::<A>(&mut shares, length, |_| length, scale, windows.share);
             let mixture = product::multiply_rounded(Left::Rows(&shares, windows.share), values);
             mixed.copy_from_slice(&mixture);

@@ -362,7 +362,8 @@ mod tests {
                 for value in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
                     let mut numbers = numbers.clone();
                     numbers[at] = value;
-                    let expected: Vec<f32> = numbers.iter().map(|&x| WINDOW.round(x)).collect();
+                    let expected: Vec<f32> =
+                        numbers.iter().map(|&x| WINDOW.rounder().round(x)).collect();
                     let mut tally = Tally::default();
                     round::<f64>(&mut numbers, WINDOW, &mut tally);
                     assert_eq!(tally.not_finite, !value.is_finite(), "{value} at {at} of {width}");

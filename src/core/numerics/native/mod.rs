@@ -26,8 +26,8 @@ pub mod window;
 use crate::base::workers;
 use crate::numerics::native::{backward::Backward, cache::Slots};
 use crate::numerics::{
-    Arithmetic, BackwardSetting, Head, HeadNorms, Heads, Left, NativeGradients, NativeWeight,
-    Operations, Tally, Window, Windows,
+    Arithmetic, BackwardSetting, Head, Heads, Left, NativeGradients, NativeWeight, Operations,
+    Tally, Window, Windows,
 };
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -37,6 +37,8 @@ use std::sync::Arc;
 pub struct NativeSettings {
     pub windows: Windows,
     pub heads: Heads,
+    /// Numbers of a state.
+    pub hidden: usize,
     pub epsilon: f64,
     /// Whether the backward pass computes again what is cheap (attention weights, what SwiGLU gave): the same numbers.
     pub recomputes: bool,
@@ -99,7 +101,7 @@ impl NativeRows {
 type RowsAgain = Arc<dyn Fn() -> Vec<f32> + Send + Sync>;
 type Derivative<A> = Box<dyn FnOnce(Vec<f32>, &mut Backward<A>) + Send>;
 
-/// The operations on f32 rows, recorded for a backward pass or not.
+/// The operations on f32 rows, recorded for [`NativeOperations::backward`] or not.
 pub struct NativeOperations<'a, A> {
     settings: NativeSettings,
     /// cos and sin of each position's pairs: `[positions, width / 2, 2]`.
@@ -114,18 +116,15 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
         settings: NativeSettings,
         rotation: &'a [f32],
         attention: NativeAttention<'a, A>,
+        is_recorded: bool,
     ) -> Self {
-        Self { settings, rotation, attention, tape: None, tally: Tally::default() }
+        let tape = is_recorded.then(Vec::new);
+        Self { settings, rotation, attention, tape, tally: Tally::default() }
     }
 
-    /// The same, recorded for [`NativeOperations::backward`].
-    pub fn recorded(self) -> Self {
-        Self { tape: Some(Vec::new()), ..self }
-    }
-
-    /// How much rounding changed so far.
-    pub fn tally(&self) -> Tally {
-        self.tally
+    /// Whether all numbers were finite before they were rounded, so far.
+    pub fn is_finite(&self) -> bool {
+        !self.tally.not_finite
     }
 
     fn rounded(&mut self, mut values: Vec<f32>, window: Window) -> Vec<f32> {
@@ -145,8 +144,9 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
         NativeRows { values: values.into(), node, again: None }
     }
 
-    /// Rows of x that are chosen by index, in the order of the indices.
-    pub fn select(&mut self, x: &NativeRows, chosen: &[usize], width: usize) -> NativeRows {
+    /// States of x that are chosen by index, in the order of the indices.
+    pub fn select(&mut self, x: &NativeRows, chosen: &[usize]) -> NativeRows {
+        let width = self.settings.hidden;
         let values = x.of_rows(chosen, width).values;
         let (node, length, chosen) = (x.node, x.values.len(), chosen.to_vec());
         self.record(values, || {
@@ -172,15 +172,13 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
     ) -> NativeGradients {
         let tape = self.tape.expect("a backward pass needs a recorded forward pass");
         let waiting = tape.iter().map(|_| None).collect();
-        let windows = self.settings.windows;
-        let sums = PhantomData;
-        let mut backward = Backward::<A> { waiting, gradients, setting, windows, sums };
+        let mut backward = Backward::<A> { waiting, gradients, setting, sums: PhantomData };
         let (mut by_last, mut rest) = (Vec::new(), &last.values[..]);
         for mut by_logits in by_logits {
             let tally = &mut backward.gradients.gradients;
             elementwise::round::<A>(&mut by_logits, setting.window, tally);
             let (rows, after) = rest.split_at(by_logits.len() / head.outputs() * head.inputs());
-            by_last.extend(backward.linear(&by_logits, rows, windows.last, head));
+            by_last.extend(backward.linear(&by_logits, rows, self.settings.windows.last, head));
             rest = after;
         }
         backward.give(last.node, by_last);
@@ -213,9 +211,9 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         })
     }
 
-    fn rms_norm(&mut self, x: &NativeRows, width: usize) -> NativeRows {
-        let factors =
-            elementwise::inverse_root_mean_squares::<A>(&x.values, width, self.settings.epsilon);
+    fn rms_norm(&mut self, x: &NativeRows) -> NativeRows {
+        let NativeSettings { hidden: width, epsilon, .. } = self.settings;
+        let factors = elementwise::inverse_root_mean_squares::<A>(&x.values, width, epsilon);
         let values = elementwise::scale_rows(&x.values, &factors, width);
         let values = Arc::new(self.rounded(values, self.settings.windows.normed));
         let (node, y) = (x.node, values.clone());
@@ -231,20 +229,19 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         layer: usize,
         x: NativeRows,
         qkv: &Arc<NativeWeight<A>>,
-        norms: Option<&HeadNorms<Arc<NativeWeight<A>>>>,
+        norms: Option<&[Arc<NativeWeight<A>>; 2]>,
     ) -> NativeRows {
-        let NativeSettings { windows, heads, recomputes, epsilon } = self.settings;
+        let NativeSettings { windows, heads, recomputes, epsilon, .. } = self.settings;
         let mut joined =
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &qkv.forward);
         if let Some(bias) = &qkv.bias {
             elementwise::add_to_rows(&mut joined, bias);
         }
-        let normed: Vec<NormedHeads<A>> =
-            norms.map_or(Vec::new(), |HeadNorms { queries, keys }| {
-                assert!(!A::EXACT, "norms of heads have no window and are refused before");
-                let all = [(queries, 0, heads.queries), (keys, heads.queries, heads.keys)];
-                all.map(|all| NormedHeads::of(all, &mut joined, heads, epsilon)).into()
-            });
+        let normed: Vec<NormedHeads<A>> = norms.map_or(Vec::new(), |[queries, keys]| {
+            assert!(!A::EXACT, "norms of heads have no window and are refused before");
+            let all = [(queries, 0, heads.queries), (keys, heads.queries, heads.keys)];
+            all.map(|all| NormedHeads::of(all, &mut joined, heads, epsilon)).into()
+        });
         let positions: Vec<usize> = match &self.attention {
             NativeAttention::Sequences { spans, .. } => {
                 let all = |Span { own, before }: &Span| before.len()..before.len() + own.len();
@@ -259,7 +256,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
             .collect();
         let stride = heads.joined_width();
         elementwise::turn(&mut joined, &rotations, heads, false);
-        round_joined::<A>(&mut joined, heads, &windows, &mut self.tally);
+        self.round_joined(&mut joined);
         let mut mixed = vec![0.0; joined.len() / stride * heads.queries * heads.width];
         let mut shares = Vec::new();
         match &mut self.attention {
@@ -290,7 +287,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                         let (before, own) = (&joined[before.clone()], &joined[own.clone()]);
                         for key in 0..heads.keys {
                             let head = Head { heads, key };
-                            let head_shares = head.attend::<A>(before, own, mixed, &windows);
+                            let head_shares = head.attend::<A>([before, own], mixed, &windows);
                             shares.extend(keeps.then_some(head_shares));
                         }
                     }
@@ -309,7 +306,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         let qkv = qkv.clone();
         self.record(mixed, || {
             Box::new(move |g, backward| {
-                let (windows, gradient) = (backward.windows, backward.setting.window);
+                let gradient = backward.setting.window;
                 let width = heads.queries * heads.width;
                 let mut by_joined = vec![0.0; joined.len()];
                 // What goes on after a prompt adds to its gradient, one after another.
@@ -337,7 +334,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                                 let shares = match shares.get(*first + at) {
                                     Some(shares) if !recomputes => &shares[key],
                                     _ => {
-                                        again = head.shares::<A>(joined[0], joined[1], &windows);
+                                        again = head.shares::<A>(joined, &windows);
                                         &again
                                     }
                                 };
@@ -372,7 +369,6 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
 
     fn swiglu(
         &mut self,
-        _layer: usize,
         x: NativeRows,
         gate: &Arc<NativeWeight<A>>,
         up: &Arc<NativeWeight<A>>,
@@ -438,6 +434,16 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
 }
 
 impl<A: Arithmetic> NativeOperations<'_, A> {
+    fn round_joined(&mut self, joined: &mut [f32]) {
+        let NativeSettings { windows, heads, .. } = self.settings;
+        let turned = (heads.queries + heads.keys) * heads.width;
+        for row in joined.chunks_exact_mut(heads.joined_width()) {
+            let (keys, values) = row.split_at_mut(turned);
+            elementwise::round::<A>(keys, windows.key, &mut self.tally);
+            elementwise::round::<A>(values, windows.value, &mut self.tally);
+        }
+    }
+
     /// x · weightᵀ, x out of `window`.
     fn linear(
         &mut self,
@@ -511,18 +517,4 @@ fn change_heads(
     let rows = joined.chunks_exact_mut(heads.joined_width());
     rows.zip(changed.chunks_exact(places.len()))
         .for_each(|(row, changed)| row[places.clone()].copy_from_slice(changed));
-}
-
-fn round_joined<A: Arithmetic>(
-    joined: &mut [f32],
-    heads: Heads,
-    windows: &Windows,
-    tally: &mut Tally,
-) {
-    let turned = (heads.queries + heads.keys) * heads.width;
-    for row in joined.chunks_exact_mut(heads.joined_width()) {
-        let (keys, values) = row.split_at_mut(turned);
-        elementwise::round::<A>(keys, windows.key, tally);
-        elementwise::round::<A>(values, windows.value, tally);
-    }
 }

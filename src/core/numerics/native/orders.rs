@@ -36,7 +36,7 @@ fn others(terms: usize) -> [Vec<usize>; 2] {
 }
 
 /// Compares sums bit by bit. Panics when one differs: a sum was not exact.
-pub(super) fn compare(straight: &[f64], reordered: &[f64]) {
+fn compare(straight: &[f64], reordered: &[f64]) {
     assert_eq!(straight.len(), reordered.len());
     for (at, (a, b)) in straight.iter().zip(reordered).enumerate() {
         // The sign of a sum that is 0 does not count.

@@ -15,8 +15,8 @@ use std::slice;
 pub struct Panels<A> {
     /// Each `[terms, PANEL]`, zeros beyond the last column.
     panels: Vec<Vec<A>>,
-    terms: usize,
-    columns: usize,
+    pub terms: usize,
+    pub columns: usize,
     window: Window,
 }
 
@@ -92,14 +92,6 @@ impl<A: Arithmetic> Panels<A> {
     /// A column, `[terms]`.
     pub fn column(&self, at: usize) -> impl Iterator<Item = A> {
         self.panels[at / A::PANEL].iter().skip(at % A::PANEL).step_by(A::PANEL).copied()
-    }
-
-    pub fn columns(&self) -> usize {
-        self.columns
-    }
-
-    pub fn terms(&self) -> usize {
-        self.terms
     }
 
     /// Zeros `[terms, columns]`; either may be 0, to be appended to.

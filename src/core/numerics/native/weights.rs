@@ -77,11 +77,11 @@ impl<A: Arithmetic> NativeWeight<A> {
     }
 
     pub fn outputs(&self) -> usize {
-        self.forward.columns()
+        self.forward.columns
     }
 
     pub fn inputs(&self) -> usize {
-        self.forward.terms()
+        self.forward.terms
     }
 }
 

@@ -42,11 +42,6 @@ impl Window {
     pub const fn rounder(self) -> Rounder {
         Rounder { bound: self.bound(), shift: 1.5 * power(23 + self.low) }
     }
-
-    /// The nearest number of the window, as [`Rounder::round`].
-    pub fn round(self, x: f32) -> f32 {
-        self.rounder().round(x)
-    }
 }
 
 /// Rounds into a window.
@@ -207,14 +202,14 @@ mod tests {
 
     #[test]
     fn a_window_keeps_its_own_numbers_and_saturates() {
-        let window = Window::below(4, 18);
+        let rounder = Window::below(4, 18).rounder();
         for x in [0.0, -0.0, 1.0, 16.0, -16.0, power(-14), -5.0 * power(-14)] {
-            assert_eq!(window.round(x), x);
+            assert_eq!(rounder.round(x), x);
         }
-        assert_eq!(window.round(17.0), 16.0);
-        assert_eq!(window.round(f32::NEG_INFINITY), -16.0);
-        assert_eq!(window.round(0.4 * power(-14)), 0.0);
-        assert!(window.round(f32::NAN).is_nan());
+        assert_eq!(rounder.round(17.0), 16.0);
+        assert_eq!(rounder.round(f32::NEG_INFINITY), -16.0);
+        assert_eq!(rounder.round(0.4 * power(-14)), 0.0);
+        assert!(rounder.round(f32::NAN).is_nan());
     }
 
     #[test]
@@ -245,7 +240,7 @@ mod tests {
         #[test]
         fn rounding_is_to_the_nearest_multiple(x in -20f32..20.0, width in 8u32..=22) {
             let window = Window::below(4, width);
-            let rounded = window.round(x);
+            let rounded = window.rounder().round(x);
             let steps = f64::from(rounded) / f64::from(power(window.low));
             prop_assert_eq!(steps, steps.round());
             prop_assert!(rounded.abs() <= 16.0);

@@ -55,7 +55,7 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
 }
 
 fn rounded(count: usize, seed: u64, window: Window) -> Vec<f32> {
-    noise(count, seed).into_iter().map(|x| window.round(x)).collect()
+    noise(count, seed).into_iter().map(|x| window.rounder().round(x)).collect()
 }
 
 fn windows(width: usize) -> Windows {
@@ -176,7 +176,7 @@ fn attention_in<A: Arithmetic>(seed: u64) {
         let head = Head { heads, key: 1 };
         assert_one_result(width, || {
             let mut mixed = vec![0.0; by_mixed.len()];
-            let shares = head.attend::<A>(&before, &joined, &mut mixed, &windows);
+            let shares = head.attend::<A>([&before, &joined], &mut mixed, &windows);
             let (mut by_joined, mut tally) = (vec![0.0; joined.len()], Tally::default());
             let mut by_before = vec![0.0; before.len()];
             head.differentiate::<A>(

@@ -1,6 +1,6 @@
 //! Experiments as flat lists of keys, and how two of them differ.
 
-use crate::experiment::{Experiment, sources, sources::Key};
+use crate::experiment::{Experiment, config::OUTSIDE_OF_ARM, sources, sources::Key};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +33,8 @@ pub fn differing_keys<'a, V: PartialEq>(
 
 /// Whether a key decides what is computed and is thus part of the arm's identity.
 pub fn in_arm(path: &str) -> bool {
-    let outside = ["name", "inputs", "execution", "checkpoints", "records"];
     ["inputs.base", "inputs.data.variant"].contains(&path)
-        || !outside.contains(&path.split('.').next().unwrap_or(path))
+        || !OUTSIDE_OF_ARM.contains(&path.split('.').next().unwrap_or(path))
 }
 
 #[derive(Debug, Clone, PartialEq)]

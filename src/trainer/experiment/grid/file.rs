@@ -147,16 +147,14 @@ fn seeds(keys: &mut Keys) -> Vec<u64> {
     let integer = |value: &toml::Value| u64::try_from(value.as_integer()?).ok();
     let list: Option<Vec<u64>> =
         value.as_array().and_then(|values| values.iter().map(integer).collect());
-    match list {
-        None => keys.problem("seeds", &format!("expected a list of seeds, got {value}")),
-        Some(seeds) => {
-            if let Some(problem) = text::seeds(&seeds) {
-                keys.problem("seeds", &problem);
-            }
-            return seeds;
-        }
+    let Some(seeds) = list else {
+        keys.problem("seeds", &format!("expected a list of seeds, got {value}"));
+        return Vec::new();
+    };
+    if let Some(problem) = text::seeds(&seeds) {
+        keys.problem("seeds", &problem);
     }
-    Vec::new()
+    seeds
 }
 
 fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<StatedArm> {

@@ -179,11 +179,12 @@ impl Grid {
     }
 }
 
-/// Whether a key stands in the table of a stated one: a table of another kind takes the place of the whole table.
+/// Whether a key is the table of a stated one, or stands in it: a table of another kind takes the place of the whole
+/// table, and of a value.
 fn replaces(stated: &str, key: &str) -> bool {
     let table = stated.rsplit_once('.').map(|(table, _)| table);
     let rest = table.and_then(|table| key.strip_prefix(table));
-    rest.is_some_and(|rest| rest.starts_with('.'))
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// Every key in which `arm` differs from the experiment that its patch was applied to.

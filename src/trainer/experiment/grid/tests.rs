@@ -146,6 +146,18 @@ fn a_resolved_grid_survives_the_way_through_its_file() {
 }
 
 #[test]
+fn a_program_in_place_of_a_rule_and_a_rule_in_place_of_a_program_are_read_again() {
+    let arms = "[[arms]]\nname = \"rule\"\n[arms.set.dapo.clip]\nhigh = 0.3\n\
+                [[arms]]\nname = \"coin\"\nafter = \"rule\"\n[arms.set.reward]\n\
+                verifier = { kind = \"python\", file = \"coin.py\", function = \"coin\" }\n\
+                [[arms]]\nname = \"number\"\nafter = \"coin\"\n[arms.set.reward]\nverifier = \"last-number\"\n";
+    let grid = grid(arms).unwrap().grid;
+    let folder = tempfile::tempdir().unwrap();
+    let path = grid.write(folder.path()).unwrap();
+    assert_eq!(Grid::read(&path).unwrap(), grid);
+}
+
+#[test]
 fn a_switch_that_does_nothing_is_refused() {
     let same = "[[arms]]\nname = \"a\"\n[arms.set.dapo.clip]\nlow = 0.2\nhigh = 0.3\n";
     let notes = grid(same).unwrap().notes;

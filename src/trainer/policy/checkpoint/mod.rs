@@ -7,7 +7,7 @@ pub mod weights;
 
 use crate::base::files::{self, foreign};
 use crate::numerics::fast;
-use crate::policy::on_a_card;
+use crate::policy::digests;
 use crate::policy::optimizer;
 use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
 use crate::records::{
@@ -262,22 +262,13 @@ pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
         Vec::new()
     };
     let TrainerRecord { counters, prompts_drawn, .. } = record;
-    Ok(Loaded {
-        model,
-        optimizer,
-        progress: CheckpointProgress { counters, prompts_drawn, carried },
-    })
+    let progress = CheckpointProgress { counters, prompts_drawn, carried };
+    Ok(Loaded { model, optimizer, progress })
 }
 
 /// The ledger's component `weights` of a policy.
 pub fn weights_digest(model: &Qwen2, how: TensorDigest) -> String {
-    let weights = model.parameters();
-    match how {
-        TensorDigest::Bytes => {
-            ledger::each_tensor(weights.iter().map(|(name, weight)| (name, fast::values(weight))))
-        }
-        TensorDigest::OnACard => on_a_card::digest(&weights.iter().collect::<Vec<_>>()),
-    }
+    digests::tensors(digests::shared(model.parameters()), how)
 }
 
 /// The ledger's component `moments` of a checkpoint.
@@ -287,14 +278,9 @@ pub fn moments_digest(state: &optimizer::OptimizerState, how: TensorDigest) -> S
         TensorDigest::Bytes => ledger::moments(state.updates, both[0], both[1]),
         TensorDigest::OnACard => {
             let tensors = both.map(|moments| {
-                let tensor = |(name, values): (&String, &Vec<f32>)| {
-                    (name.clone(), Tensor::from_slice(values))
-                };
-                moments.iter().map(tensor).collect::<BTreeMap<String, Tensor>>()
+                moments.iter().map(|(name, values)| (name, Tensor::from_slice(values)))
             });
-            let [first, second] =
-                tensors.each_ref().map(|moments| moments.iter().collect::<Vec<_>>());
-            on_a_card::moments_digest(state.updates, [&first, &second])
+            digests::moments(state.updates, tensors, how)
         }
     }
 }

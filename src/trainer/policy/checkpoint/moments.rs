@@ -2,41 +2,13 @@
 
 use crate::numerics::fast;
 use crate::policy::optimizer;
-use crate::policy::{DeviceAdamW, PolicyError, Qwen2, checkpoint, model::qwen2};
+use crate::policy::{Moments, PolicyError, Qwen2, checkpoint, model::qwen2};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tch::Tensor;
 
 const FIRST: &str = "first";
 pub(super) const SECOND: &str = "second";
-
-/// AdamW's state as a checkpoint writes it, one tensor at a time: all together are twice as large as the policy.
-pub trait Moments {
-    fn updates(&self) -> u64;
-
-    /// First and second moment of a tensor. Asked for after the first update.
-    fn of(&self, name: &str) -> [Vec<f32>; 2];
-}
-
-impl Moments for optimizer::OptimizerState {
-    fn updates(&self) -> u64 {
-        self.updates
-    }
-
-    fn of(&self, name: &str) -> [Vec<f32>; 2] {
-        [self.first_moments[name].clone(), self.second_moments[name].clone()]
-    }
-}
-
-impl Moments for DeviceAdamW {
-    fn updates(&self) -> u64 {
-        self.updates()
-    }
-
-    fn of(&self, name: &str) -> [Vec<f32>; 2] {
-        self.moments(name)
-    }
-}
 
 /// Both moments of every parameter, all first ones before the second ones.
 fn shapes(parameters: &BTreeMap<String, Tensor>) -> Vec<(String, Vec<i64>)> {

@@ -43,7 +43,7 @@ struct WeightFileSource {
 }
 
 /// Files whose headers were read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Weights {
     sources: Vec<WeightFileSource>,
     pub entries: BTreeMap<String, WeightFileEntry>,
@@ -56,12 +56,8 @@ struct WeightFileIndex {
 
 /// The names of the files that hold the weights of a folder, the index first where there is one.
 pub fn names(folder: &Path) -> Result<Vec<String>, PolicyError> {
-    match indexed(folder)? {
-        None => Ok(vec![SINGLE.to_string()]),
-        Some((_, files)) => {
-            Ok(std::iter::once(INDEX.to_string()).chain(files.into_keys()).collect())
-        }
-    }
+    let Some((_, files)) = indexed(folder)? else { return Ok(vec![SINGLE.to_string()]) };
+    Ok(std::iter::once(INDEX.to_string()).chain(files.into_keys()).collect())
 }
 
 type Files = BTreeMap<String, BTreeSet<String>>;
@@ -98,9 +94,9 @@ pub fn open_folder(folder: &Path) -> Result<Weights, PolicyError> {
         }
         return open(&single);
     };
-    let mut weights = Weights { sources: Vec::new(), entries: BTreeMap::new() };
+    let mut weights = Weights::default();
     for (name, tensors) in files {
-        let entries = header(&folder.join(&name), weights.sources.len(), &mut weights.sources)?;
+        let entries = header(&folder.join(&name), &mut weights.sources)?;
         let refuse = |reason: String| Err(PolicyError::Invalid { path: path.clone(), reason });
         if let Some(absent) = tensors.iter().find(|tensor| !entries.contains_key(*tensor)) {
             return refuse(format!("tensor {absent} is not in {name}"));
@@ -117,9 +113,8 @@ pub fn open_folder(folder: &Path) -> Result<Weights, PolicyError> {
 /// Opens a safetensors file and reads its header. Errors: a header that is none or longer than the file; a name twice;
 /// tensors that overlap, leave gaps, end elsewhere than the file, have a wrong size, or exceed this machine's memory.
 pub fn open(path: &Path) -> Result<Weights, PolicyError> {
-    let mut sources = Vec::new();
-    let entries = header(path, 0, &mut sources)?;
-    let weights = Weights { sources, entries };
+    let mut weights = Weights::default();
+    weights.entries = header(path, &mut weights.sources)?;
     weights.fits_into_memory(path)?;
     Ok(weights)
 }
@@ -127,7 +122,6 @@ pub fn open(path: &Path) -> Result<Weights, PolicyError> {
 /// The tensors of one file, which is added to the open ones.
 fn header(
     path: &Path,
-    file: usize,
     sources: &mut Vec<WeightFileSource>,
 ) -> Result<BTreeMap<String, WeightFileEntry>, PolicyError> {
     let invalid = |reason: String| PolicyError::Safetensors { path: path.to_path_buf(), reason };
@@ -167,7 +161,7 @@ fn header(
         let shape = info.shape.iter().map(|&side| side as i64).collect();
         let (from, to) = info.data_offsets;
         let bytes = (start + from as u64, start + to as u64);
-        entries.insert(name, WeightFileEntry { file, kind, shape, bytes });
+        entries.insert(name, WeightFileEntry { file: sources.len(), kind, shape, bytes });
     }
     sources.push(WeightFileSource { path: path.to_path_buf(), file: source.into(), size });
     Ok(entries)

@@ -3,18 +3,6 @@
 use crate::policy::{KeysAndValues, Qwen2};
 use tch::Tensor;
 
-/// Prompts that were just read, and the rows that begin with them.
-#[derive(Clone, Copy)]
-pub struct ReadPrompts<'a> {
-    /// For each layer those of all prompts, each padded to `length` tokens.
-    pub keys_and_values: &'a [KeysAndValues],
-    pub length: usize,
-    /// Tokens of each prompt, without the padding.
-    pub lengths: &'a [usize],
-    /// For each new row the number of its prompt.
-    pub of_row: &'a [usize],
-}
-
 /// Spare slots, one to so many: a full cache moves to its beginning in place, and that seldom.
 const SPARE_SHARE: usize = 8;
 
@@ -62,33 +50,39 @@ impl KvCache {
         cache
     }
 
-    /// Adds rows whose prompts were just read.
-    pub fn join(&mut self, prompts: ReadPrompts) {
-        let ReadPrompts { keys_and_values, length, lengths, of_row } = prompts;
+    /// Adds rows whose prompts were just read: `keys_and_values` has for each layer those of all prompts, each padded to
+    /// as many tokens as the longest, and `of_row` for each new row the number of its prompt.
+    pub fn join(
+        &mut self,
+        keys_and_values: &[KeysAndValues],
+        prompts: &[&[u32]],
+        of_row: &[usize],
+    ) {
+        let length = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
         assert!(self.starts.len() + of_row.len() <= self.all.size()[2] as usize);
         assert!(length <= self.filled, "a prompt ends where the other rows are");
         // A prompt stands at the right end of its slots; the slots before it are masked.
         let mut tokens = Vec::with_capacity(of_row.len() * length);
         for &prompt in of_row {
-            let shift = length - lengths[prompt];
+            let shift = length - prompts[prompt].len();
             tokens
                 .extend((0..length).map(|at| (prompt * length + at.saturating_sub(shift)) as i64));
         }
         let tokens = Tensor::from_slice(&tokens).to_device(self.all.device());
         let (rows, first) = (of_row.len() as i64, self.starts.len() as i64);
-        let place = |cache: &Tensor, prompts: &Tensor| {
-            let (_, kv_heads, head_dim) = prompts.size3().expect("keys have three dimensions");
-            let chosen = prompts.index_select(0, &tokens);
+        let place = |cache: &Tensor, read: &Tensor| {
+            let (_, kv_heads, head_dim) = read.size3().expect("keys have three dimensions");
+            let chosen = read.index_select(0, &tokens);
             cache
                 .narrow(0, first, rows)
                 .narrow(1, (self.filled - length) as i64, length as i64)
                 .copy_(&chosen.view([rows, length as i64, kv_heads, head_dim]));
         };
-        for (cache, prompts) in self.layers.iter().zip(keys_and_values) {
-            place(&cache.0, &prompts.0);
-            place(&cache.1, &prompts.1);
+        for (cache, read) in self.layers.iter().zip(keys_and_values) {
+            place(&cache.0, &read.0);
+            place(&cache.1, &read.1);
         }
-        self.starts.extend(of_row.iter().map(|&prompt| self.filled - lengths[prompt]));
+        self.starts.extend(of_row.iter().map(|&prompt| self.filled - prompts[prompt].len()));
         self.see();
     }
 
@@ -99,9 +93,8 @@ impl KvCache {
             let row = |at: usize| self.all.select(2, at as i64).narrow(2, 0, filled);
             row(to).copy_(&row(from));
             self.mask.get(to as i64).copy_(&self.mask.get(from as i64));
-            self.starts[to] = self.starts[from];
         }
-        self.starts.truncate(leaves.iter().filter(|leaves| !**leaves).count());
+        remove_rows(&mut self.starts, leaves);
     }
 
     /// Opens the next slot for all rows. Returns the mask of a step, `[rows, 1, 1, slots]`.

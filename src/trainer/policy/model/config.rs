@@ -129,6 +129,11 @@ impl Config {
         }
     }
 
+    /// The tensor that makes logits of hidden states.
+    pub fn head_name(&self) -> &'static str {
+        if self.tie_word_embeddings { "model.embed_tokens.weight" } else { "lm_head.weight" }
+    }
+
     /// As `config.json`, for transformers 4 (`rope_theta`, `torch_dtype`) and 5 (`rope_parameters`, `dtype`).
     pub fn to_json(&self, eos_token_id: u32, pad_token_id: u32) -> Value {
         let (model_type, class) = self.family.names();
@@ -245,13 +250,10 @@ fn refuse_variants(json: &Value) -> Result<(), PolicyError> {
 fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), PolicyError> {
     let mut theta: Option<(&str, f64)> = None;
     let mut scaling: Option<(&str, Option<RopeScaling>)> = None;
-    let top = json.as_object();
-    for (name, rope) in [
-        ("rope_theta", top),
-        ("rope_scaling", json.get("rope_scaling").and_then(Value::as_object)),
-        ("rope_parameters", json.get("rope_parameters").and_then(Value::as_object)),
-    ] {
-        let Some(rope) = rope else { continue };
+    for name in ["rope_theta", "rope_scaling", "rope_parameters"] {
+        let is_top = name == "rope_theta";
+        let rope = if is_top { Some(json) } else { json.get(name) };
+        let Some(rope) = rope.and_then(Value::as_object) else { continue };
         if let Some(value) = rope.get("rope_theta").filter(|value| !value.is_null()) {
             let value = positive("rope_theta", Some(value))?;
             match theta {
@@ -262,7 +264,7 @@ fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), Poli
                 _ => theta = Some((name, value)),
             }
         }
-        if name == "rope_theta" {
+        if is_top {
             continue;
         }
         let stated = RopeScaling::from_json(rope, positions)

@@ -1,7 +1,7 @@
 //! The decoder, once for every arithmetic: RMSNorm, rotary embedding, grouped-query attention, SwiGLU. Qwen2
 //! has biases of queries, keys and values, Qwen3 norms of queries and keys, Llama neither.
 
-use crate::numerics::{Folded, HeadNorms, Operations, folded::FoldedPart};
+use crate::numerics::{Folded, Operations, folded::FoldedPart};
 use crate::policy::Config;
 
 /// What a decoder is made of: W is a matrix of weights, or how it is made of parameters.
@@ -21,7 +21,7 @@ pub struct Layer<W> {
     /// Queries, keys, values: `[(heads + 2 · kv_heads) · head_dim, hidden]`.
     pub qkv: W,
     /// Norms of queries and keys, where the architecture has them.
-    pub head_norms: Option<HeadNorms<W>>,
+    pub head_norms: Option<[W; 2]>,
     /// `[hidden, heads · head_dim]`.
     pub o: W,
     /// `[intermediate, hidden]`.
@@ -37,11 +37,7 @@ impl Decoder<Folded> {
     pub fn of(config: &Config) -> Self {
         let hidden = config.hidden_size as usize;
         let embed_tokens = Folded::of("model.embed_tokens.weight", hidden);
-        let lm_head = if config.tie_word_embeddings {
-            embed_tokens.clone()
-        } else {
-            Folded::of("lm_head.weight", hidden)
-        };
+        let lm_head = Folded::of(config.head_name(), hidden);
         let layers = (0..config.num_hidden_layers).map(|index| Layer::of(config, index)).collect();
         let norm = Folded::of("model.norm.weight", hidden);
         Self { embed_tokens, layers, norm, lm_head }
@@ -73,13 +69,12 @@ impl Layer<Folded> {
                 inputs: hidden,
             },
             head_norms: config.family.has_head_norms().then(|| {
-                // Its numbers lie as those of a head do.
-                let norm = |name: &str| {
+                ["self_attn.q_norm", "self_attn.k_norm"].map(|name| {
+                    // Its numbers lie as those of a head do.
                     let mut norm = Folded::of(&weight(name), 1);
                     norm.parts[0].interleaved_heads = Some(1);
                     norm
-                };
-                HeadNorms { queries: norm("self_attn.q_norm"), keys: norm("self_attn.k_norm") }
+                })
             }),
             o: Folded::of(&weight("self_attn.o_proj"), mixed),
             gate: normed("mlp.gate_proj", "post_attention_layernorm"),
@@ -94,10 +89,7 @@ impl<W> Layer<W> {
     pub fn map<'a, V>(&'a self, mut change: impl FnMut(&'a W) -> V) -> Layer<V> {
         Layer {
             qkv: change(&self.qkv),
-            head_norms: self.head_norms.as_ref().map(|norms| HeadNorms {
-                queries: change(&norms.queries),
-                keys: change(&norms.keys),
-            }),
+            head_norms: self.head_norms.as_ref().map(|norms| norms.each_ref().map(&mut change)),
             o: change(&self.o),
             gate: change(&self.gate),
             up: change(&self.up),
@@ -105,20 +97,19 @@ impl<W> Layer<W> {
         }
     }
 
-    /// The residual stream after this layer, `[tokens, hidden]`. `index` counts layers, `width` is hidden.
+    /// The residual stream after this layer, `[tokens, hidden]`. `index` counts layers.
     pub fn run<O: Operations<Weight = W>>(
         &self,
         operations: &mut O,
         index: usize,
         hidden: O::Rows,
-        width: usize,
     ) -> O::Rows {
-        let normed = operations.rms_norm(&hidden, width);
+        let normed = operations.rms_norm(&hidden);
         let mixed = operations.attention(index, normed, &self.qkv, self.head_norms.as_ref());
         let mixed = operations.attention_output(mixed, &self.o);
         let hidden = operations.add(hidden, mixed);
-        let normed = operations.rms_norm(&hidden, width);
-        let inner = operations.swiglu(index, normed, &self.gate, &self.up);
+        let normed = operations.rms_norm(&hidden);
+        let inner = operations.swiglu(normed, &self.gate, &self.up);
         let inner = operations.swiglu_output(inner, &self.down);
         operations.add(hidden, inner)
     }
@@ -132,18 +123,17 @@ impl<W> Decoder<W> {
         Decoder { embed_tokens, layers, norm: change(&self.norm), lm_head: change(&self.lm_head) }
     }
 
-    /// Tokens → hidden states after the final norm, `[tokens, hidden]`. `width` is hidden.
+    /// Tokens → hidden states after the final norm, `[tokens, hidden]`.
     pub fn run<O: Operations<Weight = W>>(
         &self,
         operations: &mut O,
         tokens: &O::Tokens,
-        width: usize,
     ) -> O::Rows {
         let mut hidden = operations.embedding(&self.embed_tokens, tokens);
         for (index, layer) in self.layers.iter().enumerate() {
-            hidden = layer.run(operations, index, hidden, width);
+            hidden = layer.run(operations, index, hidden);
         }
-        let normed = operations.rms_norm(&hidden, width);
+        let normed = operations.rms_norm(&hidden);
         operations.scale(normed, &self.norm)
     }
 }

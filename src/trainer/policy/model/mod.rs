@@ -13,4 +13,3 @@ pub mod cache;
 pub mod gradients;
 pub mod recompute;
 pub mod qwen2;
-pub mod generation;

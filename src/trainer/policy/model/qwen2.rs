@@ -300,12 +300,10 @@ impl Qwen2 {
     }
 
     /// Each target's log-prob and entropy `[targets]` in nats, without a graph, on the processor; f64 if native.
-    pub fn statistics(&self, sequences: &Sequences, temperature: f64) -> (Tensor, Tensor) {
+    pub fn statistics(&self, sequences: &Sequences, temperature: f64) -> [Tensor; 2] {
         if let Some(native) = self.native() {
-            let of_targets = native.statistics(sequences, temperature);
-            let [log_probs, entropy] = [of_targets.log_probs, of_targets.entropy]
-                .map(|values| Tensor::from_slice(&values));
-            return (log_probs, entropy);
+            let both = native.statistics(sequences, temperature);
+            return both.map(|values| Tensor::from_slice(&values));
         }
         if let Some(memory) = self.memory {
             return RecomputePass::new(self, memory, sequences, temperature).statistics();
@@ -313,7 +311,7 @@ impl Qwen2 {
         fast::without_graph(|| {
             let (logits, targets) = self.target_logits(sequences);
             let (log_probs, entropy) = fast::log_probs_and_entropy(&logits, &targets, temperature);
-            (log_probs.to_device(Device::Cpu), entropy.to_device(Device::Cpu))
+            [log_probs, entropy].map(|values| values.to_device(Device::Cpu))
         })
     }
 
@@ -351,8 +349,8 @@ impl Qwen2 {
             Vec::try_from(derivative).expect("a dense f64 tensor")
         };
         let so_far = match std::mem::take(sums) {
-            Gradients::Native(so_far) => so_far,
-            Gradients::None => native.no_gradients(scale),
+            Gradients::Native(so_far) => Some(so_far),
+            Gradients::None => None,
             Gradients::Fast(_) => panic!("gradients of two arithmetics"),
         };
         let added = native.gradients(so_far, sequences, temperature, scale, &mut by_log_probs)?;
@@ -396,24 +394,15 @@ impl Qwen2 {
             keep((keys, values));
             mixed
         };
-        let hidden = self.run(prepared, &tokens.view([-1]), rotation, &mut attend);
-        hidden.view([batch, length, self.config.hidden_size])
+        let config = &self.config;
+        let mut operations = TensorOperations { config, rotation, attend: &mut attend };
+        let hidden = prepared.run(&mut operations, &tokens.view([-1]));
+        hidden.view([batch, length, config.hidden_size])
     }
 
     /// [`TensorOperations::rotation`] of each token of whole sequences, `[batch · length, ...]`.
     pub(super) fn rotation_of(&self, batch: i64, length: i64) -> Tensor {
         self.rotation.narrow(0, 0, length).repeat([batch, 1, 1, 1])
-    }
-
-    fn run(
-        &self,
-        prepared: &Prepared,
-        tokens: &Tensor,
-        rotation: Tensor,
-        attend: &mut dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor,
-    ) -> Tensor {
-        let mut operations = TensorOperations { config: &self.config, rotation, attend };
-        prepared.run(&mut operations, tokens, self.config.hidden_size as usize)
     }
 
     /// One more token for each row of the cache by fast arithmetic: tokens `[rows]` and their positions `[rows]` →
@@ -432,19 +421,16 @@ impl Qwen2 {
             let (keys, values) = cache.append(layer, &keys, &values);
             fast::cached_attention(&queries, &keys, &values, &mask)
         };
-        let hidden = self.run(prepared, tokens, rotation, &mut attend);
+        let config = &self.config;
+        let mut operations = TensorOperations { config, rotation, attend: &mut attend };
+        let hidden = prepared.run(&mut operations, tokens);
         cache.end();
         hidden
     }
 
     /// Next-token logits by fast arithmetic: final hidden states `[..., hidden]` → `[..., vocab]`.
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
-        fast::linear(hidden, &self.parameters()[self.head_name()], None)
-    }
-
-    /// The parameter that makes logits of hidden states.
-    pub(super) fn head_name(&self) -> &'static str {
-        if self.config.tie_word_embeddings { "model.embed_tokens.weight" } else { "lm_head.weight" }
+        fast::linear(hidden, &self.parameters()[self.config.head_name()], None)
     }
 }
 

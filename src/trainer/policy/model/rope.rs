@@ -2,7 +2,7 @@
 //! (modeling_rope_utils.py) for Llama 3.1 and later, and for YaRN.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::f64::consts::TAU;
 
 /// `rope_parameters`, or `rope_scaling` of older files, where it scales.
@@ -22,29 +22,14 @@ pub enum RopeScaling {
         original_max_position_embeddings: f64,
         #[serde(skip_serializing_if = "Option::is_none")]
         attention_factor: Option<f64>,
-        #[serde(default = "fast")]
         beta_fast: f64,
-        #[serde(default = "slow")]
         beta_slow: f64,
         #[serde(skip_serializing_if = "Option::is_none")]
         mscale: Option<f64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         mscale_all_dim: Option<f64>,
-        #[serde(default = "whole")]
         truncate: bool,
     },
-}
-
-fn fast() -> f64 {
-    32.0
-}
-
-fn slow() -> f64 {
-    1.0
-}
-
-fn whole() -> bool {
-    true
 }
 
 impl RopeScaling {
@@ -72,6 +57,7 @@ impl RopeScaling {
         if !["llama3", "yarn"].contains(&kind) {
             return Err(format!("rope_type {kind:?}: only default, llama3 and yarn are"));
         }
+        let is_yarn = kind == "yarn";
         let numbers = rope.iter().filter(|(key, _)| !["rope_type", "truncate"].contains(&&***key));
         for (key, value) in numbers {
             if !value.as_f64().is_some_and(|number| number > 0.0 && number.is_finite()) {
@@ -79,6 +65,12 @@ impl RopeScaling {
             }
         }
         rope.entry("original_max_position_embeddings").or_insert(Value::from(positions));
+        if is_yarn {
+            let defaults = json!({"beta_fast": 32.0, "beta_slow": 1.0, "truncate": true});
+            for (key, value) in defaults.as_object().into_iter().flatten() {
+                rope.entry(key).or_insert(value.clone());
+            }
+        }
         let scaling: Self =
             serde_json::from_value(Value::Object(rope)).map_err(|error| error.to_string())?;
         match &scaling {

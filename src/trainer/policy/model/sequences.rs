@@ -15,6 +15,16 @@ pub struct Sequences {
 }
 
 impl Sequences {
+    /// Prompts, each with the state that predicts what follows it.
+    pub fn of_prompts(prompts: &[&[u32]]) -> Self {
+        let mut all = Self::default();
+        for prompt in prompts {
+            all.push(prompt, 0, &[]);
+            all.states.push(all.tokens.len() - 1);
+        }
+        all
+    }
+
     /// Appends a sequence. Its states from `first` on predict `targets`, one after another.
     pub fn push(&mut self, tokens: &[u32], first: usize, targets: &[u32]) {
         let start = self.tokens.len();

@@ -1,7 +1,7 @@
 //! The decoder's operations on LibTorch tensors, with automatic derivatives. Weights are as the checkpoint stores them,
 //! norms apart and heads in two halves: no copy, and no product of weights that a narrow type would round.
 
-use crate::numerics::{Folded, HeadNorms, Operations, fast, folded::FoldedPart};
+use crate::numerics::{Folded, Operations, fast, folded::FoldedPart};
 use crate::policy::Config;
 use std::collections::BTreeMap;
 use tch::Tensor;
@@ -49,14 +49,9 @@ impl Weight {
     }
 
     /// The only matrix, or the vector of a norm.
-    pub fn matrix(&self) -> &Tensor {
+    fn only(&self) -> &Linear {
         assert_eq!(self.parts.len(), 1, "one matrix");
-        &self.parts[0].matrix
-    }
-
-    fn multiply(&self, x: &Tensor) -> Tensor {
-        assert_eq!(self.parts.len(), 1, "one matrix");
-        self.parts[0].apply(x)
+        &self.parts[0]
     }
 }
 
@@ -83,7 +78,7 @@ impl TensorOperations<'_> {
 
     /// Heads of queries or keys, normed by the architecture's norm of heads where it has one, turned.
     fn heads(&self, x: Tensor, norm: Option<&Weight>) -> Tensor {
-        fast::rotary_halves(&self.normed(x, norm.map(Weight::matrix)), &self.rotation)
+        fast::rotary_halves(&self.normed(x, norm.map(|norm| &norm.only().matrix)), &self.rotation)
     }
 }
 
@@ -93,10 +88,10 @@ impl Operations for TensorOperations<'_> {
     type Weight = Weight;
 
     fn embedding(&mut self, table: &Weight, tokens: &Tensor) -> Tensor {
-        fast::embedding(table.matrix(), tokens)
+        fast::embedding(&table.only().matrix, tokens)
     }
 
-    fn rms_norm(&mut self, x: &Tensor, _width: usize) -> Tensor {
+    fn rms_norm(&mut self, x: &Tensor) -> Tensor {
         x.shallow_clone()
     }
 
@@ -105,7 +100,7 @@ impl Operations for TensorOperations<'_> {
         layer: usize,
         x: Tensor,
         qkv: &Weight,
-        norms: Option<&HeadNorms<Weight>>,
+        norms: Option<&[Weight; 2]>,
     ) -> Tensor {
         let (heads, kv_heads) = (self.config.num_attention_heads, self.config.num_key_value_heads);
         let x = self.normed(x, qkv.norm.as_ref());
@@ -116,20 +111,20 @@ impl Operations for TensorOperations<'_> {
         };
         let [queries, keys, values] =
             <[Tensor; 3]>::try_from(parts).expect("queries, keys and values");
-        let queries = self.heads(queries, norms.map(|norms| &norms.queries));
-        let keys = self.heads(keys, norms.map(|norms| &norms.keys));
+        let queries = self.heads(queries, norms.map(|[queries, _]| queries));
+        let keys = self.heads(keys, norms.map(|[_, keys]| keys));
         (self.attend)(layer, queries, keys, values)
     }
 
     fn attention_output(&mut self, x: Tensor, weight: &Weight) -> Tensor {
-        weight.multiply(&x)
+        weight.only().apply(&x)
     }
 
-    fn swiglu(&mut self, _layer: usize, x: Tensor, gate: &Weight, up: &Weight) -> Tensor {
+    fn swiglu(&mut self, x: Tensor, gate: &Weight, up: &Weight) -> Tensor {
         let x = self.normed(x, gate.norm.as_ref());
-        let gates = gate.multiply(&x);
+        let gates = gate.only().apply(&x);
         if gates.size()[1] == self.config.intermediate_size {
-            return fast::swiglu(&gates, &up.multiply(&x));
+            return fast::swiglu(&gates, &up.only().apply(&x));
         }
         // One product made both.
         let halves = gates.chunk(2, 1);
@@ -137,7 +132,7 @@ impl Operations for TensorOperations<'_> {
     }
 
     fn swiglu_output(&mut self, x: Tensor, weight: &Weight) -> Tensor {
-        weight.multiply(&x)
+        weight.only().apply(&x)
     }
 
     fn add(&mut self, x: Tensor, more: Tensor) -> Tensor {
@@ -145,6 +140,6 @@ impl Operations for TensorOperations<'_> {
     }
 
     fn scale(&mut self, x: Tensor, weight: &Weight) -> Tensor {
-        self.normed(x, Some(weight.matrix()))
+        self.normed(x, Some(&weight.only().matrix))
     }
 }

@@ -36,6 +36,24 @@ pub struct OptimizerState {
     pub second_moments: OptimizerTensors,
 }
 
+/// AdamW's state as a checkpoint writes it, one tensor at a time: all together are twice as large as the policy.
+pub trait Moments {
+    fn updates(&self) -> u64;
+
+    /// First and second moment of a tensor. Asked for after the first update.
+    fn of(&self, name: &str) -> [Vec<f32>; 2];
+}
+
+impl Moments for OptimizerState {
+    fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    fn of(&self, name: &str) -> [Vec<f32>; 2] {
+        [self.first_moments[name].clone(), self.second_moments[name].clone()]
+    }
+}
+
 /// AdamW with decoupled weight decay on all parameters and clipping of the global gradient norm:
 /// `torch.nn.utils.clip_grad_norm_` followed by one step of `torch.optim.AdamW` with one parameter group.
 #[derive(Debug, Clone)]
@@ -69,7 +87,11 @@ impl AdamW {
         gradients: &OptimizerTensors,
         learning_rate: f64,
     ) -> Result<Stepped, OptimizerError> {
-        self.check(parameters, gradients)?;
+        check_same("gradient", parameters, gradients)?;
+        if self.state.updates > 0 {
+            check_same("first moment", parameters, &self.state.first_moments)?;
+            check_same("second moment", parameters, &self.state.second_moments)?;
+        }
         // No gradient is larger than the norm.
         let norm = finite_norm(gradients)?;
         let is_sure = self.stays_small(parameters, norm, learning_rate);
@@ -131,28 +153,13 @@ impl AdamW {
         // A step moves a weight by at most η / (1 − β₁) · |m| / ε: less than 1e17.
         const LARGEST: f32 = 1e6;
         let OptimizerState { first_moments, second_moments, .. } = &*self.state;
-        let of_moments = self.largest.take();
-        let of_moments =
-            of_moments.unwrap_or_else(|| largest(first_moments).max(largest(second_moments)));
+        let look = || largest(first_moments).max(largest(second_moments));
+        let of_moments = self.largest.take().unwrap_or_else(look);
         let moves = learning_rate / (1.0 - self.config.beta1);
         of_moments.max(largest(parameters)) <= size(LARGEST)
             && norm <= f64::from(LARGEST)
             && self.config.epsilon >= 1e-10
             && (0.0..=1e1).contains(&moves)
-    }
-
-    /// Whether weights, gradients and moments are of the same tensors.
-    fn check(
-        &self,
-        parameters: &OptimizerTensors,
-        gradients: &OptimizerTensors,
-    ) -> Result<(), OptimizerError> {
-        check_same("gradient", parameters, gradients)?;
-        if self.state.updates > 0 {
-            check_same("first moment", parameters, &self.state.first_moments)?;
-            check_same("second moment", parameters, &self.state.second_moments)?;
-        }
-        Ok(())
     }
 }
 
@@ -331,18 +338,18 @@ fn finite_norm(gradients: &OptimizerTensors) -> Result<f64, OptimizerError> {
         return Ok(norm);
     }
     // The square of an f32 cannot overflow f64: some element is not finite itself.
-    for (tensor, values) in gradients {
-        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
-            return Err(OptimizerError::NotFinite {
-                tensor: tensor.clone(),
-                index,
-                count: values.len(),
-            });
-        }
-    }
-    unreachable!("a sum of squares of finite f32 values is finite")
+    let error = gradients.iter().find_map(|(tensor, values)| not_finite(tensor, values));
+    Err(error.expect("a sum of squares of finite f32 values is finite"))
 }
 
+/// The first number of a gradient that is not finite.
+fn not_finite(tensor: &str, values: &[f32]) -> Option<OptimizerError> {
+    let index = values.iter().position(|value| !value.is_finite())?;
+    let (tensor, count) = (tensor.to_string(), values.len());
+    Some(OptimizerError::NotFinite { tensor, index, count })
+}
+
+/// Whether weights or moments are finite.
 fn check_finite(what: &'static str, tensors: &OptimizerTensors) -> Result<(), OptimizerError> {
     for (tensor, values) in tensors {
         // Without a branch for each number, so that the loop is compiled to vectors.
@@ -353,6 +360,7 @@ fn check_finite(what: &'static str, tensors: &OptimizerTensors) -> Result<(), Op
     Ok(())
 }
 
+/// Whether gradients or moments are of the same tensors as the weights.
 fn check_same(
     what: &'static str,
     parameters: &OptimizerTensors,

@@ -2,27 +2,15 @@
 
 use crate::experiment::{LogProbsOver, Sampling};
 use crate::numerics::Distribution;
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SamplerDraw {
-    pub token: u32,
-    /// Its log-prob in nats under softmax(logits / temperature): over the whole vocabulary, as the
-    /// training forward computes it, unless [`Sampling::log_probs`] asks for the kept tokens.
-    pub log_prob: f64,
-    /// Entropy of that distribution in nats, where it was asked for.
-    pub entropy: Option<f64>,
-}
+use crate::policy::Token;
 
 /// Draws the token whose interval of the cumulative distribution holds `uniform`. Temperature 0 is greedy, the log-prob
 /// then being that of temperature 1. Top-k keeps the k most probable tokens, top-p the smallest set of most probable
 /// tokens of at least that mass; ties are broken by the lower token id. The kept tokens' mass is renormalised and
-/// walked in order of token id. `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
-pub fn sample(
-    logits: &[f64],
-    sampling: &Sampling,
-    entropy: bool,
-    uniform: f64,
-) -> Option<SamplerDraw> {
+/// walked in order of token id. The log-prob is that under softmax(logits / temperature): over the whole vocabulary, as
+/// the training forward computes it, unless [`Sampling::log_probs`] asks for the kept tokens; the entropy is over the
+/// whole vocabulary. `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
+pub fn sample(logits: &[f64], sampling: &Sampling, entropy: bool, uniform: f64) -> Option<Token> {
     let greedy = sampling.temperature == 0.0;
     let temperature = if greedy { 1.0 } else { sampling.temperature };
     let distribution = Distribution::new(logits, temperature)?;
@@ -41,8 +29,8 @@ pub fn sample(
         }
         invert(weights, &kept, uniform * mass)
     };
-    Some(SamplerDraw {
-        token: token as u32,
+    Some(Token {
+        id: token as u32,
         log_prob: distribution.log_prob(logits[token]) - libm::log(kept_share),
         entropy: entropy.then(|| distribution.entropy(logits)),
     })
@@ -100,7 +88,7 @@ mod tests {
 
     const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None };
 
-    fn draw(logits: &[f64], sampling: &Sampling, uniform: f64) -> SamplerDraw {
+    fn draw(logits: &[f64], sampling: &Sampling, uniform: f64) -> Token {
         sample(logits, sampling, true, uniform).unwrap()
     }
 
@@ -114,7 +102,7 @@ mod tests {
         for (uniform, token) in [(0.0, 0), (0.19, 0), (0.21, 1), (0.69, 1), (0.71, 2), (0.9999, 2)]
         {
             let drawn = draw(&logits, &PLAIN, uniform);
-            assert_eq!(drawn.token, token, "uniform {uniform}");
+            assert_eq!(drawn.id, token, "uniform {uniform}");
         }
         assert!((draw(&logits, &PLAIN, 0.5).log_prob - 0.5f64.ln()).abs() < 1e-7);
     }
@@ -124,7 +112,7 @@ mod tests {
         let logits = logits_of(&[0.25, 0.25, 0.4, 0.1]);
         let sampling = Sampling { top_p: 0.6, ..PLAIN };
         let drawn: Vec<u32> =
-            (0..100).map(|i| draw(&logits, &sampling, f64::from(i) / 100.0).token).collect();
+            (0..100).map(|i| draw(&logits, &sampling, f64::from(i) / 100.0).id).collect();
         assert!(drawn.contains(&0) && drawn.contains(&2));
         assert!(!drawn.contains(&1) && !drawn.contains(&3));
         // The log-prob is that of the full distribution all the same.
@@ -143,7 +131,7 @@ mod tests {
             let term = |at| {
                 let uniform = (f64::from(at) + 0.5) / f64::from(draws);
                 let drawn = draw(&logits_of(&old), &sampling, uniform);
-                let token = drawn.token as usize;
+                let token = drawn.id as usize;
                 (new[token].ln() - drawn.log_prob).exp() * value[token]
             };
             (0..draws).map(term).sum::<f64>() / f64::from(draws)
@@ -158,7 +146,7 @@ mod tests {
         let logits = [0.5f64, 2.0, 2.0, -1.0];
         for sampling in [Sampling { top_k: 1, ..PLAIN }, Sampling { temperature: 0.0, ..PLAIN }] {
             for uniform in [0.0, 0.5, 0.999] {
-                assert_eq!(draw(&logits, &sampling, uniform).token, 1);
+                assert_eq!(draw(&logits, &sampling, uniform).id, 1);
             }
         }
     }
@@ -223,7 +211,7 @@ mod tests {
         ) {
             let logits = [f64::NEG_INFINITY, 0.3, f64::NEG_INFINITY, -0.2, f64::NEG_INFINITY];
             let drawn = draw(&logits, &Sampling { temperature: 0.7, top_p, top_k, log_probs: None }, uniform);
-            prop_assert!(drawn.token == 1 || drawn.token == 3);
+            prop_assert!(drawn.id == 1 || drawn.id == 3);
             prop_assert!(drawn.log_prob.is_finite());
         }
     }

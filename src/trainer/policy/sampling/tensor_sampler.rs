@@ -3,8 +3,17 @@
 
 use crate::experiment::{LogProbsOver, Sampling};
 use crate::numerics::{Numerics, fast, operations};
-use crate::policy::Drawn;
 use tch::{Kind, Tensor};
+
+#[derive(Debug)]
+pub struct Drawn {
+    /// Token ids `[rows]`.
+    pub tokens: Tensor,
+    /// Their log-probs in nats, `[rows]`.
+    pub log_probs: Tensor,
+    /// Entropy of each row's distribution in nats, `[rows]`, where it was asked for.
+    pub entropy: Option<Tensor>,
+}
 
 /// Draws one token for each row: logits `[rows, vocab]`, uniforms `[rows]` in f64 → token ids `[rows]`, and their
 /// log-probs `[rows]` in f32 under softmax(logits / temperature) over the whole vocabulary; not finite where the logits
@@ -144,7 +153,7 @@ mod tests {
             let entropy = doubles(&drawn(&logits, &sampling, &uniforms).entropy.unwrap());
             for (row, (token, log_prob)) in pairs.into_iter().enumerate() {
                 let alone = sampler::sample(&logits[row], &sampling, true, uniforms[row]).unwrap();
-                assert_eq!(token, i64::from(alone.token), "{sampling:?}, {row}");
+                assert_eq!(token, i64::from(alone.id), "{sampling:?}, {row}");
                 assert!((log_prob - alone.log_prob).abs() < 1e-5);
                 assert!((entropy[row] - alone.entropy.unwrap()).abs() < 1e-5);
             }

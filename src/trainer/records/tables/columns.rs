@@ -1,4 +1,5 @@
 use crate::base::files::{self, foreign};
+use crate::base::visible;
 use crate::records::tables::decode::{self, TablePart};
 use crate::records::tables::{Refusal, TableError};
 use polars::prelude::{
@@ -252,17 +253,6 @@ impl<'a> ColumnTable<'a> {
         };
         self.frame.columns().iter().map(describe).collect::<Vec<_>>().join(", ")
     }
-
-    pub fn cell_error(
-        &self,
-        column: &str,
-        row: usize,
-        expected: &'static str,
-        value: String,
-    ) -> TableError {
-        let reason = format!("expected {expected}, got {value}");
-        Refusal::Cell { column: column.to_string(), row, reason }.of(self.path)
-    }
 }
 
 pub struct ColumnRow<'a> {
@@ -274,17 +264,14 @@ impl ColumnRow<'_> {
     pub fn get<T: Read>(&self, name: &str) -> Result<T, TableError> {
         let column = self.table.column(name)?;
         let value = column.get(self.row).expect("rows are counted by the frame's height");
-        let refuse = || self.table.cell_error(name, self.row, T::EXPECTED, shown(&value));
+        let refuse = || {
+            // Long cells are cut.
+            let got = visible::start(&value.to_string(), 80);
+            let (column, row) = (name.to_string(), self.row);
+            let reason = format!("expected {}, got {got}", T::EXPECTED);
+            Refusal::Cell { column, row, reason }.of(self.table.path)
+        };
         T::read(&value).ok_or_else(refuse)
-    }
-}
-
-/// For error messages; long cells are cut.
-pub fn shown(value: &AnyValue) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(80) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }
 

@@ -31,7 +31,8 @@ pub fn read(
     header.trim();
     let mut seen = BTreeSet::new();
     if let Some(twice) = header.iter().find(|name| !name.is_empty() && !seen.insert(*name)) {
-        return Err(at(path, 1, format!("two columns are called `{}`", cut(twice))));
+        let name: String = twice.chars().take(80).collect();
+        return Err(at(path, 1, format!("two columns are called `{name}`")));
     }
     let rows = reader.into_records().map(move |record| {
         let record = record.map_err(malformed)?;
@@ -58,8 +59,4 @@ pub fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, Tabl
 
 pub fn at(path: &Path, line: usize, reason: String) -> TableError {
     TableError::File(files::FileError::Line { path: path.to_path_buf(), line, reason })
-}
-
-pub fn cut(text: &str) -> String {
-    text.chars().take(80).collect()
 }

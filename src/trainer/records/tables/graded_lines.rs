@@ -153,22 +153,16 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
     if filters.len() > 1 {
         let filters: Vec<String> =
             filters.iter().map(|filter| format!("{},{filter}", columns.2)).collect();
-        return Err(ambiguous(
-            path,
-            "several filters; choose one with --correct-column",
-            filters.join(" or "),
-        ));
+        let what = "several filters; choose one with --correct-column";
+        return Err(ambiguous(path, what, filters.join(" or ")));
     }
     if let Some((_, filter)) = named.filter(|_| rows.is_empty() && left_out > 0) {
         return Err(ambiguous(path, "no line of the filter", filter.to_string()));
     }
     if steps.len() > 1 {
         let steps: Vec<String> = steps.iter().map(i64::to_string).collect();
-        return Err(ambiguous(
-            path,
-            "rollouts of several steps, a file of one is compared",
-            steps.join(", "),
-        ));
+        let what = "rollouts of several steps, a file of one is compared";
+        return Err(ambiguous(path, what, steps.join(", ")));
     }
     Ok(GradedTable { rows, columns })
 }

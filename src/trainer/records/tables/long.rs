@@ -1,6 +1,7 @@
 //! A study's cells as long-format tables, one row for each value.
 
-use crate::records::tables::{TableError, columns::ColumnWritten, columns::write_records};
+use crate::records::tables::TableError;
+use crate::records::tables::columns::{ColumnRecord, ColumnWritten, write_records};
 use polars::prelude::Column;
 use std::path::Path;
 
@@ -70,14 +71,6 @@ columns!(EvaluationRow<'_>: key, ending, set, step, updates, generated_rollouts,
     avg_at_k, cons_at_k, truncated_share, response_tokens_mean);
 columns!(OutcomeRow<'_>: key, set, step, problem, sample, correct);
 
-pub fn write_metrics(path: &Path, rows: &[MetricRow]) -> Result<(), TableError> {
-    write_records(path, rows)
-}
-
-pub fn write_evaluations(path: &Path, rows: &[EvaluationRow]) -> Result<(), TableError> {
-    write_records(path, rows)
-}
-
-pub fn write_outcomes(path: &Path, rows: &[OutcomeRow]) -> Result<(), TableError> {
+pub fn write<R: ColumnRecord>(path: &Path, rows: &[R]) -> Result<(), TableError> {
     write_records(path, rows)
 }

@@ -159,6 +159,15 @@ pub fn answer(arguments: &[String]) -> io::Result<()> {
     output.flush()
 }
 
+/// Why a file is not sent to its end.
+#[derive(Debug, thiserror::Error)]
+enum Unsent {
+    #[error(transparent)]
+    Lost(#[from] io::Error),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
 /// Fails only as `sent` does.
 fn send(
     file: OwnedFd,
@@ -166,9 +175,10 @@ fn send(
     sent: &mut dyn FnMut(Sent) -> io::Result<()>,
 ) -> io::Result<()> {
     let decoded = contained::contained(|| decode(foreign::reopened(file), wanted, sent));
-    match decoded.unwrap_or_else(|reason| Ok(Err(Refusal::parquet(reason))))? {
+    match decoded.unwrap_or_else(|reason| Err(Refusal::parquet(reason).into())) {
         Ok(()) => sent(Sent::End {}),
-        Err(refusal) => sent(Sent::Refused(refusal)),
+        Err(Unsent::Refused(refusal)) => sent(Sent::Refused(refusal)),
+        Err(Unsent::Lost(error)) => Err(error),
     }
 }
 
@@ -176,41 +186,21 @@ fn decode<F: ChunkReader + 'static>(
     file: F,
     wanted: &WantedKeys,
     sent: &mut dyn FnMut(Sent) -> io::Result<()>,
-) -> io::Result<Result<(), Refusal>> {
-    let reader = match SerializedFileReader::new(file) {
-        Ok(reader) => reader,
-        Err(error) => return Ok(Err(Refusal::parquet(error))),
-    };
-    let rows = match claimed_rows(&reader) {
-        Ok(rows) => rows,
-        Err(refusal) => return Ok(Err(refusal)),
-    };
+) -> Result<(), Unsent> {
+    let reader = SerializedFileReader::new(file).map_err(Refusal::parquet)?;
+    let rows = claimed_rows(&reader)?;
     sent(Sent::Rows(rows))?;
-    let schema = reader.metadata().file_metadata().schema();
-    let decoded = match projection(schema, wanted) {
-        Ok(columns) => reader.get_row_iter(Some(columns)),
-        Err(refusal) => return Ok(Err(refusal)),
-    };
-    let decoded = match decoded {
-        Ok(decoded) => decoded,
-        Err(error) => return Ok(Err(Refusal::parquet(error))),
-    };
+    let columns = projection(reader.metadata().file_metadata().schema(), wanted)?;
     let mut count = 0;
-    for row in decoded {
-        match row {
-            Ok(row) => {
-                let Value::Object(row) = row.to_json_value() else { continue };
-                sent(Sent::Row(row))?;
-            }
-            Err(error) => return Ok(Err(Refusal::parquet(error))),
-        }
+    for row in reader.get_row_iter(Some(columns)).map_err(Refusal::parquet)? {
+        let Value::Object(row) = row.map_err(Refusal::parquet)?.to_json_value() else { continue };
+        sent(Sent::Row(row))?;
         count += 1;
     }
-    Ok(if count == rows {
-        Ok(())
-    } else {
-        Err(Refusal::parquet(format!("it claims {rows} rows and has {count}")))
-    })
+    if count == rows {
+        return Ok(());
+    }
+    Err(Refusal::parquet(format!("it claims {rows} rows and has {count}")).into())
 }
 
 /// Refuses footers whose claims are too large.

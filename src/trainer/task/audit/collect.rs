@@ -1,4 +1,4 @@
-use crate::base::files;
+use crate::base::{files, visible};
 use crate::records::Index;
 use crate::task::audit::{AuditOptions, LISTED, MOST_NAMES, findings};
 use crate::task::data::problem_file::{self, Readings};
@@ -311,10 +311,7 @@ fn count(names: &mut BTreeMap<String, u64>, name: Option<&str>) {
 }
 
 fn start(text: &str) -> String {
-    match text.char_indices().nth(LISTED_CHARACTERS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_string(),
-    }
+    visible::start(text, LISTED_CHARACTERS)
 }
 
 fn first_bytes(digest: &[u8; 32]) -> u64 {

@@ -1,5 +1,5 @@
 use crate::task::data::problem_file;
-use crate::task::{Audit, FindingKind, audit::AuditFinding, audit::AuditOptions};
+use crate::task::{Audit, Copies, FindingKind, audit::AuditFinding, audit::AuditOptions};
 use serde::Deserialize;
 
 const KNOWN: &str = include_str!("../../golden/data/known.json");
@@ -25,7 +25,14 @@ fn is_routed(data_source: &str) -> bool {
 pub fn of(audit: &Audit, options: &AuditOptions) -> Vec<AuditFinding> {
     let mut findings = AuditFindings(Vec::new());
     repetition(audit, options, &mut findings);
-    contradictions(audit, &mut findings);
+    let (count, rows) = (audit.conflicts.problems, audit.conflicts.rows);
+    findings.warn(
+        count,
+        &format!(
+            "questions stand in the file with several answers ({rows} rows). Training refuses the file; `dapo data \
+             prepare` leaves these questions out, all their rows."
+        ),
+    );
     answers(audit, &mut findings);
     prompts(audit, &mut findings);
     names(audit, &mut findings);
@@ -35,19 +42,26 @@ pub fn of(audit: &Audit, options: &AuditOptions) -> Vec<AuditFinding> {
 struct AuditFindings(Vec<AuditFinding>);
 
 impl AuditFindings {
-    fn note(&mut self, text: String) {
-        self.0.push(AuditFinding { kind: FindingKind::Note, text });
+    fn add(&mut self, kind: FindingKind, text: String) {
+        self.0.push(AuditFinding { kind, text });
     }
 
-    fn warn(&mut self, count: u64, text: impl FnOnce() -> String) {
+    /// A sentence that begins with the count, where there is any.
+    fn note(&mut self, count: u64, text: &str) {
         if count > 0 {
-            self.0.push(AuditFinding { kind: FindingKind::Warning, text: text() });
+            self.add(FindingKind::Note, format!("{count} {text}"));
+        }
+    }
+
+    fn warn(&mut self, count: u64, text: &str) {
+        if count > 0 {
+            self.add(FindingKind::Warning, format!("{count} {text}"));
         }
     }
 }
 
 fn repetition(audit: &Audit, options: &AuditOptions, findings: &mut AuditFindings) {
-    let Audit { rows, problems, copies, .. } = audit;
+    let Audit { rows, problems, copies: Copies { fewest, most, mean }, .. } = audit;
     if rows == problems {
         return;
     }
@@ -60,130 +74,94 @@ fn repetition(audit: &Audit, options: &AuditOptions, findings: &mut AuditFinding
             rows / per_step
         ),
     };
-    if copies.fewest == copies.most {
-        findings.note(format!(
-            "{rows} rows are {problems} problems × {} copies. For evaluation the copies are the \
-             samples: take one response a row, or each problem once.{epochs}",
-            copies.most
-        ));
-        return;
+    let text = format!("rows are {problems} problems");
+    if fewest == most {
+        let note = format!(
+            "{text} × {most} copies. For evaluation the copies are the samples: take one response a row, or each \
+             problem once.{epochs}"
+        );
+        findings.note(*rows, &note);
+    } else {
+        let warning = format!(
+            "{text}: each stands there {fewest} to {most} times, {mean:.1} on average.{epochs} A step over the rows \
+             may hold a problem several times, as groups of their own. `dapo data prepare` writes each problem once."
+        );
+        findings.warn(*rows, &warning);
     }
-    findings.warn(rows - problems, || {
-        format!(
-            "{rows} rows are {problems} problems: each stands there {} to {} times, {:.1} on \
-             average.{epochs} A step over the rows may hold a problem several times, as \
-             groups of their own. `dapo data prepare` writes each problem once.",
-            copies.fewest, copies.most, copies.mean
-        )
-    });
-}
-
-fn contradictions(audit: &Audit, findings: &mut AuditFindings) {
-    let conflicts = &audit.conflicts;
-    findings.warn(conflicts.problems, || {
-        format!(
-            "{} questions stand in the file with several answers ({} rows). Training refuses \
-             the file; `dapo data prepare` leaves these questions out, all their rows.",
-            conflicts.problems, conflicts.rows
-        )
-    });
 }
 
 fn answers(audit: &Audit, findings: &mut AuditFindings) {
     let answers = &audit.answers;
-    findings.warn(answers.other, || {
-        format!(
-            "{} answers are no integers ({}). The paper's are, \"to minimise errors\" (§3.5).",
-            answers.other,
-            answers.other_listed.join(", ")
-        )
-    });
-    if answers.padded > 0 {
-        findings.note(format!(
-            "{} integers have a leading zero or a plus sign. The verifier compares strings: 045 is \
-             not 45, which matters where responses write the other one.",
-            answers.padded
-        ));
-    }
-    findings.warn(answers.unverifiable, || {
-        format!(
-            "{} answers are graded wrong even when a response states them as `Answer: …` ({}).",
-            answers.unverifiable,
-            answers.unverifiable_listed.join(", ")
-        )
-    });
+    let listed = answers.other_listed.join(", ");
+    let text = format!(
+        "answers are no integers ({listed}). The paper's are, \"to minimise errors\" (§3.5)."
+    );
+    findings.warn(answers.other, &text);
+    findings.note(
+        answers.padded,
+        "integers have a leading zero or a plus sign. The verifier compares strings: 045 is not 45, which matters \
+         where responses write the other one.",
+    );
+    let listed = answers.unverifiable_listed.join(", ");
+    let text = format!(
+        "answers are graded wrong even when a response states them as `Answer: …` ({listed})."
+    );
+    findings.warn(answers.unverifiable, &text);
     for (form, (count, first)) in &answers.unverifiable_otherwise {
-        findings.warn(*count, || {
-            format!("{count} answers are graded wrong when a response states them as `{form}` ({first}).")
-        });
+        let text =
+            format!("answers are graded wrong when a response states them as `{form}` ({first}).");
+        findings.warn(*count, &text);
     }
     for told in problem_file::told(&audit.readings) {
-        findings.warn(1, || {
-            format!(
-                "{told}. As it stands no response would match it, and verl compares it as it stands: \
-                 `dapo data prepare` writes it as it is read."
-            )
-        });
+        let text = format!(
+            "{told}. As it stands no response would match it, and verl compares it as it stands: \
+             `dapo data prepare` writes it as it is read."
+        );
+        findings.add(FindingKind::Warning, text);
     }
-    findings.warn(answers.blank, || {
-        format!("{} answers are empty. Training refuses the file.", answers.blank)
-    });
-    if answers.shared > 0 {
-        let (answer, problems) = &answers.shared_listed[0];
-        findings.note(format!(
+    findings.warn(answers.blank, "answers are empty. Training refuses the file.");
+    if let Some((answer, problems)) = answers.shared_listed.first() {
+        let text = format!(
             "Answers that several problems share: {}, such as {answer} ({problems} problems). Rows \
              must be grouped by their question, never by their answer.",
             answers.shared
-        ));
+        );
+        findings.add(FindingKind::Note, text);
     }
 }
 
 fn prompts(audit: &Audit, findings: &mut AuditFindings) {
     let prompts = &audit.prompts;
-    findings.warn(prompts.not_one_user_message, || {
-        format!(
-            "{} prompts are not one message of the user. Training refuses the file.",
-            prompts.not_one_user_message
-        )
-    });
-    findings.warn(prompts.blank, || {
-        format!("{} rows have an empty question. Training refuses the file.", prompts.blank)
-    });
-    let other_template = || {
-        format!(
-            "{} prompts are not in the released template, which asks for the `Answer:` line that \
-             the verifier reads. With `prompt.template = \"dapo\"` the harness puts it around the \
-             question; verl takes the prompt as it stands.",
-            prompts.other_template
-        )
-    };
+    findings.warn(
+        prompts.not_one_user_message,
+        "prompts are not one message of the user. Training refuses the file.",
+    );
+    findings.warn(prompts.blank, "rows have an empty question. Training refuses the file.");
+    let other_template = "prompts are not in the released template, which asks for the `Answer:` line that the \
+                          verifier reads. With `prompt.template = \"dapo\"` the harness puts it around the question; \
+                          verl takes the prompt as it stands.";
     // Questions alone: what a file of one's own holds.
     if prompts.other_template == audit.problems {
-        findings.note(other_template());
+        findings.note(prompts.other_template, other_template);
     } else {
         findings.warn(prompts.other_template, other_template);
     }
-    findings.warn(prompts.raw_problem_differs, || {
-        format!(
+    if prompts.raw_problem_differs > 0 {
+        let text = format!(
             "In {} rows `extra_info.raw_problem` is another text than the question in the prompt. \
              The harness takes `raw_problem`, verl the prompt.",
             prompts.raw_problem_differs
-        )
-    });
-    findings.warn(prompts.lengths.over_limit.unwrap_or(0), || {
-        format!(
-            "{} problems have prompts of more than {} tokens. A run with that limit refuses them; \
-             verl drops or cuts them, by `data.filter_overlong_prompts` and `data.truncation`.",
-            prompts.lengths.over_limit.unwrap_or(0),
-            prompts.lengths.limit_tokens
-        )
-    });
-    if prompts.spaced_differently > 0 {
-        findings.note(format!(
-            "{} problems stand in the file with different spacing; they count once.",
-            prompts.spaced_differently
-        ));
+        );
+        findings.add(FindingKind::Warning, text);
     }
+    let limit = prompts.lengths.limit_tokens;
+    let text = format!(
+        "problems have prompts of more than {limit} tokens. A run with that limit refuses them; verl drops or cuts \
+         them, by `data.filter_overlong_prompts` and `data.truncation`."
+    );
+    findings.warn(prompts.lengths.over_limit.unwrap_or(0), &text);
+    let text = "problems stand in the file with different spacing; they count once.";
+    findings.note(prompts.spaced_differently, text);
 }
 
 fn names(audit: &Audit, findings: &mut AuditFindings) {
@@ -196,18 +174,15 @@ fn names(audit: &Audit, findings: &mut AuditFindings) {
             name => format!("`{name}`"),
         };
         let shown: Vec<String> = unrouted.iter().map(shown).collect();
-        findings.note(format!(
+        let text = format!(
             "The `data_source` of {rows} rows is {}: verl would not grade them by the rules for \
              `math_dapo`. The harness always does.",
             shown.join(", ")
-        ));
+        );
+        findings.add(FindingKind::Note, text);
     }
-    let indices = &audit.indices;
-    findings.warn(indices.of_several_problems, || {
-        format!(
-            "{} values of `extra_info.index` stand beside several problems: grouping by index \
-             would merge them.",
-            indices.of_several_problems
-        )
-    });
+    findings.warn(
+        audit.indices.of_several_problems,
+        "values of `extra_info.index` stand beside several problems: grouping by index would merge them.",
+    );
 }

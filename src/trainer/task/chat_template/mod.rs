@@ -13,7 +13,6 @@ use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value, synta
 use minijinja_contrib::pycompat;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind as IoErrorKind;
 use std::path::{Path, PathBuf};
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
@@ -87,7 +86,7 @@ impl ChatTemplate {
                 let source = source.map_err(|error| refuse(&file, error.to_string()))?;
                 (file, source)
             }
-            Err(error) if is_absent(&error) => match config.chat_template.clone() {
+            Err(error) if error.is_missing() => match config.chat_template.clone() {
                 None | Some(serde_json::Value::Null) => return Ok(None),
                 Some(value) => match default_template(value) {
                     Some(source) => (config_path, source),
@@ -307,10 +306,6 @@ fn value(message: &Message) -> Value {
 
 fn refuse(path: &Path, reason: String) -> TaskError {
     TaskError::Template { path: path.to_path_buf(), reason }
-}
-
-pub fn is_absent(error: &files::FileError) -> bool {
-    matches!(error, files::FileError::Io { source, .. } if source.kind() == IoErrorKind::NotFound)
 }
 
 fn default_template(value: serde_json::Value) -> Option<String> {

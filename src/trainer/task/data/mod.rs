@@ -168,8 +168,11 @@ pub fn digest(problems: &[Problem]) -> String {
     files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
 }
 
-/// As [`digest`], with what a program reads of them.
+/// As [`digest`], with what a program reads of them, where there is anything.
 pub fn digest_with(problems: &[Problem], columns: &Columns) -> String {
+    if columns.is_empty() {
+        return digest(problems);
+    }
     let line =
         |problem: &Problem| files::canonical_json_line(&(problem, columns.get(&problem.id))) + "\n";
     files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
@@ -178,20 +181,10 @@ pub fn digest_with(problems: &[Problem], columns: &Columns) -> String {
 /// Writes parquet in the released schema; reading gives the same problems and ids. `templated` puts the released
 /// instruction around each question in the `prompt` column, for readers that take prompts from there.
 pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::TableError> {
-    write_tagged(path, problems, &BTreeMap::new(), templated)
+    write_kept(path, problems, (&BTreeMap::new(), &Columns::new()), templated)
 }
 
-/// As [`write()`], with the tags of each problem by its id.
-pub fn write_tagged(
-    path: &Path,
-    problems: &[Problem],
-    tags: &BTreeMap<String, Vec<String>>,
-    templated: bool,
-) -> Result<(), tables::TableError> {
-    write_kept(path, problems, (tags, &Columns::new()), templated)
-}
-
-/// As [`write_tagged`], with the `data_source` and the `extra_info` among the columns of each problem.
+/// As [`write()`], with the tags of each problem by its id, and the `data_source` and the `extra_info` among its columns.
 pub fn write_kept(
     path: &Path,
     problems: &[Problem],

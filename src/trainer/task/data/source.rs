@@ -98,11 +98,8 @@ pub fn each_row(
             };
             each_problem_row(path, &wanted, &mut |total, row: Map<String, Value>| {
                 let read = schema::read(&row, keys).map_err(|error| {
-                    let refusal = tables::Refusal::Cell {
-                        column: error.key,
-                        row: number,
-                        reason: error.reason,
-                    };
+                    let schema::RowError { key: column, reason } = error;
+                    let refusal = tables::Refusal::Cell { column, row: number, reason };
                     tables::TableError::Refused { path: path.to_path_buf(), refusal }
                 })?;
                 let place = format!(": row {}", number + 1);
@@ -120,11 +117,8 @@ pub fn each_row(
             foreign::each_line(path, reader, foreign::DATA, |line, bytes| {
                 done += bytes.len() as u64 + 1;
                 let Some(row) = files::parse_line(path, line, bytes)? else { return Ok(()) };
-                let read = schema::read(&row, keys).map_err(|error| files::FileError::Line {
-                    path: path.to_path_buf(),
-                    line,
-                    reason: format!("{}: {}", error.key, error.reason),
-                })?;
+                let read = schema::read(&row, keys)
+                    .map_err(|error| csv_rows::at(path, line, error.to_string()))?;
                 each(SourceRow::new(read, number, format!(":{line}"), [total, done.min(total)]))?;
                 number += 1;
                 Ok(())
@@ -132,19 +126,20 @@ pub fn each_row(
         }
         Format::Json => {
             let bytes = foreign::read_up_to(path, foreign::HELD_DATA.bytes)?;
-            let rows: Vec<Map<String, Value>> =
-                serde_json::from_slice(&bytes).map_err(|error| {
-                    let reason = format!("it is no list of objects: {error}");
-                    files::FileError::Json { path: path.to_path_buf(), reason }
-                })?;
+            let refuse = |reason| files::FileError::Json { path: path.to_path_buf(), reason };
+            let rows: Vec<Map<String, Value>> = serde_json::from_slice(&bytes)
+                .map_err(|error| refuse(format!("it is no list of objects: {error}")))?;
             let total = rows.len() as u64;
             for (number, row) in rows.iter().enumerate() {
-                let place = format!(": row {}", number + 1);
-                let read = schema::read(row, keys).map_err(|error| files::FileError::Json {
-                    path: path.to_path_buf(),
-                    reason: format!("row {}: {}: {}", number + 1, error.key, error.reason),
-                })?;
-                each(SourceRow::new(read, number, place, [total, number as u64 + 1]))?;
+                let place = number + 1;
+                let read = schema::read(row, keys)
+                    .map_err(|error| refuse(format!("row {place}: {error}")))?;
+                each(SourceRow::new(
+                    read,
+                    number,
+                    format!(": row {place}"),
+                    [total, place as u64],
+                ))?;
             }
             Ok(())
         }
@@ -155,9 +150,8 @@ pub fn each_row(
             for (number, (line, row)) in rows.iter().enumerate() {
                 let filled = header.iter().zip(row).filter(|(_, cell)| !cell.trim().is_empty());
                 let row = filled.map(|(name, cell)| (name.to_string(), cell.into())).collect();
-                let read = schema::read(&row, keys).map_err(|error| {
-                    csv_rows::at(path, *line, format!("{}: {}", error.key, error.reason))
-                })?;
+                let read = schema::read(&row, keys)
+                    .map_err(|error| csv_rows::at(path, *line, error.to_string()))?;
                 each(SourceRow::new(read, number, format!(":{line}"), [total, number as u64 + 1]))?;
             }
             Ok(())

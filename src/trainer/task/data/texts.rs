@@ -86,10 +86,8 @@ fn written(path: &Path, line: usize, bytes: &[u8]) -> Result<Option<WrittenText>
     let refused = |reason: String| FileError::Line { path: path.to_path_buf(), line, reason };
     let start = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes).trim_ascii_start();
     if start.starts_with(b"[") {
-        return Err(refused(
-            "JSON lines are expected, one {\"question\", \"solution\"} a line, and this is a JSON list"
-                .to_string(),
-        ));
+        let reason = "JSON lines are expected, one {\"question\", \"solution\"} a line, and this is a JSON list";
+        return Err(refused(reason.to_string()));
     }
     let Some(text) = files::parse_line::<WrittenText>(path, line, bytes)? else { return Ok(None) };
     for (field, value) in [("question", &text.question), ("solution", &text.solution)] {

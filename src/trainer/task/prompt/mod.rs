@@ -2,7 +2,7 @@ use crate::algorithm::{Problem, Prompt};
 use crate::base::{contained, files, files::foreign};
 use crate::experiment::PromptSettings;
 use crate::records::{Message, model_folder};
-use crate::task::{ChatTemplate, TaskError, chat_template, data::template};
+use crate::task::{ChatTemplate, TaskError, data::template};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,8 @@ impl Tokenizer {
         // A file may ask for a length: a prompt is never cut or padded to it.
         inner.with_padding(None);
         inner.with_truncation(None).expect("no truncation is always possible");
-        let stop_tokens = stop_tokens(folder, largest_id(&inner))?;
+        let largest = inner.get_vocab(true).into_values().max().unwrap_or(0);
+        let stop_tokens = stop_tokens(folder, largest)?;
         let sha256 = files::sha256(&bytes);
         let added = inner.get_added_tokens_decoder().into_iter();
         let special_tokens = added
@@ -242,16 +243,12 @@ fn unread(folder: &Path, error: files::FileError) -> TaskError {
     }
 }
 
-fn largest_id(tokenizer: &tokenizers::Tokenizer) -> u32 {
-    tokenizer.get_vocab(true).into_values().max().unwrap_or(0)
-}
-
 fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, TaskError> {
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
         let config: Value = match files::read_json(&path) {
             Ok(config) => config,
-            Err(error) if chat_template::is_absent(&error) => continue,
+            Err(error) if error.is_missing() => continue,
             Err(error) => return Err(error.into()),
         };
         let stated = config.get("eos_token_id").filter(|value| !value.is_null());

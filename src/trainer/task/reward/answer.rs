@@ -78,7 +78,7 @@ static REWRITES: LazyLock<[(Regex, &str); 7]> = LazyLock::new(|| {
     ]
 });
 
-fn pattern(text: &str) -> Regex {
+pub fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("the verifier's patterns are valid")
 }
 

@@ -1,6 +1,7 @@
 //! The last number of a response, as lm-eval's `flexible-extract` takes it
 //! (lm_eval/tasks/gsm8k/gsm8k.yaml, filters/extraction.py and `exact_match` of api/metrics.py, 0.4.9.1).
 
+use crate::task::reward::answer::pattern;
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -24,8 +25,4 @@ pub fn normalise(text: &str) -> String {
         None => text.strip_suffix('.').unwrap_or(&text).to_owned(),
     };
     text.to_lowercase()
-}
-
-fn pattern(text: &str) -> Regex {
-    Regex::new(text).expect("the rule's patterns are valid")
 }

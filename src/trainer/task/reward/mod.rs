@@ -49,22 +49,31 @@ impl Grade {
 /// [`Verifier::StrictBox`] compares strings. Deviation: none, odd cases included: `1,2` equals `12`, `540.0` not `540`,
 /// and a response without answer line is "correct" when the ground truth is `[INVALID]`.
 pub fn grade(response: &str, ground_truth: &str, verifier: Verifier) -> Grade {
+    let prediction = matched(response, verifier).map(|text| normalised(text, verifier));
+    let compared = prediction.clone().or_else(|| match verifier {
+        Verifier::AnswerLine => Some(answer::normalise(INVALID)),
+        Verifier::StrictBox => None,
+        Verifier::LastNumber => Some(last_number::INVALID.to_owned()),
+    });
+    Grade::of_rule(compared == Some(normalised(ground_truth, verifier)), prediction)
+}
+
+/// The text that is read as the answer.
+fn matched(response: &str, verifier: Verifier) -> Option<&str> {
     let window = last_code_points(response, WINDOW);
     match verifier {
-        Verifier::AnswerLine => {
-            let prediction = answer::last_answer_line(window).map(answer::normalise);
-            let compared = prediction.clone().unwrap_or_else(|| answer::normalise(INVALID));
-            Grade::of_rule(compared == answer::normalise(ground_truth), prediction)
-        }
-        Verifier::StrictBox => {
-            let prediction = strict_box::last_box(window).map(str::to_owned);
-            Grade::of_rule(prediction.as_deref() == Some(ground_truth), prediction)
-        }
-        Verifier::LastNumber => {
-            let prediction = last_number::last_number(response).map(last_number::normalise);
-            let compared = prediction.as_deref().unwrap_or(last_number::INVALID);
-            Grade::of_rule(compared == last_number::normalise(ground_truth), prediction)
-        }
+        Verifier::AnswerLine => answer::last_answer_line(window),
+        Verifier::StrictBox => strict_box::last_box(window),
+        Verifier::LastNumber => last_number::last_number(response),
+    }
+}
+
+/// An answer or a ground truth as it is compared.
+fn normalised(text: &str, verifier: Verifier) -> String {
+    match verifier {
+        Verifier::AnswerLine => answer::normalise(text),
+        Verifier::StrictBox => text.to_owned(),
+        Verifier::LastNumber => last_number::normalise(text),
     }
 }
 
@@ -78,13 +87,8 @@ pub const FORMS: [(&str, &str, Verifier); 4] = [
 
 /// Whether a response that states the ground truth in this form is graded right, and not for saying nothing.
 pub fn is_earned(ground_truth: &str, (before, after, verifier): (&str, &str, Verifier)) -> bool {
-    let says_something = match verifier {
-        Verifier::AnswerLine => !answer::normalise(ground_truth).is_empty(),
-        Verifier::StrictBox => !ground_truth.is_empty(),
-        Verifier::LastNumber => !last_number::normalise(ground_truth).is_empty(),
-    };
     let stated = format!("{before}{ground_truth}{after}");
-    says_something
+    !normalised(ground_truth, verifier).is_empty()
         && grade(&stated, ground_truth, verifier).is_correct
         && !grade("", ground_truth, verifier).is_correct
 }
@@ -147,13 +151,7 @@ pub fn unanswered(none: usize, all: usize, verifier: Verifier) -> Option<String>
 pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explanation {
     let grade = grade(response, ground_truth, verifier);
     let window = last_code_points(response, WINDOW);
-    let (matched, compared_ground_truth) = match verifier {
-        Verifier::AnswerLine => (answer::last_answer_line(window), answer::normalise(ground_truth)),
-        Verifier::StrictBox => (strict_box::last_box(window), ground_truth.to_owned()),
-        Verifier::LastNumber => {
-            (last_number::last_number(response), last_number::normalise(ground_truth))
-        }
-    };
+    let compared_ground_truth = normalised(ground_truth, verifier);
     let reason = match (&grade.prediction, verifier) {
         _ if grade.is_correct => Reason::Equal,
         (Some(prediction), _) if plain(prediction) == plain(&compared_ground_truth) => {
@@ -174,7 +172,8 @@ pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explan
         (None, Verifier::StrictBox) => Reason::NoBox,
         (None, Verifier::LastNumber) => Reason::NoNumber,
     };
-    Explanation { matched: matched.map(str::to_owned), compared_ground_truth, reason, grade }
+    let matched = matched(response, verifier).map(str::to_owned);
+    Explanation { matched, compared_ground_truth, reason, grade }
 }
 
 fn plain(text: &str) -> String {

@@ -163,12 +163,7 @@ fn phases(
     rate: f64,
 ) -> Vec<BenchPhase> {
     let total = spread(&seconds["rollout_step"]).median;
-    let tokens = |name: &str| match name {
-        "generation" | "old_log_probs" | "update" | "rollout_step" => {
-            Some(workload.response_tokens)
-        }
-        _ => None,
-    };
+    let has_tokens = |name: &str| !["grading", "other"].contains(&name);
     let phase = |name: &str| {
         let flops = flops.get(name).copied();
         let seconds = spread(&seconds[name]);
@@ -176,7 +171,7 @@ fn phases(
             name: name.to_string(),
             seconds,
             share: seconds.median / total,
-            tokens: tokens(name),
+            tokens: has_tokens(name).then_some(workload.response_tokens),
             flops,
             limit_seconds: flops.map(|flops| flops / rate),
         }
@@ -204,14 +199,8 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let config = model.config().clone();
     let parameters = throughput::parameters(&model);
     let policy = Policy::new(model, &experiment.optimizer);
-    let mut trainer = Trainer::new(
-        experiment,
-        &inputs.tokenizer,
-        &inputs.data.train,
-        &inputs.grader,
-        policy,
-        None,
-    );
+    let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
+    let mut trainer = Trainer::new(experiment, tokenizer, problems, &inputs.grader, policy, None);
     let is_native = trainer.policy().model().is_native();
     let fed = Fed {
         reads_old: !trainer.samples_as_trained(),

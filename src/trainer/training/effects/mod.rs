@@ -220,21 +220,8 @@ impl Updates {
             ("optimizer/clipped_updates_share".to_string(), clipped / updates),
             ("optimizer/learning_rate".to_string(), learning_rate),
         ]);
-        if let Some(loss) = self.sums.metrics() {
-            for (name, value) in [
-                ("clip_fraction_low", Some(loss.clip_fraction_low)),
-                ("clip_fraction_high", Some(loss.clip_fraction_high)),
-                ("clip_fraction_dual", Some(loss.dual_clip_fraction)),
-                ("up_clipped_probability_mean", loss.up_clipped_probability_mean),
-                ("approx_kl", Some(loss.kl_to_old_k3)),
-                ("ratio_max", Some(loss.ratio_max)),
-                ("kl_penalty", Some(loss.kl_penalty_mean)),
-            ] {
-                if let Some(value) = value {
-                    metrics.insert(format!("loss/{name}"), value);
-                }
-            }
-        }
+        let means = self.sums.means().into_iter();
+        metrics.extend(means.map(|(name, mean)| (format!("loss/{name}"), mean)));
         metrics.extend(self.effects());
         metrics.extend(self.rounding.iter().flat_map(rounding_metrics));
         metrics

@@ -1,7 +1,7 @@
 //! Samples responses of the base policy with the run's prompts: their lengths, and shares of
 //! correct ones. The draws have their own purpose, so that the run's numbers do not change.
 
-use crate::algorithm::{Group, Prompt, Rollout, ScoredRollout};
+use crate::algorithm::{Group, Prompt, ScoredRollout};
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::Experiment;
 use crate::policy::sampling::generate::{self, Request};
@@ -118,16 +118,8 @@ fn score(
 ) -> Result<Vec<Group<ScoredRollout>>, TrainingError> {
     let experiment = &inputs.experiment;
     let text = ResponseText::of_rollouts(experiment, &inputs.tokenizer);
-    let mut responses =
-        responses.into_iter().map(|Response { tokens, log_probs, finish, .. }| {
-            let text = text.of(&tokens);
-            Rollout::new(tokens, log_probs, finish, text)
-        });
-    let mut groups = Vec::with_capacity(prompts.len());
-    for prompt in prompts {
-        let rollouts = responses.by_ref().take(experiment.rollout.group_size as usize).collect();
-        groups.push(Group { prompt: prompt.clone(), attempt: 0, rollouts });
-    }
+    let prompts = prompts.iter().map(|prompt| (prompt, 0));
+    let groups = trainer::grouped(prompts, experiment.rollout.group_size, responses, text);
     let (mut groups, _) = inputs.grader.grade_groups(groups, Twice::All)?;
     let limit = experiment.rollout.max_response_tokens;
     for group in &mut groups {

@@ -91,8 +91,6 @@ pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
     let mut named = settings(plan, experiment);
     named.extend(plan.probe.iter().flat_map(|probe| responses(probe, experiment)));
     named.extend(evaluations(&plan.work));
-    let severity = Severity::Warning;
-    let warning = |(name, message)| Warning { name, severity, message };
     let mut warnings: Vec<Warning> = named.into_iter().map(warning).collect();
     warnings.extend(memory(&plan.memory, experiment));
     warnings.extend(disk(&plan.disk));
@@ -107,9 +105,11 @@ pub fn of_inputs(experiment: &Experiment, data: &DataSets, grader: &Grader) -> V
         unreadable(name, problems, own.or(experiment.reward.verifier.rule())?)
     });
     let numbers = grader.odd_numbers().into_iter().map(|text| (Name::RewardNumbers, text));
-    let severity = Severity::Warning;
-    let warning = |(name, message)| Warning { name, severity, message };
     unreadable.chain(numbers).map(warning).collect()
+}
+
+fn warning((name, message): (Name, String)) -> Warning {
+    Warning { name, severity: Severity::Warning, message }
 }
 
 fn unreadable(name: &str, problems: &[Problem], rule: Verifier) -> Option<(Name, String)> {
@@ -120,16 +120,12 @@ fn unreadable(name: &str, problems: &[Problem], rule: Verifier) -> Option<(Name,
     let first = never.first()?;
     let answer: String = first.answer.chars().take(60).collect();
     let rule = rule.to_possible_value()?.get_name().to_string();
-    Some((
-        Name::AnswerUnreadable,
-        format!(
-            "the verifier {rule} never grades a response to {} of {} problems of {name} as correct, such as {} with \
-             the ground truth {answer:?}; strict-box compares texts, math-verify formulas (reward.verifier)",
-            never.len(),
-            problems.len(),
-            first.id
-        ),
-    ))
+    let (never, all, id) = (never.len(), problems.len(), &first.id);
+    let message = format!(
+        "the verifier {rule} never grades a response to {never} of {all} problems of {name} as correct, such as {id} \
+         with the ground truth {answer:?}; strict-box compares texts, math-verify formulas (reward.verifier)"
+    );
+    Some((Name::AnswerUnreadable, message))
 }
 
 fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
@@ -138,13 +134,10 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
     if used.best() > 1.0 {
         let (times, drawn) = (used.best(), plan.work.prompts_drawn.best());
         let basis = if used.expected.is_some() { "" } else { " at least, without refill rounds" };
-        warnings.push((
-            Name::DataRepeats,
-            format!(
-                "the data are used {times:.2} times: {drawn:.0} prompts will be drawn from {problems} \
-                 problems{basis}"
-            ),
-        ));
+        let message = format!(
+            "the data are used {times:.2} times: {drawn:.0} prompts will be drawn from {problems} problems{basis}"
+        );
+        warnings.push((Name::DataRepeats, message));
     }
     let round = trainer::prompts_per_round(experiment);
     if problems < round {
@@ -156,13 +149,10 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
     }
     let ramp = experiment.optimizer.warm_up.rollout_steps;
     if ramp > steps / 2 + steps % 2 {
-        warnings.push((
-            Name::WarmUpLong,
-            format!(
-                "the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the \
-                 learning rate"
-            ),
-        ));
+        let message = format!(
+            "the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate"
+        );
+        warnings.push((Name::WarmUpLong, message));
     }
     warnings
 }
@@ -179,15 +169,12 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> Vec<(Name, String)>
     if probe.useful_share == 0.0 {
         let resamples = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
         let then = if resamples { "dynamic sampling drops all" } else { "every advantage is 0" };
-        warnings.push((
-            Name::NothingToLearn,
-            format!(
-                "none of {} groups of the base policy is partly correct ({:.0} % of the responses are \
-                 correct): {then}",
-                probe.groups,
-                100.0 * probe.accuracy
-            ),
-        ));
+        let (groups, percent) = (probe.groups, 100.0 * probe.accuracy);
+        let message = format!(
+            "none of {groups} groups of the base policy is partly correct ({percent:.0} % of the responses are \
+             correct): {then}"
+        );
+        warnings.push((Name::NothingToLearn, message));
     }
     let (none, all) = probe.unanswered;
     let rule = experiment.reward.verifier.rule();
@@ -213,9 +200,9 @@ fn evaluations(work: &PlanWork) -> Option<(Name, String)> {
     let evaluated = work.dev_responses.saturating_add(work.test_responses);
     let (rollouts, trained) = (work.rollouts.best(), work.trained_rollouts as f64);
     (evaluated as f64 > rollouts + 3.0 * trained).then(|| {
+        let times = work.evaluations;
         let message = format!(
-            "{} evaluations of sets sample {evaluated} responses, training {rollouts:.0}",
-            work.evaluations
+            "{times} evaluations of sets sample {evaluated} responses, training {rollouts:.0}"
         );
         (Name::EvaluationHeavy, message)
     })

@@ -276,13 +276,8 @@ pub fn levels(experiment: &Experiment) -> &'static [&'static str] {
 
 fn exactness(experiment: &Experiment, config: Option<&Config>) -> &'static str {
     match levels(experiment) {
-        [native, other] => {
-            if config.is_some_and(native::computes) {
-                native
-            } else {
-                other
-            }
-        }
+        [native_engine, _] if config.is_some_and(native::computes) => native_engine,
+        [_, libtorch] => libtorch,
         all => all[0],
     }
 }
@@ -302,14 +297,8 @@ pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> St
 
 /// `data/SET` → SHA-256.
 pub fn set_digests(sets: &DataSets) -> BTreeMap<String, String> {
-    let digest = |problems| {
-        if sets.columns.is_empty() {
-            data::digest(problems)
-        } else {
-            data::digest_with(problems, &sets.columns)
-        }
-    };
     let named = named_sets(sets).into_iter();
+    let digest = |problems| data::digest_with(problems, &sets.columns);
     named.map(|(name, problems)| (format!("data/{name}"), digest(problems))).collect()
 }
 

@@ -3,12 +3,11 @@
 
 use crate::base::{Lock, files, files::foreign};
 use crate::experiment::compare::{ComparedSide, differences, differing_keys};
-use crate::numerics::Numerics;
 use crate::policy::{Loaded, checkpoint};
 use crate::records::Outcome;
 use crate::records::audit::{self, Sound};
 use crate::records::ledger::{self, LedgerEntry};
-use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, UNGRADED};
+use crate::records::run_folder::{self, DAMAGED_CHECKPOINT, LAYOUT, UNGRADED};
 use crate::records::{
     EvaluationRecord, RolloutRow, RunFolder, Session, StepMetrics, StepTimings, environment,
 };
@@ -70,11 +69,8 @@ pub fn open(
     let (checkpoint, evaluated) = match unfinished {
         Unfinished::Refuse if begun && recorded > 0 => {
             let planned = inputs.experiment.training.rollout_steps;
-            return Err(TrainingError::Unfinished {
-                folder: root(),
-                recorded: recorded as u64,
-                planned,
-            });
+            let (folder, recorded) = (root(), recorded as u64);
+            return Err(TrainingError::Unfinished { folder, recorded, planned });
         }
         Unfinished::Resume if begun => resume(inputs, folder, watch)?,
         _ => {
@@ -185,6 +181,10 @@ fn resume(
     let is_text = |row: &RolloutRow| text.of(&row.tokens) == row.response;
     let sound = Sound::of(folder, &genesis(inputs), last, &is_text)?;
     let mut checkpoint = None;
+    let mut warn = |step: u64, fate: String| {
+        let path = folder.checkpoint(step);
+        watch(RunEvent::Warning(&format!("checkpoint {} is {fate}", path.display())));
+    };
     for step in steps.into_iter().rev() {
         // Only evaluations due from the checkpoint on can be made: earlier records cannot be repeated.
         let passed_over = match missing(inputs, &evaluated, step) {
@@ -200,10 +200,7 @@ fn resume(
             None => None,
         };
         if let Some(reason) = passed_over {
-            watch(RunEvent::Warning(&format!(
-                "checkpoint {} is passed over: {reason}",
-                folder.checkpoint(step).display()
-            )));
+            warn(step, format!("passed over: {reason}"));
             files::remove_folder(&folder.checkpoint(step))?;
             continue;
         }
@@ -213,10 +210,7 @@ fn resume(
                 break;
             }
             Err(reason) => {
-                watch(RunEvent::Warning(&format!(
-                    "checkpoint {} is refused: {reason}",
-                    folder.checkpoint(step).display()
-                )));
+                warn(step, format!("refused: {reason}"));
                 let aside = folder.path(&format!("checkpoints/{DAMAGED_CHECKPOINT}{step:06}"));
                 files::replace_folder(&folder.checkpoint(step), &aside)?;
             }
@@ -301,7 +295,7 @@ fn remove_unless(
     Ok(())
 }
 
-/// Warns if machine or build changed: under `fast` arithmetic the run may then end with other bits.
+/// Warns if machine or build changed where the run may then end with other bits.
 fn record_session(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -319,13 +313,13 @@ fn record_session(
         .into_iter()
         .map(|name| (name.clone(), [value(&first, name), value(&here, name)]))
         .collect();
-    let matters = |name: &&String| !["git_dirty", "kernel", "memory"].contains(&name.as_str());
+    let matters = |name: &&String| !environment::CHANGES_NO_BIT.contains(&name.as_str());
     let differing: Vec<String> = changed
         .keys()
         .filter(matters)
         .map(|name| format!("{name} was {}, is {}", changed[name][0], changed[name][1]))
         .collect();
-    if !differing.is_empty() && inputs.experiment.numerics == Numerics::Fast {
+    if !differing.is_empty() && !run_folder::is_portable(&inputs.manifest.exactness) {
         watch(RunEvent::Warning(&format!(
             "this session differs from the run's first ({}): the result may differ in its last bits \
              from an uninterrupted run",

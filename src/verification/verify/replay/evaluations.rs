@@ -8,7 +8,7 @@ use crate::records::{RunRecords, run_folder::is_portable};
 use crate::training::{Protocol, evaluation, evaluation::Set};
 use crate::verification::AlteredProblems;
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::{Check, replay, replay::ReplayRequest, replay::Replayed, scores};
+use crate::verification::verify::{replay, replay::ReplayRequest, replay::Replayed, scores};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -42,11 +42,9 @@ pub fn pick(records: &RunRecords, local: &Local, request: &ReplayRequest) -> Vec
     request.draws(head, &[Id::from("evaluations")]).shuffle(&mut chosen);
     chosen.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
     chosen.sort_unstable();
-    let most = if is_portable(&records.manifest.exactness) {
-        usize::try_from(request.problems).unwrap_or(usize::MAX)
-    } else {
-        usize::MAX
-    };
+    let is_portable = is_portable(&records.manifest.exactness);
+    let most = usize::try_from(request.problems).ok().filter(|_| is_portable);
+    let most = most.unwrap_or(usize::MAX);
     let pick = |index: usize| {
         let record = &records.evaluations[index];
         let (set, step) = (record.set.clone(), record.counters.rollout_steps);
@@ -66,13 +64,11 @@ pub fn executed(records: &RunRecords, done: Vec<Picked>) -> Executed {
     let all = records.evaluations.len() as u64;
     let count = |picked: &Picked| picked.problems.len() as u64;
     let share = done.len() as f64 / all.max(1) as f64;
-    let sizes: Vec<(u64, u64)> = done
-        .iter()
-        .filter_map(|picked| {
-            let record = records.evaluations.iter().find(|record| record.set == picked.set)?;
-            Some((record.problems, count(picked)))
-        })
-        .collect();
+    let size = |picked: &Picked| {
+        let record = records.evaluations.iter().find(|record| record.set == picked.set)?;
+        Some((record.problems, count(picked)))
+    };
+    let sizes: Vec<(u64, u64)> = done.iter().filter_map(size).collect();
     Executed {
         all,
         all_problems: records.evaluations.iter().map(|record| record.problems).sum(),
@@ -83,28 +79,26 @@ pub fn executed(records: &RunRecords, done: Vec<Picked>) -> Executed {
 }
 
 impl Replayed<'_> {
-    pub(super) fn evaluation(&self, model: &Qwen2, picked: &Picked, check: &mut Check) {
+    pub(super) fn evaluation(&mut self, model: &Qwen2, picked: &Picked) {
         let name = picked.name();
         let protocol = Protocol::of_set(&self.inputs.experiment, &picked.set);
         let rule = self.inputs.rule_of(&picked.set);
         let grading = (&protocol, rule.as_ref().unwrap_or(&self.inputs.grader));
         let samples = self.inputs.samples(&picked.set).unwrap_or_default();
         let set = Set { name: &picked.set, problems: &picked.problems, samples };
-        let stored = tables::read_outcomes(&self.folder.outcomes(&picked.set, picked.step));
+        let stored = self.subject.folder.outcomes(&picked.set, picked.step);
+        let Some(stored) = self.check.read(&name, tables::read_outcomes(&stored)) else { return };
         let again = evaluation::outcomes(model, &self.inputs.tokenizer, grading, set, |_, _| ());
-        let (stored, again) = match (stored, again) {
-            (Ok(stored), Ok(again)) => (stored, again),
-            (Err(error), _) => return check.mismatch(name, error),
-            (_, Err(error)) => {
-                return self.differs(check, name, format!("cannot be made here: {error}"));
-            }
+        let again = match again {
+            Ok(again) => again,
+            Err(error) => return self.differs(&name, format!("cannot be made here: {error}")),
         };
         let ids: BTreeSet<&str> = picked.problems.iter().map(|it| it.id.as_str()).collect();
         let chosen: Vec<&OutcomeRecord> =
             stored.iter().filter(|row| ids.contains(row.problem.as_str())).collect();
         if chosen.len() != again.len() {
             let what = format!("{} outcomes stored, {} here", chosen.len(), again.len());
-            return self.differs(check, name, what);
+            return self.differs(&name, what);
         }
         let differing: Vec<(&OutcomeRecord, &OutcomeRecord)> =
             chosen.into_iter().zip(&again).filter(|(stored, again)| stored != again).collect();
@@ -113,14 +107,12 @@ impl Replayed<'_> {
             let text = visible::shortened(&visible::visible(&row.response), 120);
             format!("\"{text}\" ({} tokens)", row.response_tokens)
         };
+        let (count, [old, new]) = (differing.len(), [stored, again].map(|row| text(row)));
+        let OutcomeRecord { problem, sample, .. } = stored;
         let what = format!(
-            "executed again {} responses differ, first that of problem {}, sample {}: {} stored, {} here",
-            differing.len(),
-            stored.problem,
-            stored.sample,
-            text(stored),
-            text(again)
+            "executed again {count} responses differ, first that of problem {problem}, sample {sample}: {old} stored, \
+             {new} here"
         );
-        self.differs(check, name, what);
+        self.differs(&name, what);
     }
 }

@@ -18,7 +18,7 @@ use crate::task::Grader;
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer, run};
-use crate::verification::verify::{Check, Extent, VerifySubject, VerifyVerdict, ending};
+use crate::verification::verify::{Check, Extent, VerifySubject, ending};
 use crate::verification::{Executed, Picked};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,14 +78,12 @@ pub struct Detection {
 
 /// For k = 1, 2, 5 and 10, up to the number of steps.
 pub fn detections(steps: u64, picked: u64, covered: u64) -> Vec<Detection> {
-    let altered = [1, 2, 5, 10].into_iter().filter(|&k| k <= steps);
-    altered
-        .map(|altered_steps| Detection {
-            altered_steps,
-            at_least: 1.0 - missed(steps, picked, altered_steps),
-            uniform: 1.0 - missed(steps, covered, altered_steps),
-        })
-        .collect()
+    let detection = |altered_steps| Detection {
+        altered_steps,
+        at_least: 1.0 - missed(steps, picked, altered_steps),
+        uniform: 1.0 - missed(steps, covered, altered_steps),
+    };
+    [1, 2, 5, 10].into_iter().filter(|altered| *altered <= steps).map(detection).collect()
 }
 
 /// The probability of catching altered outcomes in one evaluation.
@@ -100,16 +98,13 @@ pub struct AlteredProblems {
 /// For k = 1, 5, 20, 100. `share`: executed evaluations; `evaluations`: problems of each, and those sampled again.
 pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredProblems> {
     let largest = evaluations.iter().map(|(problems, _)| *problems).max().unwrap_or(0);
-    let caught = |altered: u64| {
-        let each = evaluations
-            .iter()
-            .map(|&(problems, executed)| 1.0 - missed(problems, executed, altered.min(problems)));
-        share * each.fold(1.0, f64::min)
+    let caught = |altered_problems: u64| {
+        let each = evaluations.iter().map(|&(problems, executed)| {
+            1.0 - missed(problems, executed, altered_problems.min(problems))
+        });
+        AlteredProblems { altered_problems, at_least: share * each.fold(1.0, f64::min) }
     };
-    let altered = [1, 5, 20, 100].into_iter().filter(|&altered| altered <= largest);
-    altered
-        .map(|altered| AlteredProblems { altered_problems: altered, at_least: caught(altered) })
-        .collect()
+    [1, 5, 20, 100].into_iter().filter(|altered| *altered <= largest).map(caught).collect()
 }
 
 /// C(T − n, k) / C(T, k): probability that n of T steps, drawn without replacement, miss k marked ones.
@@ -173,10 +168,8 @@ impl ReplayWork {
         }
         let start = checkpoint(state);
         // This segment ends earlier.
-        start.is_some_and(|start| {
-            self.segments.insert(start, state);
-            true
-        })
+        self.segments.extend(start.map(|start| (start, state)));
+        start.is_some()
     }
 }
 
@@ -201,11 +194,11 @@ pub fn replay(
     match prepare(subject, kept) {
         Ok(inputs) => {
             let machine = other_machine(folder, records);
-            let replayed =
-                Replayed { folder, records, inputs: &inputs, machine: machine.as_deref(), work };
-            for (&start, &end) in &replayed.work.segments {
-                replayed.segment((start, end), &mut check, &mut done, watch);
+            let mut replayed = Replayed { subject, inputs: &inputs, machine, check, done };
+            for (&start, &end) in &work.segments {
+                replayed.segment((start, end), &work, watch);
             }
+            (check, done) = (replayed.check, replayed.done);
         }
         Err(reason) => check.inconclusive("replay", reason),
     }
@@ -294,85 +287,75 @@ struct ReplayDone {
 }
 
 struct Replayed<'a> {
-    folder: &'a RunFolder,
-    records: &'a RunRecords,
+    subject: VerifySubject<'a>,
     inputs: &'a Inputs,
     /// Differences that may matter.
-    machine: Option<&'a str>,
-    work: ReplayWork,
+    machine: Option<String>,
+    check: Check,
+    done: ReplayDone,
 }
 
 impl Replayed<'_> {
     /// Stops at the first difference, after which the start would differ.
     fn segment(
-        &self,
+        &mut self,
         (start, end): (u64, u64),
-        check: &mut Check,
-        done: &mut ReplayDone,
+        work: &ReplayWork,
         watch: &mut dyn FnMut(&str),
     ) {
+        let folder = self.subject.folder;
         let name = format!("checkpoints/step-{start:06}");
-        let loaded = match start {
-            0 => None,
-            step => {
-                let loaded = checkpoint::load(&self.folder.checkpoint(step));
-                let Some(loaded) = check.read(&name, loaded) else { return };
-                Some(loaded)
-            }
-        };
+        let loaded = (start > 0).then(|| checkpoint::load(&folder.checkpoint(start))).transpose();
+        let Some(loaded) = self.check.read(&name, loaded) else { return };
         let trainer = run::trainer(self.inputs, loaded);
-        let Some(mut trainer) = check.read(&name, trainer) else { return };
+        let Some(mut trainer) = self.check.read(&name, trainer) else { return };
         for state in start..=end {
             if state > start {
                 watch(&format!("executing rollout step {state} again"));
-                done.covered.insert(state);
-                if !self.step(&mut trainer, state, check) {
+                self.done.covered.insert(state);
+                if !self.step(&mut trainer, state) {
                     return;
                 }
             }
-            for picked in self.work.evaluations.get(&state).into_iter().flatten() {
+            for picked in work.evaluations.get(&state).into_iter().flatten() {
                 // Segments may share a state.
-                if !done.evaluations.contains(picked) {
+                if !self.done.evaluations.contains(picked) {
                     watch(&format!("executing {} again", picked.name()));
-                    self.evaluation(trainer.policy().model(), picked, check);
-                    done.evaluations.push(picked.clone());
+                    self.evaluation(trainer.policy().model(), picked);
+                    self.done.evaluations.push(picked.clone());
                 }
             }
-            if self.work.ending == Some(state) && !done.ending {
+            if work.ending == Some(state) && !self.done.ending {
                 watch(&format!("executing the end, rollout step {}", state + 1));
-                done.ending = true;
-                for (place, what) in ending::executed_again(self.folder, self.records, &mut trainer)
-                {
-                    self.differs(check, place.to_string(), what);
+                self.done.ending = true;
+                for (place, what) in ending::executed_again(self.subject, &mut trainer) {
+                    self.differs(place, what);
                 }
             }
         }
     }
 
-    fn step(&self, trainer: &mut Trainer, step: u64, check: &mut Check) -> bool {
+    fn step(&mut self, trainer: &mut Trainer, step: u64) -> bool {
         let place = format!("step {step}");
-        let made = match trainer.step(&mut |_| ()) {
-            Ok(StepOutcome::Trained(made)) => *made,
-            other => {
-                let what = match other {
-                    Ok(StepOutcome::Diverged(found)) => format!(
-                        "diverges here: {}",
-                        files::canonical_json_line(&found.not_finite).trim_end()
-                    ),
-                    Ok(_) => "finds nothing to train on here".to_string(),
-                    Err(error) => format!("cannot be made here: {error}"),
-                };
-                self.differs(check, place, what);
-                return false;
+        let trained = match trainer.step(&mut |_| ()) {
+            Ok(StepOutcome::Trained(trained)) => Ok(trained),
+            Ok(StepOutcome::Diverged(divergence)) => {
+                let value = files::canonical_json_line(&divergence.not_finite);
+                Err(format!("diverges here: {}", value.trim_end()))
             }
+            Ok(_) => Err("finds nothing to train on here".to_string()),
+            Err(error) => Err(format!("cannot be made here: {error}")),
         };
-        let rows = rollout_rows(&made);
+        let Some(trained) = trained.map_err(|what| self.differs(&place, what)).ok() else {
+            return false;
+        };
+        let rows = rollout_rows(&trained);
         let counters = trainer.counters();
-        let metrics = StepMetrics { step, counters, metrics: made.metrics };
-        let again = step_components(&rows, &metrics, made.components);
+        let metrics = StepMetrics { step, counters, metrics: trained.metrics };
+        let again = step_components(&rows, &metrics, trained.components);
         let differing: Vec<&str> = STEP_COMPONENTS
             .into_iter()
-            .filter(|name| again.get(*name) != self.records.component(step, name))
+            .filter(|name| again.get(*name) != self.subject.records.component(step, name))
             .collect();
         let Some(first) = differing.first() else { return true };
         let detail = match *first {
@@ -380,37 +363,24 @@ impl Replayed<'_> {
             "old_log_probs" | "gradients" | "weights" | "moments" => None,
             _ => self.row(step, &rows),
         };
-        let what = format!(
-            "executed again it differs in {}{}",
-            differing.join(", "),
-            detail.map_or(String::new(), |detail| format!("; first in {detail}"))
-        );
-        self.differs(check, format!("{place}, component {first}"), what);
+        let detail = detail.map_or(String::new(), |detail| format!("; first in {detail}"));
+        let what = format!("executed again it differs in {}{detail}", differing.join(", "));
+        self.differs(&format!("{place}, component {first}"), what);
         false
     }
 
     /// A forgery only where the bits must agree.
-    fn differs(&self, check: &mut Check, place: String, what: String) {
-        let (verdict, what) = match self.machine {
-            None => (VerifyVerdict::Mismatch, what),
-            Some(facts) => (
-                VerifyVerdict::Inconclusive,
-                format!(
-                    "{what}; fast arithmetic may differ here, for the run was made elsewhere ({facts})"
-                ),
-            ),
-        };
-        check.find(verdict, place, what);
+    fn differs(&mut self, place: &str, what: String) {
+        let Some(facts) = &self.machine else { return self.check.mismatch(place, what) };
+        let may = "fast arithmetic may differ here, for the run was made elsewhere";
+        self.check.inconclusive(place, format!("{what}; {may} ({facts})"));
     }
 
     fn row(&self, step: u64, again: &[RolloutRow]) -> Option<String> {
-        let stored = tables::read_rollouts(&self.folder.rollouts(step)).ok()?;
-        if stored.len() != again.len() {
-            return Some(format!(
-                "the number of rollouts: {} stored, {} here",
-                stored.len(),
-                again.len()
-            ));
+        let stored = tables::read_rollouts(&self.subject.folder.rollouts(step)).ok()?;
+        let (all, here) = (stored.len(), again.len());
+        if all != here {
+            return Some(format!("the number of rollouts: {all} stored, {here} here"));
         }
         let (number, (old, new)) =
             stored.iter().zip(again).enumerate().find(|(_, (a, b))| a != b)?;
@@ -426,7 +396,7 @@ impl Replayed<'_> {
     }
 
     fn metric(&self, again: &StepMetrics) -> Option<String> {
-        let stored = self.records.line(again.step)?;
+        let stored = self.subject.records.line(again.step)?;
         let (name, value) =
             again.metrics.iter().find(|(name, value)| stored.metrics.get(*name) != Some(value))?;
         let stored = files::canonical_json_line(&stored.metrics.get(name));

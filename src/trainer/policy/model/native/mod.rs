@@ -9,22 +9,20 @@ use crate::numerics::{
     NativeOperations, NativeRows, NativeWeight, NumericsError, Parameters, Tally, Windows,
 };
 use crate::policy::model::cache;
-use crate::policy::{Config, Decoder, Sequences, Token};
+use crate::policy::{Config, Decoder, Sequences};
 use std::fmt::Debug;
 use std::sync::Arc;
 
 /// A policy in one of the engine's arithmetics.
 pub trait NativeEngine: Debug + Send + Sync {
-    /// Log-probs and entropies of the targets, without a backward pass.
-    fn statistics(&self, sequences: &Sequences, temperature: f64) -> Statistics;
+    /// Log-prob of each target and entropy of the distribution that it was drawn from, in nats, without a backward pass.
+    fn statistics(&self, sequences: &Sequences, temperature: f64) -> [Vec<f64>; 2];
 
-    /// Gradients without a pass, in units of the loss weight.
-    fn no_gradients(&self, scale: UpdateScale) -> NativeGradients;
-
-    /// Adds a loss's gradients to `sums`: `by_log_probs` gets the targets' log-probs and returns derivatives by them.
+    /// Adds a loss's gradients to `sums`, or to none yet in units of the loss weight: `by_log_probs` gets the targets'
+    /// log-probs and returns derivatives by them.
     fn gradients(
         &self,
-        sums: NativeGradients,
+        sums: Option<NativeGradients>,
         sequences: &Sequences,
         temperature: f64,
         scale: UpdateScale,
@@ -43,7 +41,7 @@ pub trait NativeEngine: Debug + Send + Sync {
 }
 
 /// A generation: rows begin with a prompt, take one token at a time, and leave.
-pub trait NativeGeneration {
+pub trait NativeGeneration: Send {
     /// Reads prompts, adds rows (`prompt_of_row` numbers the prompts); what `draw` makes of the logits after each one.
     fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize], draw: DrawToken) -> Vec<Token>;
 
@@ -52,6 +50,16 @@ pub trait NativeGeneration {
 
     /// Removes rows: `leaves[row]` for each. Others take their places as [`cache::fill_holes`] says.
     fn leave(&mut self, leaves: &[bool]);
+}
+
+/// A token that was drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Token {
+    pub id: u32,
+    /// Its log-prob in nats.
+    pub log_prob: f64,
+    /// Entropy of the distribution that it was drawn from, in nats, where it was asked for.
+    pub entropy: Option<f64>,
 }
 
 /// A token from the logits `[vocab]` of a row, by its place among the rows.
@@ -65,7 +73,6 @@ pub struct NativePolicy<A> {
     rotation: Vec<f32>,
     decoder: Decoder<Arc<NativeWeight<A>>>,
     folded: Decoder<Folded>,
-    hidden: usize,
     tally: Tally,
     is_large: bool,
     /// Weights with gradients.
@@ -80,14 +87,6 @@ const KEPT_PARTS: usize = 2;
 
 /// Logits that are held at once while tokens are drawn, and about so many while an update is made.
 const MOST_LOGITS: usize = 1 << 22;
-
-#[derive(Debug, Default)]
-pub struct Statistics {
-    /// Log-prob of each target, in nats.
-    pub log_probs: Vec<f64>,
-    /// Entropy of the distribution that it was drawn from, in nats.
-    pub entropy: Vec<f64>,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UpdateScale {
@@ -155,8 +154,8 @@ impl<A: Arithmetic> NativePolicy<A> {
         if is_large {
             workers::keep_memory(8 * count * size_of::<f32>());
         }
-        let heads = config.heads();
-        let settings = NativeSettings { windows, heads, epsilon, recomputes: is_large };
+        let (heads, hidden) = (config.heads(), config.hidden_size as usize);
+        let settings = NativeSettings { windows, heads, hidden, epsilon, recomputes: is_large };
         let folded = Decoder::of(config);
         let (mut slot, mut tally) = (0, Tally::default());
         let embed_tokens = folded.embed_tokens.clone();
@@ -177,18 +176,7 @@ impl<A: Arithmetic> NativePolicy<A> {
         } else {
             folded.map(&mut weight)
         };
-        let hidden = config.hidden_size as usize;
-        Ok(Self {
-            settings,
-            shape,
-            rotation,
-            decoder,
-            folded,
-            hidden,
-            tally,
-            is_large,
-            slots: slot,
-        })
+        Ok(Self { settings, shape, rotation, decoder, folded, tally, is_large, slots: slot })
     }
 
     /// Runs work whose operations all threads share, where the policy is large enough for that.
@@ -196,24 +184,26 @@ impl<A: Arithmetic> NativePolicy<A> {
         if self.is_large() { workers::in_pool(work) } else { work() }
     }
 
-    /// The states of `sequences` that predict a target, after the final norm.
-    fn forward(
-        &self,
+    /// The states of `sequences` that predict a target, after the final norm. `keep` gets each layer's rows.
+    fn forward<'a>(
+        &'a self,
         sequences: &Sequences,
-        recorded: bool,
-    ) -> (NativeOperations<'_, A>, NativeRows) {
-        let attention = NativeAttention::Sequences { spans: sequences.spans.clone(), keep: None };
-        let operations = NativeOperations::new(self.settings, &self.rotation, attention);
-        let mut operations = if recorded { operations.recorded() } else { operations };
-        let hidden = self.decoder.run(&mut operations, &sequences.tokens, self.hidden);
-        let last = operations.select(&hidden, &sequences.states, self.hidden);
+        keep: Option<Keep<'a>>,
+        is_recorded: bool,
+    ) -> (NativeOperations<'a, A>, NativeRows) {
+        let attention = NativeAttention::Sequences { spans: sequences.spans.clone(), keep };
+        let (settings, rotation) = (self.settings, &self.rotation);
+        let mut operations = NativeOperations::new(settings, rotation, attention, is_recorded);
+        let hidden = self.decoder.run(&mut operations, &sequences.tokens);
+        let last = operations.select(&hidden, &sequences.states);
         (operations, last)
     }
 
     /// Rows whose logits are held at once: as many as one part of a sum over tokens, so that no sum is cut by it.
-    fn logits_part(&self) -> usize {
+    fn logits_part(&self, targets: &[u32]) -> usize {
         let rows = MOST_LOGITS / self.decoder.lm_head.outputs().max(1);
-        if rows > part_of_sums::<A>() { usize::MAX } else { part_of_sums::<A>() }
+        let all = targets.len().max(1);
+        if rows > part_of_sums::<A>() { all } else { part_of_sums::<A>().min(all) }
     }
 
     /// One result for each row of hidden states, from its logits. All logits are NaN when a weight or an activation was
@@ -250,10 +240,10 @@ impl<A: Arithmetic> NativePolicy<A> {
     }
 
     /// A token from each row's logits, a part of the rows at a time.
-    fn draw(&self, (last, finite): (NativeRows, bool), draw: DrawToken) -> Vec<Token> {
+    fn draw(&self, last: &NativeRows, finite: bool, draw: DrawToken) -> Vec<Token> {
         let part = (MOST_LOGITS / self.decoder.lm_head.outputs().max(1)).max(1);
         let mut tokens = Vec::new();
-        for (at, last) in last.values.chunks(part * self.hidden).enumerate() {
+        for (at, last) in last.values.chunks(part * self.settings.hidden).enumerate() {
             let one = |row: usize, logits: &mut [A]| {
                 let logits: Vec<f64> = logits.iter().map(|logit| logit.to_f64()).collect();
                 draw(at * part + row, &logits)
@@ -262,41 +252,16 @@ impl<A: Arithmetic> NativePolicy<A> {
         }
         tokens
     }
-
-    /// Each whole sequence's last hidden state, and whether all numbers were finite. `keep` gets each layer's rows.
-    fn prefill(&self, prompts: &[&[u32]], keep: Keep) -> (NativeRows, bool) {
-        let mut all = Sequences::default();
-        prompts.iter().for_each(|prompt| all.push(prompt, 0, &[]));
-        let last: Vec<usize> = all.spans.iter().map(|span| span.own.end - 1).collect();
-        let attention = NativeAttention::Sequences { spans: all.spans, keep: Some(keep) };
-        let mut operations = NativeOperations::new(self.settings, &self.rotation, attention);
-        let hidden = self.decoder.run(&mut operations, &all.tokens, self.hidden);
-        let last = operations.select(&hidden, &last, self.hidden);
-        (last, !operations.tally().not_finite)
-    }
-
-    /// One more token for each row: its hidden states, and whether all numbers were finite.
-    fn step(
-        &self,
-        tokens: &[u32],
-        positions: &[usize],
-        rows: &mut [Vec<Slots<A>>],
-    ) -> (NativeRows, bool) {
-        let attention = NativeAttention::Step { rows, positions };
-        let mut operations = NativeOperations::new(self.settings, &self.rotation, attention);
-        let hidden = self.decoder.run(&mut operations, tokens, self.hidden);
-        (hidden, !operations.tally().not_finite)
-    }
 }
 
 impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
-    fn statistics(&self, sequences: &Sequences, temperature: f64) -> Statistics {
+    fn statistics(&self, sequences: &Sequences, temperature: f64) -> [Vec<f64>; 2] {
         self.shared(|| {
-            let (operations, last) = self.forward(sequences, false);
-            let finite = !operations.tally().not_finite;
-            let mut statistics = Statistics::default();
-            let part = self.logits_part().min(sequences.targets.len().max(1));
-            let parts = last.values.chunks(part * self.hidden);
+            let (operations, last) = self.forward(sequences, None, false);
+            let finite = operations.is_finite();
+            let (mut log_probs, mut entropy) = (Vec::new(), Vec::new());
+            let part = self.logits_part(&sequences.targets);
+            let parts = last.values.chunks(part * self.settings.hidden);
             for (last, targets) in parts.zip(sequences.targets.chunks(part)) {
                 let one = |row: usize, logits: &mut [A]| {
                     let distribution = Distribution::new(logits, temperature)?;
@@ -304,12 +269,12 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
                     Some((distribution.log_prob(target), distribution.entropy(logits)))
                 };
                 for pair in self.each_logits(last, finite, one).1 {
-                    let (log_prob, entropy) = pair.unwrap_or((f64::NAN, f64::NAN));
-                    statistics.log_probs.push(log_prob);
-                    statistics.entropy.push(entropy);
+                    let (log_prob, of_token) = pair.unwrap_or((f64::NAN, f64::NAN));
+                    log_probs.push(log_prob);
+                    entropy.push(of_token);
                 }
             }
-            statistics
+            [log_probs, entropy]
         })
     }
 
@@ -317,36 +282,34 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
         self.is_large
     }
 
-    fn no_gradients(&self, scale: UpdateScale) -> NativeGradients {
-        NativeGradients::zeros(self.slots, scale.unit(), self.is_large && !A::EXACT)
-    }
-
     fn gradients(
         &self,
-        sums: NativeGradients,
+        sums: Option<NativeGradients>,
         sequences: &Sequences,
         temperature: f64,
         scale: UpdateScale,
         by_log_probs: &mut dyn FnMut(&[f64]) -> Vec<f64>,
     ) -> Result<NativeGradients, NumericsError> {
+        let is_narrow = self.is_large && !A::EXACT;
+        let zeros = || NativeGradients::zeros(self.slots, scale.unit(), is_narrow);
+        let sums = sums.unwrap_or_else(zeros);
         let windows = self.settings.windows;
         let window =
             if A::EXACT { windows.gradient(self.shape, scale.tokens)? } else { windows.residual };
         let targets = &sequences.targets;
-        let part = self.logits_part().min(targets.len().max(1));
-        let log_prob = |logits: &[A], target: u32| {
-            let distribution = Distribution::new(logits, temperature);
-            let target = logits[target as usize].to_f64();
-            distribution.map_or(f64::NAN, |distribution| distribution.log_prob(target))
-        };
+        let part = self.logits_part(targets);
         // The logits of the first parts stay for the backward pass, those of others are computed twice.
         let (operations, last, kept, log_probs) = self.shared(|| {
-            let (operations, last) = self.forward(sequences, true);
-            let finite = !operations.tally().not_finite;
+            let (operations, last) = self.forward(sequences, None, true);
+            let finite = operations.is_finite();
             let (mut kept, mut log_probs) = (Vec::new(), Vec::new());
-            let parts = last.values.chunks(part * self.hidden).zip(targets.chunks(part));
+            let parts = last.values.chunks(part * self.settings.hidden).zip(targets.chunks(part));
             for (rows, targets) in parts {
-                let one = |row: usize, logits: &mut [A]| log_prob(logits, targets[row]);
+                let one = |row: usize, logits: &mut [A]| {
+                    let distribution = Distribution::new(logits, temperature);
+                    let target = logits[targets[row] as usize].to_f64();
+                    distribution.map_or(f64::NAN, |distribution| distribution.log_prob(target))
+                };
                 let (logits, values) = self.each_logits(rows, finite, one);
                 if kept.len() < KEPT_PARTS {
                     kept.push(logits);
@@ -357,27 +320,26 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
         });
         let shares: Vec<f64> =
             by_log_probs(&log_probs).into_iter().map(|derivative| derivative / sums.unit).collect();
-        // A row of logits becomes that of their gradients.
-        let differentiate = |logits: &mut [A], target: u32, share: f64| match Distribution::new(
-            logits,
-            temperature,
-        ) {
-            Some(it) => it.differentiate(target as usize, share, logits),
-            None => logits.fill(A::from(f32::NAN)),
-        };
         // Of responses without an advantage, mostly: zeros would be added to zeros.
         if !A::EXACT && shares.iter().all(|share| *share == 0.0) {
             return Ok(sums);
         }
         let setting = BackwardSetting { window, tokens_in_all: scale.tokens };
-        let (head, finite) = (&self.decoder.lm_head, !operations.tally().not_finite);
+        let (head, finite) = (&self.decoder.lm_head, operations.is_finite());
         Ok(self.shared(|| {
-            let rows = last.values.chunks(part * self.hidden);
+            let rows = last.values.chunks(part * self.settings.hidden);
             let mut kept = kept.into_iter();
             let all = rows.zip(targets.chunks(part)).zip(shares.chunks(part));
             let by_logits = all.map(|((rows, targets), shares)| {
+                // A row of logits becomes that of their gradients.
                 let one = |row: usize, logits: &mut [A]| {
-                    differentiate(logits, targets[row], shares[row]);
+                    let target = targets[row] as usize;
+                    match Distribution::new(logits, temperature) {
+                        Some(distribution) => {
+                            distribution.differentiate(target, shares[row], logits);
+                        }
+                        None => logits.fill(A::from(f32::NAN)),
+                    }
                 };
                 let logits = match kept.next() {
                     Some(mut logits) => {
@@ -393,13 +355,10 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
     }
 
     fn of_parameters(&self, gradients: NativeGradients, parameters: &Parameters) -> Parameters {
-        let (mut slot, mut all) = (0, Vec::new());
-        self.folded.map(|folded| {
-            all.push((slot, folded));
-            slot += 1;
-        });
+        let mut all = Vec::new();
+        self.folded.map(|folded| all.push((all.len(), folded)));
         // A parameter may be in the table and the head, and in two weights of a layer.
-        let (table, mut ends) = (all.remove(0), all.split_off(slot - 3));
+        let (table, mut ends) = (all.remove(0), all.split_off(all.len() - 2));
         if ends[1].1 == table.1 {
             ends.swap(0, 1)
         } else {
@@ -429,7 +388,7 @@ struct GenerationRows<A> {
 impl<A: Arithmetic> NativeGeneration for GenerationRows<A> {
     fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize], draw: DrawToken) -> Vec<Token> {
         let (policy, rows) = (&*self.policy, &mut self.rows);
-        let NativeSettings { heads, windows, .. } = policy.settings;
+        let NativeSettings { heads, windows, hidden, .. } = policy.settings;
         let empty = vec![Slots::empty(heads, &windows); policy.decoder.layers.len()];
         let mut read = vec![empty; prompts.len()];
         policy.shared(|| {
@@ -443,15 +402,24 @@ impl<A: Arithmetic> NativeGeneration for GenerationRows<A> {
                     }
                 }
             };
-            let (last, finite) = policy.prefill(prompts, &mut keep);
+            let prompts = Sequences::of_prompts(prompts);
+            let (operations, last) = policy.forward(&prompts, Some(&mut keep), false);
+            let finite = operations.is_finite();
+            drop(operations);
             rows.extend(prompt_of_row.iter().map(|&prompt| read[prompt].clone()));
-            policy.draw((last.of_rows(prompt_of_row, policy.hidden), finite), draw)
+            policy.draw(&last.of_rows(prompt_of_row, hidden), finite, draw)
         })
     }
 
     fn feed(&mut self, tokens: &[u32], positions: &[usize], draw: DrawToken) -> Vec<Token> {
         let (policy, rows) = (&*self.policy, &mut self.rows);
-        policy.shared(|| policy.draw(policy.step(tokens, positions, rows), draw))
+        policy.shared(|| {
+            let attention = NativeAttention::Step { rows, positions };
+            let (settings, rotation) = (policy.settings, &policy.rotation);
+            let mut operations = NativeOperations::new(settings, rotation, attention, false);
+            let last = policy.decoder.run(&mut operations, tokens);
+            policy.draw(&last, operations.is_finite(), draw)
+        })
     }
 
     fn leave(&mut self, leaves: &[bool]) {

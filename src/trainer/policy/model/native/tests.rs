@@ -138,7 +138,7 @@ fn log_probs_and_entropy_are_those_of_doubles() {
         let wide = of_family(family, Kind::Double, Numerics::Fast);
         let expected = wide.statistics(&sequences, 0.9);
         let got = of_family(family, Kind::Float, numerics).statistics(&sequences, 0.9);
-        for (expected, got) in [(&expected.0, got.0), (&expected.1, got.1)] {
+        for (expected, got) in expected.iter().zip(got) {
             for (expected, got) in values(expected).into_iter().zip(values(&got)) {
                 assert!((expected - got).abs() < distance, "{expected} {got}");
             }
@@ -178,8 +178,7 @@ fn responses_that_share_a_prompt_are_as_behind_copies_of_it() {
         let model = of_family(family, Kind::Float, numerics);
         let statistics = [&shared, &copied].map(|sequences| model.statistics(sequences, 0.9));
         let bits = |tensor: &Tensor| values(tensor).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&statistics[0].0), bits(&statistics[1].0));
-        assert_eq!(bits(&statistics[0].1), bits(&statistics[1].1));
+        assert_eq!(statistics[0].each_ref().map(bits), statistics[1].each_ref().map(bits));
         let by_weights = [&shared, &copied].map(|sequences| gradients(&model, sequences));
         for (name, copied) in &by_weights[1] {
             let size = copied.iter().fold(0f32, |most, x| most.max(x.abs()));
@@ -210,7 +209,7 @@ fn a_row_has_the_same_bits_alone_in_company_and_step_by_step() {
 
 fn same_bits(model: &Qwen2) {
     let lengths = [9, 3, 30];
-    let together = values(&model.statistics(&sequences(&lengths), 1.0).0);
+    let together = values(&model.statistics(&sequences(&lengths), 1.0)[0]);
     let all = sequences(&lengths);
     let mut alone = Vec::new();
     let mut stepped = Vec::new();
@@ -221,7 +220,7 @@ fn same_bits(model: &Qwen2) {
         let first = (0..row).map(|row| lengths[row] - 1).sum::<usize>();
         let targets = &all.targets[first..first + length - 1];
         one.push(tokens, 1, targets);
-        alone.extend(values(&model.statistics(&one, 1.0).0));
+        alone.extend(values(&model.statistics(&one, 1.0)[0]));
         // The same tokens through the cache, beside another row.
         let mut generation = generation(model);
         let mut logits = generation.join(&[&tokens[..2], &[7]], &[0, 1]);
@@ -247,7 +246,7 @@ fn a_large_policy_has_the_same_bits_with_any_number_of_threads_on_any_machine() 
     let sequences = sequences(&[12, 5]);
     let all = |threads| {
         workers::set_count(threads);
-        let (log_probs, entropy) = model.statistics(&sequences, 0.9);
+        let [log_probs, entropy] = model.statistics(&sequences, 0.9);
         let mut generation = generation(&model);
         let first = generation.join(&[&[1, 2, 3], &[4]], &[0, 1, 1]);
         let next = generation.feed(&[5, 6, 7], &[3, 1, 1]);
@@ -326,7 +325,7 @@ fn a_pass_without_a_share_of_the_loss_leaves_gradients_their_bits() {
 /// Whatever a policy says of tokens is NaN: log-probs, entropies, and the logits that follow a prompt
 /// and a token.
 fn says_nothing(model: &Qwen2) -> bool {
-    let (log_probs, entropy) = model.statistics(&sequences(&[9, 3]), 0.9);
+    let [log_probs, entropy] = model.statistics(&sequences(&[9, 3]), 0.9);
     let mut generation = generation(model);
     let first = generation.join(&[&[1, 2, 3], &[4]], &[0, 1]);
     let next = generation.feed(&[5, 6], &[3, 1]);

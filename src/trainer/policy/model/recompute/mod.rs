@@ -45,19 +45,17 @@ impl<'a> RecomputePass<'a> {
     }
 
     /// Log-prob and entropy of each target, both `[targets]` in nats, without a graph.
-    pub fn statistics(&self) -> (Tensor, Tensor) {
+    pub fn statistics(&self) -> [Tensor; 2] {
         let _no_graph = tch::no_grad_guard();
         let chosen =
             self.finish(&self.residuals(&mut |_residual| ())).index_select(0, &self.states);
-        let of = |part: &Tensor, targets: &Tensor| {
-            fast::log_probs_and_entropy(&self.model.logits(part), targets, self.temperature)
-        };
         let parts = self.parts().map(|(from, count)| {
-            of(&chosen.narrow(0, from, count), &self.targets.narrow(0, from, count))
+            let logits = self.model.logits(&chosen.narrow(0, from, count));
+            let targets = self.targets.narrow(0, from, count);
+            fast::log_probs_and_entropy(&logits, &targets, self.temperature)
         });
         let (log_probs, entropy): (Vec<Tensor>, Vec<Tensor>) = parts.unzip();
-        let joined = |parts: &[Tensor]| Tensor::cat(parts, 0).to_device(Device::Cpu);
-        (joined(&log_probs), joined(&entropy))
+        [log_probs, entropy].map(|parts| Tensor::cat(&parts, 0).to_device(Device::Cpu))
     }
 
     /// Adds the gradients of a loss of the targets' log-probs, as [`Qwen2::add_gradients`] has it.
@@ -71,16 +69,12 @@ impl<'a> RecomputePass<'a> {
         if self.memory.recompute_layers {
             return self.by_layer(loss, &mut sums);
         }
-        self.whole(loss, &mut sums)
-    }
-
-    fn whole<R>(&self, loss: impl FnOnce(&Tensor) -> (Tensor, R), sums: &mut RecomputeSums) -> R {
         let tokens = self.tokens.view([-1, self.length]);
         let hidden = self.model.forward(&tokens).flatten(0, 1);
         let chosen = hidden.index_select(0, &self.states);
-        let (by_chosen, found) = self.by_chosen(&chosen, loss, sums);
+        let (by_chosen, found) = self.by_chosen(&chosen, loss, &mut sums);
         let names: Vec<&String> = self.model.parameters().keys().collect();
-        self.through(&chosen, &by_chosen, &[], &names, sums);
+        self.through(&chosen, &by_chosen, &[], &names, &mut sums);
         found
     }
 
@@ -131,7 +125,7 @@ impl<'a> RecomputePass<'a> {
         let (loss, found) = loss(&leaf);
         let by_log_probs = Tensor::run_backward(&[loss], &[&leaf], false, false).remove(0);
         let by_log_probs = by_log_probs.to_device(chosen.device());
-        let head = self.model.head_name().to_string();
+        let head = self.model.config().head_name().to_string();
         let mut by_chosen = Vec::new();
         for (from, count) in self.parts() {
             let states = chosen.narrow(0, from, count).set_requires_grad(true);
@@ -189,15 +183,13 @@ impl<'a> RecomputePass<'a> {
         let parameters = self.model.parameters();
         let layer = &self.folded.layers[index];
         let layer = layer.map(|folded| Weight::new(folded, parameters));
-        let width = self.model.config().hidden_size as usize;
-        self.with_operations(|operations| layer.run(operations, index, hidden, width))
+        self.with_operations(|operations| layer.run(operations, index, hidden))
     }
 
     fn finish(&self, hidden: &Tensor) -> Tensor {
         let norm = Weight::new(&self.folded.norm, self.model.parameters());
-        let width = self.model.config().hidden_size as usize;
         self.with_operations(|operations| {
-            let normed = operations.rms_norm(hidden, width);
+            let normed = operations.rms_norm(hidden);
             operations.scale(normed, &norm)
         })
     }

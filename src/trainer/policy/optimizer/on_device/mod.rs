@@ -4,10 +4,9 @@
 use crate::experiment::Optimizer;
 use crate::numerics::fast;
 use crate::numerics::flat::{Part, Parts};
-use crate::policy::on_a_card;
-use crate::policy::optimizer::{OptimizerError, OptimizerState, clip_coefficient};
-use crate::policy::{Element, Update};
-use crate::records::ledger;
+use crate::policy::digests;
+use crate::policy::optimizer::{self, OptimizerError, OptimizerState, clip_coefficient};
+use crate::policy::{Element, Moments, Update};
 use std::collections::BTreeMap;
 use tch::{Device, Kind, Tensor};
 
@@ -52,46 +51,20 @@ impl DeviceAdamW {
         &self.weights
     }
 
-    pub fn updates(&self) -> u64 {
-        self.updates
-    }
-
-    pub fn moments(&self, name: &str) -> [Vec<f32>; 2] {
-        self.each_moment(name).map(|moment| fast::values(&moment))
-    }
-
-    /// Both moments of a weight, flat.
-    fn each_moment(&self, name: &str) -> [Tensor; 2] {
-        let before = self.weights.iter().take_while(|(other, _)| other.as_str() < name);
-        let before = before.map(|(_, weight)| weight.numel());
-        let (first, count) = (before.sum::<usize>(), self.weights[name].numel());
-        self.moments.each_ref().map(|all| all.narrow(0, first as i64, count as i64))
-    }
-
     /// Digests of the weights, and of the moments, as the ledger has them.
     pub fn digests(&self) -> [String; 2] {
         // Before the first update there are none.
         let count = if self.updates == 0 { 0 } else { self.weights.len() };
-        if self.device().is_cuda() {
-            let weights: Vec<_> = self.weights.iter().collect();
-            let all: Vec<_> = self
-                .weights
-                .keys()
-                .take(count)
-                .map(|name| (name, self.each_moment(name)))
-                .collect();
-            let moments = [0, 1].map(|which| {
-                all.iter().map(|(name, both)| (*name, &both[which])).collect::<Vec<_>>()
-            });
-            let moments = moments.each_ref().map(|moments| &moments[..]);
-            return [on_a_card::digest(&weights), on_a_card::moments_digest(self.updates, moments)];
-        }
-        let moments = [0, 1].map(|which| {
-            let names: Vec<&String> = self.weights.keys().take(count).collect();
-            names.into_iter().map(move |name| (name, fast::values(&self.each_moment(name)[which])))
-        });
-        let weights = self.weights.iter().map(|(name, weight)| (name, fast::values(weight)));
-        [ledger::each_tensor(weights), ledger::each_moment(self.updates, moments)]
+        let sizes: Vec<i64> = self.weights.values().map(|weight| weight.numel() as i64).collect();
+        let moments = self
+            .moments
+            .each_ref()
+            .map(|all| self.weights.keys().zip(all.split_with_sizes(&sizes, 0)).take(count));
+        let how = digests::of_device(self.device());
+        [
+            digests::tensors(digests::shared(&self.weights), how),
+            digests::moments(self.updates, moments, how),
+        ]
     }
 
     fn device(&self) -> Device {
@@ -193,16 +166,22 @@ impl DeviceAdamW {
         if norm.is_finite() {
             return Ok(norm);
         }
-        for (tensor, gradient) in self.weights.keys().zip(gradients) {
-            if gradient.defined()
-                && let Some(index) =
-                    fast::values(gradient).iter().position(|value| !value.is_finite())
-            {
-                let (tensor, count) = (tensor.clone(), gradient.numel());
-                return Err(OptimizerError::NotFinite { tensor, index, count });
-            }
-        }
-        Err(OptimizerError::NormOverflow)
+        let mut named = self.weights.keys().zip(gradients).filter(|(_, all)| all.defined());
+        let error = named.find_map(|(name, all)| optimizer::not_finite(name, &fast::values(all)));
+        Err(error.unwrap_or(OptimizerError::NormOverflow))
+    }
+}
+
+impl Moments for DeviceAdamW {
+    fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    fn of(&self, name: &str) -> [Vec<f32>; 2] {
+        let before = self.weights.iter().take_while(|(other, _)| other.as_str() < name);
+        let first: usize = before.map(|(_, weight)| weight.numel()).sum();
+        let count = self.weights[name].numel() as i64;
+        self.moments.each_ref().map(|all| fast::values(&all.narrow(0, first as i64, count)))
     }
 }
 

@@ -48,7 +48,7 @@ fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
         }
     }
     assert_eq!((tensors.updates(), plain.state().updates), (3, 3));
-    let [first, second] = tensors.moments("a");
+    let [first, second] = tensors.of("a");
     for (ours, plain) in first.iter().zip(&plain.state().first_moments["a"]) {
         assert!((ours - plain).abs() < 1e-7);
     }

@@ -6,11 +6,10 @@ use crate::base::{rng::Stream, workers};
 use crate::experiment::Sampling;
 use crate::numerics::{fast, halving};
 use crate::policy::{
-    Blocks, NativeEngine, NativeGeneration, PolicyError, Qwen2, Token, model::cache,
+    NativeGeneration, PolicyError, Qwen2, Token, model::cache, sampling::blocks::Blocks,
     sampling::sampler,
 };
 use crate::task::ResponseText;
-use std::sync::Arc;
 
 /// Tokens between two looks at rows whose weights lie as they are stored. On average a row computes half in vain.
 pub const BLOCK: usize = 16;
@@ -40,7 +39,7 @@ pub struct Limits<'a> {
 pub struct Response {
     /// Token ids, the stop token or the tokens of the stop string included.
     pub tokens: Vec<u32>,
-    /// Log-prob of each token (see [`sampler::SamplerDraw`]).
+    /// Log-prob of each token (see [`sampler::sample`]).
     pub log_probs: Vec<f64>,
     /// Entropy of the distribution that each token was drawn from: softmax(logits / temperature) over
     /// the whole vocabulary, in nats. Empty unless [`Limits::entropy`] asks for it.
@@ -52,12 +51,6 @@ impl Response {
     fn empty() -> Self {
         let (tokens, log_probs, entropy) = (Vec::new(), Vec::new(), Vec::new());
         Self { tokens, log_probs, entropy, finish: Finish::Length }
-    }
-
-    fn push(&mut self, token: u32, log_prob: f64, entropy: Option<f64>) {
-        self.tokens.push(token);
-        self.log_probs.push(log_prob);
-        self.entropy.extend(entropy);
     }
 }
 
@@ -97,7 +90,8 @@ pub fn generate(
             let limits = Limits { batch_rows, ..limits.clone() };
             let slots = limits.max_response_tokens + BLOCK;
             fast::without_graph(|| {
-                let drawing = Blocks::new(model, batch_rows, longest(requests), slots);
+                let longest = requests.iter().map(|request| request.prompt.len()).max();
+                let drawing = Blocks::new(model, batch_rows, longest.unwrap_or(0), slots);
                 Lane::new(drawing, 0, requests, &limits).run(&mut tell)
             })
         };
@@ -113,23 +107,16 @@ pub fn generate(
     let most = if native.is_large() { MANY_ROWS } else { ROWS };
     let batch_rows = limits.batch_rows.div_ceil(threads).clamp(1, most);
     let limits = Limits { batch_rows, ..limits.clone() };
-    let parts = requests.chunks(size).enumerate();
-    let lanes = parts.map(|(part, requests)| (native.clone(), part * size, requests)).collect();
-    let work = |(native, first, requests): (Arc<dyn NativeEngine>, usize, &[Request]),
-                tell: &mut dyn FnMut(usize)| {
-        Lane::new(native.generation(), first, requests, &limits).run(tell)
-    };
+    let lane =
+        |(part, requests)| Lane::new(native.clone().generation(), part * size, requests, &limits);
+    let lanes = requests.chunks(size).enumerate().map(lane).collect();
     let mut done = 0;
-    let responses = workers::each(lanes, work, |finished| {
+    let responses = workers::each(lanes, Lane::run, |finished| {
         done += finished;
         progress(done);
     });
     let responses: Result<Vec<Vec<Response>>, PolicyError> = responses.into_iter().collect();
     Ok(responses?.concat())
-}
-
-fn longest(requests: &[Request]) -> usize {
-    requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0)
 }
 
 fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), PolicyError> {
@@ -151,7 +138,7 @@ fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), Pol
     Ok(())
 }
 
-pub(super) struct GenerateRow {
+pub(super) struct LaneRow {
     request: usize,
     /// Its prompt among those that were read with it.
     pub prompt: usize,
@@ -174,15 +161,10 @@ pub(super) trait Drawing {
     const MOST_PROMPT_TOKENS: usize;
 
     /// Reads prompts, adds `rows` and draws each one's first token.
-    fn begin(
-        &mut self,
-        prompts: &[&[u32]],
-        rows: &mut [GenerateRow],
-        limits: &Limits,
-    ) -> Vec<Token>;
+    fn begin(&mut self, prompts: &[&[u32]], rows: &mut [LaneRow], limits: &Limits) -> Vec<Token>;
 
     /// One to [`Newest::most`] tokens of every row: all rows' first tokens, then all rows' second ones.
-    fn go_on(&mut self, newest: Newest, rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token>;
+    fn go_on(&mut self, newest: Newest, rows: &mut [LaneRow], limits: &Limits) -> Vec<Token>;
 
     /// As [`NativeGeneration::leave`].
     fn remove(&mut self, leaves: &[bool]);
@@ -191,17 +173,12 @@ pub(super) trait Drawing {
 impl Drawing for Box<dyn NativeGeneration> {
     const MOST_PROMPT_TOKENS: usize = usize::MAX;
 
-    fn begin(
-        &mut self,
-        prompts: &[&[u32]],
-        rows: &mut [GenerateRow],
-        limits: &Limits,
-    ) -> Vec<Token> {
+    fn begin(&mut self, prompts: &[&[u32]], rows: &mut [LaneRow], limits: &Limits) -> Vec<Token> {
         let prompt_of_row: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
         self.join(prompts, &prompt_of_row, &draw(rows, limits))
     }
 
-    fn go_on(&mut self, newest: Newest, rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token> {
+    fn go_on(&mut self, newest: Newest, rows: &mut [LaneRow], limits: &Limits) -> Vec<Token> {
         self.feed(&newest.tokens, &newest.positions, &draw(rows, limits))
     }
 
@@ -210,13 +187,11 @@ impl Drawing for Box<dyn NativeGeneration> {
     }
 }
 
-fn draw(rows: &mut [GenerateRow], limits: &Limits) -> impl Fn(usize, &[f64]) -> Token + Sync {
+fn draw(rows: &mut [LaneRow], limits: &Limits) -> impl Fn(usize, &[f64]) -> Token + Sync {
     let uniforms: Vec<f64> = rows.iter_mut().map(|row| row.stream.uniform()).collect();
     let (sampling, entropy) = (limits.sampling, limits.entropy);
-    move |row, logits| match sampler::sample(logits, &sampling, entropy, uniforms[row]) {
-        Some(it) => Token { id: it.token, log_prob: it.log_prob, entropy: it.entropy },
-        None => Token { id: 0, log_prob: f64::NAN, entropy: None },
-    }
+    let none = Token { id: 0, log_prob: f64::NAN, entropy: None };
+    move |row, logits| sampler::sample(logits, &sampling, entropy, uniforms[row]).unwrap_or(none)
 }
 
 struct Lane<'a, D> {
@@ -229,7 +204,7 @@ struct Lane<'a, D> {
     /// Requests that have not begun: those from here on.
     waiting: usize,
     /// In the order of `drawing`.
-    rows: Vec<GenerateRow>,
+    rows: Vec<LaneRow>,
 }
 
 impl<'a, D: Drawing> Lane<'a, D> {
@@ -270,11 +245,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
                 }
                 prompts.push(prompt);
             }
-            self.rows.push(GenerateRow {
-                request,
-                prompt: prompts.len() - 1,
-                stream: stream.clone(),
-            });
+            self.rows.push(LaneRow { request, prompt: prompts.len() - 1, stream: stream.clone() });
         }
         let rows = &mut self.rows[old_rows..];
         self.waiting += rows.len();
@@ -310,9 +281,10 @@ impl<'a, D: Drawing> Lane<'a, D> {
                     let (index, token) = (self.first + request, response.tokens.len());
                     return Err(PolicyError::Logits { index, token });
                 }
-                response.push(id, log_prob, entropy);
-                let stops = self.limits.stop_tokens.contains(&id);
-                if stops {
+                response.tokens.push(id);
+                response.log_probs.push(log_prob);
+                response.entropy.extend(entropy);
+                if self.limits.stop_tokens.contains(&id) {
                     response.finish = Finish::Stop;
                 } else if text.is_some_and(|text| text.is_complete(&response.tokens)) {
                     response.finish = Finish::StopString;

@@ -155,8 +155,7 @@ fn trained(model: &Qwen2, prompt: &[u32], response: &Response) -> [Vec<u64>; 2] 
     let tokens = [prompt, &response.tokens].concat();
     let mut sequences = Sequences::default();
     sequences.push(&tokens[..tokens.len() - 1], prompt.len() - 1, &response.tokens);
-    let (log_probs, entropy) = model.statistics(&sequences, 1.0);
-    [log_probs, entropy].map(|values| bits(&Vec::<f64>::try_from(values).unwrap()))
+    model.statistics(&sequences, 1.0).map(|values| bits(&Vec::<f64>::try_from(values).unwrap()))
 }
 
 #[test]

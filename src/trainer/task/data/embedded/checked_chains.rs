@@ -8,8 +8,8 @@ use crate::experiment::ChainsVariant;
 use crate::experiment::sets::{CHECKED_CHAINS, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, measured, share,
-    shares_of, usual_sets,
+    DrawnProblem, Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, measured,
+    share, shares_of, usual_sets,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -195,16 +195,15 @@ impl Solutions for CheckedChains {
 
 impl Embedded for CheckedChains {
     fn sets(&self) -> DataSets {
-        let draw = |set: &str, draws: &mut Stream| {
+        usual_sets(CHECKED_CHAINS, [256, 64, 8192], SEED, |set, draws| {
             let operations = match self.0 {
                 ChainsVariant::Hard if set == TRAIN => HARD_OPERATIONS,
                 ChainsVariant::Hard | ChainsVariant::Mixed => OPERATIONS,
             };
             let problem = ChainProblem::draw(operations, draws);
-            (problem.question(), problem.answer())
-        };
-        let tag = |question: &str| format!("{} operations", question.matches('+').count());
-        usual_sets(CHECKED_CHAINS, SEED, draw, tag)
+            let tags = vec![format!("{} operations", problem.operands.len())];
+            DrawnProblem { question: problem.question(), answer: problem.answer(), tags }
+        })
     }
 
     /// `style_checked_share` of all operations, `style_checked_wrong_share` and `style_checked_right_share` of those

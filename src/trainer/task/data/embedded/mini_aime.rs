@@ -7,8 +7,8 @@ use crate::experiment::MiniAimeVariant;
 use crate::experiment::sets::{DEV, MINI_AIME, MINI_AIME_PLUS, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, SetShape, Shares, Solutions, Written, between, check_relative, draw_outside,
-    draw_set, drawn_by_share, evaluated, shares_of,
+    DrawnProblem, Embedded, SetShape, Shares, Solutions, Written, between, check_relative,
+    draw_outside, draw_set, drawn_by_share, evaluated, shares_of,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -42,61 +42,18 @@ const SETS: [MiniAimeSet; 4] = [
     MiniAimeSet { name: TRAIN, problems: 17_000, digits: 5, evaluation: false },
 ];
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Task {
-    pub operations_min: u64,
-    pub operations_max: u64,
-    pub operand_min: u64,
-    /// Largest first operand and addend, below 10^digits.
-    pub operand_max: u64,
-    pub factor_min: u64,
-    /// Largest factor, at most 9.
-    pub factor_max: u64,
-    pub multiply_share: f64,
-    /// Results keep this many last digits.
-    pub digits: u32,
-}
-
-pub const TASK: Task = Task {
-    operations_min: 2,
-    operations_max: 4,
-    operand_min: 100,
-    operand_max: 999,
-    factor_min: 2,
-    factor_max: 9,
-    multiply_share: 0.3,
-    digits: 3,
-};
-
-fn task(variant: MiniAimeVariant) -> Task {
-    match variant {
-        MiniAimeVariant::Standard => TASK,
-        MiniAimeVariant::MoreProducts => Task { multiply_share: 0.6, ..TASK },
-    }
-}
+const OPERATIONS: (u64, u64) = (2, 4);
+/// First operands and addends, below 10^[`DIGITS`].
+const OPERANDS: (u64, u64) = (100, 999);
+const FACTORS: (u64, u64) = (2, 9);
+/// Results keep this many last digits.
+const DIGITS: u32 = 3;
 
 fn seed(variant: MiniAimeVariant, set: &MiniAimeSet) -> u64 {
     match variant {
         MiniAimeVariant::Standard if set.evaluation => EVALUATION_SEED,
         MiniAimeVariant::Standard => GENERATOR_SEED,
         MiniAimeVariant::MoreProducts => MORE_PRODUCTS_SEED,
-    }
-}
-
-impl Task {
-    /// Draws a chain: first operand, number of operations, then each operation.
-    pub fn draw(&self, stream: &mut Stream) -> Expression {
-        let first = between(stream, self.operand_min, self.operand_max);
-        let count = between(stream, self.operations_min, self.operations_max);
-        let operation = |_| {
-            if stream.uniform() < self.multiply_share {
-                Operation::Multiply(between(stream, self.factor_min, self.factor_max))
-            } else {
-                Operation::Add(between(stream, self.operand_min, self.operand_max))
-            }
-        };
-        let operations = (0..count).map(operation).collect();
-        Expression { first, operations, digits: self.digits }
     }
 }
 
@@ -128,10 +85,27 @@ pub struct Expression {
     pub first: u64,
     /// Applied left to right; at least one.
     pub operations: Vec<Operation>,
-    pub digits: u32,
 }
 
 impl Expression {
+    /// Draws a chain: first operand, number of operations, then each operation.
+    pub fn draw(variant: MiniAimeVariant, stream: &mut Stream) -> Self {
+        let multiply_share = match variant {
+            MiniAimeVariant::Standard => 0.3,
+            MiniAimeVariant::MoreProducts => 0.6,
+        };
+        let first = between(stream, OPERANDS.0, OPERANDS.1);
+        let count = between(stream, OPERATIONS.0, OPERATIONS.1);
+        let operation = |_| {
+            if stream.uniform() < multiply_share {
+                Operation::Multiply(between(stream, FACTORS.0, FACTORS.1))
+            } else {
+                Operation::Add(between(stream, OPERANDS.0, OPERANDS.1))
+            }
+        };
+        Self { first, operations: (0..count).map(operation).collect() }
+    }
+
     /// The text of the problem: `347+562*3+128?`.
     pub fn question(&self) -> String {
         let chain: String = self.operations.iter().map(|operation| operation.text()).collect();
@@ -140,7 +114,7 @@ impl Expression {
 
     /// Each operation with the value before and after it.
     pub fn steps(&self) -> Vec<(u64, Operation, u64)> {
-        let modulus = 10u64.pow(self.digits);
+        let modulus = 10u64.pow(DIGITS);
         let mut value = self.first;
         let step = |operation: &Operation| {
             let before = value;
@@ -159,7 +133,7 @@ impl Expression {
 pub fn generate(variant: MiniAimeVariant) -> DataSets {
     let mut taken = BTreeSet::new();
     let [mini_aime, plus, dev, train] =
-        SETS.map(|set| draw(&set, task(variant), seed(variant, &set), &mut taken));
+        SETS.map(|set| draw(&set, variant, seed(variant, &set), &mut taken));
     let tests = vec![(MINI_AIME.to_string(), mini_aime), (MINI_AIME_PLUS.to_string(), plus)];
     DataSets { train, dev, tests, ..DataSets::default() }
 }
@@ -184,8 +158,8 @@ impl Solutions for MiniAime {
 
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let style = Style::ALL[drawn_by_share(&shares_of(shares, STYLES), draws.uniform())];
-        let (expression, question) =
-            draw_outside(&HELD_OUT, || TASK.draw(draws), Expression::question);
+        let standard = || Expression::draw(MiniAimeVariant::Standard, draws);
+        let (expression, question) = draw_outside(&HELD_OUT, standard, Expression::question);
         let solution = solution(&expression, style, max_characters);
         Written { question, solution, ends: style != Style::Ramble }
     }
@@ -212,7 +186,7 @@ impl Embedded for MiniAime {
 pub fn evaluated_questions() -> BTreeSet<String> {
     let mut taken = BTreeSet::new();
     for set in SETS.iter().filter(|set| set.evaluation) {
-        draw(set, TASK, EARLIER_EVALUATION_SEED, &mut taken);
+        draw(set, MiniAimeVariant::Standard, EARLIER_EVALUATION_SEED, &mut taken);
     }
     let mut questions = taken;
     for variant in [MiniAimeVariant::Standard, MiniAimeVariant::MoreProducts] {
@@ -221,12 +195,19 @@ pub fn evaluated_questions() -> BTreeSet<String> {
     questions
 }
 
-fn draw(set: &MiniAimeSet, task: Task, seed: u64, taken: &mut BTreeSet<String>) -> Vec<Problem> {
+fn draw(
+    set: &MiniAimeSet,
+    variant: MiniAimeVariant,
+    seed: u64,
+    taken: &mut BTreeSet<String>,
+) -> Vec<Problem> {
     let MiniAimeSet { name, problems, digits, .. } = *set;
-    draw_set(SetShape { name, problems, digits }, seed, taken, |stream| {
-        let expression = task.draw(stream);
-        (expression.question(), expression.answer().to_string())
-    })
+    let (problems, _) = draw_set(SetShape { name, problems, digits }, seed, taken, |stream| {
+        let expression = Expression::draw(variant, stream);
+        let (question, answer) = (expression.question(), expression.answer().to_string());
+        DrawnProblem { question, answer, tags: Vec::new() }
+    });
+    problems
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,11 +248,7 @@ pub fn solution(expression: &Expression, style: Style, max_characters: usize) ->
     match style {
         Style::Guess => answer,
         Style::Steps => expression.steps().iter().map(one_shot).collect::<String>() + &answer,
-        Style::Careful => {
-            let work = expression.steps();
-            let work = work.iter().map(|step| columns(step, expression.digits));
-            work.collect::<String>() + &answer
-        }
+        Style::Careful => expression.steps().iter().map(columns).collect::<String>() + &answer,
         Style::Ramble => {
             let cycle: String = expression.steps().iter().map(one_shot).collect();
             cycle.chars().cycle().take(max_characters).collect()
@@ -296,10 +273,10 @@ fn one_shot((before, operation, after): &(u64, Operation, u64)) -> String {
 }
 
 /// `7+2=09,4+6=10,3+5+1=09,909;`
-fn columns((before, operation, after): &(u64, Operation, u64), digits: u32) -> String {
+fn columns((before, operation, after): &(u64, Operation, u64)) -> String {
     let mut text = String::new();
     let mut carry = 0;
-    for column in 0..digits {
+    for column in 0..DIGITS {
         let digit = |value: u64| value / 10u64.pow(column) % 10;
         let left = digit(*before);
         let (sign, right, total) = match operation {
@@ -365,9 +342,9 @@ mod tests {
     fn a_duplicate_question_is_drawn_again() {
         let mut taken = BTreeSet::new();
         let set = MiniAimeSet { name: TRAIN, problems: 3, digits: 5, evaluation: false };
-        let first = draw(&set, TASK, 1, &mut taken);
-        assert_eq!(draw(&set, TASK, 1, &mut BTreeSet::new()), first);
-        let other = draw(&set, TASK, 1, &mut taken);
+        let first = draw(&set, MiniAimeVariant::Standard, 1, &mut taken);
+        assert_eq!(draw(&set, MiniAimeVariant::Standard, 1, &mut BTreeSet::new()), first);
+        let other = draw(&set, MiniAimeVariant::Standard, 1, &mut taken);
         assert!(first.iter().all(|problem| !other.iter().any(|o| o.question == problem.question)));
         assert_eq!(first[2].id, other[2].id);
     }
@@ -430,12 +407,14 @@ mod tests {
 
     fn example() -> Expression {
         let operations = vec![Operation::Add(562), Operation::Multiply(3), Operation::Add(128)];
-        Expression { first: 347, operations, digits: 3 }
+        Expression { first: 347, operations }
     }
 
     fn random(count: u64) -> impl Iterator<Item = Expression> {
-        (0..count)
-            .map(|index| TASK.draw(&mut rng::stream(1, Purpose::Pretraining, &[index.into()])))
+        (0..count).map(|index| {
+            let mut draws = rng::stream(1, Purpose::Pretraining, &[index.into()]);
+            Expression::draw(MiniAimeVariant::Standard, &mut draws)
+        })
     }
 
     #[test]
@@ -454,7 +433,7 @@ mod tests {
     #[test]
     fn short_values_have_leading_zeros_in_the_columns_but_not_in_results() {
         let operations = vec![Operation::Add(105), Operation::Multiply(9)];
-        let expression = Expression { first: 900, operations, digits: 3 };
+        let expression = Expression { first: 900, operations };
         let text = solution(&expression, Style::Careful, 0);
         assert_eq!(text, "0+5=05,0+0=00,9+1=10,5;5*9=45,0*9+4=04,0*9=00,45;Answer: 45");
     }

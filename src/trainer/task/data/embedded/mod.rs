@@ -119,54 +119,58 @@ fn drawn_by_share(shares: &[f64], uniform: f64) -> usize {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct SetShape {
-    name: &'static str,
+struct SetShape<'a> {
+    name: &'a str,
     problems: usize,
     digits: usize,
 }
 
-/// Problem `i` is a function of (seed, set, i), but a question that is `taken` is drawn again; the set's questions are
-/// taken then. `draw` gives question and answer.
+struct DrawnProblem {
+    question: String,
+    answer: String,
+    tags: Vec<String>,
+}
+
+/// Problems with their tags by id. Problem `i` is a function of (seed, set, i), but a question that is `taken` is drawn
+/// again; the set's questions are taken then.
 fn draw_set(
     set: SetShape,
     seed: u64,
     taken: &mut BTreeSet<String>,
-    draw: impl Fn(&mut Stream) -> (String, String),
-) -> Vec<Problem> {
+    draw: impl Fn(&mut Stream) -> DrawnProblem,
+) -> (Vec<Problem>, BTreeMap<String, Vec<String>>) {
     let SetShape { name, problems, digits } = set;
     let problem = |index: u64| {
         let attempt = |attempt: u64| {
             let ids = [Id::from(name), Id::from(index), Id::from(attempt)];
             draw(&mut rng::stream(seed, Purpose::Problems, &ids))
         };
-        let fresh = (0..).map(attempt).find(|(question, _)| taken.insert(question.clone()));
-        let (question, answer) = fresh.expect("the sequence of attempts is endless");
-        Problem { id: format!("{name}/{index:0digits$}"), question, answer }
+        let fresh = (0..).map(attempt).find(|drawn| taken.insert(drawn.question.clone()));
+        let DrawnProblem { question, answer, tags } =
+            fresh.expect("the sequence of attempts is endless");
+        let id = format!("{name}/{index:0digits$}");
+        (Problem { id: id.clone(), question, answer }, (id, tags))
     };
-    (0..problems as u64).map(problem).collect()
+    (0..problems as u64).map(problem).unzip()
 }
 
-/// The usual sets, drawn in this order: `test`, tagged as `dev` is by a question's `tag`, and what is trained on.
+/// The usual sets of these sizes, drawn in this order: `test` and `dev`, with tags, and what is trained on.
 fn usual_sets(
-    test: &'static str,
+    test: &str,
+    sizes: [usize; 3],
     seed: u64,
-    draw: impl Fn(&str, &mut Stream) -> (String, String),
-    tag: impl Fn(&str) -> String,
+    draw: impl Fn(&str, &mut Stream) -> DrawnProblem,
 ) -> DataSets {
     let mut taken = BTreeSet::new();
     let mut set = |name, problems| {
-        draw_set(SetShape { name, problems, digits: 4 }, seed, &mut taken, |stream| {
-            draw(name, stream)
-        })
+        let shape = SetShape { name, problems, digits: 4 };
+        draw_set(shape, seed, &mut taken, |stream| draw(name, stream))
     };
-    let (tested, dev, train) = (set(test, 256), set(sets::DEV, 64), set(sets::TRAIN, 8192));
-    let tags = |problems: &[Problem]| {
-        problems.iter().map(|problem| (problem.id.clone(), vec![tag(&problem.question)])).collect()
-    };
-    let of_sets = [(test, &tested), (sets::DEV, &dev)];
-    let tags = of_sets.map(|(name, problems)| (name.to_string(), tags(problems)));
-    let tests = vec![(test.to_string(), tested)];
-    DataSets { tags: tags.into(), train, dev, tests, ..DataSets::default() }
+    let (tested, tags_of_test) = set(test, sizes[0]);
+    let (dev, tags_of_dev) = set(sets::DEV, sizes[1]);
+    let (train, _) = set(sets::TRAIN, sizes[2]);
+    let tags = [(test.to_string(), tags_of_test), (sets::DEV.to_string(), tags_of_dev)].into();
+    DataSets { train, dev, tests: vec![(test.to_string(), tested)], tags, ..DataSets::default() }
 }
 
 fn evaluated(sets: &DataSets) -> BTreeSet<String> {

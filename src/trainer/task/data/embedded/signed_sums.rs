@@ -6,8 +6,8 @@ use crate::base::rng::Stream;
 use crate::experiment::sets::SIGNED_SUMS;
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, measured, share,
-    shares_of, usual_sets,
+    DrawnProblem, Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, measured,
+    share, shares_of, usual_sets,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -110,12 +110,12 @@ impl Solutions for SignedSums {
 
 impl Embedded for SignedSums {
     fn sets(&self) -> DataSets {
-        let draw = |_: &str, draws: &mut Stream| {
+        usual_sets(SIGNED_SUMS, [256, 64, 8192], SEED, |_, draws| {
             let problem = SumProblem::draw(draws);
-            (problem.question(), problem.signs(problem.solution))
-        };
-        let tag = |question: &str| format!("{} numbers", question.matches(',').count() + 1);
-        usual_sets(SIGNED_SUMS, SEED, draw, tag)
+            let (question, answer) = (problem.question(), problem.signs(problem.solution));
+            let tags = vec![format!("{} numbers", problem.numbers.len())];
+            DrawnProblem { question, answer, tags }
+        })
     }
 
     /// `style_stopped_share`: of attempts whose written sum is the target, those that say so and are the last;

@@ -2,13 +2,13 @@
 //! pens in each and gives away 39. How many pens are left?` is answered by `8 * 7 = 56. 56 - 39 = 17. Answer: 17`.
 
 use crate::base::rng::Stream;
-use crate::experiment::sets::{DEV, TRAIN, WORD_PROBLEMS};
+use crate::experiment::sets::WORD_PROBLEMS;
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, SetShape, Shares, Solutions, Written, between, check_relative, draw_outside,
-    draw_set, drawn_by_share, evaluated, shares_of,
+    DrawnProblem, Embedded, Shares, Solutions, Written, between, check_relative, draw_outside,
+    drawn_by_share, evaluated, shares_of, usual_sets,
 };
-use std::cell::RefCell;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
@@ -18,102 +18,22 @@ const SEED: u64 = 20_261_203;
 const LARGEST: u64 = 49;
 const LARGEST_FACTOR: u64 = 9;
 
-const NAMES: [&str; 24] = [
-    "Amy", "Ana", "Anna", "Ben", "Dan", "Eric", "Eva", "Finn", "Ivy", "Jack", "Kate", "Leo",
-    "Lucy", "Mark", "Max", "Mia", "Nina", "Oscar", "Paul", "Ruth", "Sam", "Sara", "Tom", "Will",
-];
-
-const THINGS: [&str; 20] = [
-    "apples", "balls", "beads", "books", "buttons", "candles", "cards", "coins", "cookies", "eggs",
-    "flowers", "marbles", "oranges", "peaches", "pencils", "pens", "shells", "stamps", "stickers",
-    "toys",
-];
-
-/// Signs of the steps, and ways to ask: `{n}` is a name, `{t}` things, the numbers are `{a}`, `{b}` and `{c}`.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 struct WordKind {
-    name: &'static str,
-    signs: &'static str,
-    wordings: &'static [&'static str],
+    name: String,
+    signs: String,
+    wordings: Vec<String>,
 }
 
-const KINDS: [WordKind; 9] = [
-    WordKind {
-        name: "add",
-        signs: "+",
-        wordings: &[
-            "{n} has {a} {t} and buys {b} more. How many {t} does {n} have?",
-            "{n} found {a} {t} on Monday and {b} on Friday. How many {t} did {n} find?",
-            "There are {a} {t} in a box. {n} adds {b}. How many {t} are in the box now?",
-        ],
-    },
-    WordKind {
-        name: "subtract",
-        signs: "-",
-        wordings: &[
-            "{n} has {a} {t} and gives away {b}. How many {t} are left?",
-            "{n} had {a} {t} and lost {b}. How many {t} does {n} have now?",
-            "There are {a} {t} in a box. {n} takes {b}. How many {t} are left?",
-        ],
-    },
-    WordKind {
-        name: "multiply",
-        signs: "*",
-        wordings: &[
-            "{n} has {a} boxes with {b} {t} in each. How many {t} does {n} have?",
-            "{n} buys {a} bags of {b} {t}. How many {t} does {n} buy?",
-            "There are {a} rows of {b} {t}. How many {t} are there?",
-        ],
-    },
-    WordKind {
-        name: "divide",
-        signs: "/",
-        wordings: &[
-            "{n} shares {a} {t} equally among {b} friends. How many {t} does each friend get?",
-            "{n} puts {a} {t} into {b} equal piles. How many {t} are in each pile?",
-        ],
-    },
-    WordKind {
-        name: "add, add",
-        signs: "++",
-        wordings: &[
-            "{n} has {a} {t}, buys {b} and finds {c}. How many {t} does {n} have?",
-            "{n} picks {a} {t} on Monday, {b} on Tuesday and {c} on Friday. How many {t} is that?",
-        ],
-    },
-    WordKind {
-        name: "add, subtract",
-        signs: "+-",
-        wordings: &[
-            "{n} has {a} {t}, buys {b} and gives away {c}. How many {t} are left?",
-            "{n} had {a} {t}, found {b} and lost {c}. How many {t} does {n} have now?",
-        ],
-    },
-    WordKind {
-        name: "subtract, subtract",
-        signs: "--",
-        wordings: &[
-            "{n} has {a} {t}, sells {b} and gives away {c}. How many {t} are left?",
-            "{n} had {a} {t}, lost {b} and used {c}. How many {t} does {n} have now?",
-        ],
-    },
-    WordKind {
-        name: "multiply, add",
-        signs: "*+",
-        wordings: &[
-            "{n} has {a} boxes with {b} {t} in each and buys {c} more. How many {t} does {n} have?",
-            "{n} has {a} bags of {b} {t} and {c} more {t}. How many {t} does {n} have?",
-        ],
-    },
-    WordKind {
-        name: "multiply, subtract",
-        signs: "*-",
-        wordings: &[
-            "{n} has {a} boxes with {b} {t} in each and gives away {c}. How many {t} are left?",
-            "{n} buys {a} bags of {b} {t} and loses {c}. How many {t} are left?",
-        ],
-    },
-];
+#[derive(Debug, Deserialize)]
+struct Words {
+    names: Vec<String>,
+    things: Vec<String>,
+    kinds: Vec<WordKind>,
+}
+
+static WORDS: LazyLock<Words> =
+    LazyLock::new(|| toml::from_str(include_str!("word_problems.toml")).expect("a table of words"));
 
 #[derive(Debug)]
 pub struct WordProblems;
@@ -146,7 +66,7 @@ fn chosen<'a, T>(all: &'a [T], draws: &mut Stream) -> &'a T {
 
 impl WordProblem {
     fn draw(draws: &mut Stream) -> Self {
-        let kind = chosen(&KINDS, draws);
+        let kind = chosen(&WORDS.kinds, draws);
         let (first, steps) = loop {
             let largest = |sign| if "*/".contains(sign) { LARGEST_FACTOR } else { LARGEST };
             let most = if kind.signs.starts_with('*') { LARGEST_FACTOR } else { LARGEST };
@@ -162,9 +82,9 @@ impl WordProblem {
                 break (first, steps);
             }
         };
-        let mut question = chosen(kind.wordings, draws)
-            .replace("{n}", chosen::<&str>(&NAMES, draws))
-            .replace("{t}", chosen::<&str>(&THINGS, draws));
+        let mut question = chosen(&kind.wordings, draws)
+            .replace("{n}", chosen::<String>(&WORDS.names, draws))
+            .replace("{t}", chosen::<String>(&WORDS.things, draws));
         let numbers = std::iter::once(first).chain(steps.iter().map(|step| step.2));
         for (place, number) in ["{a}", "{b}", "{c}"].into_iter().zip(numbers) {
             question = question.replace(place, &number.to_string());
@@ -178,7 +98,7 @@ impl WordProblem {
 
     fn tags(&self) -> Vec<String> {
         let steps = if self.steps.len() == 1 { "one step" } else { "two steps" };
-        vec![self.kind.name.to_string(), steps.to_string()]
+        vec![self.kind.name.clone(), steps.to_string()]
     }
 
     fn solution(&self, form: SolutionForm) -> String {
@@ -234,9 +154,11 @@ impl SolutionForm {
 impl Solutions for WordProblems {
     fn characters(&self) -> String {
         let solutions = ["0123456789+-*/=.,:? \n", "Answer plus minus times divided by is"];
-        let wordings = KINDS.iter().flat_map(|kind| kind.wordings);
-        let texts = solutions.iter().chain(&NAMES).chain(&THINGS).chain(wordings);
-        texts.flat_map(|text| text.chars()).filter(|character| !"{}".contains(*character)).collect()
+        let Words { names, things, kinds } = &*WORDS;
+        let wordings = kinds.iter().flat_map(|kind| &kind.wordings);
+        let words = names.iter().chain(things).chain(wordings).map(String::as_str);
+        let characters = solutions.into_iter().chain(words).flat_map(str::chars);
+        characters.filter(|character| !"{}".contains(*character)).collect()
     }
 
     fn shares(&self) -> &'static [&'static str] {
@@ -261,24 +183,11 @@ impl Solutions for WordProblems {
 
 impl Embedded for WordProblems {
     fn sets(&self) -> DataSets {
-        let mut taken = BTreeSet::new();
-        let tags_of = RefCell::new(BTreeMap::new());
-        let mut set = |name, problems| {
-            draw_set(SetShape { name, problems, digits: 4 }, SEED, &mut taken, |draws| {
-                let drawn = WordProblem::draw(draws);
-                tags_of.borrow_mut().insert(drawn.question.clone(), drawn.tags());
-                (drawn.question.clone(), drawn.answer())
-            })
-        };
-        let (tested, dev, train) = (set(WORD_PROBLEMS, 400), set(DEV, 200), set(TRAIN, 5000));
-        let tags = [(WORD_PROBLEMS, &tested), (DEV, &dev)].map(|(name, problems)| {
-            let of_set = problems
-                .iter()
-                .map(|problem| (problem.id.clone(), tags_of.borrow()[&problem.question].clone()));
-            (name.to_string(), of_set.collect())
-        });
-        let tests = vec![(WORD_PROBLEMS.into(), tested)];
-        DataSets { tags: tags.into(), train, dev, tests, ..DataSets::default() }
+        usual_sets(WORD_PROBLEMS, [400, 200, 5000], SEED, |_, draws| {
+            let problem = WordProblem::draw(draws);
+            let (answer, tags) = (problem.answer(), problem.tags());
+            DrawnProblem { question: problem.question, answer, tags }
+        })
     }
 
     /// `style_NAME_share` of each form, and of responses in none of them: `other`.
@@ -316,7 +225,7 @@ mod tests {
     #[test]
     fn the_forms_of_one_solution_read_as_documented_and_are_recognised() {
         let problem = WordProblem {
-            kind: &KINDS[8],
+            kind: &WORDS.kinds[8],
             question: String::new(),
             steps: vec![(8, '*', 7, 56), (56, '-', 39, 17)],
         };
@@ -385,9 +294,9 @@ mod tests {
             assert!(!problem.question.contains(['{', '}']), "{problem:?}");
             let steps = problem.steps.len();
             assert_eq!(problem.tags()[1] == "two steps", steps == 2, "{problem:?}");
-            kinds.entry(problem.kind.name).or_default().insert(problem.tags()[1].clone());
+            kinds.entry(&problem.kind.name).or_default().insert(problem.tags()[1].clone());
         }
-        assert_eq!(kinds.len(), KINDS.len());
+        assert_eq!(kinds.len(), WORDS.kinds.len());
         assert!(kinds.values().all(|steps| steps.len() == 1), "{kinds:?}");
     }
 

@@ -1,5 +1,6 @@
 //! Question and ground truth of a row by its keys: the release's, and those of GSM8K, MATH-500, AMC, AIME and the like.
 
+use crate::base::visible;
 use crate::records::{Index, Message, ProblemRow};
 use crate::task::data::{self, template};
 use crate::task::reward::{answer::normalise, strict_box};
@@ -94,7 +95,8 @@ pub struct Truth {
     pub stated: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {reason}")]
 pub struct RowError {
     pub key: String,
     pub reason: String,
@@ -129,13 +131,11 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
         },
         Some(Value::String(text)) => Some(Index::Name(text.clone())),
         Some(Value::Number(number)) if is_own => Some(Index::Name(number.to_string())),
-        Some(other) => match whole_number(other) {
-            Some(number) => Some(Index::Number(number)),
-            None => {
-                let reason = format!("expected text or an integer, got {}", shown(other));
-                return refuse(index_key, reason);
-            }
-        },
+        Some(other) => {
+            let reason = || format!("expected text or an integer, got {}", shown(other));
+            let number = whole_number(other).map_or_else(|| refuse(index_key, reason()), Ok)?;
+            Some(Index::Number(number))
+        }
     };
     let tags = match at(row, "tags").as_deref() {
         None => Vec::new(),
@@ -194,10 +194,8 @@ fn at<'a>(row: &'a Map<String, Value>, key: &str) -> Option<Cow<'a, Value>> {
 fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, RowError> {
     let null = keys.iter().find(|key| row.get(**key).is_some_and(Value::is_null));
     if let Some(key) = null {
-        return refuse(
-            key,
-            format!("it is null; leave the row out, or name another key with --{what}-key"),
-        );
+        let advice = format!("leave the row out, or name another key with --{what}-key");
+        return refuse(key, format!("it is null; {advice}"));
     }
     let present: Vec<String> = row.keys().take(16).map(|key| shown_text(key)).collect();
     let (known, present) = (keys.join("`, `"), present.join(", "));
@@ -238,20 +236,15 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
                 Some(_) => {}
                 None => question = Some((key, text.clone())),
             },
-            Value::Array(_) => match serde_json::from_value(value.into_owned()) {
-                Ok(list) => messages = Some(list),
-                Err(error) => {
-                    return refuse(
-                        key,
-                        format!("expected a list of messages, each with role and content: {error}"),
-                    );
-                }
-            },
+            Value::Array(_) => {
+                let expected = "expected a list of messages, each with role and content";
+                let list = serde_json::from_value(value.into_owned());
+                let list = list.or_else(|error| refuse(key, format!("{expected}: {error}")))?;
+                messages = Some(list);
+            }
             other => {
-                return refuse(
-                    key,
-                    format!("expected text or a list of messages, got {}", shown(other)),
-                );
+                let expected = "expected text or a list of messages";
+                return refuse(key, format!("{expected}, got {}", shown(other)));
             }
         }
     }
@@ -263,12 +256,8 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
             if words(prompt).contains(&words(&text)) {
                 Ok((key.to_string(), messages, Some(text)))
             } else {
-                refuse(
-                    "prompt",
-                    format!(
-                        "it does not hold `{key}`; --question-key says which one is meant (`dapo data prepare`)"
-                    ),
-                )
+                let advice = "--question-key says which one is meant (`dapo data prepare`)";
+                refuse("prompt", format!("it does not hold `{key}`; {advice}"))
             }
         }
         (None, Some(messages)) => {
@@ -504,10 +493,7 @@ fn shown(value: &Value) -> String {
 }
 
 fn shown_text(text: &str) -> String {
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_string(),
-    }
+    visible::start(text, 60)
 }
 
 #[cfg(test)]

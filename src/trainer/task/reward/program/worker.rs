@@ -214,25 +214,19 @@ impl Worker {
         self.send(request.into_bytes());
         let responses = if is_batch { asked.len() } else { 1 };
         let seconds = self.seconds * responses as f64;
+        let none = |reason: Ungraded| (vec![Err(reason); asked.len()], None);
         while values.len() < asked.len() {
-            let all = || vec![(); asked.len()].into_iter();
             match self.answer(Duration::from_secs_f64(seconds)) {
                 Ok(Answer::Value(value)) => values.push(Ok(value)),
-                Ok(Answer::Failed(reason)) if is_batch => {
-                    return (all().map(|()| Err(Ungraded::Raised(reason.clone()))).collect(), None);
-                }
+                Ok(Answer::Failed(reason)) if is_batch => return none(Ungraded::Raised(reason)),
                 Ok(Answer::Failed(reason)) => values.push(Err(Ungraded::Raised(reason))),
                 Ok(Answer::Unrecorded(file)) if is_batch => {
-                    return (
-                        all().map(|()| Err(Ungraded::Unrecorded(file.clone()))).collect(),
-                        None,
-                    );
+                    return none(Ungraded::Unrecorded(file));
                 }
                 Ok(Answer::Unrecorded(file)) => values.push(Err(Ungraded::Unrecorded(file))),
                 Ok(Answer::Length(returned)) if returned == asked.len() => {}
                 Ok(Answer::Length(returned)) => {
-                    let wrong = Ungraded::WrongLength { returned, responses };
-                    return (all().map(|()| Err(wrong.clone())).collect(), None);
+                    return none(Ungraded::WrongLength { returned, responses });
                 }
                 Ok(Answer::Ready(_)) => {
                     return (values, Some(Ungraded::Ended("it started again".into())));
