@@ -86,6 +86,12 @@ def equal_budget(runs, clock):
     return min(reading(cell, clock, None) for cell in finished)
 
 
+def clock_of(metric):
+    """The clock at whose smallest total the runs are compared; None: each at its end."""
+    at = {"equal-tokens": "generated-tokens", "equal-rollouts": "generated-rollouts"}
+    return metric.get("clock") or at.get(metric.get("at"))
+
+
 def windowed_mean(cell, metric):
     """The mean of a training metric over the steps whose middles lie in a part of the run."""
     series, window = cell["metrics"][metric["name"]], metric["window"]
@@ -100,11 +106,12 @@ def value(cell, metric, budget):
         assert metric["reduce"] == "mean", metric
         return windowed_mean(cell, metric)
     evaluations = [evaluation for evaluation in cell["evaluations"] if evaluation["set"] == metric["set"]]
-    if metric["source"] == "evaluation":
-        assert metric["at"] == "last", metric
+    if metric["source"] == "evaluation" and metric["at"] == "last":
         return STATISTICS[metric["statistic"]](evaluations[-1])
+    at = [reading(cell, clock_of(metric), evaluation["counters"]["rollout_steps"]) for evaluation in evaluations]
+    if metric["source"] == "evaluation":
+        return STATISTICS[metric["statistic"]]([evaluation for evaluation, reached in zip(evaluations, at) if reached <= budget][-1])
     assert (metric["source"], metric["statistic"]) == ("evaluation-mean", "avg-at-k"), metric
-    at = [reading(cell, metric["clock"], evaluation["counters"]["rollout_steps"]) for evaluation in evaluations]
     inside = [metric["from_share"] * budget < reached <= budget for reached in at]
     return np.mean([accuracy(evaluation) for evaluation, use in zip(evaluations, inside) if use])
 
@@ -113,7 +120,8 @@ def block_differences(study, declared):
     """Of each block that has every run: the arm's value less the reference's, each a mean over the arms of its pool."""
     sides = [study.arms(declared[side]) for side in ("arm", "reference")]
     metric = declared["metric"]
-    budget = equal_budget([cell for arms in sides for cell in study.runs(arms)], metric["clock"]) if "clock" in metric else None
+    clock = clock_of(metric)
+    budget = equal_budget([cell for arms in sides for cell in study.runs(arms)], clock) if clock else None
     differences = []
     for seed in study.seeds:
         runs = [[study.cells.get((arm, seed)) for arm in arms] for arms in sides]

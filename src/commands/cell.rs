@@ -9,7 +9,6 @@ use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing, process};
 use crate::study::{CellEnding, Job};
 use crate::training::run::inputs;
 use anyhow::Result;
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// One cell of a study, on any machine that sees the study's folder
@@ -42,7 +41,13 @@ pub struct CellRunArgs {
 
 /// Errors: a study, cell or input that cannot be used; a folder that another process works in.
 pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
-    let study = AblateStudy::at(&args.study);
+    let study = AblateStudy::at(std::path::absolute(&args.study)?);
+    // A record names inputs as the experiment does, whatever folder of this machine they lie in.
+    if let Some(folder) = &args.inputs
+        && let Err(error) = std::env::set_current_dir(folder)
+    {
+        bail_invalid!("--inputs {}: {error}", folder.display());
+    }
     let mut job = job(&study, args)?;
     if !job.is_to_run(args.retry_failed) {
         tell(format!("{} is on record: {}", job.title(), job.state.name()));
@@ -56,7 +61,7 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
             recording::set_aside(&mut job, &reason)?.iter().for_each(tell);
         }
         if job.state != JobState::Ended
-            && let Some(stopped) = trained(args, &study, &mut job)?
+            && let Some(stopped) = trained(&study, &mut job)?
         {
             return Ok(stopped);
         }
@@ -78,7 +83,7 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
 fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     let listed = listing::find(study, args.cell)?;
     let file = listing::place(study, &listed.experiment)?;
-    let (experiment, _) = train::load(&file, args.inputs.as_deref(), &OverrideArgs::default())?;
+    let (experiment, _) = train::load(&file, None, &OverrideArgs::default())?;
     let manifest = inputs::identified(&experiment)?;
     if manifest.run_key != listed.run_key {
         bail_invalid!(
@@ -103,11 +108,8 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
 }
 
 /// Trains as `dapo train`. Returns the exit code when stopped; a failed run is on record.
-fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Option<u8>> {
-    let mut arguments = process::arguments(&study.experiment(&job.run_name()), &job.folder);
-    if let Some(folder) = &args.inputs {
-        arguments.extend([OsString::from("--inputs"), folder.into()]);
-    }
+fn trained(study: &AblateStudy, job: &mut Job) -> Result<Option<u8>> {
+    let arguments = process::arguments(&study.experiment(&job.run_name()), &job.folder);
     let ended = train::run_line(&arguments);
     let has_outcome = jobs::has_outcome(&job.folder)?;
     if has_outcome {

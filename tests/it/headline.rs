@@ -228,6 +228,7 @@ fn the_recomputed_numbers_are_the_reports() {
         "overlong",
         "repairs-chains",
         "repairs-sums",
+        "collapse",
     ] {
         let recomputed = page(&format!("reports/{study}/recomputed.txt"));
         let report = report(study);

@@ -15,7 +15,7 @@ use crate::commands::flags::wide::WideArg;
 use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};
 use crate::engines::Launcher;
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::experiment::{Arm, ExperimentError, Grid};
+use crate::experiment::{Arm, ExperimentError, Grid, diagnose};
 use crate::report::{cells, cells::PlannedTest, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
@@ -46,6 +46,9 @@ pub struct AblateArgs {
     /// Seeds instead of the grids' own: a list, in which ranges include their end.
     #[arg(long, value_parser = seeds)]
     seeds: Option<Seeds>,
+    /// Run only cells of these arms now: names, or GRID/ARM, separated by commas. The others stay to run.
+    #[arg(long, value_delimiter = ',', value_name = "ARMS", conflicts_with = "status")]
+    arms: Vec<String>,
     /// Declaration of what was decided beforehand, such as experiments/study.toml. It must fit the grids.
     /// STUDY/study.json keeps it, and reports read it there. Without --seeds its seeds are run.
     #[arg(long, value_name = "FILE")]
@@ -120,7 +123,7 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     }
     if args.dry_run {
         let test = declaration.as_ref().map_or(PlannedTest::UNDECLARED, PlannedTest::of);
-        return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?, test);
+        return dry_run(args, &study, &sources, &chosen(args, &study, &grids)?, test);
     }
     let files = StudyFiles::new(&grid_files, args.declaration.as_deref());
     run_cells(args, &study, &grids, declaration.as_ref(), &files)
@@ -135,7 +138,7 @@ fn run_cells(
 ) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let _lock = study.lock()?;
-    let mut jobs = jobs::jobs(study, grids)?;
+    let mut jobs = chosen(args, study, grids)?;
     if args.last_checkpoint_only {
         jobs.iter_mut().for_each(Job::keep_last_checkpoint_only);
     }
@@ -188,6 +191,28 @@ fn run_cells(
         report::study(study.root(), [None, None], false)?;
     }
     Ok(code)
+}
+
+/// All cells, or those of --arms.
+fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>> {
+    let mut jobs = jobs::jobs(study, grids)?;
+    let count = jobs.len();
+    let is_of = |job: &Job, wanted: &String| {
+        job.arms.iter().any(|title| title == wanted || title.split('/').nth(1) == Some(wanted))
+    };
+    for wanted in &args.arms {
+        if !jobs.iter().any(|job| is_of(job, wanted)) {
+            let names: BTreeSet<String> = jobs.iter().flat_map(|job| job.arms.clone()).collect();
+            let names: Vec<String> = names.into_iter().collect();
+            let known = diagnose::known(wanted, "the grids have", &names);
+            bail_invalid!("--arms {wanted}: no grid has this arm; {known}");
+        }
+    }
+    if !args.arms.is_empty() {
+        jobs.retain(|job| args.arms.iter().any(|wanted| is_of(job, wanted)));
+        tell(format!("note: {} of {count} cells are of --arms; the others stay to run", jobs.len()));
+    }
+    Ok(jobs)
 }
 
 impl AblateArgs {
