@@ -142,14 +142,13 @@ fn tracked_runs(args: &CompareArgs) -> Result<u8> {
     if !options.window.is_none_or(|share| share > 0.0 && share <= 1.0) {
         bail_usage!("--window must be a share of the budget, above 0 and at most 1");
     }
-    let [a, b] = match (&args.runs, &args.arm, &args.against[..]) {
+    let (a, b) = match (&args.runs, &args.arm, &args.against[..]) {
         (Some(table), Some(arm), [against]) => {
-            [against, arm].map(|arm| vec![format!("{table}:{arm}")])
+            (tracked::arm(table, against)?, tracked::arm(table, arm)?)
         }
         (Some(_), ..) => bail_usage!("--against takes one arm of the table"),
-        _ => [args.against.clone(), args.curves.clone()],
+        _ => (tracked::side(&args.against, options)?, tracked::side(&args.curves, options)?),
     };
-    let (a, b) = (tracked::side(&a, options)?, tracked::side(&b, options)?);
     let comparison = tracked::compare(&a, &b, options, (args.level, args.margin))?;
     let sections = compared::tracked::sections(&comparison);
     let title = format!("B against A: {}", comparison.metric);

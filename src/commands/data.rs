@@ -89,6 +89,9 @@ fn reasoning_gym(args: &GymArgs) -> Result<u8> {
     let Ok(sizes) = <[u64; 3]>::try_from(args.sizes.clone()) else {
         bail_usage!("--sizes takes three numbers: training, during training, at the end");
     };
+    if sizes == [0; 3] {
+        bail_usage!("--sizes asks for no problem");
+    }
     let mut settings = Map::new();
     for text in &args.settings {
         let Some((key, value)) = text.split_once('=') else {
@@ -112,9 +115,11 @@ fn reasoning_gym(args: &GymArgs) -> Result<u8> {
     let tests = files.sets.keys().filter(|path| **path != train && **path != dev);
     let tests: String = tests.map(|path| format!(" --test {}", path.display())).collect();
     let [train, dev, reward] = [&train, &dev, &reward].map(|path| path.display());
-    output::say(format!(
-        "next: dapo init STUDY --model MODEL --train {train} --dev {dev}{tests} --verifier {reward}"
-    ));
+    if sizes[0] > 0 && sizes[1] > 0 {
+        output::say(format!(
+            "next: dapo init STUDY --model MODEL --train {train} --dev {dev}{tests} --verifier {reward}"
+        ));
+    }
     Ok(exit::SUCCESS)
 }
 

@@ -6,10 +6,10 @@ use crate::commands::flags::grading::{self, GradingArgs};
 use crate::commands::output;
 use crate::commands::{
     exit,
-    exit::{bail_invalid, bail_usage},
+    exit::{Invalid, bail_invalid, bail_usage},
 };
-use crate::experiment::{Grading, RewardProgram, Verifier};
-use crate::report::text::{joined, percent};
+use crate::experiment::{Grading, ProgramKind, RewardProgram, Verifier};
+use crate::report::text::{counted, joined, percent};
 use crate::task::responses::{self, ResponseLine};
 use crate::task::reward::Grade;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
@@ -133,6 +133,21 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
     if lines.is_empty() {
         output::tell("warning: there is no response to grade");
     }
+    let gradings = args.compare.iter().chain([&grading]);
+    let programs = gradings.filter_map(|grading| match grading {
+        Grading::Program(program) if program.kind != ProgramKind::MathVerify => Some(program),
+        _ => None,
+    });
+    if let Some(program) = programs.last()
+        && lines.iter().any(ResponseLine::is_of_a_table)
+    {
+        output::tell(format!(
+            "warning: a table has no prompts and no further columns of the problems, and a ground truth that is an \
+             object or a list as text: where {} reads them, it grades otherwise than in the run; `dapo verify RUN \
+             --run-rewards` grades a run with them",
+            program.name()
+        ));
+    }
     if let Some(second) = &args.compare {
         let [a, b] = [correct(&grading, &lines)?, correct(second, &lines)?];
         let compared = Disagreements::between([&grading, second], &lines, [&a, &b]);
@@ -151,18 +166,26 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         }
         Grading::Rule(usual) if args.summary => {
             let mut summary = GradeSummary::default();
-            lines.iter().for_each(|line| summary.add(line, &line.graded(usual).1));
+            let graded = graded_by_rule(usual, &lines)?;
+            lines.iter().zip(&graded).for_each(|(line, (_, it))| summary.add(line, it));
             output::document(args.json, &summary.json(), || summary.table());
         }
         Grading::Rule(usual) => {
-            for line in &lines {
-                let (verifier, explanation) = line.graded(usual);
-                writeln!(out, "{}", answer(&explanation, verifier, args.explain)?)?;
+            for (verifier, explanation) in &graded_by_rule(usual, &lines)? {
+                writeln!(out, "{}", answer(explanation, *verifier, args.explain)?)?;
             }
             out.flush()?;
         }
     }
     Ok(exit::SUCCESS)
+}
+
+fn graded_by_rule(usual: Verifier, lines: &[ResponseLine]) -> Result<Vec<(Verifier, Explanation)>> {
+    let graded = lines.iter().zip(1..).map(|(line, number)| {
+        let refused = |reason| Invalid(format!("response {number}: {reason}"));
+        Ok(line.graded(usual).map_err(refused)?)
+    });
+    graded.collect()
 }
 
 /// Each response by the program, graded twice, after a line of what the program is.
@@ -177,7 +200,7 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     let mut parts = vec![called, joined(versions, ", "), reads, twice];
     parts.retain(|part| !part.is_empty());
     output::tell(format!("{}: {}", program.name(), parts.join("; ")));
-    let asked: Vec<Asked> = lines.iter().map(ResponseLine::asked).collect();
+    let asked: Vec<Asked> = lines.iter().map(|line| line.asked().for_program(program)).collect();
     let mut graded = graders.grade(&asked);
     graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
     graders.odd_numbers().iter().for_each(|sentence| output::tell(format!("warning: {sentence}")));
@@ -198,7 +221,9 @@ type Graded = Result<Grade, Ungraded>;
 
 fn correct(grading: &Grading, lines: &[ResponseLine]) -> Result<Vec<bool>> {
     let graded = match grading {
-        Grading::Rule(rule) => lines.iter().map(|line| Ok(line.graded(*rule).1.grade)).collect(),
+        Grading::Rule(rule) => {
+            graded_by_rule(*rule, lines)?.into_iter().map(|(_, it)| Ok(it.grade)).collect()
+        }
         Grading::Program(program) => {
             let graded = graded_by(program, lines)?;
             ungraded(program, &graded)?;
@@ -281,7 +306,8 @@ impl Disagreements {
         });
         let header =
             format!("response # | {first} | {second} | ground truth | end of the response");
-        format!("{counts}\n{first_of}{count} disagreements\n{}", output::table(&header, rows))
+        let disagreements = counted(count, "disagreement", "disagreements");
+        format!("{counts}\n{first_of}{disagreements}\n{}", output::table(&header, rows))
     }
 }
 
@@ -297,12 +323,18 @@ fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
     let [file] = files else { bail_usage!("--follow reads one FILE") };
     match grading {
         Grading::Rule(usual) => answer_each(file, |line| {
-            let (verifier, explanation) = line.graded(*usual);
+            let graded = line
+                .graded(*usual)
+                .map_err(|reason| Invalid(format!("{}: {reason}", file.display())));
+            let (verifier, explanation) = graded?;
             answer(&explanation, verifier, false)
         }),
         Grading::Program(program) => {
             let graders = Graders::start((**program).clone())?;
-            answer_each(file, |line| program_answer(&graders.grade(&[line.asked()]).swap_remove(0)))
+            answer_each(file, |line| {
+                let asked = line.asked().for_program(program);
+                program_answer(&graders.grade(&[asked]).swap_remove(0))
+            })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Two sides of runs that other programs tracked. The unit is the run, and a run is one number: its metric at the
 //! end of the budget that all runs spend, the mean of its last part, or the time to a level.
 
-use crate::base::visible;
+use crate::base::{files, visible};
 use crate::experiment::diagnose;
 use crate::records::tracked::{self, SECONDS};
 use crate::records::{TrackedCurve, TrackedNotes, TrackedRun};
@@ -9,7 +9,7 @@ use crate::statistics::{
     Design, Estimate, Measured, TimeToEvent, Verdict, between, comparison, estimators,
     needed as runs_needed,
 };
-use crate::study::{Needed, StudyError, needed};
+use crate::study::{Needed, StudyError, curves, needed};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,11 +26,12 @@ pub struct TrackedOptions {
     #[arg(long, value_name = "NAME", requires = "curves")]
     pub metric: Option<String>,
     /// What the budget of curves counts: steps, tokens, seconds, or a column that has a running total. The budget
-    /// is the smallest last value of a run; what comes after it does not count.
+    /// is the last place up to the smallest end of a run at which all runs have a value, or else that end; what comes
+    /// after it does not count.
     #[arg(long, value_name = "CLOCK", default_value = "steps", requires = "curves")]
     pub at: String,
-    /// Compare the mean of the points in this last share of the budget, such as 0.2. Default: the last point
-    /// within the budget.
+    /// Compare the mean of the points in this last share of the budget, such as 0.2. Default: the value at the
+    /// budget.
     #[arg(long, value_name = "SHARE", conflicts_with = "to_level", requires = "curves")]
     pub window: Option<f64>,
     /// Compare when the curves reach this value for the first time.
@@ -60,6 +61,8 @@ pub struct TrackedValue {
     pub unread: usize,
     /// Up to the budget, over the clock.
     pub points: TrackedCurve,
+    /// Points up to the budget that do not count, because another run has none at their places.
+    pub left_out: usize,
     #[serde(flatten)]
     pub notes: TrackedNotes,
 }
@@ -69,8 +72,10 @@ pub struct TrackedComparison {
     pub format: u64,
     pub metric: String,
     pub asked: TrackedOptions,
-    /// On the clock, and a run that ends there.
+    /// On the clock, and the run that ends first.
     pub budget: (f64, String),
+    /// All runs are read at the same places; else each at its own, and at the budget between its two around it.
+    pub same_places: bool,
     pub runs: Vec<TrackedValue>,
     pub paired: bool,
     /// By how much b is better. `None` with one run on a side.
@@ -85,29 +90,41 @@ pub struct TrackedComparison {
 /// with a row a run those of the arm with this name.
 pub fn side(paths: &[String], options: &TrackedOptions) -> Result<Vec<TrackedRun>, StudyError> {
     let mut runs = Vec::new();
+    let mut known: BTreeSet<(String, String)> = BTreeSet::new();
     for path in paths {
         let (file, part) = file_and_part(path);
-        let mut chosen = tracked::read(Path::new(file), &options.at)?;
-        let names: BTreeSet<String> = chosen.iter().map(|run| run.name.clone()).collect();
-        let is_arm = |run: &TrackedRun| run.notes.format != tracked::TABLE || run.name == part;
-        chosen.retain(|run| run.name.contains(part) && is_arm(run));
-        if chosen.is_empty() {
-            let reason = format!("no run is called {part:?}; there are {}", listed(&names));
-            return Err(StudyError::invalid(file, reason));
-        }
-        let is_known = |run: &TrackedRun| {
-            let same = |other: &TrackedRun| other.path == run.path && other.name == run.name;
-            run.notes.format != tracked::TABLE && runs.iter().any(same)
-        };
-        if let Some(run) = chosen.iter().find(|run| is_known(run)) {
-            return Err(StudyError::invalid(
-                file,
-                format!("{}: given twice; a run counts once", run.name),
-            ));
+        let chosen = named(file, part, tracked::read(Path::new(file), &options.at)?)?;
+        let state = files::state(Path::new(file))?;
+        for run in chosen.iter().filter(|run| run.notes.format != tracked::TABLE) {
+            if !known.insert((state.clone(), prefix(run))) {
+                let reason = format!("{}given twice; a run counts once", prefix(run));
+                return Err(StudyError::invalid(file, reason));
+            }
         }
         runs.extend(chosen);
     }
     Ok(runs)
+}
+
+/// The runs of an arm of a table with a row a run.
+pub fn arm(table: &str, name: &str) -> Result<Vec<TrackedRun>, StudyError> {
+    named(table, name, tracked::read_table(Path::new(table))?)
+}
+
+fn named(file: &str, part: &str, mut runs: Vec<TrackedRun>) -> Result<Vec<TrackedRun>, StudyError> {
+    let names: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
+    let is_arm = |run: &TrackedRun| run.notes.format != tracked::TABLE || run.name == part;
+    runs.retain(|run| run.name.contains(part) && is_arm(run));
+    if runs.is_empty() {
+        let reason = format!("no run is called {part:?}; there are {}", listed(&names));
+        return Err(StudyError::invalid(file, reason));
+    }
+    Ok(runs)
+}
+
+/// The run's name in a message that begins with its file.
+fn prefix(run: &TrackedRun) -> String {
+    if Path::new(&run.name) == run.path { String::new() } else { format!("{}: ", run.name) }
 }
 
 /// Names of arms may have colons, too.
@@ -129,16 +146,18 @@ pub fn compare(
     (level, margin): (f64, Option<f64>),
 ) -> Result<TrackedComparison, StudyError> {
     let all: Vec<&TrackedRun> = a.iter().chain(b).collect();
-    let metric = metric(&all, options.metric.as_deref())?;
+    let metric = metric(&all, options)?;
     let read = all.iter().map(|run| on_clock(run, &metric, &options.at));
     let read = read.collect::<Result<Vec<TrackedCurve>, StudyError>>()?;
     let ends = read.iter().zip(&all).filter_map(|(points, run)| Some((points.last()?.0, run)));
     let shortest = ends.min_by(|one, other| one.0.total_cmp(&other.0));
-    let budget = shortest.map_or((0.0, String::new()), |(at, run)| (at, run.name.clone()));
+    let (end, shortest) = shortest.map_or((0.0, ""), |(at, run)| (at, run.name.as_str()));
+    let places = shared_places(&read, end);
+    let budget = places.as_ref().and_then(|places| places.last().copied()).unwrap_or(end);
     let sides = a.iter().map(|_| 'A').chain(b.iter().map(|_| 'B'));
-    let runs = sides.zip(all.iter().zip(read));
-    let runs =
-        runs.map(|(side, (run, points))| of_run(side, (run, &metric), points, budget.0, options));
+    let runs = sides.zip(all.iter().zip(read)).map(|(side, (run, points))| {
+        of_run(side, (run, &metric), points, (budget, places.as_deref()), options)
+    });
     let mut runs = runs.collect::<Result<Vec<TrackedValue>, StudyError>>()?;
     runs.sort_by_key(|run| (run.side, run.seed));
     let sides = runs.split_at(a.len());
@@ -168,7 +187,8 @@ pub fn compare(
         format: FORMAT,
         metric,
         asked: options.clone(),
-        budget,
+        budget: (budget, shortest.to_string()),
+        same_places: places.is_some(),
         runs,
         paired,
         estimate,
@@ -179,10 +199,11 @@ pub fn compare(
 }
 
 /// The named metric, or the only one that all runs have.
-fn metric(runs: &[&TrackedRun], wanted: Option<&str>) -> Result<String, StudyError> {
+fn metric(runs: &[&TrackedRun], options: &TrackedOptions) -> Result<String, StudyError> {
     let mut names: Vec<String> = runs[0].curves.keys().cloned().collect();
-    names.retain(|name| name != SECONDS && runs.iter().all(|it| it.curves.contains_key(name)));
-    match (wanted, &names[..]) {
+    let is_clock = |name: &str| name == SECONDS || name == options.at;
+    names.retain(|name| !is_clock(name) && runs.iter().all(|it| it.curves.contains_key(name)));
+    match (options.metric.as_deref(), &names[..]) {
         (Some(wanted), names) if names.iter().any(|name| name == wanted) => Ok(wanted.to_string()),
         (None, [only]) => Ok(only.clone()),
         (wanted, names) => {
@@ -220,12 +241,16 @@ fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<TrackedCurve, St
     }
     let tokens = TOKENS.iter().find(|(name, _)| at == "tokens" && run.curves.contains_key(*name));
     let (column, is_total) = tokens.copied().unwrap_or((at, true));
-    let Some(mut clock) = run.curves.get(column).cloned() else {
-        let names = listed(run.curves.keys());
-        let what = format!("--at {at}: {} has no such column", run.name);
+    let wall = run.seconds.get(metric).filter(|_| at == SECONDS);
+    let Some(mut clock) = wall.or_else(|| run.curves.get(column)).cloned() else {
+        let wall = (!run.seconds.is_empty()).then(|| SECONDS.to_string());
+        let names = listed(run.curves.keys().chain(&wall));
+        let what = format!("{}--at {at}: no such column", prefix(run));
         return refuse(format!("{what}; a running total among these can be named: {names}"));
     };
-    let mut total = if at == SECONDS { -clock[0].1 } else { 0.0 };
+    let starts = run.seconds.values().filter_map(|clock| Some(clock.first()?.1));
+    let start = starts.reduce(f64::min).unwrap_or(clock[0].1);
+    let mut total = if at == SECONDS { -start } else { 0.0 };
     for (_, reading) in &mut clock {
         *reading += total;
         total = if is_total { total } else { *reading };
@@ -240,34 +265,72 @@ fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<TrackedCurve, St
     Ok(run.curves[metric].iter().filter_map(point).collect())
 }
 
+/// The places that all runs have, up to the last of the run that is read least far before `end`: a curve that is read
+/// further is further on. `None` where another run lacks that place, or most of the budget would be lost.
+fn shared_places(read: &[TrackedCurve], end: f64) -> Option<Vec<f64>> {
+    let last = |points: &TrackedCurve| points.iter().rfind(|(at, _)| *at <= end).map(|(at, _)| *at);
+    let least = read.iter().filter_map(last).reduce(f64::min)?;
+    let has = |points: &TrackedCurve, place: f64| {
+        points.binary_search_by(|(at, _)| at.total_cmp(&place)).is_ok()
+    };
+    let mut places: Vec<f64> = read[0].iter().map(|(at, _)| *at).collect();
+    places.retain(|place| *place <= least && read.iter().all(|points| has(points, *place)));
+    (places.last() == Some(&least) && 2.0 * least >= end).then_some(places)
+}
+
 fn of_run(
     side: char,
     (run, metric): (&TrackedRun, &str),
     mut points: TrackedCurve,
-    budget: f64,
+    (budget, places): (f64, Option<&[f64]>),
     options: &TrackedOptions,
 ) -> Result<TrackedValue, StudyError> {
     let end = points.last().map_or(budget, |(at, _)| *at);
-    points.retain(|(at, _)| *at <= budget);
-    let from = options.window.map(|share| (1.0 - share) * budget);
-    let counted = points.iter().filter(|(at, _)| from.is_none_or(|from| *at > from));
-    let counted: Vec<f64> = counted.map(|(_, value)| *value).collect();
-    let last = counted.last().copied().unwrap_or(f64::NAN);
-    let is_mean = from.is_some() && !counted.is_empty();
-    let mut value = if is_mean { estimators::mean(&counted) } else { last };
+    let within = points.partition_point(|(at, _)| *at <= budget);
+    let counts = |at: f64| {
+        places.is_none_or(|places| places.binary_search_by(|it| it.total_cmp(&at)).is_ok())
+    };
+    let mut counted: TrackedCurve = points[..within].to_vec();
+    counted.retain(|(at, _)| counts(*at));
+    let left_out = within - counted.len();
+    let from = options.window.map_or(0.0, |share| (1.0 - share) * budget);
+    let used: &[(f64, f64)] = if options.window.is_some() {
+        &counted[counted.partition_point(|(at, _)| *at <= from)..]
+    } else if counted.last().is_some_and(|(at, _)| *at == budget) {
+        &counted[counted.len() - 1..]
+    } else {
+        &points[within.saturating_sub(1)..points.len().min(within + 1)]
+    };
+    let mut value = curves::interpolated(used, budget).unwrap_or(f64::NAN);
+    if options.window.is_some() && !used.is_empty() {
+        let values: Vec<f64> = used.iter().map(|(_, value)| *value).collect();
+        value = estimators::mean(&values);
+    }
     let mut reached = None;
     if let Some(level) = options.to_level {
         let is_there = |value: f64| (value >= level) != options.lower_is_better || value == level;
-        let first = points.iter().find(|(_, value)| !value.is_nan() && is_there(*value));
+        let first = counted.iter().find(|(_, value)| !value.is_nan() && is_there(*value));
         (value, reached) = (first.map_or(budget, |(at, _)| *at), Some(first.is_some()));
     }
     if !value.is_finite() {
-        let (name, from, at) = (&run.name, from.unwrap_or(0.0), &options.at);
-        let reason = format!(
-            "{name}: no finite value from {from} to {budget} {at}; without this run its side would look better"
-        );
+        let at = &options.at;
+        let what = match used.iter().find(|(_, value)| !value.is_finite()) {
+            Some((place, value)) if options.window.is_some() => {
+                format!(
+                    "its value at {place} {at} is {value}, in the window from {from} to {budget} {at}"
+                )
+            }
+            Some((place, value)) => {
+                format!(
+                    "its value at {place} {at} is {value}, which counts at the budget of {budget} {at}"
+                )
+            }
+            None => format!("it has no point from {from} to {budget} {at}"),
+        };
+        let reason = format!("{}{what}; without this run its side would look better", prefix(run));
         return Err(StudyError::invalid(&run.path, reason));
     }
+    points.truncate(within);
     Ok(TrackedValue {
         side,
         run: run.name.clone(),
@@ -277,6 +340,7 @@ fn of_run(
         end,
         unread: run.unread.get(metric).copied().unwrap_or(0),
         points,
+        left_out,
         notes: run.notes,
     })
 }

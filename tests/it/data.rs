@@ -4,7 +4,9 @@ use crate::binary::{line_in, succeeded};
 use crate::transcript::play;
 use dapo::base::files;
 use dapo::experiment::{Data, MiniAimeVariant};
+use dapo::task::data::schema::RowKeys;
 use dapo::task::data::{self, problem_file};
+use polars::prelude::{Column, DataFrame, ParquetWriter};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -67,6 +69,28 @@ fn held_out_problems_are_a_set_of_their_own_whatever_the_order_of_the_rows() {
     let digests = digests(&folder.join("up"));
     let sets = digests.as_object().unwrap().keys();
     assert!(sets.eq(["other", "set", "set-dev"]), "{digests}");
+}
+
+#[test]
+fn texts_that_a_writer_of_parquet_left_unmarked_are_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = |name: &str, text: &str| Column::new(name.into(), [text.as_bytes()]);
+    let columns = vec![
+        bytes("question", "What is 1 + 1?"),
+        bytes("answer", "2"),
+        Column::new("share".into(), [0.1_f32]),
+        Column::new("picture".into(), [&b"\xff\x00"[..]]),
+    ];
+    let mut parquet = Vec::new();
+    let mut frame = DataFrame::new(1, columns).unwrap();
+    ParquetWriter::new(&mut parquet).finish(&mut frame).unwrap();
+    let path = folder.path().join("set.parquet");
+    files::write_atomic(&path, &parquet).unwrap();
+    let keys = RowKeys { columns: true, ..RowKeys::default() };
+    let file = problem_file::read_with(&path, &keys).unwrap();
+    assert_eq!((&*file.problems[0].question, &*file.problems[0].answer), ("What is 1 + 1?", "2"));
+    let columns = file.columns.values().next().unwrap();
+    assert_eq!((&columns["share"], &columns["picture"]), (&json!(0.1), &json!("/wA=")));
 }
 
 #[test]

@@ -69,6 +69,12 @@ fn a_table_of_outcomes_is_graded_as_lines_are() {
         succeeded(line_in(folder.path(), &format!("data grade outcomes.parquet {flags}"))).0
     };
     assert_eq!(scores(&graded("")), [1.0, -1.0]);
+    files::write_atomic(&folder.path().join("own.py"), b"def grade(a, b): return b in a\n")
+        .unwrap();
+    let by_program = line_in(folder.path(), "data grade outcomes.parquet --verifier own.py");
+    let (out, talk) = succeeded(by_program);
+    assert_eq!(scores(&out), [1.0, 1.0]);
+    assert!(talk.contains("a table has no prompts and no further columns"), "{talk}");
     let summary = graded("--summary");
     let rejected = summary.lines().find(|line| line.contains("rejected")).unwrap();
     let cells = rejected.split("  ").map(str::trim).filter(|cell| !cell.is_empty());

@@ -93,7 +93,8 @@ fn shown(place: &str, source: &Value) -> String {
     let (place, form) = place.split_once(' ').unwrap_or((place, ""));
     if place == "ratio" {
         let arms = list(&source["analysis"]["stability"]).iter();
-        let largest = arms.map(|arm| number(&arm["ratio"]["value"])).fold(0.0, f64::max);
+        // An arm without runs has none.
+        let largest = arms.filter_map(|arm| arm["ratio"]["value"].as_f64()).fold(0.0, f64::max);
         return text::grouped(largest as u64);
     }
     if place.starts_with('/') {

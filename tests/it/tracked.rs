@@ -5,6 +5,7 @@ use crate::binary::{Output, failed, json, line_in, succeeded};
 use crate::repository;
 use crate::transcript::play;
 use dapo::base::{Purpose, files, rng, rng::Id};
+use dapo::records::event_file::{self, Scalar};
 use dapo::records::{TrackedNotes, TrackedRun, tracked};
 use dapo::statistics::Verdict;
 use dapo::study::{TrackedComparison, TrackedOptions, tracked as study};
@@ -87,6 +88,26 @@ fn tokens_are_running_totals_or_are_summed_and_differ_by_no_format() {
 }
 
 #[test]
+fn a_metric_that_goes_back_in_its_steps_leaves_the_clock_of_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let scalar = |tag: &str, step, value| Scalar { tag: tag.to_string(), step, value };
+    let course = (0..=3).map(|at| scalar("val/acc", 10 * at, 0.1 * at as f64));
+    let scalars: Vec<Scalar> = course.chain([scalar("test/final", 0, 0.4)]).collect();
+    files::write_atomic(&folder.path().join("a"), &event_file::events(&scalars)).unwrap();
+    let line = "compare --curves a --against a --metric val/acc --at seconds --json";
+    let compared = json(line_in(folder.path(), line));
+    assert_eq!(
+        (&compared["budget"][0], compared["runs"][0]["points"].as_array().unwrap().len()),
+        (&json!(30.0), 4)
+    );
+}
+
+#[test]
+fn sides_that_are_evaluated_at_other_steps_are_read_at_the_same_ones() {
+    play(tempfile::tempdir().unwrap().path(), include_str!("tracked/places.txt"));
+}
+
+#[test]
 fn a_table_of_runs_is_judged_and_gated() {
     let folder = tempfile::tempdir().unwrap();
     let values = |arm: &str, shift: f64| -> String {
@@ -162,6 +183,7 @@ fn simulated(pair: u64, side: u64, runs: u64, shift: f64) -> Vec<TrackedRun> {
             path: "simulated".into(),
             seed: Some(seed),
             curves: BTreeMap::from([("acc".to_string(), (1..=20).map(&mut point).collect())]),
+            seconds: BTreeMap::new(),
             notes: TrackedNotes::default(),
         }
     };

@@ -210,7 +210,10 @@ fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid]) -> Result<Vec<
     }
     if !args.arms.is_empty() {
         jobs.retain(|job| args.arms.iter().any(|wanted| is_of(job, wanted)));
-        tell(format!("note: {} of {count} cells are of --arms; the others stay to run", jobs.len()));
+        tell(format!(
+            "note: {} of {count} cells are of --arms; the others stay to run",
+            jobs.len()
+        ));
     }
     Ok(jobs)
 }

@@ -36,14 +36,24 @@ pub(super) fn result(comparison: &TrackedComparison) -> Vec<String> {
     let longest = runs.iter().map(|run| run.end).fold(*budget, f64::max);
     if *budget < SHORT * longest {
         let [clock, shortest] = [&asked.at, shortest].map(|name| text::visible(name));
+        let why =
+            last_shared(comparison).unwrap_or_else(|| format!("because {shortest} ends there"));
         lines.push(format!(
-            "The budget of all runs is {} {clock}, because {shortest} ends there; the longest run has {}. \
+            "The budget of all runs is {} {clock}, {why}; the longest run has {}. \
              Leave out a run that broke off, and say so.",
             text::number(*budget),
             text::number(longest),
         ));
     }
     lines
+}
+
+/// Of a budget at which no run ends.
+fn last_shared(comparison: &TrackedComparison) -> Option<String> {
+    let (budget, shortest) = &comparison.budget;
+    let ends_later = comparison.runs.iter().all(|run| run.end > *budget);
+    let shortest = text::visible(shortest);
+    ends_later.then(|| format!("the last place that all runs have before {shortest} ends"))
 }
 
 fn judged(comparison: &TrackedComparison) -> Vec<String> {
@@ -120,7 +130,8 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
     };
     let [clock, shortest] = [&asked.at, shortest].map(|name| text::visible(name));
     let end = text::number(*budget);
-    let budget = format!("Equal budget: {end} {clock}, where {shortest} ends; {counted}.");
+    let place = last_shared(comparison).unwrap_or_else(|| format!("where {shortest} ends"));
+    let budget = format!("Equal budget: {end} {clock}, {place}; {counted}.");
     let better = if asked.lower_is_better { "lower" } else { "higher" };
     let how = if *paired { "paired by seed, a block each" } else { "not paired" };
     let mut lines = vec![
@@ -135,6 +146,7 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
     let longer = runs.iter().filter(|run| run.end > comparison.budget.0).count();
     let later = format!("{longer} of {} runs have later points; they do not count.", runs.len());
     lines.extend((longer > 0).then_some(later));
+    lines.extend(other_places(comparison));
     for (place, run) in runs.iter().enumerate() {
         let same = |other: &&TrackedValue| !is_table && other.points == run.points;
         let same = runs[..place].iter().find(same).map(|other| text::visible(&other.run));
@@ -157,4 +169,26 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
         }
     }
     lines
+}
+
+/// What it means for values that runs have points at other places.
+fn other_places(comparison: &TrackedComparison) -> Option<String> {
+    let TrackedComparison { asked, budget: (budget, _), runs, same_places, .. } = comparison;
+    let is_last = asked.window.is_none() && asked.to_level.is_none();
+    if !same_places && !is_last {
+        let advice = "which alone can make a difference; evaluate both sides at the same ones";
+        return Some(format!("Runs are read at different places, {advice}."));
+    }
+    let has_none = |run: &&TrackedValue| run.points.last().is_none_or(|last| last.0 < *budget);
+    let between = runs.iter().filter(has_none).count();
+    let alone = runs.iter().filter(|run| run.left_out > 0 && !is_last).count();
+    let all = runs.len();
+    if *same_places {
+        let line = format!(
+            "{alone} of {all} runs have points where others have none; those do not count."
+        );
+        return (alone > 0).then_some(line);
+    }
+    let theirs = "theirs is on the line between the two around it";
+    Some(format!("{between} of {all} runs have no value at the budget; {theirs}."))
 }

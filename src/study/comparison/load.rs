@@ -22,7 +22,7 @@ pub struct ComparisonOptions {
     pub unequal_samples: bool,
 }
 
-/// Each path is a run, or a folder whose entries are runs.
+/// Each path is a run, or a folder whose entries are runs. Errors: a file that cannot be read, or that is given twice.
 pub fn side<P: AsRef<Path>>(
     paths: &[P],
     options: &ComparisonOptions,
@@ -40,6 +40,13 @@ pub fn side<P: AsRef<Path>>(
                 }
             }
             _ => runs.push(run(path, options)?),
+        }
+    }
+    let mut known = BTreeMap::new();
+    for EvaluatedRun { path, .. } in &runs {
+        if let Some(first) = known.insert(files::state(path)?, path) {
+            let reason = format!("the same file as {}; name a training run once", first.display());
+            return Err(StudyError::invalid(path, reason));
         }
     }
     match (runs.is_empty(), paths.first()) {

@@ -90,6 +90,7 @@ pub fn compare(
             remarks.push(remark.clone());
         }
     }
+    remarks.extend([a, b].into_iter().flat_map(copies));
     let names = problems(&all, common_problems, &mut remarks)?;
     let counts = |runs: &[EvaluatedRun]| -> Vec<Vec<Counts>> {
         runs.iter().map(|run| names.iter().map(|name| run.problems[*name]).collect()).collect()
@@ -102,6 +103,17 @@ pub fn compare(
     let changes = changes(&names, &before, &after);
     let [a, b] = sides;
     Ok(RunComparison { format: FORMAT, a, b, paired, changes, between_runs, detectable, remarks })
+}
+
+/// Two training runs hardly ever have the same counts.
+fn copies(runs: &[EvaluatedRun]) -> Vec<String> {
+    let copy = |(place, run): (usize, &EvaluatedRun)| {
+        let same = runs[..place].iter().find(|other| other.problems == run.problems)?;
+        let (one, other) = (run.path.display(), same.path.display());
+        let advice = "both count. If one is a copy, leave it out";
+        Some(format!("{one} has as many correct samples of each problem as {other}; {advice}"))
+    };
+    runs.iter().enumerate().filter_map(copy).collect()
 }
 
 fn problems<'a>(

@@ -2,7 +2,8 @@
 
 use crate::base::files::{self, FileError, FileKind, foreign};
 use crate::records::event_file;
-use crate::records::tables::{TableError, csv_rows};
+use crate::records::tables::{TableError, csv_rows, csv_rows::CsvRow, format};
+use csv::StringRecord;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -21,8 +22,9 @@ pub struct TrackedRun {
     pub path: PathBuf,
     /// Of a name, the run's, the file's or a folder's above it, or of a table.
     pub seed: Option<u64>,
-    /// By metric; [`SECONDS`] has the clock.
     pub curves: BTreeMap<String, TrackedCurve>,
+    /// By metric: the wall clock at its points, from any start. A metric that goes back in its steps takes no other's.
+    pub seconds: BTreeMap<String, TrackedCurve>,
     /// By metric: values that are `null` or text, which are no points.
     pub unread: BTreeMap<String, usize>,
     pub notes: TrackedNotes,
@@ -42,7 +44,7 @@ pub struct TrackedNotes {
     pub is_averaged: bool,
 }
 
-/// Wall clock, from any start.
+/// The name of the wall clock.
 pub const SECONDS: &str = "seconds";
 
 /// Columns of CSV with that clock: of W&B's history and its chart, and of TensorBoard's download.
@@ -59,19 +61,25 @@ pub const TABLE: &str = "a table of runs";
 const STEPS: [&str; 8] =
     ["step", "_step", "Step", "steps", "global_step", "train/global_step", "update", "iteration"];
 
-/// The runs of a file, or the run of a folder of event files. `x` is the column that stands in for steps in a CSV file
-/// without them. Errors: a file that cannot be read, of an unknown format or without a value, with file and line.
+/// The runs of a file, or the run of a folder of event files. `x` is the column that stands in for steps in a file
+/// without them, or with several. Errors: a file that cannot be read, of an unknown format or without a value, with
+/// file and line.
 pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
+    // `steps` are those of any name.
+    let x = Some(x).filter(|x| !["", "steps"].contains(x));
     let is_folder = files::kind(path)? == Some(FileKind::Folder);
     let bytes = if is_folder { Vec::new() } else { files::read(path)? };
-    let mut document: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let mut document: Value = serde_json::from_slice(text).unwrap_or_default();
     let mut runs = if is_folder || event_file::is_event_file(&bytes) {
         vec![of_events(path, is_folder)?]
     } else if let Some(run) = of_trackio(path, &document) {
         vec![run]
-    } else if bytes.trim_ascii_start().starts_with(b"{") {
-        vec![of_lines(path, serde_json::from_value(document["log_history"].take()).ok())?]
+    } else if text.trim_ascii_start().starts_with(b"{") {
+        let history = serde_json::from_value(document["log_history"].take()).ok();
+        vec![of_lines(path, history, x)?]
     } else {
+        format::check(path, "CSV, JSON lines or event files of TensorBoard", false)?;
         of_csv(path, x)?
     };
     runs.retain(|run| !run.curves.is_empty());
@@ -100,8 +108,8 @@ impl TrackedRun {
     fn new(path: &Path, format: &'static str, name: &str) -> Self {
         let notes = TrackedNotes { format, ..TrackedNotes::default() };
         let name = if name.is_empty() { path.display().to_string() } else { name.to_string() };
-        let (curves, unread) = (BTreeMap::new(), BTreeMap::new());
-        Self { name, path: path.to_path_buf(), seed: None, curves, unread, notes }
+        let (curves, seconds, unread) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { name, path: path.to_path_buf(), seed: None, curves, seconds, unread, notes }
     }
 
     fn skip(&mut self, metric: &str) {
@@ -109,15 +117,22 @@ impl TrackedRun {
     }
 
     /// The point takes the place of those at its step and after it.
-    pub fn put(&mut self, metric: &str, step: f64, value: f64) {
-        let curve = self.curves.entry(metric.to_string()).or_default();
-        let kept = curve.partition_point(|(at, _)| *at < step);
-        if metric != SECONDS {
-            self.notes.replaced += curve.len() - kept;
+    fn put(&mut self, metric: &str, step: f64, value: f64, seconds: Option<f64>) {
+        self.notes.replaced += put(&mut self.curves, metric, (step, value));
+        if let Some(seconds) = seconds {
+            put(&mut self.seconds, metric, (step, seconds));
         }
-        curve.truncate(kept);
-        curve.push((step, value));
     }
+}
+
+/// How many points gave way.
+fn put(curves: &mut BTreeMap<String, TrackedCurve>, metric: &str, point: (f64, f64)) -> usize {
+    let curve = curves.entry(metric.to_string()).or_default();
+    let kept = curve.partition_point(|(at, _)| *at < point.0);
+    let replaced = curve.len() - kept;
+    curve.truncate(kept);
+    curve.push(point);
+    replaced
 }
 
 fn of_events(path: &Path, is_folder: bool) -> Result<TrackedRun, TableError> {
@@ -129,8 +144,7 @@ fn of_events(path: &Path, is_folder: bool) -> Result<TrackedRun, TableError> {
             .map_err(|at| refused(&path, format!("the record at byte {at} is damaged")))?;
         run.notes.is_cut |= is_cut;
         for (scalar, seconds) in scalars {
-            run.put(&scalar.tag, scalar.step as f64, scalar.value);
-            run.put(SECONDS, scalar.step as f64, seconds);
+            run.put(&scalar.tag, scalar.step as f64, scalar.value, Some(seconds));
         }
     }
     Ok(run)
@@ -141,10 +155,10 @@ fn of_trackio(path: &Path, document: &Value) -> Option<TrackedRun> {
     let mut run = TrackedRun::new(path, "trackio", document["run"].as_str()?);
     for point in document["values"].as_array()? {
         let step = point["step"].as_f64()?;
-        run.put(document["metric"].as_str()?, step, point["value"].as_f64().unwrap_or(f64::NAN));
+        let value = point["value"].as_f64().unwrap_or(f64::NAN);
         let time = point["timestamp"].as_str()?.replace("+00:00", "Z");
         let time = humantime::parse_rfc3339(&time).ok()?.duration_since(UNIX_EPOCH).ok()?;
-        run.put(SECONDS, step, time.as_secs_f64());
+        run.put(document["metric"].as_str()?, step, value, Some(time.as_secs_f64()));
     }
     Some(run)
 }
@@ -181,30 +195,39 @@ pub fn number(value: &Value) -> Option<f64> {
 fn of_lines(
     path: &Path,
     history: Option<Vec<Map<String, Value>>>,
+    x: Option<&str>,
 ) -> Result<TrackedRun, TableError> {
     let format =
         history.as_ref().map_or("JSON lines, as verl's file log", |_| "TRL's trainer_state.json");
     let mut run = TrackedRun::new(path, format, "");
     // pandas' to_json writes what is missing as null.
-    let text = quoted_not_finite(&files::read_text(path)?);
+    let text = quoted_not_finite(files::read_text(path)?.trim_start_matches('\u{feff}'));
     let lines: Vec<Map<String, Value>> = match history {
         Some(history) => history,
         None => files::parse_lines(path, text.as_bytes())?,
     };
+    let has = |name: &str| lines.iter().any(|line| line.contains_key(name));
+    let named = STEPS.iter().find(|name| Some(**name) == x && has(name));
+    let names = named.map_or(&STEPS[..], std::slice::from_ref);
+    let mut rows = Vec::new();
     for (index, line) in lines.iter().enumerate() {
-        let step = STEPS.iter().find_map(|name| line.get(*name)).and_then(Value::as_f64);
+        let step = names.iter().find_map(|name| line.get(*name)).and_then(Value::as_f64);
         let step = step.ok_or_else(|| {
-            let reason = r#"no `step`; a line of verl's log is {"step": 1, "data": {…}}"#;
-            csv_rows::at(path, index + 1, reason.to_string())
+            let reason = r#"a line of verl's log is {"step": 1, "data": {…}}"#;
+            csv_rows::at(path, index + 1, format!("no `{}`; {reason}", names[0]))
         })?;
+        rows.push((step, line));
+    }
+    run.notes.is_sorted = sort_unless_resumed(&mut rows);
+    for (step, line) in rows {
         for (metric, value) in line.get("data").and_then(Value::as_object).unwrap_or(line) {
-            if STEPS.contains(&metric.as_str()) {
+            if STEPS.contains(&metric.as_str()) && Some(metric.as_str()) != x {
                 continue;
             }
             match value {
                 Value::Bool(_) | Value::Array(_) | Value::Object(_) => {}
                 value => match number(value) {
-                    Some(number) => run.put(metric, step, number),
+                    Some(number) => run.put(metric, step, number, None),
                     None => run.skip(metric),
                 },
             }
@@ -213,81 +236,81 @@ fn of_lines(
     Ok(run)
 }
 
-fn of_csv(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
+/// A resumed run goes back once or twice. Rows that go back more often are in another order than that of time.
+fn sort_unless_resumed<T>(rows: &mut [(f64, T)]) -> bool {
+    let back = rows.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
+    let is_sorted = back * 4 > rows.len();
+    if is_sorted {
+        rows.sort_by(|one, other| one.0.total_cmp(&other.0));
+    }
+    is_sorted
+}
+
+fn of_csv(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
     let (header, rows) = csv_rows::read(path)?;
     let mut columns = header.iter().skip(1).peekable();
     let is_export = columns.peek().is_some() && columns.all(|name| name.contains(" - "));
     let place = |name: &str| header.iter().position(|column| column == name);
     if place("arm").is_some() {
-        if let Some(step) = STEPS.iter().find(|step| place(step).is_some()) {
-            let reason = format!(
-                "it has the columns arm and {step}: rows of one run are not runs; a table of runs has one row a run \
-                 (arm, seed, value), and rows of curves name their run in a column `run`"
-            );
-            return Err(refused(path, reason));
-        }
-        return of_table(path);
+        return read_table(path);
     }
     let name_of_run =
         ["run", "run_name", "run_id"].into_iter().find_map(place).filter(|_| !is_export);
-    let clocks = CLOCKS.into_iter().filter(|_| x == SECONDS);
-    let Some(steps) = STEPS.into_iter().chain([x]).chain(clocks).find_map(place) else {
-        let (usual, present) = (STEPS.join(", "), header.iter().collect::<Vec<_>>().join(", "));
-        let reason = format!("no column of steps ({usual}) but {present}; --at names another");
-        return Err(refused(path, reason));
-    };
+    let rows = rows.collect::<Result<Vec<CsvRow>, TableError>>()?;
+    let steps = column_of_steps(path, (&header, &rows), x)?;
     let is_clock = CLOCKS.contains(&&header[steps]);
     let format = match &header[steps] {
         _ if is_export => WANDB_EXPORT,
         "_step" => "history of W&B's API",
         _ => "CSV",
     };
-    let mut read = Vec::new();
-    for row in rows {
-        let (line, row) = row?;
-        let step = row.get(steps).unwrap_or("").trim().parse().ok();
-        let step = step.filter(|step: &f64| step.is_finite()).ok_or_else(|| {
-            csv_rows::at(path, line, format!("`{}`: expected a number", &header[steps]))
-        })?;
-        read.push((step, row));
-    }
-    // A resumed run goes back once or twice. Rows that go back more often are in another order than that of time.
-    let back = read.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
-    let is_sorted = name_of_run.is_none() && back * 4 > read.len();
-    if is_sorted {
-        read.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut rows_by_run: BTreeMap<&str, Vec<(f64, &StringRecord)>> = BTreeMap::new();
+    for (_, row) in &rows {
+        let own = name_of_run.and_then(|place| row.get(place)).unwrap_or("").trim();
+        rows_by_run.entry(own).or_default().extend(step_of(row, steps).map(|step| (step, row)));
     }
     let mut runs: BTreeMap<&str, TrackedRun> = BTreeMap::new();
-    for (step, row) in &read {
-        let step = *step;
-        let field = |place: usize| row.get(place).unwrap_or("").trim();
-        for (column, name) in header.iter().enumerate().filter(|(at, _)| Some(*at) != name_of_run) {
-            let value = field(column);
-            if value.is_empty() {
-                continue;
+    for (own, mut rows) in rows_by_run {
+        let is_sorted = sort_unless_resumed(&mut rows);
+        let columns = header.iter().enumerate().filter(|(column, _)| Some(*column) != name_of_run);
+        let columns: Vec<(usize, &str, &str)> = columns
+            .map(|(column, name)| {
+                let parts = name.rsplit_once(" - ").filter(|_| is_export);
+                let (named, metric) = parts.unwrap_or((own, name));
+                (column, named, metric)
+            })
+            .collect();
+        // The last reading of a run's clock holds for rows without one.
+        let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
+        for (step, row) in rows {
+            let field = |place: usize| row.get(place).unwrap_or("").trim();
+            for (column, named, _) in columns.iter().filter(|(.., metric)| CLOCKS.contains(metric))
+            {
+                seconds.extend(field(*column).parse().ok().map(|reading| (*named, reading)));
             }
-            let parts = name.rsplit_once(" - ").filter(|_| is_export);
-            let own = name_of_run.map_or("", |place| row.get(place).unwrap_or("").trim());
-            let (named, metric) = parts.unwrap_or((own, name));
-            let run = runs.entry(named).or_insert_with(|| TrackedRun::new(path, format, named));
-            run.notes.is_sorted = is_sorted;
-            let Ok(value) = value.parse::<f64>() else {
-                run.skip(metric);
-                continue;
-            };
-            match metric {
-                "" | "_timestamp" => {}
-                _ if column == steps && name != x => {}
-                _ if CLOCKS.contains(&metric) => run.put(SECONDS, step, value),
-                _ if is_export && metric.ends_with("__MIN") => {}
-                _ if is_export && metric.ends_with("__MAX") => {
-                    let least = place(&name.replace("__MAX", "__MIN")).map(field);
-                    run.notes.is_averaged |= least.is_some_and(|least| least != field(column));
+            for &(column, named, metric) in &columns {
+                let value = field(column);
+                if value.is_empty() {
+                    continue;
                 }
-                _ => {
-                    run.put(metric, step, value);
-                    if is_clock {
-                        run.put(SECONDS, step, step);
+                let run = runs.entry(named).or_insert_with(|| TrackedRun::new(path, format, named));
+                run.notes.is_sorted = is_sorted;
+                let Ok(value) = value.parse::<f64>() else {
+                    run.skip(metric);
+                    continue;
+                };
+                match metric {
+                    "" | "_timestamp" => {}
+                    _ if column == steps && Some(metric) != x => {}
+                    _ if CLOCKS.contains(&metric) => {}
+                    _ if is_export && metric.ends_with("__MIN") => {}
+                    _ if is_export && metric.ends_with("__MAX") => {
+                        let least = place(&header[column].replace("__MAX", "__MIN")).map(field);
+                        run.notes.is_averaged |= least.is_some_and(|least| least != field(column));
+                    }
+                    _ => {
+                        let read = seconds.get(named).copied();
+                        run.put(metric, step, value, if is_clock { Some(step) } else { read });
                     }
                 }
             }
@@ -296,21 +319,89 @@ fn of_csv(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     Ok(runs.into_values().collect())
 }
 
+/// That of `x`, if it is one, before the usual ones. Where `x` is another clock, steps only join a metric with it, so
+/// that every column with a number in each row will do.
+fn column_of_steps(
+    path: &Path,
+    (header, rows): (&StringRecord, &[CsvRow]),
+    x: Option<&str>,
+) -> Result<usize, TableError> {
+    let place = |name: &str| header.iter().position(|column| column == name);
+    let named = STEPS.into_iter().filter(|name| Some(*name) == x);
+    let clocks = CLOCKS.into_iter().filter(|_| x == Some(SECONDS));
+    let candidates = named.chain(STEPS).chain(x).chain(clocks).filter_map(place);
+    let candidates: Vec<usize> = candidates.collect();
+    let Some(&first) = candidates.first() else {
+        let (usual, present) = (STEPS.join(", "), header.iter().collect::<Vec<_>>().join(", "));
+        let reason = format!("no column of steps ({usual}) but {present}; --at names another");
+        return Err(refused(path, reason));
+    };
+    let without = |column: usize| rows.iter().find(|(_, row)| step_of(row, column).is_none());
+    let Some((line, _)) = without(first) else { return Ok(first) };
+    let whole = candidates.into_iter().find(|column| without(*column).is_none());
+    let reason = format!("`{}`: expected a number", &header[first]);
+    match whole {
+        Some(column) if x.and_then(place).is_some() => Ok(column),
+        Some(column) => {
+            let whole = &header[column];
+            let reason = format!("{reason}; `{whole}` has one in each row: --at {whole}");
+            Err(csv_rows::at(path, *line, reason))
+        }
+        None => Err(csv_rows::at(path, *line, reason)),
+    }
+}
+
+fn step_of(row: &StringRecord, column: usize) -> Option<f64> {
+    let step: f64 = row.get(column)?.trim().parse().ok()?;
+    step.is_finite().then_some(step)
+}
+
 #[derive(Deserialize)]
 struct TableRow {
     arm: String,
-    seed: Option<u64>,
+    seed: Option<String>,
     value: f64,
 }
 
-/// Runs are named by their arms.
-fn of_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
+/// A table with a row a run. Runs are named by their arms.
+pub fn read_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
+    let (header, _) = csv_rows::read(path)?;
+    let has = |name: &str| header.iter().any(|column| column == name);
+    if let Some(step) = STEPS.iter().find(|step| has("arm") && has(step)) {
+        let reason = format!(
+            "it has the columns arm and {step}: rows of one run are not runs; a table of runs has one row a run \
+             (arm, seed, value), and rows of curves name their run in a column `run`"
+        );
+        return Err(refused(path, reason));
+    }
+    if !has("arm") || !has("value") {
+        let present = header.iter().collect::<Vec<_>>().join(", ");
+        let reason = format!(
+            "a table of runs has the columns arm, value and, where runs have one, seed, in small letters; this one \
+             has {present}: rename them"
+        );
+        return Err(refused(path, reason));
+    }
     let mut runs: Vec<TrackedRun> = Vec::new();
+    let mut lines: BTreeMap<(String, u64), usize> = BTreeMap::new();
     for (line, TableRow { arm: name, seed, value }) in csv_rows::records(path)? {
-        let is_twice = seed.is_some() && runs.iter().any(|it| it.seed == seed && it.name == name);
-        if !value.is_finite() || is_twice {
-            let reason = "a value must be finite, and an arm has a seed once".to_string();
-            return Err(csv_rows::at(path, line, reason));
+        let at = |reason: String| csv_rows::at(path, line, reason);
+        if !value.is_finite() {
+            return Err(at(format!("`value`: expected a finite number, got {value}")));
+        }
+        // pandas writes whole numbers as 1.0 where one is missing.
+        let whole = |text: String| {
+            let digits = text.strip_suffix(".0").unwrap_or(&text);
+            digits
+                .parse::<u64>()
+                .map_err(|_no_number| at(format!("`seed`: expected a whole number, got `{text}`")))
+        };
+        let seed = seed.map(whole).transpose()?;
+        if let Some(seed) = seed
+            && let Some(first) = lines.insert((name.clone(), seed), line)
+        {
+            let reason = format!("arm {name} has seed {seed} in line {first}, too");
+            return Err(at(format!("{reason}; a run has one row: remove one, or mend its seed")));
         }
         let curves = [("value".to_string(), vec![(0.0, value)])].into();
         runs.push(TrackedRun { seed, curves, ..TrackedRun::new(path, TABLE, &name) });

@@ -26,6 +26,8 @@ pub enum TaskError {
     Format { path: PathBuf },
     #[error("{}: no problems in it", path.display())]
     Empty { path: PathBuf },
+    #[error("{}: contradicting rows, --without and --hold-out leave none of its problems", path.display())]
+    NoneLeft { path: PathBuf },
     #[error("{}{place}: the {field} is empty", path.display())]
     Blank { path: PathBuf, place: String, field: &'static str },
     #[error("{}: none of its {rows} rows has a ground truth: they are worked solutions with neither `####` nor \\boxed; name the key of the answer with --answer-key", path.display())]

@@ -4,7 +4,7 @@ use crate::algorithm::{Group, Problem, Rollout, ScoredRollout};
 use crate::base::files;
 use crate::experiment::{Grading, ProgramKind, PromptSettings, RewardProgram, Verifier};
 use crate::task::TaskError;
-use crate::task::data::{Columns, schema};
+use crate::task::data::Columns;
 use crate::task::prompt;
 use crate::task::reward::program::worker::MATH_VERIFY;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
@@ -147,14 +147,9 @@ impl Grader {
         let Self::Program { graders, prompt, columns } = self else { return None };
         let of_problem = columns.get(&problem.id).cloned().unwrap_or_default();
         let prompt = prompt_of(&problem.question, prompt);
-        let mut asked = Asked::new(prompt, text.to_string(), problem.answer.clone(), of_problem);
-        if graders.program().kind == ProgramKind::MathVerify {
-            // A formula, read as the built-in rules read it.
-            asked.ground_truth =
-                schema::answer(&asked.ground_truth).map_or(asked.ground_truth, Value::from);
-        }
-        asked.completion_ids = tokens.map(<[u32]>::to_vec);
-        Some(asked)
+        let asked = Asked::new(prompt, text.to_string(), problem.answer.clone(), of_problem);
+        let completion_ids = tokens.map(<[u32]>::to_vec);
+        Some(Asked { completion_ids, ..asked }.for_program(graders.program()))
     }
 
     /// The grades, in order. Errors: responses that the program did not grade; a rule grades all.

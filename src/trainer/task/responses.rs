@@ -22,15 +22,31 @@ pub struct ResponseLine {
     /// Cut at the limit, where a table records it.
     #[serde(skip)]
     pub truncated: bool,
+    #[serde(skip)]
+    origin: Origin,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Origin {
+    #[default]
+    Line,
+    /// Its ground truth is one of a problem file.
+    Dump,
+    /// Neither prompt nor further columns are known.
+    Table,
+}
+
 impl ResponseLine {
-    fn new(response: String, ground_truth: impl Into<Value>) -> Self {
+    fn new(response: String, ground_truth: impl Into<Value>, origin: Origin) -> Self {
         let (strict_box_verify, others) = (None, Map::new());
         let ground_truth = ground_truth.into();
-        Self { response, ground_truth, strict_box_verify, truncated: false, others }
+        Self { response, ground_truth, strict_box_verify, truncated: false, origin, others }
+    }
+
+    pub fn is_of_a_table(&self) -> bool {
+        self.origin == Origin::Table
     }
 
     /// As a function sees it: `prompt` (verl's `input`), `data_source`, `extra_info`, `completion_ids` by their names;
@@ -57,14 +73,20 @@ impl ResponseLine {
         self.ground_truth.as_str().map_or_else(|| self.ground_truth.to_string(), str::to_string)
     }
 
-    /// By the rules that the line states, else by `usual`.
-    pub fn graded(&self, usual: Verifier) -> (Verifier, Explanation) {
+    /// By the rules that the line states, else by `usual`. Errors: why its ground truth is no one answer.
+    pub fn graded(&self, usual: Verifier) -> Result<(Verifier, Explanation), String> {
         let verifier = match self.strict_box_verify {
             Some(true) => Verifier::StrictBox,
             Some(false) => Verifier::AnswerLine,
             None => usual,
         };
-        (verifier, reward::explain(&self.response, &self.ground_truth(), verifier))
+        let truth = match &self.ground_truth {
+            Value::String(text) if self.origin != Origin::Dump => text.clone(),
+            stated => {
+                schema::answer(stated).map_err(|reason| format!("its ground truth is {reason}"))?
+            }
+        };
+        Ok((verifier, reward::explain(&self.response, &truth, verifier)))
     }
 }
 
@@ -81,7 +103,7 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
     if path.extension().is_some_and(|extension| extension == "parquet") {
         let line = |StoredResponse { response, answer, truncated }| ResponseLine {
             truncated,
-            ..ResponseLine::new(response, answer)
+            ..ResponseLine::new(response, answer, Origin::Table)
         };
         let lines = tables::read_responses(path)?.into_iter().map(line).collect();
         return Ok(Responses { lines, left_out: 0 });
@@ -96,7 +118,7 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
                 let dump: Option<VerlDump> = files::parse_line(path, number, bytes)?;
                 lines.extend(dump.map(|dump| ResponseLine {
                     others: dump.others,
-                    ..ResponseLine::new(dump.output, dump.gts)
+                    ..ResponseLine::new(dump.output, dump.gts, Origin::Dump)
                 }));
             }
             Some(Form { resps: true, .. }) => {
@@ -134,22 +156,13 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
 #[derive(Deserialize)]
 struct VerlDump {
     output: String,
-    #[serde(deserialize_with = "answer")]
+    #[serde(deserialize_with = "ground_truth")]
     gts: Value,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
 
-fn answer<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
-    let value = Value::deserialize(from)?;
-    match schema::answer(&value) {
-        Ok(answer) => Ok(answer.into()),
-        Err(_) if value.is_object() || value.is_array() => Ok(value),
-        Err(reason) => Err(D::Error::custom(reason)),
-    }
-}
-
-/// As it is: a program may read any value, a rule the text of a number.
+/// As it is: a program may read any value.
 fn ground_truth<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
     let value = Value::deserialize(from)?;
     if value.is_null() {
@@ -173,7 +186,9 @@ impl LmEvalSample {
         let mut left = vec![self.resps];
         while let Some(value) = left.pop() {
             match value {
-                Value::String(text) => lines.push(ResponseLine::new(text, truth.clone())),
+                Value::String(text) => {
+                    lines.push(ResponseLine::new(text, truth.clone(), Origin::Line));
+                }
                 Value::Array(inside) => left.extend(inside.into_iter().rev()),
                 other => {
                     return Err(format!(

@@ -1,6 +1,6 @@
 use crate::base::files::{self, foreign};
 use crate::base::visible;
-use crate::records::tables::decode::{self, TablePart};
+use crate::records::tables::decode;
 use crate::records::tables::{Refusal, TableError};
 use polars::prelude::{
     AnyValue, Column, DataFrame, DataType, Float64Type, IntoSeries, ListBuilderTrait,
@@ -204,17 +204,8 @@ impl<'a> ColumnTable<'a> {
 
     /// Named columns that exist, or all: a column of an unreadable type does no harm when nobody asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
-        Self::read_part(path, TablePart { names, rows: true })
-    }
-
-    /// Without rows, to report early that a column is missing.
-    pub fn read_head(path: &'a Path) -> Result<Self, TableError> {
-        Self::read_part(path, TablePart { names: None, rows: false })
-    }
-
-    fn read_part(path: &'a Path, part: TablePart) -> Result<Self, TableError> {
         let bytes = foreign::read_up_to(path, foreign::MOST_FILE_BYTES)?;
-        let frame = decode::frame(bytes, part);
+        let frame = decode::frame(bytes, names);
         let frame = frame.map_err(|reason| Refusal::Parquet { reason }.of(path))?;
         Ok(Self { path, frame })
     }

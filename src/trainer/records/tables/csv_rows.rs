@@ -12,7 +12,8 @@ const MOST_CSV_BYTES: u64 = 1 << 28;
 pub type CsvRow = (usize, StringRecord);
 
 /// Names of the columns, without spaces around them, and the rows; tabs in a `.tsv`. A column without a name is a
-/// number of rows. Errors: two columns of one name, a row of another length, text that is not UTF-8, with the line.
+/// number of rows. Errors: columns that other marks separate, two of one name, a row of another length, text that is
+/// not UTF-8, with the line.
 pub fn read(
     path: &Path,
 ) -> Result<(StringRecord, impl Iterator<Item = Result<CsvRow, TableError>>), TableError> {
@@ -29,6 +30,14 @@ pub fn read(
     };
     let mut header = reader.headers().map_err(malformed)?.clone();
     header.trim();
+    let marks = [(b';', "semicolons"), (b'\t', "tabs"), (b',', "commas")];
+    let only = header.get(0).filter(|_| header.len() == 1).unwrap_or_default();
+    let is_between = |mark: u8| mark != delimiter && only.as_bytes().contains(&mark);
+    if let Some((_, marks)) = marks.into_iter().find(|(mark, _)| is_between(*mark)) {
+        let reason =
+            format!("{marks} separate its columns; write commas, or tabs in a file called .tsv");
+        return Err(at(path, 1, reason));
+    }
     let mut seen = BTreeSet::new();
     if let Some(twice) = header.iter().find(|name| !name.is_empty() && !seen.insert(*name)) {
         let name: String = twice.chars().take(80).collect();

@@ -41,29 +41,23 @@ fn limits(file_bytes: u64) -> apart::ApartLimits {
     }
 }
 
-/// Named columns that exist, or all; every row, or none.
-#[derive(Debug, Clone, Copy)]
-pub struct TablePart<'a> {
-    pub names: Option<&'a [&'a str]>,
-    pub rows: bool,
-}
-
-pub fn frame(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
+/// Named columns that exist, or all.
+pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
     if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
         return Err(NOT_PARQUET.into());
     }
     if !apart::is_available() {
-        return decoded(bytes, part);
+        return decoded(bytes, names);
     }
     let limits = limits(bytes.len() as u64);
-    let own = apart::ask(&request(&bytes, part), limits)?;
+    let own = apart::ask(&request(&bytes, names), limits)?;
     // This program wrote the table, so nothing in it is a foreign claim.
     contained::contained(|| ParquetReader::new(Cursor::new(own)).finish())
         .and_then(|frame| frame.map_err(|error| error.to_string()))
 }
 
-fn request(bytes: &[u8], part: TablePart) -> Vec<u8> {
-    let mut request = serde_json::json!((part.names, part.rows)).to_string().into_bytes();
+fn request(bytes: &[u8], names: Option<&[&str]>) -> Vec<u8> {
+    let mut request = serde_json::json!(names).to_string().into_bytes();
     request.push(b'\n');
     request.extend(bytes);
     request
@@ -72,10 +66,9 @@ fn request(bytes: &[u8], part: TablePart) -> Vec<u8> {
 /// Runs in the second process; writes the table again.
 pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
     let end = request.iter().position(|byte| *byte == b'\n').ok_or("a request without names")?;
-    let (names, rows): (Option<Vec<&str>>, bool) =
+    let names: Option<Vec<&str>> =
         serde_json::from_slice(&request[..end]).map_err(|error| error.to_string())?;
-    let part = TablePart { names: names.as_deref(), rows };
-    let mut frame = decoded(request[end + 1..].to_vec(), part)?;
+    let mut frame = decoded(request[end + 1..].to_vec(), names.as_deref())?;
     let mut own = Vec::new();
     let written = contained::contained(|| {
         ParquetWriter::new(&mut own)
@@ -86,18 +79,17 @@ pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
     Ok(own)
 }
 
-fn decoded(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
+fn decoded(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
     let file_bytes = bytes.len() as u64;
     let most = most_expanded_bytes(file_bytes);
     let frame = contained::contained(|| -> Result<DataFrame, String> {
         let mut reader = ParquetReader::new(Cursor::new(bytes));
         claims(&mut reader, file_bytes)?;
         let present = reader.schema().map_err(|error| error.to_string())?;
-        let wanted = part.names.map(|names| {
+        let wanted = names.map(|names| {
             let names = names.iter().filter(|name| present.contains(name));
             names.map(|name| name.to_string()).collect()
         });
-        let reader = if part.rows { reader } else { reader.with_slice(Some((0, 0))) };
         reader.with_columns(wanted).finish().map_err(|error| error.to_string())
     });
     let frame = frame.and_then(|frame| frame)?;
@@ -175,8 +167,6 @@ mod tests {
     use crate::records::tables::columns;
     use polars::prelude::{AnyValue, IntoColumn, NamedFrom, Scalar};
 
-    const ALL: TablePart = TablePart { names: None, rows: true };
-
     /// A parquet file of one column.
     fn file(rows: usize, column: Column) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
@@ -192,7 +182,7 @@ mod tests {
         let scalar = Scalar::new(DataType::String, AnyValue::StringOwned(text.as_str().into()));
         let bytes = file(rows, Column::new_scalar("problem".into(), scalar, rows));
         assert!(bytes.len() < 1 << 20, "{} bytes are no bomb", bytes.len());
-        let refusal = frame(bytes, ALL).unwrap_err();
+        let refusal = frame(bytes, None).unwrap_err();
         assert!(refusal.starts_with("it expands to 4194"), "{refusal}");
     }
 
@@ -202,8 +192,8 @@ mod tests {
             let scalar = Scalar::new(DataType::Boolean, AnyValue::Boolean(true));
             file(rows, Column::new_scalar("correct".into(), scalar, rows))
         };
-        assert_eq!(frame(equal(200_000), ALL).unwrap().height(), 200_000);
-        let refusal = frame(equal(3_000_000), ALL).unwrap_err();
+        assert_eq!(frame(equal(200_000), None).unwrap().height(), 200_000);
+        let refusal = frame(equal(3_000_000), None).unwrap_err();
         assert!(refusal.starts_with("it claims 3000000 rows, more than "), "{refusal}");
     }
 
@@ -214,13 +204,12 @@ mod tests {
         let lists = Series::new("tokens".into(), numbers).into_column();
         for column in [texts, lists] {
             let bytes = file(2, column);
-            let own = answer(&request(&bytes, ALL)).unwrap();
-            assert!(frame(own, ALL).unwrap().equals(&frame(bytes, ALL).unwrap()));
+            let own = answer(&request(&bytes, None)).unwrap();
+            assert!(frame(own, None).unwrap().equals(&frame(bytes, None).unwrap()));
         }
         let bytes = file(1, Column::new("problem".into(), ["a"]));
-        let none =
-            answer(&request(&bytes, TablePart { names: Some(&["sample"]), rows: true })).unwrap();
-        assert_eq!(frame(none, ALL).unwrap().width(), 0);
+        let none = answer(&request(&bytes, Some(&["sample"]))).unwrap();
+        assert_eq!(frame(none, None).unwrap().width(), 0);
         assert!(answer(b"null\nPAR1 no parquet PAR1").is_err());
         assert!(answer(b"no line").is_err());
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 const HEAD_BYTES: u64 = 4096;
 
-const KNOWN: [(&[u8], &str); 15] = [
+const KNOWN: [(&[u8], &str); 17] = [
     (b"PAR1", "a parquet file"),
     (b"\x1f\x8b", "a gzip archive; unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it first"),
@@ -23,6 +23,8 @@ const KNOWN: [(&[u8], &str); 15] = [
     (b"\x80\x04", "a Python pickle"),
     (b"\x80\x05", "a Python pickle"),
     (b"version https://git-lfs", "a pointer of Git LFS; `git lfs pull` fetches the file"),
+    (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
+    (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
     (b"<", "an HTML or XML page"),
 ];
 
@@ -48,6 +50,12 @@ pub fn has_lines(path: &Path) -> bool {
     let is_object = |line: Option<&[u8]>| line.is_some_and(|line| line.starts_with(b"{"));
     let first = lines.next().is_some_and(|line| serde_json::from_slice::<IgnoredAny>(line).is_ok());
     first && is_object(lines.next())
+}
+
+/// For a file whose name does not tell its format.
+pub fn begins(path: &Path, mark: &[u8]) -> bool {
+    let head = head(path).unwrap_or_default();
+    head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).trim_ascii_start().starts_with(mark)
 }
 
 fn head(path: &Path) -> Option<Vec<u8>> {

@@ -90,7 +90,11 @@ mod tests {
     use super::*;
     use crate::base::files;
     use crate::records::tables::{columns, graded_lines};
+    use parquet::data_type::Int32Type;
+    use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
+    use parquet::schema::parser;
     use polars::prelude::Column;
+    use std::sync::Arc;
 
     fn csv(name: &str, text: &str, names: &ColumnNames) -> Result<GradedTable, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -132,7 +136,8 @@ mod tests {
         );
         assert_eq!(
             refused("problem,sample,score\n,0,1\n"),
-            "t.csv:2: `problem`: expected text of at most 1024 bytes or an integer, got ``"
+            "t.csv:2: `problem`: expected text of at most 1024 bytes or an integer, got ``; \
+             name another with --problem-column"
         );
         assert_eq!(
             refused("problem,problem,sample\n"),
@@ -180,5 +185,32 @@ mod tests {
         let names = ColumnNames { correct: Some("ok".into()), ..ColumnNames::default() };
         let error = graded_lines::read(&path, &names).unwrap_err().to_string();
         assert!(error.ends_with("no column `ok`, the file has id, sample, score, response"));
+    }
+
+    #[test]
+    fn parquet_with_dates_and_small_integers_is_read() {
+        let schema = "message t { required int32 day (DATE); required int32 id;
+            required int32 sample (INT_8); required int32 correct (UINT_8); }";
+        let schema = Arc::new(parser::parse_message_type(schema).unwrap());
+        let properties = Arc::new(WriterProperties::builder().build());
+        let mut bytes = Vec::new();
+        let mut writer = SerializedFileWriter::new(&mut bytes, schema, properties).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        while let Some(mut column) = group.next_column().unwrap() {
+            column.typed::<Int32Type>().write_batch(&[1, 0], None, None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        files::write_atomic(&path, &bytes).unwrap();
+        let rows = graded_lines::read(&path, &ColumnNames::default()).unwrap().rows;
+        let row = |it: &str, is_correct| Graded {
+            problem: it.into(),
+            sample: Some(it.into()),
+            is_correct,
+        };
+        assert_eq!(rows, [row("1", true), row("0", false)]);
     }
 }

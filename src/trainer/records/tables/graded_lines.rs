@@ -39,9 +39,9 @@ enum Writer {
     LmEval,
 }
 
-/// JSON lines (`.jsonl`, `.json`, `.ndjson`), CSV with a line of names (tabs in a `.tsv`), or parquet. Truth values are
-/// booleans, `true` and `false` in any case, or 0 and 1. Errors: a file of another format; a line without a column or
-/// truth value; more than one possible column, filter or step.
+/// JSON lines (`.jsonl`, `.json`, `.ndjson`), CSV with a line of names (tabs in a `.tsv`), or parquet; of another name
+/// what its first bytes tell. Truth values are booleans, `true` and `false` in any case, or 0 and 1. Errors: a file of
+/// another format; a line without a column or truth value; more than one possible column, filter or step.
 pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     format::check(path, "parquet, CSV or JSON lines", true)?;
     let mut chosen: Option<(Writer, GradedColumns)> = None;
@@ -52,8 +52,10 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
     let mut left_out = 0;
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     let extension = extension.to_ascii_lowercase();
-    let is_csv = extension == "csv" || extension == "tsv";
-    let is_lines = ["jsonl", "json", "ndjson"].contains(&extension.as_str());
+    let is_named = |names: &[&str]| names.contains(&extension.as_str());
+    let begins = |mark: &[u8]| !is_named(&["csv", "tsv", "parquet"]) && format::begins(path, mark);
+    let is_lines = is_named(&["jsonl", "json", "ndjson"]) || begins(b"{");
+    let is_csv = !is_lines && !is_named(&["parquet"]) && !begins(b"PAR1");
     if !is_lines {
         let present = if is_csv { csv_rows::names(path)? } else { tables::column_names(path)? };
         chosen = Some((Writer::Anybody, graded::choose(path, names, &present)?));
@@ -89,14 +91,16 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         {
             steps.insert(step);
         }
-        let name = |key: &str| -> Result<String, TableError> {
+        let name = |key: &str, flag: &str| -> Result<String, TableError> {
             let value = value(key)?;
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
             let is_name = value.is_string() || value.is_i64() || value.is_u64();
             if is_name && !text.is_empty() && text.len() <= graded::MOST_NAME_BYTES {
                 Ok(text)
             } else {
-                Err(at(format!("`{key}`: expected {}, got `{}`", graded::NAME, cut(&text))))
+                let (expected, got) = (graded::NAME, cut(&text));
+                let reason = format!("`{key}`: expected {expected}, got `{got}`");
+                Err(at(format!("{reason}; name another with --{flag}-column")))
             }
         };
         let problem = match writer {
@@ -104,9 +108,9 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
             Writer::LmEval if problem == "doc_id" => {
                 let hash = line.get("doc_hash").and_then(Value::as_str).unwrap_or_default();
                 let hash: String = hash.chars().take(8).collect();
-                [name(problem)?, hash].join("/").trim_end_matches('/').to_string()
+                [name(problem, "problem")?, hash].join("/").trim_end_matches('/').to_string()
             }
-            _ => name(problem)?,
+            _ => name(problem, "problem")?,
         };
         let is_correct = value(correct)?;
         let is_correct = truth(is_correct, *writer).ok_or_else(|| {
@@ -120,7 +124,7 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         if rows.len() == graded::MOST_ROWS {
             return Err(at(format!("more than {} rows", graded::MOST_ROWS)));
         }
-        let sample = sample.as_deref().map(name).transpose()?;
+        let sample = sample.as_deref().map(|key| name(key, "sample")).transpose()?;
         rows.push(Graded { problem, sample, is_correct });
         Ok(())
     };

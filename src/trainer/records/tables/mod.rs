@@ -122,15 +122,20 @@ pub struct StoredResponse {
 }
 
 pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
-    let head = ColumnTable::read_head(path)?;
-    StoredResponse::NAMES.iter().try_for_each(|name| head.column(name).map(drop))?;
+    let present = problem_rows::column_names(path)?;
+    if let Some(column) =
+        StoredResponse::NAMES.iter().find(|name| !present.contains(&name.to_string()))
+    {
+        let (column, present) = (column.to_string(), present.join(", "));
+        return Err(Refusal::MissingColumn { column, present }.of(path));
+    }
     let table = ColumnTable::read_columns(path, Some(StoredResponse::NAMES))?;
     table.rows().map(|row| StoredResponse::from_row(&row)).collect()
 }
 
 /// Errors: a file that is no parquet.
 pub fn column_names(path: &Path) -> Result<Vec<String>, TableError> {
-    Ok(ColumnTable::read_head(path)?.names())
+    problem_rows::column_names(path)
 }
 
 pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), TableError> {

@@ -7,6 +7,7 @@ use crate::records::tables::decode::{NOT_PARQUET, most_expanded_bytes};
 use crate::records::tables::{Refusal, TableError};
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -54,7 +55,7 @@ pub struct WantedKeys {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Sent {
-    Rows(u64),
+    Head { rows: u64, columns: Vec<String> },
     Row(Map<String, Value>),
     Refused(Refusal),
     End {},
@@ -66,24 +67,56 @@ pub fn each_problem_row<E: From<TableError>>(
     wanted: &WantedKeys,
     each: &mut dyn FnMut(u64, Map<String, Value>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (mut file, size) = foreign::open_regular(path).map_err(TableError::from)?;
+    let mut failure: Option<E> = None;
+    let mut count = 0;
+    each_sent(path, wanted, &mut |sent| {
+        match sent {
+            Sent::Head { rows, .. } => count = rows,
+            Sent::Row(row) => failure = each(count, row).err(),
+            Sent::Refused(_) | Sent::End {} => {}
+        }
+        failure.is_none()
+    })?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// In order. No column is decoded, so that one of an unreadable type does no harm. Errors: a file that is no parquet.
+pub fn column_names(path: &Path) -> Result<Vec<String>, TableError> {
+    let mut names = Vec::new();
+    each_sent(path, &WantedKeys::default(), &mut |sent| {
+        if let Sent::Head { columns, .. } = sent {
+            names = columns;
+        }
+        false
+    })?;
+    Ok(names)
+}
+
+/// Until `each` wants no more.
+fn each_sent(
+    path: &Path,
+    wanted: &WantedKeys,
+    each: &mut dyn FnMut(Sent) -> bool,
+) -> Result<(), TableError> {
+    let (mut file, size) = foreign::open_regular(path)?;
     let unreadable = |reason: &str| Refusal::parquet(reason).of(path);
     if !has_marks(&mut file, size).unwrap_or(false) {
-        return Err(unreadable(NOT_PARQUET).into());
+        return Err(unreadable(NOT_PARQUET));
     }
     let file = OwnedFd::from(file);
     let mut refusal: Option<Refusal> = None;
-    let mut failure: Option<E> = None;
-    let mut rows = 0;
     let mut ended = false;
     let mut take = |sent: Sent| -> bool {
         match sent {
-            Sent::Rows(count) => rows = count,
-            Sent::Row(row) => failure = each(rows, row).err(),
             Sent::Refused(reason) => refusal = Some(reason),
             Sent::End {} => ended = true,
+            sent => {
+                let goes_on = each(sent);
+                ended |= !goes_on;
+                return goes_on;
+            }
         }
-        failure.is_none() && refusal.is_none()
+        refusal.is_none()
     };
     let read = if apart::is_available() {
         receive(file, size, wanted, &mut take)
@@ -91,18 +124,15 @@ pub fn each_problem_row<E: From<TableError>>(
         let mut sent = |sent: Sent| -> io::Result<()> {
             if take(sent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
         };
-        // The match below reports what `take` refused.
+        // The match below reports what was refused.
         let _left = send(file, wanted, &mut sent);
         Ok(())
     };
-    match (failure, refusal, read) {
-        (Some(failure), _, _) => Err(failure),
-        (None, Some(refusal), _) => Err(refusal.of(path).into()),
-        (None, None, Err(reason)) => Err(unreadable(&reason).into()),
-        (None, None, Ok(())) if !ended => {
-            Err(unreadable("damaged (its reader ended without an answer)").into())
-        }
-        (None, None, Ok(())) => Ok(()),
+    match (refusal, read) {
+        (Some(refusal), _) => Err(refusal.of(path)),
+        (None, Err(reason)) => Err(unreadable(&reason)),
+        (None, Ok(())) if !ended => Err(unreadable("damaged (its reader ended without an answer)")),
+        (None, Ok(())) => Ok(()),
     }
 }
 
@@ -189,18 +219,44 @@ fn decode<F: ChunkReader + 'static>(
 ) -> Result<(), Unsent> {
     let reader = SerializedFileReader::new(file).map_err(Refusal::parquet)?;
     let rows = claimed_rows(&reader)?;
-    sent(Sent::Rows(rows))?;
-    let columns = projection(reader.metadata().file_metadata().schema(), wanted)?;
+    let schema = reader.metadata().file_metadata().schema();
+    let columns = fields_of(schema).iter().map(|field| field.name().to_string()).collect();
+    sent(Sent::Head { rows, columns })?;
+    let columns = projection(schema, wanted)?;
     let mut count = 0;
     for row in reader.get_row_iter(Some(columns)).map_err(Refusal::parquet)? {
-        let Value::Object(row) = row.map_err(Refusal::parquet)?.to_json_value() else { continue };
-        sent(Sent::Row(row))?;
+        sent(Sent::Row(object(&row.map_err(Refusal::parquet)?)))?;
         count += 1;
     }
     if count == rows {
         return Ok(());
     }
     Err(Refusal::parquet(format!("it claims {rows} rows and has {count}")).into())
+}
+
+fn object(row: &Row) -> Map<String, Value> {
+    row.get_column_iter().map(|(name, field)| (name.clone(), json(field))).collect()
+}
+
+/// Texts that the writer left unmarked are texts, bytes that are no text base64; 0.1 in 32 bits is 0.1.
+fn json(field: &Field) -> Value {
+    match field {
+        Field::Bytes(bytes) => match bytes.as_utf8() {
+            Ok(text) => Value::from(text),
+            Err(_no_text) => field.to_json_value(),
+        },
+        Field::Float(float) => float.to_string().parse::<f64>().map_or(Value::Null, Value::from),
+        Field::Group(row) => Value::Object(object(row)),
+        Field::ListInternal(list) => list.elements().iter().map(json).collect(),
+        Field::MapInternal(map) => {
+            let entry = |(key, value): &(Field, Field)| {
+                let key = json(key);
+                (key.as_str().map_or_else(|| key.to_string(), str::to_string), json(value))
+            };
+            Value::Object(map.entries().iter().map(entry).collect())
+        }
+        other => other.to_json_value(),
+    }
 }
 
 /// Refuses footers whose claims are too large.

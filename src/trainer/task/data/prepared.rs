@@ -7,7 +7,7 @@ use crate::records::tables::problems::is_field;
 use crate::task::data::{self, Columns, leaks, problem_file};
 use crate::task::{RowKeys, TaskError};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -129,7 +129,12 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
     }
     let held_out = hold_out(&mut problems, preparation.hold_out);
     if problems.is_empty() {
-        return Err(TaskError::Empty { path: path.to_path_buf() });
+        let path = path.to_path_buf();
+        return Err(if rows == 0 {
+            TaskError::Empty { path }
+        } else {
+            TaskError::NoneLeft { path }
+        });
     }
     let (file_sha256, alike) = (files::sha256_file(path)?, prepared.alike.len());
     prepared.source = Some(DataSource { file_sha256, rows, conflicting, evaluated, alike });
@@ -143,12 +148,18 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
 
 impl Prepared {
     fn not_kept(&self) -> String {
-        let extra =
-            |columns: &'_ Map<String, Value>| columns.get("extra_info")?.as_object().cloned();
-        let fields = self.origins.values().filter_map(extra).flatten();
-        let names: BTreeSet<String> =
-            fields.filter(|(_, value)| !is_field(value)).map(|(name, _)| name).collect();
-        let names: Vec<String> = names.into_iter().take(LISTED).collect();
+        let mut names = BTreeSet::new();
+        for extra in self.origins.values().filter_map(|columns| columns.get("extra_info")) {
+            match extra {
+                Value::Null => {}
+                Value::Object(fields) => {
+                    let left_out = fields.iter().filter(|(_, value)| !is_field(value));
+                    names.extend(left_out.map(|(name, _)| name.as_str()));
+                }
+                _ => drop(names.insert("all of it where it is no object")),
+            }
+        }
+        let names: Vec<&str> = names.into_iter().take(LISTED).collect();
         match &names[..] {
             [] => String::new(),
             names => format!(" (without its lists and objects: {})", names.join(", ")),

@@ -127,7 +127,8 @@ pub fn each_row(
         Format::Json => {
             let bytes = foreign::read_up_to(path, foreign::HELD_DATA.bytes)?;
             let refuse = |reason| files::FileError::Json { path: path.to_path_buf(), reason };
-            let rows: Vec<Map<String, Value>> = serde_json::from_slice(&bytes)
+            let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+            let rows: Vec<Map<String, Value>> = serde_json::from_slice(text)
                 .map_err(|error| refuse(format!("it is no list of objects: {error}")))?;
             let total = rows.len() as u64;
             for (number, row) in rows.iter().enumerate() {

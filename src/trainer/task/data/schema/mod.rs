@@ -110,13 +110,18 @@ fn refuse<T>(key: &str, reason: impl Into<String>) -> Result<T, RowError> {
 pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowError> {
     let (question_key, prompt, raw_problem) = question(row, keys.question.as_deref())?;
     let chosen = keys.answer.as_deref();
-    let (answer_key, ground_truth, truth) = if keys.columns && !states_a_truth(row, chosen) {
-        let stated = other_columns(row, &question_key).to_string();
-        let truth = Truth { readings: vec![Reading::OtherColumns], stated: None };
-        (OTHER_COLUMNS.to_string(), stated, truth)
-    } else {
-        ground_truth(row, chosen, keys.columns)?
-    };
+    let TruthRead { key: answer_key, ground_truth, truth, for_program } =
+        if keys.columns && !states_a_truth(row, chosen) {
+            let stated = other_columns(row, &question_key);
+            TruthRead {
+                key: OTHER_COLUMNS.to_string(),
+                ground_truth: stated.to_string(),
+                truth: Truth { readings: vec![Reading::OtherColumns], stated: None },
+                for_program: Some(stated),
+            }
+        } else {
+            ground_truth(row, chosen, keys.columns)?
+        };
     let text = |key: &str| match at(row, key).as_deref() {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -151,13 +156,12 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
         columns.extend(own);
     }
     columns.remove("prompt");
-    if answer_key == OTHER_COLUMNS {
-        columns.insert("ground_truth".to_string(), other_columns(row, &question_key));
-    } else if keys.columns {
-        let stated = at(row, &answer_key).filter(|value| !value.is_string());
+    if let Some(stated) = columns.get_mut("extra_info") {
+        *stated = extra_info(stated.take());
+    }
+    if let Some(value) = for_program {
         // A column of that name may be another than the one that was chosen.
-        if stated.is_some() || columns.get("ground_truth").is_some_and(|it| !it.is_string()) {
-            let value = stated.map_or_else(|| Value::from(ground_truth.clone()), Cow::into_owned);
+        if columns.get("ground_truth").unwrap_or(&Value::from(ground_truth.clone())) != &value {
             columns.insert("ground_truth".to_string(), value);
         }
     }
@@ -290,29 +294,35 @@ fn other_columns(row: &Map<String, Value>, question_key: &str) -> Value {
         .collect()
 }
 
-/// With `whole`, for a program: see [`for_a_program`].
+struct TruthRead {
+    key: String,
+    /// As a rule compares it.
+    ground_truth: String,
+    truth: Truth,
+    /// As a program gets it, where one grades.
+    for_program: Option<Value>,
+}
+
+/// With `whole`, for a program, too: see [`for_a_program`].
 fn ground_truth(
     row: &Map<String, Value>,
     chosen: Option<&str>,
     whole: bool,
-) -> Result<(String, String, Truth), RowError> {
+) -> Result<TruthRead, RowError> {
     let keys = chosen.map_or(ANSWERS.to_vec(), |key| vec![key]);
-    let mut first: Option<(&str, String, String, Truth)> = None;
+    let mut first: Option<TruthRead> = None;
     let (mut is_prose, mut is_blank) = (false, None);
     for &key in &keys {
         let Some(value) = at(row, key) else { continue };
         let mut readings = Vec::new();
-        let (text, compared) = match taken(&value, &mut readings) {
+        let (ground_truth, for_program) = match taken(&value, &mut readings) {
             taken if whole => {
-                let text = for_a_program(key, &value, &mut readings);
-                (text.clone(), taken.unwrap_or(text))
+                let stated = for_a_program(key, &value, &mut readings);
+                (taken.unwrap_or_else(|_not_one| as_text(&stated)), Some(stated))
             }
-            taken => {
-                let text = taken.or_else(|reason| refuse(key, reason))?;
-                (text.clone(), text)
-            }
+            taken => (taken.or_else(|reason| refuse(key, reason))?, None),
         };
-        if text.trim().is_empty() {
+        if ground_truth.trim().is_empty() {
             is_blank = is_blank.or(Some(key));
             continue;
         }
@@ -322,44 +332,62 @@ fn ground_truth(
         if key == "solution"
             && chosen.is_none()
             && !is_marked
-            && !whole
-            && text.contains(char::is_whitespace)
+            && !(whole && first.is_none())
+            && ground_truth.contains(char::is_whitespace)
         {
             is_prose = true;
             continue;
         }
-        if !whole && !is_marked && is_worked_solution(key, &text) {
+        if !whole && !is_marked && is_worked_solution(key, &ground_truth) {
             readings.push(Reading::Unmarked);
         }
         match &first {
-            Some((other, known, ..)) if loose(known) != loose(&compared) => {
-                let [known, text] = [known, &compared].map(|text| shown_text(text));
+            Some(known) if loose(&known.ground_truth) != loose(&ground_truth) => {
+                let [known_text, text] =
+                    [&known.ground_truth, &ground_truth].map(|text| shown_text(text));
                 let reason = format!(
-                    "it says `{text}`, `{other}` says `{known}`; --answer-key says which one is meant (`dapo data prepare`)"
+                    "it says `{text}`, `{}` says `{known_text}`; --answer-key says which one is meant (`dapo data prepare`)",
+                    known.key
                 );
                 return refuse(key, reason);
             }
             Some(_) => {}
             None => {
-                let stated = match &*value {
-                    Value::String(raw) => raw.clone(),
-                    other => other.to_string(),
-                };
-                let stated = (!readings.is_empty()).then(|| shown_text(&stated));
-                first = Some((key, compared, text, Truth { readings, stated }));
+                let stated = (!readings.is_empty()).then(|| shown_text(&as_text(&value)));
+                let (key, truth) = (key.to_string(), Truth { readings, stated });
+                first = Some(TruthRead { key, ground_truth, truth, for_program });
             }
         }
     }
     match (first, is_blank) {
-        (Some((key, _, text, truth)), _) => Ok((key.to_string(), text, truth)),
+        (Some(first), _) => Ok(first),
         // Whoever trains on it refuses it, an audit counts it.
-        (None, Some(key)) => Ok((key.to_string(), String::new(), Truth::default())),
+        (None, Some(key)) => Ok(TruthRead {
+            key: key.to_string(),
+            ground_truth: String::new(),
+            truth: Truth::default(),
+            for_program: None,
+        }),
         (None, None) if is_prose => refuse(
             "solution",
             "it has neither \\boxed{} nor ####; name the key of the answer with --answer-key (`dapo data prepare`)",
         ),
         (None, None) => absent(row, "answer", &keys),
     }
+}
+
+/// An object that a file has as JSON in a text, as CSV must, is the object.
+pub fn extra_info(stated: Value) -> Value {
+    let inside = stated.as_str().filter(|text| text.trim_start().starts_with('{'));
+    match inside.and_then(|text| serde_json::from_str(text).ok()) {
+        Some(object) => Value::Object(object),
+        None => stated,
+    }
+}
+
+/// A text itself, any other value as JSON.
+fn as_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
 /// No answer has so many words.
@@ -369,11 +397,11 @@ fn is_worked_solution(key: &str, text: &str) -> bool {
 
 /// The value as it stands; only a worked solution that is not stated as the ground truth is read, as scripts for verl
 /// and TRL do.
-fn for_a_program(key: &str, value: &Value, readings: &mut Vec<Reading>) -> String {
+fn for_a_program(key: &str, value: &Value, readings: &mut Vec<Reading>) -> Value {
     let Value::String(stated) = value else {
         let is_structured = value.is_object() || value.is_array();
         *readings = if is_structured { vec![Reading::Structured] } else { Vec::new() };
-        return value.to_string();
+        return value.clone();
     };
     let is_truth = key.ends_with("ground_truth");
     let is_solution = |reading: &Reading| [Reading::Hashes, Reading::Boxed].contains(reading);
@@ -386,6 +414,7 @@ fn for_a_program(key: &str, value: &Value, readings: &mut Vec<Reading>) -> Strin
             stated.clone()
         }
     }
+    .into()
 }
 
 /// The answer in a value: itself, or what a worked solution says behind its mark. Errors: why it is no one answer.

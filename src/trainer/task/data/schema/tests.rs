@@ -131,21 +131,17 @@ fn keys_that_say_the_same_agree_whatever_their_notation() {
 fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
     let keys = RowKeys { columns: true, ..RowKeys::default() };
     for (key, value, text, given) in [
-        ("answer", json!(["743"]), "[\"743\"]", Some(json!(["743"]))),
+        ("answer", json!(["743"]), "743", Some(json!(["743"]))),
+        ("answer", json!(611.0), "611", Some(json!(611.0))),
         ("answer", json!(["762", "0762"]), "[\"762\",\"0762\"]", Some(json!(["762", "0762"]))),
         ("answer", json!(762), "762", Some(json!(762))),
         ("answer", json!(true), "true", Some(json!(true))),
-        ("answer", json!("3.0"), "3.0", None),
-        ("answer", json!("[\"4\"]"), "[\"4\"]", None),
+        ("answer", json!("3.0"), "3", Some(json!("3.0"))),
+        ("answer", json!("[\"4\"]"), "4", Some(json!("[\"4\"]"))),
         ("answer", json!("so it is\n#### 1,234"), "1234", None),
         ("solution", json!("thus \\boxed{5}."), "5", None),
         ("solution", json!("sorted by hand"), "sorted by hand", None),
-        (
-            "ground_truth",
-            json!("thus \\boxed{5}."),
-            "thus \\boxed{5}.",
-            Some(json!("thus \\boxed{5}.")),
-        ),
+        ("ground_truth", json!("thus \\boxed{5}."), "5", Some(json!("thus \\boxed{5}."))),
     ] {
         let read = read_value(&json!({"question": "q", key: value}), &keys).unwrap();
         assert_eq!(read.row.ground_truth, text, "{value}");
@@ -164,6 +160,13 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         assert!(read_value(&row, &RowKeys::default()).is_err(), "{row}");
     }
     assert!(read_value(&json!({"question": "q", "answer": null}), &keys).is_err());
+    // A solution in words says no answer where another key does; an object in a text is an object.
+    let row = json!({"problem": "q", "answer": "2", "solution": "Because 1 + 1 = 2.", "extra_info": "{\"a\": 1}"});
+    let read = read_value(&row, &keys).unwrap();
+    assert_eq!(
+        (read.row.ground_truth.as_str(), &read.columns["extra_info"]),
+        ("2", &json!({"a": 1}))
+    );
     // Another column of the name is not the one that was chosen.
     let chosen = RowKeys { answer: Some("target".into()), ..keys };
     let row = json!({"question": "q", "target": "7", "ground_truth": {"a": 1}});

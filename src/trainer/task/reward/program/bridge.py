@@ -32,7 +32,9 @@ OWN = os.getpid()
 def answer(value):
     if os.getpid() != OWN:
         os._exit(0)
-    answers.write(json.dumps(value) + "\n")
+    # Half of a pair of UTF-16, as a model's broken JSON has it, is no text.
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
+    answers.write(text + "\n")
     answers.flush()
 
 
@@ -62,7 +64,11 @@ def choose(module, name):
     own = {
         each: value
         for each, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not each.startswith("_")
+        # A decorated function, a method and an object that is called are functions, too.
+        if callable(value)
+        and not inspect.isclass(value)
+        and getattr(value, "__module__", None) == module.__name__
+        and not each.startswith("_")
     }
     if name:
         if not callable(getattr(module, name, None)):
@@ -138,7 +144,13 @@ def finished(value):
     async def awaited():
         return await value
 
-    return asyncio.run(awaited()) if inspect.isawaitable(value) else value
+    return event_loop().run_until_complete(awaited()) if inspect.isawaitable(value) else value
+
+
+@functools.cache
+def event_loop():
+    """One for all calls: a function may keep a client or a semaphore, which belongs to its loop."""
+    return asyncio.new_event_loop()
 
 
 def of_row(item):
@@ -157,7 +169,7 @@ def columns(items, parameters):
     names = {name for row in rows for name in row}
     table = {name: [row.get(name) for row in rows] for name in names}
     for name in ("ground_truth", "answer", "solution"):
-        table.setdefault(name, [item["ground_truth"] for item in items])
+        table[name] = [row.get(name, item["ground_truth"]) for row, item in zip(rows, items)]
     table["prompts"] = [item["prompt"] for item in items]
     # As TRL: an answer to messages is a message.
     is_chat = any(isinstance(item["prompt"], list) for item in items)

@@ -1,6 +1,7 @@
 //! Keyword arguments of the user's, and several functions with weights.
 
 use super::*;
+use crate::base::files;
 use serde_json::json;
 
 /// What the keys of a verifier with a file of this text say of the responses `7` and `12`, of which the first is right.

@@ -5,9 +5,10 @@
 
 pub mod worker;
 
-use crate::base::{files, visible, workers};
+use crate::base::{files::foreign, visible, workers};
 use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
+use crate::task::data::schema;
 use crate::task::reward::Grade;
 use crate::task::reward::program::worker::{Ready, Returned, Worker};
 use serde::Serialize;
@@ -35,8 +36,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Takes `data_source` and `extra_info` out of a problem's further columns; without `extra_info` the others are the
-    /// extra ones. A `ground_truth` that is not text takes the place of its JSON.
+    /// Takes `data_source` and an object `extra_info` out of a problem's further columns; without it the others are the
+    /// extra ones. A `ground_truth` among them is the one that the program gets.
     pub fn new(
         prompt: Value,
         response: String,
@@ -45,15 +46,30 @@ impl Asked {
     ) -> Self {
         let data_source = match columns.remove("data_source") {
             Some(Value::String(text)) => text,
-            other => other.map_or_else(String::new, |other| other.to_string()),
+            None | Some(Value::Null) => String::new(),
+            Some(other) => other.to_string(),
         };
-        let stated = columns.get("ground_truth").filter(|it| !it.is_string() && !it.is_null());
+        let stated = columns.get("ground_truth").filter(|it| !it.is_null());
         let ground_truth = stated.cloned().unwrap_or(Value::String(ground_truth));
-        let (extra, columns) = match columns.remove("extra_info") {
+        let (extra, columns) = match columns.remove("extra_info").map(schema::extra_info) {
             Some(Value::Object(extra)) => (extra, columns),
-            _ => (columns, Map::new()),
+            None | Some(Value::Null) => (columns, Map::new()),
+            Some(other) => {
+                columns.insert("extra_info".to_string(), other);
+                (columns, Map::new())
+            }
         };
         Self { prompt, response, ground_truth, data_source, extra, columns, completion_ids: None }
+    }
+
+    /// Math-Verify compares formulas, and reads a ground truth as the built-in rules do.
+    pub fn for_program(mut self, program: &RewardProgram) -> Self {
+        if program.kind == ProgramKind::MathVerify
+            && let Ok(formula) = schema::answer(&self.ground_truth)
+        {
+            self.ground_truth = formula.into();
+        }
+        self
     }
 }
 
@@ -115,7 +131,7 @@ impl Graders {
     pub fn start(program: RewardProgram) -> Result<Self, TaskError> {
         // A name that Python would not find says so here.
         if program.kind != ProgramKind::MathVerify {
-            files::read_text_up_to(&program.file, 1 << 20)?;
+            foreign::open(&program.file)?;
         }
         let (worker, ready) = Worker::start(&program)?;
         let (idle, odd) = (Mutex::new(vec![worker]), Mutex::default());

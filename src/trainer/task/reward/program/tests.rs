@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::files;
 use crate::experiment::ProgramKind;
 use serde_json::json;
 use std::path::Path;
@@ -110,6 +111,19 @@ fn functions_are_called_as_verl_trl_and_anybody_would() {
         ),
         ("import helper\ndef helped(a, b): return helper.right(a, b)\n", ["1 true", "-1 false"]),
         (
+            "import functools\n@functools.lru_cache\ndef reward(response, answer): return response == answer",
+            ["1 true", "-1 false"],
+        ),
+        (
+            "class Scorer:\n def score(self, response, answer): return response == answer\nreward = Scorer().score",
+            ["1 true", "-1 false"],
+        ),
+        // What waits at a semaphore belongs to an event loop.
+        (
+            "import asyncio\ngate = asyncio.Semaphore(1)\nasync def one():\n async with gate: await asyncio.sleep(0)\nasync def compute_score(solution_str, ground_truth):\n await asyncio.gather(one(), one())\n return float(solution_str == ground_truth)",
+            ["1 true", "0 false"],
+        ),
+        (
             "import numpy_like\ndef grade(a, b): return numpy_like.Scalar(0.75)\n",
             ["0.75 true", "0.75 true"],
         ),
@@ -212,6 +226,26 @@ fn a_function_of_trl_gets_every_column_of_the_row_beside_extra_info() {
     let line = serde_json::to_string(&asked[0]).unwrap();
     let line: crate::task::responses::ResponseLine = serde_json::from_str(&line).unwrap();
     assert_eq!(line.asked(), asked[0]);
+    // A ground truth that is a number in one row is not missing in another.
+    let text = "def right(completions, ground_truth, **columns):\n return [float(c == str(t)) for c, t in zip(completions, ground_truth)]";
+    let number = json!({"ground_truth": 7}).as_object().unwrap().clone();
+    let of_row = |columns| Asked::new("q".into(), "7".into(), "7".into(), columns);
+    let graders = self::graders(folder.path(), text).unwrap();
+    assert_eq!(shown(graders.grade(&[number, Map::new()].map(of_row))), ["1 true"; 2]);
+}
+
+#[test]
+fn extra_info_is_read_in_every_form_that_files_have() {
+    for (row, extra) in [
+        (json!({"extra_info": {"unit": "kg"}}), json!({"unit": "kg"})),
+        (json!({"extra_info": "{\"unit\": \"kg\"}", "data_source": null}), json!({"unit": "kg"})),
+        (json!({"extra_info": [4], "level": 2}), json!({"extra_info": [4], "level": 2})),
+        (json!({"extra_info": null, "level": 2}), json!({"level": 2})),
+    ] {
+        let columns = row.as_object().unwrap().clone();
+        let asked = Asked::new("q".into(), "a".into(), "7".into(), columns);
+        assert_eq!((Value::Object(asked.extra), asked.data_source.as_str()), (extra, ""), "{row}");
+    }
 }
 
 #[test]
@@ -247,9 +281,13 @@ fn fields_of_a_dictionary_are_not_dropped_silently() {
     let error = of("'acc': 'false'").unwrap_err().to_string();
     assert!(error.contains("returned the text \"false\" as `acc`"), "{error}");
     assert!(of("'acc': None").unwrap_err().to_string().contains("None as `acc`"));
-    for (pred, expected) in
-        [("12", Some("12")), ("[1, 2]", Some("[1, 2]")), ("None", None), ("'x'", Some("x"))]
-    {
+    for (pred, expected) in [
+        ("12", Some("12")),
+        ("[1, 2]", Some("[1, 2]")),
+        ("None", None),
+        ("'x'", Some("x")),
+        ("'\\ud83d'", Some("?")),
+    ] {
         let grade = of(&format!("'pred': {pred}")).unwrap();
         assert_eq!(grade.prediction.as_deref(), expected, "{pred}");
     }
@@ -325,6 +363,12 @@ fn a_command_answers_a_line_of_json_for_each_response() {
         assert!(graded[1].contains(expected), "{response}: {graded:?}");
         assert_eq!([&graded[0], &graded[2]], ["1 true"; 2], "{response}");
     }
+    // A compiled one is no text.
+    let compiled = folder.path().join("compiled");
+    files::write_atomic(&compiled, b"\x7fELF\xff").unwrap();
+    let command = vec!["cat".to_string()];
+    let of_bytes = RewardProgram::of_python(compiled, None);
+    assert!(Graders::start(RewardProgram { kind, command, ..of_bytes }).is_ok());
     // Not executable, and no command.
     let error = Graders::start(RewardProgram { kind, ..python }).unwrap_err().to_string();
     assert!(error.contains("cannot start"), "{error}");
