@@ -112,13 +112,14 @@ fn publication(name: &str) -> Option<Publication> {
 }
 
 fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experiment)> {
-    let path = Path::new(name);
-    if path.is_dir() {
-        let experiment = overrides.apply(RunFolder::at(path).experiment()?, path)?;
-        return Ok((path.to_path_buf(), experiment));
-    }
-    let path = named::find(path)?;
-    let experiment = overrides.load(&path, &[])?;
+    let own = Path::new(name);
+    let is_run = own.join("experiment.json").is_file();
+    let path = if is_run { own.to_path_buf() } else { named::find(own)? };
+    let experiment = if path.is_dir() {
+        overrides.apply(RunFolder::at(&path).experiment()?, &path)?
+    } else {
+        overrides.load(&path, &[])?
+    };
     Ok((path, experiment))
 }
 

@@ -7,7 +7,7 @@ use crate::commands::train::{self, TrainArgs};
 use crate::commands::{OverrideArgs, exit, output};
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::{Effective, RunAuditOptions, Setting, Trap, audited, check};
-use crate::experiment::{Engine, Grading, starter};
+use crate::experiment::{Engine, Grading, named, starter};
 use crate::report::text;
 use crate::training::run::inputs::{self, Inputs};
 use anyhow::Result;
@@ -230,7 +230,8 @@ const UNREAD_SHOWN: usize = 12;
 /// A trainer's configuration, not an experiment.
 fn is_configuration(path: &Path) -> bool {
     let kind = path.extension().and_then(|it| it.to_str());
-    if path.is_dir() || !path.exists() || kind == Some("toml") {
+    let is_arm = named::find(path).is_ok_and(|found| found != path);
+    if is_arm || path.is_dir() || !path.exists() || kind == Some("toml") {
         return false;
     }
     let is_ours = |value: Value| ["dapo", "experiment"].iter().any(|key| value.get(key).is_some());

@@ -78,10 +78,11 @@ pub fn configuration(
         let python = options.python(engine);
         let config = trl::written::TrlConfig::of_file(&python, path, options.processes())?;
         let (effective, refusals) = config.compared(asked, options.processes());
-        let note = config.partial.as_ref().map(|reason| {
-            format!("TRL's own values of what is not stated are not known: {reason}")
-        });
         let (traps, unread) = (config.traps(asked), config.unread(asked));
+        let is_whole = unread.is_empty() && effective.iter().all(|it| it.value.is_some());
+        let note = config.unasked.filter(|_| !is_whole).map(|reason| {
+            format!("TRL's own values of keys that are not stated, or not looked at, are not known: {reason}")
+        });
         let of = "TRL".to_string();
         return Ok(ConfigurationCheck { of, effective, refusals, traps, unread, note });
     }

@@ -228,19 +228,53 @@ fn rewards_of_several_functions_are_weighed_as_the_configuration_says() {
         config["multi_objective_aggregation"] = json!(aggregation);
         audit_of(frame.clone(), Some(&config))
     };
-    let assumed = audit_of(frame.clone(), None).unwrap();
-    assert!(assumed.notes[0].contains("length_reward are summed with the weight 1 each"));
-    let [off, on] = [json!([1.0, 0.0]), Value::Null].map(|weights| {
+    // The first columns are rewards; what functions log follows.
+    let [first, off, on] = [json!([1.0]), json!([1.0, 0.0]), json!([1.0, 1.0])].map(|weights| {
         let audit = audit(weights, "sum_then_normalize").unwrap();
         assert!(audit.notes.is_empty());
         audit.steps[&1]["no gradient"]
     });
-    assert!(off > on, "{off} {on}");
-    let refusal = audit(json!([1.0]), "sum_then_normalize").unwrap_err();
-    let are_named = ["2 reward functions", "1 reward_weights"].map(|what| refusal.contains(what));
+    assert!(first == off && off > on, "{first} {off} {on}");
+    let refusal = audit(json!([1.0, 1.0, 1.0]), "sum_then_normalize").unwrap_err();
+    let are_named = ["2 columns can be", "3 reward_weights"].map(|what| refusal.contains(what));
     assert_eq!(are_named, [true; 2], "{refusal}");
     let refusal = audit(Value::Null, "normalize_then_sum").unwrap_err();
     assert!(refusal.contains("multi_objective_aggregation"), "{refusal}");
+}
+
+#[test]
+fn a_number_that_a_function_of_trl_logs_is_no_reward() {
+    let audit = |column: Column| {
+        let mut frame = completions();
+        frame.with_column(column).unwrap();
+        audit_of(frame, Some(&trl_config())).unwrap()
+    };
+    let plain = audit_of(completions(), Some(&trl_config())).unwrap();
+    // Rewards are floats.
+    let tokens = audit(Column::new("tokens".into(), (0..16).collect::<Vec<i64>>()));
+    assert_eq!((&tokens.steps, &tokens.notes), (&plain.steps, &plain.notes));
+    let share = audit(Column::new("share".into(), (0..16).map(f64::from).collect::<Vec<_>>()));
+    assert!(share.notes[0].starts_with("rewards are not judged: "), "{:?}", share.notes);
+    assert!(share.notes[0].contains("share may each be a reward"), "{:?}", share.notes);
+    assert!(!share.steps[&1].contains_key("no gradient") && share.contradictions.is_empty());
+}
+
+#[test]
+fn a_ground_truth_is_read_as_that_of_a_problem_file() {
+    let audit_with = |ground_truth: fn(&str) -> Value| {
+        let mut lines = verl_lines();
+        for line in &mut lines {
+            line["gts"] = ground_truth(line["gts"].as_str().unwrap());
+        }
+        let folder = run_with(&lines);
+        succeeded(audit(folder.path()))
+    };
+    let plain = audit_with(|answer| json!(answer));
+    assert_eq!(audit_with(|answer| json!([answer])), plain);
+    assert_eq!(audit_with(|answer| json!(format!("[\"{answer}\"]"))), plain);
+    let (text, talk) = audit_with(|answer| json!([answer, answer]));
+    assert!(talk.contains("64 responses are not graded, the first of step 1"), "{talk}");
+    assert!(talk.contains("a list of 2 answers") && !text.contains("correct"), "{text}{talk}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use dapo::engines::trl::written::TrlConfig;
 use dapo::engines::verl::compose::{self, Composed};
 use dapo::engines::verl::settings::{self, Cards};
 use dapo::engines::verl::traps;
-use dapo::experiment::{extends, starter};
+use dapo::experiment::{WarmUpStart, extends, starter};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -186,6 +186,36 @@ fn what_a_file_does_not_state_is_in_no_trap_and_no_default() {
 }
 
 #[test]
+fn a_key_that_verl_takes_in_place_of_another_is_in_a_trap() {
+    let folder = tempfile::tempdir().unwrap();
+    let paper = starter::paper().unwrap();
+    let actor = "actor_rollout_ref.actor.optim";
+    let by_ratio = format!("warm-up-from-zero {actor}.lr_warmup_steps_ratio");
+    let by_style = format!("overriding-key {actor}.warmup_style");
+    let by_norm = format!("overriding-key {actor}.grad_clip");
+    let by_length = "overriding-key actor_rollout_ref.rollout.response_length".to_string();
+    for (stated, expected) in [
+        ("actor: {optim: {lr_warmup_steps: -1, lr_warmup_steps_ratio: 0.1}}", vec![&by_ratio]),
+        ("actor: {optim: {lr_warmup_steps: 0, lr_warmup_steps_ratio: 0.1}}", vec![&by_ratio]),
+        ("actor: {optim: {lr_warmup_steps: null, lr_warmup_steps_ratio: 0.1}}", vec![&by_ratio]),
+        ("actor: {optim: {lr_warmup_steps: -1, lr_warmup_steps_ratio: 0.0}}", vec![]),
+        ("actor: {optim: {lr_warmup_steps_ratio: 0.1}}", vec![]),
+        ("actor: {optim: {lr_scheduler_type: constant, warmup_style: cosine}}", vec![&by_style]),
+        ("actor: {optim: {lr_scheduler_type: constant, warmup_style: null}}", vec![]),
+        ("actor: {optim: {clip_grad: 1.0, grad_clip: 0.5}}", vec![&by_norm]),
+        ("actor: {optim: {clip_grad: 1.0, grad_clip: 1}}", vec![]),
+        ("rollout: {response_length: 64}\ndata: {max_response_length: 128}", vec![&by_length]),
+        ("rollout: {response_length: 128}\ndata: {max_response_length: 128}", vec![]),
+    ] {
+        let path =
+            written(folder.path(), "part.yaml", &format!("actor_rollout_ref:\n  {stated}\n"));
+        let found = traps::found(&read(&path), &paper).0;
+        let found: Vec<String> = found.iter().map(|it| format!("{} {}", it.name, it.key)).collect();
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{stated}");
+    }
+}
+
+#[test]
 fn each_setting_that_render_writes_is_one_that_check_looks_at() {
     let source = files::read_text(&repository::root().join("src/engines/verl/traps.rs")).unwrap();
     for file in ["experiments/engines/dapo-verl.toml", "golden/engines/verl/dapo.toml"] {
@@ -254,12 +284,12 @@ fn every_trap_of_a_grpo_config_is_named() {
     let paper = starter::paper().unwrap();
     let names =
         |config: &TrlConfig| config.traps(&paper).iter().map(|it| it.name).collect::<Vec<_>>();
-    let whole = json!({"loss_type": "bnpo", "epsilon": 0.2, "epsilon_high": null, "steps_per_generation": 8,
+    let mut whole = json!({"loss_type": "bnpo", "epsilon": 0.2, "epsilon_high": null, "steps_per_generation": 8,
         "gradient_accumulation_steps": 8, "num_iterations": 1, "num_generations": 16, "scale_rewards": true,
         "mask_truncated_completions": true, "beta": 0.04, "temperature": 1.0, "learning_rate": 1e-6,
         "per_device_train_batch_size": 4});
     let config = trl(folder.path(), &whole.to_string());
-    assert_eq!(config.partial, None);
+    assert!(config.unread(&paper).is_empty());
     let all =
         "loss-normaliser steps-per-generation no-clip-higher truncated-completions kl no-refill";
     assert_eq!(names(&config).join(" "), all);
@@ -269,11 +299,16 @@ fn every_trap_of_a_grpo_config_is_named() {
     let agreeing = ["epsilon_high", "epsilon", "scale_rewards"].map(|name| row(name).agrees());
     assert_eq!(agreeing, [false, true, true]);
     assert!(refusals.iter().any(|it| it.key == "dapo.dynamic_sampling"));
+    // A whole one may set more.
+    (whole["optim"], whole["delta"], whole["fsdp"]) = (json!("sgd"), json!(1.05), Value::Null);
+    whole["output_dir"] = json!("out");
+    let unread = trl(folder.path(), &whole.to_string()).unread(&paper);
+    assert_eq!(unread.iter().map(|it| it.key.as_str()).collect::<Vec<_>>(), ["delta", "optim"]);
     // W&B's wrappers and YAML; what is not stated is in no trap.
     let wandb = "wandb_version: 1\nscale_rewards: {value: batch}\nepsilon: {value: 1e-1}\n";
     let config = trl(folder.path(), wandb);
     assert_eq!(names(&config), ["scale-rewards", "no-refill"]);
-    assert!(config.partial.is_some());
+    assert!(config.unasked.is_some());
     for (name, text) in [("x.sh", "python train.py\n"), ("training_args.bin", "PK\u{3}\u{4}")] {
         let path = written(folder.path(), name, text);
         let error = TrlConfig::of_file("no-python", &path, 1).unwrap_err().to_string();
@@ -300,6 +335,36 @@ fn keys_of_a_grpo_config_that_are_misspelt_or_not_looked_at_are_named() {
     assert_eq!(unread, expected);
     // Eight processes of four rows share 256.
     assert_eq!(config.values["steps_per_generation"], 8);
+}
+
+#[test]
+fn a_schedule_of_the_learning_rate_that_is_not_asked_for_is_a_trap() {
+    use WarmUpStart::{FirstStep, Zero};
+    let folder = tempfile::tempdir().unwrap();
+    let mut asked = starter::paper().unwrap();
+    // A rollout step of the paper's has 16 updates.
+    for (rollout_steps, start, stated, is_trap) in [
+        (20, FirstStep, "lr_scheduler_type: cosine", true),
+        (20, FirstStep, "lr_scheduler_type: constant", true),
+        (0, FirstStep, "lr_scheduler_type: constant", false),
+        (20, Zero, "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 320", false),
+        (20, Zero, "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 20", true),
+        (
+            20,
+            Zero,
+            "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 0.1\nmax_steps: 3200",
+            false,
+        ),
+        (20, FirstStep, "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 320", true),
+        (0, FirstStep, "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 0", false),
+        (20, FirstStep, "warmup_steps: 320", false),
+    ] {
+        asked.optimizer.warm_up.rollout_steps = rollout_steps;
+        asked.optimizer.warm_up.start = start;
+        let traps = trl(folder.path(), &format!("beta: 0.0\n{stated}\n")).traps(&asked);
+        let is_found = traps.iter().any(|it| it.name == "learning-rate-schedule");
+        assert_eq!(is_found, is_trap, "{rollout_steps} {start:?}: {stated}");
+    }
 }
 
 #[test]

@@ -21,7 +21,8 @@ pub struct DumpedResponse {
     pub group: String,
     /// Bytes of its text.
     pub length: usize,
-    pub reward: f64,
+    /// `None` where it is not known which columns are rewards.
+    pub reward: Option<f64>,
     pub advantage: Option<f64>,
     /// Graded again, and by the trainer's `acc`.
     pub ours: Option<bool>,
@@ -37,7 +38,7 @@ impl DumpedResponse {
 /// Columns of TRL that are no reward.
 const TRL: [&str; 4] = ["step", "prompt", "completion", "advantage"];
 
-/// File, row, and TRL's columns of reward functions in their order.
+/// File, row, and in their order TRL's columns that may be rewards.
 pub type FileRow = (PathBuf, Row, Arc<[String]>);
 
 /// With what was left out.
@@ -58,15 +59,15 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
                 rows.push((path.clone(), row, Arc::default()));
                 Ok::<(), TaskError>(())
             })?;
-            // Functions log texts beside their rewards, as TRL's accuracy_reward does.
+            // TRL writes rewards as floats; functions log texts and other numbers beside them.
             let own: &mut [FileRow] = &mut rows[first..];
-            let is_number = |value: &Value| value.is_number() || value.is_null();
-            let is_function = |name: &&String| {
+            let is_float = |value: &Value| value.is_f64() || value.is_null();
+            let is_candidate = |name: &&String| {
                 let is_known = TRL.contains(&name.as_str());
-                !is_known && own.iter().all(|(_, row, _)| row.get(*name).is_none_or(is_number))
+                !is_known && own.iter().all(|(_, row, _)| row.get(*name).is_none_or(is_float))
             };
-            let functions: Arc<[String]> = others.iter().filter(is_function).cloned().collect();
-            own.iter_mut().for_each(|row| row.2 = functions.clone());
+            let candidates: Arc<[String]> = others.iter().filter(is_candidate).cloned().collect();
+            own.iter_mut().for_each(|row| row.2 = candidates.clone());
         }
     }
     if rows.is_empty() {
@@ -92,41 +93,39 @@ fn dumped_lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> 
     Ok((files::parse_lines(path, kept.as_bytes())?, is_cut.then(|| visible::visible(&told))))
 }
 
-/// The columns of TRL's reward functions, each with its weight.
-pub struct WeightedFunctions<'a> {
-    functions: Vec<(&'a str, f64)>,
-    /// There are several, and no configuration.
-    pub is_assumed: bool,
-}
-
+/// TRL's reward functions by their columns, each with its weight: TRL 1.16.0 writes them before what functions log
+/// (trl/trainer/grpo_trainer.py, `log`). `None` where several columns may be rewards and no weight is stated. Errors:
+/// more weights than such columns.
 pub fn weighted<'a>(
-    functions: &'a [String],
-    weights: Option<&[f64]>,
-) -> Result<WeightedFunctions<'a>, String> {
-    let is_assumed = weights.is_none() && functions.len() > 1;
-    let weights = weights.unwrap_or_default();
-    if !weights.is_empty() && weights.len() != functions.len() {
+    candidates: &'a [String],
+    weights: &[f64],
+) -> Result<Option<Vec<(&'a str, f64)>>, String> {
+    if weights.len() > candidates.len() {
         return Err(format!(
-            "it has {} reward functions ({}), and the configuration states {} reward_weights",
-            functions.len(),
-            functions.join(", "),
-            weights.len()
+            "the configuration states {} reward_weights, and {} columns can be rewards ({})",
+            weights.len(),
+            candidates.len(),
+            candidates.join(", ")
         ));
     }
-    let weights = weights.iter().copied().chain(std::iter::repeat(1.0));
-    let functions = functions.iter().map(String::as_str).zip(weights).collect();
-    Ok(WeightedFunctions { functions, is_assumed })
+    if weights.is_empty() && candidates.len() > 1 {
+        return Ok(None);
+    }
+    let weights: &[f64] = if weights.is_empty() { &[1.0] } else { weights };
+    let names = candidates.iter().map(String::as_str);
+    Ok(Some(names.zip(weights.iter().copied()).collect()))
 }
 
-pub fn response(row: &Row, weighted: &WeightedFunctions) -> Option<DumpedResponse> {
+/// `functions` as [`weighted`]; none of verl's.
+pub fn response(row: &Row, functions: Option<&[(&str, f64)]>) -> Option<DumpedResponse> {
     let prompt = of(row, ["input", "prompt"])?;
     let length = of(row, ["output", "completion"])?.len();
     let advantage = row.get("advantage").and_then(Value::as_f64);
-    // A function that does not apply to a response gives none.
-    let weigh = |(name, weight): &(&str, f64)| Some(weight * tracked::number(row.get(*name)?)?);
-    let rewards: Vec<f64> = weighted.functions.iter().filter_map(weigh).collect();
     let score = row.get("score").filter(|_| advantage.is_none()).map(tracked::number);
-    let reward = score.unwrap_or((!rewards.is_empty()).then(|| rewards.iter().sum()))?;
+    let reward = match functions {
+        Some(functions) => Some(score.unwrap_or_else(|| summed(row, functions))?),
+        None => None,
+    };
     let acc = row.get("acc");
     let uid = row.get("uid").and_then(text);
     let group = uid.and_then(|uid| Some(uid.rsplitn(3, '_').nth(2)?.to_string()));
@@ -140,6 +139,13 @@ pub fn response(row: &Row, weighted: &WeightedFunctions) -> Option<DumpedRespons
         ours: None,
         theirs: acc.and_then(|acc| acc.as_bool().or(acc.as_f64().map(|acc| acc > 0.0))),
     })
+}
+
+/// A function that does not apply to a response gives none.
+fn summed(row: &Row, functions: &[(&str, f64)]) -> Option<f64> {
+    let weigh = |(name, weight): &(&str, f64)| Some(weight * tracked::number(row.get(*name)?)?);
+    let rewards: Vec<f64> = functions.iter().filter_map(weigh).collect();
+    (!rewards.is_empty()).then(|| rewards.iter().sum())
 }
 
 /// A text, or the contents of messages.

@@ -11,6 +11,7 @@ use crate::engines::audited::stated::StatedSettings;
 use crate::engines::{EngineError, Trap};
 use crate::experiment::{Engine, Grading};
 use crate::records::tracked;
+use crate::task::data::schema;
 use crate::task::reward::Grade;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
 use crate::task::{TaskError, reward};
@@ -71,17 +72,18 @@ pub fn run(
     let mut sources: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     let (all, cut) = dumps::rows(engine, folder)?;
     audit.notes.extend(cut);
-    let mut is_assumed = false;
-    for (path, row, functions) in all {
-        let weights = dumps::weighted(&functions, stated.reward_weights.as_deref())
+    let mut is_told = false;
+    for (path, row, candidates) in all {
+        let functions = dumps::weighted(&candidates, &stated.reward_weights)
             .map_err(|reason| EngineError::Output { path: path.clone(), reason })?;
-        if weights.is_assumed && !std::mem::replace(&mut is_assumed, true) {
+        if functions.is_none() && !std::mem::replace(&mut is_told, true) {
             audit.notes.push(format!(
-                "{} are summed with the weight 1 each: no configuration states reward_weights",
-                functions.join(", ")
+                "rewards are not judged: {} may each be a reward, or a number that a function logged; state \
+                 reward_weights, one for each reward function, in the file of --config",
+                candidates.join(", ")
             ));
         }
-        let response = dumps::response(&row, &weights).ok_or_else(|| {
+        let response = dumps::response(&row, functions.as_deref()).ok_or_else(|| {
             let reason = "a row lacks step, prompt, response or reward, as verl and TRL write them";
             EngineError::Output { path: path.clone(), reason: reason.to_string() }
         })?;
@@ -100,10 +102,20 @@ pub fn run(
         }
         of_step.push(DumpedResponse { group, ..response });
     }
-    let graded = verifier.map(|verifier| graded(verifier, &asked, folder)).transpose()?;
+    let graded = verifier.map(|verifier| graded(verifier, asked, folder)).transpose()?;
+    let mut ungraded = Vec::new();
     for ((step, place), is_correct) in places.into_iter().zip(graded.unwrap_or_default()) {
         let response = steps.get_mut(&step).and_then(|of_step| of_step.get_mut(place));
-        response.expect("it was put there").ours = Some(is_correct);
+        match is_correct {
+            Ok(is_correct) => response.expect("it was put there").ours = Some(is_correct),
+            Err(reason) => ungraded.push((step, reason)),
+        }
+    }
+    if let Some((step, reason)) = ungraded.first() {
+        audit.notes.push(format!(
+            "{} responses are not graded, the first of step {step}; their ground truth: {reason}; --answers takes others",
+            ungraded.len()
+        ));
     }
     for (number, responses) in &steps {
         let (contradictions, numbers) = step::audited(*number, responses, &stated, log.first());
@@ -150,28 +162,33 @@ fn missing(steps: &[u64]) -> Option<String> {
     (!gaps.is_empty()).then(|| format!("steps are missing between {shown}{more}"))
 }
 
-fn graded(verifier: &Grading, asked: &[Asked], folder: &Path) -> Result<Vec<bool>, EngineError> {
+/// Whether each is correct, or why its ground truth is no answer that a rule reads.
+fn graded(
+    verifier: &Grading,
+    asked: Vec<Asked>,
+    folder: &Path,
+) -> Result<Vec<Result<bool, String>>, EngineError> {
     let program = match verifier {
         Grading::Rule(rule) => {
             let is_correct = |it: &Asked| {
-                let truth =
-                    dumps::text(&it.ground_truth).unwrap_or_else(|| it.ground_truth.to_string());
-                reward::grade(&it.response, &truth, *rule).is_correct
+                schema::answer(&it.ground_truth)
+                    .map(|truth| reward::grade(&it.response, &truth, *rule).is_correct)
             };
             return Ok(asked.iter().map(is_correct).collect());
         }
         Grading::Program(program) => program,
     };
+    let asked: Vec<Asked> = asked.into_iter().map(|it| it.for_program(program)).collect();
     let graders = Graders::start((**program).clone())?;
-    let mut graded = graders.grade(asked);
+    let mut graded = graders.grade(&asked);
     // A function that disagrees with itself is no witness.
-    graders.grade_again(asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
+    graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
     let of_response = |(grade, asked): (Result<Grade, Ungraded>, &Asked)| {
-        grade.map(|grade| grade.is_correct).map_err(|error| {
+        grade.map(|grade| Ok(grade.is_correct)).map_err(|error| {
             let response = visible::shortened(&asked.response, 80);
             let reason = format!("{} did not grade {response:?}: {error}", program.name());
             EngineError::Output { path: folder.to_path_buf(), reason }
         })
     };
-    graded.into_iter().zip(asked).map(of_response).collect()
+    graded.into_iter().zip(&asked).map(of_response).collect()
 }

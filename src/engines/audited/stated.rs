@@ -18,8 +18,8 @@ pub struct StatedSettings {
     pub length_penalty: StatedKey,
     pub longest_response: StatedKey,
     pub penalty_zone: StatedKey,
-    /// Of TRL's reward functions; empty: each is weighed with 1.
-    pub reward_weights: Option<Vec<f64>>,
+    /// Of TRL's reward functions; empty where it states none.
+    pub reward_weights: Vec<f64>,
 }
 
 impl StatedSettings {
@@ -43,7 +43,7 @@ fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
         length_penalty: stated("reward.reward_kwargs.overlong_buffer_cfg.enable"),
         longest_response: stated("data.max_response_length"),
         penalty_zone: stated("reward.reward_kwargs.overlong_buffer_cfg.len"),
-        reward_weights: None,
+        reward_weights: Vec::new(),
     })
 }
 
@@ -57,10 +57,9 @@ fn of_trl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
         ));
     }
     let reward_weights = match config.values.remove("reward_weights") {
-        None => None,
-        Some(Value::Null) => Some(Vec::new()),
+        None | Some(Value::Null) => Vec::new(),
         Some(weights) => match serde_json::from_value(weights) {
-            Ok(weights) => Some(weights),
+            Ok(weights) => weights,
             Err(error) => return refuse(format!("reward_weights: {error}")),
         },
     };

@@ -11,38 +11,41 @@ use std::collections::BTreeMap;
 /// Groups of a step that are named for each contradiction.
 const TOLD: usize = 3;
 
+/// A response and its reward.
+type Rewarded<'a> = (&'a DumpedResponse, f64);
+
 /// The rewards of a step, each beside those of the same correctness.
 struct StepRewards<'a> {
-    responses: &'a [DumpedResponse],
-    is_graded: bool,
+    responses: Vec<Rewarded<'a>>,
     /// The largest reward of wrong and of right responses.
     most: [f64; 2],
     floor: f64,
 }
 
 impl<'a> StepRewards<'a> {
-    fn of(responses: &'a [DumpedResponse]) -> Self {
+    /// `None` where a reward is not known.
+    fn of(responses: &'a [DumpedResponse]) -> Option<Self> {
+        let rewarded = responses.iter().map(|it| Some((it, it.reward?)));
+        let responses: Vec<Rewarded> = rewarded.collect::<Option<_>>()?;
         // A length penalty of less than 2 leaves correct responses of ±1 above −1.
-        let floor = if responses.iter().any(|it| it.reward < 0.0) { -1.0 } else { 0.0 };
-        let is_graded = responses.iter().all(|it| it.is_correct().is_some());
-        let mut rewards = Self { responses, is_graded, most: [f64::NEG_INFINITY; 2], floor };
-        for response in responses {
-            let is_right = usize::from(rewards.is_right(response));
-            rewards.most[is_right] = rewards.most[is_right].max(response.reward);
+        let floor = if responses.iter().any(|it| it.1 < 0.0) { -1.0 } else { 0.0 };
+        let mut rewards = Self { responses, most: [f64::NEG_INFINITY; 2], floor };
+        for it in &rewards.responses {
+            let most = &mut rewards.most[usize::from(is_right(it, floor))];
+            *most = most.max(it.1);
         }
-        rewards
+        Some(rewards)
     }
 
-    /// By the trainer's `acc`, else by the reward.
-    fn is_right(&self, response: &DumpedResponse) -> bool {
-        response.theirs.unwrap_or(response.reward > self.floor)
+    fn is_right(&self, rewarded: &Rewarded) -> bool {
+        is_right(rewarded, self.floor)
     }
 
-    fn is_lowered(&self, response: &DumpedResponse) -> bool {
-        response.reward < self.most[usize::from(self.is_right(response))] - 1e-6
+    fn is_lowered(&self, rewarded: &Rewarded) -> bool {
+        rewarded.1 < self.most[usize::from(self.is_right(rewarded))] - 1e-6
     }
 
-    fn count(&self, holds: impl Fn(&DumpedResponse) -> bool) -> usize {
+    fn count(&self, holds: impl Fn(&Rewarded) -> bool) -> usize {
         self.responses.iter().filter(|it| holds(it)).count()
     }
 
@@ -51,11 +54,16 @@ impl<'a> StepRewards<'a> {
     fn punished_for_length(&self) -> usize {
         let right = || self.responses.iter().filter(|it| self.is_right(it));
         let (lowered, whole): (Vec<_>, Vec<_>) = right().partition(|it| self.is_lowered(it));
-        let lengths: Vec<f64> = whole.iter().map(|it| it.length as f64).collect();
+        let lengths: Vec<f64> = whole.iter().map(|(it, _)| it.length as f64).collect();
         let usual = if lengths.is_empty() { 0.0 } else { estimators::mean(&lengths) };
-        let is_longer = |it: &&DumpedResponse| it.length as f64 > usual;
-        if lowered.iter().all(is_longer) { lowered.len() } else { 0 }
+        let is_of_length = lowered.iter().all(|(it, _)| it.length as f64 > usual);
+        if is_of_length { lowered.len() } else { 0 }
     }
+}
+
+/// By the trainer's `acc`, else by the reward.
+fn is_right((response, reward): &Rewarded, floor: f64) -> bool {
+    response.theirs.unwrap_or(*reward > floor)
 }
 
 /// Contradictions, and numbers by name; a number that the files do not show is absent.
@@ -77,23 +85,30 @@ pub fn audited(
     // verl's response_length/clip_ratio counts what is as long as the longest response of the batch.
     let truncated = logged(&["completions/clipped_ratio"]);
     let longest = logged(&["response_length/max"]);
-    let mut found = of_rewards(&rewards, stated, truncated, longest);
+    let is_graded = responses.iter().all(|it| it.is_correct().is_some());
+    let mut found = match &rewards {
+        Some(rewards) => of_rewards(rewards, is_graded, stated, truncated, longest),
+        None => Vec::new(),
+    };
     let shared = shared_start(responses);
     for group in groups.values() {
         let prompt: String = group[0].prompt[shared..].chars().take(60).collect();
-        let of_group = of_group(group, stated, rewards.is_graded).into_iter();
+        let of_group = of_group(group, stated, is_graded).into_iter();
         found.extend(
             of_group.map(|it| Contradiction { what: format!("{prompt:?} {}", it.what), ..it }),
         );
     }
-    let lowered = rewards.count(|it| rewards.is_lowered(it));
-    let graded = |count: usize| rewards.is_graded.then_some(count as f64);
+    let correct = responses.iter().filter(|it| it.is_correct() == Some(true)).count();
+    let lowered = rewards.map(|rewards| rewards.count(|it| rewards.is_lowered(it)));
+    let flat: Option<Vec<bool>> = groups.values().map(|group| is_flat(group)).collect();
+    let flat = flat.map(|flat| flat.into_iter().filter(|is_flat| *is_flat).count() as f64);
+    let graded = |count: usize| is_graded.then_some(count as f64);
     let numbers = [
         ("responses", Some(responses.len() as f64)),
         ("groups", Some(groups.len() as f64)),
-        ("no gradient", Some(groups.values().filter(|group| is_flat(group)).count() as f64)),
-        ("correct", graded(rewards.count(|it| it.is_correct() == Some(true)))),
-        ("lowered", graded(lowered)),
+        ("no gradient", flat),
+        ("correct", graded(correct)),
+        ("lowered", lowered.and_then(graded)),
         ("truncated", truncated),
         ("tokens", logged(&["response_length/mean", "completions/mean_length"])),
     ];
@@ -109,6 +124,7 @@ struct Contradiction<'a> {
 
 fn of_rewards<'a>(
     rewards: &StepRewards,
+    is_graded: bool,
     stated: &'a StatedSettings,
     truncated: Option<f64>,
     longest: Option<f64>,
@@ -117,10 +133,10 @@ fn of_rewards<'a>(
     let limits = number(&stated.longest_response).zip(number(&stated.penalty_zone));
     let is_due = longest.zip(limits).is_some_and(|(longest, (most, zone))| longest > most - zone);
     let lowered = rewards.count(|it| rewards.is_lowered(it));
-    let unlowered = rewards.is_graded && lowered == 0 && (is_due || truncated > Some(0.0));
-    let punished = if rewards.is_graded { rewards.punished_for_length() } else { 0 };
-    let not_finite = rewards.count(|it| !it.reward.is_finite());
-    let otherwise = rewards.count(|it| it.ours.is_some_and(|ours| ours != rewards.is_right(it)));
+    let unlowered = is_graded && lowered == 0 && (is_due || truncated > Some(0.0));
+    let punished = if is_graded { rewards.punished_for_length() } else { 0 };
+    let not_finite = rewards.count(|it| !it.1.is_finite());
+    let otherwise = rewards.count(|it| it.0.ours.is_some_and(|ours| ours != rewards.is_right(it)));
     let penalty = &stated.length_penalty;
     let mut found = Vec::new();
     let mut add = |holds: bool, name, stated, what: String| {
@@ -173,15 +189,21 @@ fn of_group<'a>(
     add(!is_whole, "group-size", group_size, &format!("has {} responses", group.len()));
     add(!is_centred, "advantage", group_size, "has advantages that do not sum to 0");
     let flat = is_flat(group);
-    add(is_unfiltered && flat, "no-filter", filter, "trained, all correct or all wrong");
+    add(
+        is_unfiltered && flat == Some(true),
+        "no-filter",
+        filter,
+        "trained, all correct or all wrong",
+    );
     let by_rewards = "trained, all correct or all wrong, by rewards that differ";
-    add(is_unfiltered && !flat, "filter-metric", filter_metric, by_rewards);
+    add(is_unfiltered && flat == Some(false), "filter-metric", filter_metric, by_rewards);
     found
 }
 
-/// Without a gradient.
-fn is_flat(group: &[&DumpedResponse]) -> bool {
-    group.iter().all(|it| (it.reward - group[0].reward).abs() < 1e-6)
+/// Without a gradient; `None` where a reward is not known.
+fn is_flat(group: &[&DumpedResponse]) -> Option<bool> {
+    let rewards: Vec<f64> = group.iter().map(|it| it.reward).collect::<Option<_>>()?;
+    Some(rewards.iter().all(|reward| (reward - rewards[0]).abs() < 1e-6))
 }
 
 fn is(stated: &StatedKey, wanted: bool) -> bool {
@@ -233,7 +255,7 @@ mod tests {
             group: String::new(),
             prompt: prompt.to_string(),
             length: 0,
-            reward: 0.0,
+            reward: None,
             advantage: None,
             ours: None,
             theirs: None,

@@ -35,14 +35,16 @@ def main():
     GRPOConfig.world_size = property(lambda config: processes)
     own = names(GRPOConfig)
     known = {name: value for name, value in stated.items() if name in own}
-    # Without a card transformers refuses bf16; what is computed where is not asked here.
-    at_first = {"output_dir": tempfile.mkdtemp(), "use_cpu": True}
-    config, plain = GRPOConfig(**{**at_first, **known}), GRPOConfig(**at_first)
+    if known.get("steps_per_generation") is not None:
+        known.pop("generation_batch_size", None)  # a whole configuration states both, and TRL takes one
+    # Without a card transformers refuses bf16 and tf32; what is computed where is not asked here.
+    places = {"output_dir": tempfile.mkdtemp(), "use_cpu": True, "tf32": None}
+    config, plain = GRPOConfig(**{**known, **places}), GRPOConfig(**places)
     value = lambda of, name: getattr(getattr(of, name), "value", getattr(of, name))
     others = {"config", "env"}.union(*(beside(*where) for where in BESIDE))
     found = {
         "values": {name: value(config, name) for name in own},
-        "unknown": [name for name in stated if name not in own and name not in others],
+        "unknown": [name for name in stated if name not in own and name not in others and not name.startswith("harness.")],
         "changed": [name for name in known if value(config, name) != value(plain, name)],
     }
     print("\n" + json.dumps(found, default=str))

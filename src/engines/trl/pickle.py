@@ -44,4 +44,4 @@ with zipfile.ZipFile(json.load(sys.stdin)["path"]) as archive:
         found = Reader(file).load()
 if not isinstance(found, Kept):
     sys.exit("it holds no settings")
-print("\n" + json.dumps({name: plain(value) for name, value in vars(found).items() if name != "values"}))
+print("\n" + json.dumps({name: plain(value) for name, value in vars(found).items() if name != "values" and name[0] != "_"}))

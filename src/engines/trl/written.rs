@@ -5,7 +5,8 @@ use crate::algorithm::{Aggregation, DynamicSampling, Kl, Method, Std, TokenMeanU
 use crate::engines::configuration::{self, Configured, refused::Refused};
 use crate::engines::trl::settings::{self, KEYS};
 use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, Unread, process};
-use crate::experiment::{Experiment, diagnose};
+use crate::experiment::{Experiment, WarmUpStart, diagnose};
+use crate::policy::optimizer;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -13,18 +14,20 @@ use std::path::Path;
 const PICKLE: &str = include_str!("pickle.py");
 const FILLED: &str = include_str!("filled.py");
 
+/// Its kind first.
+const SCHEDULE: [&str; 2] = ["lr_scheduler_type", "warmup_steps"];
+
 const INSTEAD: &str = "give the GRPOConfig as YAML or JSON, or write it where it is made: \
     open(\"config.json\", \"w\").write(config.to_json_string()), then: dapo engine check trl config.json";
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TrlConfig {
     pub values: Map<String, Value>,
-    /// Why the file's missing values are unknown.
-    pub partial: Option<String>,
+    /// Why TRL's own values are unknown.
+    pub unasked: Option<String>,
     /// Keys that the installed TRL has not, where it was asked.
     pub unknown: Vec<String>,
-    /// Keys that the file states at other values than TRL's own; without TRL all that it states. Empty of a file
-    /// that states every value.
+    /// Keys that the file states at other values than TRL's own; without TRL all that it states but for nulls.
     pub changed: Vec<String>,
 }
 
@@ -43,6 +46,7 @@ impl TrlConfig {
         let refused =
             |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
         let whole: Vec<&str> = KEYS.whole.iter().map(String::as_str).collect();
+        let mut is_pickled = false;
         let values = match configuration::read(path, &whole, INSTEAD)? {
             Configured::Values(Value::Object(values)) => values,
             Configured::Pickled => {
@@ -52,25 +56,29 @@ impl TrlConfig {
                 if !whole.iter().any(|name| found.contains_key(*name)) {
                     return Err(refused("its pickle holds no GRPOConfig"));
                 }
+                is_pickled = true;
                 found
             }
             _ => return Err(refused("it is no GRPOConfig")),
         };
         let mut config = Self { values, ..Self::default() };
         config.count_steps(processes);
-        if whole.iter().any(|name| !config.values.contains_key(*name)) {
-            let asked = json!({"values": config.values, "processes": processes});
-            match process::ask(python, FILLED, &asked) {
-                Ok(Filled { values, unknown, changed }) => {
-                    // What TRL has not keeps the file's value.
-                    config.values.extend(values);
-                    (config.unknown, config.changed) = (unknown, changed);
-                }
-                Err(error) => {
-                    config.partial = Some(error.to_string());
-                    config.changed = config.values.keys().cloned().collect();
-                }
+        let asked = json!({"values": config.values, "processes": processes});
+        match process::ask(python, FILLED, &asked) {
+            Ok(Filled { values, unknown, changed }) => {
+                // What TRL has not keeps the file's value.
+                config.values.extend(values);
+                (config.unknown, config.changed) = (unknown, changed);
             }
+            Err(error) => {
+                config.unasked = Some(error.to_string());
+                let stated = config.values.iter().filter(|(_, value)| !value.is_null());
+                config.changed = stated.map(|(name, _)| name.clone()).collect();
+            }
+        }
+        if is_pickled {
+            // TRL accepted these names, and its object has more than its settings.
+            config.unknown.clear();
         }
         // Earlier names, and meanings of null.
         for (said, kind) in [(true, "group"), (false, "none")] {
@@ -105,7 +113,8 @@ impl TrlConfig {
     pub fn unread(&self, asked: &Experiment) -> Vec<Unread> {
         let settings = settings::demand(asked, 1).into_parts().0;
         let is_read = |key: &str| {
-            KEYS.whole.iter().any(|name| name == key)
+            (SCHEDULE.contains(&key) && self.values.contains_key(SCHEDULE[0]))
+                || KEYS.whole.iter().any(|name| name == key)
                 || settings.iter().any(|setting| setting.name == key)
                 || !KEYS.is_held(key)
         };
@@ -115,6 +124,33 @@ impl TrlConfig {
             value: self.values.get(key).cloned().unwrap_or_default(),
         };
         keys.map(unread).collect()
+    }
+
+    /// The kind of schedule, where it is stated and is not what is asked. `updates` are those of a rollout step.
+    fn other_schedule(&self, asked: &Experiment, updates: f64) -> Option<&str> {
+        let kind = self.values.get(SCHEDULE[0])?.as_str()?;
+        let own = &asked.optimizer;
+        let warms_up = optimizer::learning_rate(own, 0) < own.learning_rate;
+        let length = if warms_up { own.warm_up.rollout_steps as f64 * updates } else { 0.0 };
+        let is_same = match kind {
+            "constant" => !warms_up,
+            // It begins at rate 0.
+            "constant_with_warmup" if warms_up && own.warm_up.start != WarmUpStart::Zero => false,
+            "constant_with_warmup" => self.warm_up_updates()? == length,
+            _ => false,
+        };
+        // The script that the harness writes sets each rate itself.
+        (!is_same && !self.values.contains_key("harness.learning_rates")).then_some(kind)
+    }
+
+    /// transformers takes less than 1 for a share of all updates.
+    fn warm_up_updates(&self) -> Option<f64> {
+        let steps = self.number(SCHEDULE[1])?;
+        if steps == 0.0 || steps >= 1.0 {
+            return Some(steps.floor());
+        }
+        let all = self.number("max_steps").filter(|all| *all > 0.0)?;
+        Some((steps * all).ceil())
     }
 
     fn number(&self, name: &str) -> Option<f64> {
@@ -207,6 +243,10 @@ impl TrlConfig {
                  num_iterations){clip}; {wanted} are asked for"
             );
             found("steps-per-generation", "steps_per_generation", what);
+        }
+        if let Some(kind) = self.other_schedule(asked, wanted) {
+            let name = "learning-rate-schedule";
+            found(name, SCHEDULE[0], KEYS.trap(name, kind));
         }
         let scale = if dr_grpo || dapo.advantage.std == Std::None { "none" } else { "group" };
         if let Some(other) = text("scale_rewards").filter(|kind| *kind != scale) {

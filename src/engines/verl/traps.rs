@@ -83,6 +83,7 @@ pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Vec<Unread>
     loss(&mut suspect);
     weights(&mut suspect);
     schedule(&mut suspect);
+    overridden(&mut suspect);
     validation(&mut suspect);
     // FSDP's engine reads that one.
     for key in composed.added.iter().filter(|key| !key.contains(MIXED_PRECISION)) {
@@ -271,12 +272,36 @@ fn weights(suspect: &mut Suspect) {
 }
 
 fn schedule(suspect: &mut Suspect) {
-    let key = "actor_rollout_ref.actor.optim.lr_warmup_steps";
-    let warm_up = suspect.asked.optimizer.warm_up;
-    if suspect.number(key).is_some_and(|steps| steps > 0.0)
-        && warm_up.start == WarmUpStart::FirstStep
-    {
+    let steps = "actor_rollout_ref.actor.optim.lr_warmup_steps";
+    let ratio = "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio";
+    // Without a number of steps verl takes the ratio.
+    let by_ratio = suspect.is_other(steps, &[]) && suspect.number(steps).is_none_or(|it| it <= 0.0);
+    let key = if by_ratio { ratio } else { steps };
+    let is_on = suspect.number(key).is_some_and(|length| length > 0.0);
+    if is_on && suspect.asked.optimizer.warm_up.start == WarmUpStart::FirstStep {
         suspect.found("warm-up-from-zero", key);
+    }
+}
+
+/// Keys that verl takes in place of the key that an arm is compared with (0.9.1, workers/config/optimizer.py and
+/// trainer/config/rollout/rollout.yaml).
+const OVERRIDING: [(&str, &str); 3] = [
+    ("actor_rollout_ref.actor.optim.grad_clip", "actor_rollout_ref.actor.optim.clip_grad"),
+    (
+        "actor_rollout_ref.actor.optim.warmup_style",
+        "actor_rollout_ref.actor.optim.lr_scheduler_type",
+    ),
+    ("actor_rollout_ref.rollout.response_length", "data.max_response_length"),
+];
+
+fn overridden(suspect: &mut Suspect) {
+    for (key, other) in OVERRIDING {
+        let (value, compared) = (suspect.value(key), suspect.value(other));
+        let is_same = value.as_f64().map_or(value == compared, |it| compared.as_f64() == Some(it));
+        if !value.is_null() && !compared.is_null() && !is_same {
+            let what = format!("verl takes this key in place of {other}, {compared}");
+            suspect.found_so("overriding-key", key, what);
+        }
     }
 }
 

@@ -12,10 +12,10 @@ pub fn load(name: &Path, set: &[String]) -> Result<Experiment, ExperimentError> 
     extends::resolve(extends::overridden(extends::chain(&find(name)?)?, set)?)
 }
 
-/// The file that a path or an arm's name means. A path need not exist.
+/// The file that a path or an arm's name means. A path need not exist. Something else that has an arm's name here, such
+/// as a clone of the program, does not hide the arm.
 pub fn find(name: &Path) -> Result<PathBuf, ExperimentError> {
-    let is_path = name.components().count() > 1 || name.extension().is_some();
-    if is_path || name.exists() {
+    if name.components().count() > 1 || name.extension().is_some() {
         return Ok(name.to_path_buf());
     }
     let shown = name.display().to_string();
@@ -29,6 +29,9 @@ pub fn find(name: &Path) -> Result<PathBuf, ExperimentError> {
             return Ok(path);
         }
         known.insert(own);
+    }
+    if name.exists() {
+        return Ok(name.to_path_buf());
     }
     let reason = diagnose::known(&shown, "the arms here are", &Vec::from_iter(known));
     Err(format!("{shown} is no file, no run folder, and no arm; {reason}").into())
