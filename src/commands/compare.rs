@@ -11,8 +11,8 @@ use crate::report::{html, terminal, words};
 use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection;
 use crate::study::comparison::{self, load, load::ComparisonOptions};
-use crate::study::gate::{self, Gate, GateVerdict, Undecided};
-use crate::study::{TrackedOptions, tracked};
+use crate::study::gate::{self, FewRuns, Gate, GateVerdict, Undecided};
+use crate::study::{Ties, TrackedOptions, tracked};
 use anyhow::Result;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -67,9 +67,9 @@ pub struct CompareArgs {
     /// Compare only the problems that all files have. Without this, other problems are an error.
     #[arg(long)]
     common_problems: bool,
-    /// Confidence level of the intervals.
-    #[arg(long, default_value_t = 0.95)]
-    level: f64,
+    /// Confidence level of the intervals. Default: 0.95, or what a study declares.
+    #[arg(long)]
+    level: Option<f64>,
     #[command(flatten)]
     gate: GateFile,
     /// One JSON document instead of text.
@@ -83,6 +83,8 @@ pub struct CompareArgs {
     html: Option<PathBuf>,
 }
 
+const LEVEL: f64 = 0.95;
+
 /// What a gate refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum FailIf {
@@ -92,8 +94,9 @@ enum FailIf {
 
 /// Errors: tables that cannot be read or compared.
 pub fn run(args: &CompareArgs) -> Result<u8> {
-    if !(args.level > 0.5 && args.level < 1.0) {
-        bail_usage!("--level must be between 0.5 and 1, got {}", args.level);
+    let level = args.level.unwrap_or(LEVEL);
+    if !(level > 0.5 && level < 1.0) {
+        bail_usage!("--level must be between 0.5 and 1, got {level}");
     }
     if args.gate.is_given() && args.fail_if.is_none() {
         bail_usage!(
@@ -110,8 +113,12 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
             "--margin must be between 0 and 100 points, or positive with --curves or --runs"
         );
     }
+    if args.curves.is_empty() {
+        refuse(&of_curves(&args.tracked), "without --curves")?;
+    }
     if is_tracked {
-        return tracked_runs(args);
+        refuse(&of_outcomes(args), "for --curves and --runs, which have no outcomes of problems")?;
+        return tracked_runs(args, level);
     }
     if args.tracked.lower_is_better || args.tracked.unpaired {
         bail_usage!("--lower-is-better and --unpaired are for --curves and --runs");
@@ -121,6 +128,12 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
         else {
             bail_usage!("--arm and --against take a name each, after one folder, of a study");
         };
+        let flags = [&of_outcomes(args)[..], &[("--level", args.level.is_some())]].concat();
+        refuse(
+            &flags,
+            "for arms of a study, which are compared as it declares, else at the last evaluation; name records of \
+             STUDY/cells, which `dapo runs cells STUDY` lists, with --a and --b instead",
+        )?;
         return arms(args, study, [arm, against]);
     }
     if args.sides.len() == 1 {
@@ -131,13 +144,47 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
         _ => [&args.a[..], &args.b[..]],
     };
     let (a, b) = (load::side(a, &args.options)?, load::side(b, &args.options)?);
-    let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
+    let comparison = comparison::compare(&a, &b, level, args.common_problems)?;
     let sections = compared::sections(&comparison);
     show(args, &comparison, "B against A", &sections, || picture::of_sides(&comparison))?;
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
 }
 
-fn tracked_runs(args: &CompareArgs) -> Result<u8> {
+/// Of --a and --b alone.
+fn of_outcomes(args: &CompareArgs) -> [(&'static str, bool); 7] {
+    let ComparisonOptions { columns, set, unequal_samples } = &args.options;
+    [
+        ("--evaluation-set", set.is_some()),
+        ("--common-problems", args.common_problems),
+        ("--unequal-samples", *unequal_samples),
+        ("--problem-column", columns.problem.is_some()),
+        ("--sample-column", columns.sample.is_some()),
+        ("--no-sample-column", columns.no_sample),
+        ("--correct-column", columns.correct.is_some()),
+    ]
+}
+
+/// clap's `requires` passes over a flag that conflicts with one that is given.
+fn of_curves(options: &TrackedOptions) -> [(&'static str, bool); 4] {
+    [
+        ("--metric", options.metric.is_some()),
+        ("--at", options.at != "steps"),
+        ("--window", options.window.is_some()),
+        ("--to-level", options.to_level.is_some()),
+    ]
+}
+
+/// What would be passed over in silence.
+fn refuse(flags: &[(&str, bool)], of_what: &str) -> Result<()> {
+    let given = flags.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
+    let given: Vec<&str> = given.collect();
+    if !given.is_empty() {
+        bail_usage!("{} cannot be used {of_what}", given.join(", "));
+    }
+    Ok(())
+}
+
+fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
     let options = &args.tracked;
     if !options.window.is_none_or(|share| share > 0.0 && share <= 1.0) {
         bail_usage!("--window must be a share of the budget, above 0 and at most 1");
@@ -149,7 +196,7 @@ fn tracked_runs(args: &CompareArgs) -> Result<u8> {
         (Some(_), ..) => bail_usage!("--against takes one arm of the table"),
         _ => (tracked::side(&args.against, options)?, tracked::side(&args.curves, options)?),
     };
-    let comparison = tracked::compare(&a, &b, options, (args.level, args.margin))?;
+    let comparison = tracked::compare(&a, &b, options, (level, args.margin))?;
     let sections = compared::tracked::sections(&comparison);
     let title = format!("B against A: {}", comparison.metric);
     show(args, &comparison, &title, &sections, || picture::of_tracked(&comparison))?;
@@ -232,9 +279,22 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
         Undecided::FewProblems { problems } => format!(
             "{problems} problems are too few to say something of others; at least {FEWEST_PROBLEMS} are needed"
         ),
-        Undecided::FewRuns { smallest_p } => format!(
-            "there are too few runs to show a difference (the smallest possible p is {smallest_p:.4})"
-        ),
+        Undecided::FewRuns(FewRuns { smallest_p, family_size, ties }) => {
+            let runs = match ties {
+                None => "runs".to_string(),
+                Some(Ties { tied, blocks }) => {
+                    format!("blocks that differ at all ({} of {blocks})", blocks - tied)
+                }
+            };
+            let family = if *family_size > 1 {
+                format!(" in a family of {family_size} comparisons")
+            } else {
+                String::new()
+            };
+            format!(
+                "there are too few {runs} to show a difference (the smallest possible p is {smallest_p:.4}{family})"
+            )
+        }
         Undecided::NoInterval => "too few problems changed for an interval".to_string(),
         Undecided::Wide { low, high } => format!(
             "the interval {} to {} has differences on both sides of the margin of {}",

@@ -1,10 +1,11 @@
 //! `dapo init`: the folder of a study of one's own.
 
 use crate::base::files;
-use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::exit::{Invalid, bail_invalid, bail_usage};
 use crate::commands::flags::grading::GradingArgs;
 use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::{bounds, exit, output};
+use crate::engines::launcher::program::line;
 use crate::experiment::{Starter, StarterFiles, grid::file, shipped};
 use crate::report::cells;
 use crate::training::TrainingError;
@@ -37,7 +38,8 @@ pub struct InitArgs {
     /// Problems to evaluate at the end. The arms are compared on the first file.
     #[arg(long, value_name = "FILE", requires = "model")]
     test: Vec<PathBuf>,
-    /// Arms: grpo, dapo, techniques of the paper, and methods. The others are compared with the first.
+    /// Arms: grpo, dapo, techniques of the paper, and methods. The others are compared with the first, and grpo can
+    /// only be the first.
     #[arg(long, value_delimiter = ',', default_value = "grpo,dapo")]
     arms: Vec<String>,
     /// Seeds: a list, in which ranges include their end.
@@ -89,7 +91,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
         let (Some(TrainingError::Numerics(reason)), Some(files)) =
             (error.downcast_ref(), &mut starter.files)
         else {
-            return Err(error);
+            return Err(in_folder(error, scratch.path(), &args.folder));
         };
         let note = format!(
             "`numerics` is \"fast\", because exact arithmetic refuses this model: {reason}"
@@ -97,7 +99,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
         println!("{note}");
         files.settings.push(("", "numerics", Value::from("fast")));
         files.notes.push(note);
-        prepare(&starter)?;
+        prepare(&starter).map_err(|error| in_folder(error, scratch.path(), &args.folder))?;
     }
     write(&starter, &folder)?;
     for name in ["base.toml", "grid.toml", "README.md"] {
@@ -105,9 +107,18 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     }
     let evidence = cells::evidence(args.seeds.0.len(), cells::PlannedTest::UNDECLARED);
     output::say(format!("\n{evidence}"));
-    let shown = args.folder.display();
+    let shown = line(&[args.folder.display().to_string()]);
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(exit::SUCCESS)
+}
+
+/// What is wrong with the files that would be written, in the folder that was named: the scratch folder is gone.
+fn in_folder(error: anyhow::Error, scratch: &Path, folder: &Path) -> anyhow::Error {
+    if exit::code(&error) != exit::INVALID {
+        return error;
+    }
+    let [scratch, folder] = [scratch, folder].map(|path| path.display().to_string());
+    Invalid(exit::message(&error).replace(&scratch, &folder)).into()
 }
 
 /// `None` for the embedded benchmark.

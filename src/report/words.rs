@@ -4,7 +4,8 @@ use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
 use crate::study::{
     Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, DosesBelow, LevelResult, Needed, NoValue,
-    PartResult, PartWhy, Remark, Why, WithoutValue, cell, comparisons::Comparison,
+    NotShown, PartResult, PartWhy, Remark, RunsCannotShow, Ties, Why, WithoutValue, cell,
+    comparisons::Comparison,
 };
 use std::collections::BTreeSet;
 
@@ -129,17 +130,30 @@ pub fn why(reason: &Why) -> String {
                 if *by_interval { " and the interval lies on one side of 0" } else { "" };
             format!("adjusted p {} is at most {alpha}{interval}", text::p_value(*adjusted_p))
         }
-        Why::RunsCannotShow { smallest_p, alpha } => format!(
-            "so few runs cannot show anything: their smallest p is {}, above {alpha}",
-            text::p_value(*smallest_p)
-        ),
+        Why::RunsCannotShow(RunsCannotShow { smallest_p, alpha, ties }) => {
+            let p = text::p_value(*smallest_p);
+            match ties {
+                None => format!(
+                    "so few runs cannot show anything: their smallest p is {p}, above {alpha}"
+                ),
+                Some(Ties { tied, blocks }) => format!(
+                    "{tied} of {blocks} blocks do not differ at all: the smallest p is {p}, above {alpha}"
+                ),
+            }
+        }
         Why::IntervalIncludesZero { adjusted_p } => {
             format!("adjusted p {}, but the interval includes 0", text::p_value(*adjusted_p))
         }
-        Why::NotShown { adjusted_p, least } => {
+        Why::NotShown(NotShown { adjusted_p, least, ties }) => {
             let least = least.map_or(String::new(), |(size, p)| {
+                let runs = match ties {
+                    None => "so few runs".to_owned(),
+                    Some(Ties { tied, blocks }) => {
+                        format!("runs that do not differ at all in {tied} of {blocks} blocks")
+                    }
+                };
                 format!(
-                    " (in a family of {size} comparisons so few runs cannot get below {})",
+                    " (in a family of {size} comparisons {runs} cannot get below {})",
                     text::p_value(p)
                 )
             });
@@ -157,6 +171,17 @@ pub fn why(reason: &Why) -> String {
             why(otherwise)
         ),
     }
+}
+
+/// `None` where the runs of a comparison were evaluated alike.
+pub fn evaluated_apart(comparison: &Comparison) -> Option<String> {
+    let keys = &comparison.evaluated_apart;
+    (!keys.is_empty()).then(|| {
+        format!(
+            "not evaluated alike ({}): a difference may be that of the evaluation, not of training",
+            text::joined(keys, ", ")
+        )
+    })
 }
 
 /// One phrase; may be empty.

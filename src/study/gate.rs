@@ -5,7 +5,9 @@ use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection::Study;
 use crate::study::comparison::RunComparison;
 use crate::study::comparisons::{self, Comparison};
-use crate::study::{Declared, Direction, Metric, StudyError, TrackedComparison, Why, analysis};
+use crate::study::{
+    Declared, Direction, Metric, StudyError, Ties, TrackedComparison, Why, analysis,
+};
 use std::path::Path;
 
 /// Gates on tables use it, because tables declare none.
@@ -31,11 +33,19 @@ pub enum GateVerdict {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Undecided {
     FewProblems { problems: usize },
-    FewRuns { smallest_p: f64 },
+    FewRuns(FewRuns),
     NoInterval,
     // The interval neither excludes the margin nor lies beyond it.
     Wide { low: f64, high: f64 },
     NotCompared(Why),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FewRuns {
+    /// After Holm, were no p of the family smaller.
+    pub smallest_p: f64,
+    pub family_size: usize,
+    pub ties: Option<Ties>,
 }
 
 /// B − A, or arm − reference, as a share.
@@ -45,13 +55,19 @@ struct Difference {
     alpha: f64,
 }
 
+impl FewRuns {
+    fn alone(smallest_p: f64) -> Self {
+        Self { smallest_p, family_size: 1, ties: None }
+    }
+}
+
 impl Gate {
     /// Several runs a side: the run is the unit. One run: problems are another draw.
     pub fn of_sides(self, sides: &RunComparison) -> GateVerdict {
         if let Some(runs) = &sides.between_runs {
             let test = &runs.permutation;
             let difference = Difference { interval: runs.welch.interval, p: test.p, alpha: ALPHA };
-            return self.of_runs(&difference, test.smallest_p);
+            return self.of_runs(&difference, FewRuns::alone(test.smallest_p));
         }
         let problems = sides.changes.len();
         if problems < FEWEST_PROBLEMS {
@@ -67,7 +83,10 @@ impl Gate {
             Some(result) if comparison.is_judged() => {
                 let alpha = study.declaration.alpha;
                 let (interval, p) = (result.interval, result.adjusted_p);
-                self.of_runs(&Difference { interval, p, alpha }, result.smallest_p)
+                let (family_size, ties) = (comparison.family_size, comparison.ties());
+                let smallest_p = (result.smallest_p * family_size as f64).min(1.0);
+                let least = FewRuns { smallest_p, family_size, ties };
+                self.of_runs(&Difference { interval, p, alpha }, least)
             }
             _ => GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone())),
         }
@@ -75,21 +94,23 @@ impl Gate {
 
     pub fn of_tracked(self, tracked: &TrackedComparison) -> GateVerdict {
         let Some(estimate) = &tracked.estimate else {
-            return GateVerdict::Undecided(Undecided::FewRuns { smallest_p: 1.0 });
+            return GateVerdict::Undecided(Undecided::FewRuns(FewRuns::alone(1.0)));
         };
         let Estimate { interval, p, smallest_p, difference, medians, .. } = *estimate;
         // The test alone decides a time.
         let time = Interval { low: difference, high: difference, level: 0.0 };
         let interval = interval.or(medians.map(|_| time));
-        self.of_runs(&Difference { interval, p, alpha: ALPHA }, smallest_p)
+        self.of_runs(&Difference { interval, p, alpha: ALPHA }, FewRuns::alone(smallest_p))
     }
 
-    fn of_runs(self, difference: &Difference, smallest_p: f64) -> GateVerdict {
+    fn of_runs(self, difference: &Difference, least: FewRuns) -> GateVerdict {
         // Equal blocks have no sign to flip; their interval is a point. The interval decides a margin.
         let is_equal = difference.interval.is_some_and(|it| it.level > 0.0 && it.low == it.high);
+        // Holm lets a p of a later rank be below the smallest of the first.
+        let smallest_p = least.smallest_p.min(difference.p);
         let can_be_shown = smallest_p <= difference.alpha || is_equal || self.margin.is_some();
         if difference.interval.is_none() || !can_be_shown {
-            return GateVerdict::Undecided(Undecided::FewRuns { smallest_p });
+            return GateVerdict::Undecided(Undecided::FewRuns(least));
         }
         self.verdict(difference)
     }

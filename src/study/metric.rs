@@ -2,7 +2,7 @@
 
 use crate::records::metrics;
 use crate::statistics::{TimeToEvent, correlation, estimators};
-use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce};
+use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce, window};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -163,9 +163,9 @@ impl Metric {
                 format!("{}, mean of the sets {sets}, {}", statistic.words(), at.words())
             }
             Self::EvaluationMean { set, statistic, clock, from_share } => format!(
-                "{} on {set}, mean of the evaluations from {:.0} % of the equal {} on",
+                "{} on {set}, mean of the evaluations from {} % of the equal {} on",
                 statistic.words(),
-                100.0 * from_share,
+                window::percent(*from_share),
                 clock.words()
             ),
             Self::Metric { name, window, reduce } => {
@@ -178,7 +178,7 @@ impl Metric {
                 format!("correlation of {x} and {y}, {}", window.words())
             }
             Self::TimeToLevel { set, level, clock } => {
-                format!("{} until {:.0} % avg@k on {set}", clock.words(), 100.0 * level)
+                format!("{} until {} % avg@k on {set}", clock.words(), window::percent(*level))
             }
         }
     }
@@ -190,6 +190,21 @@ impl Metric {
             Self::EvaluationMean { clock, .. } => Some(*clock),
             _ => None,
         }
+    }
+
+    /// Whether nothing but the [`Self::equal_clock`] tells them apart.
+    pub fn is_same_but_for_the_clock(&self, other: &Self) -> bool {
+        self.at_the_end() == other.at_the_end()
+    }
+
+    fn at_the_end(&self) -> Self {
+        let mut metric = self.clone();
+        match &mut metric {
+            Self::Evaluation { at, .. } | Self::MeanOfSets { at, .. } => *at = At::Last,
+            Self::EvaluationMean { clock, .. } => *clock = Clock::Updates,
+            _ => {}
+        }
+        metric
     }
 
     /// With an [`Self::equal_clock`] it needs `budget`, the common reading. Times may be censored: [`time_to_level`].

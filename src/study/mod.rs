@@ -53,6 +53,7 @@ pub use crate::study::metric::{At, Metric, Statistic};
 pub use crate::study::problems::{Matrix, PairedChange};
 pub use crate::study::tracked::{TrackedComparison, TrackedOptions, TrackedValue};
 pub use crate::study::why::{
-    Absence, DoseBelow, DosesBelow, Needed, NoValue, PartWhy, Remark, Untestable, Why, WithoutValue,
+    Absence, DoseBelow, DosesBelow, Needed, NoValue, NotShown, PartWhy, Remark, RunsCannotShow,
+    Ties, Untestable, Why, WithoutValue,
 };
 pub use crate::study::window::{MetricWindow, Reduce};

@@ -53,14 +53,37 @@ pub enum Why {
     Equivalent { margin: f64, divisor: u64 },
     // The adjusted p is at most α and, where there is one, the interval lies on one side of 0.
     Shown { adjusted_p: f64, alpha: f64, by_interval: bool },
-    // Even the smallest p of so few runs is above α.
-    RunsCannotShow { smallest_p: f64, alpha: f64 },
+    // Even the smallest p of so few runs, or of so few blocks that differ, is above α.
+    RunsCannotShow(RunsCannotShow),
     IntervalIncludesZero { adjusted_p: f64 },
-    // `least`: number of comparisons in the family, and the smallest adjusted p that so few runs can give.
-    NotShown { adjusted_p: f64, least: Option<(usize, f64)> },
+    NotShown(NotShown),
     DoseBelow(DosesBelow),
     // Another family must be shown entirely first.
     Closed { after: String, otherwise: Box<Why> },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunsCannotShow {
+    pub smallest_p: f64,
+    pub alpha: f64,
+    #[serde(skip)]
+    pub ties: Option<Ties>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NotShown {
+    pub adjusted_p: f64,
+    /// Number of comparisons in the family, and the smallest adjusted p that so few runs can give.
+    pub least: Option<(usize, f64)>,
+    #[serde(skip)]
+    pub ties: Option<Ties>,
+}
+
+/// Blocks whose sides are equal: they have no sign to flip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ties {
+    pub tied: usize,
+    pub blocks: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -48,7 +48,6 @@ impl MetricWindow {
 
     /// `the last 25 %`, `the first 20 %` or `20 % to 60 %`.
     pub fn words(&self) -> String {
-        let percent = |share: f64| format!("{}", (share * 1000.0).round() / 10.0);
         match (self.from_share, self.to_share) {
             (0.0, 1.0) => "all rollout steps".to_string(),
             (from, 1.0) => format!("last {} % of the steps", percent(1.0 - from)),
@@ -56,6 +55,11 @@ impl MetricWindow {
             (from, to) => format!("{} to {} % of the steps", percent(from), percent(to)),
         }
     }
+}
+
+/// To a thousandth of a percent: 0.125 is 12.5.
+pub fn percent(share: f64) -> f64 {
+    (share * 100_000.0).round() / 1000.0
 }
 
 impl Reduce {

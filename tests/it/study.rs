@@ -4,19 +4,23 @@ use crate::engines::rows;
 use crate::repository;
 use crate::study_fixture::{self, BLOCKS, PRIMARY, Shape, analysed, compared, declared, two_arms};
 use dapo::base::files;
-use dapo::experiment::Grid;
+use dapo::experiment::{Experiment, Grading, Grid, Verifier};
+use dapo::report::page::Panel;
+use dapo::report::study::figure;
 use dapo::report::words;
 use dapo::statistics::Mean;
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
 use dapo::study::curves::{self, Curve};
+use dapo::study::gate::{self, FewRuns, Gate, GateVerdict, Undecided};
 use dapo::study::sensitivity::{Change, SensitivityRow};
 use dapo::study::{
-    Absence, At, Cell, Clock, Metric, NoValue, Remark, Series, Statistic, Why, Word, analysis,
-    declaration, problems,
+    Absence, At, Cell, Clock, Metric, NoValue, Remark, Series, Statistic, Ties, Why, Word,
+    analysis, declaration, problems,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// [`PRIMARY`] with the mean of two sets in place of one.
 pub fn mean_of_sets() -> String {
@@ -378,4 +382,125 @@ fn below_a_declared_dose_a_technique_had_nothing_to_act_on() {
     assert_eq!(why.matches("below the declared 99 %").count(), 4, "{why}");
     let refused = with_least_doses("sums-1", json!({ "clip": 0.001 })).unwrap_err();
     assert!(refused.contains("least_doses: \"clip\" is none of: Clip-Higher, "), "{refused}");
+}
+
+/// [`BLOCKS`] with one family of so many comparisons of the same arms.
+fn one_family(size: usize) -> String {
+    let (first, _) = BLOCKS.split_once("[[families]]\nid = \"main-effects\"").unwrap();
+    let (_, comparison) = first.split_once("[[families.comparisons]]").unwrap();
+    let others = (1..size).map(|at| {
+        let id = comparison.replace("dapo-grpo", &format!("dapo-grpo-{at}"));
+        let other = id.replace("from_share = 0.5", &format!("from_share = 0.0{at}"));
+        format!("[[families.comparisons]]{other}")
+    });
+    first.to_owned() + &others.collect::<String>()
+}
+
+/// What a gate and the page say of DAPO, whose score is lower in the blocks after the first `tied`.
+fn gated(tied: u64, size: usize) -> (GateVerdict, String) {
+    let loss = |id: &str, seed| {
+        let is_worse = id == "ladder/dynamic-sampling" && seed > tied;
+        if is_worse { 0.1 + 0.01 * seed as f64 } else { 0.0 }
+    };
+    let study = study_fixture::blocks(|id, seed| 0.5 + 0.01 * seed as f64 - loss(id, seed));
+    let study = study_fixture::study(study, &one_family(size));
+    let arms = ["ladder/dynamic-sampling", "ladder/grpo"];
+    let comparison = gate::arms(&study, Path::new("study"), arms).unwrap().comparison;
+    let verdict = Gate { either_way: false, margin: None }.of_arms(&study, &comparison);
+    (verdict, words::why(&comparison.why))
+}
+
+/// Eight signs reach 2/256, seven times which is above 0.05.
+#[test]
+fn a_gate_counts_the_family_and_few_blocks_are_told_from_equal_ones() {
+    assert!(matches!(gated(0, 6).0, GateVerdict::Refused(_)));
+    let few = |smallest_p, family_size, ties| {
+        GateVerdict::Undecided(Undecided::FewRuns(FewRuns { smallest_p, family_size, ties }))
+    };
+    let (verdict, why) = gated(0, 7);
+    assert_eq!(verdict, few(7.0 * 2.0 / 256.0, 7, None));
+    assert!(
+        why.ends_with("(in a family of 7 comparisons so few runs cannot get below 0.0547)"),
+        "{why}"
+    );
+    let (verdict, why) = gated(4, 1);
+    assert_eq!(verdict, few(0.125, 1, Some(Ties { tied: 4, blocks: 8 })));
+    assert_eq!(why, "4 of 8 blocks do not differ at all: the smallest p is 0.125, above 0.05");
+}
+
+/// DAPO against GRPO in families of such measures on dev.
+fn measures(families: &[&[&str]]) -> Study {
+    let comparison = |(at, metric): (usize, &&str)| {
+        format!(
+            "[[families.comparisons]]\nid = \"c{at}\"\narm = \"ladder/dynamic-sampling\"\nreference = \"ladder/grpo\"\n\
+             metric = {{ set = \"dev\", {metric} }}\ndirection = \"higher\"\n"
+        )
+    };
+    let family = |(at, metrics): (usize, &&[&str])| {
+        let comparisons: String = metrics.iter().enumerate().map(comparison).collect();
+        format!("[[families]]\nid = \"f{at}\"\nquestion = \"?\"\n{comparisons}")
+    };
+    let families: String = families.iter().enumerate().map(family).collect();
+    study_fixture::study(two_arms(0.4, 0.6, 0.01), &families)
+}
+
+#[test]
+fn another_statistic_is_no_other_clock_and_is_named_where_measures_differ() {
+    let (rollouts, solved, updates) = (
+        r#"source = "evaluation", at = "equal-rollouts", statistic = "avg-at-k""#,
+        r#"source = "evaluation-mean", clock = "updates", statistic = "pass-at-k", from_share = 0.125"#,
+        r#"source = "evaluation-mean", clock = "updates", statistic = "avg-at-k", from_share = 0.125"#,
+    );
+    let answer = |study: &Study| {
+        let pages = study_fixture::markdown(study);
+        pages.split("\n\n\n").next().unwrap().to_owned()
+    };
+    for other in [solved, updates] {
+        let answer = answer(&measures(&[&[rollouts], &[other]]));
+        assert!(!answer.contains("; at equal updates"), "{answer}");
+    }
+    let rollouts_mean = updates.replace("\"updates\"", "\"generated-rollouts\"");
+    let clocks = answer(&measures(&[&[updates], &[&rollouts_mean]]));
+    assert!(clocks.contains("; at equal generated rollouts "), "{clocks}");
+
+    let study = measures(&[&[updates, solved]]);
+    let answer = answer(&study);
+    let named = "pass@k on dev, mean of the evaluations from 12.5 % of the equal updates on";
+    assert!(answer.contains(&format!(", {named})")), "{answer}");
+    let folder = tempfile::tempdir().unwrap();
+    study_fixture::write(folder.path(), &study.grids, &study.cells);
+    files::write_json(&folder.path().join("study.json"), &study.declaration).unwrap();
+    let panels = figure::panels(folder.path(), figure::Kind::Forest, &[]).unwrap();
+    let [Panel::Intervals(forest)] = &panels[..] else { panic!("{panels:?}") };
+    let rows: Vec<&String> = forest.rows.iter().filter_map(|row| row.against.as_ref()).collect();
+    assert!(rows[0] != rows[1] && rows[1].ends_with(named), "{rows:?}");
+}
+
+/// DAPO evaluated otherwise than GRPO: the keys by which it was.
+fn evaluated_otherwise(change: fn(&mut Experiment)) -> (Vec<String>, Option<String>) {
+    let (mut grids, mut cells) = two_arms(0.4, 0.6, 0.01);
+    for arm in grids.iter_mut().flat_map(|grid| &mut grid.arms) {
+        if arm.arm_sha256 == cells[5].arm_sha256 {
+            change(&mut arm.experiment);
+            arm.arm_sha256 = arm.experiment.arm_sha256();
+        }
+    }
+    study_fixture::change(&mut cells[5..], |cell| change(&mut cell.experiment));
+    let comparison = compared((grids, cells), PRIMARY, "dapo-grpo");
+    assert_eq!(comparison.word, Word::Improves);
+    let note = words::evaluated_apart(&comparison);
+    (comparison.evaluated_apart.into_iter().collect(), note)
+}
+
+#[test]
+fn arms_that_were_evaluated_otherwise_are_compared_with_a_word_on_it() {
+    let (keys, note) = evaluated_otherwise(|it| it.evaluation.sampling.temperature = 0.5);
+    assert_eq!(keys, ["evaluation.sampling"]);
+    assert!(note.unwrap().starts_with("not evaluated alike (evaluation.sampling): "));
+    let by_last_number =
+        |it: &mut Experiment| it.reward.verifier = Grading::Rule(Verifier::LastNumber);
+    assert_eq!(evaluated_otherwise(by_last_number).0, ["reward.verifier"]);
+    // Another key of training is what is compared.
+    let (keys, note) = evaluated_otherwise(|it| it.optimizer.learning_rate *= 2.0);
+    assert_eq!((keys.len(), note), (0, None));
 }

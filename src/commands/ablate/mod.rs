@@ -50,7 +50,7 @@ pub struct AblateArgs {
     #[arg(long, value_delimiter = ',', value_name = "ARMS", conflicts_with = "status")]
     arms: Vec<String>,
     /// Declaration of what was decided beforehand, such as experiments/study.toml. It must fit the grids.
-    /// STUDY/study.json keeps it, and reports read it there. Without --seeds its seeds are run.
+    /// STUDY/study.json keeps it, and reports and later calls read it there. Without --seeds its seeds are run.
     #[arg(long, value_name = "FILE")]
     declaration: Option<PathBuf>,
     /// Folder of the study. Default: the folder that `dapo init` wrote, else runs/ablate.
@@ -95,7 +95,11 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     {
         return elsewhere::status(&study, &grids, args.json);
     }
+    let study = AblateStudy::at(args.study());
     let declaration = args.declaration.as_deref().map(declaration::load).transpose()?;
+    let kept = kept_declaration(&study, declaration.as_ref())?;
+    let is_kept = kept.is_some();
+    let declaration = declaration.or(kept);
     let declared = declaration.as_ref().map(|declaration| &declaration.seeds);
     let declared = declared.filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
@@ -110,14 +114,21 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     }
     sources.iter().flat_map(|source| &source.notes).for_each(|note| tell(format!("note: {note}")));
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
-    let study = AblateStudy::at(args.study());
     if let Some(declaration) = &declaration {
-        declared_arms(&grids, declaration, args.dry_run)?;
+        declared_arms(&grids, declaration, args.dry_run && !is_kept)?;
         if !args.launcher.status {
-            check_declaration(args, &study, declaration, &grids, &grid_files)?;
+            let own = study.root().join("study.json");
+            let place = args.declaration.as_ref().unwrap_or(&own).display();
+            let others = declared::other_grids(study.root(), declaration, &grids, &grid_files);
+            let problems = declared::problems(declaration, &grids, &others).into_iter();
+            let problems = problems.map(|problem| format!("{place}: {problem}")).collect();
+            check_declaration(problems, is_kept)?;
+            tell_left_seeds(&place.to_string(), declaration, &grids);
         }
     }
-    check_sets(&study, &grids, declaration.is_some())?;
+    if declaration.is_none() {
+        check_sets(&study, &grids)?;
+    }
     if args.launcher.status {
         return elsewhere::status(&study, &grids, args.json);
     }
@@ -244,11 +255,8 @@ impl AblateArgs {
 }
 
 /// Without a declaration, the grids' sets must be the study's. Fails before anything is run.
-fn check_sets(study: &AblateStudy, grids: &[Grid], declared: bool) -> Result<()> {
+fn check_sets(study: &AblateStudy, grids: &[Grid]) -> Result<()> {
     let root = study.root();
-    if declared || files::kind(&root.join("study.json"))?.is_some() {
-        return Ok(());
-    }
     // A grid of the same name is replaced; the report refuses unreadable ones.
     let mut all = studies::grids(root).unwrap_or_default();
     all.retain(|known| grids.iter().all(|grid| grid.name != known.name));
@@ -277,32 +285,22 @@ fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Re
 }
 
 /// A declaration that the study keeps cannot be corrected any more: what is wrong with it is only told.
-fn check_declaration(
-    args: &AblateArgs,
-    study: &AblateStudy,
-    declaration: &Declaration,
-    grids: &[Grid],
-    grid_files: &[PathBuf],
-) -> Result<()> {
-    let others = declared::other_grids(study.root(), declaration, grids, grid_files);
-    let place = args.declaration.clone().unwrap_or_default().display().to_string();
-    let problems = declared::problems(declaration, grids, &others).into_iter();
-    let problems: Vec<String> = problems.map(|problem| format!("{place}: {problem}")).collect();
-    let path = study.root().join("study.json");
-    let is_kept = files::kind(&path)?.is_some()
-        && declaration::load(&path).is_ok_and(|it| it == *declaration);
+fn check_declaration(problems: Vec<String>, is_kept: bool) -> Result<()> {
     if is_kept {
         problems.iter().for_each(|problem| tell(format!("note: {problem}")));
     } else if !problems.is_empty() {
         return Err(ExperimentError::Invalid { problems }.into());
     }
+    Ok(())
+}
+
+fn tell_left_seeds(place: &str, declaration: &Declaration, grids: &[Grid]) {
     let run: BTreeSet<u64> = grids.iter().flat_map(|grid| grid.seeds.iter().copied()).collect();
     let left = declaration.seeds.iter().filter(|seed| !run.contains(seed));
     let left = text::joined(left, ", ");
     if !left.is_empty() {
         tell(format!("note: {place}: seeds {left} are declared and not among those of --seeds"));
     }
-    Ok(())
 }
 
 /// The study's own declaration, which never changes.

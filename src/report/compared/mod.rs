@@ -35,7 +35,9 @@ pub fn arms(compared: &ArmsCompared) -> Vec<Section> {
     let Comparison { declared, word, why, .. } = &compared.comparison;
     let [arm, reference] = [&declared.arm, &declared.reference].map(|id| text::visible(id));
     let title = format!("{arm} against {reference}, {}", text::visible(&declared.metric.words()));
-    let lines = [word.words().to_owned(), words::comparison(&compared.comparison), words::why(why)];
+    let apart = words::evaluated_apart(&compared.comparison).unwrap_or_default();
+    let difference = words::comparison(&compared.comparison);
+    let lines = [word.words().to_owned(), difference, words::why(why), apart];
     let blocks =
         lines.iter().filter(|line| !line.is_empty()).map(|line| Block::text(text::visible(line)));
     let mut sections = vec![Section::new("arms", &title, blocks.collect())];

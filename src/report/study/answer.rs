@@ -7,18 +7,28 @@ use crate::report::study::{checking, comparison, context, courses, headline, sco
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, claims, printed, published, words};
 use crate::study::{
-    Clock, FamilyResult, Metric, Remark, Series, Why, Word, analysis::SpreadDesign,
+    Clock, Declared, FamilyResult, Metric, Remark, Series, Why, Word, analysis::SpreadDesign,
     comparisons::Comparison,
 };
 
-/// What is missing. Limits, status and assumptions of the study are not alerts.
+/// What is missing, and what was not evaluated alike. Limits, status and assumptions of the study are not alerts.
 pub fn alerts(context: &Context) -> Vec<String> {
     use Remark::{BaseOfSeed, NoPilot, RecordsChecked, SharedBase, Unregistered};
     let is_elsewhere = |remark: &&Remark| {
         matches!(remark, SharedBase | BaseOfSeed | RecordsChecked | Unregistered | NoPilot)
     };
     let missing = context.analysis.remarks.iter().filter(|remark| !is_elsewhere(remark));
-    missing.map(|remark| text::visible(&words::remark(remark))).collect()
+    let mut alerts: Vec<String> =
+        missing.map(|remark| text::visible(&words::remark(remark))).collect();
+    for comparison in context.comparisons() {
+        let Some(apart) = words::evaluated_apart(comparison) else { continue };
+        let Declared { arm, reference, .. } = &comparison.declared;
+        let alert = format!("{}: {}", context.pair(arm, reference), text::visible(&apart));
+        if !alerts.contains(&alert) {
+            alerts.push(alert);
+        }
+    }
+    alerts
 }
 
 /// CSS points.
@@ -314,6 +324,8 @@ fn not_shown(context: &Context) -> String {
     }
     let smallest = open.iter().filter_map(|it| Some(it.result.as_ref()?.smallest_p));
     let few = smallest.reduce(f64::min).filter(|p| *p > context.analysis.declaration.alpha);
+    // Blocks that do not differ raise it, however many there are.
+    let few = few.filter(|_| open.iter().all(|it| it.ties().is_none()));
     let few = few.map_or(String::new(), |p| {
         format!("; so few runs show nothing: their smallest p is {}", text::p_value(p))
     });

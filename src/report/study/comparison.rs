@@ -106,8 +106,9 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
             comparison.without_value.iter().map(|run| text::visible(&words::without_value(run)));
         why += &format!("; without a value: {}", text::joined(without, "; "));
     }
-    if let Some(same) = same_outcomes(comparison) {
-        why += &format!("; {same}");
+    let notes = [same_outcomes(comparison), words::evaluated_apart(comparison)];
+    for note in notes.into_iter().flatten() {
+        why += &format!("; {}", text::visible(&note));
     }
     let result = comparison.result.as_ref();
     // A mean would count a run that never reached the level as if it had at its end.

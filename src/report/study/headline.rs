@@ -32,7 +32,9 @@ fn are_clocks_of(first: &Comparison, others: &[Comparison]) -> bool {
         let clock = score_and_clock(other);
         let is_new = clock.is_some() && !clocks.contains(&clock);
         clocks.push(clock);
-        is_new && same_arms(&first.declared, &other.declared)
+        is_new
+            && is_same_but_for_the_clock(first, other)
+            && same_arms(&first.declared, &other.declared)
     })
 }
 
@@ -44,6 +46,7 @@ fn answers_of_families(context: &Context, primary: &Comparison) -> String {
     let asked: Vec<(&str, &Comparison)> = families
         .filter_map(|family| Some((family.question.as_str(), family.comparisons.first()?)))
         .filter(|(_, first)| labels(first) == labels(primary) && first.declared.metric.is_score())
+        .filter(|(_, it)| it.declared.metric.statistic() == primary.declared.metric.statistic())
         .collect();
     let are_of_grids =
         asked.iter().all(|(_, first)| !context.in_grid(&first.declared.arm).is_empty());
@@ -186,7 +189,7 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
     }
     let parts = by_word.into_iter().map(|(word, of)| {
         let subject =
-            if of.len() > MOST_NAMED { among(&of) } else { named(context, &of, !is_one_metric) };
+            if of.len() > MOST_NAMED { among(&of) } else { named(context, &of, comparisons) };
         let is_one = of.len() == 1;
         verdict(context, word, &subject, is_one, &reference(is_one))
     });
@@ -203,13 +206,30 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
 /// More are counted.
 const MOST_NAMED: usize = 6;
 
-/// `DAPO (+3.1)`, with the resource that is equal where the metrics differ.
-fn named(context: &Context, comparisons: &[&Comparison], with_clock: bool) -> String {
+/// `DAPO (+3.1)`, with what tells its measure from those of `all`.
+fn named(context: &Context, comparisons: &[&Comparison], all: &[Comparison]) -> String {
     let name = |it: &&Comparison| {
-        let clock = if with_clock { at_equal(it) } else { String::new() };
-        context.label(&it.declared.arm) + &in_brackets((difference(it) + &clock).trim_start())
+        let measured = difference(it) + &measure_among(it, all);
+        context.label(&it.declared.arm) + &in_brackets(measured.trim_start_matches([',', ' ']))
     };
     text::listed(&comparisons.iter().map(name).collect::<Vec<_>>())
+}
+
+/// Empty where all are of one measure; ` at equal generated tokens` where nothing but the resource that is equal
+/// differs; else `, pass@k on test, last evaluation`.
+pub fn measure_among<'a>(
+    comparison: &Comparison,
+    all: impl IntoIterator<Item = &'a Comparison>,
+) -> String {
+    let metric = &comparison.declared.metric;
+    let others = all.into_iter().filter(|it| it.declared.metric != *metric).collect::<Vec<_>>();
+    if others.is_empty() {
+        String::new()
+    } else if others.iter().all(|it| is_same_but_for_the_clock(comparison, it)) {
+        at_equal(comparison)
+    } else {
+        format!(", {}", text::visible(&metric.words()))
+    }
 }
 
 /// `+3.1`; empty where nothing was tested.
@@ -252,6 +272,10 @@ fn verdict(context: &Context, word: Word, subject: &str, is_one: bool, reference
     }
 }
 
+fn is_same_but_for_the_clock(one: &Comparison, other: &Comparison) -> bool {
+    one.declared.metric.is_same_but_for_the_clock(&other.declared.metric)
+}
+
 fn same_arms(one: &Declared, other: &Declared) -> bool {
     one.arm == other.arm && one.reference == other.reference
 }
@@ -270,9 +294,8 @@ fn is_control(context: &Context, primary: &Comparison) -> bool {
 fn at_other_clocks(context: &Context, primary: &Comparison) -> String {
     let mut seen = vec![primary.declared.metric.equal_clock(), None];
     let mut parts = String::new();
-    let sets = primary.declared.metric.sets();
     let same = context.comparisons().filter(|it| {
-        same_arms(&it.declared, &primary.declared) && it.declared.metric.sets() == sets
+        same_arms(&it.declared, &primary.declared) && is_same_but_for_the_clock(primary, it)
     });
     for other in same.filter(|it| it.declared.metric.is_score() && it.result.is_some()) {
         let clock = other.declared.metric.equal_clock();

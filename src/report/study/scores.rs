@@ -1,8 +1,9 @@
 //! A grid's scores and differences as figures with every run, and details of last evaluations.
 
 use crate::report::page::{Figure, IntervalRow, Intervals, Panel, Table, TableCell, row};
+use crate::report::study::{context, headline};
 use crate::report::text::{self, Unit};
-use crate::report::{Context, published, study::context};
+use crate::report::{Context, published};
 use crate::statistics::{aggregates, estimators};
 use crate::study::{ArmSummary, Declared, GridSummary, Metric, SeedScore, comparisons::Comparison};
 
@@ -87,13 +88,12 @@ pub fn differences<'a>(
     context: &Context,
     comparisons: impl IntoIterator<Item = &'a Comparison>,
 ) -> Intervals {
-    let clock = |it: &Comparison| it.declared.metric.equal_clock().map(|clock| clock.words());
     let comparisons: Vec<&Comparison> = comparisons.into_iter().collect();
-    let is_mixed = comparisons.iter().any(|it| clock(it) != clock(comparisons[0]));
+    let measure = |it: &Comparison| headline::measure_among(it, comparisons.iter().copied());
     // Grids have names of their own where their arms have the same ones.
     let pair = |it: &Comparison| {
         let Declared { arm, reference, .. } = &it.declared;
-        (context.label(arm), context.label(reference), clock(it))
+        (context.label(arm), context.label(reference), measure(it))
     };
     let is_repeated = |it: &Comparison| {
         let is_other = |other: &Comparison| other.declared.arm != it.declared.arm;
@@ -102,7 +102,7 @@ pub fn differences<'a>(
     let names_grids = comparisons.iter().any(|it| is_repeated(it));
     let rows = comparisons.iter().map(|it| {
         let grid = if names_grids { context.in_grid(&it.declared.arm) } else { String::new() };
-        difference_row(context, it, clock(it).filter(|_| is_mixed), &grid)
+        difference_row(context, it, &(grid + &measure(it)))
     });
     let x = match comparisons.first().map(|it| &it.declared.metric) {
         Some(Metric::Metric { name, .. }) if context::unit_of_training(name) == Unit::Plain => {
@@ -113,14 +113,8 @@ pub fn differences<'a>(
     Intervals::new("difference", x, true, rows.collect())
 }
 
-/// With the resource that is equal and the grid, where rows differ in them.
-fn difference_row(
-    context: &Context,
-    comparison: &Comparison,
-    clock: Option<&str>,
-    grid: &str,
-) -> IntervalRow {
-    let at = clock.map_or(String::new(), |clock| format!(" at equal {clock}"));
+/// `told`: what tells the row from others of the same arms.
+fn difference_row(context: &Context, comparison: &Comparison, told: &str) -> IntervalRow {
     let (result, declared) = (comparison.result.as_ref(), &comparison.declared);
     let interval = result.and_then(|result| result.interval);
     let scale = context::unit_of(&declared.metric).scale();
@@ -130,7 +124,7 @@ fn difference_row(
     let difference = result.filter(|it| it.medians.is_none()).map(|it| it.difference);
     let (label, style) = (context.label(&declared.arm), context.style(&declared.arm));
     IntervalRow {
-        against: Some(context.label(&declared.reference) + grid + &at),
+        against: Some(context.label(&declared.reference) + told),
         margin: declared.metric.is_avg_at_k().then_some(margin),
         published: published_step(context, declared),
         note: context::word(comparison),

@@ -44,7 +44,9 @@ pub fn side<P: AsRef<Path>>(
     }
     let mut known = BTreeMap::new();
     for EvaluatedRun { path, .. } in &runs {
-        if let Some(first) = known.insert(files::state(path)?, path) {
+        // A packed record is no file of its own.
+        let state = files::state(path).unwrap_or_else(|_not_there| path.display().to_string());
+        if let Some(first) = known.insert(state, path) {
             let reason = format!("the same file as {}; name a training run once", first.display());
             return Err(StudyError::invalid(path, reason));
         }

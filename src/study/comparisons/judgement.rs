@@ -2,10 +2,10 @@
 
 use crate::statistics::{Estimate, Verdict};
 use crate::study::comparisons::{Comparison, doses};
-use crate::study::{DosesBelow, Why, Word, collection::Study};
+use crate::study::{DosesBelow, NotShown, RunsCannotShow, Why, Word, collection::Study};
 
 /// Call it after Holm.
-pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
+pub fn judge(study: &Study, comparison: &mut Comparison) {
     let Some(estimate) = &comparison.result else { return };
     let alpha = study.declaration.alpha;
     let metric = &comparison.declared.metric;
@@ -25,7 +25,7 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
             let divisor = comparison.contrast_divisor;
             (Word::Equivalent, Why::Equivalent { margin: within * divisor as f64, divisor })
         }
-        Verdict::Inconclusive { .. } => (Word::Inconclusive, open(estimate, alpha, size)),
+        Verdict::Inconclusive { .. } => (Word::Inconclusive, open(comparison, estimate, alpha)),
     };
     let mut below = doses::below(study, comparison).into_iter();
     if let Some(below_least) = below.next() {
@@ -46,14 +46,17 @@ pub fn close(comparison: &mut Comparison, before: &str) {
     comparison.why = Why::Closed { after: before.to_string(), otherwise };
 }
 
-fn open(estimate: &Estimate, alpha: f64, size: usize) -> Why {
+fn open(comparison: &Comparison, estimate: &Estimate, alpha: f64) -> Why {
     let Estimate { adjusted_p, smallest_p, .. } = *estimate;
+    let (ties, size) = (comparison.ties(), comparison.family_size);
     if smallest_p > alpha {
-        return Why::RunsCannotShow { smallest_p, alpha };
+        return Why::RunsCannotShow(RunsCannotShow { smallest_p, alpha, ties });
     }
     if adjusted_p <= alpha {
         return Why::IntervalIncludesZero { adjusted_p };
     }
-    let least = smallest_p * size as f64;
-    Why::NotShown { adjusted_p, least: (least > alpha).then(|| (size, least.min(1.0))) }
+    let least = (smallest_p * size as f64).min(1.0);
+    // Holm multiplies by less than the size where other comparisons have a smaller p.
+    let is_bound = least > alpha && adjusted_p >= least;
+    Why::NotShown(NotShown { adjusted_p, least: is_bound.then_some((size, least)), ties })
 }

@@ -5,14 +5,15 @@ mod doses;
 mod judgement;
 
 use crate::base::workers;
+use crate::experiment::{Experiment, Sampling, SetSettings};
 use crate::statistics::{Design, Estimate, Measured, TimeToEvent, between, comparison, estimators};
 use crate::study::collection::Study;
 use crate::study::{
-    Cell, Declaration, Declared, DeclaredFamily, Direction, Metric, NoValue, Untestable, Why,
+    Cell, Declaration, Declared, DeclaredFamily, Direction, Metric, NoValue, Ties, Untestable, Why,
     WithoutValue, arms, contrast, metric,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FamilyResult {
@@ -49,6 +50,12 @@ pub struct Comparison {
     /// Arms that a whole block has of either side: those of a pool, else 1.
     #[serde(skip)]
     pub arms_of_sides: [usize; 2],
+    /// Keys by which the runs were not all evaluated alike: a difference may be theirs, not that of training.
+    #[serde(skip)]
+    pub evaluated_apart: BTreeSet<String>,
+    /// Comparisons of its family, itself among them.
+    #[serde(skip)]
+    pub family_size: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -125,6 +132,17 @@ impl Comparison {
         };
         (mean(&self.arm), mean(&self.reference))
     }
+
+    /// `None` where blocks are not what is tested, or where all of them differ.
+    pub fn ties(&self) -> Option<Ties> {
+        if !self.paired || self.declared.metric.is_time() {
+            return None;
+        }
+        let differences = block_differences(self);
+        let blocks = differences.len();
+        let tied = differences.into_iter().filter(|(_, difference)| *difference == 0.0).count();
+        (tied > 0).then_some(Ties { tied, blocks })
+    }
 }
 
 pub fn families(study: &Study) -> Vec<FamilyResult> {
@@ -165,7 +183,7 @@ fn family(study: &Study, family: &DeclaredFamily, registered: bool) -> FamilyRes
     }
     adjust_equivalence(&mut comparisons);
     for comparison in &mut comparisons {
-        judgement::judge(study, comparison, size);
+        judgement::judge(study, comparison);
     }
     FamilyResult { id: family.id.clone(), question: family.question.clone(), comparisons }
 }
@@ -187,7 +205,7 @@ fn tested(
     study: &Study,
     family: &str,
     declared: &Declared,
-    size: usize,
+    family_size: usize,
     registered: bool,
 ) -> Comparison {
     let mut comparison = Comparison {
@@ -209,14 +227,16 @@ fn tested(
         paired: study.declaration.paired,
         arms_of_sides: [&declared.arm, &declared.reference]
             .map(|id| study.declaration.pool(id).map_or(1, |pool| pool.arms.len())),
+        evaluated_apart: BTreeSet::new(),
+        family_size,
     };
-    if let Err(why) = fill(study, &mut comparison, size) {
+    if let Err(why) = fill(study, &mut comparison) {
         comparison.why = why;
     }
     comparison
 }
 
-fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), Why> {
+fn fill(study: &Study, comparison: &mut Comparison) -> Result<(), Why> {
     let Declared { arm, reference, metric, .. } = comparison.declared.clone();
     for id in [&arm, &reference] {
         if let Some(absence) = study.absence(id) {
@@ -233,6 +253,8 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), W
     }
     comparable(&metric, &cells, &others)?;
     let all: Vec<&Cell> = cells.iter().chain(&others).copied().collect();
+    let sets = metric.sets().iter();
+    comparison.evaluated_apart = sets.flat_map(|set| evaluated_apart(set, &all)).collect();
     comparison.budget = metric.equal_clock().and_then(|clock| arms::common_budget(&all, clock));
     let budget = |_: &Cell| comparison.budget;
     let (runs, mut without_value) = run_values(&arm, &cells, &metric, &budget);
@@ -249,7 +271,7 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), W
     if arm < 2 || reference < 2 {
         return Err(Why::TooFewRuns { arm, reference, without_value });
     }
-    let mut design = design(&study.declaration, &metric, size);
+    let mut design = design(&study.declaration, &metric, comparison.family_size);
     design.margin = design.margin.map(|margin| margin / comparison.contrast_divisor as f64);
     let result = comparison::estimate(&measured(study, comparison), &design);
     let untestable = result.map_err(|error| Untestable { message: error.to_string() });
@@ -322,6 +344,32 @@ fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(),
         Some(set) => Err(Why::OtherProblems { set: set.clone() }),
         None => Ok(()),
     }
+}
+
+fn evaluated_apart(set: &str, cells: &[&Cell]) -> Vec<String> {
+    let experiments = || cells.iter().map(|cell| &cell.experiment);
+    let Some(first) = experiments().next() else { return Vec::new() };
+    let sampling = |it: &Experiment| {
+        let Sampling { temperature, top_p, top_k, .. } = it.sampling_of(set);
+        (temperature, top_p, top_k)
+    };
+    let has_own = |is_stated: fn(&SetSettings) -> bool| {
+        experiments().any(|it| it.evaluation.sets.get(set).is_some_and(is_stated))
+    };
+    let key = |of_all: &str, own: &str, is_own| {
+        if is_own { format!("evaluation.sets.{set}.{own}") } else { of_all.to_string() }
+    };
+    let mut keys = Vec::new();
+    if experiments().any(|it| sampling(it) != sampling(first)) {
+        keys.push(key("evaluation.sampling", "sampling", has_own(|own| own.sampling.is_some())));
+    }
+    if experiments().any(|it| it.grading_of(set) != first.grading_of(set)) {
+        keys.push(key("reward.verifier", "verifier", has_own(|own| own.verifier.is_some())));
+    }
+    if experiments().any(|it| it.evaluation_stop() != first.evaluation_stop()) {
+        keys.push("evaluation.stop".to_string());
+    }
+    keys
 }
 
 fn design(declaration: &Declaration, metric: &Metric, family_size: usize) -> Design {

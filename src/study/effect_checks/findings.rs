@@ -21,7 +21,11 @@ const TECHNIQUES: [Technique; 5] = [
         "Clip-Higher",
         |it| it.dapo.clip.high > it.dapo.clip.low,
         clip_higher,
-        |it| Some(it.sum("effect/clip_higher_let_through_tokens")? / it.sum("effect/loss_tokens")?),
+        |it| {
+            let through = it.sum("effect/clip_higher_let_through_tokens")?;
+            let share = through / it.sum("effect/loss_tokens")?;
+            Some(if clips_nothing_higher(it.experiment) { 0.0 } else { share })
+        },
     ),
     ("Dynamic Sampling", resamples, dynamic_sampling, |it| {
         let correct = it.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
@@ -59,6 +63,10 @@ pub fn names() -> [&'static str; 5] {
 pub fn switches(experiment: &Experiment) -> [(&'static str, bool); 5] {
     TECHNIQUES.map(|(technique, is_enabled, ..)| (technique, is_enabled(experiment)))
 }
+
+/// Metric: groups that wait after a step, those of earlier steps included.
+pub(in crate::study::effect_checks) const CARRIED: &str =
+    "effect/dynamic_sampling_carried_surplus_groups";
 
 const TOKEN_LEVEL_LOSS: &str = "Token-level loss";
 
@@ -129,6 +137,12 @@ fn grouped(sentence: &str) -> String {
     shown + rest
 }
 
+/// Clip-Higher is on, and the arm's method never reads the clip range.
+fn clips_nothing_higher(experiment: &Experiment) -> bool {
+    let dapo = &experiment.dapo;
+    dapo.clip.high > dapo.clip.low && dapo.unread().contains(&"dapo.clip")
+}
+
 /// Tokens between the two upper bounds. Above both the gradient is 0 with and without the technique.
 fn clip_higher(recorded: &Recorded) -> Seen {
     let experiment = recorded.experiment;
@@ -137,6 +151,10 @@ fn clip_higher(recorded: &Recorded) -> Seen {
     let (lower, upper) = (1.0 + clip.low, 1.0 + clip.high);
     let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
     let tokens = recorded.sum("effect/loss_tokens")?;
+    if clips_nothing_higher(experiment) {
+        let name = dapo.rules().about().name;
+        return Some((false, format!("{name} does not read dapo.clip")));
+    }
     let above = recorded.sum("effect/clip_higher_clipped_above_tokens")?;
     let share = percent(through, tokens);
     let mut evidence = if clip.high > clip.low {
@@ -177,11 +195,13 @@ fn dynamic_sampling(recorded: &Recorded) -> Seen {
          {wrong} all wrong; {refills} refill rounds",
         percent(dropped, groups)
     );
-    let surplus = |what| recorded.sum(&format!("effect/dynamic_sampling_{what}_surplus_groups"));
-    for (verb, kind) in [("discarded", "discarded"), ("carried over", "carried")] {
-        if let Some(count) = surplus(kind).filter(|count| *count > 0.0) {
-            evidence += &format!("; {count} useful groups beyond the batch {verb}");
-        }
+    let discarded = recorded.sum("effect/dynamic_sampling_discarded_surplus_groups");
+    if let Some(count) = discarded.filter(|count| *count > 0.0) {
+        evidence += &format!("; {count} useful groups beyond the batch discarded");
+    }
+    let carried = recorded.last(CARRIED);
+    if let Some(count) = carried.filter(|count| *count > 0.0) {
+        evidence += &format!("; {count} useful groups beyond the batch still wait");
     }
     let filled: Vec<f64> = recorded.values("effect/dynamic_sampling_batch_filled_share").collect();
     let short = filled.iter().filter(|share| **share < 1.0).count();

@@ -183,6 +183,17 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
             ),
         );
     }
+    let batch = experiment.training.prompts_per_step as f64;
+    if let Some(waiting) = recorded.last(findings::CARRIED).filter(|waiting| *waiting > batch) {
+        warn(
+            "carried-groups-grow-old",
+            format!(
+                "{waiting} groups wait after the last step, and a step trains on {batch}: groups train \
+                 several steps after they were sampled; a smaller rollout.prompts_per_round or \
+                 dapo.dynamic_sampling.surplus = \"discard\" keeps them young"
+            ),
+        );
+    }
     warnings
 }
 
@@ -204,6 +215,10 @@ impl Recorded<'_> {
 
     fn mean(&self, name: &str) -> Option<f64> {
         Some(self.sum(name)? / self.values(name).count() as f64)
+    }
+
+    fn last(&self, name: &str) -> Option<f64> {
+        self.values(name).last()
     }
 
     fn highest(&self, name: &str) -> Option<f64> {

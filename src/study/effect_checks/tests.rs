@@ -196,6 +196,42 @@ fn the_evidence_says_why_a_technique_could_not_act() {
 }
 
 #[test]
+fn a_clip_range_that_the_method_does_not_read_did_nothing() {
+    for name in ["cispo", "dppo-tv", "gmpo", "gspo", "kl-cov", "sapo", "vespo"] {
+        let mut experiment = load(&format!("methods/{name}.toml"));
+        let symmetric = check(&experiment, &steps(CASES[0].2));
+        assert_eq!(of(&symmetric, "Clip-Higher").verdict, EffectVerdict::Explained, "{name}");
+        experiment.dapo.clip.high = 0.28;
+        let effects = check(&experiment, &steps(CASES[0].2));
+        let finding = of(&effects, "Clip-Higher");
+        assert_eq!(finding.verdict, EffectVerdict::EnabledButDidNothing, "{name}");
+        assert!(finding.evidence.ends_with("does not read dapo.clip"), "{finding:?}");
+        assert_eq!(finding.dose, Some(0.0));
+    }
+    let mut mis = load("methods/mis.toml");
+    mis.dapo.clip.high = 0.28;
+    let effects = check(&mis, &steps(CASES[0].2));
+    assert_eq!(of(&effects, "Clip-Higher").verdict, EffectVerdict::Acted);
+}
+
+#[test]
+fn carried_groups_are_those_that_wait_at_the_end_and_grow_old_beyond_a_batch() {
+    let experiment = load("arms/dynamic-sampling.toml");
+    let carried = |waiting: f64| {
+        let mut metrics = steps(&[(findings::CARRIED, 3.0)]);
+        metrics[1].metrics.insert(findings::CARRIED.to_string(), waiting);
+        check(&experiment, &metrics)
+    };
+    let few = carried(22.0);
+    let evidence = &of(&few, "Dynamic Sampling").evidence;
+    assert!(evidence.contains("; 22 useful groups beyond the batch still wait"), "{evidence}");
+    assert_eq!(few.named_warnings, []);
+    let many = carried(experiment.training.prompts_per_step as f64 + 1.0);
+    assert_eq!(many.named_warnings[0].name, "carried-groups-grow-old");
+    assert!(!of(&carried(0.0), "Dynamic Sampling").evidence.contains("wait"));
+}
+
+#[test]
 fn a_step_at_learning_rate_zero_and_length_bands_are_named() {
     let mut experiment = load("arms/token-level-loss.toml");
     experiment.training.mini_batch_order = MiniBatchOrder::LengthBands;

@@ -139,6 +139,12 @@ impl Starter {
         for (index, name) in self.arms.iter().enumerate() {
             let _ = write!(text, "\n[[arms]]\nname = {}\n", Value::from(name.as_str()));
             if index > 0 {
+                if name == GRPO {
+                    return Err("grpo must be the first arm: it is base.toml itself, which the others change; name it \
+                                first and read the differences with the other sign"
+                        .to_string()
+                        .into());
+                }
                 let _ = writeln!(text, "compared_with = {}", Value::from(self.arms[0].as_str()));
             }
             let patch = self.patch(name, &base)?;
@@ -328,6 +334,7 @@ mod tests {
     #[test]
     fn an_unknown_arm_is_refused_with_the_names_of_all() {
         let refusal = |arm| starter(&["grpo", arm]).texts().unwrap_err().to_string();
+        assert!(refusal("grpo").starts_with("grpo must be the first arm: "));
         assert_eq!(refusal("dpao"), "there is no arm \"dpao\"; did you mean dapo?");
         let unlike = refusal("something-else");
         assert!(unlike.contains("there are grpo, dapo") && unlike.contains("dr-grpo"), "{unlike}");
