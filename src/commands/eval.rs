@@ -18,10 +18,11 @@ use crate::statistics::{Accuracy, Counts, accuracy, estimators};
 use crate::task::data::{Columns, problem_file};
 use crate::task::{Grader, RowKeys, prompt, response_text};
 use crate::training::evaluation::{self, Set, resumable};
+use crate::training::plan::warnings;
 use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
 use crate::training::{Protocol, TrainingError};
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const LEVEL: f64 = 0.95;
@@ -152,21 +153,39 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     let scratch = tempfile::tempdir()?;
     let folder = kept.unwrap_or_else(|| RunFolder::at(scratch.path()));
     files::create_folder(folder.root())?;
+    let sets = chosen(args, &inputs)?;
+    let counters = counters(&inputs.experiment.inputs.model)?;
+    let step = counters.rollout_steps;
+    if let Some(path) =
+        sets.iter().map(|set| folder.outcomes(set.name, step)).find(|it| it.exists())
+    {
+        let path = path.display();
+        bail_invalid!(
+            "{path} holds an evaluation after rollout step {step}, which this one would replace; choose another --out"
+        );
+    }
     let mut records = Vec::new();
-    for set in chosen(args, &inputs)? {
+    for set in sets {
         let mut bar = Progress::new(set.name, set.problems.len() as u64 * set.samples);
         let watch = &mut |event: RunEvent| match event {
             RunEvent::Evaluating(_, done, _) => bar.set(done as u64, "responses"),
             RunEvent::Warning(text) => bar.note(&format!("warning: {text}")),
             _ => {}
         };
-        let (kept, when) = (|| Ok(&folder), (0, Counters::default()));
+        let (kept, when) = (|| Ok(&folder), (step, counters));
         records.push(evaluations::evaluate_into(&inputs, kept, &model, set, when, watch)?);
         bar.finish();
     }
     let names_answers = |set: &str| inputs.experiment.grading_of(set).program().is_none();
     print(&records, &names_answers, args.json);
     Ok(exit::SUCCESS)
+}
+
+/// What a run's checkpoint states; 0 of any other model.
+fn counters(model: &Path) -> Result<Counters> {
+    let record: Option<Value> = files::optional(files::read_json(&model.join("trainer.json")))?;
+    let counters = record.and_then(|record| record.get("counters").cloned());
+    Ok(counters.and_then(|counters| serde_json::from_value(counters).ok()).unwrap_or_default())
 }
 
 fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
@@ -190,13 +209,9 @@ fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     Ok(sets)
 }
 
-/// Samples at temperature 0 are the same response.
 fn warn_of_greedy(set: &str, samples: u64, sampling: Sampling) {
-    if samples > 1 && sampling.temperature == 0.0 {
-        output::tell(format!(
-            "warning: {set}: at temperature 0 the {samples} samples of a problem are one response, {samples} \
-             times; --samples 1 says the same"
-        ));
+    if let Some(sentence) = warnings::greedy(set, samples, sampling) {
+        output::tell(format!("warning: {sentence}; --samples 1 says the same"));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::commands::{
 };
 use crate::experiment::{Grading, ProgramKind, RewardProgram, Verifier};
 use crate::report::text::{counted, joined, percent};
+use crate::task::grader::for_program;
 use crate::task::responses::{self, ResponseLine};
 use crate::task::reward::Grade;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
@@ -200,7 +201,7 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     let mut parts = vec![called, joined(versions, ", "), reads, twice];
     parts.retain(|part| !part.is_empty());
     output::tell(format!("{}: {}", program.name(), parts.join("; ")));
-    let asked: Vec<Asked> = lines.iter().map(|line| line.asked().for_program(program)).collect();
+    let asked: Vec<Asked> = lines.iter().map(|line| for_program(line.asked(), program)).collect();
     let mut graded = graders.grade(&asked);
     graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
     graders.odd_numbers().iter().for_each(|sentence| output::tell(format!("warning: {sentence}")));
@@ -332,7 +333,7 @@ fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
         Grading::Program(program) => {
             let graders = Graders::start((**program).clone())?;
             answer_each(file, |line| {
-                let asked = line.asked().for_program(program);
+                let asked = for_program(line.asked(), program);
                 program_answer(&graders.grade(&[asked]).swap_remove(0))
             })
         }

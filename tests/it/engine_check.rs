@@ -10,7 +10,7 @@ use dapo::engines::trl::written::TrlConfig;
 use dapo::engines::verl::compose::{self, Composed};
 use dapo::engines::verl::settings::{self, Cards};
 use dapo::engines::verl::traps;
-use dapo::experiment::{WarmUpStart, extends, starter};
+use dapo::experiment::{WarmUp, extends, starter};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -32,6 +32,20 @@ fn read(path: &Path) -> Composed {
 
 fn refused(path: &Path) -> String {
     compose::of_file("no-python", path).unwrap_err().to_string()
+}
+
+/// A row of `engine_stated.toml`.
+#[derive(Deserialize)]
+struct StatedRow {
+    stated: String,
+    traps: Vec<String>,
+    warm_up: Option<WarmUp>,
+}
+
+fn stated_rows(trainer: &str) -> Vec<StatedRow> {
+    let text = include_str!("engine_stated.toml");
+    let mut rows: BTreeMap<String, Vec<StatedRow>> = toml::from_str(text).unwrap();
+    rows.remove(trainer).unwrap()
 }
 
 /// As `written` of the samples' generate.py.
@@ -189,29 +203,11 @@ fn what_a_file_does_not_state_is_in_no_trap_and_no_default() {
 fn a_key_that_verl_takes_in_place_of_another_is_in_a_trap() {
     let folder = tempfile::tempdir().unwrap();
     let paper = starter::paper().unwrap();
-    let actor = "actor_rollout_ref.actor.optim";
-    let by_ratio = format!("warm-up-from-zero {actor}.lr_warmup_steps_ratio");
-    let by_style = format!("overriding-key {actor}.warmup_style");
-    let by_norm = format!("overriding-key {actor}.grad_clip");
-    let by_length = "overriding-key actor_rollout_ref.rollout.response_length".to_string();
-    for (stated, expected) in [
-        ("actor: {optim: {lr_warmup_steps: -1, lr_warmup_steps_ratio: 0.1}}", vec![&by_ratio]),
-        ("actor: {optim: {lr_warmup_steps: 0, lr_warmup_steps_ratio: 0.1}}", vec![&by_ratio]),
-        ("actor: {optim: {lr_warmup_steps: null, lr_warmup_steps_ratio: 0.1}}", vec![&by_ratio]),
-        ("actor: {optim: {lr_warmup_steps: -1, lr_warmup_steps_ratio: 0.0}}", vec![]),
-        ("actor: {optim: {lr_warmup_steps_ratio: 0.1}}", vec![]),
-        ("actor: {optim: {lr_scheduler_type: constant, warmup_style: cosine}}", vec![&by_style]),
-        ("actor: {optim: {lr_scheduler_type: constant, warmup_style: null}}", vec![]),
-        ("actor: {optim: {clip_grad: 1.0, grad_clip: 0.5}}", vec![&by_norm]),
-        ("actor: {optim: {clip_grad: 1.0, grad_clip: 1}}", vec![]),
-        ("rollout: {response_length: 64}\ndata: {max_response_length: 128}", vec![&by_length]),
-        ("rollout: {response_length: 128}\ndata: {max_response_length: 128}", vec![]),
-    ] {
-        let path =
-            written(folder.path(), "part.yaml", &format!("actor_rollout_ref:\n  {stated}\n"));
-        let found = traps::found(&read(&path), &paper).0;
+    for StatedRow { stated, traps, .. } in stated_rows("verl") {
+        let text = format!("actor_rollout_ref:\n  {stated}\n");
+        let found = traps::found(&read(&written(folder.path(), "part.yaml", &text)), &paper).0;
         let found: Vec<String> = found.iter().map(|it| format!("{} {}", it.name, it.key)).collect();
-        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{stated}");
+        assert_eq!(found, traps, "{stated}");
     }
 }
 
@@ -339,31 +335,13 @@ fn keys_of_a_grpo_config_that_are_misspelt_or_not_looked_at_are_named() {
 
 #[test]
 fn a_schedule_of_the_learning_rate_that_is_not_asked_for_is_a_trap() {
-    use WarmUpStart::{FirstStep, Zero};
     let folder = tempfile::tempdir().unwrap();
     let mut asked = starter::paper().unwrap();
-    // A rollout step of the paper's has 16 updates.
-    for (rollout_steps, start, stated, is_trap) in [
-        (20, FirstStep, "lr_scheduler_type: cosine", true),
-        (20, FirstStep, "lr_scheduler_type: constant", true),
-        (0, FirstStep, "lr_scheduler_type: constant", false),
-        (20, Zero, "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 320", false),
-        (20, Zero, "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 20", true),
-        (
-            20,
-            Zero,
-            "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 0.1\nmax_steps: 3200",
-            false,
-        ),
-        (20, FirstStep, "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 320", true),
-        (0, FirstStep, "lr_scheduler_type: constant_with_warmup\nwarmup_steps: 0", false),
-        (20, FirstStep, "warmup_steps: 320", false),
-    ] {
-        asked.optimizer.warm_up.rollout_steps = rollout_steps;
-        asked.optimizer.warm_up.start = start;
-        let traps = trl(folder.path(), &format!("beta: 0.0\n{stated}\n")).traps(&asked);
-        let is_found = traps.iter().any(|it| it.name == "learning-rate-schedule");
-        assert_eq!(is_found, is_trap, "{rollout_steps} {start:?}: {stated}");
+    for StatedRow { stated, traps, warm_up } in stated_rows("trl") {
+        asked.optimizer.warm_up = warm_up.unwrap();
+        let found = trl(folder.path(), &format!("beta: 0.0\n{stated}\n")).traps(&asked);
+        let found = found.iter().filter(|it| it.name == "learning-rate-schedule");
+        assert_eq!(found.map(|it| it.name).collect::<Vec<_>>(), traps, "{warm_up:?}: {stated}");
     }
 }
 

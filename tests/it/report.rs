@@ -315,3 +315,42 @@ fn a_folder_of_runs_and_studies_is_one_page_with_links() {
     files::create_folder(&root.join("study/grids")).unwrap();
     play(root, include_str!("report/folder.txt"));
 }
+
+#[test]
+fn updates_that_were_left_out_stand_before_the_result() {
+    for (skipped, words) in [
+        (0.0, "On dev, avg@4"),
+        (1.0, "2 of 8 updates were left out because their loss or gradient was not finite. On dev"),
+        (
+            4.0,
+            "8 of 8 updates were left out because their loss or gradient was not finite; nothing was \
+             learned. On",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let run = run_fixture::started(folder.path());
+        (1..=2).for_each(|step| run_fixture::record_step(&run, step));
+        let mut metrics = run.metrics().unwrap();
+        for step in &mut metrics {
+            step.metrics.insert("optimizer/skipped_updates".to_owned(), skipped);
+        }
+        files::write_lines(&run.path("metrics.jsonl"), &metrics).unwrap();
+        for step in [0, 2] {
+            run_fixture::evaluate(&run, "dev", step, 64, 4);
+        }
+        let headline = run::build(&run).unwrap().headline;
+        assert!(headline.starts_with(words), "{headline}");
+    }
+}
+
+#[test]
+fn a_difference_without_an_interval_has_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::started(folder.path());
+    for step in [0, 40] {
+        run_fixture::evaluate(&run, "dev", step, 30, 1);
+    }
+    let headline = run::build(&run).unwrap().headline;
+    assert!(headline.starts_with("On dev, avg@1 went from "), "{headline}");
+    assert!(headline.contains("95 % interval none"), "{headline}");
+}

@@ -32,7 +32,8 @@ pub enum AtCap {
 pub enum Surplus {
     /// Thrown away, the batch keeps the first in data order (released code).
     Discard,
-    /// Kept for the next rollout step, where they are off-policy by one step.
+    /// Kept for later rollout steps, which train on the oldest first: off-policy by at least one step, and by more the
+    /// more groups wait.
     Carry,
 }
 

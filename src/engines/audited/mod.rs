@@ -12,6 +12,7 @@ use crate::engines::{EngineError, Trap};
 use crate::experiment::{Engine, Grading};
 use crate::records::tracked;
 use crate::task::data::schema;
+use crate::task::grader::for_program;
 use crate::task::reward::Grade;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
 use crate::task::{TaskError, reward};
@@ -178,7 +179,7 @@ fn graded(
         }
         Grading::Program(program) => program,
     };
-    let asked: Vec<Asked> = asked.into_iter().map(|it| it.for_program(program)).collect();
+    let asked: Vec<Asked> = asked.into_iter().map(|it| for_program(it, program)).collect();
     let graders = Graders::start((**program).clone())?;
     let mut graded = graders.grade(&asked);
     // A function that disagrees with itself is no witness.

@@ -1,6 +1,6 @@
 //! Scores of each set before training and at the end, their difference and history, and the headline set's outcomes.
 
-use crate::records::{Counters, Ending, EvaluationRecord};
+use crate::records::{Counters, Ending, EvaluationRecord, StepMetrics};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
 use crate::statistics::{
     Counts, Interval, Question, Sample, Uncertainty, accuracy, estimators, paired,
@@ -289,8 +289,24 @@ fn share(evaluation: Option<&LoadedEvaluation>, problems: &BTreeSet<&String>) ->
 
 /// One sentence with an interval; it begins with what makes the result void.
 pub fn headline(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
-    let warning = nothing_learned(loaded).map_or(String::new(), |warning| warning + " ");
-    warning + &result_sentence(loaded, results)
+    let sentences = [left_out(loaded), nothing_learned(loaded)].into_iter().flatten();
+    let sentences: Vec<String> = sentences.chain([result_sentence(loaded, results)]).collect();
+    sentences.join(" ")
+}
+
+/// What `optimizer.non_finite = "skip"` left out.
+fn left_out(loaded: &RunReportLoaded) -> Option<String> {
+    let skipped = |step: &StepMetrics| step.metrics.get("optimizer/skipped_updates").copied();
+    let skipped = loaded.metrics.iter().filter_map(skipped).sum::<f64>() as u64;
+    let updates = loaded.metrics.last()?.counters.updates;
+    let then = if skipped == updates { "; nothing was learned" } else { "" };
+    (skipped > 0).then(|| {
+        let [skipped, updates] = [skipped, updates].map(text::grouped);
+        format!(
+            "{skipped} of {updates} updates were left out because their loss or gradient was not \
+             finite{then}."
+        )
+    })
 }
 
 /// No update had a gradient, or everything was wrong.
@@ -333,7 +349,8 @@ fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
             let verb = match &difference.fixed_problems.interval {
                 Some(interval) if interval.low > 0.0 => "rose",
                 Some(interval) if interval.high < 0.0 => "fell",
-                _ => "did not move measurably,",
+                Some(_) => "did not move measurably,",
+                None => "went",
             };
             format!(
                 "{on} {verb} from {} (base policy) to {} after {} updates: {} points, {}.",

@@ -4,7 +4,7 @@ use crate::algorithm::{Group, Problem, Rollout, ScoredRollout};
 use crate::base::files;
 use crate::experiment::{Grading, ProgramKind, PromptSettings, RewardProgram, Verifier};
 use crate::task::TaskError;
-use crate::task::data::Columns;
+use crate::task::data::{Columns, schema};
 use crate::task::prompt;
 use crate::task::reward::program::worker::MATH_VERIFY;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
@@ -149,7 +149,7 @@ impl Grader {
         let prompt = prompt_of(&problem.question, prompt);
         let asked = Asked::new(prompt, text.to_string(), problem.answer.clone(), of_problem);
         let completion_ids = tokens.map(<[u32]>::to_vec);
-        Some(Asked { completion_ids, ..asked }.for_program(graders.program()))
+        Some(for_program(Asked { completion_ids, ..asked }, graders.program()))
     }
 
     /// The grades, in order. Errors: responses that the program did not grade; a rule grades all.
@@ -232,6 +232,16 @@ impl Grader {
             rollouts: rollouts.into_iter().zip(grades.by_ref()).map(scored).collect(),
         });
         Ok((scored.collect(), tally))
+    }
+}
+
+/// Math-Verify compares formulas, and reads a ground truth as the built-in rules do.
+pub fn for_program(asked: Asked, program: &RewardProgram) -> Asked {
+    match schema::answer(&asked.ground_truth) {
+        Ok(formula) if program.kind == ProgramKind::MathVerify => {
+            Asked { ground_truth: formula.into(), ..asked }
+        }
+        _ => asked,
     }
 }
 

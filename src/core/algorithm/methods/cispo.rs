@@ -46,6 +46,10 @@ impl Rules for Cispo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.clip", "dapo.dual_clip"]
+    }
+
     fn clip(&self, _dapo: &Dapo) -> Clip {
         self.weight
     }

@@ -47,6 +47,10 @@ impl Rules for DppoTv {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.clip", "dapo.dual_clip"]
+    }
+
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
         let log_ratio = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         let mask = tokens.response_mask.to_kind(Kind::Bool);

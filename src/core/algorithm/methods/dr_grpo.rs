@@ -29,6 +29,10 @@ impl Rules for DrGrpo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.advantage"]
+    }
+
     fn needed_aggregation(&self) -> Option<Aggregation> {
         Some(Aggregation::ResponseMean)
     }

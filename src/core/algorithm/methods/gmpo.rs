@@ -49,6 +49,10 @@ impl Rules for Gmpo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.clip", "dapo.dual_clip"]
+    }
+
     fn needed_aggregation(&self) -> Option<Aggregation> {
         Some(Aggregation::ResponseMean)
     }

@@ -46,6 +46,10 @@ impl Rules for Gspo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.clip"]
+    }
+
     fn log_ratio(&self, tokens: &Tokens, dapo: &Dapo) -> Tensor {
         let own = clip::log_ratio(tokens, &LogRatioClamp::None {});
         let mask = tokens.response_mask.to_kind(Kind::Bool);

@@ -54,6 +54,10 @@ impl Rules for KlCov {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.clip", "dapo.dual_clip"]
+    }
+
     fn looks_ahead(&self) -> bool {
         true
     }

@@ -26,6 +26,10 @@ impl Rules for LitePpo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.advantage.std"]
+    }
+
     fn needed_aggregation(&self) -> Option<Aggregation> {
         Some(Aggregation::TokenMean)
     }

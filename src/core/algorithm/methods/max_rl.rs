@@ -25,6 +25,10 @@ impl Rules for MaxRl {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.advantage"]
+    }
+
     fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
         let of_group = |group: &Vec<Rewarded>| {
             let shares: Vec<f64> =

@@ -22,8 +22,8 @@ pub mod vespo;
 
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
-    Rewarded, ScoredRollout, StepTotals, Surrogate, TokenMeanUnit, Tokens, advantage, aggregation,
-    clip, dynamic_sampling, overlong,
+    Rewarded, ScoredRollout, Std, StepTotals, Surrogate, TokenMeanUnit, Tokens, advantage,
+    aggregation, clip, dynamic_sampling, overlong,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -60,6 +60,19 @@ impl Dapo {
     /// The rules of the arm: its method's, or GRPO's.
     pub fn rules(&self) -> &dyn Rules {
         self.method.as_ref().map_or(&Grpo, Method::rules)
+    }
+
+    /// Keys and tables that the arm may state and its training never reads.
+    pub fn unread(&self) -> Vec<&'static str> {
+        let mut unread = self.rules().unread().to_vec();
+        let reads_std = unread.iter().all(|key| !key.starts_with("dapo.advantage"));
+        if reads_std && self.advantage.std == Std::None {
+            unread.push("dapo.advantage.epsilon");
+        }
+        if self.aggregation != Aggregation::TokenMean {
+            unread.push("dapo.token_mean_unit");
+        }
+        unread
     }
 }
 
@@ -149,14 +162,16 @@ pub enum Over {
     Highest,
 }
 
-/// Metric: the mean over responses of |Â − Â of GRPO|; recorded of every arm with a method.
+/// Metric: the mean over responses of |Â − Â of GRPO with the arm's `dapo.advantage`|; recorded of every arm with a method.
 pub const ADVANTAGE_DISTANCE: &str = "effect/method_advantage_distance";
 
 /// The effect of a method that changes the advantages alone.
 pub fn moved_advantages(recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
     let distance = recorded(Over::Mean, ADVANTAGE_DISTANCE)?;
-    let evidence =
-        format!("advantages lay {distance:.3} from GRPO's (mean over responses and steps)");
+    let evidence = format!(
+        "advantages lay {distance:.3} from those of GRPO with this dapo.advantage (mean over \
+         responses and steps)"
+    );
     Some((distance > 0.0, evidence))
 }
 
@@ -178,6 +193,11 @@ pub trait Rules: Debug {
 
     fn needed_aggregation(&self) -> Option<Aggregation> {
         None
+    }
+
+    /// Keys and tables of `[dapo]` that the method never reads, whatever the others say.
+    fn unread(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Adds to the rewards of a graded group. Correctness is left alone.

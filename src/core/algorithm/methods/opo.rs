@@ -30,6 +30,10 @@ impl Rules for Opo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.advantage"]
+    }
+
     fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
         let of_group = |group: &Vec<Rewarded>| {
             let tokens: f64 = group.iter().map(|response| response.tokens as f64).sum();

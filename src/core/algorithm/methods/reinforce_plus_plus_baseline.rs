@@ -33,6 +33,10 @@ impl Rules for ReinforcePlusPlusBaseline {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.advantage"]
+    }
+
     fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
         let centred: Vec<Vec<f64>> =
             groups.iter().map(|group| advantage::centred(&advantage::rewards(group))).collect();

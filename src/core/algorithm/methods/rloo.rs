@@ -26,6 +26,10 @@ impl Rules for Rloo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.advantage"]
+    }
+
     fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
         let of_group = |group: &Vec<Rewarded>| {
             let others = group.len().saturating_sub(1).max(1) as f64;

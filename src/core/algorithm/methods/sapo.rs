@@ -63,6 +63,10 @@ impl Rules for Sapo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.clip", "dapo.dual_clip"]
+    }
+
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
         let log_ratio = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         let unbounded = clip::log_ratio(tokens, &LogRatioClamp::None {}).detach();

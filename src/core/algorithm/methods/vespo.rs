@@ -79,6 +79,10 @@ impl Rules for Vespo {
         }
     }
 
+    fn unread(&self) -> &'static [&'static str] {
+        &["dapo.clip", "dapo.dual_clip", "dapo.log_ratio_clamp"]
+    }
+
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
         let log_ratio = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         let derivatives = -self.weight(tokens) * tokens.advantages;

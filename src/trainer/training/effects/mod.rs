@@ -11,7 +11,7 @@ use crate::task::data::embedded;
 use crate::training::{Rounding, Updated};
 use std::collections::BTreeMap;
 
-/// `stage/name` → value; without the mean of nothing.
+/// `stage/name` → value; without the mean of nothing and what is not finite.
 pub type Metrics = BTreeMap<String, f64>;
 
 /// Mean over all generated tokens of a step, of the sampler's distribution; from format 2 on.
@@ -51,6 +51,12 @@ pub fn of_rollouts(step: &Selected, experiment: &Experiment, entropy: Option<f64
     if !experiment.records_every_group() {
         metrics.retain(|name, _| !is_of_every_group(name));
     }
+    finite(metrics)
+}
+
+/// JSON has no infinity and no NaN: a line with one could not be read again.
+fn finite(mut metrics: Metrics) -> Metrics {
+    metrics.retain(|_, value| value.is_finite());
     metrics
 }
 
@@ -224,7 +230,7 @@ impl Updates {
         metrics.extend(means.map(|(name, mean)| (format!("loss/{name}"), mean)));
         metrics.extend(self.effects());
         metrics.extend(self.rounding.iter().flat_map(rounding_metrics));
-        metrics
+        finite(metrics)
     }
 
     /// Quarters of the updates, the first nearest to π_old; from format 3 on. One without loss tokens is left out.
@@ -426,6 +432,15 @@ mod tests {
         let two = of(vec![update(1, 4), update(0, 0)]);
         assert_eq!(two.keys().len(), 2, "{two:?}");
         assert_eq!(of(Vec::new()), Metrics::new());
+    }
+
+    #[test]
+    fn what_is_not_finite_is_left_out() {
+        let updates = Updates { norms: vec![f64::INFINITY, 1.0], ..Updates::default() };
+        let metrics = updates.metrics(1.0, 0.1);
+        assert!(!metrics.contains_key("optimizer/gradient_norm_max"));
+        assert_eq!(metrics["optimizer/clipped_updates_share"], 0.5);
+        assert!(metrics.values().all(|value| value.is_finite()), "{metrics:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use super::*;
-use crate::algorithm::DynamicSampling;
+use crate::algorithm::methods::{Method, rloo::Rloo};
+use crate::algorithm::{DynamicSampling, Std};
 use crate::experiment::{MiniAimeVariant, extends};
 use crate::policy::{Config, Family};
 use crate::task::{DataSets, data::embedded::mini_aime};
@@ -161,7 +162,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
     let (experiment, plan) = sound();
     assert_eq!(warnings::of(&plan, &experiment), []);
     type Change = fn(&mut RunPlan, &mut Experiment);
-    let cases: [(Name, Severity, Change); 14] = [
+    let cases: [(Name, Severity, Change); 16] = [
         (Name::DataRepeats, Severity::Warning, |plan, _| plan.work.epochs_over_data.least = 2.5),
         (Name::DataSmallerThanRound, Severity::Warning, |plan, _| plan.work.problems = 31),
         (Name::WarmUpLong, Severity::Warning, |_, experiment| {
@@ -196,6 +197,14 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         }),
         (Name::ProbeCut, Severity::Warning, |plan, _| {
             plan.probe.as_mut().unwrap().cut_at_tokens = Some(3);
+        }),
+        (Name::KeysUnread, Severity::Warning, |_, experiment| {
+            experiment.dapo.method = Some(Method::Rloo(Rloo {}));
+            experiment.dapo.advantage.std = Std::None;
+        }),
+        (Name::GreedySamples, Severity::Warning, |_, experiment| {
+            experiment.evaluation.sampling.temperature = 0.0;
+            experiment.evaluation.samples.retain(|set, _| set == "mini-aime");
         }),
     ];
     for (name, severity, change) in cases {

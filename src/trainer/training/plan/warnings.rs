@@ -1,8 +1,8 @@
 //! Warnings and errors of a plan, under stable names. Contradictions between settings are errors of
 //! [`crate::experiment::validate`]; [`crate::training::run::inputs`] refuses prompts that are too long.
 
-use crate::algorithm::{DynamicSampling, Problem};
-use crate::experiment::{Experiment, Verifier, sets};
+use crate::algorithm::{Dapo, DynamicSampling, Problem};
+use crate::experiment::{Experiment, Sampling, Verifier, compare, extends, sets, shipped};
 use crate::records::housekeeping::readable;
 use crate::task::{DataSets, Grader, prompt, reward};
 use crate::training::plan::work::PlanWork;
@@ -37,11 +37,13 @@ pub enum Name {
     ProbeCut,
     AnswerUnreadable,
     RewardNumbers,
+    KeysUnread,
+    GreedySamples,
 }
 
 impl Name {
     /// Help texts show names and meanings.
-    pub const ALL: [(Name, &'static str); 14] = [
+    pub const ALL: [(Name, &'static str); 16] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
@@ -59,6 +61,8 @@ impl Name {
         (Name::ProbeCut, "the probe shortened responses to stay short"),
         (Name::AnswerUnreadable, "ground truths that the verifier never grades right"),
         (Name::RewardNumbers, "a reward program's further numbers that differ or are not finite"),
+        (Name::KeysUnread, "keys that differ from base.toml's and that the arm does not read"),
+        (Name::GreedySamples, "a set is evaluated at temperature 0 with several samples"),
     ];
 
     pub fn text(self) -> String {
@@ -154,7 +158,48 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
         );
         warnings.push((Name::WarmUpLong, message));
     }
+    warnings.extend(unread(experiment));
+    warnings.extend(experiment.evaluation.samples.iter().filter_map(|(set, &samples)| {
+        let sentence = greedy(set, samples, experiment.sampling_of(set))?;
+        let message = format!("{sentence}; evaluation.samples.{set} = 1 says the same");
+        Some((Name::GreedySamples, message))
+    }));
     warnings
+}
+
+/// Such a key makes another arm, which trains as one without it.
+fn unread(experiment: &Experiment) -> Option<(Name, String)> {
+    let unread = experiment.dapo.unread();
+    let base = Experiment { dapo: base_dapo(), ..experiment.clone() };
+    let (base, own) = (compare::flat(&base), compare::flat(experiment));
+    let differing = compare::differing_keys(&base, &own).into_iter();
+    let is_unread = |key: &&String| unread.iter().any(|table| extends::is_within(key, table));
+    let stated = differing.filter(is_unread).filter_map(|key| Some((key, own.get(key)?)));
+    let stated: Vec<String> = stated.map(|(key, value)| format!("{key} = {value}")).collect();
+    let name = experiment.dapo.rules().about().name;
+    (!stated.is_empty()).then(|| {
+        let stated = stated.join(", ");
+        let message = format!(
+            "{name} with these settings does not read {stated}: the run trains as with base.toml's \
+             value, and counts as another arm; leave it out"
+        );
+        (Name::KeysUnread, message)
+    })
+}
+
+fn base_dapo() -> Dapo {
+    let table: toml::Table = shipped::BASE.1.parse().expect("base.toml is TOML");
+    table["dapo"].clone().try_into().expect("base.toml states every key of [dapo]")
+}
+
+/// Samples at temperature 0 are the same response.
+pub fn greedy(set: &str, samples: u64, sampling: Sampling) -> Option<String> {
+    (samples > 1 && sampling.temperature == 0.0).then(|| {
+        format!(
+            "{set}: at temperature 0 the {samples} samples of a problem are one response, {samples} \
+             times"
+        )
+    })
 }
 
 fn responses(probe: &TrialProbe, experiment: &Experiment) -> Vec<(Name, String)> {

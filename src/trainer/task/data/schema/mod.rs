@@ -3,7 +3,7 @@
 use crate::base::visible;
 use crate::records::{Index, Message, ProblemRow};
 use crate::task::data::{self, template};
-use crate::task::reward::{answer::normalise, strict_box};
+use crate::task::reward::{answer::normalise, program, strict_box};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -157,7 +157,7 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     }
     columns.remove("prompt");
     if let Some(stated) = columns.get_mut("extra_info") {
-        *stated = extra_info(stated.take());
+        *stated = program::extra_info(stated.take());
     }
     if let Some(value) = for_program {
         // A column of that name may be another than the one that was chosen.
@@ -373,15 +373,6 @@ fn ground_truth(
             "it has neither \\boxed{} nor ####; name the key of the answer with --answer-key (`dapo data prepare`)",
         ),
         (None, None) => absent(row, "answer", &keys),
-    }
-}
-
-/// An object that a file has as JSON in a text, as CSV must, is the object.
-pub fn extra_info(stated: Value) -> Value {
-    let inside = stated.as_str().filter(|text| text.trim_start().starts_with('{'));
-    match inside.and_then(|text| serde_json::from_str(text).ok()) {
-        Some(object) => Value::Object(object),
-        None => stated,
     }
 }
 

@@ -8,7 +8,6 @@ pub mod worker;
 use crate::base::{files::foreign, visible, workers};
 use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
-use crate::task::data::schema;
 use crate::task::reward::Grade;
 use crate::task::reward::program::worker::{Ready, Returned, Worker};
 use serde::Serialize;
@@ -51,7 +50,7 @@ impl Asked {
         };
         let stated = columns.get("ground_truth").filter(|it| !it.is_null());
         let ground_truth = stated.cloned().unwrap_or(Value::String(ground_truth));
-        let (extra, columns) = match columns.remove("extra_info").map(schema::extra_info) {
+        let (extra, columns) = match columns.remove("extra_info").map(extra_info) {
             Some(Value::Object(extra)) => (extra, columns),
             None | Some(Value::Null) => (columns, Map::new()),
             Some(other) => {
@@ -61,15 +60,14 @@ impl Asked {
         };
         Self { prompt, response, ground_truth, data_source, extra, columns, completion_ids: None }
     }
+}
 
-    /// Math-Verify compares formulas, and reads a ground truth as the built-in rules do.
-    pub fn for_program(mut self, program: &RewardProgram) -> Self {
-        if program.kind == ProgramKind::MathVerify
-            && let Ok(formula) = schema::answer(&self.ground_truth)
-        {
-            self.ground_truth = formula.into();
-        }
-        self
+/// An object that a file has as JSON in a text, as CSV must, is the object.
+pub fn extra_info(stated: Value) -> Value {
+    let inside = stated.as_str().filter(|text| text.trim_start().starts_with('{'));
+    match inside.and_then(|text| serde_json::from_str(text).ok()) {
+        Some(object) => Value::Object(object),
+        None => stated,
     }
 }
 
