@@ -134,12 +134,11 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
     if lines.is_empty() {
         output::tell("warning: there is no response to grade");
     }
-    let gradings = args.compare.iter().chain([&grading]);
-    let programs = gradings.filter_map(|grading| match grading {
+    let reading = args.compare.iter().chain([&grading]).find_map(|grading| match grading {
         Grading::Program(program) if program.kind != ProgramKind::MathVerify => Some(program),
         _ => None,
     });
-    if let Some(program) = programs.last()
+    if let Some(program) = reading
         && lines.iter().any(ResponseLine::is_of_a_table)
     {
         output::tell(format!(
