@@ -211,7 +211,7 @@ fn in_words(verdict: &Verdict, smallest_p: f64, unit: Unit) -> String {
             unit.show(*effect)
         ),
         Verdict::Inconclusive { could_have_detected: None } if smallest_p > ALPHA => {
-            "inconclusive: too few runs to show any effect".into()
+            "inconclusive: too few runs, or too few that differ, to show any effect".into()
         }
         Verdict::Inconclusive { could_have_detected: None } => {
             "inconclusive: no effect is shown, and none is excluded".into()
