@@ -3,7 +3,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::{files, workers};
-use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::exit::{Invalid, bail_invalid, bail_usage};
 use crate::commands::flags::grading::GradingArgs;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{
@@ -184,8 +184,12 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
 /// What a run's checkpoint states; 0 of any other model.
 fn counters(model: &Path) -> Result<Counters> {
     let record: Option<Value> = files::optional(files::read_json(&model.join("trainer.json")))?;
-    let counters = record.and_then(|record| record.get("counters").cloned());
-    Ok(counters.and_then(|counters| serde_json::from_value(counters).ok()).unwrap_or_default())
+    let Some(counters) = record.and_then(|record| record.get("counters").cloned()) else {
+        return Ok(Counters::default());
+    };
+    let path = model.join("trainer.json");
+    let refused = |error| Invalid(format!("{}: counters: {error}", path.display()));
+    Ok(serde_json::from_value(counters).map_err(refused)?)
 }
 
 fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
