@@ -109,6 +109,11 @@ fn patched(dapo: Dapo, patch: &Map<String, Value>) -> Dapo {
 }
 
 fn computed(case: &LossCase, dapo: &Dapo) -> (f64, Vec<f64>) {
+    drawn(case, dapo, None)
+}
+
+/// With this number as each draw; without one the case must not depend on a draw.
+fn drawn(case: &LossCase, dapo: &Dapo, uniform: Option<f64>) -> (f64, Vec<f64>) {
     let kind = if case.dtype == "float32" { Kind::Float } else { Kind::Double };
     let shape = [case.log_probs.len() as i64, case.log_probs[0].len() as i64];
     let tensor =
@@ -128,7 +133,7 @@ fn computed(case: &LossCase, dapo: &Dapo) -> (f64, Vec<f64>) {
         let tokens = row.tokens as f64;
         *weight *= if tokens > 0.0 { tokens / (tokens + case.token_mean_epsilon) } else { 1.0 };
     }
-    let marks = dapo.rules().looks_ahead().then(|| tensor(&marks(case, dapo)));
+    let marks = dapo.rules().looks_ahead().then(|| tensor(&marks(case, dapo, uniform)));
     let sampler = case.sampler_log_probs.as_deref().map(tensor);
     let log_probs = tensor(&case.log_probs).set_requires_grad(true);
     let tokens = Tokens {
@@ -150,7 +155,7 @@ fn computed(case: &LossCase, dapo: &Dapo) -> (f64, Vec<f64>) {
 }
 
 /// What the method says of each token when the case is a mini-batch.
-fn marks(case: &LossCase, dapo: &Dapo) -> Vec<Vec<f64>> {
+fn marks(case: &LossCase, dapo: &Dapo, uniform: Option<f64>) -> Vec<Vec<f64>> {
     let length = |row: usize| case.mask[row].iter().sum::<i64>() as usize;
     let cut = |values: &[Vec<f64>]| -> Vec<Vec<f64>> {
         values.iter().enumerate().map(|(row, values)| values[..length(row)].to_vec()).collect()
@@ -165,8 +170,8 @@ fn marks(case: &LossCase, dapo: &Dapo) -> Vec<Vec<f64>> {
         in_loss: true,
     };
     let seen: Vec<SeenResponse> = (0..case.mask.len()).map(seen).collect();
-    // No golden vector depends on it.
-    let mut marks = dapo.rules().marks(&seen, dapo, &mut || 0.5);
+    let mut draw = || uniform.unwrap_or_else(|| panic!("{} depends on a draw", case.name));
+    let mut marks = dapo.rules().marks(&seen, dapo, &mut draw);
     marks.iter_mut().for_each(|row| row.resize(case.log_probs[0].len(), 0.0));
     marks
 }
@@ -259,7 +264,8 @@ fn a_method_reads_a_key_unless_it_says_that_it_does_not() {
                 || cases.iter().any(|case| {
                     let (method, aggregation) = (arm.method, arm.aggregation);
                     let dapo = Dapo { method, aggregation, ..settings(&case.dapo) };
-                    computed(case, &dapo) != computed(case, &patched(dapo.clone(), &patch))
+                    drawn(case, &dapo, Some(0.5))
+                        != drawn(case, &patched(dapo.clone(), &patch), Some(0.5))
                 });
             let is_unread = arm.unread().iter().any(|unread| key.starts_with(unread));
             assert_eq!(is_read, !is_unread, "{name}, {key}");
