@@ -5,7 +5,6 @@ mod adamw;
 mod audited;
 mod bad_input;
 mod binary;
-mod calibration;
 mod claims;
 mod commands;
 mod compare;

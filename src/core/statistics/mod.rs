@@ -24,3 +24,6 @@ pub use crate::statistics::estimators::Sample;
 pub use crate::statistics::outcomes::Counts;
 pub use crate::statistics::paired::Paired;
 pub use crate::statistics::time_to_level::TimeToEvent;
+
+#[cfg(test)]
+mod calibration_tests;

@@ -7,7 +7,7 @@ pub mod runs;
 pub mod table;
 pub mod worlds;
 
-use dapo::base::rng::Stream;
+use crate::base::rng::Stream;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Simulated evaluations and training runs whose truth is known.
 
-use dapo::base::Purpose;
-use dapo::base::rng::{self, Id, Stream};
-use dapo::statistics::Counts;
+use crate::base::Purpose;
+use crate::base::rng::{self, Id, Stream};
+use crate::statistics::Counts;
 use serde::{Deserialize, Serialize};
 
 /// How the success probabilities of a benchmark's problems are spread.

@@ -1,11 +1,14 @@
 use super::*;
-use crate::calibration::table::Table;
-use dapo::base::files;
+use crate::base::files;
+use crate::statistics::calibration_tests::table::Table;
 use std::path::Path;
 
+/// Of the repository.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/stats");
+
 fn committed() -> Table {
-    let json: serde_json::Value =
-        files::read_json(Path::new("golden/stats/calibration.json")).unwrap();
+    let path = Path::new(FOLDER).join("calibration.json");
+    let json: serde_json::Value = files::read_json(&path).unwrap();
     let table: Table = serde_json::from_value(json.clone()).unwrap();
     assert_eq!(serde_json::to_value(&table).unwrap(), json, "a field that no row has");
     table
@@ -25,7 +28,7 @@ fn the_committed_table_has_enough_replicates_and_every_offered_method_keeps_its_
 #[ignore = "takes minutes; writes golden/stats/calibration.json and calibration.md"]
 fn the_table_is_made_anew() {
     let table = Table::new(REPLICATES, calibrate(REPLICATES));
-    let folder = Path::new("golden/stats");
+    let folder = Path::new(FOLDER);
     files::write_json(&folder.join("calibration.json"), &table).unwrap();
     files::write_atomic(&folder.join("calibration.md"), table.markdown().as_bytes()).unwrap();
     let broken: Vec<_> = table.broken().collect();
@@ -34,7 +37,7 @@ fn the_table_is_made_anew() {
 
 #[test]
 fn the_committed_page_is_the_committed_table() {
-    let page = files::read_text(Path::new("golden/stats/calibration.md")).unwrap();
+    let page = files::read_text(&Path::new(FOLDER).join("calibration.md")).unwrap();
     assert_eq!(page, committed().markdown());
 }
 

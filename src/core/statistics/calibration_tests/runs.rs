@@ -1,10 +1,10 @@
 //! Calibration where the unit is the training run.
 
-use crate::calibration::worlds::{self, Runs, SPREADS, Spread};
-use crate::calibration::{Measure, Row, simulate};
-use dapo::base::rng::Stream;
-use dapo::statistics::equivalence::EquivalenceVerdict;
-use dapo::statistics::{
+use crate::base::rng::Stream;
+use crate::statistics::calibration_tests::worlds::{self, Runs, SPREADS, Spread};
+use crate::statistics::calibration_tests::{Measure, Row, simulate};
+use crate::statistics::equivalence::EquivalenceVerdict;
+use crate::statistics::{
     Design, Measured, TimeToEvent, Verdict, between, comparison, equivalence, time_to_level,
 };
 

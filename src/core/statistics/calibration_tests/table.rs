@@ -1,11 +1,11 @@
 //! The calibration as a file and as a page.
 
-use crate::calibration::{Measure, Promise, Row, Tally};
+use crate::statistics::calibration_tests::{Measure, Promise, Row, Tally};
 use serde::{Deserialize, Serialize};
 
 pub const FORMAT: u64 = 1;
 
-const COMMAND: &str = "cargo test --test it the_table_is_made_anew -- --ignored";
+const COMMAND: &str = "cargo test --workspace the_table_is_made_anew -- --ignored";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,10 +1,10 @@
 //! Calibration where the unit is the problem: one checkpoint, or two on the same problems.
 
-use crate::calibration::worlds::{self, SPREADS, Spread};
-use crate::calibration::{Row, simulate};
-use dapo::base::rng::Stream;
-use dapo::statistics::distributions::t_quantile;
-use dapo::statistics::{Uncertainty, accuracy, paired};
+use crate::base::rng::Stream;
+use crate::statistics::calibration_tests::worlds::{self, SPREADS, Spread};
+use crate::statistics::calibration_tests::{Row, simulate};
+use crate::statistics::distributions::t_quantile;
+use crate::statistics::{Uncertainty, accuracy, paired};
 
 /// Flips of one test: the rule that counts the observed one holds for any number.
 const FLIPS: u64 = 1_000;
