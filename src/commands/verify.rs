@@ -7,6 +7,7 @@ use crate::numerics::Numerics;
 use crate::records::RunFolder;
 use crate::report::text::{joined, percent};
 use crate::study::collection;
+use crate::training::run::inputs;
 use crate::verification::verify::{self, Check, Options, VerifyVerdict, replay::ReplayRequest};
 use crate::verification::{Challenge, Executed, Replay, Verification};
 use anyhow::Result;
@@ -115,11 +116,11 @@ fn of_run(args: &VerifyArgs) -> Result<Verification> {
     let here = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let fast = experiment.as_ref().filter(|experiment| experiment.numerics == Numerics::Fast);
     workers::set_count(fast.map_or(here, |experiment| experiment.execution.threads).clamp(1, 1024));
-    let by_rule = experiment.as_ref().is_some_and(|it| it.reward.verifier.rule().is_some());
+    let by_rule = experiment.as_ref().is_some_and(|it| !inputs::grades_by_program(it));
     if args.inputs.data.is_some() && experiment.is_some_and(|it| it.inputs.data.is_generated()) {
         output::tell("--data is not read: the problems of this run are generated, not files");
     }
-    if args.inputs.rewards.is_some() && by_rule {
+    if !args.inputs.rewards.is_empty() && by_rule {
         output::tell("--run-rewards is not read: a rule grades the responses of this run");
     }
     let options = Options { replay, ..args.inputs.clone() };
@@ -133,8 +134,12 @@ fn study(args: &VerifyArgs) -> Result<Verification> {
         );
     }
     let Options { base, data, rewards, .. } = &args.inputs;
-    let of_runs = [("--base", base), ("--data", data), ("--run-rewards", rewards)];
-    if let Some((flag, _)) = of_runs.into_iter().find(|(_, path)| path.is_some()) {
+    let of_runs = [
+        ("--base", base.is_some()),
+        ("--data", data.is_some()),
+        ("--run-rewards", !rewards.is_empty()),
+    ];
+    if let Some((flag, _)) = of_runs.into_iter().find(|(_, is_stated)| *is_stated) {
         bail_usage!("{flag} is for a run: nothing of a study is executed");
     }
     Ok(verify::study::verify(&args.run, args.declaration.as_deref())?)

@@ -12,7 +12,7 @@
 
 use crate::base::files;
 use crate::numerics::Numerics;
-use crate::records::{environment::CHANGES_NO_BIT, run_folder::is_portable};
+use crate::records::{environment::CHANGES_NO_BIT, run_folder, run_folder::is_portable};
 use crate::study::{Cell, CellEvaluation, CellOutcomes};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,7 +213,8 @@ fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
     if let Some(fields) = execution.as_object_mut() {
         fields.remove("seed");
     }
-    let program = inputs(&["reward/", "package/"]);
+    let own = run_folder::input_of_set(&evaluation.set, "");
+    let program = inputs(&["reward/", "package/", &own]);
     let execution = (experiment.numerics == Numerics::Fast).then_some(execution);
     let program = (!program.is_empty()).then_some(program);
     let mut key = json!({
@@ -226,7 +227,7 @@ fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
         "max_response_tokens": experiment.rollout.max_response_tokens,
         "prompt": experiment.prompt,
         "stop": experiment.evaluation_stop(),
-        "verifier": experiment.grading_of(&evaluation.set),
+        "verifier": experiment.grading_of(&evaluation.set).of_arm(),
         "numerics": experiment.numerics,
         "execution": execution,
         "harness": cell.harness,

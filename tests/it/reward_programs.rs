@@ -4,7 +4,7 @@ use crate::binary::{Output, ended, json_lines, line_in, says, succeeded};
 use crate::repository;
 use crate::transcript::play;
 use dapo::base::files;
-use dapo::records::{Manifest, RunFolder, StepMetrics};
+use dapo::records::{Manifest, RunFolder, StepMetrics, tables};
 use dapo::study::cell::{CellEvaluation, compare};
 use dapo::study::metric::{At, Metric, Statistic};
 use dapo::study::{Cell, why::NoValue};
@@ -147,6 +147,41 @@ fn a_function_of_verl_grades_a_run_and_is_part_of_its_identity() {
     assert!(other.to_string().contains("is not the file that graded the run"), "{other:#}");
     let resumed = programs.keys("python", &reward, "", "run --resume");
     says(resumed, 3, &["the content of reward/reward.py"]);
+}
+
+#[test]
+fn a_set_may_have_a_program_of_its_own() {
+    let programs = Programs::new();
+    let own = "def grade(response, answer):\n return len(response) % 2 == 0\n";
+    let file = programs.write("own.py", own);
+    let table = format!("{{kind=\"python\",file={file:?}}}");
+    let flags = format!("--set evaluation.sets.mini-aime.verifier={table}");
+    succeeded(programs.train(&format!("--out run {flags}")));
+    succeeded(programs.train("--out rule"));
+    let inputs = programs.manifest("run").inputs;
+    assert_eq!(inputs["evaluation/mini-aime/reward/own.py"], files::sha256_file(&file).unwrap());
+    assert!(inputs["evaluation/mini-aime/package/python"].starts_with("3."), "{inputs:?}");
+    let outcomes = |run: &str, set: &str| {
+        let path = RunFolder::at(programs.path(run)).outcomes(set, 0);
+        tables::read_outcomes(&path).unwrap()
+    };
+    assert_eq!(outcomes("run", "dev"), outcomes("rule", "dev"));
+    for row in outcomes("run", "mini-aime") {
+        assert_eq!(row.is_correct, row.response.chars().count() % 2 == 0);
+    }
+    let recorded = programs.is_verified("run", "--replay 1 --challenge 7").to_string();
+    for words in ["graded again but for mini-aime", "the evaluations of mini-aime: a program"] {
+        assert!(recorded.contains(words), "{recorded}");
+    }
+    let flags = format!("--run-rewards {} --replay 2 --challenge 7", file.display());
+    let graded = programs.is_verified("run", &flags).to_string();
+    assert!(!graded.contains("as recorded") && !graded.contains("but for"), "{graded}");
+    let flags = format!("--run-rewards {} --run-rewards helper.py", file.display());
+    let other = programs.verify("run", &flags).to_string();
+    assert!(other.contains("helper.py is not the file that graded the run"), "{other}");
+    let wrong = "--set evaluation.sets.dev.verifier={kind=\"command\",file=\"a\",function=\"f\"}";
+    let words = ["evaluation.sets.dev.verifier.function", "needs evaluation.sets.*.verifier.kind"];
+    says(programs.train(&format!("--out wrong {wrong}")), 3, &words);
 }
 
 /// A problem whose responses are all right has no most frequent answer where the program names none.

@@ -363,7 +363,7 @@ fn evaluated_apart(set: &str, cells: &[&Cell]) -> Vec<String> {
     if experiments().any(|it| sampling(it) != sampling(first)) {
         keys.push(key("evaluation.sampling", "sampling", has_own(|own| own.sampling.is_some())));
     }
-    if experiments().any(|it| it.grading_of(set) != first.grading_of(set)) {
+    if experiments().any(|it| it.grading_of(set).of_arm() != first.grading_of(set).of_arm()) {
         keys.push(key("reward.verifier", "verifier", has_own(|own| own.verifier.is_some())));
     }
     if experiments().any(|it| it.evaluation_stop() != first.evaluation_stop()) {

@@ -3,7 +3,7 @@
 
 use crate::algorithm::{Aggregation, Dapo, DynamicSampling, TokenMeanUnit};
 use crate::base::files;
-use crate::experiment::{Device, Grading, Memory, Place, Verifier, WeightKind};
+use crate::experiment::{Device, Grading, Memory, Place, WeightKind};
 use crate::numerics::Numerics;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -56,8 +56,11 @@ impl Experiment {
         for path in self.inputs.paths() {
             *path = folder.join(&path);
         }
-        if let Grading::Program(program) = &mut self.reward.verifier {
-            program.file = folder.join(&program.file);
+        let of_sets = self.evaluation.sets.values_mut().filter_map(|set| set.verifier.as_mut());
+        for grading in std::iter::once(&mut self.reward.verifier).chain(of_sets) {
+            if let Grading::Program(program) = grading {
+                program.file = folder.join(&program.file);
+            }
         }
     }
 
@@ -84,7 +87,13 @@ impl Experiment {
         if !inputs.is_empty() {
             arm["inputs"] = Value::Object(inputs);
         }
-        arm["reward"] = json!(Reward { verifier: self.reward.verifier.of_arm() });
+        for (set, grading) in self.gradings() {
+            let owner = match set {
+                None => &mut arm["reward"],
+                Some(set) => &mut arm["evaluation"]["sets"][set],
+            };
+            owner["verifier"] = json!(grading.of_arm());
+        }
         arm
     }
 
@@ -100,9 +109,17 @@ impl Experiment {
     }
 
     /// What grades a set's responses.
-    pub fn grading_of(&self, set: &str) -> Grading {
-        let own = self.evaluation.sets.get(set).and_then(|set| set.verifier);
-        own.map_or_else(|| self.reward.verifier.clone(), Grading::Rule)
+    pub fn grading_of(&self, set: &str) -> &Grading {
+        let own = self.evaluation.sets.get(set).and_then(|set| set.verifier.as_ref());
+        own.unwrap_or(&self.reward.verifier)
+    }
+
+    /// Everything that grades, with the set of which it alone is; `None`: of rollouts and all other sets.
+    pub fn gradings(&self) -> impl Iterator<Item = (Option<&str>, &Grading)> {
+        let sets = self.evaluation.sets.iter();
+        let of_sets =
+            sets.filter_map(|(name, set)| Some((Some(&name[..]), set.verifier.as_ref()?)));
+        std::iter::once((None, &self.reward.verifier)).chain(of_sets)
     }
 
     /// How a set's responses are drawn.
@@ -406,9 +423,9 @@ pub struct SetSettings {
     /// A set of the data whose problems these are: one more set. Absent: those of the data's set of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems: Option<String>,
-    /// The rule that grades; absent: `reward.verifier`.
+    /// What grades; absent: `reward.verifier`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verifier: Option<Verifier>,
+    pub verifier: Option<Grading>,
     /// Absent: [`Evaluation::sampling`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,

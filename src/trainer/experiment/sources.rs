@@ -9,8 +9,21 @@ use std::sync::LazyLock;
 
 static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     let tables = [include_str!("keys.toml")].into_iter().chain(methods::KEYS.iter().copied());
-    tables.flat_map(keys).collect()
+    let mut all: Vec<Key> = tables.flat_map(keys).collect();
+    let of_sets: Vec<Key> = all.iter().filter_map(of_a_set).collect();
+    all.extend(of_sets);
+    all
 });
+
+/// A key of the program that grades, as that of a set with a program of its own.
+fn of_a_set(key: &Key) -> Option<Key> {
+    let moved = |path: &str| path.replace("reward.verifier", "evaluation.sets.*.verifier");
+    key.path.starts_with("reward.verifier.").then(|| Key {
+        path: moved(&key.path),
+        needs: key.needs.clone().map(|needs| Needs { key: moved(&needs.key), ..needs }),
+        ..key.clone()
+    })
+}
 
 fn keys(table: &str) -> Vec<Key> {
     let mut tables: BTreeMap<String, Vec<Key>> = toml::from_str(table).expect("a table of keys");

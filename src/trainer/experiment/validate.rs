@@ -84,7 +84,11 @@ fn outside(path: &str, value: &Value, range: &KeyRange) -> Option<String> {
 
 fn unmet(experiment: &Value, path: &str, value: &Value, needs: &Needs) -> Option<String> {
     let Needs { key, value: needed, except, because } = needs;
-    let is_met = stated(experiment, key).iter().any(|(_, value)| *value == needed);
+    // Of a set's verifier: in the same table.
+    let table = |path: &str| path.rsplit_once('.').map(|(table, _)| table.to_string());
+    let is_here = |at: &str| !key.contains('*') || table(at) == table(path);
+    let mut values = stated(experiment, key).into_iter();
+    let is_met = values.any(|(at, value)| is_here(&at) && value == needed);
     let is_excepted = except.as_ref().is_some_and(|except| value == except);
     if is_met || is_excepted {
         return None;

@@ -156,6 +156,11 @@ pub struct Manifest {
     pub inputs: BTreeMap<String, String>,
 }
 
+/// The name of an input of a set's own program.
+pub fn input_of_set(set: &str, name: &str) -> String {
+    format!("evaluation/{set}/{name}")
+}
+
 /// `environment.json`: facts for readers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -4,14 +4,15 @@
 
 use crate::base::files;
 use crate::experiment::{
-    Data, Experiment, Grading, MATH_VERIFY, RewardProgram, compare::differing_keys, shipped,
+    Data, Grading, MATH_VERIFY, ProgramKind, PromptSettings, RewardProgram,
+    compare::differing_keys, shipped,
 };
 use crate::policy::checkpoint::{self, weights};
-use crate::records::{RunFolder, RunRecords, Tags};
-use crate::task::{DataSets, Grader, Tokenizer, data};
+use crate::records::{RunFolder, RunRecords, Tags, run_folder};
+use crate::task::{DataSets, Grader, Tokenizer, data, data::Columns};
 use crate::training::run::inputs;
 use crate::verification::verify::{Check, Options, VerifyVerdict};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 #[derive(Debug, Default)]
@@ -23,10 +24,25 @@ pub struct Local {
     pub base: Option<PathBuf>,
     /// `None`: rewards are taken as they are recorded.
     pub grader: Option<Grader>,
+    /// Of the sets that have their own.
+    pub graders_of_sets: BTreeMap<String, Option<Grader>>,
     /// Which base policy, and from where.
     pub origin: String,
     /// Keeps the program's base policy as files.
     _program: Option<tempfile::TempDir>,
+}
+
+impl Local {
+    /// `None`: grades are taken as they are recorded.
+    pub fn grader_of(&self, set: &str) -> Option<&Grader> {
+        self.graders_of_sets.get(set).unwrap_or(&self.grader).as_ref()
+    }
+
+    /// Sets that a program of their own graded, which is not here.
+    pub fn ungraded_sets(&self) -> Vec<String> {
+        let ungraded = self.graders_of_sets.iter().filter(|(_, grader)| grader.is_none());
+        ungraded.map(|(set, _)| set.clone()).collect()
+    }
 }
 
 /// Of a file that the manifest binds. Links are allowed in the reviewer's folder (caches have them).
@@ -78,16 +94,48 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
     let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
     let here = [data.is_some(), base.is_some(), tokenizer.is_some()];
     let [problems, policy, text] = here.map(|is_here| if is_here { "here" } else { "not here" });
-    let grader = grader(&mut check, records, data.as_ref(), options.rewards.as_deref());
-    let started = started(grader.as_ref());
+    let columns = data.as_ref().map(|data| data.columns.clone()).unwrap_or_default();
+    let mut graders: BTreeMap<Option<String>, Option<Grader>> = BTreeMap::new();
+    let mut used = BTreeSet::new();
+    for (set, grading) in records.experiment.gradings() {
+        let of_set = |name: &str| {
+            set.map_or_else(|| name.to_string(), |set| run_folder::input_of_set(set, name))
+        };
+        let inputs = records.manifest.inputs.iter();
+        let own = inputs.filter_map(|(name, value)| Some((name.strip_prefix(&of_set(""))?, value)));
+        let own = own.map(|(name, value)| (name.to_string(), value.clone())).collect();
+        let grader = match grading {
+            Grading::Rule(rule) => Some(Grader::Rule(*rule)),
+            Grading::Program(program) => {
+                options.rewards.iter().find(|file| is_copy(program, &own, file)).and_then(|file| {
+                    used.insert(file);
+                    let told = (&records.experiment.prompt, &columns);
+                    copy_of(&mut check, (program, &own), file, told)
+                })
+            }
+        };
+        graders.insert(set.map(str::to_string), grader);
+    }
+    for file in options.rewards.iter().filter(|file| !used.contains(file)) {
+        let graded = "is not the file that graded the run: not started";
+        let what = match files::sha256_file(file) {
+            Err(error) if file != Path::new(MATH_VERIFY) => error.to_string(),
+            _ => format!("{} {graded}", file.display()),
+        };
+        check.inconclusive("reward", what);
+    }
+    let grader = graders.remove(&None).flatten();
+    let started: String = graders.values().flatten().chain(&grader).map(started).collect();
+    let graders_of_sets = graders.into_iter().filter_map(|(set, it)| Some((set?, it))).collect();
     let compared = format!("problems {problems}, base policy {policy}, tokenizer {text}{started}");
-    let local = Local { data, source, tokenizer, base, grader, origin, _program: program };
+    let local =
+        Local { data, source, tokenizer, base, grader, graders_of_sets, origin, _program: program };
     (check.compared(compared), local)
 }
 
 /// The command of a program, where an interpreter starts it.
-fn started(grader: Option<&Grader>) -> String {
-    let program = grader.and_then(Grader::program).filter(|program| !program.command.is_empty());
+fn started(grader: &Grader) -> String {
+    let program = grader.program().filter(|program| !program.command.is_empty());
     let line = |program: &RewardProgram| {
         program.command.join(" ").replace("{file}", &program.file.display().to_string())
     };
@@ -96,43 +144,34 @@ fn started(grader: Option<&Grader>) -> String {
     })
 }
 
-/// The program is the reviewer's file, not started where another one graded the run. Of the sender's command only the
-/// name of a known interpreter is taken.
-fn grader(
-    check: &mut Check,
-    records: &RunRecords,
-    data: Option<&DataSets>,
-    file: Option<&Path>,
-) -> Option<Grader> {
-    let Experiment { reward, prompt, .. } = &records.experiment;
-    let grading = match &reward.verifier {
-        Grading::Rule(rule) => return Some(Grader::Rule(*rule)),
-        Grading::Program(program) => Grading::Program(Box::new(of_reviewer(program, file?))),
-    };
-    let file = file?;
-    if file != Path::new(MATH_VERIFY) {
-        let digest = files::sha256_file(file);
-        let digest = digest.map_err(|error| check.inconclusive("reward", error)).ok()?;
-        let name = format!("reward/{}", file.file_name().unwrap_or_default().to_string_lossy());
-        if records.manifest.inputs.get(&name) != Some(&digest) {
-            let file = file.display();
-            let what = format!("{file} is not the file that graded the run: not started");
-            check.inconclusive(name, what);
-            return None;
-        }
+/// Whether a file of the reviewer's is what graded, by the run's digests under the names of a grader's.
+fn is_copy(recorded: &RewardProgram, inputs: &BTreeMap<String, String>, file: &Path) -> bool {
+    if recorded.kind == ProgramKind::MathVerify || file == Path::new(MATH_VERIFY) {
+        return file.to_str() == Some(&recorded.name());
     }
-    let columns = data.map(|data| data.columns.clone()).unwrap_or_default();
-    let here = Grader::start(&grading, prompt, columns)
+    let name = format!("reward/{}", file.file_name().unwrap_or_default().to_string_lossy());
+    files::sha256_file(file).ok().as_ref() == inputs.get(&name)
+}
+
+/// Started. Of the sender's command only the name of a known interpreter is taken.
+fn copy_of(
+    check: &mut Check,
+    (recorded, inputs): (&RewardProgram, &BTreeMap<String, String>),
+    file: &Path,
+    (prompt, columns): (&PromptSettings, &Columns),
+) -> Option<Grader> {
+    let here = Grading::Program(Box::new(of_reviewer(recorded, file)));
+    let unused = unused_command(recorded, &here);
+    let started = Grader::start(&here, prompt, columns.clone())
         .and_then(|grader| grader.inputs().map(|inputs| (grader, inputs)));
-    let unused = unused_command(reward.verifier.program()?, &grading);
     let (grader, here) =
-        here.map_err(|error| check.inconclusive("reward", format!("{error}{unused}"))).ok()?;
+        started.map_err(|error| check.inconclusive("reward", format!("{error}{unused}"))).ok()?;
     let of_program = |name: &String| name.starts_with("reward/") || name.starts_with("package/");
-    let mut recorded = records.manifest.inputs.clone();
-    recorded.retain(|name, _| of_program(name));
-    for name in differing_keys(&here, &recorded) {
+    let mut there = inputs.clone();
+    there.retain(|name, _| of_program(name));
+    for name in differing_keys(&here, &there) {
         let [here, there] =
-            [&here, &recorded].map(|all| all.get(name.as_str()).map_or("absent", String::as_str));
+            [&here, &there].map(|all| all.get(name.as_str()).map_or("absent", String::as_str));
         check.inconclusive(name, format!("is {here} here, and was {there}"));
     }
     Some(grader)

@@ -152,8 +152,9 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// Your own copy of the program that graded a run (or math-verify): it is started if its digest is the recorded
     /// one, with the Python of DAPO_PYTHON. Without it no program is started, and rewards are taken as recorded.
+    /// Repeat it where sets have programs of their own.
     #[arg(long = "run-rewards", value_name = "FILE")]
-    pub rewards: Option<PathBuf>,
+    pub rewards: Vec<PathBuf>,
     #[arg(skip)]
     pub replay: Option<replay::ReplayRequest>,
 }
@@ -168,6 +169,9 @@ pub struct Extent {
     pub imported: bool,
     /// A program graded the responses, and was not started here.
     pub rewards_as_recorded: bool,
+    /// A program of their own graded these sets, and was not started here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sets_as_recorded: Vec<String>,
     pub unfinished: bool,
     /// Which base policy, and from where.
     pub base: String,
@@ -301,6 +305,7 @@ fn examine(
     let (check, local) = inputs::find(folder, &records, options);
     extent.base.clone_from(&local.origin);
     extent.rewards_as_recorded = local.grader.is_none();
+    extent.sets_as_recorded = local.ungraded_sets();
     extent.put_aside.clone_from(&entries.put_aside);
     checks.push(check);
     checks.push(records::ledger(&records));
@@ -359,6 +364,13 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
         let note = "rewards and correctness: a program graded the responses, and none was started here \
                     (--run-rewards FILE starts your own copy of it); they are taken as recorded";
         notes.push(note.to_string());
+    }
+    if !extent.sets_as_recorded.is_empty() {
+        notes.push(format!(
+            "correctness in the evaluations of {}: a program of their own graded them, and none was started here \
+             (--run-rewards FILE starts your own copy of it); it is taken as recorded",
+            extent.sets_as_recorded.join(", ")
+        ));
     }
     let missing = extent.steps - replay.map_or(0, |replay| replay.covered.len() as u64);
     if missing > 0 && !extent.imported {

@@ -8,7 +8,7 @@ use crate::records::{
 };
 use crate::report::run;
 use crate::study::cell::compare::{DifferingLeaf, leaves};
-use crate::task::{Grader, Tokenizer, Twice};
+use crate::task::{Tokenizer, Twice};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
 use crate::verification::verify::{Check, VerifySubject, inputs::Local, steps};
@@ -58,7 +58,11 @@ pub fn evaluations(subject: VerifySubject) -> Check {
             check.half_done(records, name, "no record in evaluations.jsonl is of it");
         }
     }
-    let graded = if local.grader.is_some() { "graded again" } else { "rewards as recorded" };
+    let graded = match (&local.grader, local.ungraded_sets()) {
+        (None, _) => "rewards as recorded".to_string(),
+        (Some(_), sets) if sets.is_empty() => "graded again".to_string(),
+        (Some(_), sets) => format!("graded again but for {}", sets.join(", ")),
+    };
     check.compared(format!(
         "{outcomes} outcomes of {} evaluations: {graded}, lengths held against texts, every statistic computed again",
         records.evaluations.len()
@@ -191,10 +195,8 @@ impl OutcomeTable<'_> {
 
     /// Nothing is compared where no program grades again.
     fn same_grades(self, check: &mut Check) {
-        let Self { name, rows, record, subject: VerifySubject { records, local, .. } } = self;
-        let own = records.experiment.evaluation.sets.get(&record.set);
-        let rule = own.and_then(|set| set.verifier).map(Grader::Rule);
-        let Some(grader) = rule.as_ref().or(local.grader.as_ref()) else { return };
+        let Self { name, rows, record, subject: VerifySubject { local, .. } } = self;
+        let Some(grader) = local.grader_of(&record.set) else { return };
         let set = local.data.as_ref().map(|data| data.evaluated().flat_map(|(_, all)| all));
         let questions: BTreeMap<&str, &str> =
             set.into_iter().flatten().map(|it| (it.id.as_str(), it.question.as_str())).collect();

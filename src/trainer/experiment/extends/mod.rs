@@ -264,11 +264,14 @@ pub fn resolve_paths(table: &mut Table, folder: &Path) {
             }
         }
     };
-    if let Some(Value::Table(verifier)) =
-        table.get_mut("reward").and_then(|reward| reward.get_mut("verifier"))
-    {
-        verifier.get_mut("file").map(resolve);
-    }
+    // A rule is a name and has no file.
+    let resolve_program = |owner: &mut Value| {
+        owner.get_mut("verifier").and_then(|verifier| verifier.get_mut("file")).map(resolve);
+    };
+    table.get_mut("reward").map(resolve_program);
+    let sets = table.get_mut("evaluation").and_then(|evaluation| evaluation.get_mut("sets"));
+    let sets = sets.and_then(Value::as_table_mut).into_iter().flat_map(Table::iter_mut);
+    sets.for_each(|(_, set)| resolve_program(set));
     let Some(Value::Table(inputs)) = table.get_mut("inputs") else { return };
     inputs.get_mut("model").map(resolve);
     if let Some(Value::Table(data)) = inputs.get_mut("data") {

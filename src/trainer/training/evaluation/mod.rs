@@ -56,7 +56,7 @@ impl Protocol {
 
     pub fn of_set(experiment: &Experiment, set: &str) -> Self {
         let (verifier, sampling) = (experiment.grading_of(set), experiment.sampling_of(set));
-        Self { verifier, sampling, ..Self::of(experiment) }
+        Self { verifier: verifier.clone(), sampling, ..Self::of(experiment) }
     }
 
     pub fn of_rollouts(experiment: &Experiment) -> Self {

@@ -106,7 +106,7 @@ fn assemble(
         warnings: Vec::new(),
     };
     plan.warnings = warnings::of(&plan, experiment);
-    plan.warnings.extend(warnings::of_inputs(experiment, &inputs.data, &inputs.grader));
+    plan.warnings.extend(warnings::of_inputs(inputs));
     plan
 }
 

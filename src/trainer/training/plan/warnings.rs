@@ -4,9 +4,9 @@
 use crate::algorithm::{Dapo, DynamicSampling, Problem};
 use crate::experiment::{Experiment, Sampling, Verifier, compare, extends, sets, shipped};
 use crate::records::housekeeping::readable;
-use crate::task::{DataSets, Grader, prompt, reward};
+use crate::task::{Grader, prompt, reward};
 use crate::training::plan::work::PlanWork;
-use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, trainer};
+use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, run::inputs::Inputs, trainer};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -102,13 +102,14 @@ pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
 }
 
 /// Of the problems and of the program that grades.
-pub fn of_inputs(experiment: &Experiment, data: &DataSets, grader: &Grader) -> Vec<Warning> {
-    let sets = std::iter::once((sets::TRAIN, &data.train[..])).chain(data.evaluated());
+pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
+    let sets =
+        std::iter::once((sets::TRAIN, &inputs.data.train[..])).chain(inputs.data.evaluated());
     let unreadable = sets.filter_map(|(name, problems)| {
-        let own = experiment.evaluation.sets.get(name).and_then(|set| set.verifier);
-        unreadable(name, problems, own.or(experiment.reward.verifier.rule())?)
+        unreadable(name, problems, inputs.experiment.grading_of(name).rule()?)
     });
-    let numbers = grader.odd_numbers().into_iter().map(|text| (Name::RewardNumbers, text));
+    let numbers =
+        inputs.graders().flat_map(Grader::odd_numbers).map(|text| (Name::RewardNumbers, text));
     unreadable.chain(numbers).map(warning).collect()
 }
 

@@ -97,8 +97,7 @@ pub fn evaluate_into<'f>(
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<EvaluationRecord, TrainingError> {
     let protocol = Protocol::of_set(&inputs.experiment, set.name);
-    let rule = inputs.rule_of(set.name);
-    let grader = rule.as_ref().unwrap_or(&inputs.grader);
+    let grader = inputs.grader_of(set.name);
     let outcomes =
         evaluation::outcomes(model, &inputs.tokenizer, (&protocol, grader), set, |done, total| {
             watch(RunEvent::Evaluating(set.name, done, total));

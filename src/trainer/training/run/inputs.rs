@@ -3,7 +3,7 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::bases::{self, BaseRecipe};
-use crate::experiment::{Data, Device, Experiment, Place, WeightKind, sets, shipped};
+use crate::experiment::{Data, Device, Experiment, Grading, Place, WeightKind, sets, shipped};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
 use crate::records::{Manifest, run_folder};
@@ -28,6 +28,8 @@ pub struct Inputs {
     /// Loaded for the check; its first user takes it.
     base: RefCell<Option<Qwen2>>,
     pub grader: Grader,
+    /// Of the sets that have their own.
+    graders_of_sets: BTreeMap<String, Grader>,
 }
 
 pub fn prepare(experiment: Experiment) -> Result<Inputs, TrainingError> {
@@ -49,8 +51,8 @@ pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
     // Other engines may have policies that are not read here.
     let config = checkpoint::open_model(&experiment.inputs.model).ok().map(|(config, _)| config);
     let data = data::load_for(&experiment)?;
-    let grader = grader(&experiment, &data)?;
-    manifest(&experiment, config.as_ref(), &data, &grader)
+    let graders = graders(&experiment, &data)?;
+    manifest(&experiment, config.as_ref(), &data, &graders)
 }
 
 fn assemble(
@@ -78,11 +80,20 @@ fn assemble(
     let process_bytes = machine::process_bytes("VmRSS");
     let (config, model) = model(folder)?;
     tokenizer.fits(folder, config.vocab_size)?;
-    let grader = grader(&experiment, &data)?;
-    let manifest = manifest(&experiment, Some(&config), &data, &grader)?;
-    let base = RefCell::new(model);
-    let inputs =
-        Inputs { experiment, tokenizer, data, manifest, config, process_bytes, base, grader };
+    let graders = graders(&experiment, &data)?;
+    let manifest = manifest(&experiment, Some(&config), &data, &graders)?;
+    let (grader, graders_of_sets) = graders;
+    let inputs = Inputs {
+        experiment,
+        tokenizer,
+        data,
+        manifest,
+        config,
+        process_bytes,
+        base: RefCell::new(model),
+        grader,
+        graders_of_sets,
+    };
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
         inputs.samples(name)?;
     }
@@ -95,11 +106,17 @@ fn assemble(
 }
 
 pub fn grades_by_program(experiment: &Experiment) -> bool {
-    experiment.reward.verifier.program().is_some()
+    experiment.gradings().any(|(_, grading)| grading.program().is_some())
 }
 
-fn grader(experiment: &Experiment, data: &DataSets) -> Result<Grader, TaskError> {
-    Grader::start(&experiment.reward.verifier, &experiment.prompt, data.columns.clone())
+/// Of rollouts, and of the sets that have their own.
+type AllGraders = (Grader, BTreeMap<String, Grader>);
+
+fn graders(experiment: &Experiment, data: &DataSets) -> Result<AllGraders, TaskError> {
+    let start = |grading: &_| Grader::start(grading, &experiment.prompt, data.columns.clone());
+    let of_sets = experiment.gradings().filter_map(|(set, grading)| Some((set?, grading)));
+    let of_sets = of_sets.map(|(set, grading)| Ok((set.to_string(), start(grading)?)));
+    Ok((start(&experiment.reward.verifier)?, of_sets.collect::<Result<_, TaskError>>()?))
 }
 
 /// Sizes alone decide whether every sum is exact under exact arithmetic.
@@ -186,10 +203,13 @@ impl Inputs {
         Ok(model.with_numerics(self.experiment.numerics)?)
     }
 
-    /// What grades a set whose verifier is not that of rollouts: a rule.
-    pub fn rule_of(&self, set: &str) -> Option<Grader> {
-        let own = self.experiment.evaluation.sets.get(set)?.verifier?;
-        Some(Grader::Rule(own))
+    pub fn grader_of(&self, set: &str) -> &Grader {
+        self.graders_of_sets.get(set).unwrap_or(&self.grader)
+    }
+
+    /// All that grade.
+    pub fn graders(&self) -> impl Iterator<Item = &Grader> {
+        std::iter::once(&self.grader).chain(self.graders_of_sets.values())
     }
 
     pub fn samples(&self, set: &str) -> Result<u64, TrainingError> {
@@ -205,11 +225,15 @@ fn manifest(
     experiment: &Experiment,
     config: Option<&Config>,
     sets: &DataSets,
-    grader: &Grader,
+    (grader, of_sets): &AllGraders,
 ) -> Result<Manifest, TrainingError> {
     let mut inputs = BTreeMap::new();
     inputs.extend(set_digests(sets));
     inputs.extend(grader.inputs()?);
+    for (set, grader) in of_sets {
+        let of_set = grader.inputs()?.into_iter();
+        inputs.extend(of_set.map(|(name, value)| (run_folder::input_of_set(set, &name), value)));
+    }
     let folder = &experiment.inputs.model;
     let companions = checkpoint::COMPANIONS.map(str::to_string).into_iter();
     for name in companions.chain(weights::names(folder)?) {
@@ -237,12 +261,20 @@ pub fn impossible<'a>(
     let sets = experiment.set_names();
     let plain = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
     let is_plain = |text: &str| !text.is_empty() && text.len() <= 128 && text.chars().all(plain);
+    let is_of_program = |name: &str, grading: &Grading| match name.split_once('/') {
+        _ if grading.program().is_none() => false,
+        Some(("reward", file)) => file.split('/').all(is_plain),
+        Some(("package", package)) => is_plain(package),
+        _ => false,
+    };
     let is_possible = |name: &str| match name.split_once('/') {
         Some(("data", set)) => set == sets::TRAIN || sets.iter().any(|known| known == set),
         Some(("base", file)) => is_plain(file),
-        Some(("reward", file)) => grades_by_program(experiment) && file.split('/').all(is_plain),
-        Some(("package", package)) => grades_by_program(experiment) && is_plain(package),
-        _ => false,
+        _ => experiment.gradings().any(|(set, grading)| {
+            let own =
+                set.map_or(Some(name), |set| name.strip_prefix(&run_folder::input_of_set(set, "")));
+            own.is_some_and(|name| is_of_program(name, grading))
+        }),
     };
     let is_digest = |text: &str| {
         text.len() == 64
@@ -250,8 +282,7 @@ pub fn impossible<'a>(
     };
     let is_version = |text: &str| text.chars().all(|it| plain(it) || "+!".contains(it));
     let wrong = |(name, value): &(&String, &String)| {
-        let is_value =
-            if name.starts_with("package/") { is_version(value) } else { is_digest(value) };
+        let is_value = if name.contains("package/") { is_version(value) } else { is_digest(value) };
         !is_possible(name) || !is_value
     };
     inputs.iter().find(wrong).map(|(name, _)| name.as_str())

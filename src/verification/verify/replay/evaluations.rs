@@ -48,6 +48,7 @@ pub fn pick(records: &RunRecords, local: &Local, request: &ReplayRequest) -> Vec
     let pick = |index: usize| {
         let record = &records.evaluations[index];
         let (set, step) = (record.set.clone(), record.counters.rollout_steps);
+        local.grader_of(&set)?;
         let all = scores::set_of(local, &set)?;
         let mut order: Vec<usize> = (0..all.len()).collect();
         let purpose = [Id::from("problems"), Id::from(set.as_str()), Id::from(step)];
@@ -82,8 +83,7 @@ impl Replayed<'_> {
     pub(super) fn evaluation(&mut self, model: &Qwen2, picked: &Picked) {
         let name = picked.name();
         let protocol = Protocol::of_set(&self.inputs.experiment, &picked.set);
-        let rule = self.inputs.rule_of(&picked.set);
-        let grading = (&protocol, rule.as_ref().unwrap_or(&self.inputs.grader));
+        let grading = (&protocol, self.inputs.grader_of(&picked.set));
         let samples = self.inputs.samples(&picked.set).unwrap_or_default();
         let set = Set { name: &picked.set, problems: &picked.problems, samples };
         let stored = self.subject.folder.outcomes(&picked.set, picked.step);

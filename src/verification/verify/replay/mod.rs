@@ -255,6 +255,13 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
         };
         experiment.reward.verifier = Grading::Program(Box::new(program.clone()));
     }
+    for (name, set) in &mut experiment.evaluation.sets {
+        if set.verifier.as_ref().is_some_and(|own| own.program().is_some()) {
+            // Where it is not here, no evaluation of the set is executed.
+            let here = local.grader_of(name).and_then(Grader::program);
+            set.verifier = here.map(|program| Grading::Program(Box::new(program.clone())));
+        }
+    }
     inputs::prepare(experiment).map_err(|error| error.to_string())
 }
 
