@@ -70,7 +70,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         if args.problems.endswith(".jsonl"):
-            lines = map(json.loads, pathlib.Path(args.problems).read_text().splitlines())
+            lines = map(json.loads, pathlib.Path(args.problems).read_text().strip().split("\n"))
             rows = [{"prompt": it["question"], "answer": str(it["answer"])} for it in lines]
         else:
             run(args.dapo, "data", "prepare", args.problems, "--out", scratch / "data")

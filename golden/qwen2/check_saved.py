@@ -61,7 +61,7 @@ def main():
                             input=lines, capture_output=True, text=True)
     if answer.returncode != 0:
         sys.exit(f"dapo model score failed with exit code {answer.returncode}: {answer.stderr.strip()}")
-    scores = [json.loads(line) for line in answer.stdout.splitlines()]
+    scores = [json.loads(line) for line in answer.stdout.strip().split("\n")]
     assert len(scores) == len(pairs), f"{len(scores)} answers for {len(pairs)} sequences"
 
     worst = {"log_probs": 0.0, "entropy": 0.0}

@@ -25,7 +25,7 @@ pub struct AuditArgs {
     #[arg(long, value_name = "DIR")]
     tokenizer: Option<PathBuf>,
     /// Report prompts that are longer than this many tokens
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, requires = "tokenizer")]
     max_prompt_tokens: u64,
     /// Prompts of a rollout step, from which the length of an epoch follows
     #[arg(long, value_name = "PROMPTS", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..))]

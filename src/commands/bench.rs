@@ -71,7 +71,7 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
     })?;
     bar.finish();
     if let Some(path) = &args.out {
-        files::write_json(path, &record)?;
+        files::write_output(path, files::canonical_json(&record).as_bytes())?;
     }
     output::lines(args.json, &record, || text(&record));
     Ok(exit::SUCCESS)

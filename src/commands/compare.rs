@@ -8,7 +8,7 @@ use crate::report::compared::{self, picture, picture::Pictures};
 use crate::report::page::Section;
 use crate::report::text::Unit;
 use crate::report::{html, terminal, words};
-use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS};
+use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS, between::FEWEST_RUNS};
 use crate::study::collection;
 use crate::study::comparison::{self, load, load::ComparisonOptions};
 use crate::study::gate::{self, FewRuns, Gate, GateVerdict, Undecided};
@@ -52,7 +52,7 @@ pub struct CompareArgs {
     #[arg(long, value_enum)]
     fail_if: Option<FailIf>,
     /// With --fail-if: a difference of at most so many percent points does not count. Exit with 0 when the
-    /// interval excludes a larger one, with 4 when a larger one is shown, else with 6. Of --curves and --runs: in
+    /// interval, or two one-sided tests of --curves, --runs or arms, exclude a larger one, with 4 when a larger one is shown, else with 6. Of --curves and --runs: in
     /// the unit of the metric.
     #[arg(long, value_name = "POINTS", requires = "fail_if")]
     margin: Option<f64>,
@@ -94,6 +94,7 @@ enum FailIf {
 
 /// Errors: tables that cannot be read or compared.
 pub fn run(args: &CompareArgs) -> Result<u8> {
+    args.gate.begin()?;
     let level = args.level.unwrap_or(LEVEL);
     if !(level > 0.5 && level < 1.0) {
         bail_usage!("--level must be between 0.5 and 1, got {level}");
@@ -103,8 +104,10 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
             "--junit writes what --fail-if decides; add --fail-if worse or --fail-if different"
         );
     }
-    args.gate.check()?;
     if let Some(page) = &args.html {
+        if args.gate.is_given_as(page) {
+            bail_usage!("--junit and --html name one file, {}: name two", page.display());
+        }
         files::may_write(page, "<!DOCTYPE html>")?;
     }
     let is_tracked = !args.curves.is_empty() || args.runs.is_some();
@@ -224,7 +227,7 @@ fn show(
     output::sections((args.json, args.markdown), comparison, || sections.to_vec());
     let Some(path) = &args.html else { return Ok(()) };
     let page = picture::page(title, sections.to_vec(), pictures());
-    files::write_atomic(path, html::render(&page).as_bytes())?;
+    files::write_output(path, html::render(&page).as_bytes())?;
     Ok(())
 }
 
@@ -247,6 +250,12 @@ fn exit_code(
             let beyond = margin.map(|margin| format!(" by {} or more", sized(unit, margin)));
             let beyond = beyond.unwrap_or_default();
             let line = format!("passed: it is not shown that B is {what} than A{beyond}");
+            (GateOutcome::Passed, exit::SUCCESS, line)
+        }
+        GateVerdict::Equivalent => {
+            let margin = sized(unit, margin.unwrap_or(0.0));
+            let line =
+                format!("passed: B − A lies within a margin of {margin} (two one-sided tests)");
             (GateOutcome::Passed, exit::SUCCESS, line)
         }
         GateVerdict::Refused(Interval { low, high, .. }) => {
@@ -295,13 +304,19 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
                 "there are too few {runs} to show a difference (the smallest possible p is {smallest_p:.4}{family})"
             )
         }
+        Undecided::NoIntervalOfRuns => {
+            format!("with fewer than {FEWEST_RUNS} runs a side there is no interval")
+        }
         Undecided::NoInterval => "too few problems changed for an interval".to_string(),
-        Undecided::Wide { low, high } => format!(
-            "the interval {} to {} has differences on both sides of the margin of {}",
-            unit.signed(*low),
-            unit.signed(*high),
-            sized(unit, margin)
-        ),
+        Undecided::Wide { low, high } => {
+            let place = if *high < -margin || *low > margin {
+                "is beyond the margin of {}, and the test shows nothing"
+            } else {
+                "has differences on both sides of the margin of {}"
+            };
+            let place = place.replace("{}", &sized(unit, margin));
+            format!("the interval {} to {} {place}", unit.signed(*low), unit.signed(*high))
+        }
         Undecided::NotCompared(why) => words::why(why),
     }
 }

@@ -1,6 +1,6 @@
 //! `dapo data`: problems as files.
 
-use crate::base::python;
+use crate::base::{program, python};
 use crate::commands::exit::bail_usage;
 use crate::commands::{audit, audit::AuditArgs, exit, grade, output};
 use crate::experiment::{Data, sets};
@@ -113,8 +113,8 @@ fn reasoning_gym(args: &GymArgs) -> Result<u8> {
     let [train, dev, reward] =
         ["train.jsonl", "dev.jsonl", gym::PROGRAM].map(|name| args.out.join(name));
     let tests = files.sets.keys().filter(|path| **path != train && **path != dev);
-    let tests: String = tests.map(|path| format!(" --test {}", path.display())).collect();
-    let [train, dev, reward] = [&train, &dev, &reward].map(|path| path.display());
+    let tests: String = tests.map(|path| format!(" --test {}", program::path_word(path))).collect();
+    let [train, dev, reward] = [&train, &dev, &reward].map(|path| program::path_word(path));
     if sizes[0] > 0 && sizes[1] > 0 {
         output::say(format!(
             "next: dapo init STUDY --model MODEL --train {train} --dev {dev}{tests} --verifier {reward}"
@@ -151,8 +151,16 @@ fn prepare(args: &PrepareArgs) -> Result<u8> {
 /// `None` for a file.
 fn generated(args: &PrepareArgs) -> Result<Option<Data>> {
     let task = embedded::KINDS.iter().find(|(kind, _)| args.source == Path::new(kind));
-    let (Some((kind, usual)), variant) = (task, &args.variant) else { return Ok(None) };
-    let Some(variant) = variant else { return Ok(Some(usual.clone())) };
+    let Some((kind, usual)) = task else {
+        if args.variant.is_some() {
+            bail_usage!("--variant is for a generated task, and {} is none", args.source.display());
+        }
+        return Ok(None);
+    };
+    if let Some(flag) = args.preparation.given() {
+        bail_usage!("{flag} is for a file of problems, and {kind} is a generated task");
+    }
+    let Some(variant) = &args.variant else { return Ok(Some(usual.clone())) };
     let data = serde_json::from_value(json!({"kind": kind, "variant": variant}));
     Ok(Some(data.map_err(|error| exit::Invalid(format!("--variant {variant}: {error}")))?))
 }

@@ -159,6 +159,7 @@ fn render(args: &RenderArgs) -> Result<u8> {
     let inputs = inputs(args.engine, &args.experiment, &args.overrides, &args.options)?;
     let settings = engines::render(&inputs, &args.out, &args.options)?;
     output::tell(format!("{} settings and the prompts of all rollout steps", settings.len()));
+    engines::advice(&inputs, &args.options, &settings).iter().for_each(output::tell);
     output::path(&args.out.join("train.py"));
     Ok(exit::SUCCESS)
 }

@@ -32,7 +32,7 @@ const LEVEL: f64 = 0.95;
 /// It uses the evaluation sets and settings of an experiment, or, with --data, files of problems and the
 /// paper's protocol: 32 samples of each problem at temperature 1 and top-p 0.7, at most 20,480 tokens,
 /// the released instruction in the model's chat template. Repeated rows of a file are one problem. With
-/// --out the same command continues an interrupted evaluation of files.
+/// --out the same command continues an interrupted evaluation of files; no other evaluation is replaced.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/eval.txt"))]
 pub struct EvalArgs {
@@ -135,6 +135,11 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     args.overrides.check(&args.protocol.place.flags())?;
     if let Some((flag, _)) = args.protocol.grading.flags().iter().find(|(_, is_given)| *is_given) {
         bail_usage!("{flag} is for --data; an experiment states reward.verifier");
+    }
+    if let Some(flag) = args.keys.given() {
+        bail_usage!(
+            "{flag} is for --data; `dapo data prepare` writes the files of an experiment with usual keys"
+        );
     }
     let mut experiment = args.overrides.load(experiment, &flags)?;
     experiment.inputs.model = args.model.clone().unwrap_or(experiment.inputs.model);
@@ -246,24 +251,39 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
         "weights": weights_sha256(folder)?,
         "tokenizer": tokenizer.sha256(),
     });
+    let counters = counters(folder)?;
     let scratch = tempfile::tempdir()?;
     let folder = args.out.as_deref().unwrap_or(scratch.path());
     files::create_folder(folder)?;
     let interrupt = Interrupt::listen()?;
-    let (mut records, mut accuracies) = (Vec::new(), Vec::new());
-    for (name, problems) in &sets {
-        let mut bar = Progress::new(name, problems.len() as u64 * samples);
+    // Whatever would be replaced is found before the first set is evaluated.
+    let planned = sets.iter().map(|(name, problems)| {
         let set = Set { name, problems, samples };
-        let evaluated = resumable::evaluate_into(
-            folder,
-            &identity,
-            (&model, &tokenizer),
-            (&protocol, &grader),
-            set,
-            &|| interrupt.asked(),
-            |done, _| bar.set(done as u64, "responses"),
-        )?;
-        bar.finish();
+        let key = resumable::key(&identity, (&protocol, &grader), set)?;
+        let kept = resumable::kept(folder, name, &key)?;
+        Ok((set, key, kept))
+    });
+    let planned = planned.collect::<Result<Vec<_>, TrainingError>>()?;
+    let (mut records, mut accuracies) = (Vec::new(), Vec::new());
+    for (set, key, kept) in planned {
+        let evaluated = if let Some(kept) = kept {
+            let path = folder.join(format!("{}.json", set.name));
+            output::tell(format!("{}: there already, nothing is computed", path.display()));
+            Some(kept)
+        } else {
+            let mut bar = Progress::new(set.name, set.problems.len() as u64 * samples);
+            let evaluated = resumable::evaluate_into(
+                folder,
+                (&key, counters),
+                (&model, &tokenizer),
+                (&protocol, &grader),
+                set,
+                &|| interrupt.asked(),
+                |done, _| bar.set(done as u64, "responses"),
+            )?;
+            bar.finish();
+            evaluated
+        };
         let Some((record, outcomes)) = evaluated else {
             output::tell(match args.out {
                 Some(_) => "stopped; the same command continues",
@@ -302,7 +322,8 @@ fn problem_sets(args: &EvalArgs, with_columns: bool) -> Result<(NamedSets, Colum
             bail_usage!("two files of --data are named {name:?}; rename one");
         }
         let file = problem_file::read_with(path, &keys)?.consistent(path)?;
-        for sentence in problem_file::told(&file.readings) {
+        let sentences = problem_file::told(&file.readings).into_iter();
+        for sentence in sentences.chain(problem_file::told_unseen(&file.unseen)) {
             output::tell(format!("{}: {sentence}", path.display()));
         }
         columns.extend(file.columns);

@@ -150,7 +150,7 @@ fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<u8> {
     let mut sender = args.tracker.sender(tracker, &out, &args.folder)?;
     let look = || {
         let curves = curves::of_run(&run, None)?;
-        let ended = curves.ended || !args.follow;
+        let ended = curves.ending.is_some() || !args.follow;
         Ok((vec![curves], ended))
     };
     follow(&mut sender, look)?;

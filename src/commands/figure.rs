@@ -77,8 +77,8 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
         "pdf" => printed::pdf(&svg),
         _ => printed::png(&svg),
     };
-    files::write_atomic(&args.out, &picture.map_err(anyhow::Error::msg)?)?;
-    files::write_atomic(&csv, numbers.as_bytes())?;
+    files::write_output(&args.out, &picture.map_err(anyhow::Error::msg)?)?;
+    files::write_output(&csv, numbers.as_bytes())?;
     [&args.out, &csv].into_iter().for_each(|path| output::path(path));
     Ok(exit::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
-use crate::commands::exit::bail_invalid;
+use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::{PolicyArgs, Progress, PromptArgs, bounds, exit};
 use crate::experiment::{PromptSettings, PromptTemplate};
 use crate::policy::Limits;
@@ -31,7 +31,7 @@ pub struct GenerateArgs {
     #[command(flatten)]
     keys: RowKeys,
     /// Text around the question of a problem.
-    #[arg(long, value_enum, requires = "problems", default_value_t = PromptTemplate::Question)]
+    #[arg(long, value_enum, conflicts_with = "prompts", default_value_t = PromptTemplate::Question)]
     template: PromptTemplate,
     #[command(flatten)]
     prompt: PromptArgs,
@@ -82,6 +82,9 @@ struct Output<'a> {
 
 /// Errors: a model or prompts that cannot be used, or sampling settings out of range.
 pub fn run(args: &GenerateArgs) -> Result<u8> {
+    if let (Some(flag), None) = (args.keys.given(), &args.problems) {
+        bail_usage!("{flag} names a key of problems: it needs --problems");
+    }
     let sampling = bounds::sampling(args.temperature, args.top_p, args.top_k)?;
     workers::set_count(args.threads);
     let (model, tokenizer) = args.policy.load_both()?;

@@ -15,7 +15,7 @@ use crate::task::responses::{self, ResponseLine};
 use crate::task::reward::Grade;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
 use crate::task::reward::python_text::last_code_points;
-use crate::task::{Explanation, Reason};
+use crate::task::{Explanation, Reading, Reason};
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -30,7 +30,9 @@ use std::path::{Path, PathBuf};
 /// A file has JSON lines of {"response", "ground_truth", "strict_box_verify"?} (other keys are ignored),
 /// verl's dumps of rollouts ({"output", "gts"}), samples that lm-eval logs ({"target", "resps"}; of a
 /// worked solution the target is what follows `####` or is in the last box), or a table of rollouts or
-/// evaluation outcomes of a run folder (*.parquet). Each line of the output is
+/// evaluation outcomes of a run folder (*.parquet). A rule reads a ground truth as it does in a file of problems (`7.0`,
+/// `["7"]`, `#### 7`), but on a line with strict_box_verify, which is graded as the released verifier is called. Each
+/// line of the output is
 /// {"score": ±1.0, "acc": bool, "pred": string or null}, in the same order. With --summary one table says
 /// how many responses were rejected for which reason.
 ///
@@ -49,7 +51,7 @@ pub struct GradeArgs {
     /// JSON lines or tables to grade.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Add the matched text, both normalised sides, and why.
+    /// Add the matched text, both normalised sides, why, and how the ground truth was read.
     #[arg(long)]
     pub explain: bool,
     /// Print one table of reasons, with their shares and an example each, instead of the lines.
@@ -88,6 +90,9 @@ struct Explained<'a> {
     normalised_prediction: Option<&'a str>,
     normalised_ground_truth: &'a str,
     reason: String,
+    /// As [`Reading`] describes them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ground_truth_readings: Vec<String>,
 }
 
 impl<'a> GradeAnswer<'a> {
@@ -139,7 +144,7 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         _ => None,
     });
     if let Some(program) = reading
-        && lines.iter().any(ResponseLine::is_of_a_table)
+        && lines.iter().any(|line| line.is_of_a_table)
     {
         output::tell(format!(
             "warning: a table has no prompts and no further columns of the problems, and a ground truth that is an \
@@ -171,8 +176,10 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
             output::document(args.json, &summary.json(), || summary.table());
         }
         Grading::Rule(usual) => {
-            for (verifier, explanation) in &graded_by_rule(usual, &lines)? {
-                writeln!(out, "{}", answer(explanation, *verifier, args.explain)?)?;
+            let graded = graded_by_rule(usual, &lines)?;
+            for (line, (verifier, explanation)) in lines.iter().zip(&graded) {
+                let readings = args.explain.then(|| line.readings());
+                writeln!(out, "{}", answer(explanation, *verifier, readings)?)?;
             }
             out.flush()?;
         }
@@ -327,7 +334,7 @@ fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
                 .graded(*usual)
                 .map_err(|reason| Invalid(format!("{}: {reason}", file.display())));
             let (verifier, explanation) = graded?;
-            answer(&explanation, verifier, false)
+            answer(&explanation, verifier, None)
         }),
         Grading::Program(program) => {
             let graders = Graders::start((**program).clone())?;
@@ -351,14 +358,19 @@ fn answer_each(file: &Path, answered: impl Fn(&ResponseLine) -> Result<String>) 
     Ok(exit::SUCCESS)
 }
 
-/// A line of JSON, with keys in the order that the released verifier has.
-fn answer(explanation: &Explanation, verifier: Verifier, explain: bool) -> Result<String> {
+/// A line of JSON, with keys in the order that the released verifier has; explained with `readings` of the ground truth.
+fn answer(
+    explanation: &Explanation,
+    verifier: Verifier,
+    readings: Option<Vec<Reading>>,
+) -> Result<String> {
     let grade = &explanation.grade;
-    let explained = explain.then(|| Explained {
+    let explained = readings.map(|readings| Explained {
         matched: explanation.matched.as_deref(),
         normalised_prediction: grade.prediction.as_deref(),
         normalised_ground_truth: &explanation.compared_ground_truth,
         reason: explanation.reason.to_string(),
+        ground_truth_readings: readings.iter().map(Reading::to_string).collect(),
     });
     let line = GradeAnswer::line(grade, grade.released_prediction(verifier), explained)?;
     Ok(visible::json(&line))

@@ -1,11 +1,10 @@
 //! `dapo init`: the folder of a study of one's own.
 
-use crate::base::files;
+use crate::base::{files, program};
 use crate::commands::exit::{Invalid, bail_invalid, bail_usage};
 use crate::commands::flags::grading::GradingArgs;
 use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::{bounds, exit, output};
-use crate::engines::launcher::program::line;
 use crate::experiment::{Starter, StarterFiles, grid::file, shipped};
 use crate::report::cells;
 use crate::training::TrainingError;
@@ -107,7 +106,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     }
     let evidence = cells::evidence(args.seeds.0.len(), cells::PlannedTest::UNDECLARED);
     output::say(format!("\n{evidence}"));
-    let shown = line(&[args.folder.display().to_string()]);
+    let shown = program::path_word(&args.folder);
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(exit::SUCCESS)
 }

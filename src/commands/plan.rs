@@ -119,7 +119,7 @@ fn text(plan: &RunPlan, verbose: bool) -> String {
     text += &format!("  steps    {} rollout steps, {} updates\n", work.rollout_steps, work.updates);
     text += &format!("  rollouts {rollouts}\n");
     text += &probe(plan, verbose);
-    text += &format!("  memory   {} of {available}\n", size(memory.needed_bytes));
+    text += &format!("  memory   about {} of {available}\n", size(memory.needed_bytes));
     if verbose && memory.phases.is_empty() {
         text += &sizes("its parts", &memory.parts);
     } else if verbose {

@@ -23,8 +23,9 @@ use std::time::SystemTime;
 /// seeds, whose mean curves must lie within margins (two one-sided tests). rule.toml, beside the golden
 /// files, declares both.
 ///
-/// With --bless the present results become the golden ones. This needs a clean git tree and a reason,
-/// which LOG.md keeps with the old and the new digest.
+/// With --bless the present results become the golden ones. This needs a reason, which LOG.md
+/// keeps with the old and the new digest, and a commit: of all files of the golden folder, and of every tracked
+/// file of its git repository.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/regress.txt"))]
 pub struct RegressArgs {
@@ -35,13 +36,13 @@ pub struct RegressArgs {
     #[arg(long)]
     part: Option<RegressPart>,
     /// Make the present results the golden ones.
-    #[arg(long, requires = "reason")]
+    #[arg(long, requires = "reason", conflicts_with_all = ["json", "junit"])]
     bless: bool,
     /// Why the results changed, for LOG.md.
     #[arg(long, requires = "bless")]
     reason: Option<String>,
     /// One JSON document instead of text.
-    #[arg(long, conflicts_with = "bless")]
+    #[arg(long)]
     json: bool,
     #[command(flatten)]
     gate: GateFile,
@@ -58,7 +59,7 @@ enum RegressPart {
 
 /// Errors: golden files that are missing or stale, a run that fails, or a blessing that is refused.
 pub fn run(args: &RegressArgs) -> Result<u8> {
-    args.gate.check()?;
+    args.gate.begin()?;
     let golden = Golden::at(&args.golden);
     let rule = rule::load(&golden.rule())?;
     let is_wanted = |part| args.part.is_none_or(|only| only == part);

@@ -6,6 +6,7 @@ use crate::commands::{
     exit,
     exit::{bail_invalid, bail_usage},
 };
+use crate::experiment::diagnose;
 use crate::records::RunFolder;
 use crate::report::claims as claim_pages;
 use crate::report::index;
@@ -143,12 +144,18 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {
     let load = |folder| collection::load(folder, args.declaration.as_deref());
     let study = args.run.as_deref().map(load).transpose()?;
     let mut all = match (file, args.run.as_deref().zip(study.as_ref())) {
-        (Some(file), _) => claims::load(file)?,
+        (Some(file), Some((_, study))) => claims::load_for(file, study)?,
+        (Some(file), None) => claims::load(file)?,
         (None, Some((folder, study))) => claims::of(folder, study)?,
         (None, None) => claims::shipped(),
     };
-    if let Some(id) = args.only.iter().find(|id| all.claims.iter().all(|it| it.id != **id)) {
-        bail_usage!("--only {id}: there is no such claim; `dapo report --claims` lists them");
+    let ids: Vec<String> = all.claims.iter().map(|claim| claim.id.clone()).collect();
+    if ids.is_empty() && !args.only.is_empty() {
+        bail_usage!("--only: no claims are about this study; --claims=FILE names some");
+    }
+    if let Some(id) = args.only.iter().find(|id| !ids.contains(id)) {
+        let known = diagnose::known(id, "there are", &ids);
+        bail_usage!("--only {id}: there is no such claim; {known}");
     }
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
     let Some(study) = study else {

@@ -1,5 +1,6 @@
 //! `dapo runs`: what lies in a folder of runs; `dapo runs gc`, `dapo runs cells`.
 
+use crate::base::program;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{cells, exit, gc, output};
 use crate::records::{RunSummary, housekeeping};
@@ -58,9 +59,10 @@ fn list(args: &RunsArgs) -> Result<u8> {
         summaries.iter().for_each(output::json_line);
     } else if summaries.is_empty() {
         let dir = args.dir.display();
+        let word = program::path_word(&args.dir);
         let is_study = collection::is_study(&args.dir);
         let cells =
-            is_study.then(|| format!("; it is a study: dapo runs cells {dir} lists its records"));
+            is_study.then(|| format!("; it is a study: dapo runs cells {word} lists its records"));
         output::tell(format!("{dir}: no runs{}", cells.unwrap_or_default()));
     } else {
         print!("{}", table(&summaries));

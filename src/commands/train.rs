@@ -97,7 +97,6 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         let key = &manifest.run_key[..8];
         PathBuf::from(format!("runs/{}-seed{}-{key}", manifest.name, manifest.seed))
     }));
-    let again = !args.restart && folder.path("outcome.json").exists();
     let (name, seed, root) = (&manifest.name, manifest.seed, folder.root().display());
     output::tell(format!("arm {name} seed {seed} → {root}"));
     let unfinished = match (args.resume, args.restart) {
@@ -140,9 +139,6 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
             return Ok(interrupt.exit_code());
         }
     };
-    if again {
-        output::tell("this run was finished before; nothing was trained again");
-    }
     output::tell(format!("{}: {}", outcome.ending.name(), endings::sentence(&outcome)));
     if outcome.ending == Ending::Diverged {
         let kept = folder.path("diverged");
@@ -200,6 +196,9 @@ fn show(bar: &mut Progress, course: &mut RunCourse, folder: &RunFolder, event: R
             bar.note(&format!("resuming after rollout step {step}"));
             let recorded = folder.metrics().unwrap_or_default();
             recorded.iter().filter(|it| it.step <= step).for_each(|it| course.earlier(bar, it));
+        }
+        RunEvent::FinishedBefore => {
+            bar.note("this run was finished before; nothing was trained again")
         }
         RunEvent::Saved(step) => tracing::info!(step, "checkpoint saved"),
         RunEvent::Warning(text) => bar.note(&format!("warning: {text}")),

@@ -66,7 +66,7 @@ pub struct VerifyArgs {
 
 /// Errors: a folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<u8> {
-    args.gate.check()?;
+    args.gate.begin()?;
     let found = if collection::is_study(&args.run) { study(args)? } else { of_run(args)? };
     if args.json {
         output::json_line(&found);

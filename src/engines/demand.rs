@@ -67,6 +67,7 @@ pub struct EngineKeys {
     pub metrics: Vec<(String, String)>,
     #[serde(default)]
     pub free: Vec<String>,
+    machine: Vec<String>,
     pub whole: Vec<String>,
     traps: BTreeMap<String, String>,
 }
@@ -81,6 +82,11 @@ impl EngineKeys {
     pub fn trap(&self, name: &str, variant: &str) -> String {
         let text = self.traps.get(&format!("{name}#{variant}"));
         text.unwrap_or_else(|| &self.traps[name]).clone()
+    }
+
+    /// Whether a rendered setting may be another one where the outputs are imported.
+    pub fn is_of_machine(&self, name: &str) -> bool {
+        self.machine.iter().chain(&self.free).any(|other| other == name)
     }
 
     /// Whether a configuration from outside is held to the setting.
@@ -196,7 +202,8 @@ pub fn yaml(settings: &[Setting]) -> String {
     settings.iter().map(line).collect()
 }
 
-/// JSON is YAML except numbers such as 1e-8, which YAML 1.1 reads as text.
+/// JSON is YAML except numbers such as 1e-8, which YAML 1.1 reads as text, and characters that it takes for ends of lines
+/// or refuses.
 fn yaml_value(value: &Value) -> String {
     let text = value.to_string();
     match value {
@@ -205,7 +212,16 @@ fn yaml_value(value: &Value) -> String {
             let values: Vec<String> = values.iter().map(yaml_value).collect();
             format!("[{}]", values.join(", "))
         }
+        Value::String(_) => text.chars().map(yaml_character).collect(),
         _ => text,
+    }
+}
+
+fn yaml_character(character: char) -> String {
+    if character.is_control() || "\u{2028}\u{2029}".contains(character) {
+        format!("\\u{:04x}", u32::from(character))
+    } else {
+        character.to_string()
     }
 }
 
@@ -223,9 +239,11 @@ mod tests {
             setting("adam_epsilon", 1e-8.into(), "optimizer.epsilon", ""),
             setting("rates", vec![1e-7, 0.5].into(), "", "in order"),
             setting("loss_type", "grpo".into(), "dapo.aggregation", ""),
+            setting("prefix", "a\n\u{2028}\u{85}é".into(), "", ""),
         ];
         let expected = "adam_epsilon: 1.0e-8  # optimizer.epsilon\nrates: [1.0e-7, 0.5]  # in order\n\
-                        loss_type: \"grpo\"  # dapo.aggregation\n";
+                        loss_type: \"grpo\"  # dapo.aggregation\n\
+                        prefix: \"a\\n\\u2028\\u0085é\"\n";
         assert_eq!(yaml(&settings), expected);
     }
 }

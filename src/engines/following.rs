@@ -27,11 +27,11 @@ impl Following {
         Self { engine, running: RefCell::new(running), folder, log }
     }
 
-    /// Waits until `complete` gives something. Errors: a trainer that ended before.
+    /// Waits until `complete` gives something; before, it says what is missing. Errors: a trainer that ended before.
     pub fn until<T>(
         &self,
         step: u64,
-        complete: impl Fn() -> Result<Option<T>, EngineError>,
+        complete: impl Fn() -> Result<Result<T, String>, EngineError>,
     ) -> Result<T, EngineError> {
         loop {
             // Before reading: an ended process has written everything.
@@ -43,10 +43,16 @@ impl Following {
             };
             let has_started =
                 self.running.borrow().is_none() || self.folder.join(STARTED).is_file();
-            if has_started && let Some(found) = complete()? {
-                return Ok(found);
-            }
+            let missing = if has_started {
+                match complete()? {
+                    Ok(found) => return Ok(found),
+                    Err(missing) => missing,
+                }
+            } else {
+                "all of its outputs".to_string()
+            };
             if let Some((reason, log)) = ended {
+                let reason = format!("{reason}; missing: {missing}");
                 return Err(EngineError::Ended { engine: self.engine, step, reason, log });
             }
             std::thread::sleep(PAUSE);

@@ -1,5 +1,6 @@
 use crate::algorithm::Problem;
 use crate::base::{files, program};
+use crate::engines::demand::EngineKeys;
 use crate::engines::{Demand, EngineError, Setting, demand, process};
 use crate::experiment::{Experiment, Grading, RewardProgram};
 use crate::task::prompt;
@@ -46,7 +47,15 @@ impl RenderedPrompt {
                 EngineError::Output { path: path.clone(), reason }
             })
         };
-        let places = lines.iter().enumerate().map(place).collect::<Result<_, _>>()?;
+        let places: Vec<usize> = lines.iter().enumerate().map(place).collect::<Result<_, _>>()?;
+        for (line, (prompt, &at)) in lines.iter().zip(&places).enumerate() {
+            if *prompt != Self::of(inputs, at)? {
+                let (line, id) = (line + 1, &prompt.problem);
+                let reason =
+                    format!("line {line}: this experiment has another prompt of problem {id}");
+                return Err(EngineError::Output { path, reason });
+            }
+        }
         Ok((lines, places))
     }
 }
@@ -67,6 +76,67 @@ pub fn settings(
         Setting { name, value, key, remark: String::new() }
     }));
     Ok(all)
+}
+
+/// Folders of a trainer's outputs.
+const OUTPUTS: [&str; 5] = ["rollouts", "policies", "trainer", "logs", "checkpoints"];
+
+/// `asked` are the lines of the settings' file at `path`, which is about to be written. Errors: outputs of other settings
+/// beside it.
+pub fn refuse_other_outputs(
+    path: &Path,
+    asked: &str,
+    keys: &EngineKeys,
+) -> Result<(), EngineError> {
+    if !OUTPUTS.iter().any(|name| path.with_file_name(name).exists()) {
+        return Ok(());
+    }
+    let instead = "the folder has outputs of a trainer: render into a folder of its own";
+    same_settings(path, asked, keys, instead)
+}
+
+/// The file of a rendered folder has the settings of `asked`, but for those of machines. Errors: the first other one;
+/// `instead` says what to do.
+pub fn same_settings(
+    path: &Path,
+    asked: &str,
+    keys: &EngineKeys,
+    instead: &str,
+) -> Result<(), EngineError> {
+    let refused = |what: String| {
+        let reason = format!("{what}; {instead}");
+        Err(EngineError::Output { path: path.to_path_buf(), reason })
+    };
+    if !path.is_file() {
+        return refused("there is no such file, which says what the outputs are of".to_string());
+    }
+    let text = files::read_text(path)?;
+    let (stated, asked) = (by_name(&text), by_name(asked));
+    for name in asked.keys().chain(stated.keys()) {
+        let [there, here] = [&stated, &asked].map(|values| values.get(name).copied());
+        if there != here && !keys.is_of_machine(name) {
+            let [there, here] = [there, here].map(|value| value.map_or("not set", shortened));
+            return refused(format!("{name} is {there} there, and {here} for this experiment"));
+        }
+    }
+    Ok(())
+}
+
+/// Values of `NAME: VALUE  # ABOUT` or `NAME=VALUE` lines.
+fn by_name(text: &str) -> BTreeMap<&str, &str> {
+    let lines = text.split('\n').filter(|line| !line.starts_with('#'));
+    let named = lines.filter_map(|line| {
+        let at = line.find([':', '='])?;
+        let value = line[at + 1..].trim();
+        let value = value.rsplit_once("  # ").map_or(value, |(value, _)| value);
+        Some((line[..at].trim_start_matches('+'), value))
+    });
+    named.collect()
+}
+
+fn shortened(value: &str) -> &str {
+    let end = value.char_indices().nth(60).map_or(value.len(), |(at, _)| at);
+    &value[..end]
 }
 
 pub fn base_policy(inputs: &Inputs) -> Value {

@@ -93,6 +93,17 @@ pub fn render(
     }
 }
 
+/// What whoever starts a rendered folder must know.
+pub fn advice(inputs: &Inputs, options: &EngineOptions, settings: &[Setting]) -> Vec<String> {
+    let start = match (inputs.experiment.engine, options.processes()) {
+        (Engine::Verl, _) => "./launch.sh, on every node".to_string(),
+        (_, 1) => "python train.py".to_string(),
+        (_, processes) => format!("accelerate launch --num_processes {processes} train.py"),
+    };
+    let start = format!("start it in the folder: {start}");
+    [start].into_iter().chain(verl::render::kept_too_few(inputs, settings)).collect()
+}
+
 /// As [`run::run`], for any engine. Errors: as of that; an arm that the engine cannot run, an engine that is not
 /// installed or ends early, outputs that are not what the arm makes.
 pub fn run(
@@ -131,8 +142,14 @@ fn outputs<'a>(
     running: Option<Running>,
 ) -> Result<Box<dyn Outputs + 'a>, EngineError> {
     Ok(match inputs.experiment.engine {
-        Engine::Verl => Box::new(VerlOutputs::open(inputs, folder, running)?),
-        _ => Box::new(TrlOutputs::open(inputs, folder, options.processes(), running)?),
+        Engine::Verl => {
+            verl::render::same_settings(inputs, folder, options.cards, &options.free)?;
+            Box::new(VerlOutputs::open(inputs, folder, running)?)
+        }
+        _ => {
+            trl::render::same_settings(inputs, folder, options.processes())?;
+            Box::new(TrlOutputs::open(inputs, folder, options.processes(), running)?)
+        }
     })
 }
 

@@ -79,8 +79,7 @@ fn question(test: &Test) -> String {
 }
 
 pub fn table(judged: &Judged) -> Vec<Section> {
-    let columns =
-        "claim of the paper | source | verdict | evidence here | the paper\u{2019}s own numbers";
+    let columns = "claim | source | verdict | evidence here | the paper\u{2019}s own numbers";
     let table = (!judged.claims.is_empty())
         .then(|| Block::Table(Table::new("", columns, judged.claims.iter().map(claim_row))));
     let blocks = table.into_iter().chain([remarks(judged)]).collect();
@@ -194,7 +193,7 @@ fn verdicts(judged: &Judged) -> Table {
         let names = claims.iter().map(|claim| titled(&claim.id.replace('-', " "), &claim.source));
         row![verdict_cell(verdict), TableCell::count(claims.len()), text::joined(names, "; ")]
     });
-    let caption = "Verdicts on the paper\u{2019}s claims, on this benchmark.";
+    let caption = "Verdicts on the claims, on this benchmark.";
     Table::new(caption, "verdict | claims # | which", rows)
 }
 

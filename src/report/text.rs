@@ -1,5 +1,5 @@
-//! Numbers and foreign text for readers. Shares are rounded to 0.1 percentage points, standard
-//! errors to two digits. Text of a model, data set or machine must pass through [`visible()`].
+//! Numbers and foreign text for readers. Shares are rounded to 0.1 percentage points, but never to none or all where they
+//! are neither, and standard errors to two digits. Text of a model, data set or machine must pass through [`visible()`].
 
 use crate::base::visible;
 use crate::statistics::{Interval, Uncertainty, aggregates};
@@ -41,17 +41,26 @@ pub fn level(level: f64) -> String {
     format!("{} %", percent.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// `71.2`: percentage points without a unit.
+/// `71.2`: percentage points without a unit; `0.03` and `99.97` where one digit would say 0 or 100.
 pub fn points(share: f64) -> String {
     let value = share * 100.0;
-    // No "-0.0".
-    if value.abs() < 0.05 { "0.0".to_owned() } else { format!("{value:.1}") }
+    if value.abs() < ROUNDING {
+        // No "-0.0".
+        return "0.0".to_owned();
+    }
+    let rest = value.abs().min((value.abs() - 100.0).abs());
+    let is_hidden = rest > ROUNDING && rest < 0.05;
+    let decimals = if is_hidden { (-rest.log10()).ceil() as usize } else { 1 };
+    format!("{value:.decimals$}")
 }
+
+/// Of sums of shares, in percentage points.
+const ROUNDING: f64 = 1e-10;
 
 /// `+58.9`, in percentage points.
 pub fn signed_points(share: f64) -> String {
     let text = points(share);
-    if share * 100.0 >= 0.05 { format!("+{text}") } else { text.replace('-', "−") }
+    if share * 100.0 >= ROUNDING { format!("+{text}") } else { text.replace('-', "−") }
 }
 
 /// In percentage points, two digits: `1.3`, `0.84`, `12`.
@@ -117,14 +126,26 @@ impl Unit {
     }
 }
 
-/// `0.008`, `< 0.0001`.
+/// `0.008`, `< 0.0001`; `0.05004` where fewer digits would say that it is at most 0.05.
 pub fn p_value(p: f64) -> String {
+    let decimals = if p < 0.1 { 4 } else { 3 };
     match p {
         p if !p.is_finite() => "none".to_owned(),
         p if p < 0.0001 => "< 0.0001".to_owned(),
-        p if p < 0.1 => format!("{p:.4}"),
-        p => format!("{p:.3}"),
+        p => {
+            let is_honest = |text: &String| !LEVELS.iter().any(|level| hides(text, p, *level));
+            let mut texts = (decimals..12).map(|decimals| format!("{p:.decimals$}"));
+            texts.find(is_honest).unwrap_or_else(|| format!("{p:.decimals$}"))
+        }
     }
+}
+
+/// That p is compared with.
+const LEVELS: [f64; 3] = [0.01, 0.05, 0.1];
+
+/// Whether the text says that p is at most the level, and p is above it by more than its own rounding.
+fn hides(text: &str, p: f64, level: f64) -> bool {
+    p > level * (1.0 + 1e-12) && text.parse().is_ok_and(|shown: f64| shown <= level)
 }
 
 /// About four digits: `0.01250`, `12.50`, `4,700`.
@@ -255,7 +276,18 @@ mod tests {
     #[test]
     fn numbers_follow_the_rounding_rule() {
         assert_eq!(percent(0.71249), "71.2 %");
-        assert_eq!(points(-0.0001), "0.0");
+        let shares = [0.0, -1e-16, -0.0001, 1.0 / 3000.0, 0.5, 2999.0 / 3000.0, 1.0 - 1e-16, 1.0];
+        let shown = ["0.0", "0.0", "-0.01", "0.03", "50.0", "99.97", "100.0", "100.0"];
+        assert_eq!(shares.map(points), shown);
+        assert_eq!(
+            (signed_points(0.0002), signed_points(-0.0002), signed_points(1e-16)),
+            ("+0.02".into(), "−0.02".into(), "0.0".into())
+        );
+        let ps =
+            [0.050039, 0.05, 0.05 + 1e-17, 0.04996, 0.10004, 0.1, 0.0079, 0.00001].map(p_value);
+        let shown =
+            ["0.05004", "0.0500", "0.0500", "0.0500", "0.10004", "0.100", "0.0079", "< 0.0001"];
+        assert_eq!(ps, shown);
         assert_eq!((signed_points(0.589), signed_points(-0.02)), ("+58.9".into(), "−2.0".into()));
         let errors = [0.0132, 0.0084, 0.123, 0.0, 0.00051].map(standard_error);
         assert_eq!(errors, ["1.3", "0.84", "12", "0", "0.051"]);

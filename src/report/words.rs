@@ -1,7 +1,7 @@
 //! Facts of a study as sentences. Nothing else makes them, and nothing reads them.
 
 use crate::report::text::{self, Unit};
-use crate::statistics::Interval;
+use crate::statistics::{Interval, between::FEWEST_RUNS};
 use crate::study::{
     Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, DosesBelow, LevelResult, Needed, NoValue,
     NotShown, PartResult, PartWhy, Remark, RunsCannotShow, Ties, Why, WithoutValue, cell,
@@ -144,6 +144,10 @@ pub fn why(reason: &Why) -> String {
         Why::IntervalIncludesZero { adjusted_p } => {
             format!("adjusted p {}, but the interval includes 0", text::p_value(*adjusted_p))
         }
+        Why::NoInterval { adjusted_p } => format!(
+            "adjusted p {}, but with fewer than {FEWEST_RUNS} runs a side there is no interval",
+            text::p_value(*adjusted_p)
+        ),
         Why::NotShown(NotShown { adjusted_p, least, ties }) => {
             let least = least.map_or(String::new(), |(size, p)| {
                 let runs = match ties {

@@ -124,7 +124,9 @@ fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Op
     let observed = (squares / freedom as f64).sqrt();
     let runs = arms.iter().map(|(_, _, runs)| *runs).min()?;
     let registered = declaration.pilot.as_ref().map(|pilot| pilot.sigma);
-    let Declaration { alpha, power, paired, .. } = *declaration;
+    let Declaration { alpha, level, power, paired, .. } = *declaration;
+    // The interval must lie beside 0, too.
+    let alpha = alpha.min(1.0 - level);
     let effect = |sigma| {
         let n = runs as usize;
         Some(between::minimum_detectable_effect(sigma, n, n, alpha, power))

@@ -25,6 +25,8 @@ pub struct Gate {
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateVerdict {
     Passed,
+    /// The interval reaches beyond the margin; two one-sided tests at α show that B − A lies within it.
+    Equivalent,
     /// B is worse, or another one; B − A has this interval.
     Refused(Interval),
     Undecided(Undecided),
@@ -34,6 +36,8 @@ pub enum GateVerdict {
 pub enum Undecided {
     FewProblems { problems: usize },
     FewRuns(FewRuns),
+    // A side has fewer runs than an interval takes.
+    NoIntervalOfRuns,
     NoInterval,
     // The interval neither excludes the margin nor lies beyond it.
     Wide { low: f64, high: f64 },
@@ -53,6 +57,15 @@ struct Difference {
     interval: Option<Interval>,
     p: f64,
     alpha: f64,
+    /// By two one-sided tests.
+    equivalent_within: Option<f64>,
+}
+
+impl Difference {
+    /// Where none was declared and no test of equivalence was made.
+    fn of(interval: Option<Interval>, p: f64) -> Self {
+        Self { interval, p, alpha: ALPHA, equivalent_within: None }
+    }
 }
 
 impl FewRuns {
@@ -66,7 +79,7 @@ impl Gate {
     pub fn of_sides(self, sides: &RunComparison) -> GateVerdict {
         if let Some(runs) = &sides.between_runs {
             let test = &runs.permutation;
-            let difference = Difference { interval: runs.welch.interval, p: test.p, alpha: ALPHA };
+            let difference = Difference::of(runs.welch.interval, test.p);
             return self.of_runs(&difference, FewRuns::alone(test.smallest_p));
         }
         let problems = sides.changes.len();
@@ -74,8 +87,7 @@ impl Gate {
             return GateVerdict::Undecided(Undecided::FewProblems { problems });
         }
         let paired = &sides.paired;
-        let interval = paired.uncertainties[1].interval;
-        self.verdict(&Difference { interval, p: paired.sign_flip.p, alpha: ALPHA })
+        self.verdict(&Difference::of(paired.uncertainties[1].interval, paired.sign_flip.p))
     }
 
     pub fn of_arms(self, study: &Study, comparison: &Comparison) -> GateVerdict {
@@ -86,7 +98,8 @@ impl Gate {
                 let (family_size, ties) = (comparison.family_size, comparison.ties());
                 let smallest_p = (result.smallest_p * family_size as f64).min(1.0);
                 let least = FewRuns { smallest_p, family_size, ties };
-                self.of_runs(&Difference { interval, p, alpha }, least)
+                let equivalent_within = result.equivalent_within(alpha);
+                self.of_runs(&Difference { interval, p, alpha, equivalent_within }, least)
             }
             _ => GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone())),
         }
@@ -100,7 +113,9 @@ impl Gate {
         // The test alone decides a time.
         let time = Interval { low: difference, high: difference, level: 0.0 };
         let interval = interval.or(medians.map(|_| time));
-        self.of_runs(&Difference { interval, p, alpha: ALPHA }, FewRuns::alone(smallest_p))
+        let equivalent_within = estimate.equivalent_within(ALPHA);
+        let difference = Difference { equivalent_within, ..Difference::of(interval, p) };
+        self.of_runs(&difference, FewRuns::alone(smallest_p))
     }
 
     fn of_runs(self, difference: &Difference, least: FewRuns) -> GateVerdict {
@@ -109,8 +124,11 @@ impl Gate {
         // Holm lets a p of a later rank be below the smallest of the first.
         let smallest_p = least.smallest_p.min(difference.p);
         let can_be_shown = smallest_p <= difference.alpha || is_equal || self.margin.is_some();
-        if difference.interval.is_none() || !can_be_shown {
+        if !can_be_shown {
             return GateVerdict::Undecided(Undecided::FewRuns(least));
+        }
+        if difference.interval.is_none() {
+            return GateVerdict::Undecided(Undecided::NoIntervalOfRuns);
         }
         self.verdict(difference)
     }
@@ -125,12 +143,16 @@ impl Gate {
         let margin = self.margin.unwrap_or(0.0);
         let is_beyond = high < -margin || self.either_way && low > margin;
         let is_within = low > -margin && (!self.either_way || high < margin);
+        let is_equivalent =
+            difference.equivalent_within.is_some_and(|within| within <= margin * (1.0 + 1e-12));
         if is_beyond && difference.p <= difference.alpha {
             GateVerdict::Refused(interval)
-        } else if self.margin.is_some() && !is_within {
-            GateVerdict::Undecided(Undecided::Wide { low, high })
-        } else {
+        } else if self.margin.is_none() || is_within {
             GateVerdict::Passed
+        } else if is_equivalent {
+            GateVerdict::Equivalent
+        } else {
+            GateVerdict::Undecided(Undecided::Wide { low, high })
         }
     }
 }
@@ -149,6 +171,11 @@ pub fn arms(
     [arm, reference]: [&str; 2],
 ) -> Result<ArmsCompared, StudyError> {
     let (arm, reference) = (arm_id(study, folder, arm)?, arm_id(study, folder, reference)?);
+    let identity = |id: &str| study.arm(id).map(|arm| &arm.arm_sha256);
+    if identity(&arm) == identity(&reference) {
+        let reason = format!("{arm} and {reference} are the same runs: name two arms that differ");
+        return Err(StudyError::invalid(folder, reason));
+    }
     let families = comparisons::families(study);
     let scores = || {
         let all = families.iter().flat_map(|family| &family.comparisons);

@@ -233,7 +233,8 @@ impl Metric {
                 let after = from_share * budget as f64;
                 let counted = cell.evaluations_of(set).filter(|evaluation| {
                     let at = clock.at(cell, evaluation);
-                    at > after && at <= clock.at(cell, last)
+                    let is_above = window::is_above(at, *from_share, budget as f64);
+                    is_above && at <= clock.at(cell, last)
                 });
                 let values =
                     counted.map(|it| statistic.of(cell, it)).collect::<Result<Vec<f64>, _>>()?;
@@ -246,7 +247,7 @@ impl Metric {
             Self::Metric { name, window, reduce } => reduced(cell, name, *window, *reduce)?,
             Self::Contrast { name, early, late } => {
                 let mean = |window: &MetricWindow| reduced(cell, name, *window, Reduce::Mean);
-                mean(late)? - mean(early)?
+                estimators::difference(mean(early)?, mean(late)?)
             }
             Self::Correlation { x, y, window } => {
                 let (left, right) = (series(cell, x)?, series(cell, y)?);
@@ -363,7 +364,8 @@ pub fn time_to_level(
     clock: Clock,
 ) -> Result<TimeToEvent, NoValue> {
     let last = last_evaluation(cell, set)?;
-    let first = cell.evaluations_of(set).find(|evaluation| evaluation.avg_at_k() >= level);
+    let is_there = |it: &&CellEvaluation| estimators::reaches(it.avg_at_k(), level);
+    let first = cell.evaluations_of(set).find(is_there);
     Ok(match first {
         Some(evaluation) => TimeToEvent { time: clock.at(cell, evaluation), reached: true },
         None => TimeToEvent { time: clock.at(cell, last), reached: false },

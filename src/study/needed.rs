@@ -21,16 +21,19 @@ pub fn of_estimate(measured: &Measured, estimate: &Estimate, alpha: f64, power: 
         Measured::Runs(a, b) => (false, a.len().min(b.len())),
         Measured::Times(a, b) => (false, a.len().min(b.len())),
     };
-    if estimate.interval.is_none() || estimate.difference == 0.0 {
+    let Some(interval) = estimate.interval.filter(|_| estimate.difference != 0.0) else {
         let least = needed::fewest(measured, alpha);
         return if least > seen {
             Needed::AtLeast { count: least, blocks, of: Vec::new() }
         } else {
             Needed::MoreThan { count: seen, blocks }
         };
-    }
+    };
+    // The interval must lie beside 0, too.
+    let alpha = alpha.min(1.0 - interval.level);
     match needed::for_difference(measured, estimate.difference, alpha, power) {
-        Some(count) => Needed::AboutForSeen { count, blocks, power },
+        Some(count) if count > seen => Needed::AboutForSeen { count, blocks, power },
+        Some(_) => Needed::MoreThanForSeen { count: seen, blocks },
         None => Needed::MoreThanForSeen { count: MOST_RUNS, blocks },
     }
 }

@@ -23,7 +23,7 @@ pub const HIGH_RATIO: f64 = 10.0;
 pub struct ArmStability {
     pub arm: String,
     pub runs: u64,
-    /// Of a token, over all updates of all runs: π over π of the sampler.
+    /// Of the loss, over all updates of all runs: π_θ over π_old of a token, or what the arm's method has in its place.
     pub ratio: Option<Largest>,
     /// Runs with a ratio above [`HIGH_RATIO`].
     pub high_ratios: u64,

@@ -9,7 +9,7 @@ use crate::statistics::{
     Design, Estimate, Measured, TimeToEvent, Verdict, between, comparison, estimators,
     needed as runs_needed,
 };
-use crate::study::{Needed, StudyError, curves, needed};
+use crate::study::{Needed, StudyError, curves, needed, window};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -174,6 +174,7 @@ pub fn compare(
     };
     let design = Design { level, alpha: ALPHA, family_size: 1, power: POWER, sigma, margin };
     let estimate = (fewest > 1).then(|| comparison::estimate(&measured, &design)).transpose()?;
+    let estimate = estimate.map(|estimate| with_detectable(estimate, &measured, &design));
     let verdict = estimate.as_ref().map(|estimate| estimate.verdict(ALPHA));
     let is_open = matches!(verdict, Some(Verdict::Inconclusive { .. }));
     let open = estimate.as_ref().filter(|_| is_open);
@@ -196,6 +197,17 @@ pub fn compare(
         needed,
         needed_by_difference: sizes.map(by_difference).collect(),
     })
+}
+
+/// What could have been found: by the spread of blocks, as [`compare`] states that of runs. An interval takes enough of them.
+fn with_detectable(estimate: Estimate, measured: &Measured, design: &Design) -> Estimate {
+    match measured {
+        Measured::Blocks(differences) if estimate.interval.is_some() => {
+            let effect = comparison::detectable_of_blocks(differences, design);
+            Estimate { minimum_detectable_effect: effect, ..estimate }
+        }
+        _ => estimate,
+    }
 }
 
 /// The named metric, or the only one that all runs have.
@@ -293,9 +305,10 @@ fn of_run(
     let mut counted: TrackedCurve = points[..within].to_vec();
     counted.retain(|(at, _)| counts(*at));
     let left_out = within - counted.len();
-    let from = options.window.map_or(0.0, |share| (1.0 - share) * budget);
-    let used: &[(f64, f64)] = if options.window.is_some() {
-        &counted[counted.partition_point(|(at, _)| *at <= from)..]
+    let from = options.window.map_or(0.0, |share| budget - share * budget);
+    let used: &[(f64, f64)] = if let Some(share) = options.window {
+        let is_before = |at: f64| !window::is_above(at, 1.0 - share, budget);
+        &counted[counted.partition_point(|(at, _)| is_before(*at))..]
     } else if counted.last().is_some_and(|(at, _)| *at == budget) {
         &counted[counted.len() - 1..]
     } else {
@@ -308,8 +321,9 @@ fn of_run(
     }
     let mut reached = None;
     if let Some(level) = options.to_level {
-        let is_there = |value: f64| (value >= level) != options.lower_is_better || value == level;
-        let first = counted.iter().find(|(_, value)| !value.is_nan() && is_there(*value));
+        let sign = if options.lower_is_better { -1.0 } else { 1.0 };
+        let is_there = |value: f64| estimators::reaches(sign * value, sign * level);
+        let first = counted.iter().find(|(_, value)| is_there(*value));
         (value, reached) = (first.map_or(budget, |(at, _)| *at), Some(first.is_some()));
     }
     if !value.is_finite() {
@@ -341,7 +355,10 @@ fn of_run(
         unread: run.unread.get(metric).copied().unwrap_or(0),
         points,
         left_out,
-        notes: run.notes,
+        notes: TrackedNotes {
+            replaced: run.replaced.get(metric).copied().unwrap_or(0),
+            ..run.notes
+        },
     })
 }
 
@@ -356,7 +373,125 @@ fn measured((a, b): (&[TrackedValue], &[TrackedValue]), paired: bool, is_lower: 
     let (before, after): (Vec<f64>, Vec<f64>) = (before, after);
     match times {
         [a, b] if !a.is_empty() => Measured::Times(a, b),
-        _ if paired => Measured::Blocks(after.iter().zip(&before).map(|(b, a)| b - a).collect()),
+        _ if paired => {
+            let pairs = before.iter().zip(&after);
+            Measured::Blocks(pairs.map(|(a, b)| estimators::difference(*a, *b)).collect())
+        }
         _ => Measured::Runs(before, after),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::gate::{Gate, GateVerdict, Undecided};
+
+    fn options() -> TrackedOptions {
+        TrackedOptions {
+            metric: None,
+            at: "steps".to_string(),
+            window: None,
+            to_level: None,
+            lower_is_better: false,
+            unpaired: false,
+        }
+    }
+
+    /// Of a table with a row a run, the seeds in their order.
+    fn judged<const N: usize>(
+        values: [(f64, f64); N],
+        unpaired: bool,
+        limits: (f64, Option<f64>),
+    ) -> TrackedComparison {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.csv");
+        let rows = values.iter().enumerate();
+        let rows = rows.map(|(seed, (a, b))| format!("a,{seed},{a}\nb,{seed},{b}\n"));
+        let text = format!("arm,seed,value\n{}", rows.collect::<String>());
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        let [a, b] = ["a", "b"].map(|name| arm(&path.to_string_lossy(), name).unwrap());
+        compare(&a, &b, &TrackedOptions { unpaired, ..options() }, limits).unwrap()
+    }
+
+    /// Differences of mean 0 whose standard deviation is √(8/7).
+    const ALTERNATING: [(f64, f64); 8] = [
+        (0.0, 1.0),
+        (0.0, -1.0),
+        (0.0, 1.0),
+        (0.0, -1.0),
+        (0.0, 1.0),
+        (0.0, -1.0),
+        (0.0, 1.0),
+        (0.0, -1.0),
+    ];
+
+    #[test]
+    fn values_that_rounding_alone_tells_apart_are_equal() {
+        for unpaired in [false, true] {
+            let compared = judged([(0.52, 0.5200000000000001); 6], unpaired, (0.95, None));
+            let estimate = compared.estimate.as_ref().unwrap();
+            assert_eq!((estimate.difference, estimate.p), (0.0, 1.0));
+            let gate = Gate { either_way: true, margin: None };
+            assert_eq!(gate.of_tracked(&compared), GateVerdict::Passed);
+        }
+    }
+
+    #[test]
+    fn what_could_have_been_found_is_known_of_blocks_too_and_takes_the_interval() {
+        let found = |unpaired, level| {
+            let verdict = judged(ALTERNATING, unpaired, (level, None)).verdict.unwrap();
+            let Verdict::Inconclusive { could_have_detected } = verdict else {
+                panic!("{verdict:?}")
+            };
+            could_have_detected.unwrap()
+        };
+        let expected = between::minimum_detectable_effect_of_blocks(1.0, 8, 0.05, 0.8);
+        assert!((found(false, 0.95) / (8.0f64 / 7.0).sqrt() - expected).abs() < 1e-9);
+        assert!(
+            [false, true].iter().all(|unpaired| found(*unpaired, 0.99) > found(*unpaired, 0.95))
+        );
+    }
+
+    #[test]
+    fn blocks_that_are_needed_are_more_than_those_that_did_not_suffice() {
+        let needed = |b: [f64; 6]| judged(b.map(|b| (0.0, b)), false, (0.95, None)).needed.unwrap();
+        // A tie has no sign: five signs show nothing.
+        let tied = needed([0.0, 0.11, 0.1, 0.12, 0.13, 0.1]);
+        assert_eq!(tied, Needed::AboutForSeen { count: 8, blocks: true, power: POWER });
+        // The t test would need six; the flips of these six do not show it.
+        let one_other = needed([1.0, 1.0, 1.0, 1.0, 1.0, -0.1]);
+        assert_eq!(one_other, Needed::MoreThanForSeen { count: 6, blocks: true });
+    }
+
+    #[test]
+    fn a_gate_passes_what_is_shown_to_be_equivalent_within_its_margin() {
+        // Half widths: 0.72 of the interval of 90 %, 0.89 of that of 95 %.
+        for (either_way, unpaired) in [(false, false), (true, false), (false, true), (true, true)] {
+            let gated = |margin| {
+                let compared = judged(ALTERNATING, unpaired, (0.95, Some(margin)));
+                let gate = Gate { either_way, margin: Some(margin) };
+                (compared.verdict.unwrap(), gate.of_tracked(&compared))
+            };
+            assert!(matches!(gated(0.7).1, GateVerdict::Undecided(Undecided::Wide { .. })));
+            assert_eq!(gated(0.8), (Verdict::Equivalent { within: 0.8 }, GateVerdict::Equivalent));
+            assert_eq!(gated(0.9), (Verdict::Equivalent { within: 0.9 }, GateVerdict::Passed));
+        }
+    }
+
+    #[test]
+    fn a_window_and_a_level_end_at_their_edge() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.csv");
+        let rows: String = (1..=10).map(|step| format!("{step},{step}.00000000000001\n")).collect();
+        files::write_atomic(&path, format!("step,acc\n{rows}").as_bytes()).unwrap();
+        let value = |options: TrackedOptions| {
+            let runs = side(&[path.to_string_lossy().into_owned()], &options).unwrap();
+            compare(&runs, &runs, &options, (0.95, None)).unwrap().runs[0].value
+        };
+        // 3 to 10, and not 2.
+        assert!((value(TrackedOptions { window: Some(0.8), ..options() }) - 6.5).abs() < 1e-9);
+        let to_level = Some(1.0);
+        let lower = TrackedOptions { to_level, lower_is_better: true, ..options() };
+        assert_eq!(value(lower), 1.0);
     }
 }

@@ -1,6 +1,6 @@
 //! Parts of a run, and how the values of a part become one number.
 
-use crate::statistics::correlation;
+use crate::statistics::{correlation, estimators};
 use serde::{Deserialize, Serialize};
 
 /// Rollout steps whose middle, as a share of all steps of the run, is in [`from_share`, `to_share`).
@@ -57,6 +57,11 @@ impl MetricWindow {
     }
 }
 
+/// Whether a place lies above this share of a budget. The share is rounded: a place at its edge does not.
+pub fn is_above(at: f64, share: f64, budget: f64) -> bool {
+    estimators::beyond_rounding(at - share * budget, budget) > 0.0
+}
+
 /// To a thousandth of a percent: 0.125 is 12.5.
 pub fn percent(share: f64) -> f64 {
     (share * 100_000.0).round() / 1000.0
@@ -86,6 +91,18 @@ impl Reduce {
             Self::Minimum => "minimum",
             Self::Maximum => "maximum",
             Self::Slope => "slope",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_at_the_edge_of_a_share_is_not_above_it() {
+        for (at, share, budget) in [(2.0, 1.0 - 0.8, 10.0), (29.0, 0.29, 100.0), (5.0, 0.5, 10.0)] {
+            assert!(!is_above(at, share, budget) && is_above(at + 1e-6, share, budget), "{share}");
         }
     }
 }

@@ -241,6 +241,20 @@ fn a_missing_arm_and_failed_runs_leave_a_claim_open_by_name() {
 }
 
 #[test]
+fn runs_of_an_arm_that_two_grids_name_count_once() {
+    let (grids, cells) = study(shapes("as_the_paper_says"), &SEEDS, 0.08);
+    let study = Study::new(grids, cells, Some(declared(&SEEDS)));
+    let mut claims = claims::shipped();
+    claims.claims.retain(|claim| claim.id == "training-reward-says-little");
+    let Test::AcrossRuns { arms, .. } = &mut claims.claims[0].parts[0].test else { panic!() };
+    *arms =
+        ["ladder/dynamic-sampling", "leave-one-out/dapo", "ladder/grpo"].map(str::to_owned).into();
+    let judged = evidence::judge(&study, &analysis::analyse(&study), &claims);
+    let result = judged.claims[0].parts[0].across_runs.as_ref().unwrap();
+    assert_eq!(result.runs.len(), 2 * SEEDS.len());
+}
+
+#[test]
 fn every_shipped_claim_names_arms_that_the_shipped_grids_have() {
     let grids = study_fixture::grids(&[1]);
     let claims = claims::shipped().claims;

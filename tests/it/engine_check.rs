@@ -334,6 +334,21 @@ fn keys_of_a_grpo_config_that_are_misspelt_or_not_looked_at_are_named() {
 }
 
 #[test]
+fn a_file_is_read_to_its_end_whatever_its_keys_are() {
+    let folder = tempfile::tempdir().unwrap();
+    for text in [
+        "---\nepsilon: 0.2\nrun name: x\nbeta: 0.04\n",
+        "epsilon: 0.2\n\"Seed\": 1\nharness.model: m\nbeta: 0.04\n",
+    ] {
+        let config = trl(folder.path(), text);
+        assert_eq!(config.values.get("beta"), Some(&json!(0.04)), "{text}");
+    }
+    let text = "data: {shuffle: true}\nRun: x\n'trainer': {total_epochs: 3}\n";
+    let read = read(&written(folder.path(), "job", text));
+    assert_eq!(read.get("trainer.total_epochs"), Some(&json!(3)));
+}
+
+#[test]
 fn a_schedule_of_the_learning_rate_that_is_not_asked_for_is_a_trap() {
     let folder = tempfile::tempdir().unwrap();
     let mut asked = starter::paper().unwrap();

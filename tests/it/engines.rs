@@ -7,10 +7,10 @@ use crate::engine_updates::FirstStep;
 use crate::golden_data;
 use crate::verify::copy;
 use dapo::base::files;
-use dapo::engines::DemandRefusal;
 use dapo::engines::run::{self, EngineOptions};
-use dapo::engines::trl::{outputs::TrlOutputs, settings};
+use dapo::engines::trl::{self, outputs::TrlOutputs, render, settings};
 use dapo::engines::verl::settings::Cards;
+use dapo::engines::{DemandRefusal, rendered};
 use dapo::experiment::{Engine, Experiment, extends};
 use dapo::records::RunFolder;
 use dapo::report;
@@ -104,6 +104,7 @@ pub fn golden_outputs(from: &Path, policies: &str, to: &Path) {
 }
 
 fn outputs_of(arm: &str, to: &Path) {
+    render::render(&prepared(arm), to, 1).unwrap();
     golden_outputs(&golden().join(arm), "policies/step-000001", to);
     write(&to.join("trainer/checkpoint-1/trainer_state.json"), b"{}");
 }
@@ -186,6 +187,33 @@ pub fn spoilt_outputs_are_refused(engine: &str, inputs: &Inputs, put: impl Fn(&P
 #[test]
 fn outputs_that_are_not_what_the_arm_makes_are_refused_by_name() {
     spoilt_outputs_are_refused("trl", &prepared("grpo"), |to| outputs_of("grpo", to));
+}
+
+#[test]
+fn a_folder_with_outputs_is_not_rendered_for_another_arm() {
+    let folder = tempfile::tempdir().unwrap();
+    outputs_of("grpo", folder.path());
+    render::render(&prepared("grpo"), folder.path(), 1).unwrap();
+    let error = render::render(&prepared("token-mean"), folder.path(), 1).unwrap_err().to_string();
+    assert!(error.contains("delta is not set there, and 10.0 for this experiment"), "{error}");
+    assert!(error.contains("render into a folder of its own"), "{error}");
+}
+
+/// TRL's script with packages that do nothing: its prompts are lines that end with a newline alone.
+#[test]
+fn the_script_of_trl_refuses_another_number_of_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = rendered::script(render::SCRIPT, &trl::PACKAGES);
+    write(&folder.path().join("train.py"), script.as_bytes());
+    write(&folder.path().join("prompts.jsonl"), "{\"prompt\": \"a\u{2028}b\"}\n".as_bytes());
+    let make = "mkdir trl; echo 'GRPOConfig = GRPOTrainer = None' > trl/__init__.py; echo 'get_soft_overlong_punishment = None' > trl/rewards.py
+        echo 'set_num_threads = print' > torch.py; echo 'Dataset = None' > datasets.py; touch config.yaml
+        echo 'AutoModelForCausalLM = AutoTokenizer = None; TrainerCallback = object' > transformers.py
+        echo 'import json; safe_load = lambda text: json.load(open(\"settings\"))' > yaml.py
+        echo '{\"harness.threads\": 1, \"harness.processes\": 2, \"harness.verifier\": \"rule\",' > settings
+        echo '\"steps_per_generation\": 1, \"gradient_accumulation_steps\": 1}' >> settings
+        ! python3 train.py 2> errors && grep -q 'accelerate launch --num_processes 2 train.py' errors";
+    shell(folder.path(), make);
 }
 
 /// A Python that says what it has, and in which a trainer writes its outputs and fails: with all of them

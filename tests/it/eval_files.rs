@@ -1,6 +1,6 @@
 //! `dapo eval --data`: a checkpoint on files of problems.
 
-use crate::binary::{json, line_in, succeeded};
+use crate::binary::{failed, line_in, succeeded};
 use crate::golden_data;
 use crate::transcript::play;
 use dapo::algorithm::Problem;
@@ -64,8 +64,11 @@ fn an_interrupted_evaluation_goes_on_to_the_same_outcomes() {
     let whole =
         evaluation::outcomes(&model, &tokenizer, (&protocol(), &RULE), set, |_, _| ()).unwrap();
     assert_eq!(outcomes.unwrap(), whole);
-    // Another key begins again.
-    assert_eq!(session("b", 0), (None, 0));
+    let (protocol, other) = ((&protocol(), &RULE), (kept.as_path(), "b"));
+    let refused =
+        resumable::outcomes(&model, &tokenizer, protocol, set, other, &|| true, |_, _| ());
+    let refusal = refused.unwrap_err().to_string();
+    assert!(refusal.contains("an interrupted evaluation of another policy"), "{refusal}");
 }
 
 #[test]
@@ -85,9 +88,21 @@ fn a_file_is_evaluated_by_the_protocol_of_the_flags_and_each_problem_once() {
     assert!(table.contains("  these checkpoints, these problems: "), "{table}");
     assert!(table.contains("  another training run: none ("), "{table}");
     assert_eq!(files::list(&folder.path().join("out")).unwrap(), ["set.json", "set.parquet"]);
-    let record: Value = files::read_json(&folder.path().join("out/set.json")).unwrap();
+    let mut record: Value = files::read_json(&folder.path().join("out/set.json")).unwrap();
     assert_eq!((&record["problems"], &record["samples"]), (&Value::from(6), &Value::from(4)));
-    assert_eq!(json(line_in(folder.path(), &format!("{line} --json"))), record);
+    let key = record.as_object_mut().unwrap().remove("key").unwrap();
+    assert_eq!(key["protocol"]["sampling"]["top_p"], 0.7);
+    assert_eq!(key["weights"].as_str().unwrap().len(), 64);
+    // The same again computes nothing, and another evaluation or a file of the user's is not replaced.
+    let (again, talk) = succeeded(line_in(folder.path(), &format!("{line} --json")));
+    assert!(talk.contains("out/set.json: there already, nothing is computed"), "{talk}");
+    assert_eq!(serde_json::from_str::<Value>(&again).unwrap(), record);
+    for (out, words) in [
+        ("--out out --temperature 0.5", "holds an evaluation that differs in sampling, which"),
+        ("--out .", "set.parquet holds something else than an evaluation"),
+    ] {
+        failed(line_in(folder.path(), &line.replace("--out out", out)), 3, words);
+    }
 }
 
 #[test]

@@ -15,25 +15,30 @@ fn a_tracker_is_told_each_value_once_however_often_a_run_is_read() {
     let run = RunFolder::at(folder.path().join("run"));
     made(tiny(|_| ()), &run);
     let whole = curves::of_run(&run, None).unwrap();
-    assert!(whole.ended && whole.name == "run" && whole.group == "own-task", "{whole:?}");
+    assert!(
+        whole.ending == Some("finished") && whole.name == "run" && whole.group == "own-task",
+        "{whole:?}"
+    );
     let half = RunCurves {
         scalars: whole.scalars[..whole.scalars.len() / 2].to_vec(),
-        ended: false,
+        ending: None,
         ..whole.clone()
     };
+    // The ending may come after the last values.
+    let open = RunCurves { ending: None, ..whole.clone() };
     // A program in place of Python that keeps what it is told.
     let python = folder.path().join("listener");
     let program = format!("#!/bin/sh\ncat > {}/told\n", folder.path().display());
     files::write_program(&python, &program).unwrap();
     let mut sender = CurveSender::new(Tracker::Wandb, folder.path(), "p", &python).unwrap();
-    for curves in [&half, &half, &whole, &whole] {
+    for curves in [&half, &half, &open, &whole, &whole] {
         sender.send(curves).unwrap();
     }
     assert_eq!(sender.end().unwrap(), Vec::<PathBuf>::new());
     let told = files::read_text(&folder.path().join("told")).unwrap();
     let lines = json_lines(&told);
     assert!(lines[0]["group"] == "own-task" && lines[0]["config"]["name"] == "own-task");
-    assert_eq!(lines.last().unwrap()["end"], true);
+    assert_eq!(lines.last().unwrap()["end"], "finished");
     let mut values = Vec::new();
     for line in &lines[1..lines.len() - 1] {
         for (tag, value) in line["values"].as_object().unwrap() {

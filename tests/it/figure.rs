@@ -5,6 +5,7 @@ use crate::repository;
 use crate::run_fixture;
 use dapo::base::files;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -99,5 +100,24 @@ fn a_figure_names_its_measure_and_draws_an_arm_as_the_page_does() {
                    generated tokens on";
     assert!(svg.contains(&format!("<title>{measure}</title>")), "{svg}");
     assert!(!svg.contains('…'), "no name is cut: {svg}");
+    assert!(!svg.contains("paint-order"), "other programs draw a white edge over the text");
     assert_eq!(rows(&folder.path().join("f.csv"))[0][0], measure);
+}
+
+#[test]
+fn each_named_arm_is_drawn_although_its_runs_are_anothers_and_a_link_stays_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    symlink(repository::root().join("reports/study-1"), at("study")).unwrap();
+    symlink("kept.svg", at("c.svg")).unwrap();
+    let arms = "ladder/dynamic-sampling,leave-one-out/dapo";
+    let line = format!("figure study --curves --arms {arms} --out c.svg");
+    succeeded(line_in(folder.path(), &line));
+    let rows = rows(&at("c.csv"));
+    let drawn: BTreeSet<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    // A sign before text is no formula in a table.
+    assert_eq!(Vec::from_iter(drawn), ["'+ Dynamic Sampling (DAPO)", "DAPO"]);
+    assert!(
+        at("c.svg").is_symlink() && files::read_text(&at("kept.svg")).unwrap().starts_with("<svg")
+    );
 }

@@ -4,8 +4,9 @@
 use crate::golden_data;
 use crate::repository::{self, root};
 use crate::verify::{expect, replayed, trained};
+use dapo::algorithm::methods::{FILES, MEASURES, Method, kl_cov::KlCov};
+use dapo::algorithm::objective::objective;
 use dapo::algorithm::{Dapo, Rewarded, SeenResponse, StepTotals, Tokens, aggregation};
-use dapo::algorithm::{methods::FILES, methods::MEASURES, objective::objective};
 use dapo::base::files;
 use dapo::experiment::{Experiment, Grid, compare, grid, sources, validate};
 use dapo::numerics::Numerics;
@@ -335,6 +336,22 @@ fn short(name: &str, micro_batch_rollouts: u64) -> Experiment {
     experiment.rollout.sampler_weights = arm.rollout.sampler_weights;
     experiment.execution.micro_batch_rollouts = micro_batch_rollouts;
     experiment
+}
+
+/// From the second update on the penalty outweighs every advantage; exact arithmetic makes room for it.
+#[test]
+fn a_large_penalty_of_kl_cov_trains_alike_in_both_arithmetics() {
+    for coefficient in [10.0, 100.0] {
+        let [exact, fast] = [Numerics::Exact, Numerics::Fast].map(|numerics| {
+            let method = Method::KlCov(KlCov { penalised_share: 0.1, coefficient });
+            let mut experiment = Experiment { numerics, ..short("kl-cov", 16) };
+            experiment.dapo.method = Some(method);
+            experiment.training.rollout_steps = 1;
+            let (_scratch, run) = trained(experiment);
+            run.metrics().unwrap()[0].metrics["optimizer/gradient_norm_max"]
+        });
+        assert!((exact / fast - 1.0).abs() < 0.1, "{coefficient}: {exact} is not {fast}");
+    }
 }
 
 #[test]

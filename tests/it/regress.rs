@@ -9,9 +9,9 @@ use dapo::experiment::Experiment;
 use dapo::records::{RunFolder, tables};
 use dapo::statistics::{equivalence, estimators::standard_error_of_mean};
 use dapo::training::run::inputs::{self, Inputs};
-use dapo::verification::{
-    Golden, RunDiff, regress, regress::curves, regress::exact, regress::rule,
-};
+use dapo::verification::regress::{self, bless, curves, exact, rule};
+use dapo::verification::{Golden, RunDiff};
+use std::time::Duration;
 
 #[test]
 fn a_rate_a_bound_or_a_reward_that_moves_breaks_the_golden_ledger() {
@@ -25,7 +25,17 @@ fn a_rate_a_bound_or_a_reward_that_moves_breaks_the_golden_ledger() {
     };
     let first = run("first", &prepared(|_| ()));
     assert!(exact::compare(&golden, &first).unwrap_err().to_string().contains("no golden run"));
-    exact::replace(&golden, &first).unwrap();
+    // Curves that are refused leave no ledger behind.
+    let shipped = Golden::at(root().join("golden/runs"));
+    let mut rule = rule::load(&shipped.rule()).unwrap().fast;
+    let curves = curves::load(&shipped, &rule).unwrap();
+    rule.points[0].margin = 1e-9;
+    let leave = bless::Leave { commit: "c".to_string(), reason: "r".to_string() };
+    let parts = (Some(&first), Some(&curves));
+    let refused = bless::accept(&golden, &rule, parts, &leave, Duration::ZERO).unwrap_err();
+    assert!(refused.to_string().contains("of its own noise"), "{refused}");
+    assert!(!golden.root().exists());
+    exact::bless(&golden, &first).unwrap().write().unwrap();
     let differ = |name: &str, inputs: &Inputs| -> RunDiff {
         exact::compare(&golden, &run(name, inputs)).unwrap().diff.unwrap()
     };
@@ -86,6 +96,11 @@ fn a_rate_a_bound_or_a_reward_that_moves_breaks_the_golden_ledger() {
 fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     let scratch = tempfile::tempdir().unwrap();
     play(scratch.path(), include_str!("regress/unblessed.txt"));
+    let commit = "git -c user.name=test -c user.email=test@example.org commit -q -m part";
+    play(scratch.path(), &format!("mkdir part; touch part/kept new.txt; git add part; {commit}"));
+    // The untracked file lies outside this golden folder.
+    assert!(bless::leave(&Golden::at(scratch.path().join("part")), "first").is_ok());
+    play(scratch.path(), "rm new.txt");
     let golden = scratch.path().display().to_string();
     let reason = "the first | golden\nruns";
     succeeded(dapo(&["regress", "--golden", &golden, "--bless", "--reason", reason]));

@@ -428,6 +428,22 @@ fn a_gate_counts_the_family_and_few_blocks_are_told_from_equal_ones() {
     assert_eq!(why, "4 of 8 blocks do not differ at all: the smallest p is 0.125, above 0.05");
 }
 
+#[test]
+fn an_arm_is_not_compared_with_itself_and_four_runs_a_side_have_no_interval() {
+    let (grids, mut cells) = two_arms(0.4, 0.6, 0.01);
+    cells.retain(|cell| cell.seed < 5);
+    let study = study_fixture::study((grids, cells), PRIMARY);
+    let arms = |names| gate::arms(&study, Path::new("study"), names);
+    let refused = arms(["ladder/grpo", "ladder/grpo"]).err().unwrap().to_string();
+    assert!(refused.contains("ladder/grpo and ladder/grpo are the same runs"), "{refused}");
+    let comparison = arms(["ladder/dynamic-sampling", "ladder/grpo"]).unwrap().comparison;
+    let gate = Gate { either_way: false, margin: Some(0.01) };
+    let verdict = gate.of_arms(&study, &comparison);
+    assert_eq!(verdict, GateVerdict::Undecided(Undecided::NoIntervalOfRuns));
+    let why = words::why(&Why::NoInterval { adjusted_p: 0.0159 });
+    assert_eq!(why, "adjusted p 0.0159, but with fewer than 5 runs a side there is no interval");
+}
+
 /// DAPO against GRPO in families of such measures on dev.
 fn measures(families: &[&[&str]]) -> Study {
     let comparison = |(at, metric): (usize, &&str)| {

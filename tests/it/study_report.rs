@@ -8,7 +8,7 @@ use crate::{report, repository, study_fixture, verify};
 use dapo::base::files;
 use dapo::experiment::{Grid, RecordsSettings};
 use dapo::report::page::{Block, Panel};
-use dapo::report::{StudyReport, study};
+use dapo::report::{StudyReport, markdown, study};
 use dapo::study::{Cell, claims, collection};
 use dapo::verification::verify::{VerifyVerdict, study as study_verification};
 use serde_json::Value;
@@ -59,6 +59,21 @@ fn a_small_study_reads_as_this_markdown() {
         (r"\b[0-9a-f]{64}\b", "[sha256]"),
         (r"\b[0-9a-f]{12}\b", "[digest]"),
     ]}, { insta::assert_snapshot!(written(&grids, &cells).markdown); });
+}
+
+#[test]
+fn arms_whose_ratio_is_that_of_a_response_are_named_beside_the_count_of_high_ratios() {
+    let (mut grids, mut cells) = small(&[101, 102]);
+    let method = repository::experiment("methods/gspo.toml", "").dapo.method;
+    for arm in &mut grids[0].arms {
+        arm.experiment.dapo.method = method;
+        arm.arm_sha256 = arm.experiment.arm_sha256();
+    }
+    study_fixture::change(&mut cells, |cell| cell.experiment.dapo.method = method);
+    let page = written(&grids, &cells).markdown;
+    let sentence =
+        " Under DAPO, DAPO − Clip-Higher, DAPO − Soft Overlong Punishment it is that of a response";
+    assert!(page.contains(sentence), "{page}");
 }
 
 #[test]
@@ -212,13 +227,31 @@ fn a_study_is_judged_by_claims_of_its_own() {
     let one = "[[claims]]\nid = \"size\"\nclaim = \"A large model gains.\"\nsource = { section = \"§4.2\" }\n\
                not_testable = \"needs a large model\"\n";
     files::write_atomic(&claims, one.as_bytes()).unwrap();
-    let judged = study::build(folder.path(), None).unwrap().facts.claims.claims;
+    let report = study::build(folder.path(), None).unwrap();
+    let page = markdown::render(&report.page);
+    assert!(page.contains("claims.toml: 1 not testable") && !page.contains("The paper’s claims"));
+    let judged = report.facts.claims.claims;
     assert_eq!(judged.iter().map(|claim| claim.id.as_str()).collect::<Vec<_>>(), ["size"]);
+    let part = "source = { section = \"1\" }\nclaim = \"c\"\n[[claims.parts]]\nid = \"p\"\nsays = \"s\"\nfamily = \"f\"\n\
+                rule = \"interval-beyond-bound\"\n[claims.parts.test]\nkind = \"level\"\narm = \"leave-one-out/dapo\"\n\
+                bound = 0.5\ndirection = \"higher\"\n\
+                metric = { source = \"evaluation\", set = \"mini-aime\", at = \"last\", statistic = \"avg-at-k\" }\n";
+    let own = format!("[[claims]]\nid = \"mine\"\n{part}");
+    files::write_atomic(&claims, own.as_bytes()).unwrap();
+    study::build(folder.path(), None).unwrap();
+    for name in ["leave-one-out/dapo", "mini-aime"] {
+        let misspelt = own.replace(name, &format!("{name}s"));
+        files::write_atomic(&claims, misspelt.as_bytes()).unwrap();
+        let refused = study::build(folder.path(), None).unwrap_err().to_string();
+        assert!(refused.contains(&format!("did you mean {name}?")), "{refused}");
+    }
     files::write_atomic(&claims, b"[[claims]]\nid = 3\n").unwrap();
     let refused = study::build(folder.path(), None).unwrap_err().to_string();
     assert!(refused.contains("claims.toml"), "{refused}");
     let verification = study_verification::verify(folder.path(), None).unwrap();
     assert_eq!(verification.verdict, VerifyVerdict::Mismatch);
+    let note = "claims.toml: the claims and their bounds are the sender's";
+    assert!(verification.not_checked.contains(&note.to_string()), "{verification:#?}");
 }
 
 #[test]

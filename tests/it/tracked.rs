@@ -179,6 +179,7 @@ fn simulated(pair: u64, side: u64, runs: u64, shift: f64) -> Vec<TrackedRun> {
         };
         TrackedRun {
             unread: BTreeMap::new(),
+            replaced: BTreeMap::new(),
             name: format!("run s{seed}"),
             path: "simulated".into(),
             seed: Some(seed),

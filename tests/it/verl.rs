@@ -132,6 +132,7 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
     for (text, reason) in [
         ("actor_rollout_ref.actor.clip_ratio_high=0.3", "the experiment decides"),
         ("trainer.save_freq", "expected KEY=VALUE"),
+        ("trainer.save_freq=2", "take a divisor of 1"),
     ] {
         let error = render::all_settings(&inputs, ONE, &[text.to_string()]).unwrap_err();
         let error = error.to_string();
@@ -160,6 +161,9 @@ fn written() -> PathBuf {
 
 /// What verl wrote of an arm, with the base policy in place of its weights.
 fn dumped_by(arm: &str, to: &Path) {
+    let experiment = extends::load(&golden().join(format!("{arm}.toml"))).unwrap();
+    let inputs = inputs::prepare_without_weights(experiment).unwrap();
+    render::render(&inputs, to, ONE, &[]).unwrap();
     golden_outputs(&written().join(arm), "checkpoints/global_step_1/actor/huggingface", to);
     write(&to.join("checkpoints/global_step_1/data.pt"), b"");
     write(&to.join("checkpoints/latest_checkpointed_iteration.txt"), b"1");
@@ -352,7 +356,7 @@ fn verl_goes_on_from_the_newest_checkpoint_whose_steps_are_whole() {
             write(&newest, step.to_string().as_bytes());
         }
         let line = |step, name: &str| json!({"step": step, "data": {name: 1}}).to_string() + "\n";
-        let lines: String = (1..=whole).map(|step| line(step, "actor/lr")).collect();
+        let lines: String = (1..=whole).map(|step| line(step, "actor/lr\u{2028}")).collect();
         write(&place("logs/1.jsonl"), (lines + &line(whole + 1, "val/a")).as_bytes());
         for step in 1..=whole + more {
             write(&place(&format!("rollouts/{step}.jsonl")), b"{}\n");

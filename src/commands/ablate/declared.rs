@@ -6,6 +6,7 @@ use crate::experiment::grid::file;
 use crate::experiment::{Arm, Grid, diagnose, extends};
 use crate::records::metrics::{self, DeterminedBy};
 use crate::report::text;
+use crate::study::claims::names;
 use crate::study::effect_checks::findings;
 use crate::study::{Declaration, Declared, Metric, MetricWindow, Reduce, collection};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,8 +187,9 @@ impl<'a> Plan<'a> {
         let ids = sides.into_iter().flat_map(|side| self.declaration.arms_of(side));
         let arms: Vec<(&str, &Arm)> = ids.filter_map(|id| Some((id, self.arm(id)?))).collect();
         let metric = &declared.metric;
-        let sets = metric.sets().iter().filter_map(|set| unevaluated(set, &arms));
-        let names = names(metric).into_iter().filter_map(|name| unrecorded(name, &arms));
+        let sets = metric.sets().iter().filter_map(|set| names::unevaluated(set, &arms));
+        let names = names::of_metric(metric).into_iter();
+        let names = names.filter_map(|name| unrecorded(name, &arms));
         let windows = windows(metric).into_iter();
         let windows = windows.filter_map(|(window, least)| too_short(window, least, &arms));
         sets.chain(names).chain(windows).collect()
@@ -230,32 +232,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn unevaluated(set: &String, arms: &[(&str, &Arm)]) -> Option<String> {
-    arms.iter().find_map(|(id, arm)| {
-        let sets = arm.experiment.set_names();
-        let known = diagnose::known(set, "it evaluates", &sets);
-        (!sets.contains(set)).then(|| format!("`{id}` evaluates no set {set:?}; {known}"))
-    })
-}
-
-fn names(metric: &Metric) -> Vec<&str> {
-    match metric {
-        Metric::Metric { name, .. } | Metric::Contrast { name, .. } => vec![name],
-        Metric::Correlation { x, y, .. } => vec![x, y],
-        _ => Vec::new(),
-    }
-}
-
-/// Other trainers have metrics of their own.
 fn unrecorded(name: &str, arms: &[(&str, &Arm)]) -> Option<String> {
-    let mut own = arms.iter().filter(|(_, arm)| arm.experiment.engine.is_native()).peekable();
-    own.peek()?;
-    let Some(metric) = metrics::of(name) else {
-        let names: Vec<String> = metrics::all().iter().map(|it| it.name.clone()).collect();
-        let nearest = diagnose::nearest(name, &names);
-        let hint = nearest.map_or(String::new(), |name| format!("; did you mean {name}?"));
-        return Some(format!("there is no metric {name:?}{hint}"));
-    };
+    let Some(metric) = metrics::of(name) else { return names::unknown_metric(name, arms) };
+    let mut own = arms.iter().filter(|(_, arm)| arm.experiment.engine.is_native());
     own.find(|(_, arm)| {
         metric.of == DeterminedBy::Engine || !metric.is_recorded_by(&arm.experiment)
     })

@@ -1,10 +1,10 @@
 //! `dapo ablate --launcher` and `--status`: cells handed to other machines, and what became of them.
 
-use crate::base::program;
+use crate::base::{program, program::line};
 use crate::commands::ablate::AblateArgs;
 use crate::commands::exit::bail_usage;
 use crate::commands::{exit, output, output::tell};
-use crate::engines::launcher::{self, program::line, ray, slurm};
+use crate::engines::launcher::{self, ray, slurm};
 use crate::engines::{CellProgram, Launcher, LauncherState};
 use crate::experiment::Grid;
 use crate::report::{cells, text};
@@ -39,14 +39,15 @@ pub struct LauncherArgs {
 
 impl LauncherArgs {
     /// Errors: a flag that the launcher does not read, or a template that cannot be used.
-    pub fn check(&self, at_once: Option<u64>) -> Result<()> {
+    pub fn check(&self, at_once: Option<u64>, json: bool) -> Result<()> {
         let launcher = self.launcher;
         use Launcher::{Command, Local, Ray, Slurm};
-        let flags: [(&str, bool, &[Launcher]); 4] = [
+        let flags: [(&str, bool, &[Launcher]); 5] = [
             ("--template", self.template.is_some(), &[Slurm]),
             ("--address", self.address.is_some(), &[Ray]),
             ("--program", self.program.is_some(), &[Command, Slurm, Ray]),
             ("--jobs", at_once.is_some(), &[Local, Slurm]),
+            ("--json", json, &[Local]),
         ];
         for (flag, is_given, readers) in flags {
             if is_given && !readers.contains(&launcher) {
@@ -182,10 +183,14 @@ const CLASSES: [&str; 6] = ["done", "failed", "running", "queued", "to run", "un
 /// Class, and state in words.
 fn state(job: &Job, elsewhere: Option<&LauncherState>) -> Result<(&'static str, String)> {
     let head = cell::head(&job.record);
-    let fits = head.as_ref().is_none_or(|(_, run_key)| *run_key == job.manifest.run_key);
-    let recorded = head.map(|(ending, _)| ending);
+    let is_whole = match &head {
+        Some(head) => head.is_whole,
+        None => !cell::is_there(&job.record)?,
+    };
+    let fits = head.as_ref().is_none_or(|head| head.run_key == job.manifest.run_key);
+    let recorded = head.map(|head| head.ending);
     let class = match (recorded, elsewhere) {
-        _ if !fits => "unusable",
+        _ if !is_whole || !fits => "unusable",
         (Some(CellEnding::Failed), None) => "failed",
         (Some(ending), _) if ending != CellEnding::Failed => "done",
         _ if job.folder.is_locked()? => "running",
@@ -195,6 +200,7 @@ fn state(job: &Job, elsewhere: Option<&LauncherState>) -> Result<(&'static str, 
     };
     let name = match (class, recorded, jobs::steps_done(&job.folder)) {
         ("done" | "failed", Some(ending), _) => ending.name().to_string(),
+        ("unusable", ..) if !is_whole => "no whole record".to_string(),
         // `dapo ablate` names the inputs.
         ("unusable", ..) => "of other inputs".to_string(),
         (_, _, 0) => class.to_string(),

@@ -87,7 +87,7 @@ pub struct AblateArgs {
 /// Errors: grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be written.
 pub fn run(args: &AblateArgs) -> Result<u8> {
     args.wide.apply();
-    args.launcher.check(args.jobs)?;
+    args.launcher.check(args.jobs, args.json)?;
     let own = ["execution.seed", "execution.threads", "name"].map(|key| (key, true));
     args.overrides.check(&own)?;
     if args.launcher.status
@@ -115,7 +115,7 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     sources.iter().flat_map(|source| &source.notes).for_each(|note| tell(format!("note: {note}")));
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
     if let Some(declaration) = &declaration {
-        declared_arms(&grids, declaration, args.dry_run && !is_kept)?;
+        declared_arms(&grids, declaration, args.dry_run && !is_kept && !args.json)?;
         if !args.launcher.status {
             let own = study.root().join("study.json");
             let place = args.declaration.as_ref().unwrap_or(&own).display();
@@ -198,7 +198,10 @@ fn run_cells(
         grids.iter().map(summary).collect()
     });
     let code = ending(args, study, &jobs, &interrupt);
-    if jobs.iter().all(|job| job.state.cell().is_some()) {
+    let is_whole = jobs.iter().all(|job| job.state.cell().is_some());
+    if is_whole && args.json {
+        study_report::write(study.root(), None, None)?;
+    } else if is_whole {
         report::study(study.root(), [None, None], false)?;
     }
     Ok(code)
@@ -265,8 +268,8 @@ fn check_sets(study: &AblateStudy, grids: &[Grid]) -> Result<()> {
     Ok(studies::one_pair_of_sets(&all).map_err(at)?)
 }
 
-/// An arm's identity must be the declared one; a dry run prints what to declare.
-fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Result<()> {
+/// An arm's identity must be the declared one.
+fn declared_arms(grids: &[Grid], declaration: &Declaration, prints: bool) -> Result<()> {
     let id = |grid: &Grid, arm: &str| format!("{}/{arm}", grid.name);
     let arms = || grids.iter().flat_map(|grid| grid.arms.iter().map(move |arm| (grid, arm)));
     let refusal =
@@ -274,7 +277,7 @@ fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Re
     if let Some(reason) = arms().find_map(refusal) {
         bail_invalid!("{reason}");
     }
-    if dry_run && declaration.arms.is_empty() {
+    if prints && declaration.arms.is_empty() {
         println!("The declaration does not bind the arms. These lines in it bind them:\n\n[arms]");
         for (grid, arm) in arms() {
             println!("{:?} = {:?}", id(grid, &arm.name), arm.arm_sha256);
@@ -380,6 +383,7 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
         if interrupt.asked() {
             return interrupt.exit_code();
         }
+        return exit::BUG;
     }
     let failed = of(CellEnding::Failed).next().is_some();
     if failed && !args.retry_failed {

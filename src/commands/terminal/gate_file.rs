@@ -3,7 +3,7 @@
 use crate::base::files::{self, FileError};
 use crate::base::visible;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 /// Of verbs whose exit code is a gate.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -35,9 +35,17 @@ impl GateFile {
         self.junit.is_some()
     }
 
+    pub fn is_given_as(&self, path: &Path) -> bool {
+        let junit = self.junit.as_deref();
+        junit.is_some_and(|junit| path::absolute(junit).ok() == path::absolute(path).ok())
+    }
+
+    /// Removes the file of an earlier call, whose verdict a call that fails would otherwise leave.
     /// Errors: a file of another kind, which is not replaced.
-    pub fn check(&self) -> Result<(), FileError> {
-        self.junit.as_deref().map_or(Ok(()), |path| files::may_write(path, "<?xml"))
+    pub fn begin(&self) -> Result<(), FileError> {
+        let Some(path) = &self.junit else { return Ok(()) };
+        files::may_write(path, HEAD)?;
+        files::remove_output(path)
     }
 
     /// `verb` names the suite. Errors: a file that cannot be written.
@@ -49,6 +57,9 @@ impl GateFile {
         self.junit.as_ref().map_or(Ok(()), |path| write(path, verb, checks))
     }
 }
+
+/// How the files of this program begin.
+const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"dapo\"";
 
 fn write(path: &Path, verb: &str, checks: &[GateCheck]) -> Result<(), FileError> {
     let mut suite = TestSuite::new(verb);
@@ -74,7 +85,7 @@ fn write(path: &Path, verb: &str, checks: &[GateCheck]) -> Result<(), FileError>
     report.add_test_suite(suite);
     let mut bytes = Vec::new();
     report.serialize(&mut bytes).expect("a document in memory can be written");
-    files::write_atomic(path, &bytes)
+    files::write_output(path, &bytes)
 }
 
 /// A workflow command. `%` and the ends of lines are escaped, and what ends a property in its title.
@@ -123,5 +134,11 @@ mod tests {
             text.contains("errors=\"1\"") && text.contains("a &lt; b &amp; \\u{1b}[31m"),
             "{text}"
         );
+        // The next call removes it, and no file of another program.
+        let path = file.junit.as_deref().unwrap();
+        file.begin().unwrap();
+        assert_eq!(files::kind(path).unwrap(), None);
+        files::write_atomic(path, b"<?xml version=\"1.0\"?>\n<project/>").unwrap();
+        assert!(file.begin().unwrap_err().to_string().contains("another file is there"));
     }
 }

@@ -115,7 +115,7 @@ pub fn has_interval_of_decoding(standard_error: f64, problems: u64, samples: u64
 /// As [`has_interval_of_decoding`], of the interval over another draw of problems.
 pub fn has_interval_of_problems(avg_at_k: f64, problems: u64) -> bool {
     problems >= FEWEST_PROBLEMS as u64
-        && unusual(avg_at_k, problems as f64) >= FEWEST_UNUSUAL_PROBLEMS
+        && estimators::reaches(unusual(avg_at_k, problems as f64), FEWEST_UNUSUAL_PROBLEMS)
 }
 
 fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty {
@@ -147,7 +147,7 @@ impl Uncertainty {
 
     /// Withholds an interval where there is less than `least` to estimate it from.
     pub(crate) fn withheld_below(self, least: f64, seen: f64, reason: String) -> Self {
-        if self.interval.is_none() || seen >= least {
+        if self.interval.is_none() || estimators::reaches(seen, least) {
             return self;
         }
         let withheld = Some(format!("{reason}; it takes {least}"));
@@ -236,6 +236,8 @@ mod tests {
             (&[0, 2], 4, [true, false]),
             (&[0, 0, 0, 0, 0, 4, 4, 4, 4, 4], 4, [false, true]),
             (&[0, 0, 0, 0, 0, 0, 0, 0, 1, 4], 4, [false, false]),
+            // 10 · (1 − 0.8) is rounded to less than 2.
+            (&[4, 4, 4, 4, 4, 4, 4, 4, 0, 0], 4, [false, true]),
         ] {
             let run = counts(correct, samples);
             let (error, problems) = (decoding_error(std::slice::from_ref(&run)), run.len() as u64);

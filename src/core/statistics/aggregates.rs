@@ -24,8 +24,10 @@ pub fn probability_of_improvement(a: &[f64], b: &[f64]) -> Result<f64, Statistic
     check("a probability of improvement", a, 1)?;
     check("a probability of improvement", b, 1)?;
     let pairs = b.iter().flat_map(|new| a.iter().map(move |old| (new, old)));
-    let wins =
-        pairs.map(|(new, old)| if new == old { 0.5 } else { f64::from(u8::from(new > old)) });
+    let wins = pairs.map(|(new, old)| match estimators::difference(*old, *new) {
+        0.0 => 0.5,
+        difference => f64::from(u8::from(difference > 0.0)),
+    });
     Ok(wins.sum::<f64>() / (a.len() * b.len()) as f64)
 }
 
@@ -56,6 +58,7 @@ mod tests {
         assert_eq!(improvement(&[0.1, 0.2], &[0.0, 0.2]), 0.375);
         // −0 and 0 are equal.
         assert_eq!(improvement(&[0.0], &[-0.0]), 0.5);
+        assert_eq!(improvement(&[0.3], &[0.1 + 0.2]), 0.5);
         assert!(probability_of_improvement(&[], &[1.0]).is_err());
     }
 }

@@ -35,6 +35,18 @@ pub struct Design {
     pub margin: Option<f64>,
 }
 
+impl Design {
+    /// Of Holm's first step, the strictest.
+    fn first_alpha(&self) -> f64 {
+        self.alpha / self.family_size.max(1) as f64
+    }
+
+    /// A difference is shown by a p of at most α and by an interval beside 0.
+    fn alpha_of_both(&self) -> f64 {
+        self.first_alpha().min(1.0 - self.level)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Estimate {
     /// Of means, or the mean over blocks; for times observed minus expected arrivals of b (positive if it is earlier).
@@ -50,7 +62,7 @@ pub struct Estimate {
     pub smallest_p: f64,
     pub splits: u64,
     pub exact: bool,
-    /// The true difference that the power finds at α / (family size) with σ. It decides nothing.
+    /// The true difference that the power finds with σ, at α / (family size) and by the interval. It decides nothing.
     pub minimum_detectable_effect: Option<f64>,
     /// Pooled over both sides, or of the blocks' differences; with a margin only.
     pub observed_sigma: Option<f64>,
@@ -60,7 +72,7 @@ pub struct Estimate {
     pub equivalence: Option<Equivalence>,
     /// Their p, by Holm within the family; uncorrected until that was done.
     pub adjusted_equivalence_p: Option<f64>,
-    /// The chance that these succeed, were the methods the same.
+    /// The chance that these succeed at α / (family size), were the methods the same.
     #[serde(skip)]
     pub attainable_power: Option<f64>,
     /// Kaplan–Meier, of b and a; inner `None` where more than half never reached the level.
@@ -76,16 +88,16 @@ pub fn estimate(measured: &Measured, design: &Design) -> Result<Estimate, Statis
 }
 
 fn of_runs(a: &[f64], b: &[f64], design: &Design) -> Result<Estimate, StatisticsError> {
-    let Design { level, alpha, family_size, power, sigma, margin } = *design;
+    let Design { level, alpha, power, sigma, margin, .. } = *design;
     let welch = between::welch(a, b, level)?;
     let detectable = |sigma: f64| {
-        let alpha = alpha / family_size.max(1) as f64;
+        let alpha = design.alpha_of_both();
         let effect = between::minimum_detectable_effect(sigma, a.len(), b.len(), alpha, power);
         Some(effect).filter(|effect| effect.is_finite() && sigma > 0.0)
     };
     let observed_sigma = margin.and(between::pooled_deviation(a, b));
     let attainable = |(sigma, margin): (f64, f64)| {
-        equivalence::attainable_power(sigma, a.len(), b.len(), alpha, margin)
+        equivalence::attainable_power(sigma, a.len(), b.len(), design.first_alpha(), margin)
     };
     Ok(Estimate {
         interval: welch.interval,
@@ -102,24 +114,30 @@ fn of_runs(a: &[f64], b: &[f64], design: &Design) -> Result<Estimate, Statistics
 /// The smallest p of 8 blocks is 2/256. The σ of runs is not that of blocks' differences.
 fn of_blocks(differences: &[f64], design: &Design) -> Result<Estimate, StatisticsError> {
     error::check("a test over blocks", differences, 2)?;
-    let Design { alpha, family_size, power, margin, .. } = *design;
-    let count = differences.len();
-    let sigma = estimators::standard_error_of_mean(differences) * (count as f64).sqrt();
-    let alpha_of_one = alpha / family_size.max(1) as f64;
-    let detectable =
-        between::minimum_detectable_effect_of_blocks(sigma, count, alpha_of_one, power);
+    let Design { alpha, margin, .. } = *design;
     let test = between::sign_flips_up_to(differences, between::MOST_SPLITS)?;
     Ok(Estimate {
         interval: between::t_interval(differences, design.level).ok(),
         probability_higher: aggregates::probability_of_improvement(&[0.0], differences).ok(),
-        observed_sigma: margin.and(Some(sigma)),
-        observed_detectable_effect: margin
-            .and(Some(detectable).filter(|it| it.is_finite() && sigma > 0.0)),
+        observed_sigma: margin.and(Some(deviation(differences))),
+        observed_detectable_effect: margin.and(detectable_of_blocks(differences, design)),
         ..Estimate::new(estimators::mean(differences), &test)
     }
     .with_equivalence(
         margin.and_then(|margin| equivalence::of_blocks(differences, alpha, margin).ok()),
     ))
+}
+
+/// By the spread of two or more differences that was seen; `None` where there is none, or so few signs show nothing.
+pub fn detectable_of_blocks(differences: &[f64], design: &Design) -> Option<f64> {
+    let (sigma, count) = (deviation(differences), differences.len());
+    let (alpha, power) = (design.alpha_of_both(), design.power);
+    let effect = between::minimum_detectable_effect_of_blocks(sigma, count, alpha, power);
+    Some(effect).filter(|effect| effect.is_finite() && sigma > 0.0)
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    estimators::standard_error_of_mean(values) * (values.len() as f64).sqrt()
 }
 
 fn of_times(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<Estimate, StatisticsError> {
@@ -137,7 +155,7 @@ pub enum Verdict {
     /// b is higher, or earlier.
     Improves,
     Hurts,
-    /// No effect is shown, and none is excluded.
+    /// No effect is shown.
     Inconclusive {
         /// `None` where so few runs could not have shown any difference.
         could_have_detected: Option<f64>,
@@ -170,15 +188,18 @@ impl Estimate {
         if self.adjusted_p <= alpha && is_beside_0 {
             return if self.difference > 0.0 { Verdict::Improves } else { Verdict::Hurts };
         }
-        match self.equivalence.filter(|_| self.interval.is_some()) {
-            Some(tests)
-                if tests.verdict == EquivalenceVerdict::Reproduced
-                    && self.adjusted_equivalence_p.is_none_or(|p| p <= alpha) =>
-            {
-                Verdict::Equivalent { within: tests.margin }
-            }
-            _ => Verdict::Inconclusive { could_have_detected: self.minimum_detectable_effect },
+        match self.equivalent_within(alpha) {
+            Some(within) => Verdict::Equivalent { within },
+            None => Verdict::Inconclusive { could_have_detected: self.minimum_detectable_effect },
         }
+    }
+
+    /// δ, where the two one-sided tests show that the difference is smaller, whatever its direction.
+    pub fn equivalent_within(&self, alpha: f64) -> Option<f64> {
+        let tests = self.equivalence.filter(|_| self.interval.is_some())?;
+        let is_shown = tests.verdict == EquivalenceVerdict::Reproduced
+            && self.adjusted_equivalence_p.is_none_or(|p| p <= alpha);
+        is_shown.then_some(tests.margin)
     }
 }
 
@@ -310,6 +331,42 @@ mod tests {
             let estimate = estimate(&measured, &design).unwrap();
             assert_eq!(estimate.observed_sigma, Some(0.0));
             assert_eq!(estimate.observed_detectable_effect, None);
+        }
+    }
+
+    #[test]
+    fn what_could_be_found_takes_the_interval_and_the_family_into_account() {
+        let (a, b) = ([0.1, 0.4, 0.2, 0.3, 0.5, 0.2, 0.6, 0.1], [0.2; 8]);
+        let of = |level, family_size| {
+            let (sigma, margin) = (Some(0.1), Some(0.15));
+            let design = Design { level, family_size, sigma, margin, ..DESIGN };
+            let estimate = estimate(&Measured::Runs(a.to_vec(), b.to_vec()), &design).unwrap();
+            (estimate.minimum_detectable_effect.unwrap(), estimate.attainable_power.unwrap())
+        };
+        let effect = |alpha| between::minimum_detectable_effect(0.1, 8, 8, alpha, 0.8);
+        let power = |alpha| equivalence::attainable_power(0.1, 8, 8, alpha, 0.15);
+        assert_eq!(of(0.95, 1), (effect(0.05), power(0.05)));
+        assert_eq!(of(0.99, 1), (effect(0.01), power(0.05)));
+        assert_eq!(of(0.99, 10), (effect(0.005), power(0.005)));
+        assert!(effect(0.05) < effect(0.01) && power(0.005) < power(0.05));
+    }
+
+    #[test]
+    fn runs_that_differ_by_rounding_alone_are_equal() {
+        // Means of 0.1, 0.2 and 0.3 in one order and another.
+        let (a, b) = ([0.19999999999999998; 5], [0.20000000000000004; 5]);
+        let mixed = [a[0], b[0], b[0], a[0], b[0]];
+        let design = Design { margin: Some(0.05), ..DESIGN };
+        for (a, b) in [(a, b), (mixed, b), (a, mixed)] {
+            let estimate = estimate(&Measured::Runs(a.to_vec(), b.to_vec()), &design).unwrap();
+            assert_eq!((estimate.difference, estimate.p), (0.0, 1.0));
+            assert_eq!(estimate.interval, Some(Interval { low: 0.0, high: 0.0, level: 0.95 }));
+            assert_eq!(estimate.probability_higher, Some(0.5));
+            assert_eq!(
+                (estimate.observed_sigma, estimate.observed_detectable_effect),
+                (Some(0.0), None)
+            );
+            assert_eq!(estimate.verdict(0.05), Verdict::Equivalent { within: 0.05 });
         }
     }
 

@@ -1,20 +1,20 @@
 //! Straight lines through pairs (x, y), and correlations.
 
-use crate::statistics::{Interval, distributions::normal_quantile};
+use crate::statistics::{Interval, distributions::normal_quantile, estimators};
 
 /// Sums of squares and products around the means: xx, yy, xy.
 pub(crate) fn centred_sums(pairs: &[(f64, f64)]) -> (f64, f64, f64) {
-    let (mean_x, mean_y) = means(pairs);
-    pairs.iter().fold((0.0, 0.0, 0.0), |(xx, yy, xy), (x, y)| {
-        let (x, y) = (x - mean_x, y - mean_y);
-        (xx + x * x, yy + y * y, xy + x * y)
-    })
+    centred(pairs)
+        .fold((0.0, 0.0, 0.0), |(xx, yy, xy), (x, y)| (xx + x * x, yy + y * y, xy + x * y))
 }
 
-fn means(pairs: &[(f64, f64)]) -> (f64, f64) {
+fn centred(pairs: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let count = pairs.len() as f64;
     let (x, y) = (pairs.iter().map(|pair| pair.0), pairs.iter().map(|pair| pair.1));
-    (x.sum::<f64>() / count, y.sum::<f64>() / count)
+    let (mean_x, mean_y) = (x.sum::<f64>() / count, y.sum::<f64>() / count);
+    pairs
+        .iter()
+        .map(move |(x, y)| (estimators::difference(mean_x, *x), estimators::difference(mean_y, *y)))
 }
 
 /// Of least squares; `None` without spread of x.
@@ -33,11 +33,7 @@ pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
 /// Correlation within groups (of the deviations from each group's mean) with Fisher's interval, as of a partial
 /// correlation: tanh(artanh r ± z/√(N − groups − 2)).
 pub fn within_groups(groups: &[Vec<(f64, f64)>], level: f64) -> (Option<f64>, Option<Interval>) {
-    let centred = groups.iter().flat_map(|group| {
-        let (mean_x, mean_y) = means(group);
-        group.iter().map(move |(x, y)| (x - mean_x, y - mean_y))
-    });
-    let centred: Vec<(f64, f64)> = centred.collect();
+    let centred: Vec<(f64, f64)> = groups.iter().flat_map(|group| centred(group)).collect();
     let free = centred.len() as f64 - groups.len() as f64 - 2.0;
     let r = pearson(&centred);
     (r, r.filter(|_| free > 0.0).map(|r| fisher(r, free, level)))

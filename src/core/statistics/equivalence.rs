@@ -55,7 +55,7 @@ pub fn equivalence(
         check("a test of equivalence", side, 2)?;
     }
     check_limits(alpha, margin)?;
-    let difference = estimators::mean(new) - estimators::mean(reference);
+    let difference = estimators::difference_of_means(reference, new);
     Ok(within(difference, welch_error(reference, new), alpha, margin))
 }
 

@@ -7,10 +7,15 @@ use crate::statistics::{Mean, between, estimators};
 /// Larger numbers are not looked for.
 pub const MOST_RUNS: usize = 1000;
 
-/// The fewest of each side whose smallest p is at most `alpha`.
+/// The fewest of each side whose smallest p is at most `alpha`; of blocks, if as large a share of them are ties as seen.
 pub fn fewest(measured: &Measured, alpha: f64) -> usize {
     let smallest_p = |runs: usize| match measured {
-        Measured::Blocks(_) => 2.0 / (1u64 << runs.min(63)) as f64,
+        Measured::Blocks(seen) => {
+            // A tie has no sign.
+            let signs = seen.iter().filter(|difference| **difference != 0.0).count();
+            let signs = if signs > 0 { runs * signs / seen.len() } else { runs };
+            2.0 / (1u64 << signs.min(63)) as f64
+        }
         Measured::Runs(..) | Measured::Times(..) => between::smallest_p(runs, runs),
     };
     let mut counts = between::FEWEST_RUNS..MOST_RUNS;
@@ -56,4 +61,19 @@ pub fn for_mean(values: &[f64], bound: f64, alpha: f64) -> Option<usize> {
 pub fn for_correlation(bound: f64, alpha: f64, groups: usize) -> usize {
     let z = normal_quantile(1.0 - alpha / 2.0) / libm::atanh(bound);
     (z * z).ceil() as usize + groups + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_are_ties_have_no_sign() {
+        let fewest = |differences: &[f64]| fewest(&Measured::Blocks(differences.to_vec()), 0.05);
+        assert_eq!(fewest(&[0.1; 6]), 6);
+        // Five of six have a sign: eight blocks have six.
+        assert_eq!(fewest(&[0.0, 0.1, 0.1, 0.1, 0.1, 0.1]), 8);
+        // Nothing is known of the share.
+        assert_eq!((fewest(&[]), fewest(&[0.0; 6])), (6, 6));
+    }
 }

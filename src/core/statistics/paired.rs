@@ -48,13 +48,13 @@ pub fn paired_up_to(
     }
     error::check_level(level)?;
     let (before, after) = (accuracy::problem_means(a), accuracy::problem_means(b));
-    let by_problem: Vec<f64> = before.iter().zip(&after).map(|(a, b)| b - a).collect();
+    let pairs: Vec<(f64, f64)> = before.into_iter().zip(after).collect();
+    let by_problem: Vec<f64> = pairs.iter().map(|(a, b)| estimators::difference(*a, *b)).collect();
     let difference = estimators::mean(&by_problem);
     let [first, second] = [a, b].map(accuracy::decoding_error);
     let error = (first * first + second * second).sqrt();
     let these = accuracy::of_decoding((difference, error), level, a.iter().chain(b));
     let others = other_problems(&by_problem, difference, level);
-    let pairs: Vec<(f64, f64)> = before.into_iter().zip(after).collect();
     let (aa, bb, ab) = correlation::centred_sums(&pairs);
     Ok(Paired {
         difference,
@@ -90,6 +90,21 @@ mod tests {
         {
             assert!((value - expected).abs() < 1e-15, "{value} {expected}");
         }
+    }
+
+    #[test]
+    fn sums_in_another_order_are_no_difference_and_no_spread() {
+        let problem = |correct: [u64; 3]| correct.map(|correct| Counts { correct, samples: 10 });
+        let runs = |problems: [[u64; 3]; 3]| -> Vec<Vec<Counts>> {
+            (0..3).map(|run| problems.map(|correct| problem(correct)[run]).to_vec()).collect()
+        };
+        let result = paired(
+            &runs([[1, 2, 3], [3, 2, 1], [2, 3, 1]]),
+            &runs([[3, 2, 1], [1, 2, 3], [2, 2, 2]]),
+            0.95,
+        );
+        let Paired { by_problem, sign_flip, correlation, .. } = result.unwrap();
+        assert_eq!((by_problem, sign_flip.p, correlation), (vec![0.0; 3], 1.0, None));
     }
 
     #[test]

@@ -38,8 +38,14 @@ impl DumpedResponse {
 /// Columns of TRL that are no reward.
 const TRL: [&str; 4] = ["step", "prompt", "completion", "advantage"];
 
-/// File, row, and in their order TRL's columns that may be rewards.
-pub type FileRow = (PathBuf, Row, Arc<[String]>);
+pub struct FileRow {
+    pub path: PathBuf,
+    /// Of the file, from 1.
+    pub number: usize,
+    pub row: Row,
+    /// In their order: TRL's columns that may be rewards.
+    pub candidates: Arc<[String]>,
+}
 
 /// With what was left out.
 pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>), EngineError> {
@@ -47,16 +53,22 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
     for name in files::list(folder)? {
         let path = files::foreign::inside(folder, &name)?;
         if engine == Engine::Verl && name.ends_with(".jsonl") {
-            let (lines, cut) = dumped_lines(&path)?;
+            let (lines, cut) = lines(&path)?;
             notes.extend(cut);
-            rows.extend(lines.into_iter().map(|row| (path.clone(), row, Arc::default())));
+            rows.extend((1..).zip(lines).map(|(number, row)| FileRow {
+                path: path.clone(),
+                number,
+                row,
+                candidates: Arc::default(),
+            }));
         } else if engine == Engine::Trl && name.ends_with(".parquet") {
             let others = tables::column_names(&path).map_err(TaskError::from)?;
             let first = rows.len();
             let [question, answer] = [1, 2].map(|place: usize| vec![TRL[place].to_string()]);
             let wanted = WantedKeys { question, answer, others: others.clone(), all: false };
             problem_rows::each_problem_row(&path, &wanted, &mut |_, row| {
-                rows.push((path.clone(), row, Arc::default()));
+                let (path, number) = (path.clone(), rows.len() - first + 1);
+                rows.push(FileRow { path, number, row, candidates: Arc::default() });
                 Ok::<(), TaskError>(())
             })?;
             // TRL writes rewards as floats; functions log texts and other numbers beside them.
@@ -64,10 +76,10 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
             let is_float = |value: &Value| value.is_f64() || value.is_null();
             let is_candidate = |name: &&String| {
                 let is_known = TRL.contains(&name.as_str());
-                !is_known && own.iter().all(|(_, row, _)| row.get(*name).is_none_or(is_float))
+                !is_known && own.iter().all(|it| it.row.get(*name).is_none_or(is_float))
             };
             let candidates: Arc<[String]> = others.iter().filter(is_candidate).cloned().collect();
-            own.iter_mut().for_each(|row| row.2 = candidates.clone());
+            own.iter_mut().for_each(|row| row.candidates = candidates.clone());
         }
     }
     if rows.is_empty() {
@@ -77,8 +89,9 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
     Ok((rows, notes))
 }
 
-/// The file of a trainer that was killed while it wrote ends in the middle of a line, which is left out and told.
-fn dumped_lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> {
+/// Of a file in which Python may have written NaN. That of a trainer that was killed while it wrote ends in the middle of
+/// a line, which is left out and told.
+pub fn lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> {
     let refused = match files::read_data_lines(path) {
         Ok(rows) => return Ok((rows, None)),
         Err(refused) => refused,
@@ -91,6 +104,37 @@ fn dumped_lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> 
     let kept = if is_cut { whole } else { &text };
     let told = format!("{}: its last line is cut off, and was left out", path.display());
     Ok((files::parse_lines(path, kept.as_bytes())?, is_cut.then(|| visible::visible(&told))))
+}
+
+/// verl's trainer of before 0.9 (0.9's `use_v1=false`), which writes no `uid`, puts what a reward function returned over
+/// the reward (verl/trainer/ppo/ray_trainer.py, `_dump_generations`): the `score` of a dictionary lacks the length
+/// penalty, which is added here. A function that returns a number leaves the reward, and its number in `acc`. False
+/// where the penalty is not known.
+pub fn add_length_penalties(rows: &mut [FileRow], is_punished: bool) -> bool {
+    const PENALTY: &str = "overlong_reward";
+    let rows = rows.iter_mut().map(|it| &mut it.row);
+    let rows: Vec<&mut Row> = rows.filter(|row| !row.contains_key("uid")).collect();
+    let is_unknown = |row: &&mut Row| {
+        number(row, PENALTY).is_none() && (is_punished || row.contains_key(PENALTY))
+    };
+    if rows.iter().any(is_unknown) {
+        return false;
+    }
+    let is_reward = |row: &&mut Row| {
+        let [score, acc, penalty] = ["score", "acc", PENALTY].map(|name| number(row, name));
+        let sum = acc.zip(penalty).map(|(acc, penalty)| acc + penalty);
+        sum.zip(score).is_some_and(|(sum, score)| (sum - score).abs() < 1e-5)
+    };
+    if rows.iter().all(is_reward) {
+        return true;
+    }
+    for row in rows {
+        let parts = number(row, "score").zip(number(row, PENALTY));
+        let reward = parts.map(|(score, penalty)| Value::from(score + penalty));
+        // A score that is not finite stays.
+        row.extend(reward.filter(Value::is_number).map(|reward| ("score".to_string(), reward)));
+    }
+    true
 }
 
 /// TRL's reward functions by their columns, each with its weight: TRL 1.16.0 writes them before what functions log
@@ -116,25 +160,29 @@ pub fn weighted<'a>(
     Ok(Some(names.zip(weights.iter().copied()).collect()))
 }
 
-/// `functions` as [`weighted`]; none of verl's.
-pub fn response(row: &Row, functions: Option<&[(&str, f64)]>) -> Option<DumpedResponse> {
-    let prompt = of(row, ["input", "prompt"])?;
-    let length = of(row, ["output", "completion"])?.len();
+/// `functions` as [`weighted`]; none of verl's. Errors: what the row lacks.
+pub fn response(
+    row: &Row,
+    functions: Option<&[(&str, f64)]>,
+) -> Result<DumpedResponse, &'static str> {
+    let prompt = of(row, ["input", "prompt"]).ok_or("a text in `input` or `prompt`")?;
+    let response = of(row, ["output", "completion"]).ok_or("a text in `output` or `completion`")?;
+    let step = row.get("step").and_then(Value::as_u64).ok_or("a whole number in `step`")?;
     let advantage = row.get("advantage").and_then(Value::as_f64);
     let score = row.get("score").filter(|_| advantage.is_none()).map(tracked::number);
-    let reward = match functions {
-        Some(functions) => Some(score.unwrap_or_else(|| summed(row, functions))?),
-        None => None,
-    };
+    let reward = functions.map(|functions| {
+        let reward = score.unwrap_or_else(|| summed(row, functions));
+        reward.ok_or("a number in `score` or in the column of a reward function")
+    });
     let acc = row.get("acc");
     let uid = row.get("uid").and_then(text);
     let group = uid.and_then(|uid| Some(uid.rsplitn(3, '_').nth(2)?.to_string()));
-    Some(DumpedResponse {
-        step: row.get("step")?.as_u64()?,
+    Ok(DumpedResponse {
+        step,
         group: group.unwrap_or_else(|| prompt.clone()),
         prompt,
-        length,
-        reward,
+        length: response.len(),
+        reward: reward.transpose()?,
         advantage,
         ours: None,
         theirs: acc.and_then(|acc| acc.as_bool().or(acc.as_f64().map(|acc| acc > 0.0))),
@@ -143,17 +191,31 @@ pub fn response(row: &Row, functions: Option<&[(&str, f64)]>) -> Option<DumpedRe
 
 /// A function that does not apply to a response gives none.
 fn summed(row: &Row, functions: &[(&str, f64)]) -> Option<f64> {
-    let weigh = |(name, weight): &(&str, f64)| Some(weight * tracked::number(row.get(*name)?)?);
+    let weigh = |(name, weight): &(&str, f64)| Some(weight * number(row, name)?);
     let rewards: Vec<f64> = functions.iter().filter_map(weigh).collect();
     (!rewards.is_empty()).then(|| rewards.iter().sum())
 }
 
-/// A text, or the contents of messages.
+fn number(row: &Row, name: &str) -> Option<f64> {
+    row.get(name).and_then(tracked::number)
+}
+
+/// A text, or those of messages.
 pub fn text(value: &Value) -> Option<String> {
     match value {
-        Value::Array(messages) => messages.iter().map(|it| text(it.get("content")?)).collect(),
+        Value::Array(messages) => messages.iter().map(text_of_message).collect(),
         value => value.as_str().map(str::to_string),
     }
+}
+
+/// Of a message, or of a part of its content. A call of a tool has null as content or none, and an image has no text.
+fn text_of_message(message: &Value) -> Option<String> {
+    let fields = ["content", "text"].map(|name| message.get(name));
+    if let Some(field) = fields.into_iter().flatten().find(|field| !field.is_null()) {
+        return text(field);
+    }
+    let is_known = |name: &str| message.get(name).is_some();
+    ["content", "text", "type", "tool_calls"].into_iter().any(is_known).then(String::new)
 }
 
 fn of(row: &Row, names: [&str; 2]) -> Option<String> {
@@ -175,4 +237,76 @@ pub fn question(mut row: Row, prompt: &str, answers: &BTreeMap<String, Row>) -> 
     };
     let asked = Asked::new(Value::from(prompt), response, String::new(), columns);
     Some(Asked { ground_truth, ..asked })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn row(value: Value) -> Row {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn a_reward_of_verl_has_its_length_penalty() {
+        // (score, acc, penalty) of a dictionary, of a number, and of the trainer that writes `uid`.
+        let rewards = |rows: &[Value], is_punished: bool| {
+            let file_row = |value: &Value| FileRow {
+                path: PathBuf::new(),
+                number: 1,
+                row: row(value.clone()),
+                candidates: Arc::default(),
+            };
+            let mut rows: Vec<FileRow> = rows.iter().map(file_row).collect();
+            let is_known = add_length_penalties(&mut rows, is_punished);
+            is_known.then(|| rows.iter().map(|it| it.row["score"].clone()).collect::<Vec<_>>())
+        };
+        let dumped = |score: f64, acc: Value, penalty: f64| json!({"score": score, "acc": acc, "overlong_reward": penalty});
+        let of_dictionary = [dumped(1.0, json!(true), -0.75), dumped(-1.0, json!(false), 0.0)];
+        assert_eq!(rewards(&of_dictionary, true), Some(vec![json!(0.25), json!(-1.0)]));
+        // Where a wrong response has acc 0 and score -1.
+        let of_numbers = [dumped(1.0, json!(1.0), -0.5), dumped(-1.0, json!(0.0), -1.0)];
+        assert_eq!(rewards(&of_numbers, true), Some(vec![json!(0.5), json!(-2.0)]));
+        let of_number = [dumped(0.25, json!(1.0), -0.75), dumped(0.0, json!(0.0), 0.0)];
+        assert_eq!(rewards(&of_number, true), Some(vec![json!(0.25), json!(0.0)]));
+        let mut of_v1 = of_dictionary[0].clone();
+        of_v1["uid"] = json!("q_0_0");
+        assert_eq!(rewards(&[of_v1], true), Some(vec![json!(1.0)]));
+        let unlogged = [json!({"score": 1.0, "acc": true})];
+        assert_eq!(rewards(&unlogged, true), None);
+        assert_eq!(rewards(&unlogged, false), Some(vec![json!(1.0)]));
+        let of_text = [json!({"score": 1.0, "acc": true, "overlong_reward": "tensor(-0.75)"})];
+        assert_eq!(rewards(&of_text, false), None);
+        let not_finite = [json!({"score": "NaN", "acc": true, "overlong_reward": -0.5})];
+        assert_eq!(rewards(&not_finite, true), Some(vec![json!("NaN")]));
+    }
+
+    #[test]
+    fn messages_have_texts_parts_or_calls_of_tools() {
+        let parts = json!([{"type": "image", "text": null}, {"type": "text", "text": "q0"}]);
+        for (value, expected) in [
+            (json!("q"), Some("q")),
+            (
+                json!([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]),
+                Some("sq0"),
+            ),
+            (
+                json!([{"content": null, "tool_calls": "[]"}, {"tool_calls": "[]"}, {"content": "7"}]),
+                Some("7"),
+            ),
+            (json!([{"content": [{"type": "image"}]}]), Some("")),
+            (json!([{"from": "human", "value": "q"}]), None),
+            (Value::Null, None),
+        ] {
+            assert_eq!(text(&value).as_deref(), expected, "{value}");
+        }
+        let lacks = |value: Value| response(&row(value), Some(&[])).err();
+        assert_eq!(
+            lacks(json!({"input": "q", "output": 1})),
+            Some("a text in `output` or `completion`")
+        );
+        let with_text = json!({"input": "q", "output": "a", "step": "1"});
+        assert_eq!(lacks(with_text), Some("a whole number in `step`"));
+    }
 }

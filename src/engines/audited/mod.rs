@@ -5,8 +5,8 @@ pub mod dumps;
 pub mod stated;
 pub mod step;
 
-use crate::base::{files, python, visible};
-use crate::engines::audited::dumps::{DumpedResponse, Row};
+use crate::base::{python, visible};
+use crate::engines::audited::dumps::{DumpedResponse, FileRow, Row};
 use crate::engines::audited::stated::StatedSettings;
 use crate::engines::{EngineError, Trap};
 use crate::experiment::{Engine, Grading};
@@ -61,20 +61,28 @@ pub fn run(
 ) -> Result<RunAudit, EngineError> {
     let stated = StatedSettings::of(engine, options.config.as_deref(), &options.python)?;
     let size = stated.group_size.as_ref().and_then(|(_, value)| value.as_u64());
-    let lines: Vec<Row> =
-        options.answers.as_deref().map(files::read_data_lines).transpose()?.unwrap_or_default();
+    let (lines, cut) =
+        options.answers.as_deref().map(dumps::lines).transpose()?.unwrap_or_default();
     let pair = |mut row: Row| Some((dumps::text(&row.remove("prompt")?)?, row));
     let answers: BTreeMap<String, Row> = lines.into_iter().filter_map(pair).collect();
     let log = options.log.as_deref().map(|path| tracked::read(path, "")).transpose();
     let log = log.map_err(TaskError::from)?.unwrap_or_default();
     let mut steps: BTreeMap<u64, Vec<DumpedResponse>> = BTreeMap::new();
-    let mut audit = RunAudit::default();
+    let mut audit = RunAudit { notes: Vec::from_iter(cut), ..RunAudit::default() };
     let (mut asked, mut places) = (Vec::new(), Vec::new());
     let mut sources: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    let (all, cut) = dumps::rows(engine, folder)?;
+    let (mut all, cut) = dumps::rows(engine, folder)?;
     audit.notes.extend(cut);
+    let is_punished = stated.length_penalty.as_ref().is_some_and(|(_, value)| *value == true);
+    let has_rewards = engine != Engine::Verl || dumps::add_length_penalties(&mut all, is_punished);
+    if !has_rewards {
+        let note = "rewards are not judged: verl before 0.9, or with trainer.use_v1=false, dumps the reward function's \
+                    own `score`, and this dump has no number of the length penalty (`overlong_reward`, which \
+                    overlong_buffer_cfg.log writes)";
+        audit.notes.push(note.to_string());
+    }
     let mut is_told = false;
-    for (path, row, candidates) in all {
+    for FileRow { path, number, row, candidates } in all {
         let functions = dumps::weighted(&candidates, &stated.reward_weights)
             .map_err(|reason| EngineError::Output { path: path.clone(), reason })?;
         if functions.is_none() && !std::mem::replace(&mut is_told, true) {
@@ -84,9 +92,10 @@ pub fn run(
                 candidates.join(", ")
             ));
         }
-        let response = dumps::response(&row, functions.as_deref()).ok_or_else(|| {
-            let reason = "a row lacks step, prompt, response or reward, as verl and TRL write them";
-            EngineError::Output { path: path.clone(), reason: reason.to_string() }
+        let functions = functions.filter(|_| has_rewards);
+        let response = dumps::response(&row, functions.as_deref()).map_err(|what| {
+            let reason = format!("row {number} lacks {what}, as verl and TRL write them");
+            EngineError::Output { path: path.clone(), reason }
         })?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         sources.entry(response.step).or_default().insert(visible::visible(&name));

@@ -90,6 +90,13 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
     if let Some(value) = is_json.then(|| serde_json::from_str(text).ok()).flatten() {
         return Ok(Configured::Values(value));
     }
+    if let Some(value) = whole(text, tables) {
+        return Ok(if value.get("defaults").is_some_and(Value::is_array) {
+            Configured::Defaults(text.to_string())
+        } else {
+            Configured::Values(value)
+        });
+    }
     let lines: Vec<(String, String)> = text.lines().map(plain_line).collect();
     let mut found: Vec<(usize, Value)> = Vec::new();
     let mut free = 0;
@@ -152,6 +159,19 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
         },
         None => overrides(text, &lines, instead),
     }
+}
+
+/// A file that is YAML from its first line to its last, whatever its keys are, and no log; a dictionary that Python printed
+/// would be other YAML.
+fn whole(text: &str, tables: &[&str]) -> Option<Value> {
+    let is_bounded = text.len() <= MOST_CONFIGURATION_BYTES;
+    let is_bounded = is_bounded && text.lines().count() <= yaml::MOST_NODES * 2;
+    if !is_bounded || text.trim_start().starts_with('{') {
+        return None;
+    }
+    let value = yaml::parsed(text).ok()?;
+    let mut known = tables.iter().chain(&["defaults"]);
+    known.any(|table| value.get(table).is_some()).then_some(value)
 }
 
 fn start_of_yaml(lines: &[(String, String)]) -> usize {

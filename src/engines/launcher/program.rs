@@ -27,20 +27,6 @@ impl CellProgram {
     }
 }
 
-/// Quoted for a shell.
-pub fn line(words: &[String]) -> String {
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
-}
-
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_string()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
 /// Fails if the program fails.
 pub fn printed(program: &str, arguments: &[String]) -> Result<String, EngineError> {
     let output = python::command(program).args(arguments).output();
@@ -53,17 +39,4 @@ pub fn printed(program: &str, arguments: &[String]) -> Result<String, EngineErro
     let last = errors.lines().rev().find(|line| !line.trim().is_empty());
     let reason = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_string());
     Err(EngineError::Program { program: program.to_string(), reason })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_that_a_shell_would_change_are_quoted() {
-        assert_eq!(quoted("runs/a-1"), "runs/a-1");
-        assert_eq!(quoted("a b$c"), "'a b$c'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 }

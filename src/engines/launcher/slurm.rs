@@ -1,7 +1,7 @@
 //! Cells as array jobs of Slurm: task t of an array is cell `first + t`.
 
-use crate::base::files;
-use crate::engines::launcher::{self, program::line, program::printed};
+use crate::base::{files, program::line};
+use crate::engines::launcher::{self, program::printed};
 use crate::engines::{
     CellProgram, EngineError, LaunchedJob, Launcher, LauncherState, LauncherStates,
 };

@@ -64,39 +64,73 @@ impl<'a> TrlOutputs<'a> {
     }
 
     fn rollouts(&self, step: u64) -> Vec<PathBuf> {
-        let name = |rank| self.folder.join(format!("rollouts/step-{step:06}-rank-{rank}.jsonl"));
-        (0..self.processes).map(name).collect()
+        (0..self.processes).map(|rank| self.rollouts_of(step, rank)).collect()
+    }
+
+    fn rollouts_of(&self, step: u64, rank: u64) -> PathBuf {
+        self.folder.join(format!("rollouts/step-{step:06}-rank-{rank}.jsonl"))
     }
 
     /// Fewer lines than updates while the step is made.
     fn updates(&self, step: u64) -> Result<Vec<TrlUpdate>, EngineError> {
         let count = self.updates_per_step();
-        let mut lines: Vec<TrlUpdate> = files::complete_lines(&self.folder.join("log.jsonl"))?;
+        let path = self.folder.join("log.jsonl");
+        let mut lines: Vec<TrlUpdate> = files::complete_lines(&path)?;
+        if let Some(at) = lines.iter().position(|line| line.update == 0) {
+            let reason = format!("line {}: there is no update 0, they count from 1", at + 1);
+            return Err(EngineError::Output { path, reason });
+        }
         lines.retain(|line| (line.update - 1) / count + 1 == step);
         Ok(lines)
     }
 
-    /// `None` while lines are missing.
-    fn complete(&self, step: u64) -> Result<Option<Vec<TrlUpdate>>, EngineError> {
-        if !self.rollouts(step).iter().all(|path| path.is_file()) {
-            return Ok(None);
+    /// The inner error is what is missing.
+    fn complete(&self, step: u64) -> Result<Result<Vec<TrlUpdate>, String>, EngineError> {
+        if let Some(path) = self.rollouts(step).into_iter().find(|path| !path.is_file()) {
+            return Ok(Err(path.display().to_string()));
         }
         let log = self.updates(step)?;
+        let (count, updates) = (log.len() as u64, self.updates_per_step());
+        if count != updates {
+            return Ok(Err(format!(
+                "updates in log.jsonl, which has {count} of this step's {updates}"
+            )));
+        }
         let experiment = &self.inputs.experiment;
         let (steps, every) =
             (experiment.training.rollout_steps, experiment.checkpoints.every_steps);
         let saves = step == steps || (every > 0 && step.is_multiple_of(every));
-        let saved = !saves || (self.policy(step).is_some() && self.resumes_at(step));
-        Ok((log.len() as u64 == self.updates_per_step() && saved).then_some(log))
+        if saves && self.policy(step).is_none() {
+            return Ok(Err(format!("policies/step-{step:06}")));
+        }
+        if saves && !self.resumes_at(step) {
+            return Ok(Err(format!("trainer/checkpoint-{}/trainer_state.json", step * updates)));
+        }
+        Ok(Ok(log))
     }
 
     fn responses(&self, step: u64) -> Result<Vec<DumpedResponse>, EngineError> {
         let mut responses = Vec::new();
+        let path = self.rollouts_of(step, self.processes);
+        if path.is_file() {
+            let count = self.processes;
+            let reason = format!("--processes is {count}, and more processes ran");
+            return Err(EngineError::Output { path, reason });
+        }
+        let drawn = self.inputs.experiment.training.prompts_per_step;
+        let own = (step - 1) * drawn..step * drawn;
         for path in self.rollouts(step) {
-            for line in files::read_data_lines::<TrlResponse>(&path)? {
-                let TrlResponse { prompt, tokens, score, .. } = line;
-                let Some(&problem) = self.prompts.get(prompt as usize) else {
-                    let reason = format!("prompts.jsonl has no line {}", prompt + 1);
+            let lines: Vec<TrlResponse> = files::read_data_lines(&path)?;
+            for (line, response) in lines.into_iter().enumerate() {
+                let TrlResponse { prompt, tokens, score, .. } = response;
+                let place = self.prompts.get(prompt as usize).filter(|_| own.contains(&prompt));
+                let Some(&problem) = place else {
+                    let (line, first, last) = (line + 1, own.start + 1, own.end);
+                    let reason = format!(
+                        "line {line}: prompt {prompt} is the line {} of prompts.jsonl, and this step has the lines \
+                         {first} to {last}",
+                        prompt.saturating_add(1)
+                    );
                     return Err(EngineError::Output { path, reason });
                 };
                 responses.push(DumpedResponse { group: prompt, problem, tokens, score });

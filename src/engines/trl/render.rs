@@ -10,6 +10,9 @@ use std::path::Path;
 
 pub const SCRIPT: &str = include_str!("train.py");
 
+/// Of a folder.
+const SETTINGS: &str = "config.yaml";
+
 /// Includes settings that name this machine's files.
 pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, EngineError> {
     let demand = settings::demand(&inputs.experiment, processes);
@@ -25,21 +28,31 @@ pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, Eng
     )
 }
 
-/// Errors: an arm that TRL cannot run, a prompt that cannot be rendered, a folder that cannot be written.
+/// Errors: an arm that TRL cannot run, a prompt that cannot be rendered, a folder that cannot be written or has outputs of
+/// other settings.
 pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Setting>, EngineError> {
     let all = all_settings(inputs, processes)?;
+    let (path, lines) = (folder.join(SETTINGS), demand::yaml(&all));
+    rendered::refuse_other_outputs(&path, &lines, &settings::KEYS)?;
     let prompts = prompts(inputs)?;
     files::create_folder(folder)?;
     let title = format!(
         "# {} on TRL. After each value: the key of the experiment.\n",
         inputs.experiment.name
     );
-    files::write_atomic(&folder.join("config.yaml"), (title + &demand::yaml(&all)).as_bytes())?;
+    files::write_atomic(&path, (title + &lines).as_bytes())?;
     files::write_lines(&folder.join("prompts.jsonl"), &prompts)?;
     rendered::write_program(inputs, folder, &inputs.data.train)?;
     let script = rendered::script(SCRIPT, &trl::PACKAGES);
     files::write_atomic(&folder.join("train.py"), script.as_bytes())?;
     Ok(all)
+}
+
+/// Errors: a folder that was rendered of another experiment, or for other processes.
+pub fn same_settings(inputs: &Inputs, folder: &Path, processes: u64) -> Result<(), EngineError> {
+    let lines = demand::yaml(&all_settings(inputs, processes)?);
+    let instead = "import the experiment, with the seed and the --processes, of which the folder was rendered";
+    rendered::same_settings(&folder.join(SETTINGS), &lines, &settings::KEYS, instead)
 }
 
 /// All rollout steps, as this harness's trainer draws them.

@@ -36,6 +36,12 @@ fn numbers(demand: &mut Demand, experiment: &Experiment) {
     let execution = &experiment.execution;
     demand.set("use_cpu", execution.device.unwrap_or_default() == Device::Cpu);
     demand.need(execution.weights.is_none(), "execution.weights", &execution.weights);
+    let recompute = execution.memory.is_some_and(|memory| memory.recompute_layers);
+    demand.set("gradient_checkpointing", recompute);
+    let chunk = execution.memory.map_or(0, |memory| memory.logits_chunk_tokens);
+    demand.need(chunk == 0, "execution.memory.logits_chunk_tokens", &chunk);
+    let tokens = execution.pass_tokens;
+    demand.need(tokens.is_none(), "execution.pass_tokens", &tokens);
 }
 
 fn batches(demand: &mut Demand, experiment: &Experiment, processes: u64) {

@@ -1,4 +1,5 @@
-"""Trains with TRL's GRPOTrainer what `dapo engine render trl` wrote beside this file: python train.py
+"""Trains with TRL's GRPOTrainer what `dapo engine render trl` wrote beside this file: python train.py, or for N processes
+accelerate launch --num_processes N train.py
 
 config.yaml has the settings of GRPOConfig, and under `harness.` those of this script; prompts.jsonl has
 the prompts in the order of training. Written here, each file in one step:
@@ -31,9 +32,16 @@ from trl.rewards import get_soft_overlong_punishment
 here = pathlib.Path(__file__).resolve().parent
 PACKAGES = []
 VERSIONS = ""
+
+
+def lines_of(path):
+    """JSON keeps other ends of lines than the newline, such as U+2028, as they are."""
+    return [line for line in path.read_text().split("\n") if line]
+
+
 settings = yaml.safe_load((here / "config.yaml").read_text())
 own = {name.removeprefix("harness."): settings.pop(name) for name in list(settings) if name.startswith("harness.")}
-prompts = [json.loads(line) for line in (here / "prompts.jsonl").read_text().splitlines()]
+prompts = [json.loads(line) for line in lines_of(here / "prompts.jsonl")]
 torch.set_num_threads(own["threads"])
 rank = int(os.environ.get("RANK", "0"))
 updates = settings["steps_per_generation"] // settings["gradient_accumulation_steps"]
@@ -55,7 +63,7 @@ def write(path, text):
 
 def asked():
     """What a program of the user's is told of each problem beside the response; a rule reads the ground truth alone."""
-    lines = (here / "asked.jsonl").read_text().splitlines() if own["verifier"].endswith(".json") else []
+    lines = lines_of(here / "asked.jsonl") if own["verifier"].endswith(".json") else []
     return {line.pop("problem"): line for line in map(json.loads, lines)}
 
 
@@ -72,7 +80,7 @@ def graded(completions, completion_ids, index):
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"dapo data grade: {done.stderr.strip()}")
-    return [json.loads(line)["score"] for line in done.stdout.splitlines()]
+    return [json.loads(line)["score"] for line in done.stdout.split("\n") if line]
 
 
 def correctness(prompts, completions, completion_ids, index, trainer_state, **_):
@@ -120,7 +128,7 @@ def note_versions():
 def forget_after(update):
     """Removes what an ended process wrote after the checkpoint that this one goes on from."""
     log = here / "log.jsonl"
-    lines = [line for line in (log.read_text().splitlines() if log.exists() else []) if line.endswith("}")]
+    lines = [line for line in (lines_of(log) if log.exists() else []) if line.endswith("}")]
     kept = [line for line in lines if json.loads(line)["update"] <= update]
     write(log, "".join(line + "\n" for line in kept))
     for folder in ("rollouts", "policies"):
@@ -130,6 +138,10 @@ def forget_after(update):
 
 
 def main():
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes != own["processes"]:
+        start = f"accelerate launch --num_processes {own['processes']} train.py"
+        sys.exit(f"config.yaml is for {own['processes']} processes, and {processes} run; start them with: {start}")
     if "DAPO_PARENT" in os.environ:
         threading.Thread(target=end_with, args=[os.environ["DAPO_PARENT"]], daemon=True).start()
     lock = open(here / f"train-{rank}.lock", "w")
@@ -140,7 +152,7 @@ def main():
             sys.exit(f"problem {prompt['problem']}: transformers gives its prompt other token ids than the harness")
     rows = [{"prompt": p["prompt"], "index": i} for i, p in enumerate(prompts)]
     model = AutoModelForCausalLM.from_pretrained(own["model"], dtype=torch.float32)
-    config = GRPOConfig(output_dir=str(here / "trainer"), disable_tqdm=True, gradient_checkpointing=False, **settings)
+    config = GRPOConfig(output_dir=str(here / "trainer"), disable_tqdm=True, **settings)
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=config.learning_rate,

@@ -179,22 +179,29 @@ fn correctness(score: f64, experiment: &Experiment) -> f64 {
     }
 }
 
-/// `None` while values are missing. A later process's log counts.
+/// The inner error is what is missing. A later process's log counts.
 fn complete(
     folder: &Path,
     experiment: &Experiment,
     step: u64,
-    saved: bool,
-) -> Result<Option<VerlMetrics>, EngineError> {
+) -> Result<Result<VerlMetrics, String>, EngineError> {
     let rows = experiment.training.prompts_per_step * experiment.rollout.group_size;
     let path = dump_of(folder, step);
-    if !path.is_file() || !saved {
-        return Ok(None);
+    if !path.is_file() {
+        return Ok(Err(path.display().to_string()));
+    }
+    let every = settings::save_every(experiment);
+    let saves = step == experiment.training.rollout_steps || step.is_multiple_of(every);
+    if saves && policy(folder, step).is_none() {
+        return Ok(Err(format!(
+            "weights of Hugging Face's layout in checkpoints/global_step_{step}, complete by \
+             checkpoints/latest_checkpointed_iteration.txt"
+        )));
     }
     let text = files::read_text(&path)?;
     let lines = text.lines().count() as u64;
     if !text.ends_with('\n') || lines < rows {
-        return Ok(None);
+        return Ok(Err(format!("lines in {}, which has {lines} of {rows}", path.display())));
     }
     let mut found = None;
     let mut names = files::list(&folder.join("logs"))?;
@@ -207,20 +214,14 @@ fn complete(
         };
         found = lines.into_iter().rfind(|line| line.step == step && trained(line)).or(found);
     }
-    Ok(found)
+    Ok(found.ok_or_else(|| format!("a line of step {step} in a file of logs")))
 }
 
 impl Outputs for VerlOutputs<'_> {
     fn step(&mut self, step: u64) -> Result<ReadStep, EngineError> {
         let started = Instant::now();
         let experiment = &self.inputs.experiment;
-        let every = settings::save_every(experiment);
-        let saves = step == experiment.training.rollout_steps || step.is_multiple_of(every);
-        let folder = self.folder.clone();
-        let log = self.following.until(step, || {
-            let saved = !saves || policy(&folder, step).is_some();
-            complete(&folder, experiment, step, saved)
-        })?;
+        let log = self.following.until(step, || complete(&self.folder, experiment, step))?;
         let responses = self.responses(step)?;
         let difference = self.same_tokens(step, &responses, &log)?;
         let path = dump_of(&self.folder, step);

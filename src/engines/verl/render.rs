@@ -16,6 +16,9 @@ use std::path::Path;
 /// With Dynamic Sampling a step draws more prompts than it trains on; after the last row verl begins again.
 const DRAWN_PER_TRAINED: u64 = 3;
 
+/// Of a folder.
+const SETTINGS: &str = "overrides.txt";
+
 /// Has settings that name this machine's files, too; `free`: the user's `KEY=VALUE`. Errors: an arm that verl cannot
 /// run; a free key that would change what it computes.
 pub fn all_settings(
@@ -42,15 +45,23 @@ pub fn all_settings(
                 "the experiment decides what this key changes, or nothing says that it changes no number",
             ));
         }
-        all.retain(|setting| setting.name != name);
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        let every = settings::save_every(&inputs.experiment);
+        let divides = value.as_u64().is_some_and(|steps| every.is_multiple_of(steps));
+        if name == "trainer.save_freq" && !divides {
+            return Err(refused(&format!(
+                "the import needs the weights of every {every} rollout steps: take a divisor of {every}"
+            )));
+        }
+        all.retain(|setting| setting.name != name);
         let (key, remark) = (String::new(), "--engine-set".to_string());
         all.push(Setting { name: name.to_string(), value, key, remark });
     }
     Ok(all)
 }
 
-/// Errors: as [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
+/// Errors: as [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written or has outputs of other
+/// settings.
 pub fn render(
     inputs: &Inputs,
     folder: &Path,
@@ -58,6 +69,8 @@ pub fn render(
     free: &[String],
 ) -> Result<Vec<Setting>, EngineError> {
     let all = all_settings(inputs, cards, free)?;
+    let (path, lines) = (folder.join(SETTINGS), overrides::file(&all));
+    rendered::refuse_other_outputs(&path, &lines, &settings::KEYS)?;
     let drawn = rendered::drawn(inputs, rows(inputs));
     let distinct: BTreeSet<usize> = drawn.iter().copied().collect();
     let prompts = distinct.into_iter().map(|problem| RenderedPrompt::of(inputs, problem));
@@ -68,7 +81,7 @@ pub fn render(
         inputs.experiment.name
     );
     let write = |name: &str, text: &str| files::write_atomic(&folder.join(name), text.as_bytes());
-    write("overrides.txt", &(title + &overrides::file(&all)))?;
+    write(SETTINGS, &(title + &lines))?;
     files::write_lines(&folder.join("prompts.jsonl"), &prompts)?;
     let settings = &inputs.experiment.prompt;
     let content = |(_, problem): &(&str, &Problem)| {
@@ -93,6 +106,32 @@ pub fn render(
     write("reward.py", include_str!("reward.py"))?;
     files::write_program(&folder.join("launch.sh"), include_str!("launch.sh"))?;
     Ok(all)
+}
+
+/// Errors: a folder that was rendered of another experiment.
+pub fn same_settings(
+    inputs: &Inputs,
+    folder: &Path,
+    cards: Cards,
+    free: &[String],
+) -> Result<(), EngineError> {
+    let lines = overrides::file(&all_settings(inputs, cards, free)?);
+    let instead = "import the experiment, with the seed, of which the folder was rendered";
+    rendered::same_settings(&folder.join(SETTINGS), &lines, &settings::KEYS, instead)
+}
+
+/// Where verl removes weights that the import reads.
+pub fn kept_too_few(inputs: &Inputs, settings: &[Setting]) -> Option<String> {
+    let key = "trainer.max_actor_ckpt_to_keep";
+    let kept = settings.iter().find(|setting| setting.name == key)?.value.as_u64()?;
+    let experiment = &inputs.experiment;
+    let read = experiment.training.rollout_steps.div_ceil(settings::save_every(experiment));
+    (kept < read).then(|| {
+        format!(
+            "{key} = {kept}: verl removes older weights, and an import after the training reads those of {read} steps; \
+             use `dapo engine launch`, which reads each while verl trains, or leave the key out"
+        )
+    })
 }
 
 fn rows(inputs: &Inputs) -> u64 {

@@ -15,8 +15,9 @@ _graders = {}
 @functools.cache
 def _asked():
     """What a program of the user's is told of each problem beside the response; a rule reads the ground truth alone."""
-    lines = (pathlib.Path(__file__).parent / "asked.jsonl").read_text().splitlines()
-    return {asked.pop("problem"): asked for asked in map(json.loads, lines)}
+    # JSON keeps other ends of lines than the newline, such as U+2028, as they are.
+    lines = (pathlib.Path(__file__).parent / "asked.jsonl").read_text().split("\n")
+    return {asked.pop("problem"): asked for asked in map(json.loads, filter(None, lines))}
 
 
 def _grader(program, verifier):

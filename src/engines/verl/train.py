@@ -26,6 +26,11 @@ PACKAGES = []
 VERSIONS = ""
 
 
+def lines_of(path):
+    """JSON keeps other ends of lines than the newline, such as U+2028, as they are."""
+    return [line for line in path.read_text().split("\n") if line]
+
+
 def end_with(parent):
     """Ends these processes when the harness that started them is gone."""
     while pathlib.Path(f"/proc/{parent}").exists():
@@ -43,7 +48,7 @@ def same_prompts(overrides):
     template = value("actor_rollout_ref.model.custom_chat_template") or tokenizer.chat_template
     rows = pyarrow.parquet.read_table(here / "train.parquet", columns=["prompt", "extra_info"]).to_pylist()
     messages = {row["extra_info"]["index"]: row["prompt"] for row in rows}
-    for line in (here / "prompts.jsonl").read_text().splitlines():
+    for line in lines_of(here / "prompts.jsonl"):
         prompt = json.loads(line)
         chat = messages[prompt["problem"]]
         text = tokenizer.apply_chat_template(chat, chat_template=template, add_generation_prompt=True, tokenize=False)
@@ -53,7 +58,7 @@ def same_prompts(overrides):
 
 def whole_steps():
     """How many steps have their responses and their line in a log, from the first one on."""
-    lines = [line for path in (here / "logs").glob("*.jsonl") for line in path.read_text().splitlines()]
+    lines = [line for path in (here / "logs").glob("*.jsonl") for line in lines_of(path)]
     lines = [json.loads(line) for line in lines if line.endswith("}")]
     # Validation has own lines: of step 0 and of the resumed step.
     trained = lambda line: any(not key.startswith("val") and key != "timing_s/testing" for key in line["data"])
@@ -97,7 +102,7 @@ def forget_after(step):
         if int(path.stem) > step:
             path.unlink()
     for path in (here / "logs").glob("*.jsonl"):
-        lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
+        lines = [line for line in lines_of(path) if line.endswith("}")]
         kept = [line + "\n" for line in lines if json.loads(line)["step"] <= step]
         partial = path.with_suffix(".partial")
         partial.write_text("".join(kept))
@@ -109,8 +114,8 @@ def main():
         threading.Thread(target=end_with, args=[os.environ["DAPO_PARENT"]], daemon=True).start()
     lock = open(here / "train.lock", "w")
     fcntl.flock(lock, fcntl.LOCK_EX)  # waits for the end of an earlier process
-    lines = (here / "overrides.txt").read_text().splitlines()
-    overrides = [line.replace("{folder}", str(here)) for line in lines if line and not line.startswith("#")]
+    lines = lines_of(here / "overrides.txt")
+    overrides = [line.replace("{folder}", str(here)) for line in lines if not line.startswith("#")]
     same_prompts(overrides)
     forget_after(newest_checkpoint())
     note_versions()

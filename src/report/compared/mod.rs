@@ -68,11 +68,16 @@ fn files(name: &str, side: &ComparedRuns) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
+    let (samples, most) = (accuracy.samples, side.most_samples);
+    let (samples, weights) = if samples < most {
+        (format!("{samples} to {most}"), "; each problem has the same weight")
+    } else {
+        (samples.to_string(), "")
+    };
     format!(
-        "{name}: {}{more} (n = {} problems × k = {} samples × S = {})",
+        "{name}: {}{more} (n = {} problems × k = {samples} samples × S = {}{weights})",
         text::joined(shown, ", "),
         accuracy.problems,
-        accuracy.samples,
         text::counted(accuracy.runs as usize, "run", "runs"),
     )
 }
@@ -214,7 +219,7 @@ fn in_words(verdict: &Verdict, smallest_p: f64, unit: Unit) -> String {
             "inconclusive: too few runs, or too few that differ, to show any effect".into()
         }
         Verdict::Inconclusive { could_have_detected: None } => {
-            "inconclusive: no effect is shown, and none is excluded".into()
+            "inconclusive: no effect is shown".into()
         }
     }
 }

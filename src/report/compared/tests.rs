@@ -82,3 +82,39 @@ fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
     assert!(!plain.contains('\u{1b}') && !markdown.contains('\u{1b}'), "{plain}{markdown}");
     assert!(!markdown.contains("<script>"), "{markdown}");
 }
+
+#[test]
+fn problems_with_other_numbers_of_samples_are_told_and_weigh_the_same() {
+    let run = |samples: [u64; 2]| EvaluatedRun {
+        path: "t.csv".into(),
+        problems: samples.map(|k| (k.to_string(), Counts { correct: 1, samples: k })).into(),
+        remark: None,
+    };
+    let text = page(&[run([2, 32])], &[run([2, 32])], markdown::sections);
+    assert!(
+        text.contains("k = 2 to 32 samples × S = 1 run; each problem has the same weight)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn problems_whose_runs_come_in_another_order_are_equal() {
+    let runs = |correct: [u64; 3]| -> Vec<EvaluatedRun> {
+        let counts = |correct| Counts { correct, samples: 10 };
+        let problems = |correct| (0..12).map(|i| (i.to_string(), counts(correct))).collect();
+        let run =
+            |correct| EvaluatedRun { path: "t".into(), problems: problems(correct), remark: None };
+        correct.map(run).into()
+    };
+    let text = page(&runs([1, 2, 3]), &runs([3, 2, 1]), markdown::sections);
+    assert!(
+        text.contains("0 up, 0 down, 12 equal") && text.contains("B − A over runs: 0.0 "),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_nothing_is_shown_of_is_not_said_to_be_unexcluded() {
+    let open = Verdict::Inconclusive { could_have_detected: None };
+    assert_eq!(in_words(&open, 0.01, Unit::Plain), "inconclusive: no effect is shown");
+}

@@ -2,13 +2,18 @@
 whether this Python has the tracker.
 
 {"run": NAME, "group": ARM, "config": {...}} begins a run, {"run": NAME, "step": UPDATES, "values": {...}}
-logs values, {"run": NAME, "end": true} ends it. Whether a tracker is on this machine or elsewhere, and
+logs values, {"run": NAME, "end": ENDING} ends it; a run without is "unfinished". Each time a run begins, it is a new
+one of the tracker, so that no point stands in one twice. Whether a tracker is on this machine or elsewhere, and
 who the user is, its own variables say (WANDB_MODE, MLFLOW_TRACKING_URI, ...).
 """
 
 import importlib
 import json
+import signal
 import sys
+
+# Endings that are no end of a training, as mlflow calls them.
+FAILED = {"diverged": "FAILED", "failed": "FAILED", "unfinished": "KILLED"}
 
 
 class Wandb:
@@ -23,8 +28,8 @@ class Wandb:
     def log(self, run, step, values):
         run.log(values, step=step)
 
-    def end(self, run):
-        run.finish()
+    def end(self, run, ending):
+        run.finish(exit_code=int(ending in FAILED))
 
 
 class Mlflow:
@@ -43,34 +48,26 @@ class Mlflow:
         for name, value in values.items():
             self.client.log_metric(run, name, value, step=step)
 
-    def end(self, run):
-        self.client.set_terminated(run)
+    def end(self, run, ending):
+        self.client.set_terminated(run, FAILED.get(ending, "FINISHED"))
 
 
 class Trackio:
-    """Trackio has one run at a time in a process."""
+    """Trackio keeps no ending of a run."""
 
     def __init__(self, trackio, project):
-        self.trackio, self.project, self.open = trackio, project, None
+        self.trackio, self.project = trackio, project
 
     def begin(self, name, group, config):
-        return (name, group, config)
+        return self.trackio.init(
+            project=self.project, name=name, group=group, config=config, resume="never"
+        )
 
     def log(self, run, step, values):
-        if self.open != run[0]:
-            if self.open:
-                self.trackio.finish()
-            name, group, config = run
-            self.trackio.init(
-                project=self.project, name=name, group=group, config=config, resume="allow"
-            )
-            self.open = name
-        self.trackio.log(values, step=step)
+        run.log(values, step=step)
 
-    def end(self, run):
-        if self.open == run[0]:
-            self.trackio.finish()
-            self.open = None
+    def end(self, run, ending):
+        run.finish()
 
 
 def flat(config, prefix=""):
@@ -92,6 +89,8 @@ def main():
     if not project:
         return
     tracker = {"wandb": Wandb, "mlflow": Mlflow, "trackio": Trackio}[name](module, *project)
+    # Ctrl-C reaches the writer of stdin, too, which has more to say before it closes it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     runs = {}
     for line in sys.stdin:
         said = json.loads(line)
@@ -101,9 +100,9 @@ def main():
         elif "values" in said:
             tracker.log(runs[run], said["step"], said["values"])
         else:
-            tracker.end(runs.pop(run))
+            tracker.end(runs.pop(run), said["end"])
     for run in runs.values():
-        tracker.end(run)
+        tracker.end(run, "unfinished")
 
 
 main()

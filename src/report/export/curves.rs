@@ -16,7 +16,8 @@ pub struct RunCurves {
     /// The experiment.
     pub config: Value,
     pub scalars: Vec<Scalar>,
-    pub ended: bool,
+    /// By the name that its outcome or cell has; `None` of a run that goes on or broke off.
+    pub ending: Option<&'static str>,
 }
 
 /// The name is `<grid>.<arm>/seed-<n>`.
@@ -37,13 +38,13 @@ pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
         ));
     }
     let (name, group) = named(key);
-    named_curves(name, group, &cell.experiment, scalars, true)
+    named_curves(name, group, &cell.experiment, scalars, Some(cell.ending.name()))
 }
 
 /// Named by its folder or, in a study, by its cell. Errors: when its records cannot be read.
 pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, ReportError> {
-    let ended = files::kind(&run.path("outcome.json"))?.is_some();
-    let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) = if ended {
+    let ending = files::optional(run.outcome())?.map(|outcome| outcome.ending.name());
+    let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) = if ending.is_some() {
         (run.metrics()?, run.evaluations()?)
     } else {
         // A running process may be in the middle of a line.
@@ -76,7 +77,7 @@ pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, Repor
             (plain(&name), plain(&experiment.name))
         }
     };
-    Ok(named_curves(name, group, &experiment, scalars, ended))
+    Ok(named_curves(name, group, &experiment, scalars, ending))
 }
 
 fn named_curves(
@@ -84,12 +85,12 @@ fn named_curves(
     group: String,
     experiment: &impl serde::Serialize,
     mut scalars: Vec<Scalar>,
-    ended: bool,
+    ending: Option<&'static str>,
 ) -> RunCurves {
     // Trackers draw points in the order of arrival.
     scalars.sort_by_key(|scalar| scalar.step);
     let config = serde_json::to_value(experiment).unwrap_or_default();
-    RunCurves { name, group, config, scalars, ended }
+    RunCurves { name, group, config, scalars, ending }
 }
 
 fn named(key: &CellKey) -> (String, String) {

@@ -30,12 +30,13 @@ impl Tracker {
     }
 }
 
-/// Each scalar is sent once.
+/// Each scalar is sent once, and the ending of a run, after which a Python tracker gets no more of it.
 #[derive(Debug)]
 pub struct CurveSender {
     sink: CurveSink,
     /// Run → tags and steps.
     sent: BTreeMap<String, BTreeSet<(String, u64)>>,
+    ended: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl CurveSender {
                 CurveSink::Python(python.to_path_buf(), child)
             }
         };
-        Ok(Self { sink, sent: BTreeMap::new() })
+        Ok(Self { sink, sent: BTreeMap::new(), ended: BTreeSet::new() })
     }
 
     /// Sends new scalars only. Errors: a file that cannot be written, or a tracker that has ended.
@@ -92,6 +93,7 @@ impl CurveSender {
                     files::append(&path, &event_file::events(&new)[head..])?;
                 }
             }
+            CurveSink::Python(..) if self.ended.contains(&run.name) => {}
             CurveSink::Python(python, child) => {
                 let mut lines = Vec::new();
                 if is_first {
@@ -104,8 +106,9 @@ impl CurveSender {
                         scalars.iter().map(value).collect();
                     lines.push(json!({"run": run.name, "step": scalars[0].step, "values": values}));
                 }
-                if run.ended && !new.is_empty() {
-                    lines.push(json!({"run": run.name, "end": true}));
+                if let Some(ending) = run.ending {
+                    self.ended.insert(run.name.clone());
+                    lines.push(json!({"run": run.name, "end": ending}));
                 }
                 let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
                 let stdin = child.stdin.as_mut().expect("it is piped and never taken");
@@ -139,4 +142,66 @@ fn bridge(python: &Path, reason: &dyn std::fmt::Display) -> ReportError {
 
 fn file_of(out: &Path, run: &str) -> PathBuf {
     out.join("tensorboard").join(run).join("events.out.tfevents.0.dapo")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A package that writes down each call, without the first value, which is a run.
+    const PACKAGE: &str = r#"
+import sys
+
+class Recorder:
+    def __init__(self, name):
+        self.name = name
+
+    def __getattr__(self, name):
+        return Recorder(f"{self.name}.{name}")
+
+    def __call__(self, *values, **named):
+        with open("CALLS", "a") as calls:
+            print(self.name, *values[1:], *sorted(named.items()), file=calls)
+        return self
+
+sys.modules[__name__] = Recorder(__name__)
+"#;
+
+    /// The calls that have this word, of a run that finished, one that diverged and one that goes on.
+    fn called(tracker: Tracker, word: &str) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let [python, calls] = ["python", "calls"].map(|name| folder.path().join(name));
+        let shown = folder.path().display();
+        let program = format!("#!/bin/sh\nPYTHONPATH={shown} exec python3 \"$@\"\n");
+        files::write_program(&python, &program).unwrap();
+        let package = PACKAGE.replace("CALLS", &calls.display().to_string());
+        let file = folder.path().join(format!("{}.py", tracker.name()));
+        files::write_atomic(&file, package.as_bytes()).unwrap();
+        let mut sender = CurveSender::new(tracker, folder.path(), "p", &python).unwrap();
+        for ending in [Some("finished"), Some("diverged"), None] {
+            let run = RunCurves {
+                name: format!("{ending:?}"),
+                group: "g".to_string(),
+                config: json!({"seed": 1}),
+                scalars: vec![Scalar { tag: "loss".to_string(), step: 1, value: 0.5 }],
+                ending,
+            };
+            sender.send(&run).unwrap();
+            sender.send(&run).unwrap();
+        }
+        sender.end().unwrap();
+        let text = files::read_text(&calls).unwrap();
+        text.lines().filter(|line| line.contains(word)).map(str::to_string).collect()
+    }
+
+    #[test]
+    fn trackers_are_told_how_runs_ended_and_begin_new_ones() {
+        let finish = |code: u8| format!("wandb.init.finish ('exit_code', {code})");
+        assert_eq!(called(Tracker::Wandb, ".finish"), [finish(0), finish(1), finish(1)]);
+        let states = ["FINISHED", "FAILED", "KILLED"];
+        let states = states.map(|state| format!("mlflow.MlflowClient.set_terminated {state}"));
+        assert_eq!(called(Tracker::Mlflow, "set_terminated"), states);
+        assert_eq!(called(Tracker::Trackio, "('resume', 'never')").len(), 3);
+        assert_eq!(called(Tracker::Trackio, "trackio.init.log").len(), 3);
+    }
 }

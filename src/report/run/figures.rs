@@ -1,9 +1,10 @@
 //! Curves of the run. The paper's curve of the same quantity is a shape reference: it has its own panel and axes.
 
+use crate::experiment::Experiment;
 use crate::records::StepMetrics;
 use crate::records::metrics::{self as registry, Quantity, RunPlace};
 use crate::report::{SetResult, run::dynamics, text};
-use crate::study::paper;
+use crate::study::{effect_checks::findings, paper};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,8 +42,11 @@ pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<R
     accuracy(results).into_iter().chain(in_place(RunPlace::Paper).map(figure)).collect()
 }
 
-pub fn effects(metrics: &[StepMetrics]) -> Vec<RunFigure> {
-    let figures = in_place(RunPlace::Effects).map(|quantity| of_quantity(metrics, quantity));
+/// Without the tokens above a clip range that the arm's method does not read.
+pub fn effects(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<RunFigure> {
+    let reads_no_clip = findings::reads_no_clip(experiment);
+    let shown = in_place(RunPlace::Effects).filter(|it| !(reads_no_clip && it.id == "above"));
+    let figures = shown.map(|quantity| of_quantity(metrics, quantity));
     figures.filter(|figure| !figure.ours.is_empty()).collect()
 }
 
@@ -140,7 +144,9 @@ fn styles(metrics: &[StepMetrics]) -> Vec<FigureLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::extends;
     use crate::records::Counters;
+    use std::path::Path;
 
     #[test]
     fn entropy_of_all_rollouts_stands_beside_the_batchs_where_it_was_recorded() {
@@ -154,5 +160,17 @@ mod tests {
         assert_eq!(labels(&["policy/entropy"]), ["batch"]);
         let both = ["policy/entropy", "policy/rollout_entropy"];
         assert_eq!(labels(&both), ["all rollouts", "batch"]);
+    }
+
+    #[test]
+    fn tokens_above_the_clip_range_are_drawn_where_the_method_reads_it() {
+        let drawn = |name: &str| {
+            let experiments = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/methods");
+            let experiment = extends::load(&experiments.join(name)).unwrap();
+            let metrics = [("effect/clip_higher_let_through_share".to_owned(), 0.25)].into();
+            let line = StepMetrics { step: 1, counters: Counters::default(), metrics };
+            !effects(&experiment, &[line]).is_empty()
+        };
+        assert!(drawn("rloo.toml") && !drawn("kl-cov.toml") && !drawn("gspo.toml"));
     }
 }

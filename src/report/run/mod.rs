@@ -120,7 +120,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
         by_tag: evaluations::by_tag(&loaded),
         strip: evaluations::strip(&loaded),
         figures: figures::beside_the_paper(&loaded.metrics, &evaluations),
-        effect_figures: figures::effects(&loaded.metrics),
+        effect_figures: figures::effects(&loaded.experiment, &loaded.metrics),
         own_figures: figures::own(&loaded.metrics),
         pass_at_k: figures::pass_at_k(&evaluations),
         metrics: dynamics::rows(&loaded.metrics),

@@ -6,9 +6,10 @@ use crate::report::page::{
 use crate::report::study::{checking, comparison, context, courses, headline, scores, stability};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, claims, printed, published, words};
+use crate::study::claims as paper_claims;
 use crate::study::{
-    Clock, Declared, FamilyResult, Metric, Remark, Series, Why, Word, analysis::SpreadDesign,
-    comparisons::Comparison,
+    Clock, Declared, FamilyResult, Judged, Metric, Remark, Series, Why, Word,
+    analysis::SpreadDesign, comparisons::Comparison,
 };
 
 /// What is missing, and what was not evaluated alike. Limits, status and assumptions of the study are not alerts.
@@ -296,12 +297,23 @@ fn lines(context: &Context) -> Vec<String> {
     let claims = Some(claims::headline(context.judged)).filter(|claims| !claims.is_empty());
     let lines = [
         Some(format!("Not shown: {}", not_shown(context))),
-        claims.map(|claims| format!("The paper\u{2019}s claims, here: {claims}.")),
+        claims.map(|claims| format!("{}: {claims}.", whose_claims(context.judged))),
         stability::collapsed(context).map(|collapsed| format!("Unstable: {collapsed}")),
         Some(format!("Limits: {}", limits(context))),
         Some(format!("Check it: {}", check(context))),
     ];
     lines.into_iter().flatten().collect()
+}
+
+/// A study may have claims of its own.
+fn whose_claims(judged: &Judged) -> &'static str {
+    let shipped = paper_claims::shipped();
+    let ids = shipped.claims.iter().map(|claim| &claim.id);
+    if judged.claims.iter().map(|claim| &claim.id).eq(ids) {
+        "The paper\u{2019}s claims, here"
+    } else {
+        "Claims of this study\u{2019}s claims.toml"
+    }
 }
 
 fn not_shown(context: &Context) -> String {

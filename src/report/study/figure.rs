@@ -28,14 +28,14 @@ pub fn panels(folder: &Path, kind: Kind, arms: &[String]) -> Result<Vec<Panel>, 
     let arms = named(&context, arms).map_err(refused)?;
     let panels = match kind {
         Kind::Curves(clock) => curves(&context, &arms, clock),
-        Kind::Forest => forest(&context, &arms),
+        Kind::Forest => forest(&context, &arms.concat()),
         Kind::Ladder => ladder(&context),
     };
     panels.map_err(refused)
 }
 
-/// The ids of arms; one name may stand for arms of several grids.
-fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<&'a str>, String> {
+/// The ids of each name, which may stand for one arm in several grids.
+fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<Vec<&'a str>>, String> {
     let compared = context.comparisons().map(|it| &it.declared);
     // Pools of arms too.
     let compared = compared.flat_map(|it| [it.arm.as_str(), &it.reference]);
@@ -50,7 +50,6 @@ fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<&'a str>, St
             Some(_) => whole.copied().collect(),
             None => known.iter().copied().filter(|id| short(id) == name).collect(),
         };
-        ids.extend(&named);
         if named.iter().map(|id| identity(id)).collect::<BTreeSet<_>>().len() > 1 {
             let name = text::visible(name);
             problems
@@ -64,15 +63,21 @@ fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<&'a str>, St
             };
             problems.push(format!("there is no arm {}; {hint}", text::visible(name)));
         }
+        ids.push(named);
     }
     if problems.is_empty() { Ok(ids) } else { Err(problems.join("; ")) }
 }
 
-fn curves(context: &Context, arms: &[&str], clock: Clock) -> Result<Vec<Panel>, String> {
-    let mut asked = if arms.is_empty() { answer::arms_asked_about(context) } else { arms.to_vec() };
-    // Several grids may have an arm.
+fn curves(context: &Context, arms: &[Vec<&str>], clock: Clock) -> Result<Vec<Panel>, String> {
+    let mut asked: Vec<&str> = arms.iter().filter_map(|ids| ids.first().copied()).collect();
     let mut seen = BTreeSet::new();
-    asked.retain(|id| seen.insert(context.arm(id).map_or(*id, |arm| arm.arm_sha256.as_str())));
+    if asked.is_empty() {
+        // Several grids may have an arm.
+        asked = answer::arms_asked_about(context);
+        asked.retain(|id| seen.insert(context.arm(id).map_or(*id, |arm| &arm.arm_sha256)));
+    } else {
+        asked.retain(|id| seen.insert(*id));
+    }
     let mut curves = answer::learning(context, &asked, clock);
     let set = text::visible(&context.analysis.declaration.curve_set);
     let has = |label: &String| curves.lines.iter().any(|line| line.label == *label);

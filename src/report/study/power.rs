@@ -123,7 +123,7 @@ fn spread(context: &Context) -> String {
     format!(
         "σ between training runs: {registered}; the observed one, pooled over {}, is {observed}. By arm it \
          goes from {} ({}) to {} points ({}).{blocks} What could have been found is a true difference \
-         between two arms of {} by one comparison at the declared α and power.",
+         between two arms of {} by one comparison at the declared α, confidence and power.",
         text::counted(spread.arms as usize, "arm", "arms"),
         text::standard_error(spread.smallest.1),
         context.label_in_study(&spread.smallest.0),
@@ -175,7 +175,7 @@ fn equivalence(context: &Context) -> Option<Table> {
     let caption = "Equivalence within δ (two one-sided tests), in points. The p of a family\u{2019}s tests are \
                    corrected together (Holm). An interaction of k techniques is compared as the difference of differences \
                    divided by 2^(k−1), and δ is divided alike. The attainable power is the chance to show equivalence \
-                   if the two were truly the same.";
+                   at Holm\u{2019}s first step, α divided by the size of the family, if the two were truly the same.";
     let columns = "comparison | difference # | half width at 1 − 2α # | δ # | p # | p (Holm) # | within δ | attainable power #";
     (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }

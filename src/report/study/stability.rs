@@ -31,9 +31,10 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
         "No run recorded its largest importance ratio.".to_owned()
     } else {
         format!(
-            "The importance ratio of a token went above {} in {} of {recorded} runs that recorded it.",
+            "The importance ratio of the loss went above {} in {} of {recorded} runs that recorded it.{}",
             stability::HIGH_RATIO,
-            sum(|arm| arm.high_ratios)
+            sum(|arm| arm.high_ratios),
+            ratios_of_responses(context, arms)
         )
     };
     let set = text::visible(&context.analysis.declaration.curve_set);
@@ -53,6 +54,22 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
         stability::COLLAPSE_ERRORS
     );
     vec![format!("{ratios} {falls}"), format!("{collapsed} {definition}")]
+}
+
+/// Names the arms whose loss has no ratio of a token; empty without one.
+fn ratios_of_responses(context: &Context, arms: &[ArmStability]) -> String {
+    let has_one = |arm: &&ArmStability| {
+        let mut cells = context.study.cells_of(&arm.arm).into_iter();
+        cells.any(|cell| cell.experiment.dapo.rules().has_response_ratio())
+    };
+    let labels = arms.iter().filter(has_one).map(|arm| context.label_in_study(&arm.arm));
+    let labels = text::joined(labels, ", ");
+    if labels.is_empty() {
+        return labels;
+    }
+    format!(
+        " Under {labels} it is that of a response, a mean over its tokens, and does not compare with that of a token."
+    )
 }
 
 /// One sentence that names collapsed and diverged runs; `None` without one.
@@ -79,9 +96,9 @@ fn named(label: &str, run: &Collapse) -> String {
 }
 
 fn table(context: &Context, arms: &[ArmStability]) -> Table {
-    let caption = "The largest values of an arm, each with the seed of its run: importance ratio of a token, mean KL of \
-                   a rollout step, gradient norm before clipping; falls of accuracy, rollout steps at the cap of \
-                   rounds, and runs that collapsed.";
+    let caption = "The largest values of an arm, each with the seed of its run: importance ratio of the loss (after \
+                   dapo.log_ratio_clamp), mean KL of a rollout step by that ratio, gradient norm before clipping; falls of \
+                   accuracy, rollout steps at the cap of rounds, and runs that collapsed.";
     let columns = "arm | runs # | ratio # | ratio above 10 # | KL # | gradient norm # | falls # | at the cap # | collapsed";
     Table::new(caption, columns, arms.iter().map(|arm| arm_row(context, arm)))
 }

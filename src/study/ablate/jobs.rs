@@ -6,7 +6,7 @@ use crate::experiment::{Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics};
 use crate::study::cell::check::RECORDS;
 use crate::study::{Cell, CellEnding, StudyError, ablate::AblateStudy, cell};
-use crate::training::{TrainingError, run::inputs};
+use crate::training::{TrainingError, run::inputs, run::session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -123,6 +123,8 @@ fn listed(
     grids: &[Grid],
     mut manifest: impl FnMut(&Experiment) -> Result<Manifest, TrainingError>,
 ) -> Result<Vec<Job>, StudyError> {
+    // What cannot be read is refused once, not by every cell.
+    cell::packed::beside(&study.cells())?;
     let mut names = BTreeSet::new();
     if let Some(grid) = grids.iter().find(|grid| !names.insert(&grid.name)) {
         return Err(StudyError::SameName { name: grid.name.clone() });
@@ -198,7 +200,7 @@ fn job(
     let newest = of_format(experiment.records);
     let earlier = experiment.records.map(|_| of_format(None));
     let is_there = |(_, run_key, record): &(_, String, PathBuf)| {
-        cell::head(record).is_some_and(|(_, recorded)| recorded == *run_key)
+        cell::head(record).is_some_and(|head| head.run_key == *run_key)
     };
     let (mut experiment, run_key, record) = earlier.filter(is_there).unwrap_or(newest);
     manifest.run_key = run_key;
@@ -220,14 +222,19 @@ fn job(
 
 pub fn state(job: &Job) -> Result<JobState, StudyError> {
     let ended = has_outcome(&job.folder)?;
+    let unusable = |reason: String| Ok(JobState::Unusable { reason });
     if !cell::is_there(&job.record)? {
+        if ended {
+            return Ok(JobState::Ended);
+        }
+        if let Some(file) = session::lost(&job.folder)? {
+            return unusable(format!("{}: its {file} is missing", job.folder.root().display()));
+        }
         return Ok(match files::kind(&job.folder.path("manifest.json"))? {
-            _ if ended => JobState::Ended,
             Some(_) => JobState::Unfinished { steps: steps_done(&job.folder) },
             None => JobState::Missing,
         });
     }
-    let unusable = |reason: String| Ok(JobState::Unusable { reason });
     let cell = match Cell::read(&job.record) {
         Ok(cell) => cell,
         Err(error) => return unusable(error.to_string()),

@@ -40,6 +40,12 @@ impl ProcessEnded {
         self.status.signal().is_some() || asked
     }
 
+    /// `dapo train` ended with the code of a machine's failure, such as a full disk. A panic, which has the same code,
+    /// prints no such line.
+    pub fn by_machine(&self) -> bool {
+        self.status.code() == Some(1) && self.last_words.starts_with("error: ")
+    }
+
     pub fn reason(&self) -> String {
         match (self.status.signal(), self.last_words.as_str()) {
             (Some(signal), _) => format!("signal {signal} ended the process"),

@@ -176,6 +176,13 @@ impl Queue<'_> {
             self.waiting.push_front(index);
             return Ok(());
         }
+        if ended.by_machine() {
+            job.state = JobState::Unfinished { steps };
+            let note = format!("{}: {}; it is not recorded", job.title(), ended.reason());
+            self.note(note);
+            self.tell_ended(index);
+            return Ok(());
+        }
         self.fail(index, &ended.reason())
     }
 

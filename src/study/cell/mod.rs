@@ -238,8 +238,16 @@ fn text(path: &Path) -> Result<String, StudyError> {
     }
 }
 
-/// Reads ending and run key without any check; `None` for files that do not look like a record.
-pub fn head(path: &Path) -> Option<(CellEnding, String)> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordHead {
+    pub ending: CellEnding,
+    pub run_key: String,
+    /// The text goes on to the end of a record: it was not cut off.
+    pub is_whole: bool,
+}
+
+/// Reads a record without any check; `None` for files that do not look like one.
+pub fn head(path: &Path) -> Option<RecordHead> {
     let text = text(path).ok()?;
     // Canonical JSON escapes quotation marks in strings; no other field has these names. Parsing would take minutes.
     let value = |name: &str| {
@@ -247,7 +255,8 @@ pub fn head(path: &Path) -> Option<(CellEnding, String)> {
         text[start..].split('"').next()
     };
     let ending = serde_json::from_value(value("ending")?.into()).ok()?;
-    Some((ending, value("run_key")?.to_string()))
+    let (run_key, is_whole) = (value("run_key")?.to_string(), text.ends_with("}\n"));
+    Some(RecordHead { ending, run_key, is_whole })
 }
 
 pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) -> String {

@@ -8,6 +8,7 @@ use crate::study::{
     AcrossRunsResult, Cell, ClaimVerdict, Direction, LevelResult, Metric, Needed, PartResult,
     PartWhy, arms, comparisons,
 };
+use std::collections::BTreeSet;
 
 /// Compares by a t interval over runs at 1 − `alpha`.
 pub fn level(
@@ -22,7 +23,7 @@ pub fn level(
         part.why = PartWhy::Absent { absence };
         return;
     }
-    let cells = study.cells_of(arm);
+    let cells = not_counted(study, arm, &mut BTreeSet::new());
     let (runs, without_value) =
         comparisons::run_values(arm, &cells, metric, &|cell| own_budget(metric, cell));
     let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
@@ -55,6 +56,13 @@ pub fn level(
     });
 }
 
+/// Two grids may name one arm, and a pool may have it under both names: its runs count once.
+fn not_counted<'a>(study: &'a Study, id: &str, counted: &mut BTreeSet<String>) -> Vec<&'a Cell> {
+    let mut cells = study.cells_of(id);
+    cells.retain(|cell| counted.insert(cell.file_name()));
+    cells
+}
+
 /// There is no other run to compare with, so its own total.
 fn own_budget(metric: &Metric, cell: &Cell) -> Option<u64> {
     arms::common_budget(&[cell], metric.equal_clock()?)
@@ -77,11 +85,13 @@ pub fn across_runs(
 ) {
     let mut runs = Vec::new();
     let mut arms = Vec::new();
+    let mut counted = BTreeSet::new();
     for id in ids {
         let value =
             |cell: &Cell, metric: &Metric| metric.value(cell, own_budget(metric, cell)).ok();
         let of_run = |cell: &Cell| Some((id.clone(), cell.seed, value(cell, x)?, value(cell, y)?));
-        let own: Vec<_> = study.cells_of(id).into_iter().filter_map(of_run).collect();
+        let cells = not_counted(study, id, &mut counted).into_iter();
+        let own: Vec<_> = cells.filter_map(of_run).collect();
         // An arm's only run equals its mean and carries no information.
         if own.len() > 1 {
             arms.push(own.iter().map(|run| (run.2, run.3)).collect());

@@ -1,13 +1,17 @@
 //! The paper's empirical claims (`experiments/claims.toml`) and a study's verdicts. The code knows no single claim.
 
 pub mod published;
+pub mod names;
 pub mod results;
 pub mod intervals;
 pub mod evidence;
 
 use crate::base::files;
+use crate::records::metrics::{self, MetricRange};
 use crate::study::cell::numbers::ensure;
-use crate::study::{Direction, Metric, PaperCheck, StudyError, collection::Study, declaration};
+use crate::study::{
+    Direction, Metric, PaperCheck, Reduce, Statistic, StudyError, collection::Study, declaration,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -134,7 +138,7 @@ pub fn shipped() -> Claims {
 pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
     let own = files::foreign::inside(folder, FILE)?;
     if own.exists() {
-        return load(&own);
+        return load_for(&own, study);
     }
     Ok(if study.is_of_mini_aime() { shipped() } else { Claims::default() })
 }
@@ -142,6 +146,15 @@ pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
 pub fn load(path: &Path) -> Result<Claims, StudyError> {
     let text = files::read_text_up_to(path, 1 << 20)?;
     parse(&text).map_err(|reason| StudyError::invalid(path, reason))
+}
+
+/// As [`load`]. Errors: a name that the study does not have; the paper's claims are judged as far as it has their arms.
+pub fn load_for(path: &Path, study: &Study) -> Result<Claims, StudyError> {
+    let claims = load(path)?;
+    match names::problem(&claims, study).filter(|_| claims != shipped()) {
+        Some(problem) => Err(StudyError::invalid(path, problem)),
+        None => Ok(claims),
+    }
 }
 
 fn parse(text: &str) -> Result<Claims, String> {
@@ -182,25 +195,127 @@ fn check_part(part: &ClaimPart) -> Result<(), String> {
     let reason = format_args!("rule {:?} does not decide such a test", part.rule);
     ensure(part.rule == part.test.rule(), reason)?;
     match &part.test {
-        Test::Difference { arm, reference, .. } => {
+        Test::Difference { arm, reference, metric, .. } => {
             ensure(arm != reference, format_args!("compares `{arm}` with itself"))?;
+            part.claimed_size.map_or(Ok(()), |size| check_size(metric, size))?;
         }
         Test::Level { metric, bound, .. } => {
             let reason = "a time can be censored and has no t interval; a bound is finite";
             ensure(!metric.is_time() && bound.is_finite(), reason)?;
+            if let Some(Range { low, high, unit }) = Range::of(metric) {
+                let reason = format_args!(
+                    "`bound` must lie in [{low}, {high}], got {bound}: {} is {unit}",
+                    metric.words()
+                );
+                ensure((low..=high).contains(bound), reason)?;
+            }
         }
         Test::AcrossRuns { arms, x, y, bound } => {
             let is_possible = !arms.is_empty() && *bound > 0.0 && *bound < 1.0;
             let reason = format_args!("needs an arm and a bound in (0, 1), got {bound}");
             ensure(is_possible, reason)?;
+            let distinct: BTreeSet<&String> = arms.iter().collect();
+            let reason = format_args!("`arms` names an arm twice: {}", arms.join(", "));
+            ensure(distinct.len() == arms.len(), reason)?;
             let reason = "a time can be censored and has no correlation";
             ensure(!x.is_time() && !y.is_time(), reason)?;
         }
     }
-    let is_size = part.claimed_size.is_none_or(|size| size > 0.0 && size.is_finite());
-    ensure(is_size, "`claimed_size` must be above 0")?;
+    let is_difference = matches!(part.test, Test::Difference { .. });
+    let reason = "`claimed_size` is for a difference; this test has a bound";
+    ensure(part.claimed_size.is_none() || is_difference, reason)?;
     let is_known = part.paper.as_ref().is_none_or(|check| check.evidence().is_some());
     let how = "`paper` is none of the checks in golden/paper/evidence.json: write it as there, or run \
                golden/paper/evidence.py, which computes those of the claims, and build again";
     ensure(is_known, how)
+}
+
+fn check_size(metric: &Metric, size: f64) -> Result<(), String> {
+    ensure(size > 0.0 && size.is_finite(), "`claimed_size` must be above 0")?;
+    let Some(Range { low, high, unit }) = Range::of(metric) else { return Ok(()) };
+    let (most, words) = (high - low, metric.words());
+    let reason =
+        format_args!("`claimed_size` must be at most {most}, got {size}: {words} is {unit}");
+    ensure(size <= most, reason)
+}
+
+/// The values that a metric can have, and what they are.
+struct Range {
+    low: f64,
+    high: f64,
+    unit: &'static str,
+}
+
+impl Range {
+    fn of(metric: &Metric) -> Option<Self> {
+        const SHARE: &str = "a share (0.25 for 25 %)";
+        let is_share =
+            |name: &str| metrics::of(name).is_some_and(|it| it.range == Some(MetricRange::Share));
+        match metric {
+            Metric::Correlation { .. } => {
+                Some(Self { low: -1.0, high: 1.0, unit: "a correlation" })
+            }
+            Metric::Contrast { name, .. } if is_share(name) => Some(Self {
+                low: -1.0,
+                high: 1.0,
+                unit: "a difference of shares (0.25 for 25 points)",
+            }),
+            Metric::Metric { name, reduce, .. } if is_share(name) => {
+                use Reduce::{Maximum, Mean, Minimum};
+                matches!(reduce, Mean | Minimum | Maximum).then_some(Self {
+                    low: 0.0,
+                    high: 1.0,
+                    unit: SHARE,
+                })
+            }
+            _ => match metric.statistic()? {
+                Statistic::ResponseTokensMean => None,
+                _ => Some(Self { low: 0.0, high: 1.0, unit: SHARE }),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_metric_cannot_be_and_an_arm_that_is_named_twice_are_refused() {
+        let checked = |test: Test, claimed_size| {
+            let [id, says, family] = ["p", "s", "f"].map(str::to_string);
+            let rule = test.rule();
+            check_part(&ClaimPart { id, says, family, test, rule, claimed_size, paper: None })
+        };
+        let score = || Metric::last_score("dev");
+        let arms = |names: &[&str]| names.iter().map(|name| format!("g/{name}")).collect();
+        let direction = Direction::Higher;
+        let level = |bound| Test::Level { arm: "g/a".into(), metric: score(), bound, direction };
+        let across = |names: &[&str]| Test::AcrossRuns {
+            arms: arms(names),
+            x: score(),
+            y: score(),
+            bound: 0.2,
+        };
+        let (arm, reference) = ("g/a".to_string(), "g/b".to_string());
+        let difference = Test::Difference { arm, reference, metric: score(), direction };
+        let refusal = |result: Result<(), String>| result.unwrap_err();
+        checked(level(1.0), None).unwrap();
+        checked(across(&["a", "b"]), None).unwrap();
+        checked(difference.clone(), Some(0.2)).unwrap();
+        let share = "avg@k on dev, last evaluation is a share (0.25 for 25 %)";
+        assert_eq!(
+            refusal(checked(level(25.0), None)),
+            format!("`bound` must lie in [0, 1], got 25: {share}")
+        );
+        assert_eq!(
+            refusal(checked(difference, Some(20.0))),
+            format!("`claimed_size` must be at most 1, got 20: {share}")
+        );
+        assert!(refusal(checked(level(0.2), Some(0.2))).contains("is for a difference"));
+        assert_eq!(
+            refusal(checked(across(&["a", "b", "a"]), None)),
+            "`arms` names an arm twice: g/a, g/b, g/a"
+        );
+    }
 }

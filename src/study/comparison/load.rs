@@ -32,11 +32,13 @@ pub fn side<P: AsRef<Path>>(
         match files::kind(path)? {
             Some(FileKind::Folder) if !is_run(path)? => {
                 for name in files::list(path)? {
-                    if name.starts_with('.') {
+                    if is_left_out(&name) {
                         continue;
                     }
                     let inside = foreign::inside(path, &name)?;
-                    runs.push(run(&inside, options)?);
+                    if name != "index.html" || !is_list_of_runs(&inside)? {
+                        runs.push(run(&inside, options)?);
+                    }
                 }
             }
             _ => runs.push(run(path, options)?),
@@ -52,9 +54,19 @@ pub fn side<P: AsRef<Path>>(
         }
     }
     match (runs.is_empty(), paths.first()) {
-        (true, Some(path)) => Err(StudyError::invalid(path.as_ref(), "the folder is empty")),
+        (true, Some(path)) => Err(StudyError::invalid(path.as_ref(), "no run is in this folder")),
         _ => Ok(runs),
     }
+}
+
+/// Hidden, half written, or no run any more.
+fn is_left_out(name: &str) -> bool {
+    name.starts_with('.') || files::is_partial(name) || files::is_set_aside(name)
+}
+
+/// What `dapo report FOLDER` writes beside the runs.
+fn is_list_of_runs(page: &Path) -> Result<bool, StudyError> {
+    Ok(files::read_text(page)?.contains("<body class=\"index\">"))
 }
 
 fn is_run(folder: &Path) -> Result<bool, StudyError> {

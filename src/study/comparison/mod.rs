@@ -29,6 +29,8 @@ pub struct EvaluatedRun {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRuns {
     pub files: Vec<String>,
+    /// `accuracy` has the fewest of a problem.
+    pub most_samples: u64,
     /// avg@k of each run, a share.
     pub by_run: Vec<f64>,
     pub accuracy: Accuracy,
@@ -45,7 +47,8 @@ pub struct Change {
     pub difference: f64,
 }
 
-/// The smallest true difference found with probability 0.8 at a two-sided 5 %, by the spread seen. It decides nothing.
+/// The smallest true difference found with probability 0.8, by the spread seen, at a two-sided 5 % or, where that is
+/// less, by an interval of the level that was asked for. It decides nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Detectable {
     pub question: Question,
@@ -99,7 +102,8 @@ pub fn compare(
     let paired = paired::paired(&before, &after, level)?;
     let sides = [side(a, &before, level)?, side(b, &after, level)?];
     let between_runs = between_runs(&sides[0].by_run, &sides[1].by_run, level)?;
-    let detectable = detectable(&paired, sides[0].accuracy.problems, between_runs.as_ref());
+    let problems = sides[0].accuracy.problems;
+    let detectable = detectable(&paired, problems, between_runs.as_ref(), level);
     let changes = changes(&names, &before, &after);
     let [a, b] = sides;
     Ok(RunComparison { format: FORMAT, a, b, paired, changes, between_runs, detectable, remarks })
@@ -161,6 +165,7 @@ fn side(
     let all = counts.concat();
     Ok(ComparedRuns {
         files: runs.iter().map(|run| run.path.display().to_string()).collect(),
+        most_samples: all.iter().map(|counts| counts.samples).max().unwrap_or(0),
         by_run: counts.iter().map(|run| estimators::avg_at_k(run)).collect(),
         pass_at_k: ks.map(|k| (k, estimators::pass_at_k(&all, k))).collect(),
         accuracy,
@@ -171,7 +176,7 @@ fn changes(names: &[&str], a: &[Vec<Counts>], b: &[Vec<Counts>]) -> Vec<Change> 
     let (a, b) = (accuracy::problem_means(a), accuracy::problem_means(b));
     let change = |(index, name): (usize, &&str)| {
         let (a, b) = (a[index], b[index]);
-        Change { problem: name.to_string(), a, b, difference: b - a }
+        Change { problem: name.to_string(), a, b, difference: estimators::difference(a, b) }
     };
     let mut changes: Vec<Change> = names.iter().enumerate().map(change).collect();
     // Stable sort: equal changes stay in the order of names.
@@ -195,12 +200,18 @@ fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>,
     }))
 }
 
-fn detectable(paired: &Paired, problems: u64, runs: Option<&BetweenRuns>) -> Vec<Detectable> {
+fn detectable(
+    paired: &Paired,
+    problems: u64,
+    runs: Option<&BetweenRuns>,
+    level: f64,
+) -> Vec<Detectable> {
+    let alpha = ALPHA.min(1.0 - level);
     let z = distributions::t_quantile(POWER, accuracy::MANY);
     let degrees = [accuracy::MANY, (problems.max(2) - 1) as f64];
     let of_problems = paired.uncertainties.iter().zip(degrees).map(|(answer, df)| {
         let error = answer.standard_error.filter(|_| answer.interval.is_some());
-        let t = distributions::t_quantile(1.0 - ALPHA / 2.0, df);
+        let t = distributions::t_quantile(1.0 - alpha / 2.0, df);
         Detectable { question: answer.question, difference: error.map(|error| (t + z) * error) }
     });
     let of_runs = Detectable {

@@ -106,8 +106,13 @@ fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
     let from_csv = load::side(&[&csv], &options).unwrap();
     let from_parquet = load::side(&[&parquet], &ComparisonOptions::default()).unwrap();
     assert_eq!(from_csv[0].problems, from_parquet[0].problems);
+    // What this program left beside the runs is no run; a page of somebody else is named.
+    folder.write("runs/index.html", "<!DOCTYPE html>\n<body class=\"index\">");
+    folder.write("runs/two.csv.set-aside-1", "damaged");
     let from_folder = load::side(&[csv.parent().unwrap()], &options).unwrap();
     assert_eq!(from_folder, from_csv);
+    folder.write("runs/index.html", "<!DOCTYPE html>\n<body>");
+    assert!(load::side(&[csv.parent().unwrap()], &options).is_err());
     let empty = folder.0.path().join("empty");
     files::create_folder(&empty).unwrap();
     assert!(load::side(&[Path::new(&empty)], &options).is_err());

@@ -53,7 +53,10 @@ fn open(comparison: &Comparison, estimate: &Estimate, alpha: f64) -> Why {
         return Why::RunsCannotShow(RunsCannotShow { smallest_p, alpha, ties });
     }
     if adjusted_p <= alpha {
-        return Why::IntervalIncludesZero { adjusted_p };
+        return match estimate.interval {
+            Some(_) => Why::IntervalIncludesZero { adjusted_p },
+            None => Why::NoInterval { adjusted_p },
+        };
     }
     let least = (smallest_p * size as f64).min(1.0);
     // Holm multiplies by less than the size where other comparisons have a smaller p.

@@ -76,7 +76,7 @@ pub enum Word {
     Higher,
     Lower,
     Equivalent,
-    /// No effect is shown, and none is excluded.
+    /// No effect is shown.
     Inconclusive,
     /// What tells the arms apart acted on less than was declared.
     NothingToActOn,
@@ -401,7 +401,10 @@ pub fn block_differences(comparison: &Comparison) -> Vec<(u64, f64)> {
     let [arms, references] = comparison.arms_of_sides;
     let (arm, reference) =
         (by_block(&comparison.arm, arms), by_block(&comparison.reference, references));
-    arm.iter().filter_map(|(seed, it)| Some((*seed, it - reference.get(seed)?))).collect()
+    let difference = |(seed, value): (&u64, &f64)| {
+        Some((*seed, estimators::difference(*reference.get(seed)?, *value)))
+    };
+    arm.iter().filter_map(difference).collect()
 }
 
 fn values(runs: &[RunValue]) -> Vec<f64> {

@@ -24,7 +24,7 @@ const TECHNIQUES: [Technique; 5] = [
         |it| {
             let through = it.sum("effect/clip_higher_let_through_tokens")?;
             let share = through / it.sum("effect/loss_tokens")?;
-            Some(if clips_nothing_higher(it.experiment) { 0.0 } else { share })
+            Some(if reads_no_clip(it.experiment) { 0.0 } else { share })
         },
     ),
     ("Dynamic Sampling", resamples, dynamic_sampling, |it| {
@@ -137,21 +137,20 @@ fn grouped(sentence: &str) -> String {
     shown + rest
 }
 
-/// Clip-Higher is on, and the arm's method never reads the clip range.
-fn clips_nothing_higher(experiment: &Experiment) -> bool {
-    let dapo = &experiment.dapo;
-    dapo.clip.high > dapo.clip.low && dapo.unread().contains(&"dapo.clip")
+/// The arm's method never reads the clip range: what lies above it says nothing of Clip-Higher.
+pub fn reads_no_clip(experiment: &Experiment) -> bool {
+    experiment.dapo.unread().contains(&"dapo.clip")
 }
 
 /// Tokens between the two upper bounds. Above both the gradient is 0 with and without the technique.
 fn clip_higher(recorded: &Recorded) -> Seen {
     let experiment = recorded.experiment;
     let dapo = &experiment.dapo;
-    let clip = dapo.rules().clip(dapo);
+    let clip = dapo.clip;
     let (lower, upper) = (1.0 + clip.low, 1.0 + clip.high);
     let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
     let tokens = recorded.sum("effect/loss_tokens")?;
-    if clips_nothing_higher(experiment) {
+    if reads_no_clip(experiment) {
         let name = dapo.rules().about().name;
         return Some((false, format!("{name} does not read dapo.clip")));
     }

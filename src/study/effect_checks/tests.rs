@@ -200,7 +200,10 @@ fn a_clip_range_that_the_method_does_not_read_did_nothing() {
     for name in ["cispo", "dppo-tv", "gmpo", "gspo", "kl-cov", "sapo", "vespo"] {
         let mut experiment = load(&format!("methods/{name}.toml"));
         let symmetric = check(&experiment, &steps(CASES[0].2));
-        assert_eq!(of(&symmetric, "Clip-Higher").verdict, EffectVerdict::Explained, "{name}");
+        let finding = of(&symmetric, "Clip-Higher");
+        assert_eq!(finding.verdict, EffectVerdict::Off, "{name}");
+        assert!(finding.evidence.ends_with("does not read dapo.clip"), "{finding:?}");
+        assert_eq!(finding.dose, Some(0.0));
         experiment.dapo.clip.high = 0.28;
         let effects = check(&experiment, &steps(CASES[0].2));
         let finding = of(&effects, "Clip-Higher");

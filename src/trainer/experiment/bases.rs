@@ -1,5 +1,6 @@
 //! Base policies that are in no repository: `experiments/bases.toml` has the recipe of each.
 
+use crate::base::program;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +35,8 @@ impl BaseRecipe {
             return fetched.collect();
         }
         let texts = |(script, into): &(String, String)| format!("python3 {up}{script} {up}{into}");
-        let recipe = format!("{up}{} --seed {seed} --out {}", self.recipe, model.display());
+        let model = program::path_word(model);
+        let recipe = format!("{up}{} --seed {seed} --out {model}", self.recipe);
         let made = match &self.tunes {
             Some(tuned) => format!("dapo model tune {up}{tuned} --recipe {recipe}"),
             None => format!("dapo model pretrain {recipe}"),
@@ -86,5 +88,7 @@ mod tests {
             "dapo model pretrain experiments/controls/words/recipe.toml --seed 3 --out words-3",
         ];
         assert_eq!(with_texts.commands("", Path::new("words-3"), 3), words);
+        let foreign = with_texts.commands("", Path::new("a; b/words-3"), 3);
+        assert!(foreign[1].ends_with(" --out 'a; b/words-3'"), "{foreign:?}");
     }
 }

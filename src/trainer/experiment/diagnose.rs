@@ -30,13 +30,7 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
     let inside = get(merged, &failure.key).and_then(Value::as_table);
     match inside {
         Some(table) if failure.reason.starts_with("unknown variant") => {
-            let key = format!("{}.kind", failure.key);
-            let reason = if table.contains_key("kind") {
-                with_suggestion(&failure.reason)
-            } else {
-                failure.reason
-            };
-            Failure { key, reason }
+            unknown_variant(merged, table, failure)
         }
         Some(table) if failure.reason.starts_with("unknown field") => {
             unknown_in_variant(merged, table, failure)
@@ -64,6 +58,20 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
 /// Other programs have a negative number for a sampler that keeps all tokens.
 pub fn negative_top_k(value: i64) -> String {
     format!("must be at least 0, got {value}; 0 keeps all tokens (vLLM's and verl's -1)")
+}
+
+/// An unknown name in a table with a `kind`: the kind itself, or the value of another key.
+fn unknown_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
+    let kind = table.get("kind").map(Value::as_str);
+    if kind == Some(failure.reason.split('`').nth(1)) {
+        let key = format!("{}.kind", failure.key);
+        return Failure { key, reason: with_suggestion(&failure.reason) };
+    }
+    if kind.is_none() {
+        return Failure { key: format!("{}.kind", failure.key), ..failure };
+    }
+    let Failure { key, reason } = wrong_in_variant(merged, table, failure);
+    Failure { key, reason: with_suggestion(&reason) }
 }
 
 /// An unknown key of a table with a `kind`: serde names the table; the key may belong to another kind.
@@ -95,7 +103,7 @@ fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failur
     Failure { key: format!("{}.{stray}", failure.key), reason }
 }
 
-/// A value of the wrong type, where serde names the table: the key without which the message is another.
+/// A wrong value, where serde names the table: the key without which the message is another.
 fn wrong_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let guilty = table.keys().filter(|name| *name != "kind").find(|name| {
         let mut without = table.clone();

@@ -1,6 +1,6 @@
 //! Ranges of keys, what they need (`keys.toml`), and conditions between keys. All problems are reported at once.
 
-use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
+use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, TokenMeanUnit};
 use crate::experiment::programs::{self, refused};
 use crate::experiment::sources::{self, KeyRange, Needs};
 use crate::experiment::{
@@ -289,11 +289,12 @@ fn batches(experiment: &Experiment) -> Vec<String> {
 fn groups(experiment: &Experiment) -> Vec<String> {
     let Experiment { rollout, training, dapo, .. } = experiment;
     let mut problems = Vec::new();
-    if rollout.group_size == 1 && dapo.advantage.std == Std::Sample {
-        problems.push(
-            "rollout.group_size must be at least 2 with dapo.advantage.std = \"sample\", got 1"
-                .to_string(),
-        );
+    if rollout.group_size == 1 {
+        problems.push(format!(
+            "rollout.group_size must be at least 2: under {} the baseline of a reward is its group's, and a \
+             response alone has the advantage 0, got 1",
+            dapo.rules().about().name
+        ));
     }
     let limit = rollout.max_response_tokens;
     if let Punishment::Soft { cache_tokens, .. } = dapo.overlong.punishment
@@ -312,13 +313,6 @@ fn groups(experiment: &Experiment) -> Vec<String> {
         )),
         DynamicSampling::None {} => {}
         DynamicSampling::Resample { max_rounds, at_cap, surplus: _ } => {
-            if rollout.group_size == 1 {
-                problems.push(
-                    "rollout.group_size must be at least 2 with dynamic sampling, which drops \
-                     every group of one, got 1"
-                        .to_string(),
-                );
-            }
             let most = round.saturating_mul(u64::from(max_rounds));
             if max_rounds > 0 && at_cap != AtCap::Train && most < step {
                 problems.push(format!(

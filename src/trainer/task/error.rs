@@ -1,4 +1,4 @@
-use crate::base::files;
+use crate::base::{files, program};
 use crate::records::{model_folder, tables};
 use std::path::PathBuf;
 
@@ -70,7 +70,7 @@ pub enum TaskError {
     DuplicateId { path: PathBuf, id: String, first: String, second: String },
     #[error(
         "{count} problems of {} also stand in the training file {}: {listed}; leave them out with `dapo data prepare {} --without {} --out DIR`",
-        evaluated.display(), train.display(), train.display(), evaluated.display()
+        evaluated.display(), train.display(), program::path_word(train), program::path_word(evaluated)
     )]
     Overlap { train: PathBuf, evaluated: PathBuf, count: usize, listed: String },
     #[error("{}: another evaluation set is also named `{name}` (a set is named after its file)", path.display())]

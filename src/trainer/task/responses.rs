@@ -7,7 +7,7 @@ use crate::records::StoredResponse;
 use crate::records::tables::{self, csv_rows, format};
 use crate::task::data::schema;
 use crate::task::reward::program::Asked;
-use crate::task::{Explanation, TaskError, reward};
+use crate::task::{Explanation, Reading, TaskError, reward};
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -22,31 +22,18 @@ pub struct ResponseLine {
     /// Cut at the limit, where a table records it.
     #[serde(skip)]
     pub truncated: bool,
+    /// Neither prompt nor further columns are known.
     #[serde(skip)]
-    origin: Origin,
+    pub is_of_a_table: bool,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Origin {
-    #[default]
-    Line,
-    /// Its ground truth is one of a problem file.
-    Dump,
-    /// Neither prompt nor further columns are known.
-    Table,
-}
-
 impl ResponseLine {
-    fn new(response: String, ground_truth: impl Into<Value>, origin: Origin) -> Self {
-        let (strict_box_verify, others) = (None, Map::new());
+    fn new(response: String, ground_truth: impl Into<Value>, others: Map<String, Value>) -> Self {
+        let (strict_box_verify, truncated, is_of_a_table) = (None, false, false);
         let ground_truth = ground_truth.into();
-        Self { response, ground_truth, strict_box_verify, truncated: false, origin, others }
-    }
-
-    pub fn is_of_a_table(&self) -> bool {
-        self.origin == Origin::Table
+        Self { response, ground_truth, strict_box_verify, truncated, is_of_a_table, others }
     }
 
     /// As a function sees it: `prompt` (verl's `input`), `data_source`, `extra_info`, `completion_ids` by their names;
@@ -80,13 +67,28 @@ impl ResponseLine {
             Some(false) => Verifier::AnswerLine,
             None => usual,
         };
-        let truth = match &self.ground_truth {
-            Value::String(text) if self.origin != Origin::Dump => text.clone(),
-            stated => {
-                schema::answer(stated).map_err(|reason| format!("its ground truth is {reason}"))?
-            }
-        };
+        let truth = self.truth(&mut Vec::new());
+        let truth = truth.map_err(|reason| format!("its ground truth is {reason}"))?;
         Ok((verifier, reward::explain(&self.response, &truth, verifier)))
+    }
+
+    /// What was done to the ground truth, to compare it.
+    pub fn readings(&self) -> Vec<Reading> {
+        let mut readings = Vec::new();
+        // A line without one answer was refused before.
+        let _truth = self.truth(&mut readings);
+        readings
+    }
+
+    /// As in a file of problems. A run has read it before it wrote a table, and a line that states the released
+    /// verifier's mode is a call of it, which takes the text as it stands.
+    fn truth(&self, readings: &mut Vec<Reading>) -> Result<String, String> {
+        match &self.ground_truth {
+            Value::String(text) if self.is_of_a_table || self.strict_box_verify.is_some() => {
+                Ok(text.clone())
+            }
+            stated => schema::taken(stated, readings),
+        }
     }
 }
 
@@ -103,7 +105,8 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
     if path.extension().is_some_and(|extension| extension == "parquet") {
         let line = |StoredResponse { response, answer, truncated }| ResponseLine {
             truncated,
-            ..ResponseLine::new(response, answer, Origin::Table)
+            is_of_a_table: true,
+            ..ResponseLine::new(response, answer, Map::new())
         };
         let lines = tables::read_responses(path)?.into_iter().map(line).collect();
         return Ok(Responses { lines, left_out: 0 });
@@ -116,10 +119,8 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
         match files::parse_line(path, number, bytes)? {
             Some(Form { gts: true, .. }) => {
                 let dump: Option<VerlDump> = files::parse_line(path, number, bytes)?;
-                lines.extend(dump.map(|dump| ResponseLine {
-                    others: dump.others,
-                    ..ResponseLine::new(dump.output, dump.gts, Origin::Dump)
-                }));
+                lines
+                    .extend(dump.map(|dump| ResponseLine::new(dump.output, dump.gts, dump.others)));
             }
             Some(Form { resps: true, .. }) => {
                 let sample: Option<LmEvalSample> = files::parse_line(path, number, bytes)?;
@@ -187,7 +188,7 @@ impl LmEvalSample {
         while let Some(value) = left.pop() {
             match value {
                 Value::String(text) => {
-                    lines.push(ResponseLine::new(text, truth.clone(), Origin::Line));
+                    lines.push(ResponseLine::new(text, truth.clone(), Map::new()));
                 }
                 Value::Array(inside) => left.extend(inside.into_iter().rev()),
                 other => {

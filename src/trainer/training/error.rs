@@ -83,6 +83,11 @@ pub enum TrainingError {
          --resume continues with it, --restart deletes it and begins again", folder.display()
     )]
     Unfinished { folder: PathBuf, recorded: u64, planned: u64 },
+    #[error(
+        "{} holds work of a run, but its {missing} is missing; bring the file back, or --restart deletes the run and \
+         begins again", folder.display()
+    )]
+    Lost { folder: PathBuf, missing: &'static str },
     #[error("{} is in use by another process", folder.display())]
     InUse { folder: PathBuf },
     #[error(

@@ -42,26 +42,46 @@ pub fn files(
     let problems =
         Data::Files { train: train.to_path_buf(), dev: dev.to_path_buf(), test: test.to_vec() };
     let names = problems.set_names();
-    let mut notes = Vec::new();
+    let (mut notes, mut are_wrapped) = (Vec::new(), false);
     for path in [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path)) {
-        notes.extend(earnable(path, grading.rule())?);
+        let (sentences, is_wrapped) = earnable(path, grading.rule())?;
+        notes.extend(sentences);
+        are_wrapped |= is_wrapped;
     }
     let problems = data::load_with(&problems, grading.rule().is_none())?;
+    notes.extend(problems.told_unseen());
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;
-    let settings = match tuned::prompt_of(model)? {
+    let tuned = tuned::prompt_of(model)?;
+    let trial = if grading.rule().is_none() {
+        let asking = PromptSettings::of(template(&tokenizer, &problems.train[0], true)?);
+        earned_of_program(grading, tuned.as_ref().unwrap_or(&asking), &problems)?
+    } else {
+        None
+    };
+    let settings = match tuned {
         Some(settings) => {
             notes.push("the template is the one that the policy was tuned with (tune.json)".into());
             settings
         }
         None => {
-            let asks = asks_for_answer_line(grading);
+            let asks = match grading {
+                Grading::Rule(rule) => matches!(rule, Verifier::AnswerLine | Verifier::LastNumber),
+                Grading::Program(program) => {
+                    are_wrapped
+                        || gym::is_program(&program.file)
+                        || trial.as_ref().is_some_and(Trial::is_of_answer_line)
+                }
+            };
             if !asks {
-                notes.push(
-                    "the template is the question alone, because the verifier reads no line `Answer: …`; what an \
-                     answer must look like is for `system` of [prompt]"
-                        .into(),
-                );
+                let reason = match grading {
+                    Grading::Rule(_) => ", because the verifier reads no line `Answer: …`",
+                    Grading::Program(_) => "",
+                };
+                notes.push(format!(
+                    "the template is the question alone{reason}; what an answer must look like is for `system` of \
+                     [prompt]"
+                ));
             }
             let mut settings = PromptSettings::of(template(&tokenizer, &problems.train[0], asks)?);
             if tokenizer.chat_template()?.is_some_and(ChatTemplate::asks_for_date) {
@@ -76,7 +96,9 @@ pub fn files(
         }
     };
     if grading.rule().is_none() {
-        notes.push(earned_of_program(grading, &settings, &problems)?);
+        let untried = "the program was not tried: no response states a ground truth that is a list or an object; \
+                       `dapo data grade` tries it on responses";
+        notes.push(trial.map_or(untried.to_string(), |trial| trial.to_string()));
     }
     let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, problems)| problems);
     let length = |problem: &Problem| {
@@ -150,12 +172,41 @@ pub fn files(
     Ok((StarterFiles { train, dev, test, settings, notes }, fit))
 }
 
-/// Each ground truth as the answer to its own problem, in the form in which the program takes most of them.
+/// Ground truths that a program grades as correct, each as the answer to its own problem.
+struct Trial {
+    earned: usize,
+    all: usize,
+    /// What stands around the answer.
+    form: [&'static str; 2],
+    first_missed: Option<String>,
+}
+
+impl Trial {
+    /// Where the program takes most ground truths in the form that the released instruction asks for.
+    fn is_of_answer_line(&self) -> bool {
+        let (before, after, _) = reward::FORMS[0];
+        self.earned > 0 && self.form == [before, after]
+    }
+}
+
+impl std::fmt::Display for Trial {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let Self { earned, all, form: [before, after], first_missed } = self;
+        write!(
+            f,
+            "the program grades {earned} of {all} ground truths, each as the answer to its own problem, as correct \
+             (as `{before}…{after}`)"
+        )?;
+        first_missed.iter().try_for_each(|id| write!(f, "; the first that is not is {id}"))
+    }
+}
+
+/// In the form in which the program takes most ground truths. `None` where none is a text.
 fn earned_of_program(
     grading: &Grading,
     prompt: &PromptSettings,
     problems: &DataSets,
-) -> Result<String, TrainingError> {
+) -> Result<Option<Trial>, TrainingError> {
     let grader = Grader::start(grading, prompt, problems.columns.clone())?;
     let is_text = |problem: &&Problem| {
         let truth = problems.columns.get(&problem.id).and_then(|row| row.get("ground_truth"));
@@ -163,14 +214,12 @@ fn earned_of_program(
     };
     let sets = inputs::named_sets(problems).into_iter().flat_map(|(_, set)| set);
     let all: Vec<&Problem> = sets.filter(is_text).collect();
-    if all.is_empty() {
-        return Ok("the program was not tried: no response states a ground truth that is a list or an object; \
-                   `dapo data grade` tries it on responses"
-            .to_string());
-    }
     let forms = reward::FORMS.map(|(before, after, _)| [before, after]);
     let forms = forms.into_iter().chain([["", ""], ["#### ", ""], ["<answer>", "</answer>"]]);
-    let mut best: Option<(usize, String, Option<String>)> = None;
+    let mut best: Option<Trial> = None;
+    if all.is_empty() {
+        return Ok(best);
+    }
     for [before, after] in forms {
         let stated = |it: &&Problem| format!("{before}{}{after}", it.answer);
         let texts: Vec<String> = all.iter().map(stated).collect();
@@ -178,28 +227,25 @@ fn earned_of_program(
             all.iter().zip(&texts).map(|(problem, text)| (*problem, text.as_str(), None));
         let (grades, _) = grader.grade(&responses.collect::<Vec<_>>(), Twice::Hundredth(1))?;
         let earned = grades.iter().filter(|grade| grade.is_correct).count();
-        if best.as_ref().is_none_or(|(most, ..)| earned > *most) {
+        if best.as_ref().is_none_or(|best| earned > best.earned) {
             let first = grades.iter().position(|grade| !grade.is_correct);
-            let first = first.map(|index| all[index].id.clone());
-            best = Some((earned, format!("{before}…{after}"), first));
+            let first_missed = first.map(|index| all[index].id.clone());
+            best = Some(Trial { earned, all: all.len(), form: [before, after], first_missed });
         }
     }
-    let (earned, form, first) = best.unwrap_or_default();
-    let missed = first.map_or(String::new(), |id| format!("; the first that is not is {id}"));
-    Ok(format!(
-        "the program grades {earned} of {} ground truths, each as the answer to its own problem, as \
-         correct (as `{form}`){missed}",
-        all.len()
-    ))
+    Ok(best)
 }
 
-/// A response must be able to be graded right. Returns what is read differently from the file.
-fn earnable(path: &Path, rule: Option<Verifier>) -> Result<Vec<String>, TaskError> {
+/// A response must be able to be graded right. Returns what is read differently from the file, and whether its prompts
+/// have the released instruction.
+fn earnable(path: &Path, rule: Option<Verifier>) -> Result<(Vec<String>, bool), TaskError> {
     let form = reward::FORMS.into_iter().find(|(_, _, verifier)| Some(*verifier) == rule);
-    let mut readings = Readings::new();
+    let (mut readings, mut is_wrapped) = (Readings::new(), false);
     let keys = RowKeys { columns: rule.is_none(), ..RowKeys::default() };
     source::each_row(path, &keys, &mut |row| {
         problem_file::count_readings(&mut readings, &row);
+        let prompt = row.row.prompt.last();
+        is_wrapped |= prompt.is_some_and(|it| data::template::unwrap(&it.content).is_some());
         let truth = &row.row.ground_truth;
         if truth.trim().is_empty() || form.is_none_or(|form| reward::is_earned(truth, form)) {
             return Ok(());
@@ -208,15 +254,8 @@ fn earnable(path: &Path, rule: Option<Verifier>) -> Result<Vec<String>, TaskErro
         Err(TaskError::Unearned { path, place: row.place, value })
     })?;
     let sentences = problem_file::told(&readings).into_iter();
-    Ok(sentences.map(|sentence| format!("{}: {sentence}", path.display())).collect())
-}
-
-/// Whether the released instruction, which asks for a line `Answer: …`, asks for what the verifier reads.
-fn asks_for_answer_line(grading: &Grading) -> bool {
-    match grading {
-        Grading::Rule(rule) => matches!(rule, Verifier::AnswerLine | Verifier::LastNumber),
-        Grading::Program(program) => gym::is_program(&program.file),
-    }
+    let sentences = sentences.map(|sentence| format!("{}: {sentence}", path.display()));
+    Ok((sentences.collect(), is_wrapped))
 }
 
 /// In the chat template if there is one. `asks` adds the released instruction, unless the prompt is plain and the
@@ -249,6 +288,9 @@ pub fn relative(folder: &Path, path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::files;
+    use crate::experiment::RewardProgram;
+    use serde_json::json;
 
     #[test]
     fn a_path_is_named_from_the_folder() {
@@ -256,5 +298,55 @@ mod tests {
         assert_eq!(from("/a/b/data/x.jsonl"), Path::new("../data/x.jsonl"));
         assert_eq!(from("/a/b/study/model"), Path::new("model"));
         assert_eq!(from("/c/model"), Path::new("../../../c/model"));
+    }
+
+    /// One token a byte, so that it can write the released instruction.
+    fn policy(folder: &Path) {
+        let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden"));
+        for (from, to) in [
+            ("mini-aime/base/model.safetensors", "model.safetensors"),
+            ("mini-aime/base/generation_config.json", "generation_config.json"),
+            ("tokenizers/byte-level.json", "tokenizer.json"),
+        ] {
+            let bytes = files::read(&golden.join(from)).unwrap();
+            files::write_atomic(&folder.join(to), &bytes).unwrap();
+        }
+        let config = files::read_text(&golden.join("mini-aime/base/config.json")).unwrap();
+        let config = config.replace("embeddings\": 256", "embeddings\": 1024");
+        files::write_atomic(&folder.join("config.json"), config.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn the_instruction_stays_where_rows_have_it_or_the_program_reads_an_answer_line() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path();
+        policy(folder);
+        let [train, dev, test] =
+            ["train", "dev", "test"].map(|set| folder.join(set).with_extension("jsonl"));
+        let program = folder.join("reward.py");
+        for (grades, is_wrapped, expected) in [
+            ("response == 'Answer: ' + answer", false, "dapo"),
+            ("response == '<answer>' + answer + '</answer>'", false, "question"),
+            ("response == '<answer>' + answer + '</answer>'", true, "dapo"),
+        ] {
+            for path in [&train, &dev, &test] {
+                let question = format!("{}: 1 + 1?", sets::set_name(path));
+                let prompt = if is_wrapped { data::template::wrap(&question) } else { question };
+                let row = json!({"prompt": prompt, "answer": "2"}).to_string();
+                files::write_atomic(path, row.as_bytes()).unwrap();
+            }
+            let text = format!("def grade(response, answer):\n return {grades}\n");
+            files::write_atomic(&program, text.as_bytes()).unwrap();
+            let grading =
+                Grading::Program(Box::new(RewardProgram::of_python(program.clone(), None)));
+            let paths =
+                ProblemPaths { train: &train, dev: &dev, test: std::slice::from_ref(&test) };
+            let (made, _) = files(folder, folder, paths, None, &grading).unwrap();
+            let template = made.settings.iter().find(|(_, key, _)| *key == "template").unwrap();
+            assert_eq!(template.2.as_str(), Some(expected), "{grades}");
+            let notes = made.notes.join("\n");
+            assert!(!notes.contains("reads no line"), "{notes}");
+            assert!(notes.contains("grades 3 of 3 ground truths"), "{notes}");
+        }
     }
 }

@@ -316,10 +316,11 @@ fn update_scale(
     weights: &[Vec<f64>],
     dapo: &Dapo,
 ) -> UpdateScale {
-    let penalty = match dapo.kl {
+    let of_kl = match dapo.kl {
         Kl::None {} => 0.0,
         Kl::Penalty { coefficient, .. } => coefficient,
     };
+    let penalty = of_kl + dapo.rules().penalty_weight();
     let weighted = micro_batches.iter().flatten().zip(weights.iter().flatten());
     let largest_weight = weighted
         .map(|(&row, weight)| weight * (batch.rows[row].advantage.abs() + penalty))

@@ -14,7 +14,7 @@ pub struct Leave {
     pub reason: String,
 }
 
-/// Untracked files count as uncommitted changes.
+/// Untracked files of the golden folder count as uncommitted changes; those of the rest of its repository do not.
 pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, VerificationError> {
     let reason: Vec<&str> = reason.split_whitespace().collect();
     if !reason.iter().any(|word| word.chars().any(char::is_alphanumeric)) {
@@ -22,11 +22,13 @@ pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, VerificationError> 
         return Err(VerificationError::Refused(what.to_string()));
     }
     let root = golden.root();
-    let status = git(root, &["status", "--porcelain"])?;
-    if let Some(line) = status.lines().next() {
+    let repository = git(root, &["rev-parse", "--show-toplevel"])?;
+    let golden = git(root, &["status", "--porcelain", "--", "."])?;
+    let tracked = git(root, &["status", "--porcelain", "--untracked-files=no"])?;
+    if let Some(line) = golden.lines().chain(tracked.lines()).next() {
         return Err(VerificationError::Refused(format!(
-            "{} has changes that are not committed, {} first: commit them, so that the log can name what was blessed",
-            root.display(),
+            "the repository {repository} has changes that are not committed, {} first: commit them, so that the log can \
+             name what was blessed",
             line.get(3..).unwrap_or(line)
         )));
     }
@@ -59,7 +61,7 @@ Written by `dapo regress --bless --reason …`. *exact*: last head of the ledger
 |---|---|---|---|---|
 ";
 
-/// Makes the present results the golden ones. `now`: since 1970, UTC.
+/// Makes the present results the golden ones; what is refused changes no file. `now`: since 1970, UTC.
 pub fn accept(
     golden: &Golden,
     rule: &Fast,
@@ -67,17 +69,19 @@ pub fn accept(
     Leave { commit, reason }: &Leave,
     now: Duration,
 ) -> Result<(), VerificationError> {
-    let exact = exact.map(|run| exact::replace(golden, run)).transpose()?;
-    let fast = fast.map(|curves| curves::replace(golden, rule, curves)).transpose()?;
+    let exact = exact.map(|run| exact::bless(golden, run)).transpose()?;
+    let fast = fast.map(|curves| curves::bless(golden, rule, curves)).transpose()?;
     let path = golden.log();
     let mut text = if path.exists() { files::read_text(&path)? } else { HEADER.to_string() };
     let time = u64::try_from(now.as_millis()).ok().and_then(environment::rfc3339);
     let date = time.as_deref().and_then(|time| time.split('T').next()).unwrap_or("unknown");
     // A bar would end a table's cell.
     let reason = reason.replace('|', "\\|");
-    for Blessed { part, before, now: after } in exact.into_iter().chain(fast) {
+    let blessed: Vec<Blessed> = exact.into_iter().chain(fast).collect();
+    for Blessed { part, before, now: after, .. } in &blessed {
         let before = before.as_deref().unwrap_or("none");
         text += &format!("| {date} | {commit} | {part} | {before} → {after} | {reason} |\n");
     }
+    blessed.iter().try_for_each(Blessed::write)?;
     Ok(files::write_atomic(&path, text.as_bytes())?)
 }

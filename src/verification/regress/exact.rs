@@ -54,11 +54,10 @@ pub fn head(entries: &[LedgerEntry]) -> String {
     entries.last().map_or("none".to_string(), |entry| entry.head.clone())
 }
 
-pub fn replace(golden: &Golden, run: &RunFolder) -> Result<Blessed, VerificationError> {
+pub fn bless(golden: &Golden, run: &RunFolder) -> Result<Blessed, VerificationError> {
     let folder = golden.exact();
     let before = files::optional(folder.ledger())?.map(|ledger| head(&ledger));
-    for name in RECORDS {
-        files::write_atomic(&folder.path(name), &files::read(&run.path(name))?)?;
-    }
-    Ok(Blessed { part: "exact", before, now: head(&run.ledger()?) })
+    let record = |name: &str| Ok((folder.path(name), files::read(&run.path(name))?));
+    let files = RECORDS.into_iter().map(record).collect::<Result<_, VerificationError>>()?;
+    Ok(Blessed { part: "exact", before, now: head(&run.ledger()?), files })
 }

@@ -7,6 +7,7 @@ pub mod curves;
 pub mod exact;
 pub mod bless;
 
+use crate::base::files;
 use crate::experiment::{Experiment, extends};
 use crate::records::{Outcome, RunFolder};
 use crate::training::run::{self, RunEvent, inputs::Inputs};
@@ -14,6 +15,7 @@ use crate::training::{RunEnded, Unfinished};
 use crate::verification::VerificationError;
 use std::path::{Path, PathBuf};
 
+/// A part that may become golden: nothing of it is written yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blessed {
     /// `exact` or `fast`.
@@ -21,6 +23,13 @@ pub struct Blessed {
     /// Ledger head, or digest of the curves' file.
     pub before: Option<String>,
     pub now: String,
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Blessed {
+    pub fn write(&self) -> Result<(), VerificationError> {
+        Ok(self.files.iter().try_for_each(|(path, bytes)| files::write_atomic(path, bytes))?)
+    }
 }
 
 /// The folder must be empty.

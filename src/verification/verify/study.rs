@@ -1,7 +1,7 @@
 //! Verifies a study's records: digests, fields, each other, and the report. It trains nothing.
 
 use crate::algorithm::Problem;
-use crate::base::{files, visible};
+use crate::base::{files, program, visible};
 use crate::experiment::bases;
 use crate::experiment::{Data, sets, shipped};
 use crate::report::{study as report, text};
@@ -35,7 +35,9 @@ pub fn verify(folder: &Path, reviewed: Option<&Path>) -> Result<Verification, Ve
         reported(folder, &study)
     };
     let declared = declared(folder, &study, reviewed)?.into_iter();
-    let not_checked = not_checked(folder, &study, reviewed, &strangers(folder)?);
+    let mut not_checked = of_declaration(&study, reviewed);
+    not_checked.extend(of_folder(folder, &study)?);
+    not_checked.extend(of_runs(folder, &study));
     let checks = [records, problems(&study)].into_iter().chain(declared);
     let checks = checks.chain([complete(&study), report]).collect();
     let runs = study.cells.len();
@@ -191,12 +193,30 @@ fn problems(study: &Study) -> Check {
     check.compared(format!("{compared} sets of generated problems, with their tags, made again"))
 }
 
-/// Entries of other programs: only listed.
+/// Sets whose problems `problems` cannot make again.
+fn sets_of_files(study: &Study) -> BTreeSet<&str> {
+    let of_files = study.cells.iter().filter(|cell| !cell.experiment.inputs.data.is_generated());
+    of_files
+        .flat_map(|cell| cell.inputs.keys())
+        .filter_map(|name| name.strip_prefix("data/"))
+        .collect()
+}
+
+/// Entries that nothing here reads: of other programs, and records that were set aside.
 fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
-    let folders = ["grids", "cells", "runs", "experiments"];
-    let single =
-        [packed::FILE, "study.json", declaration::Placement::FILE, claims::FILE, "ablate.lock"];
-    let known = [&folders[..], &single, &report::FILES].concat();
+    const OF_INIT: [&str; 3] = ["base.toml", "grid.toml", "model"];
+    const OF_ABLATE: [&str; 8] = [
+        "grids",
+        "cells",
+        "runs",
+        "experiments",
+        "launcher",
+        "cells.jsonl",
+        "ablate.lock",
+        "study.json",
+    ];
+    let others = [declaration::Placement::FILE, packed::FILE, claims::FILE, "export"];
+    let known = [&OF_INIT[..], &OF_ABLATE, &others, &report::FILES].concat();
     let mut strangers = files::list(folder)?;
     strangers.retain(|name| !known.contains(&name.as_str()));
     for inside in ["grids", "cells"] {
@@ -219,21 +239,13 @@ fn reported(folder: &Path, study: &Study) -> Check {
         return check.compared("nothing");
     };
     scores::different(&mut check, name, &kept, &again);
-    check.compared(format!("every fact of {name} computed again from the records"))
+    let has_claims = folder.join(claims::FILE).exists();
+    let of_claims = if has_claims { " and claims.toml" } else { "" };
+    check.compared(format!("every fact of {name} computed again from the records{of_claims}"))
 }
 
-/// What only training or others can show, and its cost.
-fn not_checked(
-    folder: &Path,
-    study: &Study,
-    reviewed: Option<&Path>,
-    strangers: &[String],
-) -> Vec<String> {
-    let seconds = |cell: &&Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
-    let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
-    let all: f64 = study.cells.iter().filter_map(|cell| seconds(&cell)).sum();
-    let cheapest = study.cells.iter().filter(|cell| seconds(cell).is_some());
-    let cheapest = cheapest.min_by(|a, b| a.wall_seconds.total_cmp(&b.wall_seconds));
+/// What others can show of a declaration.
+fn of_declaration(study: &Study, reviewed: Option<&Path>) -> Vec<String> {
     let mut lines: Vec<&str> = Vec::new();
     if study.declaration.registered {
         lines.push(match reviewed {
@@ -250,12 +262,58 @@ fn not_checked(
             );
         }
     }
-    let mut lines: Vec<String> = lines.into_iter().map(str::to_string).collect();
-    if !strangers.is_empty() {
-        let names = visible::message(&strangers.join(", ").replace('\n', "\\n"));
-        lines.push(format!("{}: not of a study's layout", visible::shortened(&names, 200)));
+    lines.into_iter().map(str::to_string).collect()
+}
+
+/// What the sender put into the folder.
+fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationError> {
+    let mut lines = Vec::new();
+    for (name, what) in [
+        (
+            declaration::Placement::FILE,
+            "that the declaration came before the records, and its commit: whoever holds the folder can change the \
+             file",
+        ),
+        (claims::FILE, "the claims and their bounds are the sender's"),
+        ("runs", "no run folder in it is read: dapo verify STUDY/runs/RUN verifies one"),
+    ] {
+        if files::kind(&folder.join(name))?.is_some() {
+            lines.push(format!("{name}: {what}"));
+        }
     }
-    lines.extend([
+    let listed = |names: Vec<&str>| {
+        let names = visible::message(&names.join(", ").replace('\n', "\\n"));
+        visible::shortened(&names, 200)
+    };
+    let sets = sets_of_files(study);
+    if !sets.is_empty() {
+        lines.push(format!(
+            "the problems and tags of {}: they come from files, of which the records have digests alone",
+            listed(sets.into_iter().collect())
+        ));
+    }
+    let (aside, others): (Vec<String>, Vec<String>) =
+        strangers(folder)?.into_iter().partition(|name| name.contains(".json.set-aside-"));
+    for (what, names) in [
+        ("records that dapo ablate set aside, and which do not count", aside),
+        ("not of a study's layout", others),
+    ] {
+        if !names.is_empty() {
+            let names = listed(names.iter().map(String::as_str).collect());
+            lines.push(format!("{what}: {names}"));
+        }
+    }
+    Ok(lines)
+}
+
+/// What only training can show, and its cost.
+fn of_runs(folder: &Path, study: &Study) -> Vec<String> {
+    let seconds = |cell: &&Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
+    let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
+    let all: f64 = study.cells.iter().filter_map(|cell| seconds(&cell)).sum();
+    let cheapest = study.cells.iter().filter(|cell| seconds(cell).is_some());
+    let cheapest = cheapest.min_by(|a, b| a.wall_seconds.total_cmp(&b.wall_seconds));
+    let mut lines = vec![
         "the words and pictures of a report in the folder: dapo report STUDY --out FOLDER makes them again from the records"
             .to_string(),
         "the name of each run, how it says that it ended, its seconds and its machine: only whoever ran it vouches for \
@@ -263,13 +321,13 @@ fn not_checked(
             .to_string(),
         "that the runs took place: only training a cell again shows it".to_string(),
         cost("all runs together", all),
-    ]);
+    ];
     if let Some(cell) = cheapest {
         let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));
         lines.push(format!(
             "cd {}  # the following lines are for the study's folder",
-            visible::message(&folder.display().to_string())
+            program::path_word(folder)
         ));
         let inputs = place_of_data(folder, cell);
         lines.extend(base_of_seed(folder, inputs.as_deref(), cell));

@@ -42,7 +42,7 @@ impl Rules for Cispo {
             source: "arXiv 2506.13585; verl 0.9.1, compute_policy_loss_cispo; TRL 1.16.0, \
                      loss_type=\"cispo\"",
             differs: "ℓ = −sg(clip(r, 1 − low, 1 + high)) Â log π_θ",
-            does_itself: &["Clip-Higher"],
+            does_itself: &[],
         }
     }
 
@@ -64,7 +64,12 @@ impl Rules for Cispo {
         Surrogate::stated(tokens, log_ratio, &values, &derivatives, bounded)
     }
 
-    fn measures(&self, _tokens: &Tokens, surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+    fn measures(
+        &self,
+        _tokens: &Tokens,
+        surrogate: &Surrogate,
+        _dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
         let bounded = surrogate.clipped_low.logical_or(&surrogate.clipped_high);
         vec![(MEASURES[0], bounded.to_kind(surrogate.log_ratio.kind()))]
     }

@@ -24,7 +24,7 @@ range = { above = 0 }
 path = "dapo.method.ratio_cap"
 meaning = "DPPO: the weight r is at most this"
 range = { above = 0 }
-released_code = { remark = "20.0; clip_ratio_c, where it is absent", place = "verl, compute_policy_loss_dppo_tv" }
+released_code = { remark = "3.0 (clip_ratio_c); 20.0 in the function, for a configuration without it", place = "verl, workers/config/actor.py; compute_policy_loss_dppo_tv" }
 "#;
 pub const MEASURES: &[&str] = &["dppo_left_share"];
 pub const ARM: &str = include_str!("../../experiments/methods/dppo-tv.toml");
@@ -43,7 +43,7 @@ impl Rules for DppoTv {
             name: "DPPO-TV",
             source: "arXiv 2602.04879; verl 0.9.1, compute_policy_loss_dppo_tv",
             differs: "ℓ = −sg(min(r, cap)) Â log π_θ while π_θ − π_old is inside its bounds",
-            does_itself: &["Clip-Higher"],
+            does_itself: &[],
         }
     }
 
@@ -69,7 +69,12 @@ impl Rules for DppoTv {
         Surrogate::stated(tokens, log_ratio, &values, &derivatives, [too_low, too_high])
     }
 
-    fn measures(&self, _tokens: &Tokens, surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+    fn measures(
+        &self,
+        _tokens: &Tokens,
+        surrogate: &Surrogate,
+        _dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
         let left = surrogate.clipped_low.logical_or(&surrogate.clipped_high);
         vec![(MEASURES[0], left.to_kind(surrogate.log_ratio.kind()))]
     }

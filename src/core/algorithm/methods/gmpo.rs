@@ -9,9 +9,7 @@
 //! response's sum by |o_i| + 1e-8, and the loss by all responses of the batch, also those that are masked out.
 
 use crate::algorithm::methods::About;
-use crate::algorithm::{
-    Aggregation, Clip, Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip,
-};
+use crate::algorithm::{Aggregation, Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
@@ -45,7 +43,7 @@ impl Rules for Gmpo {
             name: "GMPO",
             source: "arXiv 2507.20673; verl 0.9.1, compute_policy_loss_geo_mean",
             differs: "ρ = exp(mean_t clip(log r)), one-sided by the sign of Â, in place of r",
-            does_itself: &["Clip-Higher"],
+            does_itself: &[],
         }
     }
 
@@ -55,6 +53,10 @@ impl Rules for Gmpo {
 
     fn needed_aggregation(&self) -> Option<Aggregation> {
         Some(Aggregation::ResponseMean)
+    }
+
+    fn has_response_ratio(&self) -> bool {
+        true
     }
 
     fn clip(&self, _dapo: &Dapo) -> Clip {
@@ -76,8 +78,13 @@ impl Rules for Gmpo {
         Surrogate::stated(tokens, mean, &values, &derivatives, clipped)
     }
 
-    fn measures(&self, tokens: &Tokens, surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
-        let own = clip::log_ratio(tokens, &LogRatioClamp::None {}).detach();
+    fn measures(
+        &self,
+        tokens: &Tokens,
+        surrogate: &Surrogate,
+        dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
+        let own = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         vec![(MEASURES[0], (&surrogate.log_ratio - own).abs())]
     }
 

@@ -42,7 +42,7 @@ impl Rules for Gspo {
             source: "arXiv 2507.18071, Eq. 5 and 7; verl 0.9.1, compute_policy_loss_gspo",
             differs: "the ratio is the geometric mean over the response, and has a clip range of \
                       its own",
-            does_itself: &["Clip-Higher"],
+            does_itself: &[],
         }
     }
 
@@ -57,11 +57,20 @@ impl Rules for Gspo {
         dapo.log_ratio_clamp.applied(with_gradient_of(&mean, &own))
     }
 
+    fn has_response_ratio(&self) -> bool {
+        true
+    }
+
     fn clip(&self, _dapo: &Dapo) -> Clip {
         self.clip
     }
 
-    fn measures(&self, tokens: &Tokens, surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+    fn measures(
+        &self,
+        tokens: &Tokens,
+        surrogate: &Surrogate,
+        _dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
         let own = clip::log_ratio(tokens, &LogRatioClamp::None {}).detach();
         vec![(MEASURES[0], (&surrogate.log_ratio - own).abs())]
     }

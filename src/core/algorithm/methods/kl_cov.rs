@@ -50,7 +50,7 @@ impl Rules for KlCov {
             source: "arXiv 2505.22617; verl 0.9.1, compute_policy_loss_kl_cov",
             differs: "no clip; c · |log r| on the share of the tokens with the largest \
                       (Â − mean)(log π_θ − mean)",
-            does_itself: &["Clip-Higher"],
+            does_itself: &[],
         }
     }
 
@@ -60,6 +60,11 @@ impl Rules for KlCov {
 
     fn looks_ahead(&self) -> bool {
         true
+    }
+
+    /// Up to the paper's coefficient of 1 there is room without it, and earlier runs keep their bits.
+    fn penalty_weight(&self) -> f64 {
+        if self.coefficient > 1.0 { self.coefficient } else { 0.0 }
     }
 
     fn marks(
@@ -84,7 +89,12 @@ impl Rules for KlCov {
         }
     }
 
-    fn measures(&self, tokens: &Tokens, surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+    fn measures(
+        &self,
+        tokens: &Tokens,
+        surrogate: &Surrogate,
+        _dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
         let none = || surrogate.log_ratio.zeros_like();
         let marks = tokens.marks.map_or_else(none, Tensor::shallow_clone);
         let penalty = self.penalty(tokens, &surrogate.log_ratio).unwrap_or_else(none);

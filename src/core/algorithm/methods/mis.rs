@@ -68,8 +68,13 @@ impl Rules for Mis {
         weighted(tokens, dapo, &weights.where_self(&stays, &weights.zeros_like()))
     }
 
-    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
-        let (weights, stays) = self.weights(tokens, &LogRatioClamp::None {});
+    fn measures(
+        &self,
+        tokens: &Tokens,
+        _surrogate: &Surrogate,
+        dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
+        let (weights, stays) = self.weights(tokens, &dapo.log_ratio_clamp);
         let distance = (&weights - 1.0).abs().where_self(&stays, &weights.zeros_like());
         vec![(MEASURES[0], distance), (MEASURES[1], stays.logical_not().to_kind(weights.kind()))]
     }

@@ -249,8 +249,19 @@ pub trait Rules: Debug {
         clip::log_ratio(tokens, &dapo.log_ratio_clamp)
     }
 
+    /// Whether the ratio of the loss is one of the whole response: a mean, which stays nearer to 1 than a token's.
+    fn has_response_ratio(&self) -> bool {
+        false
+    }
+
     fn clip(&self, dapo: &Dapo) -> Clip {
         dapo.clip
+    }
+
+    /// How much a token's penalty of the method adds at most to its derivative by log π_θ: exact arithmetic
+    /// makes room for it.
+    fn penalty_weight(&self) -> f64 {
+        0.0
     }
 
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
@@ -259,7 +270,12 @@ pub trait Rules: Debug {
     }
 
     /// What to sum over the tokens of the loss, by name: `effect/NAME` is the mean over tokens.
-    fn measures(&self, _tokens: &Tokens, _surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+    fn measures(
+        &self,
+        _tokens: &Tokens,
+        _surrogate: &Surrogate,
+        _dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
         Vec::new()
     }
 

@@ -59,7 +59,7 @@ impl Rules for Sapo {
             source: "arXiv 2511.20347; verl 0.9.1, compute_policy_loss_sapo; TRL 1.16.0, \
                      loss_type=\"sapo\"",
             differs: "ℓ = −σ(τ (r − 1)) · 4/τ · Â, τ by the sign of Â",
-            does_itself: &["Clip-Higher"],
+            does_itself: &[],
         }
     }
 
@@ -79,7 +79,12 @@ impl Rules for Sapo {
         Surrogate::stated(tokens, log_ratio, &values, &derivatives, [none(), none()])
     }
 
-    fn measures(&self, tokens: &Tokens, surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+    fn measures(
+        &self,
+        tokens: &Tokens,
+        surrogate: &Surrogate,
+        _dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
         let (_, slope) = self.gate(&surrogate.ratio, tokens);
         vec![(MEASURES[0], (slope - 1.0).abs())]
     }

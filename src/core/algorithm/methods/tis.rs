@@ -2,8 +2,8 @@
 //! token is weighted by how much likelier the trainer's policy than the sampler makes it, up to a cap:
 //! `ℓ = min( π_old / π_sampler, cap ) · GRPO's loss` of each token, or with the product of a response's tokens at each
 //! of them. `dapo.log_ratio_clamp` bounds the log of the quotient too: verl bounds it to ±20, TRL does not. Under exact
-//! arithmetic sampler and trainer are the same policy and every weight is 1, unless `rollout.sampler_weights` or
-//! `rollout.sampling.log_probs` says otherwise.
+//! arithmetic sampler and trainer are the same policy and every weight is 1, unless `rollout.sampler_weights`,
+//! `rollout.sampling.log_probs` or `dapo.dynamic_sampling.surplus = "carry"` says otherwise.
 //!
 //! Source: `compute_rollout_correction_weights` of verl 0.9.1 (verl/trainer/ppo/rollout_corr_helper.py),
 //! `vllm_importance_sampling_mode = "token_truncate"` and `"sequence_truncate"` of TRL 1.16.0.
@@ -89,8 +89,13 @@ impl Rules for Tis {
         weighted(tokens, dapo, &weights)
     }
 
-    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
-        let weights = quotient(tokens, self.level, &LogRatioClamp::None {});
+    fn measures(
+        &self,
+        tokens: &Tokens,
+        _surrogate: &Surrogate,
+        dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
+        let weights = quotient(tokens, self.level, &dapo.log_ratio_clamp);
         let capped = weights.gt(self.cap).to_kind(weights.kind());
         vec![(MEASURES[0], (weights.clamp_max(self.cap) - 1.0).abs()), (MEASURES[1], capped)]
     }

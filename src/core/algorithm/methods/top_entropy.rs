@@ -60,7 +60,12 @@ impl Rules for TopEntropy {
         masked(tokens, dapo)
     }
 
-    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+    fn measures(
+        &self,
+        tokens: &Tokens,
+        _surrogate: &Surrogate,
+        _dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
         vec![(MEASURES[0], left(tokens))]
     }
 

@@ -75,7 +75,7 @@ impl Rules for Vespo {
             source: "arXiv 2602.10693; TRL 1.16.0, loss_type=\"vespo\"",
             differs: "ℓ = −sg(w^k exp(λ (1 − w))) Â log π_θ, with w the product of a response's \
                       ratios",
-            does_itself: &["Clip-Higher"],
+            does_itself: &[],
         }
     }
 
@@ -97,7 +97,12 @@ impl Rules for Vespo {
         )
     }
 
-    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+    fn measures(
+        &self,
+        tokens: &Tokens,
+        _surrogate: &Surrogate,
+        _dapo: &Dapo,
+    ) -> Vec<(&'static str, Tensor)> {
         vec![(MEASURES[0], (self.weight(tokens) - 1.0).abs())]
     }
 

@@ -19,7 +19,7 @@ pub fn objective(tokens: &Tokens, dapo: &Dapo) -> Objective {
     let mask = tokens.response_mask.to_kind(Kind::Bool);
     let rules = dapo.rules();
     let surrogate = rules.surrogate(tokens, dapo);
-    let measures = rules.measures(tokens, &surrogate);
+    let measures = rules.measures(tokens, &surrogate, dapo);
     let let_through = count(&let_through(&surrogate, tokens.advantages, rules.clip(dapo).low));
     let (losses, kl_penalty) = match dapo.kl {
         Kl::None {} => (surrogate.losses, 0.0),
@@ -81,9 +81,9 @@ pub struct Sums {
     pub dual_clipped: u64,
     /// Σ π_old over up-clipped tokens (Fig. 3a; the paper does not say which policy's: this one sampled the token).
     pub up_clipped_probability: f64,
-    /// Σ (r − 1 − log r): the k3 estimate of KL(π_old ‖ π_θ).
+    /// Σ (r − 1 − log r) with the r of the loss: the k3 estimate of KL(π_old ‖ π_θ) where r is a token's.
     pub k3: f64,
-    /// Largest r; 0 without tokens.
+    /// Largest r of the loss, a method's own where it has one; 0 without tokens.
     pub ratio_max: f64,
     /// Σ of the KL penalty's estimator, before its coefficient.
     pub kl_penalty: f64,

@@ -1,5 +1,6 @@
 use super::*;
 use crate::algorithm::aggregation::{ResponseRow, row_weights};
+use crate::algorithm::methods::{Method, mis::Mis, tis::Tis, tis::WeightLevel};
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, KlEstimator, LogRatioClamp, Overlong,
     Punishment, Std, StepTotals, TokenMeanUnit, clip,
@@ -23,7 +24,7 @@ fn dapo() -> Dapo {
 }
 
 /// A mini-batch in plain numbers: for each row (tokens, advantage), and per token
-/// (log π_θ, log π_old, log π_ref).
+/// (log π_θ, log π_old, log π_ref, which is the sampler's too).
 #[derive(Debug, Clone)]
 struct MiniBatch {
     rows: Vec<(usize, f64)>,
@@ -84,7 +85,7 @@ fn run(batch: &MiniBatch, config: &Dapo, micro: usize, width: usize) -> Outcome 
                 log_probs: &log_probs,
                 old_log_probs: &tensor(1),
                 ref_log_probs: Some(&tensor(2)),
-                sampler_log_probs: None,
+                sampler_log_probs: Some(&tensor(2)),
                 marks: None,
                 advantages: &Tensor::from_slice(&advantages).unsqueeze(-1),
                 response_mask: &mask,
@@ -101,6 +102,25 @@ fn run(batch: &MiniBatch, config: &Dapo, micro: usize, width: usize) -> Outcome 
         outcome.gradient.extend(Vec::<f64>::try_from(unpadded.view(-1)).unwrap());
     }
     outcome
+}
+
+/// π_old / π_sampler is e of each token, above the cap; the clamp makes e^0.5 of it, below.
+#[test]
+fn tis_and_mis_measure_the_clamped_weights_of_their_loss() {
+    let token = [-1.0, -1.0, -2.0];
+    let log_probs = vec![vec![token; 2], vec![token]];
+    let batch = MiniBatch { rows: vec![(2, 1.0), (1, -1.0)], log_probs };
+    let (level, at_least, at_most) = (WeightLevel::Token, 0.5, 2.0);
+    for (method, [distance, outside]) in [
+        (Method::Tis(Tis { level, cap: at_most }), ["tis_weight_distance", "tis_capped_share"]),
+        (Method::Mis(Mis { level, at_least, at_most }), ["mis_weight_distance", "mis_left_share"]),
+    ] {
+        let log_ratio_clamp = LogRatioClamp::Symmetric { bound: 0.5 };
+        let config = Dapo { method: Some(method), log_ratio_clamp, ..dapo() };
+        let measures = run(&batch, &config, 8, LENGTH).sums.measures;
+        assert!((measures[distance] / 3.0 - 0.648_721_270_700_128).abs() < 1e-12, "{measures:?}");
+        assert_eq!(measures[outside], 0.0, "{measures:?}");
+    }
 }
 
 fn same(left: &Outcome, right: &Outcome) -> bool {

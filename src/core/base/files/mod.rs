@@ -201,10 +201,7 @@ pub fn write_atomic_with(
     path: &Path,
     fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
 ) -> Result<(), FileError> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = parent(path);
     create_folder(folder)?;
     let write = || -> io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(PARTIAL_FILE).tempfile_in(folder)?;
@@ -215,6 +212,11 @@ pub fn write_atomic_with(
         fs::File::open(folder)?.sync_all()
     };
     write().map_err(io_error("write", path))
+}
+
+fn parent(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Moves a finished folder into place over one that is there. Both folders' entries are on the disk when it returns.
@@ -231,7 +233,7 @@ pub fn replace_folder(from: &Path, to: &Path) -> Result<(), FileError> {
 /// Renames a file or folder that cannot be used to the first free `<name>.set-aside-<n>`; returns where it is now.
 pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let numbered = |number: u32| path.with_file_name(format!("{name}.set-aside-{number}"));
+    let numbered = |number: u32| path.with_file_name(format!("{name}{SET_ASIDE}{number}"));
     let mut number = 1;
     while kind(&numbered(number))?.is_some() {
         number += 1;
@@ -239,6 +241,13 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     let aside = numbered(number);
     fs::rename(path, &aside).map_err(io_error("set aside", path))?;
     Ok(aside)
+}
+
+const SET_ASIDE: &str = ".set-aside-";
+
+/// Whether a name is one that [`set_aside`] gives.
+pub fn is_set_aside(name: &str) -> bool {
+    name.contains(SET_ASIDE)
 }
 
 const PARTIAL_FILE: &str = ".partial-";
@@ -334,17 +343,57 @@ pub fn canonical_json_line(value: &impl Serialize) -> String {
     value.to_string()
 }
 
+/// Writes a file that the user names: behind a link the file that it leads to is replaced, and a pipe or a device gets
+/// the bytes. [`write_atomic`] is for names inside a folder: that may be somebody else's, whose links lead anywhere.
+pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let Some(file) = output_file(path)? else {
+        // Appended, so that the file behind /dev/stdout keeps what was printed.
+        let open = fs::OpenOptions::new().append(true).open(path);
+        return open.and_then(|mut file| file.write_all(bytes)).map_err(io_error("write", path));
+    };
+    write_atomic(&file, bytes)
+}
+
+/// Removes what an earlier [`write_output`] left. Links, pipes and devices stay.
+pub fn remove_output(path: &Path) -> Result<(), FileError> {
+    output_file(path)?.map_or(Ok(()), |file| remove_file(&file))
+}
+
 /// A document may be written where there is none or over one that begins alike: no file of another kind is replaced.
 pub fn may_write(path: &Path, begins: &str) -> Result<(), FileError> {
-    if kind(path)? != Some(FileKind::File) {
-        return Ok(());
+    let Some(file) = output_file(path)? else { return Ok(()) };
+    match kind(&file)? {
+        None => return Ok(()),
+        Some(FileKind::File) => {}
+        Some(_) => {
+            return Err(invalid("write", path, "a folder is there: name a file".to_string()));
+        }
     }
-    let there = foreign::read_up_to(path, foreign::MOST_TEXT_BYTES)?;
+    let there = foreign::read_up_to(&file, foreign::MOST_TEXT_BYTES)?;
     if there.is_empty() || there.starts_with(begins.as_bytes()) {
         return Ok(());
     }
     Err(invalid("write", path, "another file is there: choose another name".to_string()))
 }
+
+/// Where an output goes, behind links; `None` for a pipe, a device and an open file (`/dev/stdout`).
+fn output_file(path: &Path) -> Result<Option<PathBuf>, FileError> {
+    let mut file = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        if kind(&file)? != Some(FileKind::Other) {
+            return Ok(Some(file));
+        }
+        let folder = fs::canonicalize(parent(&file)).map_err(io_error("write", path))?;
+        match fs::read_link(&file) {
+            Ok(target) if !folder.starts_with("/proc") => file = folder.join(target),
+            _ => return Ok(None),
+        }
+    }
+    Err(invalid("write", path, "its links have no end".to_string()))
+}
+
+/// As many as Linux follows.
+const MOST_LINKS: usize = 40;
 
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     write_atomic(path, canonical_json(value).as_bytes())

@@ -48,6 +48,46 @@ fn a_failed_write_leaves_the_old_file_and_no_leftover() {
 }
 
 #[test]
+fn an_output_goes_behind_links_and_into_pipes_and_replaces_neither() {
+    use io::Read;
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, at(name)).unwrap();
+    fs::create_dir(at("pages")).unwrap();
+    link("pages/gate.xml", "new.xml");
+    link("new.xml", "second.xml");
+    for text in ["<a>1", "<a>2"] {
+        may_write(&at("second.xml"), "<a>").unwrap();
+        write_output(&at("second.xml"), text.as_bytes()).unwrap();
+        assert_eq!(read_text(&at("pages/gate.xml")).unwrap(), text);
+    }
+    let refusal = |name: &str| may_write(&at(name), "<b>").unwrap_err().to_string();
+    assert!(refusal("second.xml").ends_with("another file is there: choose another name"));
+    assert!(refusal("pages").ends_with("a folder is there: name a file"));
+    remove_output(&at("second.xml")).unwrap();
+    assert_eq!(kind(&at("pages/gate.xml")).unwrap(), None);
+
+    link("round", "round");
+    assert!(refusal("round").ends_with("its links have no end"));
+    let pipe = at("pipe");
+    let (kind_of_pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind_of_pipe, mode, 0).unwrap();
+    let mut reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    link("pipe", "to-pipe");
+    for name in ["pipe", "to-pipe"] {
+        may_write(&at(name), "<a>").unwrap();
+        remove_output(&at(name)).unwrap();
+        write_output(&at(name), b"<a>").unwrap();
+        let mut bytes = [0; 3];
+        reader.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"<a>");
+    }
+    for name in ["new.xml", "second.xml", "pipe", "to-pipe"] {
+        assert_eq!(kind(&at(name)).unwrap(), Some(FileKind::Other), "{name}");
+    }
+}
+
+#[test]
 fn a_line_that_was_cut_off_is_dropped_and_the_lines_before_it_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lines.jsonl");

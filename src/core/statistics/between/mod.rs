@@ -61,7 +61,7 @@ pub fn jackknife_interval(
     check("a jackknife interval over runs", without_each, FEWEST_RUNS)?;
     check("a jackknife interval over runs", &[estimate], 1)?;
     let runs = without_each.len() as f64;
-    let squares = squares_around(without_each, estimators::mean(without_each));
+    let squares = estimators::squares_around(without_each, estimators::mean(without_each));
     let error = ((runs - 1.0) / runs * squares).sqrt();
     Ok(Interval::around(estimate, t_for(level, runs - 1.0)? * error, level))
 }
@@ -81,14 +81,10 @@ impl Mean {
     pub fn of(values: &[f64], level: f64) -> Option<Self> {
         let runs = values.len() as u64;
         let mean = (runs > 0).then(|| estimators::mean(values))?;
-        let squares = squares_around(values, mean);
+        let squares = estimators::squares_around(values, mean);
         let standard_deviation = (runs > 1).then(|| (squares / (runs - 1) as f64).sqrt());
         Some(Self { mean, standard_deviation, interval: t_interval(values, level).ok(), runs })
     }
-}
-
-fn squares_around(values: &[f64], mean: f64) -> f64 {
-    values.iter().map(|value| (value - mean) * (value - mean)).sum()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -111,7 +107,7 @@ pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Statis
     let interval = any_welch_interval(a, b, level)?;
     let enough = a.len().min(b.len()) >= FEWEST_RUNS;
     Ok(WelchDifference {
-        difference: estimators::mean(b) - estimators::mean(a),
+        difference: estimators::difference_of_means(a, b),
         standard_error,
         degrees_of_freedom,
         interval: enough.then_some(interval),
@@ -126,13 +122,14 @@ pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, 
     } else {
         t_for(level, 1.0)? * 0.0
     };
-    Ok(Interval::around(estimators::mean(b) - estimators::mean(a), half_width, level))
+    Ok(Interval::around(estimators::difference_of_means(a, b), half_width, level))
 }
 
 /// Square root of the mean variance of two sides, each weighed by its degrees of freedom.
 pub fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let squares =
-        |values: &[f64]| squares_around(values, values.iter().sum::<f64>() / values.len() as f64);
+    let squares = |values: &[f64]| {
+        estimators::squares_around(values, values.iter().sum::<f64>() / values.len() as f64)
+    };
     let freedom = (a.len() + b.len()).checked_sub(2).filter(|freedom| *freedom > 0)?;
     Some(((squares(a) + squares(b)) / freedom as f64).sqrt())
 }
@@ -163,12 +160,11 @@ pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, Statist
     check(METHOD, a, 1)?;
     check(METHOD, b, 1)?;
     let values: Vec<f64> = a.iter().chain(b).copied().collect();
-    // Centred, so that ties are recognised at the scale of the differences.
+    // Sums of the same set in another order differ by the rounding of the values, however close these are.
+    let scale: f64 = values.iter().map(|value| value.abs()).sum();
     let centre = estimators::mean(&values);
     let values: Vec<f64> = values.iter().map(|value| value - centre).collect();
     let observed = values[a.len()..].iter().sum::<f64>();
-    let scale: f64 = values.iter().map(|value| value.abs()).sum();
-    // Sums of the same set in another order differ by rounding alone.
     let threshold = observed.abs() - 1e-12 * scale;
     let smallest = smallest_p(a.len(), b.len());
     let all = splits(a.len(), b.len());

@@ -116,9 +116,33 @@ pub fn mean(values: &[f64]) -> f64 {
 }
 
 pub fn standard_error_of_mean(values: &[f64]) -> f64 {
-    let (n, centre) = (values.len() as f64, mean(values));
-    let squares: f64 = values.iter().map(|value| (value - centre) * (value - centre)).sum();
-    (squares / (n * (n - 1.0))).sqrt()
+    let n = values.len() as f64;
+    (squares_around(values, mean(values)) / (n * (n - 1.0))).sqrt()
+}
+
+pub(crate) fn squares_around(values: &[f64], centre: f64) -> f64 {
+    values.iter().map(|value| difference(centre, *value)).map(|away| away * away).sum()
+}
+
+/// b − a. It is 0 where rounding alone tells them apart: sums of the same numbers in another order are rounded otherwise.
+pub fn difference(a: f64, b: f64) -> f64 {
+    beyond_rounding(b - a, a.abs().max(b.abs()))
+}
+
+/// As [`difference`], of the means of b and of a, which may be far smaller than their values.
+pub fn difference_of_means(a: &[f64], b: &[f64]) -> f64 {
+    let size = a.iter().chain(b).fold(0.0, |size: f64, value| size.max(value.abs()));
+    beyond_rounding(mean(b) - mean(a), size)
+}
+
+/// Whether a value is at least this large, but for the rounding of both.
+pub fn reaches(value: f64, least: f64) -> bool {
+    difference(least, value) >= 0.0
+}
+
+/// A difference of numbers of this size, or 0 where it is no more than their rounding.
+pub fn beyond_rounding(difference: f64, size: f64) -> f64 {
+    if difference.abs() < 1e-12 * size { 0.0 } else { difference }
 }
 
 #[cfg(test)]

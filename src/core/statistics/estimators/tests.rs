@@ -204,3 +204,16 @@ proptest! {
         prop_assert!(here > next && next > 1.959963984540054);
     }
 }
+
+#[test]
+fn what_rounding_alone_tells_apart_is_no_difference() {
+    assert_eq!((difference(0.3, 0.1 + 0.2), difference(0.1 + 0.2, 0.3)), (0.0, 0.0));
+    assert_eq!((difference(0.0, 1e-300), difference(0.5, 0.5 + 1e-11) > 0.0), (1e-300, true));
+    assert!(difference(1.0, f64::INFINITY).is_infinite() && difference(f64::NAN, 1.0).is_nan());
+    // The means are of another size than their values.
+    assert_eq!(difference_of_means(&[0.1, 0.2, -0.3], &[0.0; 3]), 0.0);
+    assert!(mean(&[0.1, 0.2, -0.3]) != 0.0);
+    assert_eq!(standard_error_of_mean(&[0.3, 0.1 + 0.2, 0.3]), 0.0);
+    assert!(reaches(10.0 * (1.0 - 0.8), 2.0) && reaches(0.1 + 0.2, 0.3) && !reaches(1.99, 2.0));
+    assert!(!reaches(f64::NAN, 0.0));
+}

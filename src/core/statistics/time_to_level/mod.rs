@@ -1,7 +1,7 @@
 //! Time to a level that some runs never reach: Kaplan–Meier and the log-rank test. A run that ended
 //! without reaching the level is censored at its last evaluation, never dropped.
 
-use crate::statistics::{PermutationTest, StatisticsError, between, error};
+use crate::statistics::{PermutationTest, StatisticsError, between, error, estimators};
 use serde::{Deserialize, Serialize};
 
 /// In updates or in generated rollouts.
@@ -52,7 +52,9 @@ pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, Statist
         f64::from(run.reached) - before.map(|(_, hazard)| hazard).sum::<f64>()
     };
     let scores = |runs: &[TimeToEvent]| runs.iter().map(score).collect::<Vec<f64>>();
-    let observed_minus_expected = without_rounding(scores(b).iter().sum(), pooled.len());
+    // Of sides that are the same, sums of hazards d/n leave some 10⁻¹⁶.
+    let observed_minus_expected =
+        estimators::beyond_rounding(scores(b).iter().sum(), pooled.len() as f64);
     let chi_square = if variance > 0.0 {
         observed_minus_expected * observed_minus_expected / variance
     } else {
@@ -64,11 +66,6 @@ pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, Statist
         chi_square,
         chi_square_p: libm::erfc((chi_square / 2.0).sqrt()),
     })
-}
-
-/// Sums of hazards d/n are rounded: of sides that are the same they leave some 10⁻¹⁶.
-fn without_rounding(observed_minus_expected: f64, runs: usize) -> f64 {
-    if observed_minus_expected.abs() < 1e-12 * runs as f64 { 0.0 } else { observed_minus_expected }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -197,7 +197,7 @@ fn values_out_of_range_are_refused() {
             "optimizer.weight_decay must be at least 0, got NaN or an infinity",
         ),
         ("[optimizer]\nbeta2 = 1.0", "optimizer.beta2 must be in [0, 1), got 1.0"),
-        ("[optimizer]\nepsilon = -1e-8", "optimizer.epsilon must be at least 0, got -1e-8"),
+        ("[optimizer]\nepsilon = 0.0", "optimizer.epsilon must be above 0, got 0.0"),
         ("[dapo]\nclip = { low = 1.2 }", "dapo.clip.low must be in (0, 1), got 1.2"),
         ("[dapo]\nclip = { high = 0.0 }", "dapo.clip.high must be above 0, got 0.0"),
         (
@@ -264,7 +264,11 @@ fn fields_that_disagree_are_refused() {
         ),
         (
             "[rollout]\ngroup_size = 1",
-            "must be at least 2 with dapo.advantage.std = \"sample\", got 1",
+            "rollout.group_size must be at least 2: under GRPO the baseline of a reward is its group's",
+        ),
+        (
+            "[rollout]\ngroup_size = 1\n[dapo.method]\nkind = \"rloo\"",
+            "rollout.group_size must be at least 2: under RLOO the baseline of a reward is its group's",
         ),
         (resample, "must reach training.prompts_per_step (32) with at_cap = \"stop\", got 30"),
         (

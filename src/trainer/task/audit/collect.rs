@@ -1,7 +1,7 @@
 use crate::base::{files, visible};
 use crate::records::Index;
 use crate::task::audit::{AuditOptions, LISTED, MOST_NAMES, findings};
-use crate::task::data::problem_file::{self, Readings};
+use crate::task::data::problem_file::{self, Readings, Unseen};
 use crate::task::data::{self, source::Format, template};
 use crate::task::{
     Answers, Audit, AuditContent, AuditPrompts, ConflictListed, Conflicts, Copies, Indices,
@@ -34,6 +34,7 @@ pub struct Collected {
     styles: BTreeMap<String, u64>,
     keys: BTreeMap<String, u64>,
     readings: Readings,
+    unseen: Unseen,
 }
 
 impl Collected {
@@ -53,6 +54,7 @@ impl Collected {
         count(&mut self.styles, row.row.style.as_deref());
         count(&mut self.keys, Some(&row.keys.join(", ")));
         problem_file::count_readings(&mut self.readings, row);
+        problem_file::count_unseen(&mut self.unseen, row);
         self.take_prompt(row);
         let identity = data::identity(row.question());
         self.take_index(row, first_bytes(&identity));
@@ -157,6 +159,7 @@ impl Collected {
             styles: self.styles,
             keys: self.keys,
             readings: self.readings,
+            unseen: self.unseen,
             findings: Vec::new(),
         })
     }

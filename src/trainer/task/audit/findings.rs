@@ -114,8 +114,8 @@ fn answers(audit: &Audit, findings: &mut AuditFindings) {
     }
     for told in problem_file::told(&audit.readings) {
         let text = format!(
-            "{told}. As it stands no response would match it, and verl compares it as it stands: \
-             `dapo data prepare` writes it as it is read."
+            "{told}. As it stands a response that states what is read may not match it, and verl compares it as it \
+             stands: `dapo data prepare` writes it as it is read."
         );
         findings.add(FindingKind::Warning, text);
     }
@@ -153,6 +153,9 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
             prompts.raw_problem_differs
         );
         findings.add(FindingKind::Warning, text);
+    }
+    for told in problem_file::told_unseen(&audit.unseen) {
+        findings.add(FindingKind::Warning, format!("{told}."));
     }
     let limit = prompts.lengths.limit_tokens;
     let text = format!(

@@ -4,7 +4,7 @@
 mod collect;
 mod findings;
 
-use crate::task::data::problem_file::Readings;
+use crate::task::data::problem_file::{Readings, Unseen};
 use crate::task::data::source::{self, Format};
 use crate::task::{RowKeys, SourceRow, TaskError};
 use serde::Serialize;
@@ -55,6 +55,8 @@ pub struct Audit {
     pub keys: BTreeMap<String, u64>,
     /// Ground truths that stand in the file otherwise than they are read.
     pub readings: Readings,
+    /// Columns that may belong to the question and that no prompt shows, with their rows.
+    pub unseen: Unseen,
     pub findings: Vec<AuditFinding>,
 }
 

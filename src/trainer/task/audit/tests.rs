@@ -135,7 +135,15 @@ fn a_ground_truth_in_a_list_is_read_and_the_file_is_not_called_clean() {
     let audit = audited(&[row("a?", "[\"4\"]", json!(0)), row("b?", "[2, 5]", json!(1))]);
     assert_eq!(audit.answers.unverifiable, 0);
     assert_eq!(kinds(&audit, "`[\"4\"]` is read as `4`"), [FindingKind::Warning; 2]);
-    assert_eq!(kinds(&audit, "no response would match it").len(), 2);
+    assert_eq!(kinds(&audit, "may not match it").len(), 2);
+}
+
+#[test]
+fn a_column_that_may_belong_to_the_question_and_is_in_no_prompt_is_warned_of() {
+    let row = |question: &str| json!({"question": question, "choices": ["Oslo", "Rome"], "answer": 1, "source": "x"});
+    let audit = audited(&[row("Where?"), row("Rome or\nOslo?")]);
+    assert_eq!(audit.unseen, [("choices".to_string(), 1)].into());
+    assert_eq!(kinds(&audit, "1 rows have a column `choices`"), [FindingKind::Warning]);
 }
 
 #[test]

@@ -2,7 +2,12 @@
 
 use crate::base::files;
 use crate::task::data;
+use regex::Regex;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::decompose_compatible;
 
 /// Words of a sequence that two questions may have in common.
 pub const SEQUENCE: usize = 8;
@@ -33,6 +38,7 @@ pub fn words(question: &str) -> Vec<String> {
         word.clear();
         *is_command = false;
     };
+    let question = folded(question);
     let mut rest = question.chars().flat_map(char::to_lowercase).peekable();
     while let Some(c) = rest.next() {
         let is_in_number = word.ends_with(|c: char| c.is_ascii_digit())
@@ -50,9 +56,8 @@ pub fn words(question: &str) -> Vec<String> {
             }
             _ => {
                 end(&mut word, &mut is_command);
-                let is_dressing = c.is_whitespace() || ".,;:?'\"$_{}~`‘’“”".contains(c);
-                if !is_dressing {
-                    word.push(if "−–".contains(c) { '-' } else { c });
+                if !is_dressing(c) {
+                    word.push(if "−–‐".contains(c) { '-' } else { c });
                     end(&mut word, &mut is_command);
                 }
             }
@@ -60,6 +65,36 @@ pub fn words(question: &str) -> Vec<String> {
     }
     end(&mut word, &mut is_command);
     words
+}
+
+/// Full-width forms, ligatures and accents in one form (NFKC), but for `²`, `ⁿ` and `½`: 5² is not 52.
+fn folded(question: &str) -> Cow<'_, str> {
+    if question.is_ascii() {
+        return Cow::Borrowed(question);
+    }
+    question.chars().flat_map(in_parts).nfc().collect::<String>().into()
+}
+
+fn in_parts(c: char) -> Vec<char> {
+    static OF_FORMULAS: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"[\p{No}\u2070-\u209f]").expect("a pattern"));
+    if OF_FORMULAS.is_match(c.encode_utf8(&mut [0; 4])) {
+        return vec![c];
+    }
+    let mut parts = Vec::new();
+    decompose_compatible(c, |part| parts.push(part));
+    parts
+}
+
+/// White space and punctuation, but for the signs of formulas.
+fn is_dressing(c: char) -> bool {
+    static PUNCTUATION: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"[\p{P}&&[^\x00-\x7f–‐·•′″‖⌈⌉⌊⌋⟨⟩]]").expect("a pattern"));
+    if c.is_ascii() {
+        c.is_ascii_whitespace() || ".,;:?'\"$_{}~`".contains(c)
+    } else {
+        c.is_whitespace() || PUNCTUATION.is_match(c.encode_utf8(&mut [0; 4]))
+    }
 }
 
 /// SHA-256 of [`words`]; two questions with the same one are the same problem.
@@ -172,9 +207,19 @@ mod tests {
         assert!(same("Find $\\frac{1}{2} + 1$.", "  find \\dfrac{1}{2}+1"));
         assert!(same("What is 1,000 − 2?", "WHAT IS 1000 - 2"));
         assert!(same("Let \\left( x \\right) \\, be.", "let (x) be"));
-        for (a, b) in
-            [("1+1?", "1-1?"), ("3.5", "35"), ("5!", "5"), ("2(3+4)", "2*3+4"), ("?", "!")]
-        {
+        assert!(same("求「１＋１」？", "求“1+1”。"));
+        assert!(same("Où est l’été…", "OU\u{300} EST L'E\u{301}TE\u{301}"));
+        for (a, b) in [
+            ("1+1?", "1-1?"),
+            ("3.5", "35"),
+            ("5!", "5"),
+            ("2(3+4)", "2*3+4"),
+            ("?", "!"),
+            ("5²", "52"),
+            ("2ⁿ", "2n"),
+            ("⌊x⌋", "⌈x⌉"),
+            ("a·b", "ab"),
+        ] {
             assert!(!same(a, b), "{a} {b}");
         }
     }

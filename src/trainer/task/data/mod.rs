@@ -15,12 +15,12 @@ use crate::base::files;
 use crate::experiment::{Data, Experiment, PromptExample, sets};
 use crate::records::tables::problems::write_problems;
 use crate::records::{NamedProblem, Tags, tables};
-use crate::task::data::problem_file::ProblemFile;
+use crate::task::data::problem_file::{ProblemFile, Unseen};
 use crate::task::{RowKeys, TaskError};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a problem file has beside question and ground truth, by the problem's id; a program that grades may read it.
 pub type Columns = BTreeMap<String, Map<String, Value>>;
@@ -35,6 +35,8 @@ pub struct DataSets {
     pub tags: Tags,
     /// Empty unless they were asked for.
     pub columns: Columns,
+    /// Of files that have any.
+    pub unseen: BTreeMap<PathBuf, Unseen>,
 }
 
 impl DataSets {
@@ -42,6 +44,15 @@ impl DataSets {
     pub fn evaluated(&self) -> impl Iterator<Item = (&str, &[Problem])> {
         let tests = self.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..]));
         std::iter::once((sets::DEV, &self.dev[..])).chain(tests)
+    }
+
+    /// One sentence for each column of each file.
+    pub fn told_unseen(&self) -> Vec<String> {
+        let of_file = |(path, unseen): (&PathBuf, &Unseen)| -> Vec<String> {
+            let told = problem_file::told_unseen(unseen).into_iter();
+            told.map(|sentence| format!("{}: {sentence}", path.display())).collect()
+        };
+        self.unseen.iter().flat_map(of_file).collect()
     }
 }
 
@@ -93,9 +104,12 @@ pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
         return Ok(embedded::of(data).map(|task| task.sets()).unwrap_or_default());
     };
     let keys = RowKeys { columns, ..RowKeys::default() };
-    let mut all_columns = Columns::new();
+    let (mut all_columns, mut unseen) = (Columns::new(), BTreeMap::new());
     let mut consistent = |path: &Path| -> Result<ProblemFile, TaskError> {
         let mut file = problem_file::read_with(path, &keys)?.consistent(path)?;
+        if !file.unseen.is_empty() {
+            unseen.insert(path.to_path_buf(), std::mem::take(&mut file.unseen));
+        }
         for (id, of_row) in std::mem::take(&mut file.columns) {
             if all_columns.insert(id.clone(), of_row).is_some() {
                 return Err(TaskError::IdOfTwoSets { path: path.to_path_buf(), id });
@@ -120,7 +134,7 @@ pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
     tags.retain(|_, of_set| !of_set.is_empty());
     let train_problems = consistent(train)?.problems;
     let (train_set, dev_set, columns) = (train_problems, dev_file.problems, all_columns);
-    let sets = DataSets { train: train_set, dev: dev_set, tests, tags, columns };
+    let sets = DataSets { train: train_set, dev: dev_set, tests, tags, columns, unseen };
     let evaluated = sets.tests.iter().map(|(_, problems)| problems);
     for (path, problems) in test.iter().zip(evaluated).chain([(dev, &sets.dev)]) {
         refuse_overlap((train, &sets.train), (path, problems))?;
@@ -232,7 +246,6 @@ mod tests {
     use super::*;
     use crate::experiment::MiniAimeVariant;
     use crate::task::data::embedded::mini_aime;
-    use std::path::PathBuf;
 
     #[test]
     fn mini_aime_survives_being_written_as_files() {

@@ -36,6 +36,20 @@ pub struct Preparation {
     pub hold_out: usize,
 }
 
+impl Preparation {
+    /// The first flag that was given; a generated task takes none.
+    pub fn given(&self) -> Option<&'static str> {
+        let Self { keys, refuse_conflicting, without, without_alike: _, hold_out } = self;
+        let flags = [
+            ("--refuse-conflicting", *refuse_conflicting),
+            ("--without", !without.is_empty()),
+            ("--hold-out", *hold_out > 0),
+        ];
+        let given = flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag));
+        keys.given().or(given)
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Prepared {
     pub sets: Vec<(String, Vec<Problem>)>,
@@ -110,6 +124,7 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
         file.problems.len()
     ));
     prepared.notes.extend(problem_file::told(&file.readings));
+    prepared.notes.extend(problem_file::told_unseen(&file.unseen));
     prepared.notes.push(format!(
         "kept of a row: question, ground truth, tags, data_source and extra_info{}; a reward program that reads \
          other columns needs the file itself",

@@ -51,6 +51,8 @@ pub struct SourceRow {
     pub is_named: bool,
     pub keys: [String; 2],
     pub truth: Truth,
+    /// [`ReadRow::unseen`].
+    pub unseen: Vec<String>,
     /// [`ReadRow::columns`].
     pub columns: Map<String, Value>,
     /// What stands there. A question as text is the only message and `raw_problem`.
@@ -59,8 +61,8 @@ pub struct SourceRow {
 
 impl SourceRow {
     fn new(read: ReadRow, number: usize, place: String, [total, done]: [u64; 2]) -> Self {
-        let ReadRow { row, is_named, keys, truth, columns } = read;
-        Self { number, place, total, done, is_named, keys, truth, columns, row }
+        let ReadRow { row, is_named, keys, truth, unseen, columns } = read;
+        Self { number, place, total, done, is_named, keys, truth, unseen, columns, row }
     }
 
     /// `raw_problem`; else the last message, without the released template where it matches exactly.
@@ -90,10 +92,11 @@ pub fn each_row(
                 None => usual.iter().map(ToString::to_string).collect(),
             };
             let origins = if keys.origins { &schema::ORIGINS[..] } else { &[] };
+            let others = [&schema::OTHERS[..], &schema::BESIDE_QUESTIONS, origins].concat();
             let wanted = problem_rows::WantedKeys {
                 question: chosen(&keys.question, &schema::QUESTIONS),
                 answer: chosen(&keys.answer, &schema::ANSWERS),
-                others: schema::OTHERS.iter().chain(origins).map(ToString::to_string).collect(),
+                others: others.iter().map(ToString::to_string).collect(),
                 all: keys.columns,
             };
             each_problem_row(path, &wanted, &mut |total, row: Map<String, Value>| {

@@ -1,16 +1,16 @@
 use crate::algorithm::Problem;
 use crate::base::files::{self, FileError, foreign};
 use crate::base::rng::Stream;
+use crate::base::visible;
 use crate::experiment::Verifier;
 use crate::task::data::leaks;
 use crate::task::{Shares, Solutions, TaskError, Written, reward};
-use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct WrittenText {
     question: String,
     solution: String,
@@ -89,13 +89,31 @@ fn written(path: &Path, line: usize, bytes: &[u8]) -> Result<Option<WrittenText>
         let reason = "JSON lines are expected, one {\"question\", \"solution\"} a line, and this is a JSON list";
         return Err(refused(reason.to_string()));
     }
-    let Some(text) = files::parse_line::<WrittenText>(path, line, bytes)? else { return Ok(None) };
-    for (field, value) in [("question", &text.question), ("solution", &text.solution)] {
-        if value.is_empty() {
-            return Err(refused(format!("the {field} is empty")));
+    let row: Option<Map<String, Value>> = files::parse_line(path, line, bytes)?;
+    let Some(row) = row else { return Ok(None) };
+    let [question, solution] = ["question", "solution"].map(|key| text(&row, key));
+    let (question, solution) = (question.map_err(refused)?, solution.map_err(refused)?);
+    Ok(Some(WrittenText { question, solution }))
+}
+
+/// Other keys are ignored, as in a file of problems.
+fn text(row: &Map<String, Value>, key: &str) -> Result<String, String> {
+    match row.get(key) {
+        Some(Value::String(text)) if text.trim().is_empty() => Err(format!("the {key} is empty")),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => {
+            let other = visible::start(&other.to_string(), 60);
+            Err(format!("{key}: expected text, got {other}"))
+        }
+        None => {
+            let present: Vec<String> =
+                row.keys().take(16).map(|key| visible::start(key, 60)).collect();
+            let present = present.join(", ");
+            Err(format!(
+                "no key `{key}`, the line has {present}; rename the key of the {key} to it"
+            ))
         }
     }
-    Ok(Some(text))
 }
 
 impl Solutions for Texts {
@@ -169,9 +187,24 @@ mod tests {
         assert!(read(&list.concat()).unwrap_err().to_string().ends_with(
             "solutions.jsonl:1: JSON lines are expected, one {\"question\", \"solution\"} a line, and this is a JSON list"
         ));
-        let blank = ["\n".to_string(), line("", "Answer: 2")];
-        let refusal = read(&blank.concat()).unwrap_err().to_string();
-        assert!(refusal.ends_with("solutions.jsonl:2: the question is empty"), "{refusal}");
+        for (line, reason) in [
+            (line("", "Answer: 2"), "the question is empty"),
+            (line(" ", "Answer: 2"), "the question is empty"),
+            (
+                "{\"answer\": \"so #### 2\", \"id\": 1, \"question\": \"1+1?\"}".to_string(),
+                "no key `solution`, the line has answer, id, question; rename the key of the solution to it",
+            ),
+            (
+                "{\"question\": 2, \"solution\": \"x\"}".to_string(),
+                "question: expected text, got 2",
+            ),
+        ] {
+            let refusal = read(&format!("\n{line}")).unwrap_err().to_string();
+            assert!(refusal.ends_with(&format!("solutions.jsonl:2: {reason}")), "{refusal}");
+        }
+        let more =
+            "{\"id\": 1, \"question\": \"1+1?\", \"solution\": \"Answer: 2\", \"level\": null}";
+        assert_eq!(read(more).unwrap().iter().collect::<Vec<_>>(), [(1, "1+1?", "Answer: 2")]);
         let one = [line("1+1?", "Answer: 2")];
         assert!(refused(&one, 1).contains("1 questions, and 1 are to be held out"));
     }

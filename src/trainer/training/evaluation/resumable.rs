@@ -7,8 +7,9 @@ use crate::task::{Grader, Tokenizer, data};
 use crate::training::{Protocol, TrainingError, evaluation, evaluation::Set};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Larger parts waste less: the last responses of a part leave most of the sampler's rows empty.
 const BATCHES_OF_A_PART: u64 = 4;
@@ -22,7 +23,7 @@ enum ResumableLine {
 }
 
 /// As [`evaluation::outcomes`], but appends each part's outcomes to `kept` and uses those that it holds under the same
-/// `key`; another key starts anew. `None` once `is_stopped`, asked before each part, returns true.
+/// `key`. `None` once `is_stopped`, asked before each part, returns true. Errors: a file of another key.
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
@@ -55,18 +56,12 @@ pub fn outcomes(
     Ok(Some(outcomes))
 }
 
-/// Evaluates a set into `folder`: NAME.parquet and NAME.json, and NAME.partial.jsonl until then. What is begun there
-/// goes on under the same `identity` (an object: policy and tokenizer), protocol and problems.
-/// Errors: a prompt or a policy that cannot be used, and a file that cannot be written.
-pub fn evaluate_into(
-    folder: &Path,
+/// What is evaluated and how: policy and tokenizer (`identity`, an object), protocol, problems and grader.
+pub fn key(
     identity: &Value,
-    (model, tokenizer): (&Qwen2, &Tokenizer),
     (protocol, grader): (&Protocol, &Grader),
     set: Set,
-    is_stopped: &dyn Fn() -> bool,
-    progress: impl FnMut(usize, usize),
-) -> Result<Option<(EvaluationRecord, Vec<OutcomeRecord>)>, TrainingError> {
+) -> Result<Value, TrainingError> {
     let mut key = identity.clone();
     key["protocol"] = json!(protocol);
     key["problems"] = json!(data::digest(set.problems));
@@ -75,18 +70,91 @@ pub fn evaluate_into(
     if !program.is_empty() {
         key["program"] = json!(program);
     }
-    let key = files::sha256(files::canonical_json_line(&key).as_bytes());
-    let kept = folder.join(format!("{}.partial.jsonl", set.name));
-    let begun = (kept.as_path(), key.as_str());
+    Ok(key)
+}
+
+pub type Evaluated = (EvaluationRecord, Vec<OutcomeRecord>);
+
+/// What an earlier command with the same `key` wrote into `folder`: NAME.parquet, and NAME.json with the key. Errors:
+/// files of another key, or of something else, that an evaluation would replace.
+pub fn kept(folder: &Path, name: &str, key: &Value) -> Result<Option<Evaluated>, TrainingError> {
+    let [stated, table] = ["json", "parquet"].map(|kind| folder.join(format!("{name}.{kind}")));
+    let other = |path: &Path, what: String| {
+        let reason = format!("holds {what}, which this one would replace; choose another --out");
+        Err(TrainingError::Folder { folder: path.to_path_buf(), reason })
+    };
+    if files::kind(&stated)?.is_none() {
+        let partial = partial(folder, name);
+        if files::kind(&partial)?.is_none() && files::kind(&table)?.is_some() {
+            return other(&table, "something else than an evaluation that was begun here".into());
+        }
+        begun(&partial, &digest(key))?;
+        return Ok(None);
+    }
+    let mut record: Value = files::read_json(&stated).unwrap_or_default();
+    let Some(known) = record.as_object_mut().and_then(|record| record.remove("key")) else {
+        let what = "something else, or an evaluation that states neither policy nor settings";
+        return other(&stated, what.into());
+    };
+    if known != *key {
+        let names = differing(&known, key).join(", ");
+        return other(&stated, format!("an evaluation that differs in {names}"));
+    }
+    let damaged = |reason| TrainingError::Folder { folder: stated.clone(), reason };
+    let record: EvaluationRecord = serde_json::from_value(record)
+        .map_err(|error| damaged(format!("is damaged: {error}; delete it and evaluate again")))?;
+    if files::sha256_file(&table)? != record.outcomes_sha256 {
+        let reason = "does not fit the table beside it; delete both and evaluate again";
+        return Err(damaged(reason.to_string()));
+    }
+    Ok(Some((record, tables::read_outcomes(&table)?)))
+}
+
+/// Names in two keys, those of the protocol among them.
+fn differing(known: &Value, own: &Value) -> Vec<String> {
+    let [known, own] = [known, own].map(|key| {
+        let mut flat = key.as_object().cloned().unwrap_or_default();
+        if let Some(Value::Object(protocol)) = flat.remove("protocol") {
+            flat.extend(protocol);
+        }
+        flat
+    });
+    let names: BTreeSet<&String> = known.keys().chain(own.keys()).collect();
+    names.into_iter().filter(|name| known.get(*name) != own.get(*name)).cloned().collect()
+}
+
+fn digest(key: &Value) -> String {
+    files::sha256(files::canonical_json_line(key).as_bytes())
+}
+
+fn partial(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.partial.jsonl"))
+}
+
+/// Evaluates a set into `folder`: NAME.parquet and NAME.json, and NAME.partial.jsonl until then. What is begun there
+/// goes on under the same [`key`]. `counters` are those of the policy.
+/// Errors: a prompt or a policy that cannot be used, and a file that cannot be written.
+pub fn evaluate_into(
+    folder: &Path,
+    (key, counters): (&Value, Counters),
+    (model, tokenizer): (&Qwen2, &Tokenizer),
+    (protocol, grader): (&Protocol, &Grader),
+    set: Set,
+    is_stopped: &dyn Fn() -> bool,
+    progress: impl FnMut(usize, usize),
+) -> Result<Option<Evaluated>, TrainingError> {
+    let (partial, digest) = (partial(folder, set.name), digest(key));
+    let begun = (partial.as_path(), digest.as_str());
     let outcomes =
         outcomes(model, tokenizer, (protocol, grader), set, begun, is_stopped, progress)?;
     let Some(outcomes) = outcomes else { return Ok(None) };
     let path = folder.join(format!("{}.parquet", set.name));
     tables::write_outcomes(&path, &outcomes)?;
-    let sha256 = files::sha256_file(&path)?;
-    let record = evaluation::record(set, Counters::default(), &outcomes, sha256)?;
-    files::write_json(&folder.join(format!("{}.json", set.name)), &record)?;
-    files::remove_file(&kept)?;
+    let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
+    let mut stated = json!(record);
+    stated["key"] = key.clone();
+    files::write_json(&folder.join(format!("{}.json", set.name)), &stated)?;
+    files::remove_file(&partial)?;
     Ok(Some((record, outcomes)))
 }
 
@@ -96,17 +164,16 @@ fn part_of(outcomes: &[OutcomeRecord]) -> Vec<ResumableLine> {
 }
 
 /// Whole parts under this key. A killed session may have left part of a line.
-fn begun(kept: &Path, key: &str) -> Result<Vec<OutcomeRecord>, files::FileError> {
+fn begun(kept: &Path, key: &str) -> Result<Vec<OutcomeRecord>, TrainingError> {
     if !kept.exists() {
         return Ok(Vec::new());
     }
-    let (file, _size) = foreign::open_regular(kept)?;
-    let (mut outcomes, mut part, mut is_same) = (Vec::new(), Vec::new(), false);
+    let (file, size) = foreign::open_regular(kept)?;
+    let (mut outcomes, mut part, mut known) = (Vec::new(), Vec::new(), None);
     let mut take = |line: ResumableLine| match line {
-        ResumableLine::Key(of) => is_same = of == key,
+        ResumableLine::Key(of) => known = Some(of),
         ResumableLine::Outcome(outcome) => part.push(outcome),
-        ResumableLine::PartEnds {} if is_same => outcomes.append(&mut part),
-        ResumableLine::PartEnds {} => part.clear(),
+        ResumableLine::PartEnds {} => outcomes.append(&mut part),
     };
     let mut is_whole = true;
     foreign::each_line(kept, io::BufReader::new(file), foreign::DATA, |number, line| {
@@ -116,5 +183,10 @@ fn begun(kept: &Path, key: &str) -> Result<Vec<OutcomeRecord>, files::FileError>
         }
         Ok::<(), files::FileError>(())
     })?;
+    if size > 0 && known.as_deref() != Some(key) {
+        let reason = "holds an interrupted evaluation of another policy, of other problems or with other settings: its \
+                      own command continues it; delete the file, or choose another --out";
+        return Err(TrainingError::Folder { folder: kept.to_path_buf(), reason: reason.into() });
+    }
     Ok(outcomes)
 }

@@ -4,7 +4,7 @@ use crate::algorithm::Kl;
 use crate::base::files;
 use crate::experiment::{Device, Experiment};
 use crate::numerics::Numerics;
-use crate::policy::{Config, model::native};
+use crate::policy::{Config, checkpoint, model::native};
 use crate::training::plan::{phases, phases::parameters, work::PlanWork};
 use crate::training::{Parts, PlanPrompts, TrialProbe, machine};
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,7 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64, sizes: RunSizes)
     let reference = if experiment.dapo.kl == (Kl::None {}) { 0.0 } else { 2.0 * weights };
     [
         ("process", sizes.process_bytes as f64),
+        ("records", RECORDS_BYTES),
         ("weights", weights),
         ("matrices", weights),
         ("reference", reference),
@@ -128,7 +129,7 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64, sizes: RunSizes)
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
-    /// With the probe's lengths; without a probe only checkpoints.
+    /// With the probe's lengths; without a probe no response.
     pub needed_bytes: f64,
     /// With every response at L_max and every step at its cap.
     pub most_bytes: f64,
@@ -146,12 +147,18 @@ pub fn disk(
     folder: &Path,
 ) -> Disk {
     let checkpoint_bytes = phases::checkpoint_bytes(config);
+    // The oldest one goes when the next is there.
+    let checkpoints = work.checkpoints.min(work.kept_checkpoints.saturating_add(1)) as f64;
+    let beside = checkpoints * (checkpoint_bytes + companion_bytes(experiment, config))
+        + work.rollout_steps as f64 * STEP_BYTES
+        + work.evaluations as f64 * EVALUATION_BYTES
+        + REPORT_BYTES;
     let bytes = |rounds: f64, response_tokens: f64| {
         let rollouts =
             work.rollouts.least / work.rounds_per_step.least.max(f64::MIN_POSITIVE) * rounds;
         let evaluated = work.dev_responses as f64 + work.test_responses as f64;
         let tables = rollouts * ROLLOUT_TOKEN_BYTES + evaluated * OUTCOME_TOKEN_BYTES;
-        response_tokens * tables + work.kept_checkpoints as f64 * checkpoint_bytes
+        response_tokens * tables + beside
     };
     let rounds = work.rounds_per_step;
     let longest = experiment.rollout.max_response_tokens as f64;
@@ -164,6 +171,23 @@ pub fn disk(
     }
 }
 
+/// Tokenizer and configuration, and what safetensors says of each tensor, three times.
+fn companion_bytes(experiment: &Experiment, config: &Config) -> f64 {
+    let folder = &experiment.inputs.model;
+    let names = checkpoint::COMPANIONS.iter();
+    let bytes: u64 = names.filter_map(|name| files::file_bytes(&folder.join(name)).ok()).sum();
+    (bytes + 3 * 128 * config.tensor_shapes().len() as u64) as f64
+}
+
+/// What tables, report and threads take beside the process that has loaded nothing: 10 to 60 MB were measured.
+const RECORDS_BYTES: f64 = 5e7;
+
+/// Of the report before its curves.
+const REPORT_BYTES: f64 = 5e5;
+/// Lines of metrics, ledger and timings (6 kB), the footer of a table of rollouts (10 kB), curves in the report (16 kB).
+const STEP_BYTES: f64 = 32e3;
+/// The footer of a table of outcomes (3 to 4 kB), and a line.
+const EVALUATION_BYTES: f64 = 5e3;
 /// A response token takes 7 to 12 in rollouts of the embedded benchmark.
 const ROLLOUT_TOKEN_BYTES: f64 = 12.0;
 /// A response token takes 1 to 3 in outcomes of the embedded benchmark.

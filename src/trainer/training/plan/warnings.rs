@@ -1,7 +1,7 @@
 //! Warnings and errors of a plan, under stable names. Contradictions between settings are errors of
 //! [`crate::experiment::validate`]; [`crate::training::run::inputs`] refuses prompts that are too long.
 
-use crate::algorithm::{Dapo, DynamicSampling, Problem};
+use crate::algorithm::{Beyond, Dapo, DynamicSampling, Problem, Punishment};
 use crate::experiment::{Experiment, Sampling, Verifier, compare, extends, sets, shipped};
 use crate::records::housekeeping::readable;
 use crate::task::{Grader, prompt, reward};
@@ -39,11 +39,12 @@ pub enum Name {
     RewardNumbers,
     KeysUnread,
     GreedySamples,
+    ColumnsUnseen,
 }
 
 impl Name {
     /// Help texts show names and meanings.
-    pub const ALL: [(Name, &'static str); 16] = [
+    pub const ALL: [(Name, &'static str); 17] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
@@ -63,6 +64,7 @@ impl Name {
         (Name::RewardNumbers, "a reward program's further numbers that differ or are not finite"),
         (Name::KeysUnread, "keys that differ from base.toml's and that the arm does not read"),
         (Name::GreedySamples, "a set is evaluated at temperature 0 with several samples"),
+        (Name::ColumnsUnseen, "columns that may belong to the question and are in no prompt"),
     ];
 
     pub fn text(self) -> String {
@@ -110,7 +112,9 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
     });
     let numbers =
         inputs.graders().flat_map(Grader::odd_numbers).map(|text| (Name::RewardNumbers, text));
-    unreadable.chain(numbers).map(warning).collect()
+    let unseen = inputs.data.told_unseen();
+    let unseen = unseen.into_iter().map(|text| (Name::ColumnsUnseen, text));
+    unreadable.chain(numbers).chain(unseen).map(warning).collect()
 }
 
 fn warning((name, message): (Name, String)) -> Warning {
@@ -160,6 +164,7 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
         warnings.push((Name::WarmUpLong, message));
     }
     warnings.extend(unread(experiment));
+    warnings.extend(unclamped(experiment));
     warnings.extend(experiment.evaluation.samples.iter().filter_map(|(set, &samples)| {
         let sentence = greedy(set, samples, experiment.sampling_of(set))?;
         let message = format!("{sentence}; evaluation.samples.{set} = 1 says the same");
@@ -185,6 +190,18 @@ fn unread(experiment: &Experiment) -> Option<(Name, String)> {
              value, and counts as another arm; leave it out"
         );
         (Name::KeysUnread, message)
+    })
+}
+
+/// A native response ends at L_max.
+fn unclamped(experiment: &Experiment) -> Option<(Name, String)> {
+    let punishment = experiment.dapo.overlong.punishment;
+    let is_unclamped = matches!(punishment, Punishment::Soft { beyond: Beyond::Unclamped, .. });
+    (is_unclamped && experiment.engine.is_native()).then(|| {
+        let message = "no response is longer than rollout.max_response_tokens, so the run trains with \
+                       dapo.overlong.punishment.beyond = \"unclamped\" as with \"clamped\", and counts as \
+                       another arm; state \"clamped\"";
+        (Name::KeysUnread, message.to_string())
     })
 }
 

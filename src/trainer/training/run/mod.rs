@@ -32,6 +32,8 @@ pub enum RunEvent<'a> {
     Evaluated(&'a EvaluationRecord),
     /// After this rollout step; 0 is the base policy.
     Resumed(u64),
+    /// The run had finished before; nothing is trained.
+    FinishedBefore,
     /// After this rollout step.
     Saved(u64),
     Warning(&'a str),
@@ -72,7 +74,10 @@ pub fn run_with(
     make: &MakeStepper,
 ) -> Result<RunEnded, TrainingError> {
     let start = match session::open(inputs, folder, unfinished, watch)? {
-        Opened::Finished(outcome) => return Ok(RunEnded::Finished(outcome)),
+        Opened::Finished(outcome) => {
+            watch(RunEvent::FinishedBefore);
+            return Ok(RunEnded::Finished(outcome));
+        }
         Opened::Ready(start) => *start,
     };
     if let Some(Loaded { progress, .. }) = &start.checkpoint {

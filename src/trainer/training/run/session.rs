@@ -1,7 +1,7 @@
 //! Begins a session. A killed process may have left anything half done: the session continues from
 //! the newest checkpoint whose every byte is as written, and removes everything after it.
 
-use crate::base::{Lock, files, files::foreign};
+use crate::base::{Lock, files, files::FileError, files::foreign};
 use crate::experiment::compare::{ComparedSide, differences, differing_keys};
 use crate::policy::{Loaded, checkpoint};
 use crate::records::Outcome;
@@ -58,21 +58,25 @@ pub fn open(
     foreign::refuse_links(folder.root())?;
     let root = || folder.root().to_path_buf();
     let lock = folder.lock()?.ok_or_else(|| TrainingError::InUse { folder: root() })?;
-    let begun = folder.path("manifest.json").exists();
     // Another process may have finished the run meanwhile.
     if let Some(outcome) = finished(inputs, folder)?
         && unfinished != Unfinished::Restart
     {
         return Ok(Opened::Finished(outcome));
     }
-    let recorded = files::complete_lines::<StepMetrics>(&folder.path("metrics.jsonl"))?.len();
+    if unfinished != Unfinished::Restart
+        && let Some(missing) = lost(folder)?
+    {
+        return Err(TrainingError::Lost { folder: root(), missing });
+    }
+    let begun = folder.path("manifest.json").exists();
+    let recorded = recorded_steps(folder)?;
     let (checkpoint, evaluated) = match unfinished {
         Unfinished::Refuse if begun && recorded > 0 => {
             let planned = inputs.experiment.training.rollout_steps;
-            let (folder, recorded) = (root(), recorded as u64);
-            return Err(TrainingError::Unfinished { folder, recorded, planned });
+            return Err(TrainingError::Unfinished { folder: root(), recorded, planned });
         }
-        Unfinished::Resume if begun => resume(inputs, folder, watch)?,
+        Unfinished::Resume if begun => resume(inputs, folder, recorded, watch)?,
         _ => {
             initialise(inputs, folder)?;
             (None, Vec::new())
@@ -125,8 +129,30 @@ fn differing(inputs: &Inputs, folder: &RunFolder) -> Result<String, TrainingErro
     })
 }
 
+/// A file that a folder with work of a run lacks: without it a session would delete the work and begin again.
+pub fn lost(folder: &RunFolder) -> Result<Option<&'static str>, FileError> {
+    let has_work = recorded_steps(folder)? > 0
+        || !folder.checkpoint_steps()?.is_empty()
+        || folder.path("outcome.json").exists();
+    let needed = ["manifest.json", "metrics.jsonl", ledger::FILE, "evaluations.jsonl"];
+    Ok(needed.into_iter().find(|name| has_work && !folder.path(name).exists()))
+}
+
+/// By whichever file tells of most: one of them may be missing or damaged.
+fn recorded_steps(folder: &RunFolder) -> Result<u64, FileError> {
+    let metrics: Vec<StepMetrics> = files::complete_lines(&folder.path("metrics.jsonl"))?;
+    let chain: Vec<LedgerEntry> = files::complete_lines(&folder.path(ledger::FILE))?;
+    let chained = chain.last().map_or(0, |entry| entry.step);
+    let saved = folder.checkpoint_steps()?.last().copied().unwrap_or(0);
+    Ok(chained.max(saved).max(metrics.len() as u64))
+}
+
 /// Foreign files must not be deleted. Without a manifest only what a killed first session left (lock first) is allowed.
 fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
+    if !folder.root().exists() && files::kind(folder.root())?.is_some() {
+        let reason = "is a link to something that is not there; choose another --out".to_string();
+        return Err(TrainingError::Folder { folder: folder.root().to_path_buf(), reason });
+    }
     if !folder.root().exists() || folder.path("manifest.json").exists() {
         return Ok(());
     }
@@ -169,6 +195,7 @@ type Resumed = (Option<Loaded>, Vec<EvaluationRecord>);
 fn resume(
     inputs: &Inputs,
     folder: &RunFolder,
+    recorded: u64,
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<Resumed, TrainingError> {
     for name in ["", "rollouts", "evaluations", "checkpoints"] {
@@ -215,6 +242,12 @@ fn resume(
                 files::replace_folder(&folder.checkpoint(step), &aside)?;
             }
         }
+    }
+    if checkpoint.is_none() && recorded > 0 {
+        watch(RunEvent::Warning(&format!(
+            "{}: no checkpoint is left to go on from; every rollout step is made again",
+            folder.root().display()
+        )));
     }
     let step = checkpoint.as_ref().map_or(0, |it| it.progress.counters.rollout_steps);
     let evaluated = rewind(inputs, folder, evaluated, step)?;

@@ -8,7 +8,7 @@
 //! | JSON lines that a user names | 4 GiB, 2^26 lines of 16 MiB | the largest problem sets |
 //! | JSON lines that a user names and that are held whole | 512 MiB, 2^22 lines of 16 MiB | responses |
 //! | a text: a report, YAML, a log | 64 MiB | |
-//! | lines that `xz` compressed | what its reader says; 80 MiB to decompress | records of a study |
+//! | lines that `xz` compressed | 512 MiB, and 256 KiB more than its text; 80 MiB to decompress | records of a study |
 //! | any other file that is read whole | 512 MiB | tables of outcomes and rollouts |
 //! | any file that is hashed | 256 GiB, an eighth of them data | AdamW's moments of a policy of 32 B |
 //! | `tokenizer.json` | 64 MiB | the largest published ones have 33 MB |
@@ -28,7 +28,7 @@ use crate::base::visible;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Component, Path, PathBuf};
 use std::{fmt, fs};
 
@@ -59,6 +59,9 @@ pub const MOST_TEXT_BYTES: u64 = 64 << 20;
 
 /// Memory to decompress a file: the dictionary of `xz -9` has 64 MiB.
 const MOST_XZ_KIB: u32 = 80 << 10;
+
+/// Compressed bytes beyond those of the text: a chunk of LZMA2 has 64 KiB.
+const MOST_XZ_SURPLUS: usize = 256 << 10;
 
 /// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
 pub const MOST_HASHED_BYTES: u64 = 256 << 30;
@@ -255,19 +258,48 @@ pub fn each_line<E: From<FileError>>(
     }
 }
 
-/// As [`each_line`], of a file that `xz` compressed; the limits are those of its content.
+/// As [`each_line`], of a file that `xz` compressed; the limits are those of its content, and lines before a damage are
+/// read.
 pub fn each_line_of_xz<E: From<FileError>>(
     path: &Path,
     limits: ForeignLimits,
     each: impl FnMut(usize, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let bytes = read_up_to(path, MOST_FILE_BYTES)?;
-    let mut text = Vec::new();
-    let decoder = lzma_rust2::XzReader::new_mem_limit(&bytes[..], true, MOST_XZ_KIB);
-    if let Err(error) = decoder.take(limits.bytes + 1).read_to_end(&mut text) {
-        return Err(invalid("read", path, format!("not a whole xz file: {error}")).into());
+    let input = XzInput { bytes: &bytes, allowed: MOST_XZ_SURPLUS };
+    let decoder = lzma_rust2::XzReader::new_mem_limit(input, true, MOST_XZ_KIB);
+    each_line(path, BufReader::new(XzText(decoder)), limits, each)
+}
+
+struct XzText<'a>(lzma_rust2::XzReader<XzInput<'a>>);
+
+impl Read for XzText<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(buffer).map_err(|error| {
+            let reason = format!("not a whole xz file: {error}");
+            io::Error::new(io::ErrorKind::InvalidData, reason)
+        })?;
+        self.0.inner_mut().allowed += count;
+        Ok(count)
     }
-    each_line(path, &text[..], limits, each)
+}
+
+/// Streams and blocks without text cost time, and no file says beforehand how many it has.
+struct XzInput<'a> {
+    bytes: &'a [u8],
+    allowed: usize,
+}
+
+impl Read for XzInput<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.allowed == 0 && !self.bytes.is_empty() {
+            return Err(io::Error::other("it has far more compressed bytes than text"));
+        }
+        let most = buffer.len().min(self.allowed);
+        let count = self.bytes.read(&mut buffer[..most])?;
+        self.allowed -= count;
+        Ok(count)
+    }
 }
 
 /// The path inside a folder of a name that a file or another person gave; such a name becomes a path only here. It has

@@ -131,8 +131,9 @@ fn a_key_that_stands_twice_is_refused_wherever_it_stands() {
 
 #[test]
 fn a_compressed_file_is_whole_small_and_nothing_else() {
-    // Made by Python's lzma: two lines; 100,000 bytes of 0; two bytes that ask for a dictionary of 1 GiB.
+    // Made by Python's lzma: two lines; nothing; 100,000 bytes of 0; two bytes that ask for a dictionary of 1 GiB.
     const TWO_LINES: &str = "/Td6WFoAAATm1rRGAgAhARYAAAB0L+WjAQAPeyJhIjoxfQp7ImIiOjJ9CgBe9yeUmIiAbgABKBDlC2xgH7bzfQEAAAAABFla";
+    const NOTHING: &str = "/Td6WFoAAATm1rRGAAAAABzfRCEftvN9AQAAAAAEWVo=";
     const ZEROS: &str = "/Td6WFoAAATm1rRGAgAhARYAAAB0L+Wj4YafAFNdAABv/f//o7f/Rz5IFXI5YVG4kijmo4YH+e7kHoLTL8U6PAFLsX7JiopNL6MN2X+m44wjEVPgWRjFdYrid/i2lH8MasDedElk4ulcU7IE1rH1lwAAAACPxpSiGONw8QABb6CNBgAAkORuUbHEZ/sCAAAAAARZWg==";
     const LARGE_DICTIONARY: &str =
         "/Td6WFoAAATm1rRGAgAhASQAAABeH8f5AQABeAoAAAA3SlHcM6LKsAABGgLcLqV+H7bzfQEAAAAABFla";
@@ -158,7 +159,9 @@ fn a_compressed_file_is_whole_small_and_nothing_else() {
         (Vec::new(), "not a whole xz file"),
         (b"{}".to_vec(), "not a whole xz file"),
         ([&whole[..], b"x"].concat(), "not a whole xz file"),
-        (compressed(ZEROS), "a line of more than 50000 bytes"),
+        // The line is refused before the file's end is looked at.
+        ([compressed(ZEROS), b"x".to_vec()].concat(), "a line of more than 50000 bytes"),
+        (compressed(NOTHING).repeat(10_000), "far more compressed bytes than text"),
         (compressed(LARGE_DICTIONARY), "needed memory too big"),
     ] {
         let refused = read(&bytes).unwrap_err();

@@ -25,6 +25,7 @@ pub struct ProblemFile {
     /// Id of a problem → its tags; only of problems that have any.
     pub tags: BTreeMap<String, Vec<String>>,
     pub readings: Readings,
+    pub unseen: Unseen,
     /// Id of a problem → the other keys of its first row, where they were asked for.
     pub columns: Columns,
 }
@@ -40,6 +41,27 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
         };
         readings.entry(*reading).or_insert_with(first).0 += 1;
     }
+}
+
+/// Column that may belong to the question and that no prompt shows → rows.
+pub type Unseen = BTreeMap<String, u64>;
+
+pub fn count_unseen(unseen: &mut Unseen, row: &SourceRow) {
+    for column in &row.unseen {
+        *unseen.entry(column.clone()).or_default() += 1;
+    }
+}
+
+/// One sentence for each column.
+pub fn told_unseen(unseen: &Unseen) -> Vec<String> {
+    let told = |(column, rows): (&String, &u64)| {
+        let column: String = column.chars().take(60).collect();
+        format!(
+            "{rows} rows have a column `{column}`, which no prompt shows: where it belongs to the question, write its \
+             text into the question"
+        )
+    };
+    unseen.iter().map(told).collect()
 }
 
 /// One sentence for each kind.
@@ -114,7 +136,7 @@ pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
 
 /// As [`read`], with the keys that the caller names.
 pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> {
-    let mut readings = Readings::new();
+    let (mut readings, mut unseen) = (Readings::new(), Unseen::new());
     let stem = sets::set_name(path);
     let has_columns = keys.columns || keys.origins;
     let mut records = 0;
@@ -125,6 +147,7 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
         usable(path, &row)?;
         records += 1;
         count_readings(&mut readings, &row);
+        count_unseen(&mut unseen, &row);
         if row.truth.readings.contains(&Reading::Unmarked) {
             return Ok(());
         }
@@ -176,7 +199,7 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     let columns = columns.map(|(problem, of_row)| (problem.id.clone(), of_row)).collect();
     let tagged = problems.iter().zip(tags).filter(|(_, tags)| !tags.is_empty());
     let tags = tagged.map(|(problem, tags)| (problem.id.clone(), tags)).collect();
-    Ok(ProblemFile { records, problems, conflicts, tags, readings, columns })
+    Ok(ProblemFile { records, problems, conflicts, tags, readings, unseen, columns })
 }
 
 fn usable(path: &Path, row: &SourceRow) -> Result<(), TaskError> {

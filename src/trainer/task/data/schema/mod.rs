@@ -28,6 +28,14 @@ pub struct RowKeys {
     pub origins: bool,
 }
 
+impl RowKeys {
+    /// The first flag that was given.
+    pub fn given(&self) -> Option<&'static str> {
+        let question = self.question.as_ref().map(|_key| "--question-key");
+        question.or(self.answer.as_ref().map(|_key| "--answer-key"))
+    }
+}
+
 /// Keys of where a problem comes from, by which verl's functions choose how to grade.
 pub const ORIGINS: [&str; 2] = ["data_source", "extra_info"];
 
@@ -55,6 +63,41 @@ pub const OTHERS: [&str; 7] = [
     "unique_id",
 ];
 
+/// Keys of what belongs to the question in known sets (MMLU, ARC, SVAMP, SQuAD, MedMCQA, COPA, GLUE): no prompt has them.
+pub const BESIDE_QUESTIONS: [&str; 31] = [
+    "choices",
+    "options",
+    "endings",
+    "candidates",
+    "A",
+    "B",
+    "C",
+    "D",
+    "option_a",
+    "option_b",
+    "opa",
+    "opb",
+    "choice1",
+    "choice2",
+    "body",
+    "context",
+    "contexts",
+    "ctx",
+    "passage",
+    "passages",
+    "paragraph",
+    "article",
+    "document",
+    "documents",
+    "story",
+    "background",
+    "premise",
+    "hypothesis",
+    "sentence1",
+    "input",
+    "table",
+];
+
 /// How a ground truth was taken out of what stands in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
@@ -69,6 +112,8 @@ pub enum Reading {
     Hashes,
     #[error("texts with a \\boxed{{…}}, of which the last one is read")]
     Boxed,
+    #[error("texts with white space around them")]
+    Spaced,
     #[error("objects and lists, which a program gets as they are")]
     Structured,
     #[error("worked solutions with neither `####` nor \\boxed")]
@@ -84,6 +129,8 @@ pub struct ReadRow {
     pub is_named: bool,
     pub keys: [String; 2],
     pub truth: Truth,
+    /// Keys of [`BESIDE_QUESTIONS`] with texts that the prompt does not have.
+    pub unseen: Vec<String>,
     /// The row without its prompt, where it was asked for.
     pub columns: Map<String, Value>,
 }
@@ -111,8 +158,8 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     let (question_key, prompt, raw_problem) = question(row, keys.question.as_deref())?;
     let chosen = keys.answer.as_deref();
     let TruthRead { key: answer_key, ground_truth, truth, for_program } =
-        if keys.columns && !states_a_truth(row, chosen) {
-            let stated = other_columns(row, &question_key);
+        if keys.columns && !states_a_truth(row, chosen, &question_key) {
+            let stated = Value::Object(other_columns(row, &question_key));
             TruthRead {
                 key: OTHER_COLUMNS.to_string(),
                 ground_truth: stated.to_string(),
@@ -165,8 +212,38 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
             columns.insert("ground_truth".to_string(), value);
         }
     }
+    let unseen = unseen(row, [&question_key, &answer_key], &prompt);
     let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
-    Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, columns })
+    Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, unseen, columns })
+}
+
+fn unseen(row: &Map<String, Value>, read: [&str; 2], prompt: &[Message]) -> Vec<String> {
+    let is_beside = |key: &str| {
+        let is_read = |read: &str| read.split('.').next().unwrap_or(read).eq_ignore_ascii_case(key);
+        BESIDE_QUESTIONS.iter().any(|known| known.eq_ignore_ascii_case(key))
+            && !read.into_iter().any(is_read)
+    };
+    let mut beside = row.iter().filter(|(key, _)| is_beside(key)).peekable();
+    if beside.peek().is_none() {
+        return Vec::new();
+    }
+    let prompt: String = prompt.iter().map(|message| message.content.clone() + "\n").collect();
+    let prompt = words(&prompt);
+    beside.filter(|(_, value)| !is_shown(value, &prompt)).map(|(key, _)| key.clone()).collect()
+}
+
+/// Whether each text and number inside stands in the prompt.
+fn is_shown(value: &Value, prompt: &str) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.iter().all(|value| is_shown(value, prompt)),
+        Value::Object(inner) => inner.values().all(|value| is_shown(value, prompt)),
+        plain => prompt.contains(&words(&as_text(plain))),
+    }
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn whole_number(value: &Value) -> Option<i64> {
@@ -255,7 +332,6 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
     match (question, messages) {
         (Some((key, text)), None) => Ok((key.to_string(), user(&text), Some(text))),
         (Some((key, text)), Some(messages)) => {
-            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             let prompt = messages.last().map_or("", |message| &message.content);
             if words(prompt).contains(&words(&text)) {
                 Ok((key.to_string(), messages, Some(text)))
@@ -281,12 +357,16 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
 /// In place of a key: a program reads what it needs out of a row that states no ground truth.
 const OTHER_COLUMNS: &str = "(other columns)";
 
-fn states_a_truth(row: &Map<String, Value>, chosen: Option<&str>) -> bool {
-    let is_there = |key: &str| at(row, key).is_some() || row.get(key).is_some_and(Value::is_null);
-    chosen.is_some() || ANSWERS.into_iter().any(is_there)
+/// In a table of several tasks a row has the columns of the others, too: null is absent where another column has a value.
+fn states_a_truth(row: &Map<String, Value>, chosen: Option<&str>, question_key: &str) -> bool {
+    let is_null = |key: &str| row.get(key).is_some_and(Value::is_null);
+    chosen.is_some()
+        || ANSWERS.into_iter().any(|key| at(row, key).is_some())
+        || (ANSWERS.into_iter().any(is_null)
+            && other_columns(row, question_key).values().all(Value::is_null))
 }
 
-fn other_columns(row: &Map<String, Value>, question_key: &str) -> Value {
+fn other_columns(row: &Map<String, Value>, question_key: &str) -> Map<String, Value> {
     let is_other = |key: &str| ![question_key, "prompt", "id", "unique_id"].contains(&key);
     row.iter()
         .filter(|(key, _)| is_other(key))
@@ -414,7 +494,7 @@ pub fn answer(value: &Value) -> Result<String, String> {
 }
 
 /// The answer in a value. What was done to it goes into `readings`.
-fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, String> {
+pub fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, String> {
     match value {
         Value::String(text) => taken_from_text(text, readings),
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
@@ -437,7 +517,9 @@ fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, String> {
         Value::Object(inner) => {
             let keys: Vec<String> = inner.keys().take(8).map(|key| shown_text(key)).collect();
             let keys = keys.join(", ");
-            Err(format!("an object with {keys}; name the one inside with --answer-key KEY.INSIDE"))
+            Err(format!(
+                "an object with {keys}, and a rule compares one text (in a file of problems: --answer-key KEY.INSIDE)"
+            ))
         }
         other => Err(format!("expected text or a number, got {other}")),
     }
@@ -473,7 +555,12 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
             readings.push(Reading::WholeFloat);
             Ok(digits.to_string())
         }
-        None => Ok(text.to_string()),
+        None => {
+            if trimmed != text && readings.is_empty() {
+                readings.push(Reading::Spaced);
+            }
+            Ok(trimmed.to_string())
+        }
     }
 }
 

@@ -17,8 +17,8 @@ fn refusal(row: &Value) -> String {
 
 #[test]
 fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
-    use Reading::{Boxed, Hashes, JsonInText, ListOfOne, WholeFloat};
-    let table: [(Value, &str, &[Reading]); 23] = [
+    use Reading::{Boxed, Hashes, JsonInText, ListOfOne, Spaced, WholeFloat};
+    let table: [(Value, &str, &[Reading]); 24] = [
         (json!(4), "4", &[]),
         (json!(4.0), "4", &[WholeFloat]),
         (json!(-3.0), "-3", &[WholeFloat]),
@@ -41,7 +41,8 @@ fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
         (json!("so \\boxed {3}"), "3", &[Boxed]),
         (json!("thus \\fbox{4}."), "4", &[Boxed]),
         (json!("\\boxed{1} or \\fbox{4}"), "1", &[Boxed]),
-        (json!(" 7 "), " 7 ", &[]),
+        (json!(" 7 "), "7", &[Spaced]),
+        (json!("\\boxed{ 7 }"), "7", &[Boxed]),
     ];
     for (answer, text, readings) in table {
         assert_eq!(truth(&answer), (text.to_string(), readings.to_vec()), "{answer}");
@@ -137,6 +138,7 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         ("answer", json!(762), "762", Some(json!(762))),
         ("answer", json!(true), "true", Some(json!(true))),
         ("answer", json!("3.0"), "3", Some(json!("3.0"))),
+        ("answer", json!("7 "), "7", Some(json!("7 "))),
         ("answer", json!("[\"4\"]"), "4", Some(json!("[\"4\"]"))),
         ("answer", json!("so it is\n#### 1,234"), "1234", None),
         ("solution", json!("thus \\boxed{5}."), "5", None),
@@ -153,6 +155,11 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         (json!({"prompt": "Write f", "tests": ["assert f(1) == 1"], "id": 3}), tests),
         (json!({"question": "Make 9", "nums": [4, 5]}), json!({"nums": [4, 5]})),
         (json!({"prompt": "Write a poem"}), json!({})),
+        // A table of several tasks has the columns of each.
+        (
+            json!({"question": "q", "answer": null, "solution": null, "nums": [4]}),
+            json!({"answer": null, "solution": null, "nums": [4]}),
+        ),
     ] {
         let read = read_value(&row, &keys).unwrap();
         assert_eq!(read.columns["ground_truth"], truth, "{row}");
@@ -171,6 +178,37 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
     let chosen = RowKeys { answer: Some("target".into()), ..keys };
     let row = json!({"question": "q", "target": "7", "ground_truth": {"a": 1}});
     assert_eq!(read_value(&row, &chosen).unwrap().columns["ground_truth"], "7");
+}
+
+#[test]
+fn what_belongs_to_the_question_and_no_prompt_shows_is_named() {
+    for (row, unseen) in [
+        (
+            json!({"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answer": 1}),
+            vec!["choices"],
+        ),
+        (
+            json!({"Body": "Ann has 8.", "Question": "How many?", "Answer": 6, "Type": "Sum"}),
+            vec!["Body"],
+        ),
+        (
+            json!({"question": "q: a\nor b", "options": ["a", "b"], "input": " ", "context": null, "answer": 1}),
+            vec![],
+        ),
+        (
+            json!({"question": "q", "A": 3, "source": "x", "level": "5", "split": "train", "answer": "C"}),
+            vec!["A"],
+        ),
+    ] {
+        assert_eq!(read_value(&row, &RowKeys::default()).unwrap().unseen, unseen, "{row}");
+    }
+    let row = json!({"input": "not True is", "target": "False"});
+    let keys = RowKeys {
+        question: Some("input".into()),
+        answer: Some("target".into()),
+        ..RowKeys::default()
+    };
+    assert!(read_value(&row, &keys).unwrap().unseen.is_empty());
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! Curves that other programs tracked. The format is recognised by its content.
 
+mod rows;
+#[cfg(test)]
+mod tests;
+
 use crate::base::files::{self, FileError, FileKind, foreign};
 use crate::records::event_file;
 use crate::records::tables::{TableError, csv_rows, csv_rows::CsvRow, format};
+use crate::records::tracked::rows::{Cell, RUNS, TrackedRow};
 use csv::StringRecord;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
@@ -20,13 +25,15 @@ pub struct TrackedRun {
     /// The tracker's name of the run, or the file.
     pub name: String,
     pub path: PathBuf,
-    /// Of a name, the run's, the file's or a folder's above it, or of a table.
+    /// Of a column, or of a name: the run's, the file's or a folder's above it.
     pub seed: Option<u64>,
     pub curves: BTreeMap<String, TrackedCurve>,
     /// By metric: the wall clock at its points, from any start. A metric that goes back in its steps takes no other's.
     pub seconds: BTreeMap<String, TrackedCurve>,
     /// By metric: values that are `null` or text, which are no points.
     pub unread: BTreeMap<String, usize>,
+    /// By metric, as [`TrackedNotes::replaced`].
+    pub replaced: BTreeMap<String, usize>,
     pub notes: TrackedNotes,
 }
 
@@ -34,7 +41,8 @@ pub struct TrackedRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TrackedNotes {
     pub format: &'static str,
-    /// Points that gave way because a later line has their step or an earlier one, as after a resumed run.
+    /// Points of the metric that gave way, because a later line has their step with another value, or an earlier
+    /// step, as after a resumed run.
     pub replaced: usize,
     /// Rows went back in their steps again and again, and were sorted.
     pub is_sorted: bool,
@@ -70,14 +78,10 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     let is_folder = files::kind(path)? == Some(FileKind::Folder);
     let bytes = if is_folder { Vec::new() } else { files::read(path)? };
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-    let mut document: Value = serde_json::from_slice(text).unwrap_or_default();
     let mut runs = if is_folder || event_file::is_event_file(&bytes) {
         vec![of_events(path, is_folder)?]
-    } else if let Some(run) = of_trackio(path, &document) {
-        vec![run]
     } else if text.trim_ascii_start().starts_with(b"{") {
-        let history = serde_json::from_value(document["log_history"].take()).ok();
-        vec![of_lines(path, history, x)?]
+        of_json(path, x)?
     } else {
         format::check(path, "CSV, JSON lines or event files of TensorBoard", false)?;
         of_csv(path, x)?
@@ -85,7 +89,8 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     runs.retain(|run| !run.curves.is_empty());
     let above: Vec<&str> = path.iter().rev().take(3).filter_map(OsStr::to_str).collect();
     for run in runs.iter_mut().filter(|run| run.notes.format != TABLE) {
-        run.seed = [&*run.name].iter().chain(&above).find_map(|name| seed(name));
+        let named = || [&*run.name].iter().chain(&above).find_map(|name| seed(name));
+        run.seed = run.seed.or_else(named);
     }
     if runs.is_empty() {
         return Err(refused(path, "it has no value of any metric, nor event files".to_string()));
@@ -108,8 +113,10 @@ impl TrackedRun {
     fn new(path: &Path, format: &'static str, name: &str) -> Self {
         let notes = TrackedNotes { format, ..TrackedNotes::default() };
         let name = if name.is_empty() { path.display().to_string() } else { name.to_string() };
-        let (curves, seconds, unread) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { name, path: path.to_path_buf(), seed: None, curves, seconds, unread, notes }
+        let (curves, seconds) = (BTreeMap::new(), BTreeMap::new());
+        let (unread, replaced) = (BTreeMap::new(), BTreeMap::new());
+        let (path, seed) = (path.to_path_buf(), None);
+        Self { name, path, seed, curves, seconds, unread, replaced, notes }
     }
 
     fn skip(&mut self, metric: &str) {
@@ -118,7 +125,8 @@ impl TrackedRun {
 
     /// The point takes the place of those at its step and after it.
     fn put(&mut self, metric: &str, step: f64, value: f64, seconds: Option<f64>) {
-        self.notes.replaced += put(&mut self.curves, metric, (step, value));
+        let replaced = put(&mut self.curves, metric, (step, value));
+        *self.replaced.entry(metric.to_string()).or_default() += replaced;
         if let Some(seconds) = seconds {
             put(&mut self.seconds, metric, (step, seconds));
         }
@@ -129,7 +137,9 @@ impl TrackedRun {
 fn put(curves: &mut BTreeMap<String, TrackedCurve>, metric: &str, point: (f64, f64)) -> usize {
     let curve = curves.entry(metric.to_string()).or_default();
     let kept = curve.partition_point(|(at, _)| *at < point.0);
-    let replaced = curve.len() - kept;
+    // TRL's log has the epoch of a step again in its row of an evaluation.
+    let is_other = |it: &&(f64, f64)| it.0 != point.0 || it.1.to_bits() != point.1.to_bits();
+    let replaced = curve[kept..].iter().filter(is_other).count();
     curve.truncate(kept);
     curve.push(point);
     replaced
@@ -155,7 +165,7 @@ fn of_trackio(path: &Path, document: &Value) -> Option<TrackedRun> {
     let mut run = TrackedRun::new(path, "trackio", document["run"].as_str()?);
     for point in document["values"].as_array()? {
         let step = point["step"].as_f64()?;
-        let value = point["value"].as_f64().unwrap_or(f64::NAN);
+        let value = number(&point["value"]).unwrap_or(f64::NAN);
         let time = point["timestamp"].as_str()?.replace("+00:00", "Z");
         let time = humantime::parse_rfc3339(&time).ok()?.duration_since(UNIX_EPOCH).ok()?;
         run.put(document["metric"].as_str()?, step, value, Some(time.as_secs_f64()));
@@ -191,18 +201,19 @@ pub fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str().filter(named)?.parse().ok())
 }
 
-/// Lines `{"step": 1, "data": {…}}` (verl/utils/tracking.py, `FileLogger`), or values beside the step (transformers).
-fn of_lines(
-    path: &Path,
-    history: Option<Vec<Map<String, Value>>>,
-    x: Option<&str>,
-) -> Result<TrackedRun, TableError> {
+/// trackio's document, TRL's `trainer_state.json`, or lines: `{"step": 1, "data": {…}}` (verl/utils/tracking.py,
+/// `FileLogger`), or values beside the step.
+fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
+    let text = quoted_not_finite(files::read_text(path)?.trim_start_matches('\u{feff}'));
+    let mut document: Value = serde_json::from_str(&text).unwrap_or_default();
+    if let Some(run) = of_trackio(path, &document) {
+        return Ok(vec![run]);
+    }
+    let history: Option<Vec<Map<String, Value>>> =
+        serde_json::from_value(document["log_history"].take()).ok();
     let format =
         history.as_ref().map_or("JSON lines, as verl's file log", |_| "TRL's trainer_state.json");
-    let mut run = TrackedRun::new(path, format, "");
-    // pandas' to_json writes what is missing as null.
-    let text = quoted_not_finite(files::read_text(path)?.trim_start_matches('\u{feff}'));
-    let lines: Vec<Map<String, Value>> = match history {
+    let lines = match history {
         Some(history) => history,
         None => files::parse_lines(path, text.as_bytes())?,
     };
@@ -210,113 +221,94 @@ fn of_lines(
     let named = STEPS.iter().find(|name| Some(**name) == x && has(name));
     let names = named.map_or(&STEPS[..], std::slice::from_ref);
     let mut rows = Vec::new();
-    for (index, line) in lines.iter().enumerate() {
-        let step = names.iter().find_map(|name| line.get(*name)).and_then(Value::as_f64);
+    for (line, object) in (1..).zip(&lines) {
+        let step = names.iter().find_map(|name| object.get(*name)).and_then(Value::as_f64);
         let step = step.ok_or_else(|| {
             let reason = r#"a line of verl's log is {"step": 1, "data": {…}}"#;
-            csv_rows::at(path, index + 1, format!("no `{}`; {reason}", names[0]))
+            csv_rows::at(path, line, format!("no `{}`; {reason}", names[0]))
         })?;
-        rows.push((step, line));
+        let data = object.get("data").and_then(Value::as_object);
+        // Numbers beside `data` are no metrics.
+        let is_read = |(name, value): &(&String, &Value)| {
+            data.is_none() || RUNS.contains(&name.as_str()) || !value.is_number()
+        };
+        let cells = object.iter().filter(is_read).chain(data.into_iter().flatten());
+        let cells = cells.filter_map(|(name, value)| Some((name.as_str(), cell_of_json(value)?)));
+        rows.push(TrackedRow { line, step, tag: "", cells: cells.collect() });
     }
-    run.notes.is_sorted = sort_unless_resumed(&mut rows);
-    for (step, line) in rows {
-        for (metric, value) in line.get("data").and_then(Value::as_object).unwrap_or(line) {
-            if STEPS.contains(&metric.as_str()) && Some(metric.as_str()) != x {
-                continue;
-            }
-            match value {
-                Value::Bool(_) | Value::Array(_) | Value::Object(_) => {}
-                value => match number(value) {
-                    Some(number) => run.put(metric, step, number, None),
-                    None => run.skip(metric),
-                },
-            }
-        }
-    }
-    Ok(run)
+    rows::runs(path, format, rows, x)
 }
 
-/// A resumed run goes back once or twice. Rows that go back more often are in another order than that of time.
-fn sort_unless_resumed<T>(rows: &mut [(f64, T)]) -> bool {
-    let back = rows.windows(2).filter(|pair| pair[1].0 < pair[0].0).count();
-    let is_sorted = back * 4 > rows.len();
-    if is_sorted {
-        rows.sort_by(|one, other| one.0.total_cmp(&other.0));
+fn cell_of_json(value: &Value) -> Option<Cell<'_>> {
+    match (number(value), value) {
+        (Some(number), _) => Some(Cell::Number(number)),
+        (None, Value::String(text)) => Some(Cell::Text(text)),
+        (None, Value::Bool(true)) => Some(Cell::Text("true")),
+        (None, Value::Bool(false)) => Some(Cell::Text("false")),
+        // pandas' to_json writes what is missing as null.
+        (None, Value::Null) => Some(Cell::Null),
+        (None, _) => None,
     }
-    is_sorted
 }
 
 fn of_csv(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
-    let (header, rows) = csv_rows::read(path)?;
+    let (header, records) = csv_rows::read(path)?;
     let mut columns = header.iter().skip(1).peekable();
     let is_export = columns.peek().is_some() && columns.all(|name| name.contains(" - "));
-    let place = |name: &str| header.iter().position(|column| column == name);
-    if place("arm").is_some() {
+    if header.iter().any(|name| name == "arm") {
         return read_table(path);
     }
-    let name_of_run =
-        ["run", "run_name", "run_id"].into_iter().find_map(place).filter(|_| !is_export);
-    let rows = rows.collect::<Result<Vec<CsvRow>, TableError>>()?;
-    let steps = column_of_steps(path, (&header, &rows), x)?;
-    let is_clock = CLOCKS.contains(&&header[steps]);
-    let format = match &header[steps] {
-        _ if is_export => WANDB_EXPORT,
-        "_step" => "history of W&B's API",
-        _ => "CSV",
-    };
-    let mut rows_by_run: BTreeMap<&str, Vec<(f64, &StringRecord)>> = BTreeMap::new();
-    for (_, row) in &rows {
-        let own = name_of_run.and_then(|place| row.get(place)).unwrap_or("").trim();
-        rows_by_run.entry(own).or_default().extend(step_of(row, steps).map(|step| (step, row)));
+    let records = records.collect::<Result<Vec<CsvRow>, TableError>>()?;
+    let steps = column_of_steps(path, (&header, &records), x)?;
+    let mut rows = Vec::new();
+    for (line, record) in &records {
+        let Some(step) = step_of(record, steps) else { continue };
+        let cells = header.iter().zip(record);
+        let cells = cells.filter_map(|(name, field)| Some((name, cell_of_csv(name, field)?)));
+        rows.push(TrackedRow { line: *line, step, tag: "", cells: cells.collect() });
     }
-    let mut runs: BTreeMap<&str, TrackedRun> = BTreeMap::new();
-    for (own, mut rows) in rows_by_run {
-        let is_sorted = sort_unless_resumed(&mut rows);
-        let columns = header.iter().enumerate().filter(|(column, _)| Some(*column) != name_of_run);
-        let columns: Vec<(usize, &str, &str)> = columns
-            .map(|(column, name)| {
-                let parts = name.rsplit_once(" - ").filter(|_| is_export);
-                let (named, metric) = parts.unwrap_or((own, name));
-                (column, named, metric)
-            })
-            .collect();
-        // The last reading of a run's clock holds for rows without one.
-        let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
-        for (step, row) in rows {
-            let field = |place: usize| row.get(place).unwrap_or("").trim();
-            for (column, named, _) in columns.iter().filter(|(.., metric)| CLOCKS.contains(metric))
-            {
-                seconds.extend(field(*column).parse().ok().map(|reading| (*named, reading)));
-            }
-            for &(column, named, metric) in &columns {
-                let value = field(column);
-                if value.is_empty() {
-                    continue;
-                }
-                let run = runs.entry(named).or_insert_with(|| TrackedRun::new(path, format, named));
-                run.notes.is_sorted = is_sorted;
-                let Ok(value) = value.parse::<f64>() else {
-                    run.skip(metric);
-                    continue;
-                };
-                match metric {
-                    "" | "_timestamp" => {}
-                    _ if column == steps && Some(metric) != x => {}
-                    _ if CLOCKS.contains(&metric) => {}
-                    _ if is_export && metric.ends_with("__MIN") => {}
-                    _ if is_export && metric.ends_with("__MAX") => {
-                        let least = place(&header[column].replace("__MAX", "__MIN")).map(field);
-                        run.notes.is_averaged |= least.is_some_and(|least| least != field(column));
-                    }
-                    _ => {
-                        let read = seconds.get(named).copied();
-                        run.put(metric, step, value, if is_clock { Some(step) } else { read });
-                    }
-                }
+    match &header[steps] {
+        _ if is_export => of_export(path, rows, x),
+        "_step" => rows::runs(path, "history of W&B's API", rows, x),
+        _ => rows::runs(path, "CSV", rows, x),
+    }
+}
+
+fn cell_of_csv<'a>(name: &str, field: &'a str) -> Option<Cell<'a>> {
+    let text = field.trim();
+    // A run called 1e5 is not that of 100000.
+    let number = text.parse().ok().filter(|_| !RUNS.contains(&name));
+    (!text.is_empty()).then(|| number.map_or(Cell::Text(text), Cell::Number))
+}
+
+/// A column for each run and metric. Errors: means over the runs of a group.
+fn of_export(
+    path: &Path,
+    rows: Vec<TrackedRow>,
+    x: Option<&str>,
+) -> Result<Vec<TrackedRun>, TableError> {
+    let mut rows_by_run: BTreeMap<&str, Vec<TrackedRow>> = BTreeMap::new();
+    for TrackedRow { line, step, tag, cells } in rows {
+        let mut of_runs: BTreeMap<&str, Vec<(&str, Cell)>> = BTreeMap::new();
+        for (column, cell) in &cells {
+            if let Some((run, metric)) = column.rsplit_once(" - ") {
+                of_runs.entry(run).or_default().push((metric, *cell));
             }
         }
+        for (run, mut own) in of_runs {
+            own.extend(cells.iter().filter(|(column, _)| !column.contains(" - ")));
+            let row = TrackedRow { line, step, tag, cells: own };
+            rows_by_run.entry(run).or_default().push(row);
+        }
     }
-    Ok(runs.into_values().collect())
+    if let Some(group) = rows_by_run.keys().find(|name| name.starts_with("Group: ")) {
+        let reason = format!(
+            "`{group}` is a mean over runs, which counts as no run: ungroup the chart in W&B and export it again"
+        );
+        return Err(refused(path, reason));
+    }
+    let runs = rows_by_run.into_iter();
+    Ok(runs.map(|(name, rows)| rows::run(path, WANDB_EXPORT, name, rows, x)).collect())
 }
 
 /// That of `x`, if it is one, before the usual ones. Where `x` is another clock, steps only join a metric with it, so

@@ -1,0 +1,254 @@
+//! Rows of CSV and lines of JSON, told apart by their runs.
+
+use crate::base::visible;
+use crate::records::tables::{TableError, csv_rows};
+use crate::records::tracked::{CLOCKS, STEPS, TrackedRun, WANDB_EXPORT};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Columns that tell the runs of a file apart, best first; dapo's own tables have `arms` and `cell`.
+pub const RUNS: [&str; 7] = ["run", "run_name", "name", "arms", SEED, "run_id", "cell"];
+const SEED: &str = "seed";
+
+/// Columns of a long table with the name of a metric, whose value stands in [`VALUE`]: of tbparse, of mlflow, dapo's
+/// own and of pandas' melt.
+const TAGS: [&str; 4] = ["tag", "key", "metric", "variable"];
+const VALUE: &str = "value";
+
+/// A row of CSV or a line of JSON.
+pub struct TrackedRow<'a> {
+    pub line: usize,
+    pub step: f64,
+    /// Of a long table: the metric.
+    pub tag: &'a str,
+    pub cells: Vec<(&'a str, Cell<'a>)>,
+}
+
+#[derive(Clone, Copy)]
+pub enum Cell<'a> {
+    Number(f64),
+    Text(&'a str),
+    Null,
+}
+
+impl<'a> TrackedRow<'a> {
+    fn cell(&self, name: &str) -> Option<Cell<'a>> {
+        self.cells.iter().find(|(column, _)| *column == name).map(|(_, cell)| *cell)
+    }
+
+    /// Empty where there is none.
+    fn label(&self, column: &str) -> String {
+        match self.cell(column) {
+            Some(Cell::Number(number)) => number.to_string(),
+            Some(Cell::Text(text)) => text.to_string(),
+            Some(Cell::Null) | None => String::new(),
+        }
+    }
+}
+
+/// The runs of a file. Errors: rows of one run that make no one curve.
+pub fn runs(
+    path: &Path,
+    format: &'static str,
+    rows: Vec<TrackedRow>,
+    x: Option<&str>,
+) -> Result<Vec<TrackedRun>, TableError> {
+    if let Some(row) = rows.first().filter(|_| rows.iter().all(has_value_of_name)) {
+        let reason =
+            "`name` beside `value` may name runs or metrics: call the column `run` or `metric`";
+        return Err(csv_rows::at(path, row.line, reason.to_string()));
+    }
+    let columns = columns_of_runs(&rows);
+    let mut rows_by_run: BTreeMap<String, Vec<TrackedRow>> = BTreeMap::new();
+    for row in rows {
+        let name = name_of_run(path, &columns, &row);
+        rows_by_run.entry(name).or_default().push(row);
+    }
+    let mut runs = Vec::new();
+    for (name, mut rows) in rows_by_run {
+        let mut seeds: BTreeSet<String> = rows.iter().map(|row| row.label(SEED)).collect();
+        seeds.remove("");
+        let only = seeds.pop_first().filter(|_| seeds.is_empty());
+        let seed = only.and_then(|seed| whole(&seed).parse().ok());
+        read_tags(&mut rows, x);
+        check_is_one_curve(path, &rows)?;
+        runs.push(TrackedRun { seed, ..run(path, format, &name, rows, x) });
+    }
+    Ok(runs)
+}
+
+/// Whether nothing says what its one value is of.
+fn has_value_of_name(row: &TrackedRow) -> bool {
+    let is_number = |cell: &Cell| matches!(cell, Cell::Number(_));
+    let numbers = row.cells.iter().filter(|(name, cell)| is_number(cell) && !is_place(name));
+    let names: Vec<&str> = numbers.map(|(name, _)| *name).collect();
+    let is_told = ["run", "run_name"].iter().chain(&TAGS).any(|name| row.cell(name).is_some());
+    row.cell("name").is_some() && names == [VALUE] && !is_told
+}
+
+/// Those of [`RUNS`] that tell rows of one step apart, and the first that names a run.
+fn columns_of_runs(rows: &[TrackedRow]) -> Vec<&'static str> {
+    let mut columns: Vec<&str> = Vec::new();
+    for column in RUNS {
+        let labelled = rows.iter().filter(|row| !row.label(column).is_empty());
+        let labelled: Vec<&TrackedRow> = labelled.collect();
+        let count = |columns: &[&str]| {
+            let labels = |row: &TrackedRow| columns.iter().map(|name| row.label(name)).collect();
+            let places = labelled.iter().map(|row| (row.step.to_bits(), labels(row)));
+            places.collect::<BTreeSet<(u64, Vec<String>)>>().len()
+        };
+        let more = [&columns[..], &[column]].concat();
+        let is_first = columns.is_empty() && column != SEED && !labelled.is_empty();
+        if is_first || count(&more) > count(&columns) {
+            columns = more;
+        }
+    }
+    columns
+}
+
+fn name_of_run(path: &Path, columns: &[&str], row: &TrackedRow) -> String {
+    let is_unnamed = columns == [SEED];
+    let mut parts: Vec<String> = Vec::from_iter(is_unnamed.then(|| path.display().to_string()));
+    for column in columns {
+        match row.label(column) {
+            label if label.is_empty() => {}
+            label if *column == SEED => parts.push(format!("seed={}", whole(&label))),
+            label => parts.push(label),
+        }
+    }
+    parts.join(" ")
+}
+
+/// pandas writes whole numbers as 1.0 where one is missing.
+fn whole(number: &str) -> &str {
+    number.strip_suffix(".0").unwrap_or(number)
+}
+
+/// Of a long table, whose rows have a value of the metric that they name: each value gets this name. Other numbers are
+/// no metrics, but for `x`.
+fn read_tags(rows: &mut [TrackedRow], x: Option<&str>) {
+    let is_tag = |name: &&str| rows.iter().all(|row| matches!(row.cell(name), Some(Cell::Text(_))));
+    let has_value = rows.iter().any(|row| matches!(row.cell(VALUE), Some(Cell::Number(_))));
+    let Some(column) = TAGS.into_iter().find(is_tag).filter(|_| has_value) else { return };
+    for row in rows {
+        let Some(Cell::Text(tag)) = row.cell(column) else { continue };
+        let value = row.cell(VALUE);
+        row.tag = tag;
+        row.cells.retain(|(name, cell)| {
+            let is_metric = !CLOCKS.contains(name) && Some(*name) != x;
+            !([column, VALUE].contains(name) || is_metric && matches!(cell, Cell::Number(_)))
+        });
+        row.cells.extend(value.map(|value| (tag, value)));
+    }
+}
+
+/// Errors: a column of texts, such as a test set's name, under which a step has several values of a metric.
+fn check_is_one_curve(path: &Path, rows: &[TrackedRow]) -> Result<(), TableError> {
+    let mut columns: BTreeMap<&str, bool> = BTreeMap::new();
+    for (name, cell) in rows.iter().flat_map(|row| &row.cells) {
+        *columns.entry(*name).or_insert(!RUNS.contains(name)) &= match cell {
+            Cell::Number(_) => false,
+            Cell::Text(text) => !is_time(text),
+            Cell::Null => true,
+        };
+    }
+    columns.retain(|column, is_label| *is_label && !is_resumed(rows, column));
+    for column in columns.into_keys() {
+        let mut seen: BTreeMap<(u64, &str), (&str, f64)> = BTreeMap::new();
+        for row in rows {
+            let Some(Cell::Text(label)) = row.cell(column) else { continue };
+            for (metric, cell) in &row.cells {
+                let Cell::Number(value) = *cell else { continue };
+                let place = (row.step.to_bits(), *metric);
+                let (first, before) = *seen.entry(place).or_insert((label, value));
+                if first != label && before.to_bits() != value.to_bits() && !is_place(metric) {
+                    let [first, label] = [first, label].map(|it| visible::shortened(it, 40));
+                    let reason = format!(
+                        "step {} has `{metric}` of {column} {first:?} and of {column} {label:?}, which make no one \
+                         curve: keep the rows of one {column}, or leave the column out where it means nothing",
+                        row.step
+                    );
+                    return Err(csv_rows::at(path, row.line, reason));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_time(text: &str) -> bool {
+    let is_day = |day| humantime::parse_rfc3339_weak(&format!("{day} 00:00:00")).is_ok();
+    text.get(..10).is_some_and(is_day)
+}
+
+/// As of the name of a machine: what follows under another label begins and ends at later steps. True of one label.
+fn is_resumed(rows: &[TrackedRow], column: &str) -> bool {
+    let labelled = rows.iter().filter_map(|row| match row.cell(column) {
+        Some(Cell::Text(label)) => Some((label, row.step)),
+        _ => None,
+    });
+    let labelled: Vec<(&str, f64)> = labelled.collect();
+    let parts = labelled.chunk_by(|one, next| one.0 == next.0);
+    let ends: Vec<(f64, f64)> =
+        parts.map(|part| (part[0].1, part.last().unwrap_or(&part[0]).1)).collect();
+    ends.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1)
+}
+
+/// Names of what is no metric.
+fn is_place(name: &str) -> bool {
+    let is_known = |names: &[&str]| names.contains(&name);
+    is_known(&["", "_timestamp"]) || is_known(&RUNS) || is_known(&STEPS) || is_known(&CLOCKS)
+}
+
+pub fn run(
+    path: &Path,
+    format: &'static str,
+    name: &str,
+    mut rows: Vec<TrackedRow>,
+    x: Option<&str>,
+) -> TrackedRun {
+    let mut run = TrackedRun::new(path, format, name);
+    run.notes.is_sorted = sort_unless_resumed(&mut rows);
+    // The last reading of a run's clock holds for rows without one.
+    let mut seconds = None;
+    for row in &rows {
+        for (name, cell) in &row.cells {
+            if let Cell::Number(reading) = cell
+                && CLOCKS.contains(name)
+            {
+                seconds = Some(*reading);
+            }
+        }
+        for (metric, cell) in &row.cells {
+            let ends = ["__MIN", "__MAX"];
+            let summarised = ends.iter().find_map(|end| metric.strip_suffix(end));
+            let summarised = summarised.filter(|_| format == WANDB_EXPORT);
+            let name = summarised.unwrap_or(metric);
+            match cell {
+                _ if is_place(name) && Some(name) != x => {}
+                Cell::Number(_) if summarised.is_some() => {
+                    let [least, most] = ends.map(|end| row.label(&format!("{name}{end}")));
+                    run.notes.is_averaged |= least != most;
+                }
+                Cell::Number(value) => run.put(metric, row.step, *value, seconds),
+                Cell::Text(_) | Cell::Null => run.skip(metric),
+            }
+        }
+    }
+    run
+}
+
+/// A resumed run goes back once or twice. Rows that go back more often are in another order than that of time, which is
+/// told; those of a long table may go through the steps of one metric after the other's.
+fn sort_unless_resumed(rows: &mut [TrackedRow]) -> bool {
+    let mut last: BTreeMap<&str, f64> = BTreeMap::new();
+    let back = rows
+        .iter()
+        .filter(|row| last.insert(row.tag, row.step).is_some_and(|before| row.step < before));
+    let back = back.count();
+    let is_sorted = back * 4 > rows.len();
+    if is_sorted || back == 0 {
+        rows.sort_by(|one, other| one.step.total_cmp(&other.step));
+    }
+    is_sorted
+}

@@ -1,0 +1,184 @@
+use super::*;
+
+/// The runs of a file with this text: name without its folder, seed, curves and notes.
+fn read_text(name: &str, text: &str) -> Result<Vec<TrackedRun>, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    files::write_atomic(&path, text.as_bytes()).unwrap();
+    let place = format!("{}/", folder.path().display());
+    let runs = read(&path, "").map_err(|error| error.to_string().replace(&place, ""))?;
+    let own = |run: TrackedRun| TrackedRun { name: run.name.replace(&place, ""), ..run };
+    Ok(runs.into_iter().map(own).collect())
+}
+
+#[test]
+fn rows_are_told_apart_by_their_runs_and_by_the_metrics_that_they_name() {
+    let long = "run_id,key,value,timestamp,step\n\
+                a,loss,5,1,0\na,loss,4,2,10\na,acc,0.1,3,0\na,acc,0.2,4,10\nb,acc,0.3,5,10\n";
+    let own = "cell,arms,seed,step,updates,metric,value\n\
+               7f,x/grpo,1,1,4,acc,0.1\n7f,x/grpo,1,1,4,loss,9\n8e,x/grpo,2,1,4,acc,0.2\n";
+    let frames =
+        ",name,_step,_runtime,acc\n0,a-s1,0,0.5,0.1\n1,a-s1,10,2.5,0.2\n0,a-s2,0,0.5,0.3\n";
+    let lines = "{\"run\": \"a\", \"seed\": 1, \"step\": 1, \"acc\": 0.1}\n\
+                 {\"run\": \"a\", \"seed\": 2, \"step\": 1, \"data\": {\"acc\": 0.2}}\n";
+    for (file, text, metric, expected) in [
+        (
+            "t.csv",
+            "seed,step,acc\n1.0,0,0.1\n1.0,10,0.2\n2.0,0,0.3\n",
+            "acc",
+            vec![("t.csv seed=1", Some(1), vec![0.1, 0.2]), ("t.csv seed=2", Some(2), vec![0.3])],
+        ),
+        (
+            "t.csv",
+            "seed,step,acc\n7,0,0.1\n7,10,0.2\n",
+            "acc",
+            vec![("t.csv", Some(7), vec![0.1, 0.2])],
+        ),
+        // A draw of each step, and a run that goes on under another id.
+        (
+            "t.csv",
+            "seed,step,acc\n81,0,0.1\n99,10,0.2\n",
+            "acc",
+            vec![("t.csv", None, vec![0.1, 0.2])],
+        ),
+        (
+            "t.csv",
+            "run,run_id,step,acc\nx,a,0,0.1\nx,b,10,0.2\n",
+            "acc",
+            vec![("x", None, vec![0.1, 0.2])],
+        ),
+        (
+            "t.csv",
+            "run,run_id,step,acc\nx,a,0,0.1\nx,b,0,0.2\n",
+            "acc",
+            vec![("x a", None, vec![0.1]), ("x b", None, vec![0.2])],
+        ),
+        (
+            "t.csv",
+            "run,step,acc\n1e2,0,0.1\n100,0,0.2\n",
+            "acc",
+            vec![("100", None, vec![0.2]), ("1e2", None, vec![0.1])],
+        ),
+        (
+            "t.csv",
+            frames,
+            "acc",
+            vec![("a-s1", Some(1), vec![0.1, 0.2]), ("a-s2", Some(2), vec![0.3])],
+        ),
+        (
+            "t.jsonl",
+            lines,
+            "acc",
+            vec![("a seed=1", Some(1), vec![0.1]), ("a seed=2", Some(2), vec![0.2])],
+        ),
+        ("t.csv", long, "acc", vec![("a", None, vec![0.1, 0.2]), ("b", None, vec![0.3])]),
+        (
+            "t.csv",
+            own,
+            "acc",
+            vec![("x/grpo seed=1", Some(1), vec![0.1]), ("x/grpo seed=2", Some(2), vec![0.2])],
+        ),
+    ] {
+        let runs = read_text(file, text).unwrap();
+        let values =
+            |run: &TrackedRun| run.curves[metric].iter().map(|(_, value)| *value).collect();
+        let read: Vec<(&str, Option<u64>, Vec<f64>)> =
+            runs.iter().map(|run| (run.name.as_str(), run.seed, values(run))).collect();
+        assert_eq!(read, expected, "{text}");
+        let replaced = runs.iter().flat_map(|run| run.replaced.values());
+        assert!(replaced.sum::<usize>() == 0 && !runs[0].notes.is_sorted, "{text}");
+    }
+    let [first, _] = &read_text("t.csv", long).unwrap()[..] else { panic!("two runs") };
+    assert_eq!(first.curves.keys().collect::<Vec<_>>(), ["acc", "loss"]);
+    assert_eq!(read_text("t.csv", frames).unwrap()[0].seconds["acc"], [(0.0, 0.5), (10.0, 2.5)]);
+}
+
+#[test]
+fn sets_under_one_step_are_no_curve_and_a_resumed_run_is_one() {
+    let by_step = "step,data_source,acc\n0,aime,0.1\n0,gsm8k,0.9\n10,aime,0.2\n10,gsm8k,0.9\n";
+    let refusal = read_text("t.csv", by_step).unwrap_err();
+    let expected = "t.csv:3: step 0 has `acc` of data_source \"aime\" and of data_source \"gsm8k\", which make no \
+                    one curve: keep the rows of one data_source";
+    assert!(refusal.starts_with(expected), "{refusal}");
+    let of_names = read_text("t.csv", "name,step,value\nloss,0,5\nacc,0,0.1\n").unwrap_err();
+    assert!(of_names.starts_with("t.csv:2: `name` beside `value` may name runs or"), "{of_names}");
+    for (text, column) in [
+        ("step,set,acc\n0,a,0.1\n10,a,0.2\n0,b,0.8\n10,b,0.9\n", Some("set")),
+        ("step,set,metric,value\n0,a,acc,0.1\n0,b,acc,0.9\n", Some("set")),
+        (
+            "{\"step\": 1, \"final\": false, \"acc\": 0.1}\n{\"step\": 1, \"final\": true, \"acc\": 0.2}\n",
+            Some("final"),
+        ),
+        (
+            "{\"step\": 1, \"set\": \"a\", \"data\": {\"acc\": 1}}\n{\"step\": 1, \"set\": \"b\", \"data\": {\"acc\": 2}}\n",
+            Some("set"),
+        ),
+        // Another machine, times, other metrics.
+        ("step,host,acc\n0,a,0.1\n10,a,0.2\n20,a,0.3\n10,b,0.4\n20,b,0.5\n30,b,0.6\n", None),
+        (
+            "step,at,acc\n0,2026-11-28 10:00,0.1\n10,2026-11-28 11:00,0.2\n0,2026-11-29 10:00,0.3\n",
+            None,
+        ),
+        ("step,part,acc,loss\n0,train,,2\n0,test,0.1,\n10,train,,1\n10,test,0.2,\n", None),
+        ("step,host,acc\n0,a,0.1\n0,a,0.2\n", None),
+    ] {
+        let refusal = read_text("t.csv", text).err();
+        let names = column.map(|column| format!(" and of {column} \""));
+        let is_named = match (&refusal, &names) {
+            (Some(refusal), Some(names)) => refusal.contains(names),
+            (refusal, names) => refusal.is_none() && names.is_none(),
+        };
+        assert!(is_named, "{text}: {refusal:?}");
+    }
+}
+
+#[test]
+fn what_python_writes_for_numbers_that_are_not_finite_is_read_in_every_json() {
+    let state = "{\n  \"epoch\": 1.0,\n  \"log_history\": [\n    {\"step\": 1, \"grad_norm\": NaN, \"reward\": 0.5},\n    \
+                 {\"step\": 2, \"grad_norm\": -Infinity, \"reward\": 0.6}\n  ]\n}\n";
+    let runs = read_text("trainer_state.json", state).unwrap();
+    assert_eq!(runs[0].notes.format, "TRL's trainer_state.json");
+    let norms = &runs[0].curves["grad_norm"];
+    assert!(norms[0].1.is_nan() && norms[1] == (2.0, f64::NEG_INFINITY), "{norms:?}");
+    let point = |step: u64, value: &str| {
+        format!(
+            "{{\"timestamp\": \"2026-11-28T21:57:57.5+00:00\", \"step\": {step}, \"value\": {value}}}"
+        )
+    };
+    let points = [point(0, "Infinity"), point(1, "NaN"), point(2, "0.5")].join(", ");
+    let text = format!("{{\"run\": \"x-s1\", \"metric\": \"loss\", \"values\": [{points}]}}");
+    let runs = read_text("metric.json", &text).unwrap();
+    let [first, second, third] = runs[0].curves["loss"][..] else { panic!("three points") };
+    assert!(first.1 == f64::INFINITY && second.1.is_nan() && third.1 == 0.5);
+    assert_eq!((runs[0].notes.format, runs[0].seed), ("trackio", Some(1)));
+}
+
+#[test]
+fn a_point_gives_way_to_another_value_and_not_to_its_own() {
+    let replaced =
+        |text: &str| read_text("t.jsonl", text).unwrap()[0].replaced.values().sum::<usize>();
+    let row = |step: u64, rest: &str| format!("{{\"step\": {step}, \"epoch\": 0.5, {rest}}}\n");
+    let log =
+        [row(10, "\"loss\": 2"), row(10, "\"eval_reward\": 1"), row(10, "\"train_runtime\": 9")];
+    assert_eq!(replaced(&log.concat()), 0);
+    let steps = [(10, 1), (20, 2), (30, 3), (40, 4), (30, 5)];
+    let resumed = steps.map(|(step, acc)| row(step, &format!("\"acc\": {acc}")));
+    // Two of `acc`, and `epoch` of step 40.
+    assert_eq!(replaced(&resumed.concat()), 3);
+}
+
+#[test]
+fn a_chart_of_wandb_has_no_counters_and_no_groups() {
+    let columns = |name: &str| format!("{name},{name}__MIN,{name}__MAX");
+    let header = ["train/global_step", &columns("a-s1 - _step"), &columns("a-s1 - acc")].join(",");
+    let text = format!("{header}\n0,0,0,2,0.1,0.1,0.1\n10,20,20,22,0.2,0.2,0.2\n");
+    let runs = read_text("chart.csv", &text).unwrap();
+    assert_eq!(runs[0].curves.keys().collect::<Vec<_>>(), ["acc"]);
+    assert!(!runs[0].notes.is_averaged);
+    let refusal =
+        read_text("chart.csv", &text.replace("a-s1 - acc", "Group: a - acc")).unwrap_err();
+    assert!(
+        refusal.contains("`Group: a` is a mean over runs") && refusal.contains("ungroup"),
+        "{refusal}"
+    );
+}
