@@ -72,7 +72,6 @@ docs:
 test: lint doc
     cargo test --quiet --lib --bins
     if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --test it; else cargo test --test it; fi
-    cargo test --doc
 
 # Check the format, and refuse every warning of the compiler and of clippy
 [group('check')]

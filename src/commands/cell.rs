@@ -123,7 +123,6 @@ fn trained(study: &AblateStudy, job: &mut Job) -> Result<Option<u8>> {
             tell(format!("error: {}", exit::message(&error)));
             Ok(None)
         }
-        // Another process has the cell now, or the machine failed, which is no result of the arm.
         Err(error) if job.folder.is_locked()? || exit::code(&error) == exit::BUG => Err(error),
         Err(error) => {
             recording::fail(study, job, &format!("error: {}", exit::message(&error)))?;

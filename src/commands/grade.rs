@@ -90,7 +90,6 @@ struct Explained<'a> {
     normalised_prediction: Option<&'a str>,
     normalised_ground_truth: &'a str,
     reason: String,
-    /// As [`Reading`] describes them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ground_truth_readings: Vec<String>,
 }

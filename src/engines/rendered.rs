@@ -78,7 +78,6 @@ pub fn settings(
     Ok(all)
 }
 
-/// Folders of a trainer's outputs.
 const OUTPUTS: [&str; 5] = ["rollouts", "policies", "trainer", "logs", "checkpoints"];
 
 /// `asked` are the lines of the settings' file at `path`, which is about to be written. Errors: outputs of other settings
@@ -122,7 +121,6 @@ pub fn same_settings(
     Ok(())
 }
 
-/// Values of `NAME: VALUE  # ABOUT` or `NAME=VALUE` lines.
 fn by_name(text: &str) -> BTreeMap<&str, &str> {
     let lines = text.split('\n').filter(|line| !line.starts_with('#'));
     let named = lines.filter_map(|line| {

@@ -93,7 +93,6 @@ pub fn render(
     }
 }
 
-/// What whoever starts a rendered folder must know.
 pub fn advice(inputs: &Inputs, options: &EngineOptions, settings: &[Setting]) -> Vec<String> {
     let start = match (inputs.experiment.engine, options.processes()) {
         (Engine::Verl, _) => "./launch.sh, on every node".to_string(),

@@ -45,7 +45,6 @@ pub fn level(level: f64) -> String {
 pub fn points(share: f64) -> String {
     let value = share * 100.0;
     if value.abs() < ROUNDING {
-        // No "-0.0".
         return "0.0".to_owned();
     }
     let rest = value.abs().min((value.abs() - 100.0).abs());
@@ -54,7 +53,6 @@ pub fn points(share: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Of sums of shares, in percentage points.
 const ROUNDING: f64 = 1e-10;
 
 /// `+58.9`, in percentage points.
@@ -140,7 +138,6 @@ pub fn p_value(p: f64) -> String {
     }
 }
 
-/// That p is compared with.
 const LEVELS: [f64; 3] = [0.01, 0.05, 0.1];
 
 /// Whether the text says that p is at most the level, and p is above it by more than its own rounding.

@@ -125,7 +125,6 @@ fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Op
     let runs = arms.iter().map(|(_, _, runs)| *runs).min()?;
     let registered = declaration.pilot.as_ref().map(|pilot| pilot.sigma);
     let Declaration { alpha, level, power, paired, .. } = *declaration;
-    // The interval must lie beside 0, too.
     let alpha = alpha.min(1.0 - level);
     let effect = |sigma| {
         let n = runs as usize;

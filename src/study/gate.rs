@@ -36,7 +36,6 @@ pub enum GateVerdict {
 pub enum Undecided {
     FewProblems { problems: usize },
     FewRuns(FewRuns),
-    // A side has fewer runs than an interval takes.
     NoIntervalOfRuns,
     NoInterval,
     // The interval neither excludes the margin nor lies beyond it.
@@ -57,12 +56,10 @@ struct Difference {
     interval: Option<Interval>,
     p: f64,
     alpha: f64,
-    /// By two one-sided tests.
     equivalent_within: Option<f64>,
 }
 
 impl Difference {
-    /// Where none was declared and no test of equivalence was made.
     fn of(interval: Option<Interval>, p: f64) -> Self {
         Self { interval, p, alpha: ALPHA, equivalent_within: None }
     }

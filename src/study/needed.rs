@@ -29,7 +29,6 @@ pub fn of_estimate(measured: &Measured, estimate: &Estimate, alpha: f64, power: 
             Needed::MoreThan { count: seen, blocks }
         };
     };
-    // The interval must lie beside 0, too.
     let alpha = alpha.min(1.0 - interval.level);
     match needed::for_difference(measured, estimate.difference, alpha, power) {
         Some(count) if count > seen => Needed::AboutForSeen { count, blocks, power },

@@ -199,7 +199,6 @@ pub fn compare(
     })
 }
 
-/// What could have been found: by the spread of blocks, as [`compare`] states that of runs. An interval takes enough of them.
 fn with_detectable(estimate: Estimate, measured: &Measured, design: &Design) -> Estimate {
     match measured {
         Measured::Blocks(differences) if estimate.interval.is_some() => {
@@ -397,7 +396,6 @@ mod tests {
         }
     }
 
-    /// Of a table with a row a run, the seeds in their order.
     fn judged<const N: usize>(
         values: [(f64, f64); N],
         unpaired: bool,

@@ -56,7 +56,6 @@ pub enum Why {
     // Even the smallest p of so few runs, or of so few blocks that differ, is above α.
     RunsCannotShow(RunsCannotShow),
     IntervalIncludesZero { adjusted_p: f64 },
-    // So few runs have none.
     NoInterval { adjusted_p: f64 },
     NotShown(NotShown),
     DoseBelow(DosesBelow),

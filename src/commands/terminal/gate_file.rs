@@ -58,7 +58,6 @@ impl GateFile {
     }
 }
 
-/// How the files of this program begin.
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"dapo\"";
 
 fn write(path: &Path, verb: &str, checks: &[GateCheck]) -> Result<(), FileError> {

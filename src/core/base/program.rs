@@ -19,7 +19,6 @@ pub fn path() -> io::Result<PathBuf> {
     PATH.get().map_or_else(std::env::current_exe, |path| Ok(path.clone()))
 }
 
-/// Quoted for a shell.
 pub fn line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }

@@ -36,7 +36,6 @@ pub struct Design {
 }
 
 impl Design {
-    /// Of Holm's first step, the strictest.
     fn first_alpha(&self) -> f64 {
         self.alpha / self.family_size.max(1) as f64
     }
@@ -155,7 +154,6 @@ pub enum Verdict {
     /// b is higher, or earlier.
     Improves,
     Hurts,
-    /// No effect is shown.
     Inconclusive {
         /// `None` where so few runs could not have shown any difference.
         could_have_detected: Option<f64>,

@@ -11,7 +11,6 @@ pub const MOST_RUNS: usize = 1000;
 pub fn fewest(measured: &Measured, alpha: f64) -> usize {
     let smallest_p = |runs: usize| match measured {
         Measured::Blocks(seen) => {
-            // A tie has no sign.
             let signs = seen.iter().filter(|difference| **difference != 0.0).count();
             let signs = if signs > 0 { runs * signs / seen.len() } else { runs };
             2.0 / (1u64 << signs.min(63)) as f64
@@ -73,7 +72,6 @@ mod tests {
         assert_eq!(fewest(&[0.1; 6]), 6);
         // Five of six have a sign: eight blocks have six.
         assert_eq!(fewest(&[0.0, 0.1, 0.1, 0.1, 0.1, 0.1]), 8);
-        // Nothing is known of the share.
         assert_eq!((fewest(&[]), fewest(&[0.0; 6])), (6, 6));
     }
 }

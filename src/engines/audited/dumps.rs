@@ -40,10 +40,8 @@ const TRL: [&str; 4] = ["step", "prompt", "completion", "advantage"];
 
 pub struct FileRow {
     pub path: PathBuf,
-    /// Of the file, from 1.
     pub number: usize,
     pub row: Row,
-    /// In their order: TRL's columns that may be rewards.
     pub candidates: Arc<[String]>,
 }
 
@@ -200,7 +198,6 @@ fn number(row: &Row, name: &str) -> Option<f64> {
     row.get(name).and_then(tracked::number)
 }
 
-/// A text, or those of messages.
 pub fn text(value: &Value) -> Option<String> {
     match value {
         Value::Array(messages) => messages.iter().map(text_of_message).collect(),
@@ -208,7 +205,6 @@ pub fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// Of a message, or of a part of its content. A call of a tool has null as content or none, and an image has no text.
 fn text_of_message(message: &Value) -> Option<String> {
     let fields = ["content", "text"].map(|name| message.get(name));
     if let Some(field) = fields.into_iter().flatten().find(|field| !field.is_null()) {

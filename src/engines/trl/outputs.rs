@@ -84,7 +84,6 @@ impl<'a> TrlOutputs<'a> {
         Ok(lines)
     }
 
-    /// The inner error is what is missing.
     fn complete(&self, step: u64) -> Result<Result<Vec<TrlUpdate>, String>, EngineError> {
         if let Some(path) = self.rollouts(step).into_iter().find(|path| !path.is_file()) {
             return Ok(Err(path.display().to_string()));

@@ -10,7 +10,6 @@ use std::path::Path;
 
 pub const SCRIPT: &str = include_str!("train.py");
 
-/// Of a folder.
 const SETTINGS: &str = "config.yaml";
 
 /// Includes settings that name this machine's files.
@@ -48,7 +47,6 @@ pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Sett
     Ok(all)
 }
 
-/// Errors: a folder that was rendered of another experiment, or for other processes.
 pub fn same_settings(inputs: &Inputs, folder: &Path, processes: u64) -> Result<(), EngineError> {
     let lines = demand::yaml(&all_settings(inputs, processes)?);
     let instead = "import the experiment, with the seed and the --processes, of which the folder was rendered";

@@ -16,7 +16,6 @@ use std::path::Path;
 /// With Dynamic Sampling a step draws more prompts than it trains on; after the last row verl begins again.
 const DRAWN_PER_TRAINED: u64 = 3;
 
-/// Of a folder.
 const SETTINGS: &str = "overrides.txt";
 
 /// Has settings that name this machine's files, too; `free`: the user's `KEY=VALUE`. Errors: an arm that verl cannot
@@ -108,7 +107,6 @@ pub fn render(
     Ok(all)
 }
 
-/// Errors: a folder that was rendered of another experiment.
 pub fn same_settings(
     inputs: &Inputs,
     folder: &Path,
@@ -120,7 +118,6 @@ pub fn same_settings(
     rendered::same_settings(&folder.join(SETTINGS), &lines, &settings::KEYS, instead)
 }
 
-/// Where verl removes weights that the import reads.
 pub fn kept_too_few(inputs: &Inputs, settings: &[Setting]) -> Option<String> {
     let key = "trainer.max_actor_ckpt_to_keep";
     let kept = settings.iter().find(|setting| setting.name == key)?.value.as_u64()?;

@@ -42,7 +42,6 @@ pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<R
     accuracy(results).into_iter().chain(in_place(RunPlace::Paper).map(figure)).collect()
 }
 
-/// Without the tokens above a clip range that the arm's method does not read.
 pub fn effects(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<RunFigure> {
     let reads_no_clip = findings::reads_no_clip(experiment);
     let shown = in_place(RunPlace::Effects).filter(|it| !(reads_no_clip && it.id == "above"));

@@ -305,7 +305,6 @@ fn lines(context: &Context) -> Vec<String> {
     lines.into_iter().flatten().collect()
 }
 
-/// A study may have claims of its own.
 fn whose_claims(judged: &Judged) -> &'static str {
     let shipped = paper_claims::shipped();
     let ids = shipped.claims.iter().map(|claim| &claim.id);

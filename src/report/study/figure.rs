@@ -34,7 +34,6 @@ pub fn panels(folder: &Path, kind: Kind, arms: &[String]) -> Result<Vec<Panel>, 
     panels.map_err(refused)
 }
 
-/// The ids of each name, which may stand for one arm in several grids.
 fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<Vec<&'a str>>, String> {
     let compared = context.comparisons().map(|it| &it.declared);
     // Pools of arms too.
@@ -72,7 +71,6 @@ fn curves(context: &Context, arms: &[Vec<&str>], clock: Clock) -> Result<Vec<Pan
     let mut asked: Vec<&str> = arms.iter().filter_map(|ids| ids.first().copied()).collect();
     let mut seen = BTreeSet::new();
     if asked.is_empty() {
-        // Several grids may have an arm.
         asked = answer::arms_asked_about(context);
         asked.retain(|id| seen.insert(context.arm(id).map_or(*id, |arm| &arm.arm_sha256)));
     } else {

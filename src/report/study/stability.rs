@@ -56,7 +56,6 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
     vec![format!("{ratios} {falls}"), format!("{collapsed} {definition}")]
 }
 
-/// Names the arms whose loss has no ratio of a token; empty without one.
 fn ratios_of_responses(context: &Context, arms: &[ArmStability]) -> String {
     let has_one = |arm: &&ArmStability| {
         let mut cells = context.study.cells_of(&arm.arm).into_iter();

@@ -239,7 +239,6 @@ fn check_size(metric: &Metric, size: f64) -> Result<(), String> {
     ensure(size <= most, reason)
 }
 
-/// The values that a metric can have, and what they are.
 struct Range {
     low: f64,
     high: f64,

@@ -6,7 +6,6 @@ use crate::records::metrics;
 use crate::study::claims::{Claims, Test};
 use crate::study::{Metric, collection::Study};
 
-/// The first that no run of the study can have.
 pub fn problem(claims: &Claims, study: &Study) -> Option<String> {
     claims.claims.iter().find_map(|claim| {
         claim.parts.iter().find_map(|part| {
@@ -57,7 +56,6 @@ pub fn of_metric(metric: &Metric) -> Vec<&str> {
     }
 }
 
-/// Other trainers have metrics of their own.
 pub fn unknown_metric(name: &str, arms: &[(&str, &Arm)]) -> Option<String> {
     let is_ours = arms.iter().any(|(_, arm)| arm.experiment.engine.is_native());
     if !is_ours || metrics::of(name).is_some() {

@@ -59,12 +59,10 @@ pub fn side<P: AsRef<Path>>(
     }
 }
 
-/// Hidden, half written, or no run any more.
 fn is_left_out(name: &str) -> bool {
     name.starts_with('.') || files::is_partial(name) || files::is_set_aside(name)
 }
 
-/// What `dapo report FOLDER` writes beside the runs.
 fn is_list_of_runs(page: &Path) -> Result<bool, StudyError> {
     Ok(files::read_text(page)?.contains("<body class=\"index\">"))
 }

@@ -29,7 +29,6 @@ pub struct EvaluatedRun {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedRuns {
     pub files: Vec<String>,
-    /// `accuracy` has the fewest of a problem.
     pub most_samples: u64,
     /// avg@k of each run, a share.
     pub by_run: Vec<f64>,

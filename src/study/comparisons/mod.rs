@@ -76,7 +76,6 @@ pub enum Word {
     Higher,
     Lower,
     Equivalent,
-    /// No effect is shown.
     Inconclusive,
     /// What tells the arms apart acted on less than was declared.
     NothingToActOn,

@@ -423,7 +423,6 @@ pub struct SetSettings {
     /// A set of the data whose problems these are: one more set. Absent: those of the data's set of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems: Option<String>,
-    /// What grades; absent: `reward.verifier`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verifier: Option<Grading>,
     /// Absent: [`Evaluation::sampling`].

@@ -60,7 +60,6 @@ pub fn negative_top_k(value: i64) -> String {
     format!("must be at least 0, got {value}; 0 keeps all tokens (vLLM's and verl's -1)")
 }
 
-/// An unknown name in a table with a `kind`: the kind itself, or the value of another key.
 fn unknown_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let kind = table.get("kind").map(Value::as_str);
     if kind == Some(failure.reason.split('`').nth(1)) {
@@ -103,7 +102,6 @@ fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failur
     Failure { key: format!("{}.{stray}", failure.key), reason }
 }
 
-/// A wrong value, where serde names the table: the key without which the message is another.
 fn wrong_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let guilty = table.keys().filter(|name| *name != "kind").find(|name| {
         let mut without = table.clone();

@@ -84,7 +84,6 @@ fn outside(path: &str, value: &Value, range: &KeyRange) -> Option<String> {
 
 fn unmet(experiment: &Value, path: &str, value: &Value, needs: &Needs) -> Option<String> {
     let Needs { key, value: needed, except, because } = needs;
-    // Of a set's verifier: in the same table.
     let table = |path: &str| path.rsplit_once('.').map(|(table, _)| table.to_string());
     let is_here = |at: &str| !key.contains('*') || table(at) == table(path);
     let mut values = stated(experiment, key).into_iter();

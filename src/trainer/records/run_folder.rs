@@ -156,7 +156,6 @@ pub struct Manifest {
     pub inputs: BTreeMap<String, String>,
 }
 
-/// The name of an input of a set's own program.
 pub fn input_of_set(set: &str, name: &str) -> String {
     format!("evaluation/{set}/{name}")
 }

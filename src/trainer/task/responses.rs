@@ -22,7 +22,6 @@ pub struct ResponseLine {
     /// Cut at the limit, where a table records it.
     #[serde(skip)]
     pub truncated: bool,
-    /// Neither prompt nor further columns are known.
     #[serde(skip)]
     pub is_of_a_table: bool,
     #[serde(flatten)]
@@ -75,7 +74,6 @@ impl ResponseLine {
     /// What was done to the ground truth, to compare it.
     pub fn readings(&self) -> Vec<Reading> {
         let mut readings = Vec::new();
-        // A line without one answer was refused before.
         let _truth = self.truth(&mut readings);
         readings
     }

@@ -172,11 +172,9 @@ pub fn files(
     Ok((StarterFiles { train, dev, test, settings, notes }, fit))
 }
 
-/// Ground truths that a program grades as correct, each as the answer to its own problem.
 struct Trial {
     earned: usize,
     all: usize,
-    /// What stands around the answer.
     form: [&'static str; 2],
     first_missed: Option<String>,
 }
@@ -201,7 +199,6 @@ impl std::fmt::Display for Trial {
     }
 }
 
-/// In the form in which the program takes most ground truths. `None` where none is a text.
 fn earned_of_program(
     grading: &Grading,
     prompt: &PromptSettings,

@@ -15,7 +15,6 @@ use crate::training::{RunEnded, Unfinished};
 use crate::verification::VerificationError;
 use std::path::{Path, PathBuf};
 
-/// A part that may become golden: nothing of it is written yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blessed {
     /// `exact` or `fast`.

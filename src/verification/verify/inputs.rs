@@ -24,7 +24,6 @@ pub struct Local {
     pub base: Option<PathBuf>,
     /// `None`: rewards are taken as they are recorded.
     pub grader: Option<Grader>,
-    /// Of the sets that have their own.
     pub graders_of_sets: BTreeMap<String, Option<Grader>>,
     /// Which base policy, and from where.
     pub origin: String,

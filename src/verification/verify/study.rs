@@ -193,7 +193,6 @@ fn problems(study: &Study) -> Check {
     check.compared(format!("{compared} sets of generated problems, with their tags, made again"))
 }
 
-/// Sets whose problems `problems` cannot make again.
 fn sets_of_files(study: &Study) -> BTreeSet<&str> {
     let of_files = study.cells.iter().filter(|cell| !cell.experiment.inputs.data.is_generated());
     of_files
@@ -244,7 +243,6 @@ fn reported(folder: &Path, study: &Study) -> Check {
     check.compared(format!("every fact of {name} computed again from the records{of_claims}"))
 }
 
-/// What others can show of a declaration.
 fn of_declaration(study: &Study, reviewed: Option<&Path>) -> Vec<String> {
     let mut lines: Vec<&str> = Vec::new();
     if study.declaration.registered {
@@ -265,7 +263,6 @@ fn of_declaration(study: &Study, reviewed: Option<&Path>) -> Vec<String> {
     lines.into_iter().map(str::to_string).collect()
 }
 
-/// What the sender put into the folder.
 fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationError> {
     let mut lines = Vec::new();
     for (name, what) in [
@@ -306,7 +303,6 @@ fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationEr
     Ok(lines)
 }
 
-/// What only training can show, and its cost.
 fn of_runs(folder: &Path, study: &Study) -> Vec<String> {
     let seconds = |cell: &&Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
     let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);

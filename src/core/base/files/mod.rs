@@ -245,7 +245,6 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
 
 const SET_ASIDE: &str = ".set-aside-";
 
-/// Whether a name is one that [`set_aside`] gives.
 pub fn is_set_aside(name: &str) -> bool {
     name.contains(SET_ASIDE)
 }
@@ -354,7 +353,6 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write_atomic(&file, bytes)
 }
 
-/// Removes what an earlier [`write_output`] left. Links, pipes and devices stay.
 pub fn remove_output(path: &Path) -> Result<(), FileError> {
     output_file(path)?.map_or(Ok(()), |file| remove_file(&file))
 }
@@ -392,7 +390,6 @@ fn output_file(path: &Path) -> Result<Option<PathBuf>, FileError> {
     Err(invalid("write", path, "its links have no end".to_string()))
 }
 
-/// As many as Linux follows.
 const MOST_LINKS: usize = 40;
 
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {

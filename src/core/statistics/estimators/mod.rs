@@ -129,13 +129,11 @@ pub fn difference(a: f64, b: f64) -> f64 {
     beyond_rounding(b - a, a.abs().max(b.abs()))
 }
 
-/// As [`difference`], of the means of b and of a, which may be far smaller than their values.
 pub fn difference_of_means(a: &[f64], b: &[f64]) -> f64 {
     let size = a.iter().chain(b).fold(0.0, |size: f64, value| size.max(value.abs()));
     beyond_rounding(mean(b) - mean(a), size)
 }
 
-/// Whether a value is at least this large, but for the rounding of both.
 pub fn reaches(value: f64, least: f64) -> bool {
     difference(least, value) >= 0.0
 }

@@ -264,7 +264,6 @@ pub fn resolve_paths(table: &mut Table, folder: &Path) {
             }
         }
     };
-    // A rule is a name and has no file.
     let resolve_program = |owner: &mut Value| {
         owner.get_mut("verifier").and_then(|verifier| verifier.get_mut("file")).map(resolve);
     };

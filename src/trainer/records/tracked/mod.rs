@@ -32,7 +32,6 @@ pub struct TrackedRun {
     pub seconds: BTreeMap<String, TrackedCurve>,
     /// By metric: values that are `null` or text, which are no points.
     pub unread: BTreeMap<String, usize>,
-    /// By metric, as [`TrackedNotes::replaced`].
     pub replaced: BTreeMap<String, usize>,
     pub notes: TrackedNotes,
 }
@@ -137,7 +136,6 @@ impl TrackedRun {
 fn put(curves: &mut BTreeMap<String, TrackedCurve>, metric: &str, point: (f64, f64)) -> usize {
     let curve = curves.entry(metric.to_string()).or_default();
     let kept = curve.partition_point(|(at, _)| *at < point.0);
-    // TRL's log has the epoch of a step again in its row of an evaluation.
     let is_other = |it: &&(f64, f64)| it.0 != point.0 || it.1.to_bits() != point.1.to_bits();
     let replaced = curve[kept..].iter().filter(is_other).count();
     curve.truncate(kept);
@@ -228,7 +226,6 @@ fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> 
             csv_rows::at(path, line, format!("no `{}`; {reason}", names[0]))
         })?;
         let data = object.get("data").and_then(Value::as_object);
-        // Numbers beside `data` are no metrics.
         let is_read = |(name, value): &(&String, &Value)| {
             data.is_none() || RUNS.contains(&name.as_str()) || !value.is_number()
         };
@@ -245,7 +242,6 @@ fn cell_of_json(value: &Value) -> Option<Cell<'_>> {
         (None, Value::String(text)) => Some(Cell::Text(text)),
         (None, Value::Bool(true)) => Some(Cell::Text("true")),
         (None, Value::Bool(false)) => Some(Cell::Text("false")),
-        // pandas' to_json writes what is missing as null.
         (None, Value::Null) => Some(Cell::Null),
         (None, _) => None,
     }
@@ -276,12 +272,10 @@ fn of_csv(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
 
 fn cell_of_csv<'a>(name: &str, field: &'a str) -> Option<Cell<'a>> {
     let text = field.trim();
-    // A run called 1e5 is not that of 100000.
     let number = text.parse().ok().filter(|_| !RUNS.contains(&name));
     (!text.is_empty()).then(|| number.map_or(Cell::Text(text), Cell::Number))
 }
 
-/// A column for each run and metric. Errors: means over the runs of a group.
 fn of_export(
     path: &Path,
     rows: Vec<TrackedRow>,

@@ -15,11 +15,9 @@ const SEED: &str = "seed";
 const TAGS: [&str; 4] = ["tag", "key", "metric", "variable"];
 const VALUE: &str = "value";
 
-/// A row of CSV or a line of JSON.
 pub struct TrackedRow<'a> {
     pub line: usize,
     pub step: f64,
-    /// Of a long table: the metric.
     pub tag: &'a str,
     pub cells: Vec<(&'a str, Cell<'a>)>,
 }
@@ -36,7 +34,6 @@ impl<'a> TrackedRow<'a> {
         self.cells.iter().find(|(column, _)| *column == name).map(|(_, cell)| *cell)
     }
 
-    /// Empty where there is none.
     fn label(&self, column: &str) -> String {
         match self.cell(column) {
             Some(Cell::Number(number)) => number.to_string(),
@@ -46,7 +43,6 @@ impl<'a> TrackedRow<'a> {
     }
 }
 
-/// The runs of a file. Errors: rows of one run that make no one curve.
 pub fn runs(
     path: &Path,
     format: &'static str,
@@ -77,7 +73,6 @@ pub fn runs(
     Ok(runs)
 }
 
-/// Whether nothing says what its one value is of.
 fn has_value_of_name(row: &TrackedRow) -> bool {
     let is_number = |cell: &Cell| matches!(cell, Cell::Number(_));
     let numbers = row.cells.iter().filter(|(name, cell)| is_number(cell) && !is_place(name));
@@ -86,7 +81,6 @@ fn has_value_of_name(row: &TrackedRow) -> bool {
     row.cell("name").is_some() && names == [VALUE] && !is_told
 }
 
-/// Those of [`RUNS`] that tell rows of one step apart, and the first that names a run.
 fn columns_of_runs(rows: &[TrackedRow]) -> Vec<&'static str> {
     let mut columns: Vec<&str> = Vec::new();
     for column in RUNS {
@@ -119,7 +113,6 @@ fn name_of_run(path: &Path, columns: &[&str], row: &TrackedRow) -> String {
     parts.join(" ")
 }
 
-/// pandas writes whole numbers as 1.0 where one is missing.
 fn whole(number: &str) -> &str {
     number.strip_suffix(".0").unwrap_or(number)
 }
@@ -181,7 +174,6 @@ fn is_time(text: &str) -> bool {
     text.get(..10).is_some_and(is_day)
 }
 
-/// As of the name of a machine: what follows under another label begins and ends at later steps. True of one label.
 fn is_resumed(rows: &[TrackedRow], column: &str) -> bool {
     let labelled = rows.iter().filter_map(|row| match row.cell(column) {
         Some(Cell::Text(label)) => Some((label, row.step)),
@@ -194,7 +186,6 @@ fn is_resumed(rows: &[TrackedRow], column: &str) -> bool {
     ends.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1)
 }
 
-/// Names of what is no metric.
 fn is_place(name: &str) -> bool {
     let is_known = |names: &[&str]| names.contains(&name);
     is_known(&["", "_timestamp"]) || is_known(&RUNS) || is_known(&STEPS) || is_known(&CLOCKS)
@@ -209,7 +200,6 @@ pub fn run(
 ) -> TrackedRun {
     let mut run = TrackedRun::new(path, format, name);
     run.notes.is_sorted = sort_unless_resumed(&mut rows);
-    // The last reading of a run's clock holds for rows without one.
     let mut seconds = None;
     for row in &rows {
         for (name, cell) in &row.cells {

@@ -86,7 +86,6 @@ fn in_parts(c: char) -> Vec<char> {
     parts
 }
 
-/// White space and punctuation, but for the signs of formulas.
 fn is_dressing(c: char) -> bool {
     static PUNCTUATION: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"[\p{P}&&[^\x00-\x7f–‐·•′″‖⌈⌉⌊⌋⟨⟩]]").expect("a pattern"));

@@ -35,7 +35,6 @@ pub struct DataSets {
     pub tags: Tags,
     /// Empty unless they were asked for.
     pub columns: Columns,
-    /// Of files that have any.
     pub unseen: BTreeMap<PathBuf, Unseen>,
 }
 
@@ -46,7 +45,6 @@ impl DataSets {
         std::iter::once((sets::DEV, &self.dev[..])).chain(tests)
     }
 
-    /// One sentence for each column of each file.
     pub fn told_unseen(&self) -> Vec<String> {
         let of_file = |(path, unseen): (&PathBuf, &Unseen)| -> Vec<String> {
             let told = problem_file::told_unseen(unseen).into_iter();

@@ -51,7 +51,6 @@ pub struct SourceRow {
     pub is_named: bool,
     pub keys: [String; 2],
     pub truth: Truth,
-    /// [`ReadRow::unseen`].
     pub unseen: Vec<String>,
     /// [`ReadRow::columns`].
     pub columns: Map<String, Value>,

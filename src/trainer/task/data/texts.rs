@@ -96,7 +96,6 @@ fn written(path: &Path, line: usize, bytes: &[u8]) -> Result<Option<WrittenText>
     Ok(Some(WrittenText { question, solution }))
 }
 
-/// Other keys are ignored, as in a file of problems.
 fn text(row: &Map<String, Value>, key: &str) -> Result<String, String> {
     match row.get(key) {
         Some(Value::String(text)) if text.trim().is_empty() => Err(format!("the {key} is empty")),

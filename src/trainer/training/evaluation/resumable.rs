@@ -110,7 +110,6 @@ pub fn kept(folder: &Path, name: &str, key: &Value) -> Result<Option<Evaluated>,
     Ok(Some((record, tables::read_outcomes(&table)?)))
 }
 
-/// Names in two keys, those of the protocol among them.
 fn differing(known: &Value, own: &Value) -> Vec<String> {
     let [known, own] = [known, own].map(|key| {
         let mut flat = key.as_object().cloned().unwrap_or_default();

@@ -147,7 +147,6 @@ pub fn disk(
     folder: &Path,
 ) -> Disk {
     let checkpoint_bytes = phases::checkpoint_bytes(config);
-    // The oldest one goes when the next is there.
     let checkpoints = work.checkpoints.min(work.kept_checkpoints.saturating_add(1)) as f64;
     let beside = checkpoints * (checkpoint_bytes + companion_bytes(experiment, config))
         + work.rollout_steps as f64 * STEP_BYTES
@@ -182,11 +181,9 @@ fn companion_bytes(experiment: &Experiment, config: &Config) -> f64 {
 /// What tables, report and threads take beside the process that has loaded nothing: 10 to 60 MB were measured.
 const RECORDS_BYTES: f64 = 5e7;
 
-/// Of the report before its curves.
 const REPORT_BYTES: f64 = 5e5;
 /// Lines of metrics, ledger and timings (6 kB), the footer of a table of rollouts (10 kB), curves in the report (16 kB).
 const STEP_BYTES: f64 = 32e3;
-/// The footer of a table of outcomes (3 to 4 kB), and a line.
 const EVALUATION_BYTES: f64 = 5e3;
 /// A response token takes 7 to 12 in rollouts of the embedded benchmark.
 const ROLLOUT_TOKEN_BYTES: f64 = 12.0;

@@ -193,7 +193,6 @@ fn unread(experiment: &Experiment) -> Option<(Name, String)> {
     })
 }
 
-/// A native response ends at L_max.
 fn unclamped(experiment: &Experiment) -> Option<(Name, String)> {
     let punishment = experiment.dapo.overlong.punishment;
     let is_unclamped = matches!(punishment, Punishment::Soft { beyond: Beyond::Unclamped, .. });

@@ -28,7 +28,6 @@ pub struct Inputs {
     /// Loaded for the check; its first user takes it.
     base: RefCell<Option<Qwen2>>,
     pub grader: Grader,
-    /// Of the sets that have their own.
     graders_of_sets: BTreeMap<String, Grader>,
 }
 
@@ -109,7 +108,6 @@ pub fn grades_by_program(experiment: &Experiment) -> bool {
     experiment.gradings().any(|(_, grading)| grading.program().is_some())
 }
 
-/// Of rollouts, and of the sets that have their own.
 type AllGraders = (Grader, BTreeMap<String, Grader>);
 
 fn graders(experiment: &Experiment, data: &DataSets) -> Result<AllGraders, TaskError> {
@@ -207,7 +205,6 @@ impl Inputs {
         self.graders_of_sets.get(set).unwrap_or(&self.grader)
     }
 
-    /// All that grade.
     pub fn graders(&self) -> impl Iterator<Item = &Grader> {
         std::iter::once(&self.grader).chain(self.graders_of_sets.values())
     }

@@ -32,7 +32,6 @@ pub enum RunEvent<'a> {
     Evaluated(&'a EvaluationRecord),
     /// After this rollout step; 0 is the base policy.
     Resumed(u64),
-    /// The run had finished before; nothing is trained.
     FinishedBefore,
     /// After this rollout step.
     Saved(u64),

@@ -138,7 +138,6 @@ pub fn lost(folder: &RunFolder) -> Result<Option<&'static str>, FileError> {
     Ok(needed.into_iter().find(|name| has_work && !folder.path(name).exists()))
 }
 
-/// By whichever file tells of most: one of them may be missing or damaged.
 fn recorded_steps(folder: &RunFolder) -> Result<u64, FileError> {
     let metrics: Vec<StepMetrics> = files::complete_lines(&folder.path("metrics.jsonl"))?;
     let chain: Vec<LedgerEntry> = files::complete_lines(&folder.path(ledger::FILE))?;

@@ -257,7 +257,6 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
     }
     for (name, set) in &mut experiment.evaluation.sets {
         if set.verifier.as_ref().is_some_and(|own| own.program().is_some()) {
-            // Where it is not here, no evaluation of the set is executed.
             let here = local.grader_of(name).and_then(Grader::program);
             set.verifier = here.map(|program| Grading::Program(Box::new(program.clone())));
         }

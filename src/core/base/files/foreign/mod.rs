@@ -60,7 +60,6 @@ pub const MOST_TEXT_BYTES: u64 = 64 << 20;
 /// Memory to decompress a file: the dictionary of `xz -9` has 64 MiB.
 const MOST_XZ_KIB: u32 = 80 << 10;
 
-/// Compressed bytes beyond those of the text: a chunk of LZMA2 has 64 KiB.
 const MOST_XZ_SURPLUS: usize = 256 << 10;
 
 /// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.

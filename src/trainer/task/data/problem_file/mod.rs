@@ -43,7 +43,6 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
     }
 }
 
-/// Column that may belong to the question and that no prompt shows → rows.
 pub type Unseen = BTreeMap<String, u64>;
 
 pub fn count_unseen(unseen: &mut Unseen, row: &SourceRow) {
@@ -52,7 +51,6 @@ pub fn count_unseen(unseen: &mut Unseen, row: &SourceRow) {
     }
 }
 
-/// One sentence for each column.
 pub fn told_unseen(unseen: &Unseen) -> Vec<String> {
     let told = |(column, rows): (&String, &u64)| {
         let column: String = column.chars().take(60).collect();

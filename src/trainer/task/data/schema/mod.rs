@@ -29,7 +29,6 @@ pub struct RowKeys {
 }
 
 impl RowKeys {
-    /// The first flag that was given.
     pub fn given(&self) -> Option<&'static str> {
         let question = self.question.as_ref().map(|_key| "--question-key");
         question.or(self.answer.as_ref().map(|_key| "--answer-key"))
@@ -232,7 +231,6 @@ fn unseen(row: &Map<String, Value>, read: [&str; 2], prompt: &[Message]) -> Vec<
     beside.filter(|(_, value)| !is_shown(value, &prompt)).map(|(key, _)| key.clone()).collect()
 }
 
-/// Whether each text and number inside stands in the prompt.
 fn is_shown(value: &Value, prompt: &str) -> bool {
     match value {
         Value::Null => true,
