@@ -170,7 +170,11 @@ fn a_set_may_have_a_program_of_its_own() {
         assert_eq!(row.is_correct, row.response.chars().count() % 2 == 0);
     }
     let recorded = programs.is_verified("run", "--replay 1 --challenge 7").to_string();
-    for words in ["graded again but for mini-aime", "the evaluations of mini-aime: a program"] {
+    for words in [
+        "graded again but for mini-aime",
+        "the evaluations of mini-aime: a program",
+        "correctness on mini-aime as recorded",
+    ] {
         assert!(recorded.contains(words), "{recorded}");
     }
     let flags = format!("--run-rewards {} --replay 2 --challenge 7", file.display());

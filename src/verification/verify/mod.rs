@@ -275,6 +275,10 @@ fn summary(verdict: VerifyVerdict, extent: &Extent, replay: Option<&Replay>) -> 
     if extent.rewards_as_recorded {
         summary += ", rewards as recorded";
     }
+    if !extent.sets_as_recorded.is_empty() {
+        let sets = extent.sets_as_recorded.join(", ");
+        summary += &format!(", correctness on {sets} as recorded");
+    }
     summary + "; " + &extent.base
 }
 
