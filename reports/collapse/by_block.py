@@ -16,6 +16,13 @@ sys.path.insert(0, str(HERE.parents[1] / "golden/stats"))
 from records import Study, accuracy, t_interval  # noqa: E402
 
 LAST_QUARTER = slice(30, 40)
+# Each against GRPO of its grid.
+PAIRS = [
+    ("smollm2-collapse", "high-0.28", "0.28 - 0.2"),
+    ("smollm2-collapse", "high-0.4", "0.4 - 0.2"),
+    ("smollm2-collapse-slow", "high-0.28", "0.28 - 0.2 at 3e-6"),
+    ("smollm2-collapse-slow", "coin", "coin - verifier at 3e-6"),
+]
 
 
 def mean(cell, name, steps=slice(None)):
@@ -56,11 +63,16 @@ def main():
     ratios = sorted(max(cell["metrics"]["loss/ratio_max"]) for cell in study.all_cells)
     print(f"largest importance ratio of a run: {ratios[0]:.1f} to {ratios[-1]:.1f}")
     # Below 0.25 nats in the first step of GRPO: reported with and without, as registered.
-    for left_out in ([], [104]):
-        arms = ("smollm2-collapse/high-0.28", "smollm2-collapse/grpo")
-        kept = [seed for seed in study.seeds if seed not in left_out]
-        entropy, right = ([[value(study.cells[arm, seed]) for seed in kept] for arm in arms] for value in (last_entropy, last_accuracy))
-        print(f"0.28 - 0.2, {len(kept)} blocks: entropy {shown(entropy, '.3f')}, right {shown(right, '.1f')}")
+    for grid, arm, title in PAIRS:
+        sides = [{seed: study.cells[name, seed] for seed in study.seeds if (name, seed) in study.cells} for name in (f"{grid}/{arm}", f"{grid}/grpo")]
+        blocks = [seed for seed in study.seeds if all(seed in side for side in sides)]
+        if not blocks:
+            print(f"{title}: not run")
+            continue
+        for left_out in ([], [104]):
+            kept = [seed for seed in blocks if seed not in left_out]
+            entropy, right = ([[value(side[seed]) for seed in kept] for side in sides] for value in (last_entropy, last_accuracy))
+            print(f"{title}, {len(kept)} blocks: entropy {shown(entropy, '.3f')}, right {shown(right, '.1f')}")
 
 
 if __name__ == "__main__":

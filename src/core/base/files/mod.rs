@@ -82,7 +82,24 @@ pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, FileError> {
 }
 
 pub fn create_folder(path: &Path) -> Result<(), FileError> {
-    fs::create_dir_all(path).map_err(io_error("create folder", path))
+    let created = fs::create_dir_all(path);
+    created.map_err(|error| match in_the_way(path) {
+        Some(reason) => invalid("create folder", path, format!("{reason}; choose another name")),
+        None => io_error("create folder", path)(error),
+    })
+}
+
+/// The part of a folder's path that is there and no folder.
+fn in_the_way(path: &Path) -> Option<String> {
+    let parts = path.ancestors().filter(|part| !part.as_os_str().is_empty());
+    let (part, kind) = parts.map(|part| (part, kind(part))).find_map(|(part, kind)| {
+        kind.ok().flatten().filter(|_| !part.is_dir()).map(|kind| (part, kind))
+    })?;
+    let what = match kind {
+        FileKind::Other if !part.exists() => "a link to something that is not there",
+        _ => "a file",
+    };
+    Some(format!("{} is {what}", part.display()))
 }
 
 /// Removes a folder and what is in it, if there is one. It first gets the name of one that is half written
@@ -136,7 +153,11 @@ pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, FileError> {
 
 pub fn list(path: &Path) -> Result<Vec<String>, FileError> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(io_error("list", path))? {
+    let entries = fs::read_dir(path).map_err(|error| match in_the_way(path) {
+        Some(reason) => invalid("list", path, reason),
+        None => io_error("list", path)(error),
+    })?;
+    for entry in entries {
         let entry = entry.map_err(io_error("list", path))?;
         if names.len() == foreign::MOST_ENTRIES {
             return Err(invalid("list", path, format!("more than {} entries", names.len())));

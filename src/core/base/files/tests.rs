@@ -48,6 +48,29 @@ fn a_failed_write_leaves_the_old_file_and_no_leftover() {
 }
 
 #[test]
+fn what_stands_in_the_way_of_a_folder_has_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::os::unix::fs::symlink("gone", at("link")).unwrap();
+    fs::write(at("file"), "mine").unwrap();
+    let reason = |name: &str| create_folder(&at(name)).unwrap_err().to_string();
+    for name in ["link", "link/a", "file", "file/a/b"] {
+        let what = if name.starts_with("link") {
+            "link is a link to something that is not there"
+        } else {
+            "file is a file"
+        };
+        assert!(
+            reason(name).ends_with(&format!("{what}; choose another name")),
+            "{}",
+            reason(name)
+        );
+    }
+    assert!(list(&at("link")).unwrap_err().to_string().ends_with("not there"));
+    assert!(list(&at("gone")).unwrap_err().is_missing());
+}
+
+#[test]
 fn an_output_goes_behind_links_and_into_pipes_and_replaces_neither() {
     use io::Read;
     let folder = tempfile::tempdir().unwrap();

@@ -148,10 +148,6 @@ fn recorded_steps(folder: &RunFolder) -> Result<u64, FileError> {
 
 /// Foreign files must not be deleted. Without a manifest only what a killed first session left (lock first) is allowed.
 fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
-    if !folder.root().exists() && files::kind(folder.root())?.is_some() {
-        let reason = "is a link to something that is not there; choose another --out".to_string();
-        return Err(TrainingError::Folder { folder: folder.root().to_path_buf(), reason });
-    }
     if !folder.root().exists() || folder.path("manifest.json").exists() {
         return Ok(());
     }

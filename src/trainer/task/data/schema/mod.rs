@@ -1,10 +1,17 @@
 //! Question and ground truth of a row by its keys: the release's, and those of GSM8K, MATH-500, AMC, AIME and the like.
 
+mod beside;
+mod truth;
+
+pub use beside::BESIDE_QUESTIONS;
+pub use truth::{Reading, Truth, answer, taken};
+
 use crate::base::visible;
 use crate::records::{Index, Message, ProblemRow};
+use crate::task::data::schema::truth::TruthRead;
 use crate::task::data::{self, template};
-use crate::task::reward::{answer::normalise, program, strict_box};
-use serde::Serialize;
+use crate::task::reward::program;
+
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -62,65 +69,6 @@ pub const OTHERS: [&str; 7] = [
     "unique_id",
 ];
 
-/// Keys of what belongs to the question in known sets (MMLU, ARC, SVAMP, SQuAD, MedMCQA, COPA, GLUE): no prompt has them.
-pub const BESIDE_QUESTIONS: [&str; 31] = [
-    "choices",
-    "options",
-    "endings",
-    "candidates",
-    "A",
-    "B",
-    "C",
-    "D",
-    "option_a",
-    "option_b",
-    "opa",
-    "opb",
-    "choice1",
-    "choice2",
-    "body",
-    "context",
-    "contexts",
-    "ctx",
-    "passage",
-    "passages",
-    "paragraph",
-    "article",
-    "document",
-    "documents",
-    "story",
-    "background",
-    "premise",
-    "hypothesis",
-    "sentence1",
-    "input",
-    "table",
-];
-
-/// How a ground truth was taken out of what stands in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reading {
-    #[error("floats that are integers")]
-    WholeFloat,
-    #[error("lists of one")]
-    ListOfOne,
-    #[error("JSON in a text")]
-    JsonInText,
-    #[error("worked solutions, read after `####`")]
-    Hashes,
-    #[error("texts with a \\boxed{{…}}, of which the last one is read")]
-    Boxed,
-    #[error("texts with white space around them")]
-    Spaced,
-    #[error("objects and lists, which a program gets as they are")]
-    Structured,
-    #[error("worked solutions with neither `####` nor \\boxed")]
-    Unmarked,
-    #[error("not stated: a program gets the other columns")]
-    OtherColumns,
-}
-
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadRow {
     pub row: ProblemRow,
@@ -132,13 +80,6 @@ pub struct ReadRow {
     pub unseen: Vec<String>,
     /// The row without its prompt, where it was asked for.
     pub columns: Map<String, Value>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Truth {
-    pub readings: Vec<Reading>,
-    /// As it stands in the file, where it was read as something else.
-    pub stated: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -166,7 +107,7 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
                 for_program: Some(stated),
             }
         } else {
-            ground_truth(row, chosen, keys.columns)?
+            truth::ground_truth(row, chosen, keys.columns)?
         };
     let text = |key: &str| match at(row, key).as_deref() {
         None => Ok(None),
@@ -211,33 +152,9 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
             columns.insert("ground_truth".to_string(), value);
         }
     }
-    let unseen = unseen(row, [&question_key, &answer_key], &prompt);
+    let unseen = beside::unseen(row, [&question_key, &answer_key], &prompt);
     let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
     Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, unseen, columns })
-}
-
-fn unseen(row: &Map<String, Value>, read: [&str; 2], prompt: &[Message]) -> Vec<String> {
-    let is_beside = |key: &str| {
-        let is_read = |read: &str| read.split('.').next().unwrap_or(read).eq_ignore_ascii_case(key);
-        BESIDE_QUESTIONS.iter().any(|known| known.eq_ignore_ascii_case(key))
-            && !read.into_iter().any(is_read)
-    };
-    let mut beside = row.iter().filter(|(key, _)| is_beside(key)).peekable();
-    if beside.peek().is_none() {
-        return Vec::new();
-    }
-    let prompt: String = prompt.iter().map(|message| message.content.clone() + "\n").collect();
-    let prompt = words(&prompt);
-    beside.filter(|(_, value)| !is_shown(value, &prompt)).map(|(key, _)| key.clone()).collect()
-}
-
-fn is_shown(value: &Value, prompt: &str) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(values) => values.iter().all(|value| is_shown(value, prompt)),
-        Value::Object(inner) => inner.values().all(|value| is_shown(value, prompt)),
-        plain => prompt.contains(&words(&as_text(plain))),
-    }
 }
 
 fn words(text: &str) -> String {
@@ -372,225 +289,9 @@ fn other_columns(row: &Map<String, Value>, question_key: &str) -> Map<String, Va
         .collect()
 }
 
-struct TruthRead {
-    key: String,
-    /// As a rule compares it.
-    ground_truth: String,
-    truth: Truth,
-    /// As a program gets it, where one grades.
-    for_program: Option<Value>,
-}
-
-/// With `whole`, for a program, too: see [`for_a_program`].
-fn ground_truth(
-    row: &Map<String, Value>,
-    chosen: Option<&str>,
-    whole: bool,
-) -> Result<TruthRead, RowError> {
-    let keys = chosen.map_or(ANSWERS.to_vec(), |key| vec![key]);
-    let mut first: Option<TruthRead> = None;
-    let (mut is_prose, mut is_blank) = (false, None);
-    for &key in &keys {
-        let Some(value) = at(row, key) else { continue };
-        let mut readings = Vec::new();
-        let (ground_truth, for_program) = match taken(&value, &mut readings) {
-            taken if whole => {
-                let stated = for_a_program(key, &value, &mut readings);
-                (taken.unwrap_or_else(|_not_one| as_text(&stated)), Some(stated))
-            }
-            taken => (taken.or_else(|reason| refuse(key, reason))?, None),
-        };
-        if ground_truth.trim().is_empty() {
-            is_blank = is_blank.or(Some(key));
-            continue;
-        }
-        // A worked solution says its answer behind a mark, or not at all.
-        let is_marked =
-            [Reading::Hashes, Reading::Boxed].iter().any(|mark| readings.contains(mark));
-        if key == "solution"
-            && chosen.is_none()
-            && !is_marked
-            && !(whole && first.is_none())
-            && ground_truth.contains(char::is_whitespace)
-        {
-            is_prose = true;
-            continue;
-        }
-        if !whole && !is_marked && is_worked_solution(key, &ground_truth) {
-            readings.push(Reading::Unmarked);
-        }
-        match &first {
-            Some(known) if loose(&known.ground_truth) != loose(&ground_truth) => {
-                let [known_text, text] =
-                    [&known.ground_truth, &ground_truth].map(|text| shown_text(text));
-                let reason = format!(
-                    "it says `{text}`, `{}` says `{known_text}`; --answer-key says which one is meant (`dapo data prepare`)",
-                    known.key
-                );
-                return refuse(key, reason);
-            }
-            Some(_) => {}
-            None => {
-                let stated = (!readings.is_empty()).then(|| shown_text(&as_text(&value)));
-                let (key, truth) = (key.to_string(), Truth { readings, stated });
-                first = Some(TruthRead { key, ground_truth, truth, for_program });
-            }
-        }
-    }
-    match (first, is_blank) {
-        (Some(first), _) => Ok(first),
-        // Whoever trains on it refuses it, an audit counts it.
-        (None, Some(key)) => Ok(TruthRead {
-            key: key.to_string(),
-            ground_truth: String::new(),
-            truth: Truth::default(),
-            for_program: None,
-        }),
-        (None, None) if is_prose => refuse(
-            "solution",
-            "it has neither \\boxed{} nor ####; name the key of the answer with --answer-key (`dapo data prepare`)",
-        ),
-        (None, None) => absent(row, "answer", &keys),
-    }
-}
-
 /// A text itself, any other value as JSON.
 fn as_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
-}
-
-/// No answer has so many words.
-fn is_worked_solution(key: &str, text: &str) -> bool {
-    key.to_ascii_lowercase().ends_with("solution") && text.split_whitespace().count() > 8
-}
-
-/// The value as it stands; only a worked solution that is not stated as the ground truth is read, as scripts for verl
-/// and TRL do.
-fn for_a_program(key: &str, value: &Value, readings: &mut Vec<Reading>) -> Value {
-    let Value::String(stated) = value else {
-        let is_structured = value.is_object() || value.is_array();
-        *readings = if is_structured { vec![Reading::Structured] } else { Vec::new() };
-        return value.clone();
-    };
-    let is_truth = key.ends_with("ground_truth");
-    let is_solution = |reading: &Reading| [Reading::Hashes, Reading::Boxed].contains(reading);
-    match &readings[..] {
-        [first, ..] if is_solution(first) && !is_truth => {
-            taken_from_text(stated, &mut Vec::new()).unwrap_or_else(|_no_answer| stated.clone())
-        }
-        _ => {
-            readings.clear();
-            stated.clone()
-        }
-    }
-    .into()
-}
-
-/// The answer in a value: itself, or what a worked solution says behind its mark. Errors: why it is no one answer.
-pub fn answer(value: &Value) -> Result<String, String> {
-    taken(value, &mut Vec::new())
-}
-
-/// The answer in a value. What was done to it goes into `readings`.
-pub fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, String> {
-    match value {
-        Value::String(text) => taken_from_text(text, readings),
-        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            None => Ok(number.to_string()),
-            Some(float) if float.fract() != 0.0 => Ok(number.to_string()),
-            // Beyond, neighbouring integers are one float.
-            Some(float) if float.abs() < 9e15 => {
-                readings.push(Reading::WholeFloat);
-                Ok((float as i64).to_string())
-            }
-            Some(_) => Err(format!("{number} is a float that holds no exact integer")),
-        },
-        Value::Array(values) => match &values[..] {
-            [value] => {
-                readings.push(Reading::ListOfOne);
-                taken(value, readings)
-            }
-            several => Err(format!("a list of {} answers, expected one", several.len())),
-        },
-        Value::Object(inner) => {
-            let keys: Vec<String> = inner.keys().take(8).map(|key| shown_text(key)).collect();
-            let keys = keys.join(", ");
-            Err(format!(
-                "an object with {keys}, and a rule compares one text (in a file of problems: --answer-key KEY.INSIDE)"
-            ))
-        }
-        other => Err(format!("expected text or a number, got {other}")),
-    }
-}
-
-fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, String> {
-    let trimmed = text.trim();
-    let json = || serde_json::from_str::<Value>(trimmed).ok();
-    let inside = trimmed.starts_with(['[', '{', '"']).then(json).flatten().filter(|value| {
-        // `[2, 5]` is an interval.
-        let is_interval =
-            |values: &Vec<Value>| values.len() > 1 && values.iter().all(Value::is_number);
-        !value.as_array().is_some_and(is_interval)
-            && value.as_object().is_none_or(|object| !object.is_empty())
-    });
-    if let Some(inside) = inside {
-        readings.push(Reading::JsonInText);
-        return taken(&inside, readings);
-    }
-    if let Some((_, answer)) = trimmed.rsplit_once("####") {
-        readings.push(Reading::Hashes);
-        let digits = answer.trim().replace(',', "");
-        let is_number = digits.parse::<f64>().is_ok();
-        return taken_from_text(if is_number { &digits } else { answer.trim() }, readings);
-    }
-    if let Some(answer) = last_box(trimmed) {
-        readings.push(Reading::Boxed);
-        return taken_from_text(answer, readings);
-    }
-    let whole = trimmed.strip_suffix(".0").filter(|digits| digits.parse::<i64>().is_ok());
-    match whole {
-        Some(digits) => {
-            readings.push(Reading::WholeFloat);
-            Ok(digits.to_string())
-        }
-        None => {
-            if trimmed != text && readings.is_empty() {
-                readings.push(Reading::Spaced);
-            }
-            Ok(trimmed.to_string())
-        }
-    }
-}
-
-/// The last `\boxed{…}`, also without braces up to white space or `$`, else the last `\fbox{…}` (MATH's
-/// `last_boxed_only_string`, math_equivalence.py).
-fn last_box(text: &str) -> Option<&str> {
-    let mark = ["\\boxed", "\\fbox"].into_iter().find(|mark| text.contains(mark))?;
-    let (_, rest) = text.rsplit_once(mark)?;
-    let inside = rest.trim_start();
-    if let Some(content) = inside.strip_prefix('{') {
-        return strict_box::to_own_brace(content);
-    }
-    let end = inside.find(|c: char| c == '$' || c.is_whitespace()).unwrap_or(inside.len());
-    let answer = inside[..end].trim_end_matches(['.', ',']);
-    (inside.len() < rest.len() && !answer.is_empty()).then_some(answer)
-}
-
-fn loose(answer: &str) -> String {
-    let mut text = normalise(answer);
-    for (written, plain) in [
-        ("dfrac", "frac"),
-        ("tfrac", "frac"),
-        ("\\left", ""),
-        ("\\right", ""),
-        ("\\!", ""),
-        ("\\%", ""),
-        ("%", ""),
-        ("^\\circ", ""),
-    ] {
-        text = text.replace(written, plain);
-    }
-    text
 }
 
 fn shown(value: &Value) -> String {
