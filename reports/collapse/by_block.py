@@ -16,12 +16,13 @@ sys.path.insert(0, str(HERE.parents[1] / "golden/stats"))
 from records import Study, accuracy, t_interval  # noqa: E402
 
 LAST_QUARTER = slice(30, 40)
-# Each against GRPO of its grid.
+# Grid, arm, the arm that it is compared with, and how the line begins.
 PAIRS = [
-    ("smollm2-collapse", "high-0.28", "0.28 - 0.2"),
-    ("smollm2-collapse", "high-0.4", "0.4 - 0.2"),
-    ("smollm2-collapse-slow", "high-0.28", "0.28 - 0.2 at 3e-6"),
-    ("smollm2-collapse-slow", "coin", "coin - verifier at 3e-6"),
+    ("smollm2-collapse", "high-0.28", "grpo", "0.28 - 0.2"),
+    ("smollm2-collapse", "high-0.4", "grpo", "0.4 - 0.2"),
+    ("smollm2-collapse", "high-0.4", "high-0.28", "0.4 - 0.28"),
+    ("smollm2-collapse-slow", "high-0.28", "grpo", "0.28 - 0.2 at 3e-6"),
+    ("smollm2-collapse-slow", "coin", "grpo", "coin - verifier at 3e-6"),
 ]
 
 
@@ -63,8 +64,8 @@ def main():
     ratios = sorted(max(cell["metrics"]["loss/ratio_max"]) for cell in study.all_cells)
     print(f"largest importance ratio of a run: {ratios[0]:.1f} to {ratios[-1]:.1f}")
     # Below 0.25 nats in the first step of GRPO: reported with and without, as registered.
-    for grid, arm, title in PAIRS:
-        sides = [{seed: study.cells[name, seed] for seed in study.seeds if (name, seed) in study.cells} for name in (f"{grid}/{arm}", f"{grid}/grpo")]
+    for grid, *names, title in PAIRS:
+        sides = [{seed: study.cells[f"{grid}/{arm}", seed] for seed in study.seeds if (f"{grid}/{arm}", seed) in study.cells} for arm in names]
         blocks = [seed for seed in study.seeds if all(seed in side for side in sides)]
         if not blocks:
             print(f"{title}: not run")

@@ -20,6 +20,9 @@ pub struct AuditArgs {
     file: PathBuf,
     #[command(flatten)]
     keys: RowKeys,
+    /// A program grades: ground truths may be objects, or stand in other columns, and no rule is asked about them
+    #[arg(long)]
+    for_program: bool,
     /// Folder with a tokenizer.json, and a chat template if prompts go into one: prompt lengths in
     /// tokens instead of characters
     #[arg(long, value_name = "DIR")]
@@ -49,7 +52,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
         tokens = Some(TokenCount { described, count: &count });
     }
     let options = AuditOptions {
-        keys: args.keys.clone(),
+        keys: RowKeys { columns: args.for_program, ..args.keys.clone() },
         tokens,
         max_prompt_tokens: args.max_prompt_tokens,
         prompts_per_step: args.prompts_per_step,

@@ -60,6 +60,7 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
         [("execution.threads", args.threads.is_some()), ("inputs.model", args.model.is_some())];
     let mut experiment = args.overrides.load(&args.experiment, &flags)?;
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
+    args.out.iter().try_for_each(|path| files::may_write(path, "{\n  \"environment\": {"))?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     if args.model.is_none() {
         bench::write_random_policy(folder.path(), experiment.execution.seed)?;

@@ -7,6 +7,7 @@ use crate::experiment::sources::{self, Key};
 use crate::experiment::{Experiment, KeyUsage, Publication, diagnose, named, usage};
 use crate::records::RunFolder;
 use crate::report::text::literal;
+use crate::training::plan::warnings;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -256,11 +257,14 @@ fn show(args: &ShowArgs) -> Result<u8> {
         "source": path,
         "arm_sha256": arm,
         "experiment": experiment,
+        "unread": warnings::unread_keys(&experiment),
     });
     let toml = toml::to_string(&experiment)?;
     output::lines(args.json, &document, || {
         let note = "[inputs] and [execution] are not part of the arm; paths are relative to here";
-        format!("# {path}\n# arm {arm}\n# {note}\n{toml}")
+        let unread = warnings::unread_keys(&experiment).into_iter();
+        let unread: String = unread.map(|sentence| format!("# warning: {sentence}\n")).collect();
+        format!("# {path}\n# arm {arm}\n# {note}\n{unread}{toml}")
     });
     Ok(exit::SUCCESS)
 }

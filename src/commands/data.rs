@@ -3,10 +3,10 @@
 use crate::base::{program, python};
 use crate::commands::exit::bail_usage;
 use crate::commands::{audit, audit::AuditArgs, exit, grade, output};
-use crate::experiment::{Data, sets};
+use crate::experiment::Data;
+use crate::task::data::embedded;
 use crate::task::data::prepared::{self, Preparation};
 use crate::task::data::reasoning_gym::{self as gym, GymRequest};
-use crate::task::data::{self, embedded};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
@@ -22,7 +22,8 @@ pub enum DataVerb {
     /// every problem gets an id, and the content's SHA-256 goes into DIR/digests.json. A question
     /// with several answers is left out with all its rows, because nothing in the file says which
     /// answer is right. What was left out, and why, is listed in
-    /// DIR/NAME.left-out.jsonl. The files are in the schema of the released data, and an
+    /// DIR/NAME.left-out.jsonl: also worked solutions without an answer, and rows that repeat a question with
+    /// other columns, of which the first counts. The files are in the schema of the released data, and an
     /// experiment reads them with `inputs.data.kind = "files"`.
     #[command(after_long_help = include_str!("help/data-prepare.txt"))]
     Prepare(PrepareArgs),
@@ -124,31 +125,35 @@ fn reasoning_gym(args: &GymArgs) -> Result<u8> {
 }
 
 fn prepare(args: &PrepareArgs) -> Result<u8> {
-    let target = args.out.join(format!("{}.parquet", sets::set_name(&args.source)));
-    if let (Ok(source), Ok(target)) = (args.source.canonicalize(), target.canonicalize())
-        && source == target
-    {
-        bail_usage!("--out {} would replace {}", args.out.display(), args.source.display());
-    }
     let prepared = match generated(args)? {
         Some(task) => prepared::of_task(&task)?,
-        None => prepared::of_file(&args.source, &args.preparation)?,
+        None => {
+            if let Some(read) = args.preparation.replaced(&args.source, &args.out) {
+                bail_usage!("--out {} would replace {}", args.out.display(), read.display());
+            }
+            prepared::of_file(&args.source, &args.preparation)?
+        }
     };
     prepared.notes.iter().for_each(output::tell);
-    let digests = prepared.write(&args.out)?;
+    let (digests, stale) = prepared.write(&args.out)?;
+    if let Some(stale) = stale {
+        output::tell(format!(
+            "{}: removed, because its problems, held out before, are trained on now",
+            stale.display()
+        ));
+    }
     if args.json {
         output::json_line(&digests);
         return Ok(exit::SUCCESS);
     }
     for (name, problems) in &prepared.sets {
-        let (count, sha256) = (problems.len(), data::digest(problems));
-        let path = args.out.join(format!("{name}.parquet"));
+        let (count, path) = (problems.len(), prepared.path(&args.out, name));
+        let sha256 = digests[name]["sha256"].as_str().unwrap_or_default();
         output::say(format!("{name}: {count} problems, sha256 {sha256}, {}", path.display()));
     }
     Ok(exit::SUCCESS)
 }
 
-/// `None` for a file.
 fn generated(args: &PrepareArgs) -> Result<Option<Data>> {
     let task = embedded::KINDS.iter().find(|(kind, _)| args.source == Path::new(kind));
     let Some((kind, usual)) = task else {

@@ -59,7 +59,7 @@ pub struct EngineCheckArgs {
     #[command(flatten)]
     overrides: OverrideArgs,
     /// A configuration of the trainer. Its values are shown beside what the experiment asks, and every trap is
-    /// named. What it does not state is shown as not stated, never as a default.
+    /// named. What it does not state is shown as not stated, or, where --python has TRL, as that TRL's default.
     ///
     /// verl: what your command prints with `--cfg job` at its end (also in a log, with Ray's prefixes),
     /// `.hydra/config.yaml`, W&B's `config.yaml`, the dictionary that verl prints, and, where --python has verl,
@@ -183,7 +183,7 @@ fn check(args: &EngineCheckArgs) -> Result<u8> {
         }));
         return Ok(code);
     }
-    print(args.engine, &check.effective, "—");
+    print(args.engine, args.engine.name(), &check.effective, "—");
     check.traps.iter().for_each(say_trap);
     if let Some(problem) = &check.problem {
         output::tell(format!("verl's own validation: {problem}"));
@@ -250,7 +250,8 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
     };
     let check = check::configuration(args.engine, file, &asked, &args.options)?;
     let not_stated = check.not_stated();
-    let is_known = !check.agrees() || not_stated.is_empty();
+    let is_whole = not_stated.is_empty() && check.unread.is_empty() && check.refusals.is_empty();
+    let is_known = !check.agrees() || is_whole;
     let code = if is_known { exit::agreed(check.agrees()) } else { exit::INCONCLUSIVE };
     if args.json {
         let settings = as_json(&check.effective);
@@ -260,7 +261,7 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
         }));
         return Ok(code);
     }
-    print(args.engine, &check.effective, "not stated");
+    print(args.engine, &check.of, &check.effective, "not stated");
     check.traps.iter().for_each(say_trap);
     let (engine, arm) = (args.engine.name(), &asked.name);
     for refusal in &check.refusals {
@@ -290,14 +291,18 @@ fn say_trap(Trap { name, key, value, what }: &Trap) {
 fn as_json(effective: &[Effective]) -> Vec<Value> {
     let row = |row: &Effective| {
         let agrees = row.value.as_ref().map(|_| row.agrees());
-        json!({"setting": row.setting, "effective": row.value, "agrees": agrees})
+        let (setting, value) = (&row.setting, &row.value);
+        json!({"setting": setting, "effective": value, "agrees": agrees, "default": row.is_default})
     };
     effective.iter().map(row).collect()
 }
 
-fn print(engine: Engine, effective: &[Effective], absent: &str) {
+fn print(engine: Engine, of: &str, effective: &[Effective], absent: &str) {
     let rows = effective.iter().map(|row| {
-        let own = row.value.as_ref().map_or(absent.to_string(), short);
+        let mut own = row.value.as_ref().map_or(absent.to_string(), short);
+        if row.is_default {
+            own = format!("{own} ({of}'s default)");
+        }
         let word = if row.agrees() { "" } else { "differs" };
         let Setting { name, value, key, .. } = &row.setting;
         [name.clone(), short(value), own, key.clone(), word.to_string()]

@@ -9,17 +9,17 @@ use crate::commands::flags::wide::WideArg;
 use crate::commands::{
     Interrupt, OverrideArgs, PlaceArgs, Progress, PromptArgs, bounds, exit, output,
 };
-use crate::experiment::{PromptTemplate, Sampling, sets};
+use crate::experiment::{Place, PromptTemplate, Sampling, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecord};
 use crate::report::text::{self, percent, points};
 use crate::statistics::{Accuracy, Counts, accuracy, estimators};
 use crate::task::data::{Columns, problem_file};
-use crate::task::{Grader, RowKeys, prompt, response_text};
-use crate::training::evaluation::{self, Set, resumable};
+use crate::task::{Grader, RowKeys, Tokenizer, prompt, response_text};
+use crate::training::evaluation::{self, Set, resumable, resumable::Evaluated};
 use crate::training::plan::warnings;
-use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
+use crate::training::run::{inputs, inputs::Inputs};
 use crate::training::{Protocol, TrainingError};
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -32,7 +32,8 @@ const LEVEL: f64 = 0.95;
 /// It uses the evaluation sets and settings of an experiment, or, with --data, files of problems and the
 /// paper's protocol: 32 samples of each problem at temperature 1 and top-p 0.7, at most 20,480 tokens,
 /// the released instruction in the model's chat template. Repeated rows of a file are one problem. With
-/// --out the same command continues an interrupted evaluation of files; no other evaluation is replaced.
+/// --out the same command continues an interrupted evaluation and computes no set twice; no other
+/// evaluation is replaced.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/eval.txt"))]
 pub struct EvalArgs {
@@ -154,36 +155,102 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     }
     let inputs = inputs::prepare(experiment)?;
     let model = inputs.base_policy()?;
-    let kept = args.out.clone().map(RunFolder::at);
-    let scratch = tempfile::tempdir()?;
-    let folder = kept.unwrap_or_else(|| RunFolder::at(scratch.path()));
-    files::create_folder(folder.root())?;
     let sets = chosen(args, &inputs)?;
-    let counters = counters(&inputs.experiment.inputs.model)?;
-    let step = counters.rollout_steps;
-    if let Some(path) =
-        sets.iter().map(|set| folder.outcomes(set.name, step)).find(|it| it.exists())
-    {
-        let path = path.display();
-        bail_invalid!(
-            "{path} holds an evaluation after rollout step {step}, which this one would replace; choose another --out"
-        );
-    }
-    let mut records = Vec::new();
-    for set in sets {
-        let mut bar = Progress::new(set.name, set.problems.len() as u64 * set.samples);
-        let watch = &mut |event: RunEvent| match event {
-            RunEvent::Evaluating(_, done, _) => bar.set(done as u64, "responses"),
-            RunEvent::Warning(text) => bar.note(&format!("warning: {text}")),
-            _ => {}
-        };
-        let (kept, when) = (|| Ok(&folder), (step, counters));
-        records.push(evaluations::evaluate_into(&inputs, kept, &model, set, when, watch)?);
-        bar.finish();
-    }
-    let names_answers = |set: &str| inputs.experiment.grading_of(set).program().is_none();
+    let (own, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
+    let counters = counters(&own.inputs.model)?;
+    let scratch = tempfile::tempdir()?;
+    let folder = RunFolder::at(args.out.as_deref().unwrap_or(scratch.path()));
+    files::create_folder(folder.root())?;
+    let mut kept = files::optional(folder.evaluations())?.unwrap_or_default();
+    let Place { device, weights, .. } = own.execution.place();
+    let computed = (own.numerics, format!("{weights} on {device}"));
+    let identity = identity(&own.inputs.model, tokenizer, computed)?;
+    let planned = sets.into_iter().map(|set| Planned {
+        set,
+        protocol: Protocol::of_set(own, set.name),
+        grader: inputs.grader_of(set.name),
+        stem: folder.outcomes(set.name, counters.rollout_steps).with_extension(""),
+    });
+    let planned: Vec<Planned> = planned.collect();
+    let interrupt = Interrupt::listen()?;
+    let evaluated =
+        evaluate(args, (&model, tokenizer), (&identity, counters), &planned, &interrupt)?;
+    let Some(evaluated) = evaluated else { return Ok(interrupt.exit_code()) };
+    let (records, _): (Vec<_>, Vec<_>) = evaluated.into_iter().unzip();
+    let new: Vec<_> = records.iter().filter(|record| !kept.contains(record)).cloned().collect();
+    kept.extend(new);
+    files::write_lines(&folder.path("evaluations.jsonl"), &kept)?;
+    let names_answers = |set: &str| own.grading_of(set).program().is_none();
     print(&records, &names_answers, args.json);
     Ok(exit::SUCCESS)
+}
+
+struct Planned<'a> {
+    set: Set<'a>,
+    protocol: Protocol,
+    grader: &'a Grader,
+    stem: PathBuf,
+}
+
+fn evaluate(
+    args: &EvalArgs,
+    (model, tokenizer): (&Qwen2, &Tokenizer),
+    (identity, counters): (&Value, Counters),
+    planned: &[Planned],
+    interrupt: &Interrupt,
+) -> Result<Option<Vec<Evaluated>>> {
+    let kept = planned.iter().map(|Planned { set, protocol, grader, stem }| {
+        let key = resumable::key(identity, (protocol, grader), *set)?;
+        let kept = resumable::kept(stem, &key)?;
+        Ok((key, kept))
+    });
+    let kept = kept.collect::<Result<Vec<_>, TrainingError>>()?;
+    let mut all = Vec::new();
+    for (Planned { set, protocol, grader, stem }, (key, kept)) in planned.iter().zip(kept) {
+        let evaluated = if let Some(kept) = kept {
+            let path = stem.with_added_extension("json");
+            output::tell(format!("{}: there already, nothing is computed", path.display()));
+            Some(kept)
+        } else {
+            let mut bar = Progress::new(set.name, set.problems.len() as u64 * set.samples);
+            let evaluated = resumable::evaluate_into(
+                stem,
+                (&key, counters),
+                (model, tokenizer),
+                (protocol, grader),
+                *set,
+                &|| interrupt.asked(),
+                |done, _| bar.set(done as u64, "responses"),
+            )?;
+            bar.finish();
+            evaluated
+        };
+        let Some((record, outcomes)) = evaluated else {
+            output::tell(match args.out {
+                Some(_) => "stopped; the same command continues",
+                None => "stopped; nothing was kept, as there is no --out",
+            });
+            return Ok(None);
+        };
+        if let Some(sentence) = evaluation::unanswered(protocol, *set, &outcomes) {
+            output::tell(format!("warning: {sentence}"));
+        }
+        all.push((record, outcomes));
+    }
+    Ok(Some(all))
+}
+
+fn identity(
+    model: &Path,
+    tokenizer: &Tokenizer,
+    (numerics, place): (Numerics, String),
+) -> Result<Value> {
+    Ok(json!({
+        "numerics": numerics,
+        "place": place,
+        "weights": weights_sha256(model)?,
+        "tokenizer": tokenizer.sha256(),
+    }))
 }
 
 /// What a run's checkpoint states; 0 of any other model.
@@ -245,62 +312,27 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     if let Some(token) = tokenizer.unstopped_end_of_turn()? {
         output::tell(format!("warning: {}", prompt::unstopped(&token)));
     }
-    let identity = json!({
-        "numerics": how.numerics,
-        "place": how.place.text(),
-        "weights": weights_sha256(folder)?,
-        "tokenizer": tokenizer.sha256(),
-    });
+    let identity = identity(folder, &tokenizer, (how.numerics, how.place.text()))?;
     let counters = counters(folder)?;
     let scratch = tempfile::tempdir()?;
     let folder = args.out.as_deref().unwrap_or(scratch.path());
     files::create_folder(folder)?;
-    let interrupt = Interrupt::listen()?;
-    // Whatever would be replaced is found before the first set is evaluated.
-    let planned = sets.iter().map(|(name, problems)| {
-        let set = Set { name, problems, samples };
-        let key = resumable::key(&identity, (&protocol, &grader), set)?;
-        let kept = resumable::kept(folder, name, &key)?;
-        Ok((set, key, kept))
+    let planned = sets.iter().map(|(name, problems)| Planned {
+        set: Set { name, problems, samples },
+        protocol: protocol.clone(),
+        grader: &grader,
+        stem: folder.join(name),
     });
-    let planned = planned.collect::<Result<Vec<_>, TrainingError>>()?;
-    let (mut records, mut accuracies) = (Vec::new(), Vec::new());
-    for (set, key, kept) in planned {
-        let evaluated = if let Some(kept) = kept {
-            let path = folder.join(format!("{}.json", set.name));
-            output::tell(format!("{}: there already, nothing is computed", path.display()));
-            Some(kept)
-        } else {
-            let mut bar = Progress::new(set.name, set.problems.len() as u64 * samples);
-            let evaluated = resumable::evaluate_into(
-                folder,
-                (&key, counters),
-                (&model, &tokenizer),
-                (&protocol, &grader),
-                set,
-                &|| interrupt.asked(),
-                |done, _| bar.set(done as u64, "responses"),
-            )?;
-            bar.finish();
-            evaluated
-        };
-        let Some((record, outcomes)) = evaluated else {
-            output::tell(match args.out {
-                Some(_) => "stopped; the same command continues",
-                None => "stopped; nothing was kept, as there is no --out",
-            });
-            return Ok(interrupt.exit_code());
-        };
-        if let Some(sentence) = evaluation::unanswered(&protocol, set, &outcomes) {
-            output::tell(format!("warning: {sentence}"));
-        }
-        accuracies.push(accuracy(&outcomes)?);
-        records.push(record);
-    }
+    let planned: Vec<Planned> = planned.collect();
+    let interrupt = Interrupt::listen()?;
+    let evaluated =
+        evaluate(args, (&model, &tokenizer), (&identity, counters), &planned, &interrupt)?;
+    let Some(evaluated) = evaluated else { return Ok(interrupt.exit_code()) };
+    let (records, outcomes): (Vec<_>, Vec<_>) = evaluated.into_iter().unzip();
     print(&records, &|_| grader.program().is_none(), args.json);
     if !args.json {
-        for (record, accuracy) in records.iter().zip(&accuracies) {
-            output::say(intervals(&record.set, accuracy));
+        for (record, outcomes) in records.iter().zip(&outcomes) {
+            output::say(intervals(&record.set, &accuracy(outcomes)?));
         }
         let scores: Vec<f64> = records.iter().map(|record| record.avg_at_k).collect();
         if scores.len() > 1 {
@@ -322,8 +354,7 @@ fn problem_sets(args: &EvalArgs, with_columns: bool) -> Result<(NamedSets, Colum
             bail_usage!("two files of --data are named {name:?}; rename one");
         }
         let file = problem_file::read_with(path, &keys)?.consistent(path)?;
-        let sentences = problem_file::told(&file.readings).into_iter();
-        for sentence in sentences.chain(problem_file::told_unseen(&file.unseen)) {
+        for sentence in file.told.all() {
             output::tell(format!("{}: {sentence}", path.display()));
         }
         columns.extend(file.columns);
@@ -372,7 +403,7 @@ fn prompt_limit(args: &ProtocolArgs, model: &Qwen2) -> Result<u64> {
 fn weights_sha256(folder: &Path) -> Result<String> {
     let names = weights::names(folder)?.into_iter();
     let digests: Result<String, _> =
-        names.map(|name| files::sha256_file(&folder.join(name))).collect();
+        names.map(|name| files::sha256_file_once(&folder.join(name))).collect();
     Ok(files::sha256(digests?.as_bytes()))
 }
 

@@ -66,10 +66,15 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
     let panels = panels(args)?;
     let numbers = printed::csv(&panels);
     let csv = args.out.with_extension("csv");
-    // A table of the user's own is not replaced.
     if files::kind(&csv)?.is_some() && !printed::is_csv(&files::read_text(&csv)?) {
         let csv = csv.display();
         bail_invalid!("{csv} is there and is not of such a figure: choose another name for --out");
+    }
+    if args.out.is_file() && files::kind(&csv)?.is_none() {
+        let (out, csv) = (args.out.display(), csv.display());
+        bail_invalid!(
+            "{out} is there without {csv}, which a figure of this command has: choose another name for --out"
+        );
     }
     let svg = printed::svg(&panels, args.width);
     let picture = match format {
@@ -77,7 +82,10 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
         "pdf" => printed::pdf(&svg),
         _ => printed::png(&svg),
     };
-    files::write_output(&args.out, &picture.map_err(anyhow::Error::msg)?)?;
+    let picture = picture.map_err(anyhow::Error::msg)?;
+    // Each format begins with 16 bytes that are those of every figure.
+    files::may_write(&args.out, picture.get(..16).unwrap_or(&picture))?;
+    files::write_output(&args.out, &picture)?;
     files::write_output(&csv, numbers.as_bytes())?;
     [&args.out, &csv].into_iter().for_each(|path| output::path(path));
     Ok(exit::SUCCESS)

@@ -201,7 +201,7 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     let versions = ready.packages.iter().map(|(name, version)| format!("{name} {version}"));
     let files = [&ready.files[..], &ready.working_files].concat().join(", ");
     let reads = if files.is_empty() { files } else { format!("reads {files}") };
-    let called = [&ready.function, ready.form()].join(" ").trim().to_string();
+    let called = [&ready.function[..], &ready.form()].join(" ").trim().to_string();
     let twice = "each response is graded twice".to_string();
     let mut parts = vec![called, joined(versions, ", "), reads, twice];
     parts.retain(|part| !part.is_empty());
@@ -246,7 +246,6 @@ struct Disagreements {
     responses: usize,
     counts: [AgreementCount; 4],
     differing: usize,
-    /// The first ones.
     listed: Vec<Disagreement>,
 }
 
@@ -389,7 +388,6 @@ struct Counted {
     example: String,
 }
 
-/// Limit of each side.
 const EXAMPLE_CHARACTERS: usize = 24;
 
 impl GradeSummary {

@@ -4,24 +4,25 @@ use crate::base::{files, workers};
 use crate::commands::exit::{Invalid, bail_invalid};
 use crate::commands::{Progress, bounds, exit};
 use crate::experiment::diagnose;
-use crate::policy::checkpoint;
 use crate::report::text::joined;
-use crate::task::data::embedded::characters;
-use crate::task::{Solutions, Tokenizer};
+use crate::task::Solutions;
 use crate::training::{Recipe, pretraining};
 use anyhow::Result;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Make a small base policy from written solutions, those of a generated task or your own.
+///
+/// DIR appears when it is complete: after an interruption the same command begins again. An earlier result in
+/// DIR is replaced then, as a whole; a folder with anything else is refused. Its pretrain.jsonl has the mean loss
+/// of each 100 updates, and of those that are left at the end of a stage.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/pretrain.txt"))]
 pub struct PretrainArgs {
     /// Recipe: the policy's shape and the stages of pretraining.
     recipe: PathBuf,
     /// Folder for the checkpoint, in the Hugging Face layout.
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Seed instead of the recipe's: another base policy of the same kind.
     #[arg(long)]
@@ -41,31 +42,15 @@ pub fn run(args: &PretrainArgs) -> Result<u8> {
     workers::set_count(args.threads);
     let (mut recipe, solutions) = recipe(&args.recipe)?;
     recipe.seed = args.seed.unwrap_or(recipe.seed);
-    let solutions = &*solutions;
-    check_out(&args.out)?;
-    write_companions(&args.out, &recipe, solutions)?;
-    let tokenizer = Tokenizer::load(&args.out)?;
+    let out = std::path::absolute(&args.out)?;
     let total = recipe.stages.iter().map(|stage| stage.updates).sum();
-    let mut bar = Progress::new("pretrain", total);
-    let log = args.out.join("pretrain.jsonl");
-    let (mut done, mut window, mut failed) = (0, Vec::new(), None);
-    let model = pretraining::pretrain(&recipe, solutions, &tokenizer, |update| {
+    let (mut done, mut bar) = (0, Progress::new("pretrain", total));
+    let digest = pretraining::make(&recipe, &*solutions, &out, |update| {
         done += 1;
-        window.push(update.loss);
         bar.set(done, &format!("{} loss {:.4}", update.stage, update.loss));
-        if window.len() == 100 {
-            let mean = window.drain(..).sum::<f64>() / 100.0;
-            let line =
-                json!({"stage": update.stage, "update": update.update, "loss_mean_100": mean});
-            failed = failed.take().or(files::append_line(&log, &line).err());
-        }
     });
     bar.finish();
-    let model = model?;
-    failed.map_or(Ok(()), Err)?;
-    let path = args.out.join("model.safetensors");
-    checkpoint::write_tensors(&path, &checkpoint::values(&model))?;
-    println!("{}  {}", files::sha256_file(&path)?, args.out.display());
+    println!("{}  {}", digest?, args.out.display());
     Ok(exit::SUCCESS)
 }
 
@@ -95,25 +80,4 @@ pub fn refuse(path: &Path, problems: &[String]) -> Result<()> {
     }
     let line = |problem: &String| format!("{}: {problem}", path.display());
     bail_invalid!("{}", joined(problems.iter().map(line), "\n"))
-}
-
-/// Only an empty folder, or an earlier result of this verb.
-fn check_out(out: &Path) -> Result<()> {
-    if out.exists() && !out.join("pretrain.jsonl").exists() && !files::list(out)?.is_empty() {
-        let out = out.display();
-        bail_invalid!("{out} is not empty and holds no pretrain.jsonl; choose another --out");
-    }
-    Ok(())
-}
-
-fn write_companions(out: &Path, recipe: &Recipe, solutions: &dyn Solutions) -> Result<()> {
-    files::create_folder(out)?;
-    characters::write_tokenizer(out, &solutions.characters())?;
-    let (eos, pad) = (characters::EOS_TOKEN_ID, characters::PAD_TOKEN_ID);
-    files::write_json(&out.join("config.json"), &recipe.config(solutions).to_json(eos, pad))?;
-    let generation = json!({"eos_token_id": eos, "pad_token_id": pad, "do_sample": true,
-        "temperature": 1.0, "top_p": 0.7});
-    files::write_json(&out.join("generation_config.json"), &generation)?;
-    files::write_atomic(&out.join("pretrain.jsonl"), b"")?;
-    Ok(())
 }

@@ -52,7 +52,6 @@ pub struct ConfigurationCheck {
     pub traps: Vec<Trap>,
     /// Set at other values than the trainer's own.
     pub unread: Vec<Unread>,
-    /// What could not be checked.
     pub note: Option<String>,
 }
 
@@ -80,10 +79,10 @@ pub fn configuration(
         let (effective, refusals) = config.compared(asked, options.processes());
         let (traps, unread) = (config.traps(asked), config.unread(asked));
         let is_whole = unread.is_empty() && effective.iter().all(|it| it.value.is_some());
+        let of = config.named();
         let note = config.unasked.filter(|_| !is_whole).map(|reason| {
             format!("TRL's own values of keys that are not stated, or not looked at, are not known: {reason}")
         });
-        let of = "TRL".to_string();
         return Ok(ConfigurationCheck { of, effective, refusals, traps, unread, note });
     }
     let composed = verl::compose::of_file(&options.python(engine), path)?;

@@ -69,6 +69,12 @@ pub struct EngineKeys {
     pub free: Vec<String>,
     machine: Vec<String>,
     pub whole: Vec<String>,
+    /// Values of versions that lack the key.
+    #[serde(default)]
+    pub earlier: BTreeMap<String, Value>,
+    /// Beginnings of names whose absence means that nothing does it.
+    #[serde(default)]
+    pub lacking: Vec<String>,
     traps: BTreeMap<String, String>,
 }
 
@@ -175,6 +181,8 @@ impl Demand {
 pub struct Effective {
     pub setting: Setting,
     pub value: Option<Value>,
+    /// Filled in by the installed trainer.
+    pub is_default: bool,
 }
 
 impl Effective {

@@ -48,6 +48,7 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
         audit.answers;
     let read_otherwise = !audit.readings.is_empty();
     let verifier = match audit.answers.unverifiable {
+        _ if audit.for_program => "a program".to_string(),
         0 if read_otherwise => {
             "accepts every answer as it is read; not all stand so in the file".to_string()
         }

@@ -85,7 +85,6 @@ fn name_lines(row: &IntervalRow, width: f64) -> Vec<(String, String)> {
     lines
 }
 
-/// The note stands beside the interval.
 fn interval_row(
     svg: &mut Svg,
     (row, name): (&IntervalRow, &[(String, String)]),

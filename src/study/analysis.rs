@@ -34,7 +34,6 @@ pub struct Spread {
     pub registered: Option<f64>,
     /// Pooled over the arms.
     pub observed: f64,
-    /// Arm and standard deviation.
     pub smallest: (String, f64),
     pub largest: (String, f64),
     pub arms: u64,

@@ -18,7 +18,6 @@ const ORDER: [&str; 6] =
 pub struct Study {
     pub declaration: Declaration,
     pub grids: Vec<Grid>,
-    /// By file name.
     pub cells: Vec<Cell>,
     /// `<grid>/<arm>` → cells that count, as indices of `cells`, by seed.
     members: BTreeMap<String, Vec<usize>>,

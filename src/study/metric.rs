@@ -351,7 +351,6 @@ pub fn total(cell: &Cell, clock: Clock) -> Option<u64> {
     }
 }
 
-/// Records of others may hold any number.
 fn summed(cell: &Cell, name: &str) -> Option<u64> {
     let sum: f64 = cell.metric(name)?.iter().flatten().filter(|value| value.is_finite()).sum();
     Some(sum.clamp(0.0, 9e15) as u64)

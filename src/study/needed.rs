@@ -3,10 +3,10 @@
 use crate::statistics::{Estimate, Measured, between, needed, needed::MOST_RUNS};
 use crate::study::{Declared, Needed, collection::Study, comparisons, comparisons::Comparison};
 
-pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
+pub fn for_difference(study: &Study, comparison: &Comparison) -> Option<Needed> {
     let Some(estimate) = &comparison.result else {
         let Declared { arm, reference, .. } = comparison.declared.clone();
-        return fewest_runs(vec![arm, reference]);
+        return Some(fewest_runs(vec![arm, reference]));
     };
     let declaration = &study.declaration;
     // Holm's first step is the strictest.
@@ -15,7 +15,16 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
     of_estimate(&comparisons::measured(study, comparison), estimate, alpha, declaration.power)
 }
 
-pub fn of_estimate(measured: &Measured, estimate: &Estimate, alpha: f64, power: f64) -> Needed {
+/// `None` where both sides are the same: no number of runs shows what was not seen.
+pub fn of_estimate(
+    measured: &Measured,
+    estimate: &Estimate,
+    alpha: f64,
+    power: f64,
+) -> Option<Needed> {
+    if measured.is_same() {
+        return None;
+    }
     let (blocks, seen) = match measured {
         Measured::Blocks(differences) => (true, differences.len()),
         Measured::Runs(a, b) => (false, a.len().min(b.len())),
@@ -23,18 +32,18 @@ pub fn of_estimate(measured: &Measured, estimate: &Estimate, alpha: f64, power: 
     };
     let Some(interval) = estimate.interval.filter(|_| estimate.difference != 0.0) else {
         let least = needed::fewest(measured, alpha);
-        return if least > seen {
+        return Some(if least > seen {
             Needed::AtLeast { count: least, blocks, of: Vec::new() }
         } else {
             Needed::MoreThan { count: seen, blocks }
-        };
+        });
     };
     let alpha = alpha.min(1.0 - interval.level);
-    match needed::for_difference(measured, estimate.difference, alpha, power) {
+    Some(match needed::for_difference(measured, estimate.difference, alpha, power) {
         Some(count) if count > seen => Needed::AboutForSeen { count, blocks, power },
         Some(_) => Needed::MoreThanForSeen { count: seen, blocks },
         None => Needed::MoreThanForSeen { count: MOST_RUNS, blocks },
-    }
+    })
 }
 
 pub fn fewest_runs(of: Vec<String>) -> Needed {

@@ -27,6 +27,8 @@ pub struct SensitivityRow {
     pub p: Option<f64>,
     /// Of the arm, that are kept.
     pub runs: u64,
+    #[serde(skip)]
+    pub fewest: u64,
     /// Of the first run without one.
     #[serde(skip)]
     pub without_value: Option<NoValue>,
@@ -121,7 +123,7 @@ impl Again<'_> {
             cells.retain(|cell| keeps(cell));
             cells
         });
-        let runs = kept[0].len() as u64;
+        let [runs, others] = [&kept[0], &kept[1]].map(|cells| cells.len() as u64);
         let sides = kept.map(|cells| {
             let values = cells.into_iter().map(|cell| {
                 let (seed, value) = (cell.seed, value(cell)?);
@@ -141,6 +143,7 @@ impl Again<'_> {
             interval: result.as_ref().and_then(|it| it.interval),
             p: result.map(|it| it.p),
             runs,
+            fewest: runs.min(others),
             without_value,
         }
     }

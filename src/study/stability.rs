@@ -3,7 +3,7 @@
 
 use crate::algorithm::DynamicSampling;
 use crate::statistics::estimators;
-use crate::study::{Cell, CellEnding, CellEvaluation, collection::Study};
+use crate::study::{Cell, CellEnding, CellEvaluation, collection::Study, window};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -144,13 +144,17 @@ fn evaluated(evaluation: &CellEvaluation) -> Evaluated {
 }
 
 fn falls(study: &Study, cell: &Cell) -> Vec<Fall> {
-    let course = course(study, cell);
-    let pairs = course.windows(2).filter(|pair| pair[0].accuracy - pair[1].accuracy > FALL);
+    falls_of(cell.seed, &course(study, cell))
+}
+
+fn falls_of(seed: u64, course: &[Evaluated]) -> Vec<Fall> {
+    let is_fall =
+        |pair: &&[Evaluated]| window::is_above(pair[0].accuracy - pair[1].accuracy, FALL, 1.0);
     let fall = |pair: &[Evaluated]| {
         let Evaluated { rollout_step, accuracy: after, .. } = pair[1];
-        Fall { seed: cell.seed, rollout_step, before: pair[0].accuracy, after }
+        Fall { seed, rollout_step, before: pair[0].accuracy, after }
     };
-    pairs.map(fall).collect()
+    course.windows(2).filter(is_fall).map(fall).collect()
 }
 
 fn collapse(study: &Study, cell: &Cell) -> Option<Collapse> {
@@ -177,10 +181,11 @@ fn deepest(seed: u64, course: &[Evaluated]) -> Option<Collapse> {
 
 fn is_collapsed(highest: &Evaluated, now: &Evaluated) -> bool {
     let lost = highest.accuracy - now.accuracy;
-    let by_points = lost > COLLAPSE_SHARE && lost > COLLAPSE_PART * highest.accuracy;
+    let is_lost = |share: f64| window::is_above(lost, share, highest.accuracy);
+    let by_points = window::is_above(lost, COLLAPSE_SHARE, 1.0) && is_lost(COLLAPSE_PART);
     let [before, after] = [highest, now].map(|it| it.standard_error * it.standard_error);
-    let little_is_left = now.accuracy < COLLAPSE_LEFT * highest.accuracy;
-    by_points || little_is_left && lost > COLLAPSE_ERRORS * (before + after).sqrt()
+    let little_is_left = is_lost(1.0 - COLLAPSE_LEFT);
+    by_points || little_is_left && window::is_above(lost, COLLAPSE_ERRORS, (before + after).sqrt())
 }
 
 /// Blocks in which a run of these arms or pools collapsed or was not finite.
@@ -225,6 +230,21 @@ mod tests {
         // As much is left as a quarter, and what is noise of a set so small.
         assert_eq!(deepest(7, &course(&[16, 4])), None);
         assert_eq!(deepest(7, &course(&[5, 0])), None);
+    }
+
+    #[test]
+    fn what_is_lost_is_compared_with_its_limit_beyond_rounding() {
+        let course = |accuracies: [f64; 2]| {
+            accuracies.map(|accuracy| Evaluated { rollout_step: 1, accuracy, standard_error: 1.0 })
+        };
+        for (before, after) in [(0.4, 0.3), (0.7, 0.6), (0.3, 0.2), (1.0, 0.9)] {
+            assert!(falls_of(7, &course([before, after])).is_empty(), "{before} {after}");
+            assert_eq!(falls_of(7, &course([before, after - 1e-6])).len(), 1, "{before} {after}");
+        }
+        for (before, after) in [(0.4, 0.15), (0.6, 0.35), (0.55, 0.3), (0.7, 0.42)] {
+            assert_eq!(deepest(7, &course([before, after])), None, "{before} {after}");
+            assert!(deepest(7, &course([before, after - 1e-6])).is_some(), "{before} {after}");
+        }
     }
 
     #[test]

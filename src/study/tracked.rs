@@ -3,7 +3,7 @@
 
 use crate::base::{files, visible};
 use crate::experiment::diagnose;
-use crate::records::tracked::{self, SECONDS};
+use crate::records::tracked::{self, SECONDS, TIMES};
 use crate::records::{TrackedCurve, TrackedNotes, TrackedRun};
 use crate::statistics::{
     Design, Estimate, Measured, TimeToEvent, Verdict, between, comparison, estimators,
@@ -25,7 +25,8 @@ pub struct TrackedOptions {
     /// The metric of the curves.
     #[arg(long, value_name = "NAME", requires = "curves")]
     pub metric: Option<String>,
-    /// What the budget of curves counts: steps, tokens, seconds, or a column that has a running total. The budget
+    /// What the budget of curves counts: steps, tokens, seconds, or a column that has a running total. Seconds count
+    /// from a run's start, or from its first logged point where the file has times of day. The budget
     /// is the last place up to the smallest end of a run at which all runs have a value, or else that end; what comes
     /// after it does not count.
     #[arg(long, value_name = "CLOCK", default_value = "steps", requires = "curves")]
@@ -59,6 +60,8 @@ pub struct TrackedValue {
     pub end: f64,
     /// Values of the metric that are `null` or text, which are no points.
     pub unread: usize,
+    /// Points up to the budget that are NaN or infinite; they reach no level.
+    pub not_finite: usize,
     /// Up to the budget, over the clock.
     pub points: TrackedCurve,
     /// Points up to the budget that do not count, because another run has none at their places.
@@ -78,6 +81,8 @@ pub struct TrackedComparison {
     pub same_places: bool,
     pub runs: Vec<TrackedValue>,
     pub paired: bool,
+    /// No run differs from its partner; without pairs, both sides have the same values.
+    pub is_same: bool,
     /// By how much b is better. `None` with one run on a side.
     pub estimate: Option<Estimate>,
     pub verdict: Option<Verdict>,
@@ -148,15 +153,17 @@ pub fn compare(
     let all: Vec<&TrackedRun> = a.iter().chain(b).collect();
     let metric = metric(&all, options)?;
     let read = all.iter().map(|run| on_clock(run, &metric, &options.at));
-    let read = read.collect::<Result<Vec<TrackedCurve>, StudyError>>()?;
+    let read = read.collect::<Result<Vec<(TrackedCurve, TrackedNotes)>, StudyError>>()?;
+    let (read, notes): (Vec<TrackedCurve>, Vec<TrackedNotes>) = read.into_iter().unzip();
     let ends = read.iter().zip(&all).filter_map(|(points, run)| Some((points.last()?.0, run)));
     let shortest = ends.min_by(|one, other| one.0.total_cmp(&other.0));
     let (end, shortest) = shortest.map_or((0.0, ""), |(at, run)| (at, run.name.as_str()));
     let places = shared_places(&read, end);
     let budget = places.as_ref().and_then(|places| places.last().copied()).unwrap_or(end);
     let sides = a.iter().map(|_| 'A').chain(b.iter().map(|_| 'B'));
-    let runs = sides.zip(all.iter().zip(read)).map(|(side, (run, points))| {
-        of_run(side, (run, &metric), points, (budget, places.as_deref()), options)
+    let runs = sides.zip(all.iter().zip(read.into_iter().zip(notes)));
+    let runs = runs.map(|(side, (run, read))| {
+        of_run(side, (run, &metric), read, (budget, places.as_deref()), options)
     });
     let mut runs = runs.collect::<Result<Vec<TrackedValue>, StudyError>>()?;
     runs.sort_by_key(|run| (run.side, run.seed));
@@ -178,7 +185,7 @@ pub fn compare(
     let verdict = estimate.as_ref().map(|estimate| estimate.verdict(ALPHA));
     let is_open = matches!(verdict, Some(Verdict::Inconclusive { .. }));
     let open = estimate.as_ref().filter(|_| is_open);
-    let needed = open.map(|estimate| needed::of_estimate(&measured, estimate, ALPHA, POWER));
+    let needed = open.and_then(|estimate| needed::of_estimate(&measured, estimate, ALPHA, POWER));
     // Runs with a standard deviation of 1.
     let unit = || vec![0.0, std::f64::consts::SQRT_2];
     let unit = Measured::Runs(unit(), unit());
@@ -192,6 +199,7 @@ pub fn compare(
         same_places: places.is_some(),
         runs,
         paired,
+        is_same: measured.is_same(),
         estimate,
         verdict,
         needed,
@@ -244,11 +252,18 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
 const TOKENS: [(&str, bool); 3] =
     [("num_tokens", true), ("train/num_tokens", true), ("perf/total_num_tokens", false)];
 
-/// The metric over the clock. A point stands at the clock's last reading up to its step.
-fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<TrackedCurve, StudyError> {
+/// The metric over the clock. A point stands at the clock's last reading up to its step: before the first one at 0 of a
+/// sum, and nowhere of a running total.
+fn on_clock(
+    run: &TrackedRun,
+    metric: &str,
+    at: &str,
+) -> Result<(TrackedCurve, TrackedNotes), StudyError> {
     let refuse = |reason: String| Err(StudyError::invalid(&run.path, reason));
+    let replaced = run.replaced.get(metric).copied().unwrap_or(0);
+    let mut notes = TrackedNotes { replaced, has_times: false, ..run.notes };
     if at == "steps" {
-        return Ok(run.curves[metric].clone());
+        return Ok((run.curves[metric].clone(), notes));
     }
     let tokens = TOKENS.iter().find(|(name, _)| at == "tokens" && run.curves.contains_key(*name));
     let (column, is_total) = tokens.copied().unwrap_or((at, true));
@@ -259,9 +274,10 @@ fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<TrackedCurve, St
         let what = format!("{}--at {at}: no such column", prefix(run));
         return refuse(format!("{what}; a running total among these can be named: {names}"));
     };
+    notes.has_times = TIMES.contains(&column) || wall.is_some() && run.notes.has_times;
     let starts = run.seconds.values().filter_map(|clock| Some(clock.first()?.1));
-    let start = starts.reduce(f64::min).unwrap_or(clock[0].1);
-    let mut total = if at == SECONDS { -start } else { 0.0 };
+    let start = starts.filter(|_| wall.is_some()).reduce(f64::min).unwrap_or(clock[0].1);
+    let mut total = if notes.has_times { -start } else { 0.0 };
     for (_, reading) in &mut clock {
         *reading += total;
         total = if is_total { total } else { *reading };
@@ -269,11 +285,14 @@ fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<TrackedCurve, St
     if !clock.is_sorted_by(|one, next| one.1 <= next.1) {
         return refuse(format!("--at {at}: `{column}` falls, so that it is no running total"));
     }
+    let curve = &run.curves[metric];
+    let before = curve.partition_point(|(step, _)| *step < clock[0].0);
+    notes.before_clock = if is_total { before } else { 0 };
     let point = |(step, value): &(f64, f64)| {
         let readings = clock.partition_point(|(at, _)| at <= step);
-        Some((clock[readings.checked_sub(1)?].1, *value))
+        (readings.checked_sub(1).map_or(0.0, |last| clock[last].1), *value)
     };
-    Ok(run.curves[metric].iter().filter_map(point).collect())
+    Ok((curve[notes.before_clock..].iter().map(point).collect(), notes))
 }
 
 /// The places that all runs have, up to the last of the run that is read least far before `end`: a curve that is read
@@ -292,7 +311,7 @@ fn shared_places(read: &[TrackedCurve], end: f64) -> Option<Vec<f64>> {
 fn of_run(
     side: char,
     (run, metric): (&TrackedRun, &str),
-    mut points: TrackedCurve,
+    (mut points, notes): (TrackedCurve, TrackedNotes),
     (budget, places): (f64, Option<&[f64]>),
     options: &TrackedOptions,
 ) -> Result<TrackedValue, StudyError> {
@@ -321,7 +340,8 @@ fn of_run(
     let mut reached = None;
     if let Some(level) = options.to_level {
         let sign = if options.lower_is_better { -1.0 } else { 1.0 };
-        let is_there = |value: f64| estimators::reaches(sign * value, sign * level);
+        let is_there =
+            |value: f64| value.is_finite() && estimators::reaches(sign * value, sign * level);
         let first = counted.iter().find(|(_, value)| is_there(*value));
         (value, reached) = (first.map_or(budget, |(at, _)| *at), Some(first.is_some()));
     }
@@ -352,12 +372,10 @@ fn of_run(
         reached,
         end,
         unread: run.unread.get(metric).copied().unwrap_or(0),
+        not_finite: points.iter().filter(|(_, value)| !value.is_finite()).count(),
         points,
         left_out,
-        notes: TrackedNotes {
-            replaced: run.replaced.get(metric).copied().unwrap_or(0),
-            ..run.notes
-        },
+        notes,
     })
 }
 
@@ -476,16 +494,81 @@ mod tests {
         }
     }
 
+    fn of_text(name: &str, text: &str, options: &TrackedOptions) -> TrackedComparison {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        let runs = side(&[path.to_string_lossy().into_owned()], options).unwrap();
+        compare(&runs, &runs, options, (0.95, None)).unwrap()
+    }
+
+    #[test]
+    fn seconds_since_the_start_stay_and_times_of_day_count_from_the_first() {
+        let on = |text: &str, at: &str| {
+            let options = TrackedOptions { at: at.to_string(), ..options() };
+            let compared = of_text("c.csv", text, &options);
+            let run = compared.runs[0].clone();
+            (run.points, run.notes.has_times)
+        };
+        for clock in ["_runtime", "Relative Time (Process)", "Relative Time (Wall)", "seconds"] {
+            let text = format!("step,{clock},acc\n10,100,0.1\n20,160,0.2\n");
+            let expected = (vec![(100.0, 0.1), (160.0, 0.2)], false);
+            assert_eq!((on(&text, SECONDS), on(&text, clock)), (expected.clone(), expected));
+        }
+        for clock in TIMES {
+            let text = format!("step,{clock},loss,acc\n5,1700000000,3,\n10,1700000040,2,0.1\n");
+            let expected = (vec![(40.0, 0.1)], true);
+            let on = |at: &str| {
+                let metric = Some("acc".to_string());
+                let options = TrackedOptions { at: at.to_string(), metric, ..options() };
+                let run = of_text("c.csv", &text, &options).runs[0].clone();
+                (run.points, run.notes.has_times)
+            };
+            assert_eq!((on(SECONDS), on(clock)), (expected.clone(), expected));
+        }
+        let both = "step,Wall time,_runtime,acc\n10,1700000000,100,0.1\n";
+        assert_eq!(on(both, SECONDS), (vec![(100.0, 0.1)], false));
+    }
+
+    #[test]
+    fn points_before_a_clocks_first_reading_are_at_0_of_a_sum_and_counted_of_a_total() {
+        let on_tokens = |column: &str| {
+            let line = |step: u64, rest: &str| format!("{{\"step\": {step}, {rest}}}\n");
+            let logged = format!("\"{column}\": 100, \"acc\": 0.2");
+            let text = [line(0, "\"acc\": 0.1"), line(1, &logged), line(2, &logged)].concat();
+            let (at, metric) = ("tokens".to_string(), Some("acc".to_string()));
+            let run = of_text("c.jsonl", &text, &TrackedOptions { at, metric, ..options() });
+            let run = run.runs[0].clone();
+            (run.points, run.notes.before_clock)
+        };
+        let summed = vec![(0.0, 0.1), (100.0, 0.2), (200.0, 0.2)];
+        assert_eq!(on_tokens("perf/total_num_tokens"), (summed, 0));
+        assert_eq!(on_tokens("num_tokens"), (vec![(100.0, 0.2), (100.0, 0.2)], 1));
+    }
+
+    #[test]
+    fn what_is_not_finite_reaches_no_level_and_is_counted() {
+        let to_level = TrackedOptions { to_level: Some(0.5), ..options() };
+        let text = "step,acc\n1,inf\n2,NaN\n3,0.6\n";
+        let run = of_text("c.csv", text, &to_level).runs[0].clone();
+        assert_eq!((run.value, run.reached, run.not_finite), (3.0, Some(true), 2));
+    }
+
+    #[test]
+    fn identical_runs_need_no_more_of_them() {
+        for unpaired in [false, true] {
+            let compared = judged([(0.5, 0.5); 6], unpaired, (0.95, None));
+            assert!(compared.is_same && compared.needed.is_none(), "{compared:?}");
+        }
+        let alternating = judged(ALTERNATING, false, (0.95, None));
+        assert!(!alternating.is_same && alternating.needed.is_some());
+    }
+
     #[test]
     fn a_window_and_a_level_end_at_their_edge() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("c.csv");
         let rows: String = (1..=10).map(|step| format!("{step},{step}.00000000000001\n")).collect();
-        files::write_atomic(&path, format!("step,acc\n{rows}").as_bytes()).unwrap();
-        let value = |options: TrackedOptions| {
-            let runs = side(&[path.to_string_lossy().into_owned()], &options).unwrap();
-            compare(&runs, &runs, &options, (0.95, None)).unwrap().runs[0].value
-        };
+        let text = format!("step,acc\n{rows}");
+        let value = |options| of_text("c.csv", &text, &options).runs[0].value;
         // 3 to 10, and not 2.
         assert!((value(TrackedOptions { window: Some(0.8), ..options() }) - 6.5).abs() < 1e-9);
         let to_level = Some(1.0);

@@ -57,9 +57,9 @@ impl MetricWindow {
     }
 }
 
-/// Whether a place lies above this share of a budget. The share is rounded: a place at its edge does not.
-pub fn is_above(at: f64, share: f64, budget: f64) -> bool {
-    estimators::beyond_rounding(at - share * budget, budget) > 0.0
+/// Whether a value is above this share of a whole. The share is rounded: a value at its edge is not.
+pub fn is_above(value: f64, share: f64, whole: f64) -> bool {
+    estimators::beyond_rounding(value - share * whole, whole) > 0.0
 }
 
 /// To a thousandth of a percent: 0.125 is 12.5.

@@ -5,7 +5,7 @@ use crate::transcript::play;
 use dapo::base::files;
 use dapo::experiment::{Data, MiniAimeVariant};
 use dapo::task::data::schema::RowKeys;
-use dapo::task::data::{self, problem_file};
+use dapo::task::data::{self, problem_file, problem_file::ProblemFile};
 use polars::prelude::{Column, DataFrame, ParquetWriter};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -101,4 +101,98 @@ fn an_audit_counts_tokens_in_the_chat_template_and_names_an_end_of_turn_that_sto
 #[test]
 fn a_leak_is_found_however_it_is_written_and_what_looks_alike_is_left_to_a_person() {
     play(tempfile::tempdir().unwrap().path(), include_str!("data/leak.txt"));
+}
+
+#[test]
+fn a_prepared_file_gives_a_program_the_source_and_extra_info_of_its_file_under_the_same_ids() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    let rows = [
+        json!({"question": "1 + 1?", "answer": 2, "extra_info": {"index": 77, "unit": "kg"}}),
+        json!({"question": "1 + 2?", "answer": 3, "data_source": "own", "extra_info": {"index": 78, "raw_problem": "1 + 2?"}}),
+        json!({"question": "1 + 3?", "answer": 4, "extra_info": {"index": 79}}),
+    ];
+    files::write_lines(&folder.join("p.jsonl"), &rows).unwrap();
+    files::write_lines(&folder.join("bare.jsonl"), &[json!({"question": "1?", "answer": 1})])
+        .unwrap();
+    prepare(folder, "p.jsonl --hold-out 1 --out out");
+    prepare(folder, "bare.jsonl --out out");
+    let keys = RowKeys { columns: true, ..RowKeys::default() };
+    let read = |file: &str| problem_file::read_with(&folder.join(file), &keys).unwrap();
+    let own = read("p.jsonl");
+    let mut ids = BTreeSet::new();
+    for prepared in ["out/p.parquet", "out/p-dev.parquet"].map(read) {
+        for id in prepared.columns.keys() {
+            let of = |file: &ProblemFile, key: &str| {
+                file.columns[id].get(key).cloned().unwrap_or_default()
+            };
+            for key in ["data_source", "extra_info"] {
+                assert_eq!(of(&prepared, key), of(&own, key), "{id} {key}");
+            }
+            ids.insert(id.clone());
+        }
+    }
+    assert!(ids.iter().eq(["p/77", "p/78", "p/79"]), "{ids:?}");
+    let bare = read("out/bare.parquet");
+    let columns = &bare.columns["bare/00000"];
+    assert!(columns["data_source"].is_null() && !columns.contains_key("extra_info"), "{columns:?}");
+}
+
+#[test]
+fn what_a_program_grades_is_prepared_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    play(folder.path(), include_str!("data/for_program.txt"));
+    let keys = RowKeys { columns: true, ..RowKeys::default() };
+    let problems = |set: &str| {
+        let path = folder.path().join("out").join(set).with_extension("jsonl");
+        problem_file::read_with(&path, &keys).unwrap().problems
+    };
+    let digests = digests(&folder.path().join("out"));
+    for set in ["set", "set-dev"] {
+        assert_eq!(digests[set]["sha256"], data::digest(&problems(set)));
+    }
+}
+
+#[test]
+fn rows_that_count_for_nothing_leave_the_others_and_are_listed() {
+    play(tempfile::tempdir().unwrap().path(), include_str!("data/rows.txt"));
+}
+
+#[test]
+fn preparing_again_replaces_nothing_that_is_read_and_leaves_no_old_part() {
+    play(tempfile::tempdir().unwrap().path(), include_str!("data/again.txt"));
+}
+
+#[test]
+fn preparations_into_one_folder_at_once_lose_no_entry() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path();
+    std::thread::scope(|scope| {
+        for set in ["a", "b", "c", "d"] {
+            let line = json!({"question": "1?", "answer": 1});
+            files::write_lines(&folder.join(set).with_extension("jsonl"), &[line]).unwrap();
+            scope.spawn(move || prepare(folder, &format!("{set}.jsonl --out out")));
+        }
+    });
+    let digests = digests(&folder.join("out"));
+    assert!(digests.as_object().unwrap().keys().eq(["a", "b", "c", "d"]), "{digests}");
+}
+
+#[test]
+fn columns_of_a_table_that_differ_in_their_case_alone_and_contradict_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("set.parquet");
+    for (other, is_refused) in [("2", true), ("1", false)] {
+        let text = |name: &str, text: &str| Column::new(name.into(), [text]);
+        let columns = vec![text("question", "q"), text("Answer", other), text("answer", "1")];
+        let mut parquet = Vec::new();
+        let mut frame = DataFrame::new(1, columns).unwrap();
+        ParquetWriter::new(&mut parquet).finish(&mut frame).unwrap();
+        files::write_atomic(&path, &parquet).unwrap();
+        let error = problem_file::read(&path).err().map(|error| error.to_string());
+        let is_told = error
+            .as_ref()
+            .is_some_and(|error| error.contains("`Answer` says") && error.contains("--answer-key"));
+        assert_eq!((error.is_some(), is_told), (is_refused, is_refused), "{error:?}");
+    }
 }

@@ -4,13 +4,14 @@
 use crate::binary::{dapo, says};
 use crate::engines::ONE;
 use crate::repository;
+use dapo::algorithm::{AtCap, DynamicSampling};
 use dapo::base::files;
 use dapo::engines::configuration::{self, Configured};
 use dapo::engines::trl::written::TrlConfig;
 use dapo::engines::verl::compose::{self, Composed};
 use dapo::engines::verl::settings::{self, Cards};
 use dapo::engines::verl::traps;
-use dapo::experiment::{WarmUp, extends, starter};
+use dapo::experiment::{Experiment, WarmUp, extends, starter};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -211,6 +212,102 @@ fn a_key_that_verl_takes_in_place_of_another_is_in_a_trap() {
     }
 }
 
+/// What the paper's arm is told of a configuration of `golden/engines/verl/recipes`: keys that differ, and traps.
+fn told(text: &str) -> (Composed, Vec<String>, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let (composed, paper) = (read(&written(folder.path(), "job", text)), starter::paper().unwrap());
+    let (rows, _) = traps::compared(&composed, &paper, Cards::default());
+    assert!(rows.iter().all(|it| it.value.is_some()), "{rows:#?}");
+    let differing = rows.into_iter().filter(|it| !it.agrees()).map(|it| it.setting.name);
+    let short = |name: String| name.replace("actor_rollout_ref.actor.", "");
+    let differing = differing.map(short).collect();
+    let found = traps::found(&composed, &paper).0.into_iter();
+    let found = found.map(|it| format!("{} {}", it.name, short(it.key))).collect();
+    (composed, differing, found)
+}
+
+fn recipe(name: &str) -> String {
+    let path = format!("golden/engines/verl/recipes/{name}.yaml");
+    files::read_text(&repository::root().join(path)).unwrap()
+}
+
+#[test]
+fn the_released_recipe_is_compared_with_what_its_own_trainer_reads() {
+    let differing = [
+        "shuffle",
+        "trainer.total_training_steps",
+        "data.truncation",
+        "clip_ratio_c",
+        "optim.lr_warmup_steps",
+    ];
+    for name in ["dapo-0.4.1", "dapo-0.7.0"] {
+        let (composed, rows, found) = told(&recipe(name));
+        assert!(composed.recipe, "{name}");
+        assert_eq!(rows, differing, "{name}");
+        let names: Vec<&str> = found.iter().map(|it| it.split(' ').next().unwrap()).collect();
+        let expected = ["dual-clip", "loss-normaliser", "warm-up-from-zero", "validation-samples"];
+        assert_eq!(names, expected, "{name}");
+        let mut paper = starter::paper().unwrap();
+        let refused = |paper: &Experiment| -> Vec<String> {
+            let refusals = traps::compared(&composed, paper, Cards::default()).1;
+            refusals.into_iter().map(|it| it.key).collect()
+        };
+        let mut all = refused(&paper);
+        let is_of_sampling = |it: &String| it.contains("sampling") || it.contains("per_round");
+        assert!(!all.iter().any(is_of_sampling), "{all:?}");
+        if let DynamicSampling::Resample { at_cap, .. } = &mut paper.dapo.dynamic_sampling {
+            *at_cap = AtCap::Train;
+        }
+        all.push("dapo.dynamic_sampling.at_cap".to_string());
+        assert_eq!(refused(&paper), all);
+    }
+}
+
+#[test]
+fn what_an_earlier_actor_does_not_read_is_no_agreement() {
+    let text = recipe("dapo-0.7.0");
+    for (from, to, row, trap) in [
+        ("    grad_clip: 1.0", "    grad_clip: 0.3", "grad_clip", "grad-clip optim.clip_grad"),
+        ("clip_grad: 1.0", "clip_grad: 0.3", "", "grad-clip optim.clip_grad"),
+        ("shuffle: false", "shuffle: true", "shuffle", "no-shuffle shuffle"),
+        ("strategy: fsdp", "strategy: megatron", "shuffle", "loss-normaliser loss_agg_mode"),
+        ("token-mean", "seq-mean-token-sum-norm", "loss_agg_mode", "loss-normaliser loss_agg_mode"),
+        (
+            "metric: acc",
+            "metric: score",
+            "algorithm.filter_groups.metric",
+            "filter-metric algorithm.filter_groups.metric",
+        ),
+        (
+            "max_num_gen_batches: 10",
+            "max_num_gen_batches: 5",
+            "algorithm.filter_groups.max_num_gen_batches",
+            "",
+        ),
+        ("gen_batch_size: 1536", "gen_batch_size: 512", "data.gen_batch_size", ""),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let (_, rows, found) = told(&text.replacen(from, to, 1));
+        assert!(row.is_empty() || rows.iter().any(|it| it == row), "{to}: {rows:?}");
+        assert!(trap.is_empty() || found.iter().any(|it| it == trap), "{to}: {found:?}");
+    }
+    let engine = text
+        .replace("use_legacy_worker_impl: auto", "use_legacy_worker_impl: disable")
+        .replace("shuffle: false", "shuffle: true")
+        .replace("    grad_clip: 1.0", "    grad_clip: 0.3");
+    let (_, rows, found) = told(&engine);
+    assert!(!rows.iter().any(|it| it == "shuffle" || it.contains("clip_grad")), "{rows:?}");
+    assert!(found.contains(&"grad-clip grad_clip".to_string()), "{found:?}");
+    assert!(!found.iter().any(|it| it.starts_with("loss-normaliser")), "{found:?}");
+    let text = recipe("gspo-0.6.1");
+    let (_, rows, found) = told(&text);
+    assert!(found.contains(&"loss-normaliser loss_agg_mode".to_string()), "{found:?}");
+    assert!(rows.iter().any(|it| it == "loss_agg_mode"), "{rows:?}");
+    // Nothing filters groups there, or punishes a length.
+    let lacking = |it: &String| it.contains("filter_groups.enable") || it.contains("overlong");
+    assert!(rows.iter().any(lacking), "{rows:?}");
+}
+
 #[test]
 fn each_setting_that_render_writes_is_one_that_check_looks_at() {
     let source = files::read_text(&repository::root().join("src/engines/verl/traps.rs")).unwrap();
@@ -299,7 +396,7 @@ fn every_trap_of_a_grpo_config_is_named() {
     (whole["optim"], whole["delta"], whole["fsdp"]) = (json!("sgd"), json!(1.05), Value::Null);
     whole["output_dir"] = json!("out");
     let unread = trl(folder.path(), &whole.to_string()).unread(&paper);
-    assert_eq!(unread.iter().map(|it| it.key.as_str()).collect::<Vec<_>>(), ["delta", "optim"]);
+    assert_eq!(unread.iter().map(|it| it.key.as_str()).collect::<Vec<_>>(), ["optim", "delta"]);
     // W&B's wrappers and YAML; what is not stated is in no trap.
     let wandb = "wandb_version: 1\nscale_rewards: {value: batch}\nepsilon: {value: 1e-1}\n";
     let config = trl(folder.path(), wandb);
@@ -311,6 +408,41 @@ fn every_trap_of_a_grpo_config_is_named() {
         assert!(error.contains("config.to_json_string()") && error.contains(name), "{error}");
     }
     assert!(refused(&folder.path().join("training_args.bin")).contains(SENTENCE));
+}
+
+#[test]
+fn a_correction_of_vllms_ratio_that_is_not_asked_for_is_a_trap() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut paper = starter::paper().unwrap();
+    let is_found = |text: &str, asked: &Experiment| {
+        let found = trl(folder.path(), &format!("beta: 0.0\n{text}\n")).traps(asked);
+        found.iter().any(|it| it.name == "importance-correction")
+    };
+    let correction = "vllm_importance_sampling_correction";
+    let off = format!("use_vllm: true\n{correction}: false");
+    assert!(is_found("use_vllm: true", &paper));
+    assert!(is_found(&format!("use_vllm: true\n{correction}: true"), &paper));
+    for text in ["use_vllm: false", &off, &format!("{correction}: true")] {
+        assert!(!is_found(text, &paper), "{text}");
+    }
+    paper.dapo.method =
+        serde_json::from_value(json!({"kind": "tis", "level": "token", "cap": 2.0})).unwrap();
+    assert!(!is_found("use_vllm: true", &paper));
+}
+
+#[test]
+fn a_value_that_trl_filled_in_is_said_to_be_its_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let paper = starter::paper().unwrap();
+    let mut config = trl(folder.path(), "beta: 0.04\ntop_k: null\n");
+    (config.version, config.filled) = (Some("0.17.0".to_string()), vec!["beta".to_string()]);
+    let said = config.traps(&paper).into_iter().find(|it| it.name == "kl").unwrap().what;
+    assert!(said.ends_with("(TRL 0.17.0's default)"), "{said}");
+    let rows = config.compared(&paper, 1).0;
+    let row = |name: &str| rows.iter().find(|it| it.setting.name == name).unwrap();
+    assert!(row("beta").is_default && !row("top_k").is_default);
+    // Null keeps all tokens, as 0 does.
+    assert!(row("top_k").agrees());
 }
 
 #[test]
@@ -327,7 +459,7 @@ fn keys_of_a_grpo_config_that_are_misspelt_or_not_looked_at_are_named() {
     let expected = ["epsilon_hihg: epsilon_high", "max_completion_lenght: max_completion_length"];
     assert_eq!(unknown, expected);
     let unread: Vec<String> = config.unread(&paper).into_iter().map(|it| it.key).collect();
-    let expected = ["epsilon_hihg", "max_completion_lenght", "min_p", "top_entropy_quantile"];
+    let expected = ["epsilon_hihg", "max_completion_lenght", "top_entropy_quantile", "min_p"];
     assert_eq!(unread, expected);
     // Eight processes of four rows share 256.
     assert_eq!(config.values["steps_per_generation"], 8);

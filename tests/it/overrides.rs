@@ -63,6 +63,11 @@ fn an_override_is_what_the_experiment_says() {
     assert_eq!(clip["experiment"]["dapo"]["clip"]["high"], 0.3);
     let low = "/experiment/dapo/clip/low";
     assert_eq!(clip.pointer(low).unwrap(), plain.pointer(low).unwrap());
+    // A key that nothing reads is told, as `plan` and `train` tell it.
+    assert_eq!(plain["unread"], serde_json::json!([]));
+    let unread = arm("--set dapo.aggregation=response-mean --set dapo.token_mean_unit=group");
+    let sentence = unread["unread"][0].as_str().unwrap();
+    assert!(sentence.contains("does not read dapo.token_mean_unit"), "{sentence}");
     // A text needs no quotes; several verbs read it alike.
     let fast = arm("--set numerics=fast --set execution.seed=7");
     assert_eq!(fast["experiment"]["numerics"], "fast");

@@ -371,7 +371,7 @@ fn a_ground_truth_that_is_an_object_reaches_a_function_as_it_is() {
     programs.is_verified("run", &format!("--data {data} --run-rewards {}", reward.display()));
     // A rule has no use for it, and says so.
     let by_rule = programs.train(&format!("--out rule {own}"));
-    says(by_rule, 3, &["jsonl:1", "an object with numbers, target"]);
+    says(by_rule, 3, &["jsonl:1", "an object with target, numbers"]);
     // A dump of verl, and a line of one's own.
     let lines = [
         json!({"input": "q", "output": "it is 98", "gts": {"target": 98, "numbers": [98]}, "data_source": "countdown"}),

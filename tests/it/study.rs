@@ -283,6 +283,17 @@ fn a_set_that_was_evaluated_at_both_ends_has_no_row_at_an_equal_clock() {
 }
 
 #[test]
+fn where_all_work_trees_have_changes_no_record_is_left() {
+    let (grids, mut cells) = two_arms(0.4, 0.6, 0.01);
+    study_fixture::change(&mut cells, |cell| {
+        cell.environment.insert("git_dirty".to_owned(), "true".to_owned());
+    });
+    let change = Change::CleanBuilds { left_out: 10 };
+    let row = sensitivity_row((grids, cells), "mini-aime-plus", &change);
+    assert_eq!((row.difference, row.runs, row.fewest), (None, 0, 0));
+}
+
+#[test]
 fn a_window_without_an_evaluation_is_no_lack_of_runs() {
     let shorter = Shape { steps: 30, ..Shape::ending_at(0.6) };
     let (grids, mut cells) = study_fixture::ladder_ends(&Shape::ending_at(0.4), &shorter, 0.01);

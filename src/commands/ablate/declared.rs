@@ -80,7 +80,6 @@ pub fn problems(declaration: &Declaration, run: &[Grid], others: &[Grid]) -> Vec
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     declaration: &'a Declaration,
-    /// The grids of the command.
     run: &'a [Grid],
     others: &'a [Grid],
 }

@@ -180,7 +180,6 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
 
 const CLASSES: [&str; 6] = ["done", "failed", "running", "queued", "to run", "unusable"];
 
-/// Class, and state in words.
 fn state(job: &Job, elsewhere: Option<&LauncherState>) -> Result<(&'static str, String)> {
     let head = cell::head(&job.record);
     let is_whole = match &head {

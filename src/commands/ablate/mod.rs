@@ -207,7 +207,6 @@ fn run_cells(
     Ok(code)
 }
 
-/// All cells, or those of --arms.
 fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>> {
     let mut jobs = jobs::jobs(study, grids)?;
     let count = jobs.len();
@@ -351,7 +350,6 @@ fn declare(study: &AblateStudy, declaration: &Declaration, files: &StudyFiles) -
     Ok(files::write_json(&study.root().join("study.json"), declaration)?)
 }
 
-/// Cells, and those that cannot be read.
 fn records(study: &AblateStudy) -> Result<(Vec<Cell>, Vec<StudyError>)> {
     if !cell::has_records(&study.cells())? {
         return Ok((Vec::new(), Vec::new()));

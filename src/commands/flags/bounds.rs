@@ -9,7 +9,6 @@ use clap::builder::RangedU64ValueParser;
 /// Prompts, responses, samples or tokens of a flag.
 pub const MOST: u64 = 1 << 24;
 
-/// `--threads`.
 pub fn threads() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=validate::MOST_THREADS)
 }
@@ -88,7 +87,6 @@ mod tests {
             "{told}"
         );
         assert_eq!((refused(most, 2, 160), refused(most + 1, 2, 160).is_some()), (None, true));
-        // Nothing overflows.
         assert!(refused(u64::MAX, u64::MAX, u64::MAX >> 8).is_some());
     }
 }

@@ -67,7 +67,6 @@ fn recorded_grading(file: &Path) -> Result<Grading, String> {
 }
 
 impl GradingArgs {
-    /// The flags that were given.
     pub fn flags(&self) -> [(&'static str, bool); 5] {
         let FunctionArgs { python, threshold, seconds, memory } = &self.function;
         [

@@ -22,7 +22,6 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Errors: as [`PlaceArgs::load`].
     pub fn load(&self) -> Result<Qwen2> {
         self.place.load(&self.model, self.numerics)
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-/// In the order of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seeds(pub Vec<u64>);
 

@@ -20,7 +20,6 @@ const WIDTH: usize = 40;
 
 #[derive(Default)]
 pub struct RunCourse {
-    /// By the place in [`CURVES`].
     points: [Vec<(f64, f64)>; CURVES.len()],
     lines: Vec<ProgressBar>,
 }

@@ -36,7 +36,6 @@ pub fn sections(
     });
 }
 
-/// As wide as the terminal.
 pub fn rendered(sections: &[Section]) -> String {
     terminal::render(sections, width(io::stdout()))
 }

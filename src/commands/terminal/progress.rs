@@ -12,7 +12,6 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Progress {
     /// `None` where no bar is drawn.
     bars: Option<MultiProgress>,
-    /// Else hidden.
     bar: ProgressBar,
     label: String,
     interval: Duration,
@@ -90,7 +89,6 @@ impl Progress {
         self.plain(plain);
     }
 
-    /// The bar does not move.
     pub fn message(&mut self, message: &str) {
         self.bar.set_message(visible::message(message));
         self.plain(|| message.to_string());
@@ -121,7 +119,6 @@ impl Progress {
         }
     }
 
-    /// Leaves the last state.
     pub fn finish(self) {
         self.bar.abandon();
     }

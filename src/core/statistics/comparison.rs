@@ -21,6 +21,27 @@ pub enum Measured {
     Times(Vec<TimeToEvent>, Vec<TimeToEvent>),
 }
 
+impl Measured {
+    /// No block has a difference; without blocks, both sides have the same values, in any order.
+    pub fn is_same(&self) -> bool {
+        let are_equal = |a: &f64, b: &f64| estimators::difference(*a, *b) == 0.0;
+        let have_same = |[mut a, mut b]: [Vec<f64>; 2]| {
+            a.sort_by(f64::total_cmp);
+            b.sort_by(f64::total_cmp);
+            let is_one =
+                a.iter().chain(&b).all(|value| are_equal(a.first().unwrap_or(value), value));
+            is_one || a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| are_equal(a, b))
+        };
+        // Below 0 is a time at which the level was not reached.
+        let place = |it: &TimeToEvent| if it.reached { it.time } else { -1.0 - it.time };
+        match self {
+            Self::Blocks(differences) => differences.iter().all(|difference| *difference == 0.0),
+            Self::Runs(a, b) => have_same([a.clone(), b.clone()]),
+            Self::Times(a, b) => have_same([a, b].map(|side| side.iter().map(place).collect())),
+        }
+    }
+}
+
 /// What was decided before anything was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Design {
@@ -347,6 +368,21 @@ mod tests {
         assert_eq!(of(0.99, 1), (effect(0.01), power(0.05)));
         assert_eq!(of(0.99, 10), (effect(0.005), power(0.005)));
         assert!(effect(0.05) < effect(0.01) && power(0.005) < power(0.05));
+    }
+
+    #[test]
+    fn sides_are_the_same_where_no_block_differs_or_they_have_the_same_values() {
+        let time = |time, reached| TimeToEvent { time, reached };
+        let runs = |a: &[f64], b: &[f64]| Measured::Runs(a.to_vec(), b.to_vec()).is_same();
+        let times = |a: TimeToEvent, b: TimeToEvent| Measured::Times(vec![a; 5], vec![b; 6]);
+        assert!(
+            Measured::Blocks(vec![0.0; 6]).is_same()
+                && !Measured::Blocks(vec![0.1, -0.1]).is_same()
+        );
+        assert!(runs(&[0.1, 0.3], &[0.30000000000000004, 0.1]) && runs(&[0.5; 5], &[0.5; 6]));
+        assert!(!runs(&[0.1, 0.3], &[0.2, 0.2]) && !runs(&[0.1, 0.3], &[0.1, 0.3, 0.3]));
+        assert!(times(time(9.0, false), time(9.0, false)).is_same());
+        assert!(!times(time(9.0, true), time(9.0, false)).is_same());
     }
 
     #[test]

@@ -13,13 +13,19 @@ pub struct ScalingCurve {
     pub exponent: f64,
     /// Root mean square of score − R(C).
     pub deviation: f64,
+    /// Of A, C_mid and B: the end of what is searched at which they are. There they do not move as the data do.
+    pub ends: [Option<SearchEnd>; 3],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SearchEnd {
+    Lowest,
+    Highest,
 }
 
 impl ScalingCurve {
-    /// Whether A and B lie inside of what is searched: at an end they do not move as the data do.
     pub fn is_inside(&self) -> bool {
-        let (least, most) = EXPONENTS;
-        self.asymptote < 1.0 && self.exponent > 1.001 * least && self.exponent < 0.999 * most
+        self.ends == [None; 3]
     }
 
     /// R(C) after a score of `start` before training.
@@ -39,33 +45,44 @@ const ZOOMS: usize = 24;
 const LINES: i32 = 10;
 
 /// The curve of least squares through scores in [0, 1] over C > 0. C_mid (from a third of the smallest C to three times
-/// the largest) and B (0.2 to 20) are searched for on grids that narrow down; A follows from them. Refuses fewer than
-/// [`FEWEST_POINTS`] points, and a value that is not finite.
+/// the largest) and B (0.2 to 20) are searched for on grids that narrow down; A (0 to 1) follows from them. Refuses
+/// fewer than [`FEWEST_POINTS`] points, and a value that is not finite.
 pub fn fit(start: f64, points: &[(f64, f64)]) -> Result<ScalingCurve, StatisticsError> {
     let logs: Vec<f64> = points.iter().map(|(spent, _)| libm::log(*spent)).collect();
     let gains: Vec<f64> = points.iter().map(|(_, score)| score - start).collect();
     error::check("a scaling curve", &gains, FEWEST_POINTS)?;
     error::check("a scaling curve", &logs, FEWEST_POINTS)?;
-    let curve = |[log_midpoint, log_exponent]: [f64; 2]| {
-        let exponent = libm::exp(log_exponent);
-        let share = |log: &f64| 1.0 / (1.0 + libm::exp(exponent * (log_midpoint - log)));
-        let shares: Vec<f64> = logs.iter().map(share).collect();
-        let product = |of: &[f64]| shares.iter().zip(of).map(|(s, it)| s * it).sum::<f64>();
-        let gain = (product(&gains) / product(&shares)).clamp(-start, 1.0 - start);
-        let squares = shares.iter().zip(&gains).map(|(s, it)| (it - gain * s) * (it - gain * s));
-        ScalingCurve {
-            asymptote: start + gain,
-            midpoint: libm::exp(log_midpoint),
-            exponent,
-            deviation: (squares.sum::<f64>() / gains.len() as f64).sqrt(),
-        }
-    };
     let smallest = logs.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let ranges = [
         (smallest - libm::log(3.0), largest + libm::log(3.0)),
         (libm::log(EXPONENTS.0), libm::log(EXPONENTS.1)),
     ];
+    let end = |value: f64, (low, high): (f64, f64), near: f64| {
+        let ends = [(value - low, SearchEnd::Lowest), (high - value, SearchEnd::Highest)];
+        ends.into_iter().find(|(away, _)| *away <= near).map(|(_, end)| end)
+    };
+    let curve = |[log_midpoint, log_exponent]: [f64; 2]| {
+        let exponent = libm::exp(log_exponent);
+        let share = |log: &f64| 1.0 / (1.0 + libm::exp(exponent * (log_midpoint - log)));
+        let shares: Vec<f64> = logs.iter().map(share).collect();
+        let product = |of: &[f64]| shares.iter().zip(of).map(|(s, it)| s * it).sum::<f64>();
+        let free = product(&gains) / product(&shares);
+        let gain = free.clamp(-start, 1.0 - start);
+        let ends = [
+            end(free, (-start, 1.0 - start), 1e-9),
+            end(log_midpoint, ranges[0], 1e-3),
+            end(log_exponent, ranges[1], 1e-3),
+        ];
+        let squares = shares.iter().zip(&gains).map(|(s, it)| (it - gain * s) * (it - gain * s));
+        ScalingCurve {
+            asymptote: start + gain,
+            midpoint: libm::exp(log_midpoint),
+            exponent,
+            deviation: (squares.sum::<f64>() / gains.len() as f64).sqrt(),
+            ends,
+        }
+    };
     let mut at = ranges.map(|(low, high)| (low + high) / 2.0);
     let mut best = curve(at);
     for zoom in 0..ZOOMS {
@@ -152,7 +169,23 @@ mod tests {
         let step = |(spent, _): (f64, f64)| (spent, if spent < 4.5e4 { 0.2 } else { 0.7 });
         let points: Vec<(f64, f64)> = drawn(0.7, 4e4, 2.0).into_iter().map(step).collect();
         let curve = fit(0.2, &points).unwrap();
-        assert!(curve.exponent > 19.99 && !curve.is_inside(), "{curve:?}");
+        assert_eq!(curve.ends, [None, None, Some(SearchEnd::Highest)], "{curve:?}");
+    }
+
+    #[test]
+    fn a_curve_beyond_what_is_searched_ends_at_its_bound() {
+        use SearchEnd::{Highest, Lowest};
+        for ((asymptote, midpoint, exponent), ends) in [
+            ((-0.2, 4e4, 2.0), [Some(Lowest), None, None]),
+            ((1.3, 4e4, 2.0), [Some(Highest), None, None]),
+            ((0.6, 1e3, 1.0), [None, Some(Lowest), None]),
+            ((0.9, 1e6, 1.0), [None, Some(Highest), None]),
+            ((0.7, 4e4, 0.1), [None, Some(Lowest), Some(Lowest)]),
+            ((0.7, 4e4, 30.0), [None, None, Some(Highest)]),
+        ] {
+            let curve = fit(0.2, &drawn(asymptote, midpoint, exponent)).unwrap();
+            assert_eq!((curve.ends, curve.is_inside()), (ends, false), "{curve:?}");
+        }
     }
 
     #[test]

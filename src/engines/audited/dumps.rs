@@ -19,7 +19,6 @@ pub struct DumpedResponse {
     pub prompt: String,
     /// The trainer's name of the group; else its place, or the prompt.
     pub group: String,
-    /// Bytes of its text.
     pub length: usize,
     /// `None` where it is not known which columns are rewards.
     pub reward: Option<f64>,

@@ -20,7 +20,6 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Gaps between steps that are named.
 const TOLD: usize = 3;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -181,7 +180,7 @@ fn graded(
     let program = match verifier {
         Grading::Rule(rule) => {
             let is_correct = |it: &Asked| {
-                schema::answer(&it.ground_truth)
+                schema::truth::answer(&it.ground_truth)
                     .map(|truth| reward::grade(&it.response, &truth, *rule).is_correct)
             };
             return Ok(asked.iter().map(is_correct).collect());

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 /// Groups of a step that are named for each contradiction.
 const TOLD: usize = 3;
 
-/// A response and its reward.
 type Rewarded<'a> = (&'a DumpedResponse, f64);
 
 /// The rewards of a step, each beside those of the same correctness.

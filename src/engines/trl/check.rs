@@ -18,7 +18,7 @@ pub fn effective(python: &str, settings: Vec<Setting>) -> Result<Vec<Effective>,
         if setting.value == "none" && value == Some(Value::Array(Vec::new())) {
             value = Some(setting.value.clone());
         }
-        Effective { setting, value }
+        Effective { setting, value, is_default: false }
     };
     Ok(settings.into_iter().map(of).collect())
 }

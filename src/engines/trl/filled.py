@@ -1,13 +1,14 @@
 """Every value of the installed GRPOConfig that has the settings on standard input, as JSON on standard output.
 
 Standard input is JSON: `values`, and the number of `processes` that share a pass. `unknown` are keys that TRL's own
-command line does not take either, `changed` those whose values are not TRL's own.
+command line does not take either, `changed` those whose values are not TRL's own; `version` is TRL's.
 """
 
 trusted()
 
 import dataclasses
 import importlib
+import importlib.metadata
 import json
 import sys
 import tempfile
@@ -45,6 +46,7 @@ def main():
     found = {
         "values": {name: value(config, name) for name in own},
         "unknown": [name for name in stated if name not in own and name not in others and not name.startswith("harness.")],
+        "version": importlib.metadata.version("trl"),
         "changed": [name for name in known if value(config, name) != value(plain, name)],
     }
     print("\n" + json.dumps(found, default=str))

@@ -14,8 +14,9 @@ use std::path::Path;
 const PICKLE: &str = include_str!("pickle.py");
 const FILLED: &str = include_str!("filled.py");
 
-/// Its kind first.
-const SCHEDULE: [&str; 2] = ["lr_scheduler_type", "warmup_steps"];
+const SCHEDULE: [&str; 3] = ["lr_scheduler_type", "warmup_steps", "warmup_ratio"];
+
+const CORRECTION: &str = "vllm_importance_sampling_correction";
 
 const INSTEAD: &str = "give the GRPOConfig as YAML or JSON, or write it where it is made: \
     open(\"config.json\", \"w\").write(config.to_json_string()), then: dapo engine check trl config.json";
@@ -29,6 +30,9 @@ pub struct TrlConfig {
     pub unknown: Vec<String>,
     /// Keys that the file states at other values than TRL's own; without TRL all that it states but for nulls.
     pub changed: Vec<String>,
+    /// Keys that the file does not state, and that TRL filled in.
+    pub filled: Vec<String>,
+    pub version: Option<String>,
 }
 
 /// Of `filled.py`.
@@ -37,6 +41,7 @@ struct Filled {
     values: Map<String, Value>,
     unknown: Vec<String>,
     changed: Vec<String>,
+    version: String,
 }
 
 impl TrlConfig {
@@ -65,7 +70,10 @@ impl TrlConfig {
         config.count_steps(processes);
         let asked = json!({"values": config.values, "processes": processes});
         match process::ask(python, FILLED, &asked) {
-            Ok(Filled { values, unknown, changed }) => {
+            Ok(Filled { values, unknown, changed, version }) => {
+                let is_filled = |name: &&String| !config.values.contains_key(*name);
+                config.filled = values.keys().filter(is_filled).cloned().collect();
+                config.version = Some(version);
                 // What TRL has not keeps the file's value.
                 config.values.extend(values);
                 (config.unknown, config.changed) = (unknown, changed);
@@ -85,6 +93,9 @@ impl TrlConfig {
             if config.values.get("scale_rewards") == Some(&json!(said)) {
                 config.values.insert("scale_rewards".to_string(), kind.into());
             }
+        }
+        if config.values.get("top_k") == Some(&Value::Null) {
+            config.values.insert("top_k".to_string(), 0.into());
         }
         if config.values.get("steps_per_generation") == Some(&Value::Null) {
             let same = config.values.get("gradient_accumulation_steps").cloned();
@@ -136,6 +147,7 @@ impl TrlConfig {
             "constant" => !warms_up,
             // It begins at rate 0.
             "constant_with_warmup" if warms_up && own.warm_up.start != WarmUpStart::Zero => false,
+            "constant_with_warmup" if !warms_up => self.warm_up()? == 0.0,
             "constant_with_warmup" => self.warm_up_updates()? == length,
             _ => false,
         };
@@ -143,14 +155,24 @@ impl TrlConfig {
         (!is_same && !self.values.contains_key("harness.learning_rates")).then_some(kind)
     }
 
+    /// A number of updates, or a share of all; without steps transformers takes the ratio.
+    fn warm_up(&self) -> Option<f64> {
+        let [_, steps, ratio] = SCHEDULE.map(|name| self.number(name));
+        ratio.filter(|_| steps.is_none_or(|steps| steps == 0.0)).or(steps)
+    }
+
     /// transformers takes less than 1 for a share of all updates.
     fn warm_up_updates(&self) -> Option<f64> {
-        let steps = self.number(SCHEDULE[1])?;
+        let steps = self.warm_up()?;
         if steps == 0.0 || steps >= 1.0 {
             return Some(steps.floor());
         }
         let all = self.number("max_steps").filter(|all| *all > 0.0)?;
         Some((steps * all).ceil())
+    }
+
+    pub fn named(&self) -> String {
+        self.version.as_ref().map_or("TRL".to_string(), |version| format!("TRL {version}"))
     }
 
     fn number(&self, name: &str) -> Option<f64> {
@@ -172,20 +194,24 @@ impl TrlConfig {
         settings.retain(|it| it.value != "");
         settings.retain(|it| KEYS.is_held(&it.name));
         let of = |setting: Setting| {
+            let is_default = self.filled.contains(&setting.name);
             let mut value = self.values.get(&setting.name).cloned();
             if setting.name == "epsilon_high" && value == Some(Value::Null) {
                 value = self.values.get("epsilon").cloned();
             }
-            Effective { value, setting }
+            Effective { value, setting, is_default }
         };
         (settings.into_iter().map(of).collect(), refusals)
     }
 
-    /// Seen from an arm's demands. A missing value is no trap.
+    /// Seen from an arm's demands. A missing value is no trap, but for a correction that is on by default.
     pub fn traps(&self, asked: &Experiment) -> Vec<Trap> {
         let mut traps = Vec::new();
-        let mut found = |name: &'static str, key: &str, what: String| {
+        let mut found = |name: &'static str, key: &str, mut what: String| {
             let value = self.values.get(key).cloned().unwrap_or_else(|| json!("not stated"));
+            if self.filled.iter().any(|name| name == key) {
+                what = format!("{what} ({}'s default)", self.named());
+            }
             traps.push(Trap { name, key: key.to_string(), value, what });
         };
         let settings = settings::demand(asked, 1).into_parts().0;
@@ -272,6 +298,14 @@ impl TrlConfig {
         }
         if dapo.kl == (Kl::None {}) && self.number("beta").is_some_and(|beta| beta != 0.0) {
             found("kl", "beta", KEYS.trap("kl", ""));
+        }
+        let is_on = |name: &str| self.values.get(name).and_then(Value::as_bool);
+        // A TRL without the key does not correct.
+        let is_part = KEYS.whole.iter().any(|name| !self.values.contains_key(name));
+        let corrects = is_on(CORRECTION).unwrap_or(self.version.is_none() && is_part);
+        let is_asked = matches!(dapo.method, Some(Method::Tis(_) | Method::Mis(_)));
+        if is_on("use_vllm") == Some(true) && corrects && !is_asked {
+            found("importance-correction", CORRECTION, KEYS.trap("importance-correction", ""));
         }
         if dapo.dynamic_sampling != (DynamicSampling::None {}) {
             found("no-refill", "num_generations", KEYS.trap("no-refill", ""));

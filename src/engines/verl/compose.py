@@ -86,7 +86,8 @@ def main():
     effective = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     version = importlib.metadata.version("verl")
     print()
-    found = {"version": version, "effective": effective, "added": added, "changed": changed}
+    recipe = "overlong_buffer" in (before.get("reward_model") or {})
+    found = {"version": version, "effective": effective, "added": added, "changed": changed, "recipe": recipe}
     print(json.dumps({**found, **problem}))
 
 

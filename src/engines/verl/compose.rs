@@ -37,6 +37,9 @@ pub struct Composed {
     /// Keys may be stated elsewhere: missing ones are unknown.
     #[serde(default)]
     pub partial: bool,
+    /// Of the DAPO recipe before 0.9, whose trainer filters groups itself.
+    #[serde(default)]
+    pub recipe: bool,
 }
 
 impl Composed {
@@ -45,7 +48,7 @@ impl Composed {
         self.stated(name).filter(|value| !interpolation::is_open(value))
     }
 
-    fn stated(&self, name: &str) -> Option<&Value> {
+    pub fn stated(&self, name: &str) -> Option<&Value> {
         name.split('.').try_fold(&self.effective, |value, part| value.get(part))
     }
 
@@ -72,7 +75,7 @@ impl Composed {
                 Some(value) => Some(value.clone()),
                 None => (!self.partial).then(absent),
             };
-            Effective { value, setting }
+            Effective { value, setting, is_default: false }
         };
         settings.into_iter().map(of).collect()
     }
@@ -94,6 +97,7 @@ fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, Engine
                 let reason = format!("its answer is not read: {error}");
                 EngineError::Program { program: python.to_string(), reason }
             })?;
+            composed.recipe &= !composed.since_0_9();
             composed.effective = migrated(composed.effective);
             Ok(Ok(composed))
         }
@@ -124,8 +128,10 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
             serde_json::from_value(effective).map_err(|error| refused(&error.to_string()))
         }
         Configured::Values(effective) => {
-            let mut composed =
-                Composed { effective: migrated(effective), partial: true, ..Composed::default() };
+            let recipe = effective.pointer("/trainer/use_v1").is_none()
+                && effective.pointer("/reward_model/overlong_buffer").is_some();
+            let effective = migrated(effective);
+            let mut composed = Composed { effective, partial: true, recipe, ..Composed::default() };
             composed.partial = KEYS.whole.iter().any(|key| composed.get(key).is_none());
             Ok(composed)
         }

@@ -1,10 +1,13 @@
 //! Configurations of verl that do not do what their keys suggest, each composed with verl 0.7.1 and 0.9.1.
 
-use crate::algorithm::{DualClip, DynamicSampling, Punishment};
+use crate::algorithm::{Aggregation, DualClip, DynamicSampling, Punishment, TokenMeanUnit};
 use crate::engines::verl::compose::Composed;
+use crate::engines::verl::earlier::{
+    self, AGGREGATION, CLIP_GRAD, GRAD_CLIP, LOSS_MODE, RESPONSE_MEANS, SHUFFLE,
+};
 use crate::engines::verl::settings::{self, Cards, KEYS, MIXED_PRECISION, NO_DUAL_CLIP};
 use crate::engines::{DemandRefusal, Effective, Trap, Unread};
-use crate::experiment::{Experiment, Verifier, WarmUpStart};
+use crate::experiment::{Experiment, MiniBatchOrder, Verifier, WarmUpStart};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -63,9 +66,10 @@ pub fn compared(
     asked: &Experiment,
     cards: Cards,
 ) -> (Vec<Effective>, Vec<DemandRefusal>) {
-    let (mut settings, refusals) = settings::demand(asked, cards).into_parts();
+    let (mut settings, refusals) = earlier::demand(composed, asked, cards);
     settings.retain(|setting| KEYS.is_held(&setting.name));
-    let mut all = composed.beside(settings);
+    let all = composed.beside(settings).into_iter();
+    let mut all: Vec<Effective> = all.map(|row| earlier::as_read(composed, row)).collect();
     // PyTorch's default.
     let unstated =
         |it: &Effective| it.setting.value == json!({"eps": 1e-8}) && it.value == Some(Value::Null);
@@ -81,6 +85,7 @@ pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Vec<Unread>
     dynamic_sampling(&mut suspect);
     batches(&mut suspect);
     loss(&mut suspect);
+    normaliser(&mut suspect);
     weights(&mut suspect);
     schedule(&mut suspect);
     overridden(&mut suspect);
@@ -98,9 +103,11 @@ pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Vec<Unread>
     }
     let settings = settings::demand(asked, Cards::default()).into_parts().0;
     let read = suspect.read.into_inner();
+    let deciding = earlier::DECIDING;
     let is_read = |key: &str| {
         let is_of = |name: &str| key == name || key.starts_with(&format!("{name}."));
         !KEYS.is_held(key)
+            || deciding.contains(&key)
             || read.iter().any(|name| is_of(name))
             || settings.iter().any(|setting| is_of(&setting.name))
     };
@@ -159,12 +166,8 @@ fn dynamic_sampling(suspect: &mut Suspect) {
         }
         return;
     }
-    if !suspect.is_v1() {
-        // Only the DAPO recipe of earlier versions has this key, and its trainer filters.
-        let is_recipe = suspect.get("reward_model.overlong_buffer.enable").is_some();
-        if is_recipe && !suspect.composed.since_0_9() {
-            return;
-        }
+    let is_recipe = suspect.composed.recipe;
+    if !suspect.is_v1() && !is_recipe {
         if suspect.composed.partial && suspect.value("trainer.use_v1").is_null() {
             return;
         }
@@ -174,6 +177,9 @@ fn dynamic_sampling(suspect: &mut Suspect) {
     }
     if suspect.is_other(&filter("metric"), &[json!("acc")]) {
         suspect.found("filter-metric", &filter("metric"));
+    }
+    if is_recipe {
+        return;
     }
     if suspect.number(&filter("max_num_gen_batches")).is_some_and(|most| most > 0.0) {
         suspect.found("cap-ignored", &filter("max_num_gen_batches"));
@@ -201,8 +207,12 @@ fn batches(suspect: &mut Suspect) {
     } else if mini > 0.0 && prompts % mini != 0.0 && suspect.is_v1() {
         suspect.found("padded-mini-batch", key);
     }
-    if suspect.is_v1() && suspect.value("actor_rollout_ref.actor.shuffle") == false {
-        suspect.found("order-of-completion", "actor_rollout_ref.actor.shuffle");
+    if suspect.is_v1() && suspect.value(SHUFFLE) == false {
+        suspect.found("order-of-completion", SHUFFLE);
+    }
+    let in_bands = suspect.asked.training.mini_batch_order == MiniBatchOrder::LengthBands;
+    if suspect.composed.is_legacy_fsdp() == Some(true) && suspect.on(SHUFFLE) && !in_bands {
+        suspect.found("no-shuffle", SHUFFLE);
     }
     let key = "actor_rollout_ref.rollout.full_determinism";
     if suspect.on(key) && suspect.is_v1() {
@@ -225,7 +235,7 @@ fn loss(suspect: &mut Suspect) {
     let key = "actor_rollout_ref.actor.clip_ratio_c";
     let bound = suspect.number(key).filter(|c| *c < NO_DUAL_CLIP);
     // The losses of other methods do not read it.
-    let mode = suspect.value("actor_rollout_ref.actor.policy_loss.loss_mode");
+    let mode = suspect.value(LOSS_MODE);
     let reads = mode.as_str().is_none_or(|mode| mode == "vanilla");
     if let (DualClip::None {}, Some(c), true) = (suspect.asked.dapo.dual_clip, bound, reads) {
         let what = format!(
@@ -248,12 +258,34 @@ fn loss(suspect: &mut Suspect) {
         );
         suspect.found_so("clip-ratio", key, what);
     }
-    let read = "actor_rollout_ref.actor.optim.clip_grad";
-    let key = "actor_rollout_ref.actor.grad_clip";
-    let stated = suspect.get(key).is_some() && suspect.get(read).is_some();
-    if stated && suspect.composed.since_0_9() && suspect.value(key) != suspect.value(read) {
+    let (key, read) = match suspect.composed.is_legacy_fsdp() {
+        None => return,
+        Some(true) => (CLIP_GRAD, GRAD_CLIP),
+        Some(false) => (GRAD_CLIP, CLIP_GRAD),
+    };
+    let both = [key, read].map(|key| suspect.number(key));
+    if both.iter().all(Option::is_some) && both[0] != both[1] {
         let what = format!("not read: the gradient is clipped at {read}, {}", suspect.value(read));
         suspect.found_so("grad-clip", key, what);
+    }
+}
+
+fn normaliser(suspect: &mut Suspect) {
+    let mode = suspect.value(AGGREGATION);
+    let Some(mode) = mode.as_str() else { return };
+    let (composed, dapo) = (suspect.composed, &suspect.asked.dapo);
+    let is_token_mean = mode == "token-mean" && dapo.aggregation == Aggregation::TokenMean;
+    let by_pass = is_token_mean && dapo.token_mean_unit != TokenMeanUnit::MicroBatch;
+    let variant = if composed.ignores_aggregation() {
+        (mode != RESPONSE_MEANS).then_some("ignored")
+    } else if mode == "seq-mean-token-sum-norm" && composed.before_0_7_1() {
+        Some("sum")
+    } else {
+        (by_pass && composed.is_legacy() == Some(true)).then_some("")
+    };
+    if let Some(variant) = variant {
+        let name = "loss-normaliser";
+        suspect.found_so(name, AGGREGATION, KEYS.trap(name, variant));
     }
 }
 
@@ -286,7 +318,7 @@ fn schedule(suspect: &mut Suspect) {
 /// Keys that verl takes in place of the key that an arm is compared with (0.9.1, workers/config/optimizer.py and
 /// trainer/config/rollout/rollout.yaml).
 const OVERRIDING: [(&str, &str); 3] = [
-    ("actor_rollout_ref.actor.optim.grad_clip", "actor_rollout_ref.actor.optim.clip_grad"),
+    ("actor_rollout_ref.actor.optim.grad_clip", CLIP_GRAD),
     (
         "actor_rollout_ref.actor.optim.warmup_style",
         "actor_rollout_ref.actor.optim.lr_scheduler_type",

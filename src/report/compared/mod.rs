@@ -15,6 +15,8 @@ const SHOWN_CHANGES: usize = 10;
 
 const SHOWN_FILES: usize = 12;
 
+const SAME_VALUES: &str = "both sides have the same values";
+
 /// Of a comparison that no declaration belongs to.
 const ALPHA: f64 = 0.05;
 
@@ -172,7 +174,8 @@ fn test(test: &PermutationTest, of: &str) -> String {
 
 fn another_run(comparison: &RunComparison) -> Section {
     let section = |blocks| Section::new("runs", "Another training run", blocks);
-    let Some(BetweenRuns { welch, permutation, verdict, .. }) = &comparison.between_runs else {
+    let Some(BetweenRuns { welch, permutation, verdict, is_same, .. }) = &comparison.between_runs
+    else {
         return section(vec![Block::text(
             "With one run on a side nothing can be said about another training run of the method.",
         )]);
@@ -197,13 +200,13 @@ fn another_run(comparison: &RunComparison) -> Section {
         format!("Do the methods differ? Permutation test: {}.", test(permutation, "splits")),
         format!(
             "Verdict, if this is the only comparison: {}.",
-            in_words(verdict, permutation.smallest_p, Unit::Share)
+            in_words(verdict, permutation.smallest_p, Unit::Share, is_same.then_some(SAME_VALUES))
         ),
     ];
     section(vec![Block::List(scores.into_iter().chain(lines).collect())])
 }
 
-fn in_words(verdict: &Verdict, smallest_p: f64, unit: Unit) -> String {
+fn in_words(verdict: &Verdict, smallest_p: f64, unit: Unit, same: Option<&str>) -> String {
     let points = if unit == Unit::Share { " points" } else { "" };
     match verdict {
         Verdict::Improves => "B is better than A".into(),
@@ -215,11 +218,10 @@ fn in_words(verdict: &Verdict, smallest_p: f64, unit: Unit) -> String {
             "inconclusive: no effect is shown; one of {}{points} would be found in 80 % of cases",
             unit.show(*effect)
         ),
-        Verdict::Inconclusive { could_have_detected: None } if smallest_p > ALPHA => {
-            "inconclusive: too few runs, or too few that differ, to show any effect".into()
-        }
         Verdict::Inconclusive { could_have_detected: None } => {
-            "inconclusive: no effect is shown".into()
+            let few = "too few runs, or too few that differ, to show any effect";
+            let open = if smallest_p > ALPHA { few } else { "no effect is shown" };
+            format!("inconclusive: {}", same.unwrap_or(open))
         }
     }
 }

@@ -111,10 +111,13 @@ fn problems_whose_runs_come_in_another_order_are_equal() {
         text.contains("0 up, 0 down, 12 equal") && text.contains("B − A over runs: 0.0 "),
         "{text}"
     );
+    assert!(text.contains("comparison: inconclusive: both sides have the same values."), "{text}");
 }
 
 #[test]
 fn what_nothing_is_shown_of_is_not_said_to_be_unexcluded() {
     let open = Verdict::Inconclusive { could_have_detected: None };
-    assert_eq!(in_words(&open, 0.01, Unit::Plain), "inconclusive: no effect is shown");
+    let words = |smallest_p, same| in_words(&open, smallest_p, Unit::Plain, same);
+    assert_eq!(words(0.01, None), "inconclusive: no effect is shown");
+    assert_eq!(words(1.0, Some(SAME_VALUES)), "inconclusive: both sides have the same values");
 }

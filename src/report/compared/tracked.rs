@@ -65,7 +65,8 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
     let (Some(estimate), Some(verdict)) = (&comparison.estimate, &comparison.verdict) else {
         let needed = comparison.needed_by_difference.iter().map(|(size, runs)| {
             let runs = runs.map_or("over 1,000".to_owned(), |runs| runs.to_string());
-            format!("{runs} if it is {size} standard deviations between runs")
+            let many = if *size == 1.0 { "" } else { "s" };
+            format!("{runs} if it is {size} standard deviation{many} between runs")
         });
         let needed = text::joined(needed, ", ");
         return vec![
@@ -75,7 +76,10 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
     };
     let Estimate { difference, interval, p, splits, exact, smallest_p, medians, .. } = *estimate;
     let test = PermutationTest { p, splits, exact, smallest_p };
-    let words = compared::in_words(verdict, smallest_p, Unit::Plain);
+    let same =
+        if comparison.paired { "no run differs from its partner" } else { compared::SAME_VALUES };
+    let same = comparison.is_same.then_some(same);
+    let words = compared::in_words(verdict, smallest_p, Unit::Plain, same);
     let test = compared::test(&test, "splits");
     let interval = interval.map_or("no interval".to_owned(), |interval| {
         format!("{} interval {}", text::level(interval.level), Unit::Plain.interval(&interval))
@@ -147,6 +151,13 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
     let later = format!("{longer} of {} runs have later points; they do not count.", runs.len());
     lines.extend((longer > 0).then_some(later));
     lines.extend(other_places(comparison));
+    let timed = runs.iter().filter(|run| run.notes.has_times).count();
+    let times = format!(
+        "The files of {timed} of {} runs have times of day: their seconds count from the first logged point in the \
+         file, of any metric; what was before it is not counted.",
+        runs.len()
+    );
+    lines.extend((timed > 0).then_some(times));
     for (place, run) in runs.iter().enumerate() {
         let same = |other: &&TrackedValue| !is_table && other.points == run.points;
         let same = runs[..place].iter().find(same).map(|other| text::visible(&other.run));
@@ -154,13 +165,23 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
             "it has the same points as {}; both count. If one is a copy, leave it out",
             same.as_deref().unwrap_or_default()
         );
+        let points = |count| text::counted(count, "point", "points");
         let replaced =
-            format!("{} points gave way to a later line of an earlier step", run.notes.replaced);
+            format!("{} gave way to a later line of an earlier step", points(run.notes.replaced));
+        let before = points(run.notes.before_clock);
+        let before = format!("{before} before the first reading of {clock}, left out");
+        let reached = asked.to_level.map_or("", |_| ", which reach no level");
+        let not_finite = format!(
+            "points up to the budget that are NaN or infinite{reached}: {}",
+            run.not_finite
+        );
         let unread = format!("values that are null or text, left out: {}", run.unread);
         for (holds, what) in [
             (run.notes.replaced > 0, &*replaced),
             (run.notes.is_sorted, "its rows were not in the order of steps and were sorted"),
             (run.unread > 0, &*unread),
+            (run.notes.before_clock > 0, &*before),
+            (run.not_finite > 0, &*not_finite),
             (run.notes.is_cut, "the file ends in the middle of a record"),
             (run.notes.is_averaged, "points summarise several steps (MIN and MAX differ)"),
             (same.is_some(), &*copied),

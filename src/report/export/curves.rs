@@ -11,7 +11,6 @@ use serde_json::Value;
 pub struct RunCurves {
     /// Plain characters: it becomes a path.
     pub name: String,
-    /// The arm.
     pub group: String,
     /// The experiment.
     pub config: Value,

@@ -259,7 +259,6 @@ pub struct TagResult {
     pub last: Option<f64>,
 }
 
-/// Of the first set.
 pub fn by_tag(loaded: &RunReportLoaded) -> Vec<TagResult> {
     let sets = sets(loaded);
     let Some(set) = sets.first() else { return Vec::new() };

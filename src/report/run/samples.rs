@@ -19,7 +19,6 @@ pub struct SampleRollout {
     pub trained: bool,
     pub question: String,
     pub answer: String,
-    /// What the verifier read.
     pub prediction: Option<String>,
     pub correctness_reward: f64,
     pub overlong_penalty: f64,

@@ -283,7 +283,6 @@ pub fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
     Curves { size: PanelSize::Low, ..Curves::new(title, clock.words(), "%", lines) }
 }
 
-/// A metric of training over updates.
 fn course(context: &Context, arms: &[&str], name: &str) -> Curves {
     let unit = context::unit_of_training(name);
     let series = Series::Metric { name: name.to_owned() };

@@ -7,7 +7,7 @@ use crate::report::page::{
 };
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::scores};
-use crate::statistics::{between, estimators, scaling, scaling::ScalingCurve};
+use crate::statistics::{between, estimators, scaling, scaling::ScalingCurve, scaling::SearchEnd};
 use crate::study::curves::{self, BandPoint, Curve, SeedCurve};
 use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, paper};
 
@@ -152,8 +152,9 @@ fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
     let caption = format!(
         "avg@k on {} over generated tokens C: R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B), ScaleRL\u{2019}s curve \
          (arXiv 2510.13786, Eq. 1), by least squares through the evaluations of all runs. A beyond what the runs \
-         reached is an extrapolation, and A of 100 % or B of 0.2 or 20 are ends of the search: such runs do not \
-         determine them. Its {:.0} % interval is the jackknife\u{2019}s over runs, cut to 100 %; there is none where a \
+         reached is an extrapolation. A is searched from 0 to 100 %, C_mid from a third of the smallest C to three times \
+         the largest, and B from 0.2 to 20: the runs do not determine a fit that is at an end of these, which the last \
+         column names. The {:.0} % interval of A is the jackknife\u{2019}s over runs, cut to 100 %; there is none where a \
          fit, or one without some run, is at an end, and with fewer than five runs. \
          Forecast: the mean of score − R(C) beyond half of the largest C, R fitted up to it. The spread around the \
          curve is between runs and around their courses.",
@@ -161,7 +162,7 @@ fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
         100.0 * context.analysis.declaration.level
     );
     let columns = "arm | R₀ # | A # | interval of A # | C_mid, tokens # | B # | \
-                   forecast off by, points # | spread around the curve, points #";
+                   forecast off by, points # | spread around the curve, points # | at an end of the search";
     (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }
 
@@ -183,6 +184,11 @@ fn fitted_row(context: &Context, arm: &ArmSummary) -> Option<Vec<TableCell>> {
         .and_then(|(all, without)| between::jackknife_interval(all, &without, level).ok())
         .map(|it| [it.low, it.high].map(|share| text::percent(share.clamp(0.0, 1.0))).join(" to "));
     let forecast = scaling::forecast_error(start, &after).ok();
+    let ends = ["A", "C_mid", "B"].into_iter().zip(fit.ends).filter_map(|(name, end)| {
+        let end = if end? == SearchEnd::Lowest { "lowest" } else { "highest" };
+        Some(format!("{end} {name}"))
+    });
+    let ends = Some(text::joined(ends, ", ")).filter(|ends| !ends.is_empty());
     Some(row![
         text::visible(&arm.label),
         text::percent(start),
@@ -191,7 +197,8 @@ fn fitted_row(context: &Context, arm: &ArmSummary) -> Option<Vec<TableCell>> {
         text::number(fit.midpoint),
         text::number(fit.exponent),
         TableCell::shown(forecast, text::signed_points),
-        text::points(fit.deviation)
+        text::points(fit.deviation),
+        TableCell::or(ends, "–")
     ])
 }
 
@@ -241,7 +248,6 @@ fn interval_of_share(point: &BandPoint) -> Option<(f64, f64, f64)> {
     Some((point.x, 100.0 * interval.low.max(0.0), 100.0 * interval.high.min(1.0)))
 }
 
-/// In the unit of print.
 fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
     let runs: Vec<Vec<(f64, f64)>> = curve
         .seeds

@@ -35,7 +35,6 @@ pub fn score_row(context: &Context, arm: &ArmSummary) -> IntervalRow {
     }
 }
 
-/// Letters, digits and dashes.
 pub fn anchor(name: &str) -> String {
     let keep = |character: char| if character.is_ascii_alphanumeric() { character } else { '-' };
     name.chars().map(keep).collect()

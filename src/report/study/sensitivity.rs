@@ -77,7 +77,13 @@ fn why_not(row: &SensitivityRow) -> &'static str {
         Some(NoValue::NotEvaluatedBetween { .. }) => "no evaluation in the window",
         Some(NoValue::ClockNotRecorded { .. } | NoValue::NoCommonReading { .. }) => "not recorded",
         Some(_) => "a run has no value",
-        None if row.runs < 2 => "too few runs",
+        None if row.fewest == 0 => match row.change {
+            Change::CleanBuilds { .. } => {
+                "no record is left of a side: all have changed work trees"
+            }
+            _ => "no run is left of a side",
+        },
+        None if row.fewest < 2 => "too few runs",
         None => "not computed",
     }
 }
@@ -94,10 +100,36 @@ fn words(change: &Change) -> String {
         Change::LastEvaluation => "last evaluation of each run".to_owned(),
         Change::WithoutSeed { seed } => format!("without seed {seed}"),
         Change::CleanBuilds { left_out } => {
-            format!("without {left_out} records of work trees with changes")
+            let records = text::counted(*left_out as usize, "record", "records");
+            format!("without {records} of work trees with changes")
         }
         Change::WithoutCollapsed { seeds } => {
             format!("without the seeds of collapsed runs ({})", text::joined(seeds, ", "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_without_a_record_on_a_side_says_so() {
+        let why = |change, fewest| {
+            let (difference, interval, p, without_value) = (None, None, None, None);
+            why_not(&SensitivityRow {
+                change,
+                difference,
+                interval,
+                p,
+                runs: 4,
+                fewest,
+                without_value,
+            })
+        };
+        let clean = || Change::CleanBuilds { left_out: 16 };
+        assert!(why(clean(), 0).ends_with("all have changed work trees"));
+        assert_eq!(why(Change::WithoutSeed { seed: 1 }, 0), "no run is left of a side");
+        assert_eq!(why(clean(), 1), "too few runs");
     }
 }

@@ -137,7 +137,7 @@ impl<'a> EvidenceContext<'a> {
             None => ClaimVerdict::Inconclusive,
         };
         if part.verdict == ClaimVerdict::Inconclusive && part.why == PartWhy::Comparison {
-            part.needed = Some(needed::for_difference(self.study, comparison));
+            part.needed = needed::for_difference(self.study, comparison);
         }
         part.comparison = Some(comparison.clone());
     }

@@ -89,7 +89,6 @@ pub struct LevelResult {
 pub struct AcrossRunsResult {
     pub x: Metric,
     pub y: Metric,
-    /// Arm, seed, x, y.
     pub runs: Vec<(String, u64, f64, f64)>,
     /// It is of the deviations from each arm's mean; `None` without spread.
     pub correlation: Option<f64>,

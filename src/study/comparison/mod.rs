@@ -62,6 +62,8 @@ pub struct BetweenRuns {
     pub permutation: PermutationTest,
     pub verdict: Verdict,
     #[serde(skip)]
+    pub is_same: bool,
+    #[serde(skip)]
     detectable_effect: Option<f64>,
 }
 
@@ -71,7 +73,6 @@ pub struct RunComparison {
     pub a: ComparedRuns,
     pub b: ComparedRuns,
     pub paired: Paired,
-    /// Largest first.
     pub changes: Vec<Change>,
     /// `None` with one run on a side.
     pub between_runs: Option<BetweenRuns>,
@@ -190,11 +191,13 @@ fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>,
     }
     let sigma = between::pooled_deviation(a, b).filter(|_| fewest >= between::FEWEST_RUNS);
     let design = Design { level, alpha: ALPHA, family_size: 1, power: POWER, sigma, margin: None };
-    let estimate = comparison::estimate(&Measured::Runs(a.to_vec(), b.to_vec()), &design)?;
+    let measured = Measured::Runs(a.to_vec(), b.to_vec());
+    let estimate = comparison::estimate(&measured, &design)?;
     Ok(Some(BetweenRuns {
         welch: between::welch(a, b, level)?,
         permutation: between::permutation_test(a, b)?,
         verdict: estimate.verdict(ALPHA),
+        is_same: measured.is_same(),
         detectable_effect: estimate.minimum_detectable_effect,
     }))
 }

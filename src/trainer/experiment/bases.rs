@@ -13,7 +13,6 @@ const TABLE: &str = include_str!("../experiments/bases.toml");
 pub struct BaseRecipe {
     /// From the root of the repository.
     pub recipe: String,
-    /// What one thread took.
     pub minutes: u64,
     /// The justfile's recipe that fetches the model to tune; without `tunes` it tunes it too, the same for all seeds.
     #[serde(default)]

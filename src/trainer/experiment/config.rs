@@ -122,7 +122,6 @@ impl Experiment {
         std::iter::once((None, &self.reward.verifier)).chain(of_sets)
     }
 
-    /// How a set's responses are drawn.
     pub fn sampling_of(&self, set: &str) -> Sampling {
         let own = self.evaluation.sets.get(set).and_then(|set| set.sampling);
         own.unwrap_or(self.evaluation.sampling)

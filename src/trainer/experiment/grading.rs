@@ -135,7 +135,6 @@ impl RewardProgram {
         }
     }
 
-    /// For messages.
     pub fn name(&self) -> String {
         if self.kind == ProgramKind::MathVerify {
             MATH_VERIFY.to_string()

@@ -33,7 +33,6 @@ pub fn methods() -> impl Iterator<Item = (String, &'static str)> {
     methods::FILES.iter().map(path).zip(methods::ARMS.iter().copied())
 }
 
-/// Paths of all experiments and grids.
 pub fn paths() -> Vec<String> {
     let own = ARMS.iter().chain(&OTHERS).map(|(path, _)| (*path).to_string());
     own.chain(methods().map(|(path, _)| path)).collect()

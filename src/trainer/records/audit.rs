@@ -280,7 +280,6 @@ impl RunRecords {
         }
     }
 
-    /// The last one.
     pub fn head(&self) -> &str {
         self.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default()
     }

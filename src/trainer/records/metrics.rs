@@ -104,7 +104,6 @@ pub struct Quantity {
     pub id: String,
     pub title: String,
     pub unit: String,
-    /// The place in a run's report.
     pub run: Option<RunPlace>,
     #[serde(default)]
     pub in_studies: bool,

@@ -210,7 +210,6 @@ impl RunFolder {
         self.root.join(name)
     }
 
-    /// Why a path is no run folder.
     pub fn flaw(&self) -> &'static str {
         match files::kind(&self.root) {
             Ok(None) => "there is no such folder",

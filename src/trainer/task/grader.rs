@@ -237,7 +237,7 @@ impl Grader {
 
 /// Math-Verify compares formulas, and reads a ground truth as the built-in rules do.
 pub fn for_program(asked: Asked, program: &RewardProgram) -> Asked {
-    match schema::answer(&asked.ground_truth) {
+    match schema::truth::answer(&asked.ground_truth) {
         Ok(formula) if program.kind == ProgramKind::MathVerify => {
             Asked { ground_truth: formula.into(), ..asked }
         }

@@ -18,7 +18,8 @@ pub use crate::task::audit::{
 pub use crate::task::chat_template::ChatTemplate;
 pub use crate::task::data::DataSets;
 pub use crate::task::data::embedded::{Embedded, Shares, Solutions, Written};
-pub use crate::task::data::schema::{ReadRow, Reading, RowKeys, Truth};
+pub use crate::task::data::schema::truth::{Reading, Truth};
+pub use crate::task::data::schema::{ReadRow, RowKeys};
 pub use crate::task::data::source::SourceRow;
 pub use crate::task::error::TaskError;
 pub use crate::task::grader::{Grader, Tally, Twice, UngradedBatch};

@@ -5,7 +5,7 @@ use crate::base::visible;
 use crate::experiment::Verifier;
 use crate::records::StoredResponse;
 use crate::records::tables::{self, csv_rows, format};
-use crate::task::data::schema;
+use crate::task::data::schema::{self, truth};
 use crate::task::reward::program::Asked;
 use crate::task::{Explanation, Reading, TaskError, reward};
 use serde::de::{Error, IgnoredAny};
@@ -56,7 +56,8 @@ impl ResponseLine {
 
     /// A text, or the JSON of what only a program reads.
     pub fn ground_truth(&self) -> String {
-        self.ground_truth.as_str().map_or_else(|| self.ground_truth.to_string(), str::to_string)
+        let json = || files::canonical_json_line(&self.ground_truth);
+        self.ground_truth.as_str().map_or_else(json, str::to_string)
     }
 
     /// By the rules that the line states, else by `usual`. Errors: why its ground truth is no one answer.
@@ -85,7 +86,7 @@ impl ResponseLine {
             Value::String(text) if self.is_of_a_table || self.strict_box_verify.is_some() => {
                 Ok(text.clone())
             }
-            stated => schema::taken(stated, readings),
+            stated => truth::taken(stated, readings),
         }
     }
 }
@@ -113,6 +114,9 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
     let mut first_filter: Option<Option<String>> = None;
     let file = std::io::BufReader::new(foreign::open(path)?);
     foreign::each_line(path, file, foreign::DATA, |number, bytes| -> Result<(), TaskError> {
+        if let Some(integer) = foreign::inexact_integer(bytes) {
+            return Err(csv_rows::at(path, number, schema::inexact(integer)).into());
+        }
         let lines = &mut responses.lines;
         match files::parse_line(path, number, bytes)? {
             Some(Form { gts: true, .. }) => {
@@ -180,7 +184,7 @@ struct LmEvalSample {
 
 impl LmEvalSample {
     fn lines(self) -> Result<Vec<ResponseLine>, String> {
-        let truth = schema::answer(&self.target).map_err(|reason| format!("target: {reason}"))?;
+        let truth = truth::answer(&self.target).map_err(|reason| format!("target: {reason}"))?;
         let mut lines = Vec::new();
         let mut left = vec![self.resps];
         while let Some(value) = left.pop() {

@@ -1,15 +1,20 @@
 //! A base policy: a fresh Qwen2 trained by cross-entropy on written solutions, in stages that mix the ways of writing.
 
+use crate::base::files;
 use crate::experiment::{PromptSettings, PromptTemplate};
 use crate::numerics::Numerics;
-use crate::policy::{Config, Family, Qwen2};
+use crate::policy::{Config, Family, Qwen2, checkpoint};
 use crate::task::data::embedded::{self, characters};
 use crate::task::data::texts::Texts;
 use crate::task::{Solutions, TaskError, Tokenizer};
 use crate::training::TrainingError;
 use crate::training::supervised::{self, AdamSettings, Lessons, Stage, StageUpdate};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+
+const LOG: &str = "pretrain.jsonl";
+const WEIGHTS: &str = "model.safetensors";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -97,7 +102,73 @@ impl Recipe {
     }
 }
 
-/// `progress` sees every update.
+/// Pretrains into the folder `out`. Returns the SHA-256 of the weights.
+/// Errors: a folder that holds something else or is in use, or divergence.
+pub fn make(
+    recipe: &Recipe,
+    solutions: &dyn Solutions,
+    out: &Path,
+    mut watch: impl FnMut(&StageUpdate),
+) -> Result<String, TrainingError> {
+    check_out(out)?;
+    supervised::write_folder(out, |partial| {
+        write_companions(partial, recipe, solutions)?;
+        let tokenizer = Tokenizer::load(partial)?;
+        let mut updates = Vec::new();
+        let model = pretrain(recipe, solutions, &tokenizer, |update| {
+            updates.push(update.clone());
+            watch(update);
+        })?;
+        files::write_lines(&partial.join(LOG), &log(&updates))?;
+        let weights = partial.join(WEIGHTS);
+        checkpoint::write_tensors(&weights, &checkpoint::values(&model))?;
+        Ok(files::sha256_file(&weights)?)
+    })
+}
+
+/// Only an empty folder, or an earlier result and nothing else, is replaced.
+fn check_out(out: &Path) -> Result<(), TrainingError> {
+    let names = if out.exists() { files::list(out)? } else { Vec::new() };
+    let refuse = |reason| Err(TrainingError::Folder { folder: out.to_path_buf(), reason });
+    if !names.is_empty() && !names.iter().any(|name| name == LOG) {
+        return refuse(format!("is not empty and holds no {LOG}; choose another --out"));
+    }
+    let is_own =
+        |name: &str| [LOG, WEIGHTS].contains(&name) || checkpoint::COMPANIONS.contains(&name);
+    match names.iter().find(|name| !is_own(name)) {
+        Some(name) => {
+            refuse(format!("holds {name}, which pretraining does not write; choose another --out"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn write_companions(
+    folder: &Path,
+    recipe: &Recipe,
+    solutions: &dyn Solutions,
+) -> Result<(), TrainingError> {
+    files::create_folder(folder)?;
+    characters::write_tokenizer(folder, &solutions.characters())?;
+    let (eos, pad) = (characters::EOS_TOKEN_ID, characters::PAD_TOKEN_ID);
+    files::write_json(&folder.join("config.json"), &recipe.config(solutions).to_json(eos, pad))?;
+    let generation = json!({"eos_token_id": eos, "pad_token_id": pad, "do_sample": true,
+        "temperature": 1.0, "top_p": 0.7});
+    Ok(files::write_json(&folder.join("generation_config.json"), &generation)?)
+}
+
+/// Means of the losses of 100 updates; of fewer at the end of a stage.
+fn log(updates: &[StageUpdate]) -> Vec<Value> {
+    let stages = updates.chunk_by(|a, b| a.stage == b.stage && a.update < b.update);
+    let line = |window: &[StageUpdate]| {
+        let count = window.len();
+        let mean = window.iter().map(|update| update.loss).sum::<f64>() / count as f64;
+        let StageUpdate { stage, update, .. } = &window[count - 1];
+        json!({"stage": stage, "update": update, (format!("loss_mean_{count}")): mean})
+    };
+    stages.flat_map(|stage| stage.chunks(100).map(line)).collect()
+}
+
 pub fn pretrain(
     recipe: &Recipe,
     solutions: &dyn Solutions,
@@ -114,8 +185,8 @@ pub fn pretrain(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Purpose;
     use crate::base::rng::{Id, stream};
-    use crate::base::{Purpose, files};
     use crate::experiment::MiniAimeVariant;
     use crate::task::data::embedded::mini_aime;
     use std::collections::BTreeSet;
@@ -148,5 +219,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn every_update_is_in_the_log_and_no_line_is_of_two_stages() {
+        let update = |stage: &str, update: u64| {
+            let (stage, loss) = (stage.to_string(), update as f64);
+            StageUpdate { stage, update, loss, gradient_norm: 0.0 }
+        };
+        let stages = [("skill", 102), ("shares", 100), ("shares", 1)];
+        let updates = stages.map(|(stage, count)| (1..=count).map(move |at| update(stage, at)));
+        let lines = log(&updates.into_iter().flatten().collect::<Vec<_>>());
+        let expected = [
+            json!({"stage": "skill", "update": 100, "loss_mean_100": 50.5}),
+            json!({"stage": "skill", "update": 102, "loss_mean_2": 101.5}),
+            json!({"stage": "shares", "update": 100, "loss_mean_100": 50.5}),
+            json!({"stage": "shares", "update": 1, "loss_mean_1": 1.0}),
+        ];
+        assert_eq!(lines, expected);
     }
 }

@@ -5,12 +5,11 @@ use crate::experiment::{
     Data, Grading, ProgramKind, PromptSettings, PromptTemplate, StarterFiles, Verifier, sets,
 };
 use crate::policy::checkpoint;
-use crate::task::data::problem_file::{self, Readings};
 use crate::task::data::reasoning_gym as gym;
 use crate::task::data::source;
 use crate::task::{
-    ChatTemplate, DataSets, Grader, RowKeys, TaskError, Tokenizer, Twice, chat_template, data,
-    prompt, reward,
+    ChatTemplate, DataSets, Grader, Reading, RowKeys, TaskError, Tokenizer, Twice, chat_template,
+    data, prompt, reward,
 };
 use crate::training::plan::phases;
 use crate::training::run::inputs;
@@ -42,14 +41,12 @@ pub fn files(
     let problems =
         Data::Files { train: train.to_path_buf(), dev: dev.to_path_buf(), test: test.to_vec() };
     let names = problems.set_names();
-    let (mut notes, mut are_wrapped) = (Vec::new(), false);
+    let mut are_wrapped = false;
     for path in [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path)) {
-        let (sentences, is_wrapped) = earnable(path, grading.rule())?;
-        notes.extend(sentences);
-        are_wrapped |= is_wrapped;
+        are_wrapped |= earnable(path, grading.rule())?;
     }
     let problems = data::load_with(&problems, grading.rule().is_none())?;
-    notes.extend(problems.told_unseen());
+    let mut notes: Vec<String> = problems.told.all().cloned().collect();
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;
     let tuned = tuned::prompt_of(model)?;
@@ -233,26 +230,26 @@ fn earned_of_program(
     Ok(best)
 }
 
-/// A response must be able to be graded right. Returns what is read differently from the file, and whether its prompts
-/// have the released instruction.
-fn earnable(path: &Path, rule: Option<Verifier>) -> Result<(Vec<String>, bool), TaskError> {
+/// A response must be able to be graded right. Returns whether prompts have the released instruction.
+fn earnable(path: &Path, rule: Option<Verifier>) -> Result<bool, TaskError> {
     let form = reward::FORMS.into_iter().find(|(_, _, verifier)| Some(*verifier) == rule);
-    let (mut readings, mut is_wrapped) = (Readings::new(), false);
+    let mut is_wrapped = false;
     let keys = RowKeys { columns: rule.is_none(), ..RowKeys::default() };
     source::each_row(path, &keys, &mut |row| {
-        problem_file::count_readings(&mut readings, &row);
         let prompt = row.row.prompt.last();
         is_wrapped |= prompt.is_some_and(|it| data::template::unwrap(&it.content).is_some());
         let truth = &row.row.ground_truth;
-        if truth.trim().is_empty() || form.is_none_or(|form| reward::is_earned(truth, form)) {
+        let is_left_out = row.truth.readings.contains(&Reading::Unmarked);
+        if is_left_out
+            || truth.trim().is_empty()
+            || form.is_none_or(|form| reward::is_earned(truth, form))
+        {
             return Ok(());
         }
         let (path, value) = (path.to_path_buf(), truth.chars().take(60).collect());
         Err(TaskError::Unearned { path, place: row.place, value })
     })?;
-    let sentences = problem_file::told(&readings).into_iter();
-    let sentences = sentences.map(|sentence| format!("{}: {sentence}", path.display()));
-    Ok((sentences.collect(), is_wrapped))
+    Ok(is_wrapped)
 }
 
 /// In the chat template if there is one. `asks` adds the released instruction, unless the prompt is plain and the

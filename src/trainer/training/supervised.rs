@@ -2,7 +2,7 @@
 
 use crate::algorithm::{Problem, Row};
 use crate::base::rng::{Id, stream};
-use crate::base::{Purpose, workers};
+use crate::base::{Purpose, files, workers};
 use crate::experiment::{Optimizer, PromptSettings, WarmUp, WarmUpStart};
 use crate::numerics::{NumericsError, halving, operations};
 use crate::policy::batch::{self, Pass};
@@ -11,6 +11,7 @@ use crate::task::{Shares, Solutions, Tokenizer, Written, prompt};
 use crate::training::TrainingError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Rows of an update, and tokens of a row.
 const MOST: u64 = 1 << 20;
@@ -144,6 +145,30 @@ fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
         return Err(format!("must state {known}, got {stated}"));
     }
     solutions.check(shares)
+}
+
+/// Fills a folder beside `out`, which takes its place as a whole. Errors: another process that does so, and those of `fill`.
+pub fn write_folder<T>(
+    out: &Path,
+    fill: impl FnOnce(&Path) -> Result<T, TrainingError>,
+) -> Result<T, TrainingError> {
+    let out = out.canonicalize().unwrap_or_else(|_| out.to_path_buf());
+    let partial = files::partial_folder(&out);
+    let lock = partial.with_added_extension("lock");
+    files::create_folder(out.parent().unwrap_or(Path::new("")))?;
+    let Some(_held) = files::lock(&lock)? else {
+        return Err(TrainingError::InUse { folder: out });
+    };
+    files::remove_folder(&partial)?;
+    let filled = fill(&partial);
+    let moved = if filled.is_ok() {
+        files::replace_folder(&partial, &out)
+    } else {
+        files::remove_folder(&partial)
+    };
+    files::remove_file(&lock)?;
+    moved?;
+    filled
 }
 
 /// Each stage has fresh moments. `progress` sees every update. Errors: a text that the tokenizer refuses, a solution
@@ -327,5 +352,35 @@ mod tests {
         }
         let (mean, _) = loss(&model, &rows).unwrap();
         assert!((mean - sum / count as f64).abs() < 1e-6, "{mean} {sum} {count}");
+    }
+
+    #[test]
+    fn one_process_at_a_time_makes_a_folder_which_is_there_as_a_whole() {
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path().join("base");
+        let fill = |folder: &Path, text: &str| -> Result<(), TrainingError> {
+            Ok(files::write_atomic(&folder.join("config.json"), text.as_bytes())?)
+        };
+        files::write_atomic(&files::partial_folder(&out).join("half"), b"").unwrap();
+        write_folder(&out, |folder| {
+            let second = write_folder(&out, |_| Ok(()));
+            assert!(matches!(second, Err(TrainingError::InUse { .. })));
+            assert!(!out.exists());
+            fill(folder, "first")
+        })
+        .unwrap();
+        let failed = write_folder(&out, |folder| {
+            fill(folder, "second")?;
+            Err::<(), _>(TrainingError::Saturated)
+        });
+        failed.unwrap_err();
+        assert_eq!(files::list(parent.path()).unwrap(), ["base"]);
+        assert_eq!(files::list(&out).unwrap(), ["config.json"]);
+        assert_eq!(files::read_text(&out.join("config.json")).unwrap(), "first");
+        let link = parent.path().join("link");
+        std::os::unix::fs::symlink(&out, &link).unwrap();
+        write_folder(&link, |folder| fill(folder, "third")).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(files::read_text(&out.join("config.json")).unwrap(), "third");
     }
 }

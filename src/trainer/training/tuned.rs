@@ -5,7 +5,7 @@ use crate::experiment::PromptSettings;
 use crate::policy::{Qwen2, checkpoint};
 use crate::task::Tokenizer;
 use crate::training::{
-    StageUpdate, TrainingError, TuneEvaluation, TuneRecipe, tuning, tuning::TuneData,
+    StageUpdate, TrainingError, TuneEvaluation, TuneRecipe, supervised, tuning, tuning::TuneData,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -59,15 +59,10 @@ pub fn make(
     if let Some(record) = finished(out, &key)? {
         return Ok((record, true));
     }
-    let partial = files::partial_folder(out);
-    files::remove_folder(&partial)?;
-    let record = make_in(&partial, base, recipe, data, model, key, watch);
-    if record.is_err() {
-        files::remove_folder(&partial)?;
-    }
-    let record = record?;
-    files::replace_folder(&partial, out)?;
-    Ok((record, false))
+    let record = supervised::write_folder(out, |partial| {
+        make_in(partial, base, recipe, data, model, key, watch)
+    });
+    Ok((record?, false))
 }
 
 fn finished(out: &Path, key: &TuneKey) -> Result<Option<TuneRecord>, TrainingError> {

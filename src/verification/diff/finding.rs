@@ -14,7 +14,6 @@ impl DiffPlace {
         self
     }
 
-    /// `problem train/00012, sample 3`.
     pub fn text(&self) -> String {
         joined(self.0.iter().map(|(name, value)| format!("{name} {value}")), ", ")
     }

@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(Value::F64(1.0).ulps(&Value::F32(1.0)), None);
         assert_eq!(Value::F64(f64::NAN).text(), "NaN (0x7ff8000000000000)");
         let json = serde_json::to_string(&Value::F64(f64::INFINITY)).unwrap();
-        assert_eq!(json, r#"{"bits":"0x7ff0000000000000","value":null}"#);
+        assert_eq!(json, r#"{"value":null,"bits":"0x7ff0000000000000"}"#);
     }
 
     proptest! {

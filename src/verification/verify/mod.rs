@@ -218,7 +218,6 @@ pub fn worst(checks: &[Check]) -> VerifyVerdict {
     checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified)
 }
 
-/// `watch` gets the progress.
 pub fn verify(
     folder: &RunFolder,
     options: &Options,

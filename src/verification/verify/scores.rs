@@ -220,7 +220,6 @@ impl OutcomeTable<'_> {
     }
 }
 
-/// Compares every number.
 pub fn report(VerifySubject { folder, records, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
     if records.is_unfinished() {

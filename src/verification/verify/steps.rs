@@ -340,7 +340,6 @@ pub fn compare(
     }
 }
 
-/// Eq. 7 and the shaping.
 fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &ScoredRollout) {
     let at = |column: &str| format!("{place}, {column}");
     check.equal(at("is_correct"), row.is_correct, again.is_correct);

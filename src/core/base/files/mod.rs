@@ -9,6 +9,7 @@
 
 pub mod foreign;
 
+use crate::base::visible;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -350,17 +351,21 @@ pub fn is_locked(path: &Path) -> Result<bool, FileError> {
 
 /// JSON with sorted object keys, two-space indentation and a final newline: the same value gives the same bytes.
 pub fn canonical_json(value: &impl Serialize) -> String {
-    // serde_json's `Value` keeps objects in a sorted map.
-    let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
-    let mut text = serde_json::to_string_pretty(&value).expect("a JSON value can be printed");
+    let mut text =
+        serde_json::to_string_pretty(&sorted(value)).expect("a JSON value can be printed");
     text.push('\n');
     text
 }
 
 /// As [`canonical_json`], on one line without a final newline.
 pub fn canonical_json_line(value: &impl Serialize) -> String {
-    let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
-    value.to_string()
+    sorted(value).to_string()
+}
+
+fn sorted(value: &impl Serialize) -> serde_json::Value {
+    let mut value = serde_json::to_value(value).expect("a plain record is representable in JSON");
+    value.sort_all_objects();
+    value
 }
 
 /// Writes a file that the user names: behind a link the file that it leads to is replaced, and a pipe or a device gets
@@ -379,7 +384,7 @@ pub fn remove_output(path: &Path) -> Result<(), FileError> {
 }
 
 /// A document may be written where there is none or over one that begins alike: no file of another kind is replaced.
-pub fn may_write(path: &Path, begins: &str) -> Result<(), FileError> {
+pub fn may_write(path: &Path, begins: impl AsRef<[u8]>) -> Result<(), FileError> {
     let Some(file) = output_file(path)? else { return Ok(()) };
     match kind(&file)? {
         None => return Ok(()),
@@ -389,7 +394,7 @@ pub fn may_write(path: &Path, begins: &str) -> Result<(), FileError> {
         }
     }
     let there = foreign::read_up_to(&file, foreign::MOST_TEXT_BYTES)?;
-    if there.is_empty() || there.starts_with(begins.as_bytes()) {
+    if there.is_empty() || there.starts_with(begins.as_ref()) {
         return Ok(());
     }
     Err(invalid("write", path, "another file is there: choose another name".to_string()))
@@ -431,7 +436,10 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
 fn strict_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut deserializer);
-    let value = value.map_err(|error| error.to_string())?;
+    let value = value.map_err(|error| {
+        let (text, reason) = (error.to_string(), error.inner().to_string());
+        visible::shortened(text.strip_suffix(&reason).unwrap_or_default(), 80) + &reason
+    })?;
     deserializer.end().map_err(|error| error.to_string())?;
     foreign::refuse_repeated_keys(text).map_err(|error| error.to_string())?;
     Ok(value)

@@ -27,7 +27,6 @@ pub enum Measure {
     Power,
 }
 
-/// One method in one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     #[serde(flatten)]

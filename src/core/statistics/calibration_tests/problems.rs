@@ -62,7 +62,6 @@ enum Change {
 }
 
 impl Change {
-    /// p of the second checkpoint.
     fn apply(self, draw: &mut Stream, spread: Spread, p: f64) -> f64 {
         match self {
             Self::None => p,

@@ -3,7 +3,6 @@ use crate::base::files;
 use crate::statistics::calibration_tests::table::Table;
 use std::path::Path;
 
-/// Of the repository.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/stats");
 
 fn committed() -> Table {

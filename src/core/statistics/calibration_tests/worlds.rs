@@ -45,7 +45,6 @@ pub fn stream(scenario: &str, replicate: u64) -> Stream {
 }
 
 impl Spread {
-    /// p of one problem.
     pub fn problem(self, draw: &mut Stream) -> f64 {
         match self {
             Self::BetaThreeTenths => beta(draw, 0.3),

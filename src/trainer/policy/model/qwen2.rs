@@ -230,7 +230,6 @@ impl Qwen2 {
         })
     }
 
-    /// The parameters as plain values.
     pub fn plain_parameters(&self) -> Arc<Parameters> {
         self.plain.clone().unwrap_or_else(|| {
             let all = self.parameters().iter();

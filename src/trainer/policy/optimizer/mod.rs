@@ -349,7 +349,6 @@ fn not_finite(tensor: &str, values: &[f32]) -> Option<OptimizerError> {
     Some(OptimizerError::NotFinite { tensor, index, count })
 }
 
-/// Whether weights or moments are finite.
 fn check_finite(what: &'static str, tensors: &OptimizerTensors) -> Result<(), OptimizerError> {
     for (tensor, values) in tensors {
         // Without a branch for each number, so that the loop is compiled to vectors.

@@ -1,6 +1,6 @@
 use crate::base::files::{self, foreign};
 use crate::records::tables::TableError;
-use csv::{Position, ReaderBuilder, StringRecord};
+use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::io::Cursor;
@@ -26,7 +26,13 @@ pub fn read(
     let delimiter = if is_tabs { b'\t' } else { b',' };
     let mut reader = ReaderBuilder::new().delimiter(delimiter).from_reader(Cursor::new(bytes));
     let malformed = |error: csv::Error| {
-        at(path, error.position().map_or(1, Position::line) as usize, error.to_string())
+        let reason = match error.kind() {
+            ErrorKind::Utf8 { err, .. } => {
+                format!("not UTF-8 in column {}; save the file as UTF-8", err.field() + 1)
+            }
+            _ => error.to_string(),
+        };
+        at(path, error.position().map_or(1, Position::line) as usize, reason)
     };
     let mut header = reader.headers().map_err(malformed)?.clone();
     header.trim();

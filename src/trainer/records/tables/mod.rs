@@ -108,7 +108,6 @@ pub fn write_outcomes(path: &Path, outcomes: &[OutcomeRecord]) -> Result<(), Tab
     write_records(path, outcomes)
 }
 
-/// In order.
 pub fn read_outcomes(path: &Path) -> Result<Vec<OutcomeRecord>, TableError> {
     read_records(path)
 }

@@ -92,7 +92,6 @@ pub fn column_names(path: &Path) -> Result<Vec<String>, TableError> {
     Ok(names)
 }
 
-/// Until `each` wants no more.
 fn each_sent(
     path: &Path,
     wanted: &WantedKeys,
@@ -246,7 +245,10 @@ fn json(field: &Field) -> Value {
             Err(_no_text) => field.to_json_value(),
         },
         Field::Float(float) => float.to_string().parse::<f64>().map_or(Value::Null, Value::from),
-        Field::Group(row) => Value::Object(object(row)),
+        // A struct has the fields of every row.
+        Field::Group(row) => {
+            Value::Object(object(row).into_iter().filter(|(_, value)| !value.is_null()).collect())
+        }
         Field::ListInternal(list) => list.elements().iter().map(json).collect(),
         Field::MapInternal(map) => {
             let entry = |(key, value): &(Field, Field)| {
@@ -277,33 +279,33 @@ fn claimed_rows(reader: &impl FileReader) -> Result<u64, Refusal> {
 
 /// Unwanted columns of unreadable types do no harm.
 fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
-    let find = |fields: &[Arc<Type>], name: &str| {
-        fields.iter().find(|field| field.name() == name).cloned()
+    let alike = |fields: &[Arc<Type>], name: &str| -> Vec<Arc<Type>> {
+        let is_alike = |field: &&Arc<Type>| field.name().eq_ignore_ascii_case(name);
+        fields.iter().filter(is_alike).cloned().collect()
     };
     // A column's name, else a struct's field.
     let mut whole: Vec<Arc<Type>> = Vec::new();
     let mut parts: Vec<(Arc<Type>, Vec<Arc<Type>>)> = Vec::new();
     let mut choose = |key: &String| {
-        if let Some(field) = find(fields_of(schema), key) {
-            whole.push(field);
-            return true;
-        }
-        let mut alike =
-            fields_of(schema).iter().filter(|field| field.name().eq_ignore_ascii_case(key));
-        if let (Some(field), None) = (alike.next(), alike.next()) {
-            whole.push(field.clone());
+        let columns = alike(fields_of(schema), key);
+        if !columns.is_empty() {
+            whole.extend(columns);
             return true;
         }
         let Some((first, rest)) = key.split_once('.') else { return false };
-        let Some(column) = find(fields_of(schema), first) else { return false };
-        match find(fields_of(&column), rest.split('.').next().unwrap_or(rest)) {
-            Some(part) => match parts.iter_mut().find(|(known, _)| known.name() == first) {
-                Some((_, fields)) => fields.push(part),
-                None => parts.push((column, vec![part])),
-            },
+        let column = fields_of(schema).iter().find(|field| field.name() == first);
+        let Some(column) = column.cloned() else { return false };
+        let inside = alike(fields_of(&column), rest.split('.').next().unwrap_or(rest));
+        if !inside.is_empty() {
+            match parts.iter_mut().find(|(known, _)| known.name() == first) {
+                Some((_, fields)) => fields.extend(inside),
+                None => parts.push((column, inside)),
+            }
+        } else if column.is_group() {
+            return false;
+        } else {
             // An object may be stored as text.
-            None if !column.is_group() => whole.push(column),
-            None => return false,
+            whole.push(column);
         }
         true
     };

@@ -28,7 +28,8 @@ pub struct TrackedRun {
     /// Of a column, or of a name: the run's, the file's or a folder's above it.
     pub seed: Option<u64>,
     pub curves: BTreeMap<String, TrackedCurve>,
-    /// By metric: the wall clock at its points, from any start. A metric that goes back in its steps takes no other's.
+    /// By metric: the clock at its points, since the run's start or with times of day. A metric that goes back in its
+    /// steps takes no other's.
     pub seconds: BTreeMap<String, TrackedCurve>,
     /// By metric: values that are `null` or text, which are no points.
     pub unread: BTreeMap<String, usize>,
@@ -49,14 +50,21 @@ pub struct TrackedNotes {
     pub is_cut: bool,
     /// Points are summaries of several steps, by the columns of their least and largest values.
     pub is_averaged: bool,
+    /// Its clock has times of day: seconds count from the first one.
+    pub has_times: bool,
+    /// Points of the metric before the first reading of a running total, which do not count.
+    pub before_clock: usize,
 }
 
 /// The name of the wall clock.
 pub const SECONDS: &str = "seconds";
 
-/// Columns of CSV with that clock: of W&B's history and its chart, and of TensorBoard's download.
-const CLOCKS: [&str; 4] =
-    ["_runtime", "Relative Time (Process)", "Relative Time (Wall)", "Wall time"];
+/// Columns with that clock, best first: of W&B's history and its chart, and of TensorBoard's download.
+const CLOCKS: [&str; 5] =
+    ["_runtime", "Relative Time (Process)", "Relative Time (Wall)", TIMES[0], TIMES[1]];
+
+/// Those of them with times of day, and not with seconds since the run's start.
+pub const TIMES: [&str; 2] = ["Wall time", "_timestamp"];
 
 /// CSV of W&B's page: `Step`, then `RUN - METRIC` with its `__MIN` and `__MAX`, of several runs.
 const WANDB_EXPORT: &str = "W&B's export";
@@ -145,6 +153,7 @@ fn put(curves: &mut BTreeMap<String, TrackedCurve>, metric: &str, point: (f64, f
 
 fn of_events(path: &Path, is_folder: bool) -> Result<TrackedRun, TableError> {
     let mut run = TrackedRun::new(path, "TensorBoard", "");
+    run.notes.has_times = true;
     let names = if is_folder { files::list(path)? } else { vec![String::new()] };
     for name in names.iter().filter(|name| name.contains(".tfevents.") || !is_folder) {
         let path = if is_folder { foreign::inside(path, name)? } else { path.to_path_buf() };
@@ -161,6 +170,7 @@ fn of_events(path: &Path, is_folder: bool) -> Result<TrackedRun, TableError> {
 /// By `trackio get metric … --json`; `None` of another document.
 fn of_trackio(path: &Path, document: &Value) -> Option<TrackedRun> {
     let mut run = TrackedRun::new(path, "trackio", document["run"].as_str()?);
+    run.notes.has_times = true;
     for point in document["values"].as_array()? {
         let step = point["step"].as_f64()?;
         let value = number(&point["value"]).unwrap_or(f64::NAN);

@@ -2,7 +2,7 @@
 
 use crate::base::visible;
 use crate::records::tables::{TableError, csv_rows};
-use crate::records::tracked::{CLOCKS, STEPS, TrackedRun, WANDB_EXPORT};
+use crate::records::tracked::{CLOCKS, STEPS, TIMES, TrackedRun, WANDB_EXPORT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -188,7 +188,7 @@ fn is_resumed(rows: &[TrackedRow], column: &str) -> bool {
 
 fn is_place(name: &str) -> bool {
     let is_known = |names: &[&str]| names.contains(&name);
-    is_known(&["", "_timestamp"]) || is_known(&RUNS) || is_known(&STEPS) || is_known(&CLOCKS)
+    name.is_empty() || is_known(&RUNS) || is_known(&STEPS) || is_known(&CLOCKS)
 }
 
 pub fn run(
@@ -200,15 +200,16 @@ pub fn run(
 ) -> TrackedRun {
     let mut run = TrackedRun::new(path, format, name);
     run.notes.is_sorted = sort_unless_resumed(&mut rows);
+    let reading = |row: &TrackedRow, clock: &str| match row.cell(clock) {
+        Some(Cell::Number(reading)) => Some(reading),
+        _ => None,
+    };
+    let has_reading = |clock: &&str| rows.iter().any(|row| reading(row, clock).is_some());
+    let clock = CLOCKS.into_iter().find(has_reading);
+    run.notes.has_times = clock.is_some_and(|clock| TIMES.contains(&clock));
     let mut seconds = None;
     for row in &rows {
-        for (name, cell) in &row.cells {
-            if let Cell::Number(reading) = cell
-                && CLOCKS.contains(name)
-            {
-                seconds = Some(*reading);
-            }
-        }
+        seconds = clock.and_then(|clock| reading(row, clock)).or(seconds);
         for (metric, cell) in &row.cells {
             let ends = ["__MIN", "__MAX"];
             let summarised = ends.iter().find_map(|end| metric.strip_suffix(end));

@@ -138,6 +138,7 @@ impl Collected {
             format,
             bytes: files::file_bytes(path)?,
             known_as: findings::known_as(&file_sha256),
+            for_program: options.keys.columns,
             file_sha256,
             rows: self.rows(),
             problems,

@@ -33,6 +33,9 @@ pub fn of(audit: &Audit, options: &AuditOptions) -> Vec<AuditFinding> {
              prepare` leaves these questions out, all their rows."
         ),
     );
+    if !audit.for_program {
+        by_rules(audit, &mut findings);
+    }
     answers(audit, &mut findings);
     prompts(audit, &mut findings);
     names(audit, &mut findings);
@@ -90,7 +93,7 @@ fn repetition(audit: &Audit, options: &AuditOptions, findings: &mut AuditFinding
     }
 }
 
-fn answers(audit: &Audit, findings: &mut AuditFindings) {
+fn by_rules(audit: &Audit, findings: &mut AuditFindings) {
     let answers = &audit.answers;
     let listed = answers.other_listed.join(", ");
     let text = format!(
@@ -112,11 +115,18 @@ fn answers(audit: &Audit, findings: &mut AuditFindings) {
             format!("answers are graded wrong when a response states them as `{form}` ({first}).");
         findings.warn(*count, &text);
     }
-    for told in problem_file::told(&audit.readings) {
-        let text = format!(
-            "{told}. As it stands a response that states what is read may not match it, and verl compares it as it \
-             stands: `dapo data prepare` writes it as it is read."
-        );
+}
+
+fn answers(audit: &Audit, findings: &mut AuditFindings) {
+    let answers = &audit.answers;
+    for (reading, told) in problem_file::told(&audit.readings) {
+        let advice = if reading.is_of_row() || audit.for_program {
+            ""
+        } else {
+            " As it stands a response that states what is read may not match it, and verl compares it as it stands: \
+             `dapo data prepare` writes it as it is read."
+        };
+        let text = format!("{told}.{advice}");
         findings.add(FindingKind::Warning, text);
     }
     findings.warn(answers.blank, "answers are empty. Training refuses the file.");
@@ -171,7 +181,7 @@ fn names(audit: &Audit, findings: &mut AuditFindings) {
     let unrouted: Vec<&String> =
         audit.data_sources.keys().filter(|name| !is_routed(name)).collect();
     let rows: u64 = unrouted.iter().map(|name| audit.data_sources[*name]).sum();
-    if rows > 0 {
+    if rows > 0 && !audit.for_program {
         let shown = |name: &&String| match name.as_str() {
             "" => "none".to_string(),
             name => format!("`{name}`"),

@@ -38,6 +38,9 @@ pub struct Audit {
     pub bytes: u64,
     pub file_sha256: String,
     pub known_as: Option<String>,
+    /// No rule reads the ground truths.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub for_program: bool,
     pub rows: u64,
     /// Distinct questions, however they are spaced.
     pub problems: u64,

@@ -22,8 +22,9 @@ pub fn filter(value: &Value, placed: &[Value], named: Kwargs) -> Result<Value, J
     let [ensure_ascii, indent, separators, sort_keys] = given;
     let format = PythonFormat::of(ensure_ascii.is_true(), &indent, &separators)?;
     if sort_keys.is_true() {
-        // The maps of serde_json are sorted.
-        written(&serde_json::to_value(value).map_err(failed)?, format)
+        let mut value = serde_json::to_value(value).map_err(failed)?;
+        value.sort_all_objects();
+        written(&value, format)
     } else {
         written(value, format)
     }

@@ -15,12 +15,12 @@ use crate::base::files;
 use crate::experiment::{Data, Experiment, PromptExample, sets};
 use crate::records::tables::problems::write_problems;
 use crate::records::{NamedProblem, Tags, tables};
-use crate::task::data::problem_file::{ProblemFile, Unseen};
+use crate::task::data::problem_file::{ProblemFile, Told};
 use crate::task::{RowKeys, TaskError};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What a problem file has beside question and ground truth, by the problem's id; a program that grades may read it.
 pub type Columns = BTreeMap<String, Map<String, Value>>;
@@ -33,9 +33,8 @@ pub struct DataSets {
     pub tests: Vec<(String, Vec<Problem>)>,
     /// Of evaluated sets, where their files have any.
     pub tags: Tags,
-    /// Empty unless they were asked for.
     pub columns: Columns,
-    pub unseen: BTreeMap<PathBuf, Unseen>,
+    pub told: Told,
 }
 
 impl DataSets {
@@ -43,14 +42,6 @@ impl DataSets {
     pub fn evaluated(&self) -> impl Iterator<Item = (&str, &[Problem])> {
         let tests = self.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..]));
         std::iter::once((sets::DEV, &self.dev[..])).chain(tests)
-    }
-
-    pub fn told_unseen(&self) -> Vec<String> {
-        let of_file = |(path, unseen): (&PathBuf, &Unseen)| -> Vec<String> {
-            let told = problem_file::told_unseen(unseen).into_iter();
-            told.map(|sentence| format!("{}: {sentence}", path.display())).collect()
-        };
-        self.unseen.iter().flat_map(of_file).collect()
     }
 }
 
@@ -102,12 +93,10 @@ pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
         return Ok(embedded::of(data).map(|task| task.sets()).unwrap_or_default());
     };
     let keys = RowKeys { columns, ..RowKeys::default() };
-    let (mut all_columns, mut unseen) = (Columns::new(), BTreeMap::new());
+    let (mut all_columns, mut told) = (Columns::new(), Told::default());
     let mut consistent = |path: &Path| -> Result<ProblemFile, TaskError> {
         let mut file = problem_file::read_with(path, &keys)?.consistent(path)?;
-        if !file.unseen.is_empty() {
-            unseen.insert(path.to_path_buf(), std::mem::take(&mut file.unseen));
-        }
+        told.add(path, &file.told);
         for (id, of_row) in std::mem::take(&mut file.columns) {
             if all_columns.insert(id.clone(), of_row).is_some() {
                 return Err(TaskError::IdOfTwoSets { path: path.to_path_buf(), id });
@@ -132,7 +121,7 @@ pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
     tags.retain(|_, of_set| !of_set.is_empty());
     let train_problems = consistent(train)?.problems;
     let (train_set, dev_set, columns) = (train_problems, dev_file.problems, all_columns);
-    let sets = DataSets { train: train_set, dev: dev_set, tests, tags, columns, unseen };
+    let sets = DataSets { train: train_set, dev: dev_set, tests, tags, columns, told };
     let evaluated = sets.tests.iter().map(|(_, problems)| problems);
     for (path, problems) in test.iter().zip(evaluated).chain([(dev, &sets.dev)]) {
         refuse_overlap((train, &sets.train), (path, problems))?;
@@ -193,25 +182,28 @@ pub fn digest_with(problems: &[Problem], columns: &Columns) -> String {
 /// Writes parquet in the released schema; reading gives the same problems and ids. `templated` puts the released
 /// instruction around each question in the `prompt` column, for readers that take prompts from there.
 pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::TableError> {
-    write_kept(path, problems, (&BTreeMap::new(), &Columns::new()), templated)
+    write_kept(path, problems, (&BTreeMap::new(), None), templated)
 }
 
-/// As [`write()`], with the tags of each problem by its id, and the `data_source` and the `extra_info` among its columns.
+/// As [`write()`], with the tags of each problem by its id, and of a file's no other `data_source` and `extra_info` than
+/// those among its columns.
 pub fn write_kept(
     path: &Path,
     problems: &[Problem],
-    (tags, columns): (&BTreeMap<String, Vec<String>>, &Columns),
+    (tags, columns): (&BTreeMap<String, Vec<String>>, Option<&Columns>),
     templated: bool,
 ) -> Result<(), tables::TableError> {
     let prompts: Vec<String> = problems.iter().map(|problem| content(problem, templated)).collect();
     let pairs = problems.iter().zip(&prompts).map(|(problem, prompt)| (problem, prompt.as_str()));
+    let none = Map::new();
     let tags = |problem: &Problem| tags.get(&problem.id).map_or(&[][..], Vec::as_slice);
     let row = |(problem, prompt)| {
         let row = NamedProblem::new(problem, prompt, tags(problem));
+        let Some(columns) = columns else { return row };
         let columns = columns.get(&problem.id);
-        let stated = columns.and_then(|columns| columns.get("data_source")?.as_str());
+        let data_source = columns.and_then(|columns| columns.get("data_source")?.as_str());
         let extra = columns.and_then(|columns| columns.get("extra_info")?.as_object());
-        NamedProblem { data_source: stated.unwrap_or(row.data_source), extra, ..row }
+        NamedProblem { data_source, extra: extra.or(Some(&none)), ..row }
     };
     let rows: Vec<NamedProblem> = pairs.map(row).collect();
     write_problems(path, &rows)
@@ -232,7 +224,7 @@ pub fn write_sourced(
         .iter()
         .zip(prompts)
         .map(|(&(data_source, problem), prompt)| NamedProblem {
-            data_source,
+            data_source: Some(data_source),
             ..NamedProblem::new(problem, prompt, &[])
         })
         .collect();
@@ -291,7 +283,7 @@ mod tests {
         let train = write("train.jsonl", &["1+1?", "2+0?", "0+2?"]);
         let clean = write("clean.jsonl", &["3-1?"]);
         let dirty = write("dirty.jsonl", &["4-2?", " 2 + 0 "]);
-        let load = |dev: &PathBuf, test: &PathBuf| {
+        let load = |dev: &std::path::PathBuf, test: &std::path::PathBuf| {
             let (dev, test) = (dev.clone(), vec![test.clone()]);
             load(&Data::Files { train: train.clone(), dev, test })
         };

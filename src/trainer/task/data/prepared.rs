@@ -5,19 +5,29 @@ use crate::base::files;
 use crate::experiment::{Data, sets};
 use crate::records::tables::problems::is_field;
 use crate::task::data::{self, Columns, leaks, problem_file};
-use crate::task::{RowKeys, TaskError};
+use crate::task::{Reading, RowKeys, TaskError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const LISTED: usize = 10;
+
+const DIGESTS: &str = "digests.json";
+
+const LOCK: &str = "digests.lock";
+
+const LISTS: [&str; 2] = ["left-out.jsonl", "alike.jsonl"];
 
 /// What a preparation of a file leaves out or puts apart.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Preparation {
     #[command(flatten)]
     pub keys: RowKeys,
+    /// For problems that a program grades: write the rows as they are, to DIR/NAME.jsonl
+    #[arg(long, conflicts_with_all = ["question", "answer"])]
+    pub for_program: bool,
     /// Refuse a file in which a question has several answers, instead of leaving the question out
     #[arg(long)]
     pub refuse_conflicting: bool,
@@ -39,14 +49,32 @@ pub struct Preparation {
 impl Preparation {
     /// The first flag that was given; a generated task takes none.
     pub fn given(&self) -> Option<&'static str> {
-        let Self { keys, refuse_conflicting, without, without_alike: _, hold_out } = self;
+        let Self { keys, for_program, refuse_conflicting, without, without_alike: _, hold_out } =
+            self;
         let flags = [
+            ("--for-program", *for_program),
             ("--refuse-conflicting", *refuse_conflicting),
             ("--without", !without.is_empty()),
             ("--hold-out", *hold_out > 0),
         ];
         let given = flags.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag));
         keys.given().or(given)
+    }
+
+    /// Which of the files that are read would be replaced.
+    pub fn replaced<'a>(&'a self, path: &'a Path, out: &Path) -> Option<&'a Path> {
+        let name = sets::set_name(path);
+        let sets = [Some(name.clone()), (self.hold_out > 0).then(|| dev_of(&name))];
+        let written = sets.into_iter().flatten().flat_map(|name| {
+            let set = if self.for_program { "jsonl" } else { "parquet" };
+            [set].into_iter().chain(LISTS).map(move |kind| format!("{name}.{kind}"))
+        });
+        let written = written.chain([DIGESTS, LOCK].map(str::to_string));
+        let written: Vec<PathBuf> =
+            written.filter_map(|file| out.join(file).canonicalize().ok()).collect();
+        let is_written =
+            |path: &&Path| path.canonicalize().is_ok_and(|path| written.contains(&path));
+        std::iter::once(path).chain(self.without.iter().map(PathBuf::as_path)).find(is_written)
     }
 }
 
@@ -59,7 +87,10 @@ pub struct Prepared {
     alike: Vec<AlikeListed>,
     source: Option<DataSource>,
     tags: BTreeMap<String, Vec<String>>,
-    origins: Columns,
+    /// `data_source` and `extra_info`, or all of a row for a program.
+    columns: Columns,
+    for_program: bool,
+    without: Vec<PathBuf>,
 }
 
 #[derive(Debug, Serialize)]
@@ -112,24 +143,35 @@ pub fn of_task(task: &Data) -> Result<Prepared, TaskError> {
 
 /// Errors: an unreadable file, questions with several answers where they are refused, nothing left.
 pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskError> {
-    let keys = RowKeys { origins: true, ..preparation.keys.clone() };
+    let for_program = preparation.for_program;
+    let keys = RowKeys {
+        origins: !for_program,
+        columns: for_program,
+        rows: for_program,
+        ..preparation.keys.clone()
+    };
     let mut file = problem_file::read_with(path, &keys)?;
     let (rows, conflicting) = (file.records, file.conflicts.len());
     let tags = std::mem::take(&mut file.tags);
-    let origins = std::mem::take(&mut file.columns);
-    let mut prepared = Prepared { tags, origins, ..Prepared::default() };
+    let columns = std::mem::take(&mut file.columns);
+    let without = preparation.without.clone();
+    let mut prepared = Prepared { tags, columns, for_program, without, ..Prepared::default() };
     prepared.notes.push(format!(
         "{}: {rows} rows, {} problems",
         path.display(),
         file.problems.len()
     ));
-    prepared.notes.extend(problem_file::told(&file.readings));
-    prepared.notes.extend(problem_file::told_unseen(&file.unseen));
-    prepared.notes.push(format!(
-        "kept of a row: question, ground truth, tags, data_source and extra_info{}; a reward program that reads \
-         other columns needs the file itself",
-        prepared.not_kept()
-    ));
+    prepared.notes.extend(file.told.all().cloned());
+    prepared.notes.push(if for_program {
+        "kept of a row: all of it, as it is".to_string()
+    } else {
+        format!(
+            "kept of a row: question, ground truth as text, tags, data_source and extra_info{}; for a reward program \
+             that reads more of it, --for-program keeps the rows",
+            prepared.not_kept()
+        )
+    });
+    prepared.leave_out_rows(&file);
     let mut problems = if preparation.refuse_conflicting {
         file.consistent(path)?.problems
     } else {
@@ -138,7 +180,8 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
     };
     let mut evaluated = 0;
     for other in &preparation.without {
-        let known = problem_file::read(other)?.problems;
+        let keys = RowKeys { columns: for_program, ..RowKeys::default() };
+        let known = problem_file::read_with(other, &keys)?.problems;
         evaluated += prepared.leave_out_evaluated(&mut problems, other, &known);
         prepared.list_alike(&mut problems, other, &known, preparation.without_alike);
     }
@@ -155,16 +198,41 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
     prepared.source = Some(DataSource { file_sha256, rows, conflicting, evaluated, alike });
     let name = sets::set_name(path);
     if !held_out.is_empty() {
-        prepared.sets.push((format!("{name}-dev"), held_out));
+        prepared.sets.push((dev_of(&name), held_out));
     }
     prepared.sets.insert(0, (name, problems));
     Ok(prepared)
 }
 
+fn dev_of(name: &str) -> String {
+    format!("{name}-dev")
+}
+
 impl Prepared {
+    pub fn path(&self, out: &Path, set: &str) -> PathBuf {
+        out.join(format!("{set}.{}", if self.for_program { "jsonl" } else { "parquet" }))
+    }
+
+    fn leave_out_rows(&mut self, file: &problem_file::ProblemFile) {
+        self.left_out.extend(file.unmarked.iter().map(|(question, stated)| LeftOut {
+            reason: format!("no ground truth: {}", Reading::Unmarked),
+            question: question.clone(),
+            answers: vec![stated.clone()],
+        }));
+        self.left_out.extend(file.repeats.iter().map(|repeat| {
+            let other = |(column, rows): (&String, &u64)| format!("{rows} with another {column}");
+            let others: Vec<String> = repeat.columns.iter().map(other).collect();
+            LeftOut {
+                reason: format!("rows that repeat a question: {}", others.join(", ")),
+                question: repeat.question.clone(),
+                answers: vec![repeat.answer.clone()],
+            }
+        }));
+    }
+
     fn not_kept(&self) -> String {
         let mut names = BTreeSet::new();
-        for extra in self.origins.values().filter_map(|columns| columns.get("extra_info")) {
+        for extra in self.columns.values().filter_map(|columns| columns.get("extra_info")) {
             match extra {
                 Value::Null => {}
                 Value::Object(fields) => {
@@ -270,19 +338,51 @@ impl Prepared {
         count
     }
 
-    /// Writes all lists and adds the sets to `digests.json`, whose content it returns; earlier sets keep their entries.
-    pub fn write(&self, out: &Path) -> Result<BTreeMap<String, Value>, TaskError> {
-        let digests_file = out.join("digests.json");
+    /// Writes all lists and adds the sets to `digests.json`, whose content it returns; earlier sets keep their entries,
+    /// but for the part of this one that was held out before and is trained on now: its file is returned, too.
+    pub fn write(
+        &self,
+        out: &Path,
+    ) -> Result<(BTreeMap<String, Value>, Option<PathBuf>), TaskError> {
+        files::create_folder(out)?;
+        let lock = out.join(LOCK);
+        let _held = loop {
+            match files::lock(&lock)? {
+                Some(held) => break held,
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let written = self.write_alone(out)?;
+        files::remove_file(&lock)?;
+        Ok(written)
+    }
+
+    fn write_alone(
+        &self,
+        out: &Path,
+    ) -> Result<(BTreeMap<String, Value>, Option<PathBuf>), TaskError> {
+        let digests_file = out.join(DIGESTS);
         let mut digests: BTreeMap<String, Value> =
             if digests_file.exists() { files::read_json(&digests_file)? } else { BTreeMap::new() };
+        let stale = self.remove_stale(out, &mut digests)?;
         // Generated tasks have the question alone; files keep the released form.
-        let templated = self.source.is_some();
+        let columns = self.source.is_some().then_some(&self.columns);
         for (place, (name, problems)) in self.sets.iter().enumerate() {
-            let path = out.join(format!("{name}.parquet"));
-            data::write_kept(&path, problems, (&self.tags, &self.origins), templated)?;
+            let path = self.path(out, name);
+            let sha256 = if self.for_program {
+                let rows = problems.iter().filter_map(|problem| self.columns.get(&problem.id));
+                let lines: String =
+                    rows.map(|row| Value::from(row.clone()).to_string() + "\n").collect();
+                files::write_atomic(&path, lines.as_bytes())?;
+                let keys = RowKeys { columns: true, ..RowKeys::default() };
+                data::digest(&problem_file::read_with(&path, &keys)?.problems)
+            } else {
+                data::write_kept(&path, problems, (&self.tags, columns), columns.is_some())?;
+                data::digest(problems)
+            };
             let digest = SetDigest {
                 problems: problems.len(),
-                sha256: data::digest(problems),
+                sha256,
                 file_sha256: files::sha256_file(&path)?,
                 source: self.source.as_ref(),
             };
@@ -291,11 +391,44 @@ impl Prepared {
             let is_source = place == 0;
             let left_out = if is_source { &self.left_out[..] } else { &[] };
             let alike = if is_source { &self.alike[..] } else { &[] };
-            write_list(&out.join(format!("{name}.left-out.jsonl")), left_out)?;
-            write_list(&out.join(format!("{name}.alike.jsonl")), alike)?;
+            let [left_out_list, alike_list] = LISTS.map(|list| out.join(format!("{name}.{list}")));
+            write_list(&left_out_list, left_out)?;
+            write_list(&alike_list, alike)?;
         }
         files::write_json(&digests_file, &digests)?;
-        Ok(digests)
+        Ok((digests, stale))
+    }
+
+    fn remove_stale(
+        &self,
+        out: &Path,
+        digests: &mut BTreeMap<String, Value>,
+    ) -> Result<Option<PathBuf>, TaskError> {
+        let [(name, _)] = &self.sets[..] else { return Ok(None) };
+        let dev = dev_of(name);
+        let source = |set: &str| digests.get(set)?.get("source")?.get("file_sha256");
+        if source(&dev).is_none() || source(&dev) != source(name) {
+            return Ok(None);
+        }
+        let recorded = digests[&dev]["file_sha256"].clone();
+        for other in &self.without {
+            if recorded == files::sha256_file(other)? {
+                return Ok(None);
+            }
+        }
+        for kind in ["parquet", "jsonl"] {
+            let path = out.join(format!("{dev}.{kind}"));
+            if !path.exists() || recorded != files::sha256_file(&path)? {
+                continue;
+            }
+            files::remove_file(&path)?;
+            for list in LISTS {
+                files::remove_file(&out.join(format!("{dev}.{list}")))?;
+            }
+            digests.remove(&dev);
+            return Ok(Some(path));
+        }
+        Ok(None)
     }
 }
 

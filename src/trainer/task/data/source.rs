@@ -84,6 +84,11 @@ pub fn each_row(
     each: &mut dyn FnMut(SourceRow) -> Result<(), TaskError>,
 ) -> Result<(), TaskError> {
     let mut number = 0;
+    // A rule says so itself, of a ground truth.
+    let is_for_program = keys.columns || keys.origins;
+    let inexact = |json: &[u8]| -> Option<String> {
+        foreign::inexact_integer(json).filter(|_| is_for_program).map(schema::inexact)
+    };
     match Format::of(path)? {
         Format::Parquet => {
             let chosen = |key: &Option<String>, usual: &[&str]| match key {
@@ -91,7 +96,7 @@ pub fn each_row(
                 None => usual.iter().map(ToString::to_string).collect(),
             };
             let origins = if keys.origins { &schema::ORIGINS[..] } else { &[] };
-            let others = [&schema::OTHERS[..], &schema::BESIDE_QUESTIONS, origins].concat();
+            let others = [&schema::OTHERS[..], &schema::beside::BESIDE_QUESTIONS, origins].concat();
             let wanted = problem_rows::WantedKeys {
                 question: chosen(&keys.question, &schema::QUESTIONS),
                 answer: chosen(&keys.answer, &schema::ANSWERS),
@@ -119,6 +124,9 @@ pub fn each_row(
             foreign::each_line(path, reader, foreign::DATA, |line, bytes| {
                 done += bytes.len() as u64 + 1;
                 let Some(row) = files::parse_line(path, line, bytes)? else { return Ok(()) };
+                if let Some(integer) = inexact(bytes) {
+                    return Err(csv_rows::at(path, line, integer).into());
+                }
                 let read = schema::read(&row, keys)
                     .map_err(|error| csv_rows::at(path, line, error.to_string()))?;
                 each(SourceRow::new(read, number, format!(":{line}"), [total, done.min(total)]))?;
@@ -132,6 +140,7 @@ pub fn each_row(
             let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
             let rows: Vec<Map<String, Value>> = serde_json::from_slice(text)
                 .map_err(|error| refuse(format!("it is no list of objects: {error}")))?;
+            inexact(text).map_or(Ok(()), |integer| Err(refuse(integer)))?;
             let total = rows.len() as u64;
             for (number, row) in rows.iter().enumerate() {
                 let place = number + 1;
@@ -151,9 +160,13 @@ pub fn each_row(
             let rows = rows.collect::<Result<Vec<csv_rows::CsvRow>, _>>()?;
             let total = rows.len() as u64;
             for (number, (line, row)) in rows.iter().enumerate() {
-                let filled = header.iter().zip(row).filter(|(_, cell)| !cell.trim().is_empty());
-                let row = filled.map(|(name, cell)| (name.to_string(), cell.into())).collect();
-                let read = schema::read(&row, keys)
+                let cells = |is_taken: fn(&str) -> bool| -> Map<String, Value> {
+                    let cells = header.iter().zip(row).filter(|(_, cell)| is_taken(cell.trim()));
+                    cells.map(|(name, cell)| (name.to_string(), cell.into())).collect()
+                };
+                // An empty question or answer is empty rather than missing.
+                let read = schema::read(&cells(|cell| !cell.is_empty()), keys)
+                    .or_else(|error| schema::read(&cells(|_| true), keys).map_err(|_| error))
                     .map_err(|error| csv_rows::at(path, *line, error.to_string()))?;
                 each(SourceRow::new(read, number, format!(":{line}"), [total, number as u64 + 1]))?;
             }

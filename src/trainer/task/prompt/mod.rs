@@ -270,7 +270,6 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, TaskError> {
     Err(TaskError::NoStopToken { folder: folder.to_path_buf() })
 }
 
-/// See [`PromptSettings`].
 pub fn render(
     problem: &Problem,
     settings: &PromptSettings,

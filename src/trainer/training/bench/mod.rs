@@ -36,7 +36,6 @@ pub struct BenchWorkload {
     pub experiment: String,
     pub parameters: u64,
     pub threads: u64,
-    /// They follow an untimed one.
     pub repetitions: u64,
     pub rollouts: u64,
     pub prompt_tokens: u64,

@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Larger parts waste less: the last responses of a part leave most of the sampler's rows empty.
 const BATCHES_OF_A_PART: u64 = 4;
+
+const PARTIAL: &str = "partial.jsonl";
 
 #[derive(Debug, Serialize, Deserialize)]
 enum ResumableLine {
@@ -75,16 +77,16 @@ pub fn key(
 
 pub type Evaluated = (EvaluationRecord, Vec<OutcomeRecord>);
 
-/// What an earlier command with the same `key` wrote into `folder`: NAME.parquet, and NAME.json with the key. Errors:
+/// What an earlier command with the same `key` wrote: `STEM.parquet`, and `STEM.json` with the key. Errors:
 /// files of another key, or of something else, that an evaluation would replace.
-pub fn kept(folder: &Path, name: &str, key: &Value) -> Result<Option<Evaluated>, TrainingError> {
-    let [stated, table] = ["json", "parquet"].map(|kind| folder.join(format!("{name}.{kind}")));
+pub fn kept(stem: &Path, key: &Value) -> Result<Option<Evaluated>, TrainingError> {
+    let [stated, table] = ["json", "parquet"].map(|kind| stem.with_added_extension(kind));
     let other = |path: &Path, what: String| {
         let reason = format!("holds {what}, which this one would replace; choose another --out");
         Err(TrainingError::Folder { folder: path.to_path_buf(), reason })
     };
     if files::kind(&stated)?.is_none() {
-        let partial = partial(folder, name);
+        let partial = stem.with_added_extension(PARTIAL);
         if files::kind(&partial)?.is_none() && files::kind(&table)?.is_some() {
             return other(&table, "something else than an evaluation that was begun here".into());
         }
@@ -126,15 +128,11 @@ fn digest(key: &Value) -> String {
     files::sha256(files::canonical_json_line(key).as_bytes())
 }
 
-fn partial(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}.partial.jsonl"))
-}
-
-/// Evaluates a set into `folder`: NAME.parquet and NAME.json, and NAME.partial.jsonl until then. What is begun there
+/// Evaluates a set into `STEM.parquet` and `STEM.json`, and `STEM.partial.jsonl` until then. What is begun there
 /// goes on under the same [`key`]. `counters` are those of the policy.
 /// Errors: a prompt or a policy that cannot be used, and a file that cannot be written.
 pub fn evaluate_into(
-    folder: &Path,
+    stem: &Path,
     (key, counters): (&Value, Counters),
     (model, tokenizer): (&Qwen2, &Tokenizer),
     (protocol, grader): (&Protocol, &Grader),
@@ -142,17 +140,17 @@ pub fn evaluate_into(
     is_stopped: &dyn Fn() -> bool,
     progress: impl FnMut(usize, usize),
 ) -> Result<Option<Evaluated>, TrainingError> {
-    let (partial, digest) = (partial(folder, set.name), digest(key));
+    let (partial, digest) = (stem.with_added_extension(PARTIAL), digest(key));
     let begun = (partial.as_path(), digest.as_str());
     let outcomes =
         outcomes(model, tokenizer, (protocol, grader), set, begun, is_stopped, progress)?;
     let Some(outcomes) = outcomes else { return Ok(None) };
-    let path = folder.join(format!("{}.parquet", set.name));
+    let path = stem.with_added_extension("parquet");
     tables::write_outcomes(&path, &outcomes)?;
     let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
     let mut stated = json!(record);
     stated["key"] = key.clone();
-    files::write_json(&folder.join(format!("{}.json", set.name)), &stated)?;
+    files::write_json(&stem.with_added_extension("json"), &stated)?;
     files::remove_file(&partial)?;
     Ok(Some((record, outcomes)))
 }

@@ -21,7 +21,6 @@ const SECONDS: f64 = 10.0;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialProbe {
-    /// A generation batch.
     pub groups: u64,
     pub response_tokens_mean: f64,
     /// Without a stop token.

@@ -16,7 +16,6 @@ const FLOAT: f64 = 4.0;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanMemory {
-    /// Sum of `parts`.
     pub needed_bytes: f64,
     /// Counted from shapes; activations by a rough formula. Of a policy held as stored, the parts of the largest phase.
     pub parts: BTreeMap<String, f64>,

@@ -4,6 +4,7 @@
 use crate::algorithm::{Beyond, Dapo, DynamicSampling, Problem, Punishment};
 use crate::experiment::{Experiment, Sampling, Verifier, compare, extends, sets, shipped};
 use crate::records::housekeeping::readable;
+use crate::task::data::problem_file::Told;
 use crate::task::{Grader, prompt, reward};
 use crate::training::plan::work::PlanWork;
 use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, run::inputs::Inputs, trainer};
@@ -40,11 +41,12 @@ pub enum Name {
     KeysUnread,
     GreedySamples,
     ColumnsUnseen,
+    RowsUncounted,
 }
 
 impl Name {
     /// Help texts show names and meanings.
-    pub const ALL: [(Name, &'static str); 17] = [
+    pub const ALL: [(Name, &'static str); 18] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
@@ -65,6 +67,7 @@ impl Name {
         (Name::KeysUnread, "keys that differ from base.toml's and that the arm does not read"),
         (Name::GreedySamples, "a set is evaluated at temperature 0 with several samples"),
         (Name::ColumnsUnseen, "columns that may belong to the question and are in no prompt"),
+        (Name::RowsUncounted, "rows without a ground truth, or with another solution or columns"),
     ];
 
     pub fn text(self) -> String {
@@ -112,9 +115,10 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
     });
     let numbers =
         inputs.graders().flat_map(Grader::odd_numbers).map(|text| (Name::RewardNumbers, text));
-    let unseen = inputs.data.told_unseen();
+    let Told { rows, unseen, .. } = inputs.data.told.clone();
     let unseen = unseen.into_iter().map(|text| (Name::ColumnsUnseen, text));
-    unreadable.chain(numbers).chain(unseen).map(warning).collect()
+    let rows = rows.into_iter().map(|text| (Name::RowsUncounted, text));
+    unreadable.chain(numbers).chain(unseen).chain(rows).map(warning).collect()
 }
 
 fn warning((name, message): (Name, String)) -> Warning {
@@ -171,6 +175,11 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
         Some((Name::GreedySamples, message))
     }));
     warnings
+}
+
+pub fn unread_keys(experiment: &Experiment) -> Vec<String> {
+    let found = unread(experiment).into_iter().chain(unclamped(experiment));
+    found.map(|(_, message)| message).collect()
 }
 
 /// Such a key makes another arm, which trains as one without it.

@@ -3,7 +3,7 @@
 use crate::base::files;
 use crate::experiment::{Experiment, sets};
 use crate::policy::Qwen2;
-use crate::records::{Counters, EvaluationRecord, RunFolder, tables};
+use crate::records::{Counters, RunFolder, tables};
 use crate::training::run::{RunEvent, RunInProgress, inputs::Inputs};
 use crate::training::{Protocol, TrainingError, evaluation, evaluation::Set};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,14 +88,14 @@ pub fn schedule_faults(
 }
 
 /// Writes every outcome, then the record. `folder` is called before something is written.
-pub fn evaluate_into<'f>(
+fn evaluate_into<'f>(
     inputs: &Inputs,
     folder: impl FnOnce() -> Result<&'f RunFolder, TrainingError>,
     model: &Qwen2,
     set: Set,
     (step, counters): (u64, Counters),
     watch: &mut dyn FnMut(RunEvent),
-) -> Result<EvaluationRecord, TrainingError> {
+) -> Result<(), TrainingError> {
     let protocol = Protocol::of_set(&inputs.experiment, set.name);
     let grader = inputs.grader_of(set.name);
     let outcomes =
@@ -111,5 +111,5 @@ pub fn evaluate_into<'f>(
     if let Some(told) = evaluation::unanswered(&protocol, set, &outcomes) {
         watch(RunEvent::Warning(&told));
     }
-    Ok(record)
+    Ok(())
 }

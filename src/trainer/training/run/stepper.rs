@@ -13,7 +13,6 @@ pub trait Stepper {
 
     fn counters(&self) -> Counters;
 
-    /// The policy after the present step.
     fn model(&self) -> Result<Qwen2, TrainingError>;
 
     /// `false` where the other trainer has no checkpoint of this step.

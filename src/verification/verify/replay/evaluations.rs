@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 pub struct Picked {
     pub set: String,
     pub step: u64,
-    /// In the order of the set.
     pub problems: Vec<Problem>,
 }
 

@@ -125,7 +125,6 @@ struct ReplayWork {
 }
 
 impl ReplayWork {
-    /// The least work.
     fn plan(
         picked: &[u64],
         evaluations: Vec<Picked>,

@@ -370,6 +370,37 @@ pub fn refuse_repeated_keys(text: &str) -> Result<(), serde_json::Error> {
     Distinct.deserialize(&mut deserializer)
 }
 
+/// The first integer outside of texts that 64 bits do not hold: `serde_json` reads it as a rounded number.
+pub fn inexact_integer(json: &[u8]) -> Option<&str> {
+    let is_of_number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let mut rest = json;
+    while let Some((&byte, after)) = rest.split_first() {
+        let length = match byte {
+            b'"' => {
+                let mut is_escaped = false;
+                let is_end = |byte: &u8| {
+                    let ends = *byte == b'"' && !is_escaped;
+                    is_escaped = *byte == b'\\' && !is_escaped;
+                    ends
+                };
+                after.iter().position(is_end).map_or(json.len(), |end| end + 2)
+            }
+            b'-' | b'0'..=b'9' => rest.iter().take_while(|byte| is_of_number(byte)).count(),
+            _ => 1,
+        };
+        let (token, after) = rest.split_at(length.min(rest.len()));
+        let digits = token.strip_prefix(b"-").unwrap_or(token);
+        if digits.len() > 18 && digits.iter().all(u8::is_ascii_digit) {
+            let text = std::str::from_utf8(token).ok()?;
+            if text.parse::<i64>().is_err() && text.parse::<u64>().is_err() {
+                return Some(text);
+            }
+        }
+        rest = after;
+    }
+    None
+}
+
 macro_rules! accepted {
     ($($visit:ident: $value:ty),*) => {
         $(fn $visit<E>(self, _value: $value) -> Result<(), E> {

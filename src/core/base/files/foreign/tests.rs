@@ -168,3 +168,19 @@ fn a_compressed_file_is_whole_small_and_nothing_else() {
         assert!(refused.contains("records.jsonl.xz") && refused.contains(words), "{refused}");
     }
 }
+
+#[test]
+fn integers_beyond_64_bits_are_found_outside_of_texts_alone() {
+    for (json, expected) in [
+        (r#"{"a": 18446744073709551616, "b": 1}"#, Some("18446744073709551616")),
+        (r#"[-9223372036854775809]"#, Some("-9223372036854775809")),
+        (
+            r#"{"a\"": "123456789012345678901", "b": [1e30, 18446744073709551615, 1.23456789012345678901]}"#,
+            None,
+        ),
+        ("123456789012345678901", Some("123456789012345678901")),
+        (r#"{"cut": "12345678901234567890123"#, None),
+    ] {
+        assert_eq!(inexact_integer(json.as_bytes()), expected, "{json}");
+    }
+}

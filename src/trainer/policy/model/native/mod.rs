@@ -75,7 +75,6 @@ pub struct NativePolicy<A> {
     folded: Decoder<Folded>,
     tally: Tally,
     is_large: bool,
-    /// Weights with gradients.
     slots: usize,
 }
 

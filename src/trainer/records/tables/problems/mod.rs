@@ -14,6 +14,9 @@ use std::path::Path;
 /// verl picks the verifier of Eq. 7 by this name (verl/utils/reward_score/__init__.py:59).
 const DATA_SOURCE: &str = "math_dapo";
 
+/// The problem's id in a prepared file, whose `extra_info` is that of the source.
+pub const PREPARED_ID: &str = "dapo_id";
+
 /// The released files have this style.
 const STYLE: &str = "rule-lighteval/MATH_v2";
 
@@ -54,20 +57,27 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
     let all = |value: &'static str| vec![value; rows.len()];
     let truths = rows.iter().map(|row| row.ground_truth).collect();
     let reward_model = [text("ground_truth", truths), text("style", all(STYLE))];
-    let indices = rows.iter().map(|row| row.id).collect();
-    let raw = rows.iter().map(|row| row.raw_problem).collect();
-    let mut extra_info = vec![text("index", indices), text("raw_problem", raw)];
-    extra_info.extend(extra_fields(rows));
+    let ids = rows.iter().map(|row| row.id).collect();
+    let is_of_file = rows.iter().any(|row| row.extra.is_some());
+    let (extra_info, id) = if is_of_file {
+        (extra_fields(rows), Some(text(PREPARED_ID, ids)))
+    } else {
+        let raw = rows.iter().map(|row| row.raw_problem).collect();
+        (vec![text("index", ids), text("raw_problem", raw)], None)
+    };
+    let sources: Vec<Option<&str>> = rows.iter().map(|row| row.data_source).collect();
     let mut columns = vec![
-        text("data_source", rows.iter().map(|row| row.data_source).collect()),
+        Column::new("data_source".into(), sources),
         prompt_column(rows).expect("the messages have one schema"),
         text("ability", all("MATH")),
     ];
-    for (name, fields) in [("reward_model", &reward_model[..]), ("extra_info", &extra_info)] {
+    let structs = [("reward_model", &reward_model[..]), ("extra_info", &extra_info)];
+    for (name, fields) in structs.into_iter().filter(|(_, fields)| !fields.is_empty()) {
         let column = StructChunked::from_columns(name.into(), rows.len(), fields)
             .expect("the fields have one value a row");
         columns.push(column.into_series().into());
     }
+    columns.extend(id);
     if rows.iter().any(|row| !row.tags.is_empty()) {
         let lists: Vec<Series> =
             rows.iter().map(|row| Series::new("tags".into(), row.tags)).collect();
@@ -78,15 +88,15 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedProblem<'a> {
-    pub data_source: &'a str,
-    /// For `extra_info.index`.
+    pub data_source: Option<&'a str>,
+    /// For `extra_info.index`, or with `extra` for [`PREPARED_ID`].
     pub id: &'a str,
     pub prompt: &'a str,
     /// For `reward_model.ground_truth`.
     pub ground_truth: &'a str,
     pub raw_problem: &'a str,
     pub tags: &'a [String],
-    /// For further fields of `extra_info`: those that [`is_field`].
+    /// Of a file: `extra_info` has its fields that [`is_field`], and no others.
     pub extra: Option<&'a Map<String, Value>>,
 }
 
@@ -94,7 +104,7 @@ impl<'a> NamedProblem<'a> {
     /// `prompt` is the rendered prompt.
     pub fn new(problem: &'a Problem, prompt: &'a str, tags: &'a [String]) -> Self {
         Self {
-            data_source: DATA_SOURCE,
+            data_source: Some(DATA_SOURCE),
             id: &problem.id,
             prompt,
             ground_truth: &problem.answer,
@@ -110,20 +120,21 @@ pub fn is_field(value: &Value) -> bool {
     !value.is_array() && !value.is_object()
 }
 
-/// Each further field of `extra_info` by its name: numbers, truth values or texts; of several kinds texts.
+/// Each field of `extra_info` by its name: numbers, truth values or texts; of several kinds texts.
 fn extra_fields(rows: &[NamedProblem]) -> Vec<Column> {
     let all = rows.iter().filter_map(|row| row.extra).flatten();
     let names: BTreeSet<&str> = all
         .filter(|(_, value)| is_field(value) && !value.is_null())
         .map(|(name, _)| name.as_str())
-        .filter(|name| !["index", "raw_problem"].contains(name))
         .collect();
     names.into_iter().map(|name| extra_field(rows, name)).collect()
 }
 
 fn extra_field(rows: &[NamedProblem], name: &str) -> Column {
     let value = |row: &NamedProblem| -> Option<Value> {
-        row.extra?.get(name).filter(|it| is_field(it) && !it.is_null()).cloned()
+        let stated = row.extra?.get(name).filter(|it| is_field(it) && !it.is_null())?;
+        // The question is read from there.
+        Some(if name == "raw_problem" { row.raw_problem.into() } else { stated.clone() })
     };
     let values: Vec<Option<Value>> = rows.iter().map(value).collect();
     let all_are = |kind: fn(&Value) -> bool| values.iter().flatten().all(kind);

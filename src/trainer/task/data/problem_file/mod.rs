@@ -2,10 +2,13 @@
 //! with the same question, however it is spaced, and the same answer are one problem.
 
 use crate::algorithm::Problem;
+use crate::base::visible;
 use crate::experiment::sets;
 use crate::records::Index;
-use crate::task::data::{self, Columns, source};
-use crate::task::{Reading, RowKeys, SourceRow, TaskError};
+use crate::records::tables::problems::PREPARED_ID;
+use crate::task::data::{self, Columns, schema, source};
+use crate::task::reward::program;
+use crate::task::{Reading, RowKeys, SourceRow, TaskError, Truth};
 use serde_json::{Map, Value, json};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,10 +27,58 @@ pub struct ProblemFile {
     pub conflicts: Vec<Conflict>,
     /// Id of a problem → its tags; only of problems that have any.
     pub tags: BTreeMap<String, Vec<String>>,
-    pub readings: Readings,
-    pub unseen: Unseen,
+    pub repeats: Vec<Repeat>,
+    /// Questions of rows that [`Reading::Unmarked`] says, with the start of what they state.
+    pub unmarked: Vec<(String, String)>,
+    pub told: Told,
     /// Id of a problem → the other keys of its first row, where they were asked for.
     pub columns: Columns,
+}
+
+/// A problem whose further rows have other columns than its first, which counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repeat {
+    pub question: String,
+    pub answer: String,
+    pub columns: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    pub readings: Vec<String>,
+    /// Rows that count for nothing, and ground truths that the row contradicts.
+    pub rows: Vec<String>,
+    pub unseen: Vec<String>,
+}
+
+impl Told {
+    fn new(readings: &Readings, repeats: &[Repeat], unseen: &Unseen) -> Self {
+        let (of_rows, readings): (Vec<_>, Vec<_>) =
+            told(readings).into_iter().partition(|(reading, _)| reading.is_of_row());
+        let [readings, mut rows] = [readings, of_rows]
+            .map(|told| told.into_iter().map(|(_, sentence)| sentence).collect::<Vec<String>>());
+        let mut columns: BTreeMap<&String, u64> = BTreeMap::new();
+        for (column, count) in repeats.iter().flat_map(|repeat| &repeat.columns) {
+            *columns.entry(column).or_default() += count;
+        }
+        rows.extend(columns.into_iter().map(|(column, count)| {
+            let column = visible::start(column, 60);
+            format!("{count} rows repeat a question with another `{column}`; the first row counts")
+        }));
+        Self { readings, rows, unseen: told_unseen(unseen) }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &String> {
+        self.readings.iter().chain(&self.rows).chain(&self.unseen)
+    }
+
+    pub fn add(&mut self, path: &Path, told: &Self) {
+        let Self { readings, rows, unseen } = told;
+        let own = [&mut self.readings, &mut self.rows, &mut self.unseen];
+        for (own, told) in own.into_iter().zip([readings, rows, unseen]) {
+            own.extend(told.iter().map(|sentence| format!("{}: {sentence}", path.display())));
+        }
+    }
 }
 
 /// How often ground truths were read as something else than what the file states, and each kind's first: stated, read.
@@ -37,7 +88,9 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
     for reading in &row.truth.readings {
         let first = || {
             let read: String = row.row.ground_truth.chars().take(60).collect();
-            (0, row.truth.stated.clone().unwrap_or_default(), read)
+            let Truth { stated, solved, .. } = &row.truth;
+            let stated = if *reading == Reading::SolvedOtherwise { solved } else { stated };
+            (0, stated.clone().unwrap_or_default(), read)
         };
         readings.entry(*reading).or_insert_with(first).0 += 1;
     }
@@ -63,8 +116,11 @@ pub fn told_unseen(unseen: &Unseen) -> Vec<String> {
 }
 
 /// One sentence for each kind.
-pub fn told(readings: &Readings) -> Vec<String> {
-    let told = |(reading, (rows, stated, read)): (&Reading, &(u64, String, String))| match reading {
+pub fn told(readings: &Readings) -> Vec<(Reading, String)> {
+    let sentence = |reading: &Reading, rows: u64, stated: &str, read: &str| match reading {
+        Reading::SolvedOtherwise => format!(
+            "{rows} rows state {reading}, such as `{read}` where the solution says `{stated}`: what they state counts"
+        ),
         Reading::Unmarked => format!(
             "{rows} rows have no ground truth and are left out: {reading}, such as `{stated}`"
         ),
@@ -74,6 +130,9 @@ pub fn told(readings: &Readings) -> Vec<String> {
         _ => format!(
             "the ground truths of {rows} rows are {reading}: `{stated}` is read as `{read}`"
         ),
+    };
+    let told = |(reading, (rows, stated, read)): (&Reading, &(u64, String, String))| {
+        (*reading, sentence(reading, *rows, stated, read))
     };
     readings.iter().map(told).collect()
 }
@@ -121,6 +180,7 @@ struct FirstSeen {
     is_named: bool,
     tags: Vec<String>,
     columns: Map<String, Value>,
+    repeats: BTreeMap<String, u64>,
 }
 
 /// Reads any format of [`source`]. The id is `extra_info.index` when it is text, `<file stem>/<index>`
@@ -140,6 +200,7 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     let mut records = 0;
     let mut bytes = 0;
     let mut firsts: Vec<FirstSeen> = Vec::new();
+    let mut unmarked = Vec::new();
     let mut known: BTreeMap<[u8; 32], usize> = BTreeMap::new();
     source::each_row(path, keys, &mut |mut row| {
         usable(path, &row)?;
@@ -147,7 +208,9 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
         count_readings(&mut readings, &row);
         count_unseen(&mut unseen, &row);
         if row.truth.readings.contains(&Reading::Unmarked) {
-            return Ok(());
+            bytes += row.question().len();
+            unmarked.push((row.question().to_string(), row.truth.stated.unwrap_or_default()));
+            return within(path, bytes);
         }
         let answer = &row.row.ground_truth;
         match known.entry(data::identity(row.question())) {
@@ -164,21 +227,21 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
                     is_named: row.is_named,
                     tags: row.row.tags.clone(),
                     columns: std::mem::take(&mut row.columns),
+                    repeats: BTreeMap::new(),
                 });
             }
             Entry::Occupied(present) => {
-                let answers = &mut firsts[*present.get()].answers;
-                if !answers.iter().any(|(other, _)| other == answer) {
+                let first = &mut firsts[*present.get()];
+                if !first.answers.iter().any(|(other, _)| other == answer) {
                     bytes += answer.len();
-                    answers.push((answer.clone(), row.number));
+                    first.answers.push((answer.clone(), row.number));
+                }
+                for column in other_columns(&row, &first.columns) {
+                    *first.repeats.entry(column).or_default() += 1;
                 }
             }
         }
-        if bytes > MOST_BYTES {
-            Err(TaskError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES })
-        } else {
-            Ok(())
-        }
+        within(path, bytes)
     })?;
     if records == 0 {
         return Err(TaskError::Empty { path: path.to_path_buf() });
@@ -192,12 +255,48 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     let conflicts = conflicting.into_iter().map(conflict).collect();
     let (tags, columns): (Vec<_>, Vec<_>) =
         kept.iter().map(|first| (first.tags.clone(), first.columns.clone())).unzip();
+    let repeat = |first: &FirstSeen| Repeat {
+        question: first.question.clone(),
+        answer: first.answers[0].0.clone(),
+        columns: first.repeats.clone(),
+    };
+    let repeats: Vec<Repeat> =
+        kept.iter().filter(|first| !first.repeats.is_empty()).map(repeat).collect();
+    let told = Told::new(&readings, &repeats, &unseen);
     let problems = with_ids(kept, path, &stem)?;
     let columns = problems.iter().zip(columns).filter(|_| has_columns);
     let columns = columns.map(|(problem, of_row)| (problem.id.clone(), of_row)).collect();
     let tagged = problems.iter().zip(tags).filter(|(_, tags)| !tags.is_empty());
     let tags = tagged.map(|(problem, tags)| (problem.id.clone(), tags)).collect();
-    Ok(ProblemFile { records, problems, conflicts, tags, readings, unseen, columns })
+    Ok(ProblemFile { records, problems, conflicts, tags, repeats, unmarked, told, columns })
+}
+
+fn within(path: &Path, bytes: usize) -> Result<(), TaskError> {
+    if bytes > MOST_BYTES {
+        return Err(TaskError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES });
+    }
+    Ok(())
+}
+
+/// Names of columns that differ from the first row's; a copy has an id of its own, and may have other spaces.
+fn other_columns(row: &SourceRow, first: &Map<String, Value>) -> BTreeSet<String> {
+    let is_own = |name: &str| {
+        let own = schema::QUESTIONS.iter().chain(&["id", "unique_id", PREPARED_ID]);
+        own.copied().chain([&row.keys[0][..]]).any(|own| own.eq_ignore_ascii_case(name))
+    };
+    let value = |columns: &Map<String, Value>, name: &str| -> Value {
+        let value = columns.get(name).cloned().unwrap_or_default();
+        if name != "extra_info" {
+            return value;
+        }
+        let mut extra = program::extra_info(value);
+        if let Value::Object(fields) = &mut extra {
+            fields.retain(|field, _| !["index", "raw_problem"].contains(&field.as_str()));
+        }
+        extra
+    };
+    let names = row.columns.keys().chain(first.keys()).filter(|name| !is_own(name));
+    names.filter(|name| value(&row.columns, name) != value(first, name)).cloned().collect()
 }
 
 fn usable(path: &Path, row: &SourceRow) -> Result<(), TaskError> {

@@ -30,7 +30,7 @@ fn parquet(rows: &[NamedProblem]) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn row<'a>(id: &'a str, prompt: &'a str, ground_truth: &'a str) -> NamedProblem<'a> {
-    let data_source = "math_dapo";
+    let data_source = Some("math_dapo");
     NamedProblem {
         data_source,
         id,
@@ -134,7 +134,13 @@ fn a_json_list_and_csv_give_the_problems_of_json_lines() {
     for (name, text, says) in [
         ("b.json", "{\"data\": []}", "b.json: it is no list of objects"),
         ("c.json", "[{\"question\": \"q\"}]", "c.json: row 1: "),
-        ("d.csv", "question,answer\nq,\n", "d.csv:2: "),
+        ("d.csv", "question,answer\nq,\n", "d.csv:2: the answer is empty"),
+        ("f.csv", "question,answer\n,1\n", "f.csv:2: the question is empty"),
+        (
+            "g.csv",
+            "question,Answer,answer\nq,1,2\n",
+            "g.csv:2: answer: it says `2`, `Answer` says `1`",
+        ),
         ("e.csv", "question,answer\nq\n", "e.csv:2: "),
     ] {
         let error = read_as(name, text.to_string()).unwrap_err();

@@ -1,17 +1,14 @@
 //! Question and ground truth of a row by its keys: the release's, and those of GSM8K, MATH-500, AMC, AIME and the like.
 
-mod beside;
-mod truth;
+pub mod beside;
+pub mod truth;
 
-pub use beside::BESIDE_QUESTIONS;
-pub use truth::{Reading, Truth, answer, taken};
-
-use crate::base::visible;
+use crate::base::{files, visible};
+use crate::records::tables::problems::PREPARED_ID;
 use crate::records::{Index, Message, ProblemRow};
-use crate::task::data::schema::truth::TruthRead;
+use crate::task::data::schema::truth::{Reading, Truth, TruthRead};
 use crate::task::data::{self, template};
 use crate::task::reward::program;
-
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -33,6 +30,9 @@ pub struct RowKeys {
     /// Read `data_source` and `extra_info`, too.
     #[arg(skip)]
     pub origins: bool,
+    /// With `columns`: read all keys as they stand.
+    #[arg(skip)]
+    pub rows: bool,
 }
 
 impl RowKeys {
@@ -59,7 +59,8 @@ pub const ANSWERS: [&str; 6] = [
 ];
 
 /// Keys that are read beside them.
-pub const OTHERS: [&str; 7] = [
+pub const OTHERS: [&str; 8] = [
+    PREPARED_ID,
     "data_source",
     "reward_model.style",
     "extra_info.index",
@@ -102,8 +103,8 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
             let stated = Value::Object(other_columns(row, &question_key));
             TruthRead {
                 key: OTHER_COLUMNS.to_string(),
-                ground_truth: stated.to_string(),
-                truth: Truth { readings: vec![Reading::OtherColumns], stated: None },
+                ground_truth: as_text(&stated),
+                truth: Truth { readings: vec![Reading::OtherColumns], ..Truth::default() },
                 for_program: Some(stated),
             }
         } else {
@@ -115,7 +116,11 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
         Some(other) => refuse(key, format!("expected text, got {}", shown(other))),
     };
     let is_own = at(row, "id").is_some() && !row.contains_key("prompt");
-    let index_key = if is_own { "id" } else { "extra_info.index" };
+    let index_key = match at(row, PREPARED_ID) {
+        Some(_) => PREPARED_ID,
+        None if is_own => "id",
+        None => "extra_info.index",
+    };
     let index = match at(row, index_key).as_deref() {
         None => match at(row, "unique_id").as_deref() {
             Some(Value::Number(number)) => Some(Index::Name(number.to_string())),
@@ -143,6 +148,7 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
         columns.extend(own);
     }
     columns.remove("prompt");
+    columns.remove(PREPARED_ID);
     if let Some(stated) = columns.get_mut("extra_info") {
         *stated = program::extra_info(stated.take());
     }
@@ -151,6 +157,9 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
         if columns.get("ground_truth").unwrap_or(&Value::from(ground_truth.clone())) != &value {
             columns.insert("ground_truth".to_string(), value);
         }
+    }
+    if keys.rows {
+        columns = row.clone();
     }
     let unseen = beside::unseen(row, [&question_key, &answer_key], &prompt);
     let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
@@ -167,14 +176,10 @@ fn whole_number(value: &Value) -> Option<i64> {
 }
 
 /// The value at a key, or at `a.b`, where it is not null; an object may stand there as JSON in a text.
-fn at<'a>(row: &'a Map<String, Value>, key: &str) -> Option<Cow<'a, Value>> {
-    if let Some(value) = row.get(key) {
-        return (!value.is_null()).then_some(Cow::Borrowed(value));
-    }
-    // AIME 2024 has `Problem` and `Answer`, GPQA `Question`.
-    let mut alike = row.iter().filter(|(name, _)| name.eq_ignore_ascii_case(key));
-    if let (Some((_, value)), None) = (alike.next(), alike.next()) {
-        return (!value.is_null()).then_some(Cow::Borrowed(value));
+fn at<'a>(row: &'a Map<String, Value>, key: &'a str) -> Option<Cow<'a, Value>> {
+    let exact = row.get(key).filter(|value| !value.is_null());
+    if let Some(value) = exact.or_else(|| Some(spellings(row, key).next()?.1)) {
+        return Some(Cow::Borrowed(value));
     }
     let (first, rest) = key.split_once('.')?;
     match row.get(first)? {
@@ -184,6 +189,32 @@ fn at<'a>(row: &'a Map<String, Value>, key: &str) -> Option<Cow<'a, Value>> {
             at(&inner, rest).map(|value| Cow::Owned(value.into_owned()))
         }
         _ => None,
+    }
+}
+
+/// AIME 2024 has `Problem` and `Answer`, GPQA `Question`.
+fn spellings<'a>(
+    row: &'a Map<String, Value>,
+    key: &'a str,
+) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    row.iter().filter(move |(name, value)| {
+        name.eq_ignore_ascii_case(key) && !value.is_null() && value.as_str() != Some("")
+    })
+}
+
+/// Errors: keys that differ in their case alone and say something else.
+fn one_spelling(row: &Map<String, Value>, key: &str, what: &str) -> Result<(), RowError> {
+    let mut stated = spellings(row, key).map(|(name, value)| (name, words(&as_text(value))));
+    if let Some((first, known)) = stated.next() {
+        return stated.find(|(_, text)| *text != known).map_or(Ok(()), |(name, text)| {
+            let [known, text] = [known, text].map(|text| shown_text(&text));
+            let advice = format!("--{what}-key says which one is meant (`dapo data prepare`)");
+            refuse(name, format!("it says `{text}`, `{first}` says `{known}`; {advice}"))
+        });
+    }
+    match key.split_once('.').map(|(first, rest)| (row.get(first), rest)) {
+        Some((Some(Value::Object(inner)), rest)) => one_spelling(inner, rest, what),
+        _ => Ok(()),
     }
 }
 
@@ -197,7 +228,11 @@ fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, R
     let (known, present) = (keys.join("`, `"), present.join(", "));
     let reason = format!(
         "missing: no key `{known}`, the row has {present}; name it with --{what}-key KEY (`dapo data prepare`){}",
-        if what == "answer" { ", or grade by a program, which reads the row as it is" } else { "" }
+        if what == "answer" {
+            ", or grade by a program, which reads the row as it is (--for-program of `data audit` and `data prepare`)"
+        } else {
+            ""
+        }
     );
     refuse(what, reason)
 }
@@ -210,6 +245,9 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
     let mut question: Option<(&str, String)> = None;
     let mut messages: Option<Vec<Message>> = None;
     for &key in &keys {
+        if chosen.is_none() {
+            one_spelling(row, key, "question")?;
+        }
         let Some(value) = at(row, key) else { continue };
         let in_text = value.as_str().filter(|text| text.starts_with("[{"));
         let value = match in_text.and_then(|text| serde_json::from_str(text).ok()) {
@@ -289,9 +327,16 @@ fn other_columns(row: &Map<String, Value>, question_key: &str) -> Map<String, Va
         .collect()
 }
 
-/// A text itself, any other value as JSON.
 fn as_text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+    value.as_str().map_or_else(|| files::canonical_json_line(value), str::to_string)
+}
+
+/// Why a program gets no row with such an integer.
+pub fn inexact(integer: &str) -> String {
+    format!(
+        "the integer {} is beyond 64 bits and would be rounded; write it as text",
+        shown_text(integer)
+    )
 }
 
 fn shown(value: &Value) -> String {

@@ -65,8 +65,24 @@ fn what_is_no_one_answer_is_refused_with_its_key() {
         ),
         (json!({"task": "q", "answer": 1}), "name it with --question-key"),
         (
-            json!({"question": "q", "answer": 1, "solution": "so \\boxed{2}"}),
+            json!({"question": "q", "answer": 1, "ground_truth": "so \\boxed{2}"}),
+            "ground_truth: it says `2`, `answer` says `1`",
+        ),
+        (
+            json!({"question": "q", "answer": 1, "solution": 2}),
             "solution: it says `2`, `answer` says `1`",
+        ),
+        (
+            json!({"question": "q", "Answer": "1", "answer": "2"}),
+            "answer: it says `2`, `Answer` says `1`; --answer-key says which one is meant",
+        ),
+        (
+            json!({"question": "q", "reward_model": {"ground_truth": 1, "Ground_Truth": 2}}),
+            "--answer-key says which one is meant",
+        ),
+        (
+            json!({"QUESTION": "q", "Question": "p", "answer": 1}),
+            "--question-key says which one is meant",
         ),
         (
             json!({"question": "q", "problem": "p", "answer": 1}),
@@ -75,10 +91,6 @@ fn what_is_no_one_answer_is_refused_with_its_key() {
         (
             json!({"problem": "p", "prompt": [{"role": "user", "content": "q"}], "answer": 1}),
             "prompt: it does not hold `problem`",
-        ),
-        (
-            json!({"question": "q", "solution": "by magic"}),
-            "solution: it has neither \\boxed{} nor ####",
         ),
         (
             json!({"question": 5, "answer": 1}),
@@ -99,8 +111,7 @@ fn an_option_names_the_key_and_settles_what_contradicts_itself() {
     let keys = |question: &str, answer: &str| RowKeys {
         question: Some(question.to_string()),
         answer: Some(answer.to_string()),
-        columns: false,
-        origins: false,
+        ..RowKeys::default()
     };
     for (question, answer, expected) in [
         ("task", "solution", "2"),
@@ -163,7 +174,7 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
     ] {
         let read = read_value(&row, &keys).unwrap();
         assert_eq!(read.columns["ground_truth"], truth, "{row}");
-        assert_eq!(read.row.ground_truth, truth.to_string(), "{row}");
+        assert_eq!(read.row.ground_truth, files::canonical_json_line(&truth), "{row}");
         assert!(read_value(&row, &RowKeys::default()).is_err(), "{row}");
     }
     assert!(read_value(&json!({"question": "q", "answer": null}), &keys).is_err());
@@ -226,5 +237,45 @@ fn keys_are_found_whatever_their_case_and_further_columns_are_taken_as_they_are_
         (json!({"question": "q", "answer": 1, "extra_info": {"index": 3.0}}), Index::Number(3)),
     ] {
         assert_eq!(read_value(&row, &RowKeys::default()).unwrap().row.index, Some(index), "{row}");
+    }
+}
+
+#[test]
+fn a_worked_solution_contradicts_no_stated_answer_and_a_proof_states_none() {
+    let read = |row: Value| read_value(&row, &RowKeys::default()).unwrap();
+    let other =
+        read(json!({"question": "q", "answer": "\\frac{1}{2}", "solution": "so \\boxed{0.5}"}));
+    assert_eq!(other.row.ground_truth, "\\frac{1}{2}");
+    let Truth { readings, solved, .. } = other.truth;
+    assert_eq!((readings, solved.as_deref()), (vec![Reading::SolvedOtherwise], Some("0.5")));
+    for row in [
+        json!({"question": "q", "solution": "by magic"}),
+        json!({"question": "q", "answer": "", "solution": "by magic"}),
+    ] {
+        let truth = read(row).truth;
+        assert_eq!(
+            (truth.readings, truth.stated.as_deref()),
+            (vec![Reading::Unmarked], Some("by magic"))
+        );
+    }
+}
+
+#[test]
+fn keys_that_differ_in_their_case_alone_may_say_the_same_or_nothing() {
+    for (row, answer) in [
+        (json!({"question": "q", "Answer": 1, "answer": " 1"}), "1"),
+        (json!({"question": "q", "Answer": "1", "answer": null}), "1"),
+        (json!({"question": "q", "ANSWER": 3, "Answer": "3"}), "3"),
+    ] {
+        assert_eq!(
+            read_value(&row, &RowKeys::default()).unwrap().row.ground_truth,
+            answer,
+            "{row}"
+        );
+    }
+    let row = json!({"question": "q", "Answer": "1", "answer": "2"});
+    for (key, answer) in [("answer", "2"), ("Answer", "1")] {
+        let keys = RowKeys { answer: Some(key.into()), ..RowKeys::default() };
+        assert_eq!(read_value(&row, &keys).unwrap().row.ground_truth, answer);
     }
 }

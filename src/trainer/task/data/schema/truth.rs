@@ -1,6 +1,8 @@
 //! The ground truth of a row, and how it was taken out of what stands in the file.
 
-use crate::task::data::schema::{ANSWERS, RowError, absent, as_text, at, refuse, shown_text};
+use crate::task::data::schema::{
+    ANSWERS, RowError, absent, as_text, at, one_spelling, refuse, shown_text,
+};
 use crate::task::reward::{answer::normalise, strict_box};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -25,8 +27,16 @@ pub enum Reading {
     Structured,
     #[error("worked solutions with neither `####` nor \\boxed")]
     Unmarked,
+    #[error("another answer than their worked solutions state")]
+    SolvedOtherwise,
     #[error("not stated: a program gets the other columns")]
     OtherColumns,
+}
+
+impl Reading {
+    pub fn is_of_row(self) -> bool {
+        matches!(self, Self::Unmarked | Self::SolvedOtherwise)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,6 +44,8 @@ pub struct Truth {
     pub readings: Vec<Reading>,
     /// As it stands in the file, where it was read as something else.
     pub stated: Option<String>,
+    /// What the worked solution says, where it is something else.
+    pub solved: Option<String>,
 }
 
 pub struct TruthRead {
@@ -53,8 +65,11 @@ pub fn ground_truth(
 ) -> Result<TruthRead, RowError> {
     let keys = chosen.map_or(ANSWERS.to_vec(), |key| vec![key]);
     let mut first: Option<TruthRead> = None;
-    let (mut is_prose, mut is_blank) = (false, None);
+    let (mut prose, mut is_blank) = (None, None);
     for &key in &keys {
+        if chosen.is_none() {
+            one_spelling(row, key, "answer")?;
+        }
         let Some(value) = at(row, key) else { continue };
         let mut readings = Vec::new();
         let (ground_truth, for_program) = match taken(&value, &mut readings) {
@@ -77,14 +92,19 @@ pub fn ground_truth(
             && !(whole && first.is_none())
             && ground_truth.contains(char::is_whitespace)
         {
-            is_prose = true;
+            prose = Some(ground_truth);
             continue;
         }
         if !whole && !is_marked && is_worked_solution(key, &ground_truth) {
             readings.push(Reading::Unmarked);
         }
-        match &first {
+        match &mut first {
             Some(known) if loose(&known.ground_truth) != loose(&ground_truth) => {
+                if key == "solution" && is_marked {
+                    known.truth.readings.push(Reading::SolvedOtherwise);
+                    known.truth.solved = Some(shown_text(&ground_truth));
+                    continue;
+                }
                 let [known_text, text] =
                     [&known.ground_truth, &ground_truth].map(|text| shown_text(text));
                 let reason = format!(
@@ -96,25 +116,31 @@ pub fn ground_truth(
             Some(_) => {}
             None => {
                 let stated = (!readings.is_empty()).then(|| shown_text(&as_text(&value)));
-                let (key, truth) = (key.to_string(), Truth { readings, stated });
+                let (key, truth) = (key.to_string(), Truth { readings, stated, solved: None });
                 first = Some(TruthRead { key, ground_truth, truth, for_program });
             }
         }
     }
-    match (first, is_blank) {
-        (Some(first), _) => Ok(first),
+    match (first, is_blank, prose) {
+        (Some(first), ..) => Ok(first),
+        (None, _, Some(prose)) => Ok(TruthRead {
+            key: "solution".to_string(),
+            truth: Truth {
+                readings: vec![Reading::Unmarked],
+                stated: Some(shown_text(&prose)),
+                solved: None,
+            },
+            ground_truth: prose,
+            for_program: None,
+        }),
         // Whoever trains on it refuses it, an audit counts it.
-        (None, Some(key)) => Ok(TruthRead {
+        (None, Some(key), None) => Ok(TruthRead {
             key: key.to_string(),
             ground_truth: String::new(),
             truth: Truth::default(),
             for_program: None,
         }),
-        (None, None) if is_prose => refuse(
-            "solution",
-            "it has neither \\boxed{} nor ####; name the key of the answer with --answer-key (`dapo data prepare`)",
-        ),
-        (None, None) => absent(row, "answer", &keys),
+        (None, None, None) => absent(row, "answer", &keys),
     }
 }
 
@@ -175,7 +201,7 @@ pub fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, Strin
             let keys: Vec<String> = inner.keys().take(8).map(|key| shown_text(key)).collect();
             let keys = keys.join(", ");
             Err(format!(
-                "an object with {keys}, and a rule compares one text (in a file of problems: --answer-key KEY.INSIDE)"
+                "an object with {keys}, and a rule compares one text (in a file of problems: --answer-key KEY.INSIDE, or --for-program of `data audit` and `data prepare` where a program grades)"
             ))
         }
         other => Err(format!("expected text or a number, got {other}")),

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import platform
+import re
 import resource
 import sys
 import threading
@@ -46,12 +47,13 @@ def end_with_caller():
 
 
 def load(path):
-    folder = os.path.dirname(os.path.abspath(path))
-    sys.path.insert(0, folder)
     if SETTINGS["text"]:
+        # A user's file may have the name of the package.
+        sys.path[:] = [each for each in sys.path if each not in ("", os.getcwd())]
         module = types.ModuleType("reward_program")
         exec(compile(SETTINGS["text"], path, "exec"), vars(module))
         return module
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     loader = importlib.machinery.SourceFileLoader("reward_program", path)
     specification = importlib.util.spec_from_file_location("reward_program", path, loader=loader)
     module = importlib.util.module_from_spec(specification)
@@ -83,8 +85,20 @@ def choose(module, name):
     return next((value, each) for each, value in own.items())
 
 
-RESPONSES = {"response", "completion", "output", "prediction", "generation", "generated", "model_output", "solution_str"}
-TRUTHS = {"ground_truth", "answer", "target", "reference", "expected", "expected_answer", "gold", "label", "solution"}
+# Words of a parameter's name that say what it is; those of a ground truth come first: `expected_output` is one.
+TRUTHS = set("ground groundtruth truth truths gt gts gold golden label labels target targets reference references ref expected correct true".split())
+RESPONSES = set(
+    "response responses completion completions prediction predictions predicted pred preds generation generations generated "
+    "model hyp hypothesis candidate output outputs hat".split()
+)
+
+
+def role(name):
+    """`truth`, `response`, `answer` or `solution`, which may be either, or None."""
+    words = set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
+    if words & TRUTHS:
+        return "truth"
+    return "response" if words & RESPONSES else name if name in ("answer", "solution") else None
 
 
 def form(function, name):
@@ -108,12 +122,13 @@ def form(function, name):
         return by_name(named, needed, shown(parameters)), parameters, takes_all
     named = in_order
     if len(needed) == 2 or len(needed) < 2 <= len(named):
-        first, second = (each.name for each in (needed if len(needed) == 2 else named[:2]))
-        if first in TRUTHS - {"solution"} or second in RESPONSES:
-            if first in TRUTHS and second in RESPONSES:
-                return "swapped", parameters, takes_all
+        names = [each.name for each in (needed if len(needed) == 2 else named[:2])]
+        first, second = map(role, names)
+        if second == "response" and first in ("truth", "answer", "solution"):
+            return ("swapped", *names), parameters, takes_all
+        if second == "response" or first == "truth" or (first == "answer" and second != "truth"):
             raise TypeError(f"{shown(parameters)}, of which it is not clear which one is the response; expected (response, answer)")
-        return "plain", parameters, takes_all
+        return ("plain", *names), parameters, takes_all
     raise TypeError(
         f"{shown(parameters)}; expected solution_str and ground_truth (verl), completions (TRL), "
         "or a response and an answer"
@@ -128,10 +143,10 @@ def shown(parameters):
 
 def by_name(named, needed, takes):
     """Names of the parameters for the response and the answer, where some are given by their names alone."""
-    response = [each.name for each in named if each.name in RESPONSES]
-    truth = [each.name for each in named if each.name in TRUTHS]
+    response = [each.name for each in named if role(each.name) == "response"]
+    truth = [each.name for each in named if role(each.name) in ("truth", "answer", "solution")]
     if len(response) == len(truth) == 1 and {each.name for each in needed} <= {*response, *truth}:
-        return response[0], truth[0]
+        return "named", response[0], truth[0]
     raise TypeError(
         f"{takes}, some by their names alone; expected one called response and one called answer, "
         "and a default for every other"
@@ -221,12 +236,16 @@ class Called:
     def value(self, item):
         if self.kind == "verl":
             return self.by_name(of_verl(item))
-        if self.kind == "swapped":
-            return finished(self.function(item["ground_truth"], item["response"]))
-        if self.kind == "plain":
-            return finished(self.function(item["response"], item["ground_truth"]))
-        response, truth = self.kind
-        return finished(self.function(**{response: item["response"], truth: item["ground_truth"]}))
+        how, first, second = self.kind
+        response, truth = item["response"], item["ground_truth"]
+        if how == "named":
+            return finished(self.function(**{first: response, second: truth}))
+        return finished(self.function(truth, response) if how == "swapped" else self.function(response, truth))
+
+    def roles(self):
+        """The parameters that get the response and the answer, where they are told by their names or places alone."""
+        how, *names = self.kind if self.form() == "plain" else [None]
+        return names[::-1] if how == "swapped" else names
 
     def by_name(self, arguments):
         twice = [name for name in self.stated if name in arguments]
@@ -260,7 +279,7 @@ def functions(module):
         if not any(stated in each.stated for each in called):
             takes = " and ".join(f"{each.name}({', '.join(each.parameters)})" for each in called)
             raise TypeError(f"kwargs states {stated}, which is no parameter of {takes}")
-        of_call = [each.name for each in called if stated in PASSED.get(each.kind, ())]
+        of_call = [each.name for each in called if stated in PASSED.get(each.form(), ())]
         if of_call:
             raise TypeError(f"kwargs states {stated}, which each call of {of_call[0]} gets of the problem and its response, too")
     return called
@@ -386,7 +405,8 @@ def main():
     files, working = (SOURCES.names(0), SOURCES.names(1)) if SOURCES else ([], [])
     name, forms = ", ".join(each.name for each in called), {each.form() for each in called}
     stated = forms.pop() if len(forms) == 1 else "mixed"
-    answer({"ready": {"function": name, "form": stated, "packages": packages, "files": files, "working_files": working}})
+    roles = called[0].roles() if len(called) == 1 else []
+    answer({"ready": {"function": name, "form": stated, "roles": roles, "packages": packages, "files": files, "working_files": working}})
     for line in requests:
         items = json.loads(line)
         for part in [items] if stated in ("verl-batch", "trl", "mixed") else [[item] for item in items]:

@@ -52,6 +52,39 @@ fn keyword_arguments_reach_a_function_of_every_form() {
 }
 
 #[test]
+fn which_parameter_is_the_response_is_clear_by_its_name_or_refused() {
+    let of = |first: &str, second: &str| {
+        let text = format!("def reward({first}, {second}): return float({first})");
+        graded(&text, json!({})).map(|graded| graded[1].as_ref().unwrap().reward)
+    };
+    for (response, truth) in [
+        ("pred", "gold"),
+        ("y_pred", "y_true"),
+        ("completion_text", "correct_answer"),
+        ("predictions", "references"),
+        ("modelAnswer", "golden_answer"),
+        ("output", "expected_output"),
+    ] {
+        assert_eq!(of(response, truth).unwrap(), 12.0, "{response}, {truth}");
+        assert_eq!(of(truth, response).unwrap(), 7.0, "{truth}, {response}");
+    }
+    for [first, second] in
+        [["answer", "gt"], ["solution", "b"], ["student_answer", "answer"], ["a", "b"]]
+    {
+        assert_eq!(of(first, second).unwrap(), 12.0, "{first}, {second}");
+    }
+    for [first, second] in
+        [["gt", "answer"], ["truth", "text"], ["question", "response"], ["answer", "b"]]
+    {
+        let error = of(first, second).unwrap_err().to_string();
+        assert!(
+            error.contains("not clear which one is the response"),
+            "{first}, {second}: {error}"
+        );
+    }
+}
+
+#[test]
 fn a_keyword_argument_that_no_call_can_have_is_refused_at_the_start() {
     for (text, name, expected) in [
         (

@@ -236,7 +236,7 @@ impl Graders {
             let (values, lost) = running.ask(chunk);
             graded.extend(values.into_iter().map(|value| self.graded(value?)));
             match lost {
-                None => worker = Some(running),
+                None => worker = Some(running).filter(|worker| !worker.has_ended()),
                 Some(lost) => {
                     restarts += 1;
                     graded.push(Err(lost));

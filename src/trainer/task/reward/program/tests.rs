@@ -374,6 +374,46 @@ fn a_command_answers_a_line_of_json_for_each_response() {
     assert!(error.contains("cannot start"), "{error}");
 }
 
+/// A package of that name in place of the real one, and the interpreter that finds it.
+const STUB: &str = "ExprExtractionConfig = LatexExtractionConfig = object
+def parse(text, _config, parsing_timeout): return [text.removeprefix('\\\\boxed{').removesuffix('}')]
+def verify(truth, answer, timeout_seconds):
+    if answer == ['tower']: pow(7, 10**9)
+    return truth == answer or undefined
+";
+
+#[test]
+fn a_response_without_a_verdict_of_math_verify_is_wrong_and_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    files::write_atomic(&at("math_verify.py"), STUB.as_bytes()).unwrap();
+    let python = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", folder.path().display());
+    files::write_program(&at("python"), &python).unwrap();
+    let python = Some(at("python").display().to_string());
+    let program = RewardProgram { python, packages: Vec::new(), ..RewardProgram::math_verify() };
+    let graders = Graders::start(program).unwrap();
+    let graded = graders.grade(&asked(&["7", "8", "tower", "7"]));
+    let shown = |grade: &Result<Grade, Ungraded>| {
+        let grade = grade.as_ref().unwrap();
+        (grade.reward, grade.is_correct, grade.extra["without_verdict"])
+    };
+    let shown: Vec<(f64, bool, f64)> = graded.iter().map(shown).collect();
+    let [right, none] = [(1.0, true, 0.0), (-1.0, false, 1.0)];
+    assert_eq!(shown, [right, none, none, right]);
+}
+
+#[test]
+fn a_function_gets_objects_in_the_order_of_their_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "def compute_score(solution_str, ground_truth, extra_info): return {'score': 1, 'pred': f'{ground_truth} {extra_info}'}";
+    let columns = r#"{"ground_truth": {"zeta": 1, "alpha": [3]}, "extra_info": {"z": 1, "a": {"q": 1, "b": 2}}}"#;
+    let columns = serde_json::from_str(columns).unwrap();
+    let asked = [Asked::new("".into(), "x".into(), String::new(), columns)];
+    let graded = graders(folder.path(), text).unwrap().grade(&asked).remove(0).unwrap();
+    let expected = "{'zeta': 1, 'alpha': [3]} {'z': 1, 'a': {'q': 1, 'b': 2}}";
+    assert_eq!(graded.prediction.as_deref(), Some(expected));
+}
+
 #[test]
 fn a_function_that_always_ends_its_process_is_given_up() {
     let text = "import os\ndef grade(a, b): os._exit(1)";

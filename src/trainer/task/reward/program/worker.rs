@@ -34,6 +34,8 @@ pub struct Ready {
     /// Several by commas; empty for a command.
     pub function: String,
     form: CallForm,
+    /// Parameters that get the response and the answer, where verl or TRL do not say it.
+    roles: Vec<String>,
     /// Versions of Python and of the packages that were asked for.
     pub packages: BTreeMap<String, String>,
     /// The program's file and what it imports from its folder, also while it grades, relative to it.
@@ -45,15 +47,19 @@ pub struct Ready {
 
 impl Ready {
     /// How the function is called, in words.
-    pub fn form(&self) -> &'static str {
-        match self.form {
+    pub fn form(&self) -> String {
+        if let [response, truth] = &self.roles[..] {
+            return format!("with a response as `{response}` and an answer as `{truth}`");
+        }
+        let form = match self.form {
             CallForm::Verl => "as verl calls it",
             CallForm::VerlBatch => "as verl's batch reward manager calls it",
             CallForm::Trl => "as TRL calls it",
             CallForm::Mixed => "each in its own form",
             CallForm::Plain => "with a response and an answer",
             CallForm::Lines => "a command that answers lines",
-        }
+        };
+        form.to_string()
     }
 
     pub fn takes_batches(&self) -> bool {
@@ -117,6 +123,9 @@ pub struct Worker {
     answers: Receiver<Vec<u8>>,
     errors: Arc<Mutex<Vec<u8>>>,
     seconds: f64,
+    /// The harness's own function, which limits its time of the processor.
+    is_own: bool,
+    has_ended: bool,
 }
 
 impl Worker {
@@ -151,15 +160,19 @@ impl Worker {
         std::thread::spawn(move || keep_last(stderr, &kept));
         let (requests, answers) = (writer(stdin), lines(stdout));
         let form = if is_python { CallForm::Plain } else { CallForm::Lines };
-        let seconds = program.seconds;
-        let mut worker = Self { child, form, requests, answers, errors, seconds };
+        let (is_own, has_ended) = (own.is_some(), false);
+        // Its own limit is of the processor: on a busy machine that takes longer.
+        let seconds = if is_own { 10.0 * program.seconds } else { program.seconds };
+        let mut worker =
+            Self { child, form, requests, answers, errors, seconds, is_own, has_ended };
         if !is_python {
             worker.limit(program.memory_gib << 30).map_err(failed)?;
             let files = program.file.file_name().map(|name| name.to_string_lossy().into_owned());
             let (function, packages) = (String::new(), BTreeMap::new());
             let files = files.into_iter().collect();
             let working_files = Vec::new();
-            return Ok((worker, Ready { function, form, packages, files, working_files }));
+            let roles = Vec::new();
+            return Ok((worker, Ready { function, form, roles, packages, files, working_files }));
         }
         let settings = json!({
             "file": path,
@@ -184,7 +197,14 @@ impl Worker {
                 Err(failed(format!("it took longer than {LOAD_SECONDS} s to load")))
             }
             Err(Lost::Ended(how)) => Err(failed(how)),
+            Err(Lost::OutOfTime) => {
+                Err(failed("its limit of the processor's time ended it".to_string()))
+            }
         }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// Where the process has ended, its missing answer says so.
@@ -235,6 +255,11 @@ impl Worker {
                     return (values, Some(Ungraded::TookTooLong { seconds, responses }));
                 }
                 Err(Lost::Ended(how)) => return (values, Some(Ungraded::Ended(how))),
+                Err(Lost::OutOfTime) => {
+                    values.push(Ok(without_verdict()));
+                    self.has_ended = true;
+                    break;
+                }
             }
         }
         (values, None)
@@ -254,19 +279,21 @@ impl Worker {
                 })
             }
             Err(RecvTimeoutError::Timeout) => Err(Lost::TimedOut),
-            Err(RecvTimeoutError::Disconnected) => Err(Lost::Ended(self.end())),
+            Err(RecvTimeoutError::Disconnected) => Err(self.end()),
         }
     }
 
-    /// How the process ended, with what it said last.
-    fn end(&mut self) -> String {
+    fn end(&mut self) -> Lost {
         // It may have closed its answers and go on.
         std::thread::sleep(Duration::from_millis(200));
         if matches!(self.child.try_wait(), Ok(None)) {
-            return "it closed its standard output".to_string();
+            return Lost::Ended("it closed its standard output".to_string());
         }
         let how = match self.child.wait() {
             Ok(status) => match status.signal() {
+                Some(signal) if self.is_own && signal == Signal::XCPU.as_raw() => {
+                    return Lost::OutOfTime;
+                }
                 Some(signal) => format!("signal {signal}"),
                 None => format!("exit status {}", status.code().unwrap_or_default()),
             },
@@ -274,11 +301,20 @@ impl Worker {
         };
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&errors);
-        match text.lines().rev().find(|line| !line.trim().is_empty()) {
+        Lost::Ended(match text.lines().rev().find(|line| !line.trim().is_empty()) {
             Some(line) => format!("{how}, after {:?}", line.trim()),
             None => how,
-        }
+        })
     }
+}
+
+fn without_verdict() -> Returned {
+    let fields = [
+        ("score", Returned::Number(-1.0)),
+        ("acc", Returned::Flag(false)),
+        ("without_verdict", Returned::Number(1.0)),
+    ];
+    Returned::Fields(fields.map(|(name, value)| (name.to_string(), value)).into())
 }
 
 impl Drop for Worker {
@@ -328,6 +364,7 @@ fn writer(mut stdin: ChildStdin) -> Sender<Vec<u8>> {
 
 enum Lost {
     TimedOut,
+    OutOfTime,
     Ended(String),
 }
 

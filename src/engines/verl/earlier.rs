@@ -1,0 +1,147 @@
+//! What verl before its V1 trainer reads otherwise. Source: verl 0.4.1 to 0.8.0, workers/actor/dp_actor.py,
+//! trainer/main_ppo.py, trainer/ppo/core_algos.py, and recipe/dapo.
+
+use crate::algorithm::{AtCap, DynamicSampling};
+use crate::engines::demand::Demand;
+use crate::engines::verl::compose::Composed;
+use crate::engines::verl::settings::{self, Cards, KEYS, MIXED_PRECISION};
+use crate::engines::{DemandRefusal, Effective, Setting};
+use crate::experiment::{Experiment, MiniBatchOrder};
+use serde_json::{Value, json};
+
+pub const CLIP_GRAD: &str = "actor_rollout_ref.actor.optim.clip_grad";
+pub const GRAD_CLIP: &str = "actor_rollout_ref.actor.grad_clip";
+pub const SHUFFLE: &str = "actor_rollout_ref.actor.shuffle";
+pub const AGGREGATION: &str = "actor_rollout_ref.actor.loss_agg_mode";
+pub const RESPONSE_MEANS: &str = "seq-mean-token-mean";
+pub const LOSS_MODE: &str = "actor_rollout_ref.actor.policy_loss.loss_mode";
+const GENERATED: &str = "data.gen_batch_size";
+const WORKERS: &str = "trainer.use_legacy_worker_impl";
+const STRATEGY: &str = "actor_rollout_ref.actor.strategy";
+const BALANCED: &str = "trainer.balance_batch";
+
+/// Keys that decide which code runs.
+pub const DECIDING: [&str; 4] = [WORKERS, STRATEGY, BALANCED, "model_engine"];
+
+impl Composed {
+    /// The workers before the engine workers train; `None` where the file does not say.
+    pub fn is_legacy(&self) -> Option<bool> {
+        if self.since_0_9() {
+            return Some(false);
+        }
+        match self.get(WORKERS) {
+            // Before 0.7.0 the actor has one worker.
+            Some(kind) => {
+                Some(kind != "disable" || self.lacks("actor_rollout_ref.actor.loss_scale_factor"))
+            }
+            None => (!self.partial).then(|| self.before_0_7_1()),
+        }
+    }
+
+    /// As `is_legacy`, of FSDP's worker.
+    pub fn is_legacy_fsdp(&self) -> Option<bool> {
+        let is_legacy = self.is_legacy()?;
+        Some(is_legacy && self.get(STRATEGY)?.as_str()?.starts_with("fsdp"))
+    }
+
+    pub fn before_0_7_1(&self) -> bool {
+        self.lacks("model_engine")
+    }
+
+    /// The loss takes the mean of each response, whatever `loss_agg_mode` says.
+    pub fn ignores_aggregation(&self) -> bool {
+        match self.get(LOSS_MODE).and_then(Value::as_str) {
+            Some("gspo") => self.lacks("trainer.use_v1"),
+            Some("sapo") => true,
+            _ => false,
+        }
+    }
+
+    fn lacks(&self, name: &str) -> bool {
+        !self.partial && self.stated(name).is_none()
+    }
+}
+
+/// What an arm demands of this version, and what it cannot do.
+pub fn demand(
+    composed: &Composed,
+    asked: &Experiment,
+    cards: Cards,
+) -> (Vec<Setting>, Vec<DemandRefusal>) {
+    let (mut settings, mut refusals) = settings::demand(asked, cards).into_parts();
+    let recipe = composed.recipe;
+    let is_fsdp = composed.is_legacy_fsdp() == Some(true);
+    let is_balanced = composed.get(BALANCED) == Some(&json!(true));
+    let in_bands =
+        asked.training.mini_batch_order == MiniBatchOrder::LengthBands && is_fsdp && is_balanced;
+    let (drawn, most, at_cap) = match asked.dapo.dynamic_sampling {
+        DynamicSampling::Resample { max_rounds, at_cap, .. } if recipe => {
+            (asked.rollout.prompts_per_round, max_rounds, at_cap)
+        }
+        _ => (asked.training.prompts_per_step, 0, AtCap::Stop),
+    };
+    let before = composed.lacks("trainer.use_v1") || recipe;
+    let is_of_v1 =
+        |name: &str| name.starts_with("trainer.v1.") || name.ends_with(".max_inflight_gen_batches");
+    settings.retain(|it| !(before && is_of_v1(&it.name)));
+    let is_generated = composed.stated(GENERATED).is_some();
+    settings.retain(|it| !before || is_generated || it.name != GENERATED);
+    // Of the recipe it is data.max_response_length.
+    settings.retain(|it| !(recipe && it.name == "reward.reward_kwargs.max_resp_len"));
+    for setting in &mut settings {
+        match setting.name.as_str() {
+            CLIP_GRAD if is_fsdp => {
+                setting.name = GRAD_CLIP.to_string();
+                setting.remark.clear();
+            }
+            SHUFFLE if in_bands => setting.value = false.into(),
+            GENERATED if before => setting.value = drawn.into(),
+            "algorithm.filter_groups.max_num_gen_batches" if recipe => setting.value = most.into(),
+            _ => {}
+        }
+    }
+    refusals.retain(|it| match it.key.as_str() {
+        "dapo.dynamic_sampling.max_rounds" | "rollout.prompts_per_round" => !recipe,
+        "dapo.token_mean_unit" => composed.is_legacy() != Some(true),
+        "training.mini_batch_order" => !in_bands,
+        _ => true,
+    });
+    let mut own = Demand::of(&KEYS);
+    let stops = most == 0 || at_cap == AtCap::Stop;
+    own.need(stops, "dapo.dynamic_sampling.at_cap", &at_cap);
+    refusals.extend(own.into_parts().1);
+    (settings, refusals)
+}
+
+/// What this version does where it reads another key, or none.
+pub fn as_read(composed: &Composed, mut row: Effective) -> Effective {
+    let name = row.setting.name.as_str();
+    if name == SHUFFLE && composed.is_legacy_fsdp() == Some(true) {
+        row.value = Some(json!(false));
+    } else if name == AGGREGATION && composed.ignores_aggregation() {
+        row.value = Some(json!(RESPONSE_MEANS));
+    } else if composed.lacks(name) {
+        let is_known =
+            composed.since_0_9() || KEYS.lacking.iter().any(|part| name.starts_with(part));
+        row.value = unstated(composed, &row.setting).or(row.value.filter(|_| is_known));
+    }
+    row
+}
+
+fn unstated(composed: &Composed, Setting { name, value, .. }: &Setting) -> Option<Value> {
+    if value.is_null() || *value == false {
+        return Some(value.clone());
+    }
+    if composed.since_0_9() {
+        return None;
+    }
+    let precision = format!("actor_rollout_ref.actor.{MIXED_PRECISION}");
+    match name.as_str() {
+        "actor_rollout_ref.actor.optim.lr_scheduler_type" => {
+            let earlier = composed.get("actor_rollout_ref.actor.optim.warmup_style");
+            earlier.filter(|it| !it.is_null()).or_else(|| KEYS.earlier.get(name)).cloned()
+        }
+        "actor_rollout_ref.actor.fsdp_config.dtype" if composed.get(&precision).is_some() => None,
+        _ => KEYS.earlier.get(name).cloned(),
+    }
+}
