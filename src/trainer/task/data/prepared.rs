@@ -445,3 +445,62 @@ fn hold_out(problems: &mut Vec<Problem>, count: usize) -> Vec<Problem> {
     let taken: BTreeSet<[u8; 32]> = order.into_iter().take(count).collect();
     problems.extract_if(.., |problem| taken.contains(&identity(problem))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::data::problem_file;
+
+    fn write(path: &Path, numbers: &[u32]) {
+        let line = |n: &u32| json!({"question": format!("{n} + {n}?"), "answer": 2 * n});
+        files::write_lines(path, &numbers.iter().map(line).collect::<Vec<_>>()).unwrap();
+    }
+
+    fn sets(out: &Path) -> Vec<String> {
+        let digests: BTreeMap<String, Value> = files::read_json(&out.join(DIGESTS)).unwrap();
+        digests.into_keys().collect()
+    }
+
+    #[test]
+    fn held_out_problems_are_a_set_of_their_own_whatever_the_order_of_the_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut numbers: Vec<u32> = (1..=40).collect();
+        let [set, other] =
+            ["set", "other"].map(|it| folder.path().join(it).with_extension("jsonl"));
+        let held_out = ["up", "down"].map(|out| {
+            write(&set, &numbers);
+            numbers.reverse();
+            let out = folder.path().join(out);
+            let seven = Preparation { hold_out: 7, ..Preparation::default() };
+            of_file(&set, &seven).unwrap().write(&out).unwrap();
+            let [train, dev] = ["set", "set-dev"].map(|set| {
+                let file = problem_file::read(&out.join(set).with_extension("parquet")).unwrap();
+                file.problems.into_iter().map(|it| it.question).collect::<BTreeSet<String>>()
+            });
+            assert_eq!((train.len(), dev.len(), train.intersection(&dev).count()), (33, 7, 0));
+            dev
+        });
+        assert_eq!(held_out[0], held_out[1]);
+        // Another file goes beside it, and what is known of the first stays.
+        write(&other, &[50]);
+        let out = folder.path().join("up");
+        of_file(&other, &Preparation::default()).unwrap().write(&out).unwrap();
+        assert_eq!(sets(&out), ["other", "set", "set-dev"]);
+    }
+
+    #[test]
+    fn preparations_into_one_folder_at_once_lose_no_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        std::thread::scope(|scope| {
+            for set in ["a", "b", "c", "d"] {
+                let path = folder.path().join(set).with_extension("jsonl");
+                write(&path, &[1]);
+                let prepared = of_file(&path, &Preparation::default()).unwrap();
+                let out = &out;
+                scope.spawn(move || prepared.write(out).unwrap());
+            }
+        });
+        assert_eq!(sets(&out), ["a", "b", "c", "d"]);
+    }
+}

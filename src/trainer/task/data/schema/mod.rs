@@ -77,7 +77,7 @@ pub struct ReadRow {
     pub is_named: bool,
     pub keys: [String; 2],
     pub truth: Truth,
-    /// Keys of [`BESIDE_QUESTIONS`] with texts that the prompt does not have.
+    /// Keys of [`beside::BESIDE_QUESTIONS`] with texts that the prompt does not have.
     pub unseen: Vec<String>,
     /// The row without its prompt, where it was asked for.
     pub columns: Map<String, Value>,

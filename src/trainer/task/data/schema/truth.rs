@@ -57,7 +57,7 @@ pub struct TruthRead {
     pub for_program: Option<Value>,
 }
 
-/// With `whole`, for a program, too: see [`for_a_program`].
+/// With `whole`, for a program, too.
 pub fn ground_truth(
     row: &Map<String, Value>,
     chosen: Option<&str>,
