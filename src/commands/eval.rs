@@ -301,7 +301,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     let grader = Grader::start(&protocol.verifier, &protocol.prompt, columns)?;
     let (model, tokenizer) = how.place.load_both(folder, how.numerics)?;
     protocol.max_prompt_tokens = prompt_limit(how, &model)?;
-    response_text::check_stop(&tokenizer, &protocol.stop)?;
+    response_text::check_stop("--stop", &tokenizer, &protocol.stop)?;
     for ((name, problems), path) in sets.iter().zip(&args.data) {
         let count = problems.len() as u64;
         bounds::held("--samples", samples, count, protocol.max_response_tokens)?;

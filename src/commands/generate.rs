@@ -89,7 +89,7 @@ pub fn run(args: &GenerateArgs) -> Result<u8> {
     workers::set_count(args.threads);
     let (model, tokenizer) = args.policy.load_both()?;
     let settings = args.prompt.settings(args.template, args.problems.is_some(), "--problems")?;
-    response_text::check_stop(&tokenizer, &args.prompt.stop)?;
+    response_text::check_stop("--stop", &tokenizer, &args.prompt.stop)?;
     let prompts = prompts(args, &settings, &tokenizer)?;
     // The model's positions limit longer responses below.
     let longest = u64::from(args.max_tokens).min(model.config().max_position_embeddings as u64);

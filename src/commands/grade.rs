@@ -13,7 +13,7 @@ use crate::report::text::{counted, joined, percent};
 use crate::task::grader::for_program;
 use crate::task::responses::{self, ResponseLine};
 use crate::task::reward::Grade;
-use crate::task::reward::program::{Asked, Graders, Ungraded};
+use crate::task::reward::program::{Asked, Graders, Ungraded, are_lost_together};
 use crate::task::reward::python_text::last_code_points;
 use crate::task::{Explanation, Reading, Reason};
 use anyhow::Result;
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 /// verl's dumps of rollouts ({"output", "gts"}), samples that lm-eval logs ({"target", "resps"}; of a
 /// worked solution the target is what follows `####` or is in the last box), or a table of rollouts or
 /// evaluation outcomes of a run folder (*.parquet). A rule reads a ground truth as it does in a file of problems (`7.0`,
-/// `["7"]`, `#### 7`), but on a line with strict_box_verify, which is graded as the released verifier is called. Each
+/// `["7"]`, `#### 7`; without `ground_truth` under the keys of problems), but on a line with strict_box_verify, which is graded as the released verifier is called. Each
 /// line of the output is
 /// {"score": ±1.0, "acc": bool, "pred": string or null}, in the same order. With --summary one table says
 /// how many responses were rejected for which reason.
@@ -208,7 +208,9 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     output::tell(format!("{}: {}", program.name(), parts.join("; ")));
     let asked: Vec<Asked> = lines.iter().map(|line| for_program(line.asked(), program)).collect();
     let mut graded = graders.grade(&asked);
-    graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
+    if graded.iter().any(Result::is_ok) {
+        graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
+    }
     graders.odd_numbers().iter().for_each(|sentence| output::tell(format!("warning: {sentence}")));
     Ok(graded)
 }
@@ -217,7 +219,12 @@ fn ungraded(program: &RewardProgram, graded: &[Graded]) -> Result<()> {
     let numbered = graded.iter().zip(1..);
     let mut failed = numbered.filter_map(|(graded, line)| Some((line, graded.as_ref().err()?)));
     let Some((line, error)) = failed.next() else { return Ok(()) };
-    let (name, count, all) = (program.name(), 1 + failed.count(), graded.len());
+    let (name, all) = (program.name(), graded.len());
+    let errors: Vec<&Ungraded> = graded.iter().filter_map(|it| it.as_ref().err()).collect();
+    if are_lost_together(&errors, all) {
+        bail_invalid!("{name}: none of {all} responses was graded: {error}");
+    }
+    let count = errors.len();
     bail_invalid!(
         "{name}: {count} of {all} responses were not graded; the first is response {line}: {error}"
     );

@@ -49,6 +49,7 @@ use crate::report::terminal as terminal_text;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use std::ffi::OsString;
 use std::panic;
+use std::sync::Arc;
 
 /// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check
 #[derive(Debug, clap::Parser)]
@@ -167,6 +168,8 @@ enum ModelVerb {
 /// Errors: the verb's error, with its file or run.
 fn run(cli: &Cli) -> anyhow::Result<u8> {
     terminal::logs::start();
+    // A file beyond `ulimit -f` is then an error that names it.
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default())?;
     table_reader::register();
     vectorised::check()?;
     match &cli.verb {

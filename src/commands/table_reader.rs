@@ -1,4 +1,4 @@
-//! The hidden verb that reads parquet files and tries chat templates apart: see [`apart`].
+//! The hidden verb that reads parquet files and renders chat templates apart: see [`apart`].
 
 use crate::base::{apart, program};
 use crate::commands::exit;

@@ -95,6 +95,104 @@ pub fn configuration(
         let unchecked = composed.unchecked.as_ref();
         unchecked.map(|why| format!("not checked: verl's own validation: {why}"))
     };
+    let engine = composed.engine();
+    let other = (!engine.starts_with("fsdp"))
+        .then(|| format!("what is known of FSDP alone is not compared for {engine}: not stated"));
+    let note = other.into_iter().chain(note).reduce(|one, other| format!("{one}; {other}"));
     let (traps, unread) = verl::traps::found(&composed, asked);
     Ok(ConfigurationCheck { of: composed.named(), effective, refusals, traps, unread, note })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files;
+    use crate::engines::demand;
+    use crate::experiment::extends;
+    use serde_json::{Map, Value, json};
+
+    fn loaded(name: &str) -> Experiment {
+        extends::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+    }
+
+    fn changed(plain: &Value, base: &Value, arm: &Value) -> Value {
+        match (plain, base, arm) {
+            _ if base == arm => plain.clone(),
+            (Value::Object(plain), Value::Object(base), Value::Object(arm))
+                if base.get("kind") == arm.get("kind") =>
+            {
+                let of = |all: &Map<String, Value>, key: &String| {
+                    all.get(key).cloned().unwrap_or_default()
+                };
+                let members = arm.iter().map(|(key, value)| {
+                    (key.clone(), changed(&of(plain, key), &of(base, key), value))
+                });
+                members.collect()
+            }
+            _ => arm.clone(),
+        }
+    }
+
+    fn nested(settings: &[demand::Setting]) -> Value {
+        let mut all = json!({});
+        for setting in settings {
+            let path = setting.name.split('.');
+            *path.fold(&mut all, |all, part| &mut all[part]) = setting.value.clone();
+        }
+        all
+    }
+
+    #[test]
+    fn no_arm_agrees_with_the_configuration_of_plain_grpo() {
+        let base = demand::name(&loaded("experiments/base.toml"));
+        let mut arms = Vec::new();
+        for folder in ["experiments/arms", "experiments/methods"] {
+            let names = files::list(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+            arms.extend(
+                names.iter().map(|name| demand::name(&loaded(&format!("{folder}/{name}")))),
+            );
+        }
+        for (key, value) in [
+            ("kl", json!({"kind": "penalty", "estimator": "k3", "coefficient": 0.001})),
+            ("dual_clip", json!({"kind": "constant", "c": 3.0})),
+        ] {
+            let mut arm = base.clone();
+            arm["dapo"][key] = value;
+            arms.push(arm);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let python = Some("no-python".to_string());
+        let options = EngineOptions { python, ..EngineOptions::default() };
+        let agree = |engine: Engine, written: &Value, asked: &Experiment| {
+            let path = folder.path().join("config.json");
+            files::write_json(&path, written).unwrap();
+            let check = configuration(engine, &path, asked, &options).unwrap();
+            let is_whole = check.not_stated().is_empty() && check.unread.is_empty();
+            (check.agrees() && is_whole && check.refusals.is_empty(), check)
+        };
+        let mut of_trl = loaded("experiments/engines/grpo.toml");
+        of_trl.optimizer.warm_up.rollout_steps = 0;
+        let of_verl = loaded("golden/engines/verl/grpo.toml");
+        let settings = trl::settings::demand(&of_trl, 1).finish().unwrap();
+        let flat = |is_own: &dyn Fn(&str) -> bool| -> Value {
+            let own = settings.iter().filter(|it| is_own(&it.name));
+            own.map(|it| (it.name.clone(), it.value.clone())).collect()
+        };
+        let mut of_user = flat(&|name| !name.starts_with("harness."));
+        of_user["lr_scheduler_type"] = json!("constant");
+        let verl = verl::settings::demand(&of_verl, options.cards).finish().unwrap();
+        for (engine, configuration, plain) in [
+            (Engine::Trl, flat(&|_| true), &of_trl),
+            (Engine::Trl, of_user, &of_trl),
+            (Engine::Verl, nested(&verl), &of_verl),
+        ] {
+            let (is_same, check) = agree(engine, &configuration, plain);
+            assert!(is_same, "{engine:?}: {check:#?}");
+            for arm in &arms {
+                let asked = changed(&demand::name(plain), &base, arm);
+                let asked: Experiment = serde_json::from_value(asked).unwrap();
+                assert!(!agree(engine, &configuration, &asked).0, "{engine:?}: {:?}", asked.dapo);
+            }
+        }
+    }
 }

@@ -69,9 +69,15 @@ pub struct EngineKeys {
     pub free: Vec<String>,
     machine: Vec<String>,
     pub whole: Vec<String>,
+    #[serde(default)]
+    pub dumped: Vec<String>,
     /// Values of versions that lack the key.
     #[serde(default)]
     pub earlier: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub predecessors: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    pub megatron: BTreeMap<String, BTreeMap<String, Value>>,
     /// Beginnings of names whose absence means that nothing does it.
     #[serde(default)]
     pub lacking: Vec<String>,

@@ -150,6 +150,19 @@ mod tests {
     }
 
     #[test]
+    fn a_module_in_the_working_folder_is_not_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["ctypes.py", "json.py"] {
+            files::write_atomic(&folder.path().join(name), b"raise SystemExit(1)").unwrap();
+        }
+        for script in [VERSIONS.to_string(), script_of_caller("import json")] {
+            let mut asked = Command::new(PYTHON);
+            asked.args(["-c", &script]).current_dir(folder.path());
+            assert!(asked.status().unwrap().success(), "{script}");
+        }
+    }
+
+    #[test]
     fn a_script_ends_with_its_caller_that_is_killed() {
         let script = script_of_caller("print(os.getpid(), flush=True)\nsignal.pause()");
         let mut caller = Command::new("bash");

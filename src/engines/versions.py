@@ -1,10 +1,13 @@
 """Prints the versions of Python and of the installed ones of these packages as JSON: python versions.py PACKAGE ..."""
 
+import sys
+
+sys.path[:] = filter(None, sys.path)  # not the working folder
+
 import importlib.metadata
 import json
 import os
 import platform
-import sys
 
 found = {"python": platform.python_version()}
 for name in sys.argv[1:]:

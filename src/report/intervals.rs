@@ -5,6 +5,7 @@ use crate::report::axes::{
 };
 use crate::report::page::{IntervalRow, Intervals};
 use crate::statistics::aggregates;
+use std::fmt::Write;
 
 /// Of a row whose name has one line.
 const ROW: f64 = 36.0;
@@ -28,7 +29,13 @@ pub fn draw(intervals: &Intervals, width: f64, description: &str) -> String {
     let numbers = intervals.rows.iter().flat_map(|row| {
         let ends = row.interval.iter().flat_map(|(low, high)| [*low, *high]);
         let margin = row.margin.iter().flat_map(|margin| [-margin, *margin]);
-        row.runs.iter().copied().chain(row.centre).chain(row.published).chain(ends).chain(margin)
+        row.runs
+            .iter()
+            .map(|run| run.1)
+            .chain(row.centre)
+            .chain(row.published)
+            .chain(ends)
+            .chain(margin)
     });
     let (low, high) = aggregates::range(numbers.chain(zero).filter(|number| number.is_finite()));
     if !(low.is_finite() && high.is_finite()) {
@@ -38,21 +45,35 @@ pub fn draw(intervals: &Intervals, width: f64, description: &str) -> String {
     let room = if high > low { 0.04 * (high - low) } else { high.abs().max(1.0) * 0.1 };
     let (low, high) = (low - room, high + room);
     let notes = intervals.rows.iter().map(|row| row.note.text.chars().count()).max().unwrap_or(0);
-    let (left, right) = (8.0, width - 12.0 - CHARACTER * notes as f64);
+    let right = width - 12.0 - CHARACTER * notes as f64;
+    let count = (((right - 8.0) / TICK) as usize).clamp(1, MOST_TICKS);
+    let mut places = ticks(low, high, count);
+    places.retain(|place| (low..=high).contains(place));
+    let widest = places.iter().map(|place| tick_label(*place).chars().count()).max().unwrap_or(0);
+    let half = CHARACTER / 2.0 * widest as f64;
+    let (left, right) = (half.max(8.0), right.min(width - half));
     let at = |value: f64| left + (value - low) / (high - low) * (right - left);
     for (row, top) in intervals.rows.iter().zip(tops.windows(2)) {
         let Some(margin) = row.margin else { continue };
         let extent = (at(margin) - at(-margin), top[1] - top[0]);
         svg.rect("margin", (at(-margin), top[0] - 4.0), extent);
     }
-    let count = (((right - left) / TICK) as usize).clamp(1, MOST_TICKS);
-    for tick in ticks(low, high, count).into_iter().filter(|tick| (low..=high).contains(tick)) {
-        let x = at(tick);
-        svg.line("grid", (x, 4.0), (x, floor));
-        svg.text("x", (x.clamp(left + 10.0, right - 10.0), floor + 16.0), tick_label(tick));
+    let beside_names = |x: f64| {
+        let mut path = format!("M{x:.1} {:.1}", tops[0]);
+        for (lines, top) in names.iter().zip(&tops) {
+            for (_, index) in lines.iter().zip(0..).filter(|(line, _)| x < 12.0 + extent(line)) {
+                let y = top + LINE * f64::from(index);
+                let _ = write!(path, "V{y:.1}M{x:.1} {:.1}", y + LINE);
+            }
+        }
+        path + &format!("V{floor:.1}")
+    };
+    for place in places {
+        svg.path("grid", &beside_names(at(place)));
+        svg.text("x", (at(place), floor + 16.0), tick_label(place));
     }
     if let Some(zero) = zero {
-        svg.line("zero", (at(zero), 4.0), (at(zero), floor));
+        svg.path("zero", &beside_names(at(zero)));
     }
     for ((row, name), top) in intervals.rows.iter().zip(&names).zip(&tops) {
         interval_row(&mut svg, (row, name), (width, *top), &at);
@@ -71,18 +92,20 @@ fn name_lines(row: &IntervalRow, width: f64) -> Vec<(String, String)> {
     let Some(against) = row.against.as_ref().map(|against| format!("− {against}")) else {
         return names.into_iter().map(|name| (name, String::new())).collect();
     };
-    let last = names.pop().unwrap_or_default();
-    let [name, rest] = [&last, &against].map(|text| text.chars().count() as f64);
-    let fits = BOLD_CHARACTER * name + CHARACTER * (rest + 1.0) <= width;
+    let last = (names.pop().unwrap_or_default(), format!(" {against}"));
     let mut lines: Vec<_> = names.into_iter().map(|name| (name, String::new())).collect();
-    if fits {
-        lines.push((last, format!(" {against}")));
+    if extent(&last) <= width {
+        lines.push(last);
     } else {
-        lines.push((last, String::new()));
+        lines.push((last.0, String::new()));
         let rest = axes::lines(&against, width, CHARACTER).into_iter();
         lines.extend(rest.map(|line| (String::new(), line)));
     }
     lines
+}
+
+fn extent((name, rest): &(String, String)) -> f64 {
+    BOLD_CHARACTER * name.chars().count() as f64 + CHARACTER * rest.chars().count() as f64
 }
 
 fn interval_row(
@@ -103,7 +126,7 @@ fn interval_row(
         svg.path(&format!("whisker {classes}"), &whisker);
     }
     row.published.iter().for_each(|value| svg.circle("hollow", (at(*value), y)));
-    row.runs.iter().for_each(|run| svg.circle(&format!("seed {classes}"), (at(*run), y)));
+    row.runs.iter().for_each(|run| svg.circle(&format!("seed {classes}"), (at(run.1), y)));
     if let Some(centre) = row.centre {
         svg.marker(row.style, (at(centre), y));
     }
@@ -133,9 +156,29 @@ mod tests {
         );
         let x = "difference in avg@k on checked-chains, last evaluation, points".to_owned();
         let rows = vec![row];
-        let drawn = Intervals { title: String::new(), x, around_zero: true, rows };
+        let drawn = Intervals::new("", &x, true, rows);
         let [narrow, wide] = [216.0, 1000.0].map(|width| axes::parts(&draw(&drawn, width, "")).1);
         // Two more lines of the name, and two more of the unit.
         assert_eq!(narrow, wide + 4.0 * LINE);
+    }
+
+    #[test]
+    fn lines_end_at_names_and_every_number_is_below_its_line() {
+        let row = |label: &str| IntervalRow {
+            label: label.to_owned(),
+            interval: Some((-31.0, 0.2)),
+            ..IntervalRow::default()
+        };
+        let rows = vec![row("a"), row(&"long ".repeat(20))];
+        let svg = draw(&Intervals::new("", "points", true, rows), 400.0, "");
+        let paths: Vec<&str> = svg.split("\"grid\" d=\"M").skip(1).collect();
+        let numbers: Vec<&str> = svg.split("<text class=\"x\" x=\"").skip(1).collect();
+        let x = |text: &&str| text.split([' ', '"']).next().unwrap().to_owned();
+        assert_eq!(
+            paths.iter().map(x).collect::<Vec<_>>(),
+            numbers.iter().map(x).collect::<Vec<_>>()
+        );
+        let zero = svg.split("\"zero\" d=\"").nth(1).unwrap().split('"').next().unwrap();
+        assert_eq!(zero.matches('M').count(), 3, "{zero}");
     }
 }

@@ -297,12 +297,15 @@ pub struct Intervals {
     pub x: String,
     /// 0 is the line of no difference.
     pub around_zero: bool,
+    /// What its bars are, for a figure without a caption.
+    pub bars: String,
     pub rows: Vec<IntervalRow>,
 }
 
 impl Intervals {
     pub fn new(title: &str, x: &str, around_zero: bool, rows: Vec<IntervalRow>) -> Self {
-        Self { title: title.to_owned(), x: x.to_owned(), around_zero, rows }
+        let (title, x, bars) = (title.to_owned(), x.to_owned(), String::new());
+        Self { title, x, around_zero, bars, rows }
     }
 }
 
@@ -316,7 +319,7 @@ pub struct IntervalRow {
     /// Half width of the range in which differences count as none.
     pub margin: Option<f64>,
     pub published: Option<f64>,
-    pub runs: Vec<f64>,
+    pub runs: Vec<(Option<u64>, f64)>,
     pub note: TableCell,
 }
 

@@ -3,7 +3,7 @@
 use crate::report::axes::{self, BOLD_CHARACTER, CHARACTER, Svg};
 use crate::report::export::study::quoted;
 use crate::report::figures;
-use crate::report::page::{Curves, Intervals, Panel};
+use crate::report::page::{Curves, IntervalRow, Intervals, Panel};
 use crate::report::text;
 use resvg::{tiny_skia, usvg};
 use std::fmt::Write;
@@ -56,16 +56,23 @@ pub fn svg(panels: &[Panel], width_points: f64) -> String {
 fn legend(panels: &[Panel], width: f64) -> (Svg, f64) {
     let mut svg = Svg::new("", (width, 0.0), "");
     let (mut x, mut y) = (8.0, 4.0);
-    for (style, label) in panels.iter().flat_map(entries) {
+    for (key, label) in panels.iter().flat_map(entries) {
         let lines = axes::lines(&label, width - 52.0, CHARACTER);
         let longest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
         let wide = 44.0 + CHARACTER * longest as f64;
         if x > 8.0 && x + wide > width {
             (x, y) = (8.0, y + LINE);
         }
-        match style {
-            Some(style) => svg.key(style, (x, y)),
-            None => svg.rect("margin", (x, y), (38.0, 12.0)),
+        let middle = (x + 20.0, y + 6.0);
+        match key {
+            Key::Line(style) => svg.key(style, (x, y)),
+            Key::Margin => svg.rect("margin", (x, y), (38.0, 12.0)),
+            Key::Run => svg.circle("seed c0", middle),
+            Key::Paper => svg.circle("hollow", middle),
+            Key::Bar => {
+                svg.path("whisker c0", &format!("M{x:.1} {:.1}v8m0 -4h38m0 -4v8", y + 2.0));
+                svg.marker(0, middle);
+            }
         }
         for (line, words) in lines.iter().enumerate() {
             svg.text("", (x + 44.0, y + 10.0 + LINE * line as f64), words);
@@ -76,16 +83,37 @@ fn legend(panels: &[Panel], width: f64) -> (Svg, f64) {
     (svg, if x > 8.0 { y + LINE + 3.0 } else { 0.0 })
 }
 
-/// The margin has no style of a line.
-fn entries(panel: &Panel) -> Vec<(Option<usize>, String)> {
+enum Key {
+    Line(usize),
+    Margin,
+    Run,
+    Paper,
+    Bar,
+}
+
+const A_RUN: &str = "a run";
+const THE_PAPERS: &str = "the paper\u{2019}s step";
+
+fn entries(panel: &Panel) -> Vec<(Key, String)> {
     match panel {
         Panel::Curves(curves) => {
-            curves.lines.iter().map(|line| (Some(line.style), line.label.clone())).collect()
+            curves.lines.iter().map(|line| (Key::Line(line.style), line.label.clone())).collect()
         }
         Panel::Intervals(intervals) => {
             let margin = intervals.rows.iter().filter_map(|row| row.margin).reduce(f64::max);
-            let margin = margin.map(|it| (None, format!("within ±{}", axes::tick_label(it))));
-            margin.into_iter().collect()
+            let margin = margin.map(|it| format!("within ±{}", axes::tick_label(it)));
+            let is_explained = !intervals.bars.is_empty();
+            let with = |has: fn(&IntervalRow) -> bool, words: &str| {
+                let is_drawn = is_explained && intervals.rows.iter().any(has);
+                is_drawn.then(|| words.to_owned())
+            };
+            let keys = [
+                (Key::Margin, margin),
+                (Key::Run, with(|row| !row.runs.is_empty(), A_RUN)),
+                (Key::Bar, with(|row| row.interval.is_some(), &intervals.bars)),
+                (Key::Paper, with(|row| row.published.is_some(), THE_PAPERS)),
+            ];
+            keys.into_iter().filter_map(|(key, words)| Some((key, words?))).collect()
         }
         _ => Vec::new(),
     }
@@ -124,16 +152,22 @@ fn of_curves(curves: &Curves) -> String {
 }
 
 fn of_intervals(intervals: &Intervals, is_first: bool) -> String {
-    let header = format!("panel,arm,against{NUMBERS},note\n");
+    let header = format!("panel,arm,against{NUMBERS},note,seed\n");
     let mut csv = if is_first { header } else { String::new() };
     for row in &intervals.rows {
         let number = |value: Option<f64>| value.map_or(String::new(), |it| it.to_string());
-        let interval = [row.interval.map(|it| it.0), row.interval.map(|it| it.1)];
+        let interval = row.interval.unzip();
         let words = [&intervals.title, &row.label, row.against.as_ref().unwrap_or(&String::new())]
             .map(|word| quoted(word));
-        let numbers = [row.centre, interval[0], interval[1]].map(number);
-        let fields = words.into_iter().chain(numbers).chain([quoted(&row.note.text)]);
-        csv += &(text::joined(fields, ",") + "\n");
+        let mut point = |(value, low, high), note: &str, seed: Option<u64>| {
+            let numbers = [value, low, high].map(number).into_iter();
+            let rest = [quoted(note), seed.map_or(String::new(), |seed| seed.to_string())];
+            let fields = words.iter().cloned().chain(numbers).chain(rest);
+            csv += &(text::joined(fields, ",") + "\n");
+        };
+        point((row.centre, interval.0, interval.1), &row.note.text, None);
+        row.runs.iter().for_each(|(seed, run)| point((Some(*run), None, None), A_RUN, *seed));
+        row.published.iter().for_each(|step| point((Some(*step), None, None), THE_PAPERS, None));
     }
     csv
 }
@@ -176,4 +210,32 @@ pub fn points(width: &str) -> Result<f64, String> {
         return Ok(points);
     }
     Err("a figure is 2in (144pt) to 20in (1440pt) wide".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_is_in_the_key_and_in_the_table() {
+        let row = IntervalRow {
+            label: "+ Clip-Higher".to_owned(),
+            centre: Some(2.0),
+            interval: Some((1.0, 3.0)),
+            published: Some(2.5),
+            runs: vec![(Some(7), 1.5), (Some(8), 2.5)],
+            ..IntervalRow::default()
+        };
+        let page = Intervals::new("score", "%", false, vec![row]);
+        let bars = "95 % interval".to_owned();
+        let panels = [Panel::Intervals(Intervals { bars, ..page.clone() })];
+        let head = "panel,arm,against,value,low,high,note,seed\n";
+        let rows = ["2,1,3,,", "1.5,,,a run,7", "2.5,,,a run,8", "2.5,,,the paper’s step,"];
+        let rows = rows.map(|row| format!("score,'+ Clip-Higher,,{row}\n"));
+        assert_eq!(csv(&panels), format!("{head}{}", rows.concat()));
+        let drawn = svg(&panels, 234.0);
+        let words = [">a run<", ">95 % interval<", ">the paper’s step<"];
+        assert!(words.iter().all(|words| drawn.contains(words)), "{drawn}");
+        assert!(!svg(&[Panel::Intervals(page)], 234.0).contains(words[0]), "a page has captions");
+    }
 }

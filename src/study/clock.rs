@@ -1,5 +1,7 @@
 //! What runs are compared at: readings of their clocks.
 
+use crate::algorithm::Kl;
+use crate::experiment::Experiment;
 use crate::study::{Cell, CellEvaluation};
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +17,9 @@ pub enum Clock {
     /// Their response tokens.
     #[value(name = "tokens")]
     GeneratedTokens,
-    /// Floating-point operations a parameter: 2 for a generated token, 8 for a trained one (2 for its old
-    /// probability, 2 forward, 4 backward). A nominal count, without evaluations and attention.
+    /// Floating-point operations a parameter: 2 for a generated token; for a trained one 2 for its old probability,
+    /// 2 for the reference's with a KL penalty, and 6 in each epoch of a step (2 forward, 4 backward). A nominal count,
+    /// without prompts, evaluations and attention.
     Flops,
     /// Of the machine that ran the cell: whoever ran it vouches for them, so no declaration compares at them.
     #[value(skip)]
@@ -50,21 +53,50 @@ impl Clock {
     pub fn by_step(self, cell: &Cell) -> Vec<Option<f64>> {
         let of_step = |step| match self {
             Self::Seconds => cell.step_seconds.get(step).copied(),
-            _ => self.added(|name| *cell.metric(name)?.get(step)?),
+            _ => self.added(&cell.experiment, |name| *cell.metric(name)?.get(step)?),
         };
         (0..cell.counters.len()).map(of_step).collect()
     }
 
     /// What a rollout step adds by its metrics; `None` if not recorded, for updates (counters have them) and seconds.
-    pub fn added(self, metric: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+    pub fn added(
+        self,
+        experiment: &Experiment,
+        metric: impl Fn(&str) -> Option<f64>,
+    ) -> Option<f64> {
         match self {
             Self::Updates | Self::Seconds => None,
             Self::GeneratedRollouts => metric("rollout/generated_rollouts"),
             Self::GeneratedTokens => metric("rollout/generated_tokens"),
             Self::Flops => {
                 let trained = metric("train/response_tokens_mean")? * metric("train/rollouts")?;
-                Some(2.0 * metric("rollout/generated_tokens")? + 8.0 * trained)
+                let has_reference = matches!(experiment.dapo.kl, Kl::Penalty { .. });
+                let frozen = if has_reference { 4.0 } else { 2.0 };
+                let each = frozen + 6.0 * experiment.training.epochs_per_step as f64;
+                Some(2.0 * metric("rollout/generated_tokens")? + each * trained)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::KlEstimator;
+    use crate::experiment::extends;
+    use std::path::Path;
+
+    #[test]
+    fn epochs_and_a_reference_cost_flops_and_no_tokens() {
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/base.toml");
+        let one = extends::load(&base).unwrap();
+        let (mut two, mut penalty) = (one.clone(), one.clone());
+        two.training.epochs_per_step = 2;
+        let estimator = KlEstimator::K3;
+        penalty.dapo.kl = Kl::Penalty { estimator, coefficient: 0.04 };
+        let metric = |name: &str| Some(if name == "train/rollouts" { 3.0 } else { 10.0 });
+        let added = |clock: Clock| [&one, &two, &penalty].map(|it| clock.added(it, metric));
+        assert_eq!(added(Clock::Flops), [260.0, 440.0, 320.0].map(Some));
+        assert_eq!(added(Clock::GeneratedTokens), [Some(10.0); 3]);
     }
 }

@@ -173,9 +173,32 @@ pub fn interpolated(points: &[(f64, f64)], x: f64) -> Option<f64> {
     Some(left_y + (right_y - left_y) * (x - left_x) / (right_x - left_x))
 }
 
+/// Mean from one x to another of the line through the points, which goes on as it ends.
+pub fn mean_between(points: &[(f64, f64)], (from, to): (f64, f64)) -> Option<f64> {
+    let (first, last) = (points.first()?, points.last()?);
+    let at = |x: f64| {
+        let end = if x < first.0 { first.1 } else { last.1 };
+        (x, interpolated(points, x).unwrap_or(end))
+    };
+    let inner = points.iter().filter(|(x, _)| *x > from && *x < to);
+    let knots: Vec<(f64, f64)> =
+        [at(from)].into_iter().chain(inner.copied()).chain([at(to)]).collect();
+    let area = knots.windows(2).map(|pair| (pair[0].1 + pair[1].1) / 2.0 * (pair[1].0 - pair[0].0));
+    Some(area.sum::<f64>() / (to - from))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_between_two_places_is_an_exact_integral() {
+        let late = |points: &[(f64, f64)]| mean_between(points, (5.0, 10.0));
+        assert_eq!(late(&[(0.0, 0.0), (10.0, 1.0)]), Some(0.75));
+        let corner = late(&[(0.0, 0.0), (8.0, 0.8), (10.0, 0.8)]).unwrap();
+        assert!((corner - (0.65 * 3.0 + 0.8 * 2.0) / 5.0).abs() < 1e-12);
+        assert_eq!((late(&[(7.0, 0.4)]), late(&[])), (Some(0.4), None));
+    }
 
     #[test]
     fn the_arms_of_a_pool_are_averaged_within_whole_blocks() {

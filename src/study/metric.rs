@@ -57,7 +57,7 @@ impl At {
 #[serde(rename_all = "kebab-case")]
 pub enum Statistic {
     AvgAtK,
-    /// Share of problems whose most frequent answer is correct.
+    /// Share of problems whose most frequent answer, of several the first given, is correct.
     ConsAtK,
     /// Share of problems with at least one correct sample.
     PassAtK,

@@ -167,7 +167,8 @@ impl Again<'_> {
                 let budget = budget as u64;
                 return Err(NoValue::OnlyBaseEvaluatedWithin { set: set(), clock, budget });
             }
-            late_mean(&points, budget).ok_or_else(|| NoValue::NeverEvaluated { set: set() })
+            let late = curves::mean_between(&points, (budget / 2.0, budget));
+            late.ok_or_else(|| NoValue::NeverEvaluated { set: set() })
         };
         self.of_values(Change::Clock { clock }, &|_| true, &late)
     }
@@ -214,35 +215,9 @@ fn has_evaluation_within(points: &[(f64, f64)], budget: f64) -> bool {
     points.iter().any(|(x, _)| *x > 0.0 && *x <= budget)
 }
 
-/// Mean over the second half of the budget of the line through the points, which goes on as it ends.
-fn late_mean(points: &[(f64, f64)], budget: f64) -> Option<f64> {
-    let (first, last) = (points.first()?, points.last()?);
-    let at = |x: f64| {
-        let end = if x < first.0 { first.1 } else { last.1 };
-        (x, curves::interpolated(points, x).unwrap_or(end))
-    };
-    let inner = points.iter().filter(|(x, _)| *x > budget / 2.0 && *x < budget);
-    let knots: Vec<(f64, f64)> =
-        [at(budget / 2.0)].into_iter().chain(inner.copied()).chain([at(budget)]).collect();
-    let area = knots.windows(2).map(|pair| (pair[0].1 + pair[1].1) / 2.0 * (pair[1].0 - pair[0].0));
-    Some(area.sum::<f64>() / (budget / 2.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_mean_over_the_second_half_is_an_exact_integral() {
-        // From 0.5 at 5 to 1 at 10: 0.75; with a corner at 8.
-        let line = [(0.0, 0.0), (10.0, 1.0)];
-        assert_eq!(late_mean(&line, 10.0), Some(0.75));
-        let corner = [(0.0, 0.0), (8.0, 0.8), (10.0, 0.8)];
-        assert!((late_mean(&corner, 10.0).unwrap() - (0.65 * 3.0 + 0.8 * 2.0) / 5.0).abs() < 1e-12);
-        // Beyond the last evaluation, and before the first, the score stays.
-        assert_eq!(late_mean(&[(7.0, 0.4)], 10.0), Some(0.4));
-        assert_eq!(late_mean(&[], 10.0), None);
-    }
 
     #[test]
     fn a_set_that_was_evaluated_at_both_ends_has_no_course() {

@@ -31,11 +31,12 @@ pub struct TrackedOptions {
     /// after it does not count.
     #[arg(long, value_name = "CLOCK", default_value = "steps", requires = "curves")]
     pub at: String,
-    /// Compare the mean of the points in this last share of the budget, such as 0.2. Default: the value at the
+    /// Compare the mean over this last share of the budget, such as 0.2: of the points at the places that all runs
+    /// have, or else of the line through a run's own points, from where all runs have begun. Default: the value at the
     /// budget.
     #[arg(long, value_name = "SHARE", conflicts_with = "to_level", requires = "curves")]
     pub window: Option<f64>,
-    /// Compare when the curves reach this value for the first time.
+    /// Compare when the curves, as --window reads them, reach this value for the first time.
     #[arg(long, value_name = "VALUE", conflicts_with = "margin", requires = "curves")]
     pub to_level: Option<f64>,
     /// Of --curves and --runs: a lower value is better, as of a loss.
@@ -77,8 +78,9 @@ pub struct TrackedComparison {
     pub asked: TrackedOptions,
     /// On the clock, and the run that ends first.
     pub budget: (f64, String),
-    /// All runs are read at the same places; else each at its own, and at the budget between its two around it.
+    /// All runs are read at the same places; else on the lines through their own points.
     pub same_places: bool,
+    pub ignored: BTreeSet<String>,
     pub runs: Vec<TrackedValue>,
     pub paired: bool,
     /// No run differs from its partner; without pairs, both sides have the same values.
@@ -160,10 +162,15 @@ pub fn compare(
     let (end, shortest) = shortest.map_or((0.0, ""), |(at, run)| (at, run.name.as_str()));
     let places = shared_places(&read, end);
     let budget = places.as_ref().and_then(|places| places.last().copied()).unwrap_or(end);
+    let begun = read.iter().filter_map(|points| Some(points.first()?.0)).fold(0.0, f64::max);
+    let from = options.window.map_or(0.0, |share| budget - share * budget);
+    let from = if places.is_none() { begun.max(from) } else { from };
+    let is_table = |run: &&&TrackedRun| run.notes.format == tracked::TABLE;
+    let ignored = all.iter().filter(is_table).flat_map(|run| run.unread.keys().cloned()).collect();
     let sides = a.iter().map(|_| 'A').chain(b.iter().map(|_| 'B'));
     let runs = sides.zip(all.iter().zip(read.into_iter().zip(notes)));
     let runs = runs.map(|(side, (run, read))| {
-        of_run(side, (run, &metric), read, (budget, places.as_deref()), options)
+        of_run(side, (run, &metric), read, (from, budget, places.as_deref()), options)
     });
     let mut runs = runs.collect::<Result<Vec<TrackedValue>, StudyError>>()?;
     runs.sort_by_key(|run| (run.side, run.seed));
@@ -197,6 +204,7 @@ pub fn compare(
         asked: options.clone(),
         budget: (budget, shortest.to_string()),
         same_places: places.is_some(),
+        ignored,
         runs,
         paired,
         is_same: measured.is_same(),
@@ -228,7 +236,10 @@ fn metric(runs: &[&TrackedRun], options: &TrackedOptions) -> Result<String, Stud
         (wanted, names) => {
             let wanted = wanted.unwrap_or_default();
             let without = runs.iter().find(|run| !run.curves.contains_key(wanted));
-            if let Some(run) = without.filter(|run| run.unread.contains_key(wanted)) {
+            let is_unread = |run: &&&TrackedRun| {
+                run.notes.format != tracked::TABLE && run.unread.contains_key(wanted)
+            };
+            if let Some(run) = without.filter(is_unread) {
                 let reason =
                     format!("--metric {wanted}: its values are text, such as `45 %`, or null");
                 return Err(StudyError::invalid(&run.path, reason));
@@ -312,7 +323,7 @@ fn of_run(
     side: char,
     (run, metric): (&TrackedRun, &str),
     (mut points, notes): (TrackedCurve, TrackedNotes),
-    (budget, places): (f64, Option<&[f64]>),
+    (from, budget, places): (f64, f64, Option<&[f64]>),
     options: &TrackedOptions,
 ) -> Result<TrackedValue, StudyError> {
     let end = points.last().map_or(budget, |(at, _)| *at);
@@ -323,27 +334,42 @@ fn of_run(
     let mut counted: TrackedCurve = points[..within].to_vec();
     counted.retain(|(at, _)| counts(*at));
     let left_out = within - counted.len();
-    let from = options.window.map_or(0.0, |share| budget - share * budget);
+    let around = |first: usize| &points[first.saturating_sub(1)..points.len().min(within + 1)];
     let used: &[(f64, f64)] = if let Some(share) = options.window {
         let is_before = |at: f64| !window::is_above(at, 1.0 - share, budget);
-        &counted[counted.partition_point(|(at, _)| is_before(*at))..]
+        let first = counted.partition_point(|(at, _)| is_before(*at));
+        let is_empty = first == counted.len();
+        if places.is_none() && !is_empty { around(first) } else { &counted[first..] }
     } else if counted.last().is_some_and(|(at, _)| *at == budget) {
         &counted[counted.len() - 1..]
     } else {
-        &points[within.saturating_sub(1)..points.len().min(within + 1)]
+        around(within)
     };
-    let mut value = curves::interpolated(used, budget).unwrap_or(f64::NAN);
-    if options.window.is_some() && !used.is_empty() {
-        let values: Vec<f64> = used.iter().map(|(_, value)| *value).collect();
-        value = estimators::mean(&values);
-    }
+    let mut value = match options.window {
+        _ if used.is_empty() => f64::NAN,
+        Some(_) if places.is_none() => {
+            curves::mean_between(used, (from, budget)).unwrap_or(f64::NAN)
+        }
+        Some(_) => estimators::mean(&used.iter().map(|(_, value)| *value).collect::<Vec<f64>>()),
+        None => curves::interpolated(used, budget).unwrap_or(f64::NAN),
+    };
     let mut reached = None;
     if let Some(level) = options.to_level {
         let sign = if options.lower_is_better { -1.0 } else { 1.0 };
         let is_there =
             |value: f64| value.is_finite() && estimators::reaches(sign * value, sign * level);
-        let first = counted.iter().find(|(_, value)| is_there(*value));
-        (value, reached) = (first.map_or(budget, |(at, _)| *at), Some(first.is_some()));
+        let read: &[(f64, f64)] = if places.is_none() { around(0) } else { &counted };
+        let crossed = |last: usize| {
+            let steep = [last.checked_sub(1)?, last].map(|it| (sign * read[it].1, read[it].0));
+            curves::interpolated(&steep, sign * level).filter(|at| at.is_finite())
+        };
+        let first = read.iter().position(|(_, value)| is_there(*value));
+        let first = first.map(|first| {
+            let crossed = places.is_none().then(|| crossed(first)).flatten();
+            crossed.unwrap_or(read[first].0)
+        });
+        let first = first.filter(|at| *at <= budget);
+        (value, reached) = (first.unwrap_or(budget), Some(first.is_some()));
     }
     if !value.is_finite() {
         let at = &options.at;
@@ -562,6 +588,37 @@ mod tests {
         }
         let alternating = judged(ALTERNATING, false, (0.95, None));
         assert!(!alternating.is_same && alternating.needed.is_some());
+    }
+
+    #[test]
+    fn a_line_is_read_alike_wherever_it_has_its_points() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |name: &str, places: &[u64]| {
+            let runs = (1..=6).map(|seed| {
+                let path = folder.path().join(format!("{name}-s{seed}.csv"));
+                let rows = places.iter().map(|at| format!("{at},{}\n", (at + seed) as f64 / 100.0));
+                let text = format!("step,acc\n{}", rows.collect::<String>());
+                files::write_atomic(&path, text.as_bytes()).unwrap();
+                path.to_string_lossy().into_owned()
+            });
+            side(&runs.collect::<Vec<String>>(), &options()).unwrap()
+        };
+        for b in [&[0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100][..], &[25, 60, 93, 120]] {
+            let (a, b) = (read("a", &[0, 45, 95]), read("b", b));
+            for (window, to_level) in [(0.2, None), (0.9, None), (1.0, None), (1.0, Some(0.92))] {
+                let window = Some(window).filter(|_| to_level.is_none());
+                let options = TrackedOptions { window, to_level, ..options() };
+                let compared = compare(&a, &b, &options, (0.95, None)).unwrap();
+                assert!(!compared.same_places);
+                let [a, b] = [0, 6].map(|first| &compared.runs[first..first + 6]);
+                for (a, b) in a.iter().zip(b) {
+                    assert!((a.value - b.value).abs() < 1e-9, "{options:?}: {a:?} {b:?}");
+                    assert_eq!(a.reached, b.reached);
+                }
+                let gate = Gate { either_way: true, margin: None };
+                assert_eq!(gate.of_tracked(&compared), GateVerdict::Passed);
+            }
+        }
     }
 
     #[test]

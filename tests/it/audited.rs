@@ -71,7 +71,7 @@ fn a_run_of_verl_that_does_what_it_says_is_described() {
 /// What is wrong with the responses, and what the audit says.
 type Fault = (fn(&mut Vec<Value>), &'static str);
 
-const FAULTS: [Fault; 5] = [
+const FAULTS: [Fault; 6] = [
     // The penalty is configured and never acts.
     (
         |lines| {
@@ -106,6 +106,10 @@ const FAULTS: [Fault; 5] = [
     ),
     // A response is missing.
     (|lines| drop(lines.remove(0)), "group-size: "),
+    (
+        |lines| lines.push(lines[0].clone()),
+        "response-twice: reward = \"as dumped\": step 1: 1 responses",
+    ),
     // A wrong response is rewarded.
     (
         |lines| {

@@ -217,7 +217,8 @@ fn told(text: &str) -> (Composed, Vec<String>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let (composed, paper) = (read(&written(folder.path(), "job", text)), starter::paper().unwrap());
     let (rows, _) = traps::compared(&composed, &paper, Cards::default());
-    assert!(rows.iter().all(|it| it.value.is_some()), "{rows:#?}");
+    let is_known = composed.engine() != "fsdp" || rows.iter().all(|it| it.value.is_some());
+    assert!(is_known, "{rows:#?}");
     let differing = rows.into_iter().filter(|it| !it.agrees()).map(|it| it.setting.name);
     let actor = |name: String| name.replace("actor_rollout_ref.actor.", "");
     let short = |name: String| actor(name).replace("algorithm.filter_groups.", "");

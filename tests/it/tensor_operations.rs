@@ -17,7 +17,7 @@ const OTHER_METHODS: &str = "abs all any applied as_ref as_slice ceil chain clip
     correct count entry enumerate exp expect filter filter_map flat_map flatten floor fold gate \
     get into_iter is_finite is_nan iter len log_ratio map map_or map_or_else max measures min \
     of_responses or_default paper penalty problems push released resize response_means \
-    response_sums rules saturating_sub sort_by starts_with surrogate swap take then to_string to_vec total_cmp \
+    response_sums rewards_differ rules saturating_sub sort_by starts_with surrogate swap take then to_string to_vec total_cmp \
     truncate unread unwrap_or unwrap_or_else values weight weights with_capacity write_str zip";
 
 #[test]

@@ -13,7 +13,25 @@ pub enum DynamicSampling {
         max_rounds: u32,
         at_cap: AtCap,
         surplus: Surplus,
+        #[serde(default, skip_serializing_if = "FilterMetric::is_acc")]
+        metric: FilterMetric,
     },
+}
+
+/// What must differ within a group, as verl's `algorithm.filter_groups.metric`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FilterMetric {
+    #[default]
+    Acc,
+    /// The reward without the length penalty.
+    Reward,
+}
+
+impl FilterMetric {
+    fn is_acc(&self) -> bool {
+        *self == Self::Acc
+    }
 }
 
 /// What Dynamic Sampling does when its cap is reached with the batch not full.
@@ -42,6 +60,17 @@ pub enum Surplus {
 /// punished for length.
 pub fn is_useful(correct: usize, group_size: usize) -> bool {
     0 < correct && correct < group_size
+}
+
+/// Of groups in which all responses are correct or all wrong: what would keep those whose rewards differ.
+pub fn kept_by_reward(differing: usize, groups: usize) -> String {
+    if differing == 0 {
+        return String::new();
+    }
+    format!(
+        "; rewards differ in {differing} of {groups} groups, in which all responses count as correct or all as \
+         wrong: a lower reward.verifier.threshold, or dapo.dynamic_sampling.metric = \"reward\", keeps them"
+    )
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +145,7 @@ impl<G> Buffer<G> {
             sampled: self.sampled,
             buffered: self.groups.len(),
             target,
+            differing: 0,
         }
     }
 }
@@ -124,7 +154,8 @@ impl<G> Buffer<G> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "dynamic sampling reached its cap of {rounds} rounds with {buffered} of {target} groups: \
-     {kept} of {sampled} sampled groups were neither all correct nor all wrong"
+     {kept} of {sampled} sampled groups were kept{}",
+    kept_by_reward(*differing, *sampled)
 )]
 pub struct CapReached {
     pub rounds: u32,
@@ -132,6 +163,7 @@ pub struct CapReached {
     pub sampled: usize,
     pub buffered: usize,
     pub target: usize,
+    pub differing: usize,
 }
 
 #[cfg(test)]

@@ -29,7 +29,9 @@ pub mod step;
 pub use crate::algorithm::advantage::{Advantage, Rewarded, Std};
 pub use crate::algorithm::aggregation::{Aggregation, StepTotals, TokenMeanUnit};
 pub use crate::algorithm::clip::{Clip, DualClip, LogRatioClamp, Surrogate};
-pub use crate::algorithm::dynamic_sampling::{AtCap, Buffer, DynamicSampling, RefillNext, Surplus};
+pub use crate::algorithm::dynamic_sampling::{
+    AtCap, Buffer, DynamicSampling, FilterMetric, RefillNext, Surplus,
+};
 pub use crate::algorithm::kl::{Kl, KlEstimator};
 pub use crate::algorithm::methods::{Dapo, Method, Over, Rules, SeenResponse};
 pub use crate::algorithm::overlong::{Beyond, Overlong, Punishment};

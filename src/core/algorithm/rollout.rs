@@ -99,4 +99,8 @@ impl Group<ScoredRollout> {
     pub fn correct(&self) -> usize {
         self.rollouts.iter().filter(|rollout| rollout.is_correct).count()
     }
+
+    pub fn rewards_differ(&self) -> bool {
+        self.rollouts.windows(2).any(|two| two[0].correctness_reward != two[1].correctness_reward)
+    }
 }

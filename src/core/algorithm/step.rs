@@ -55,7 +55,9 @@ impl<'a> Selection<'a> {
         self.groups.extend(round);
         let (rules, groups) = (self.dapo.rules(), &self.groups);
         let filter = self.dapo.dynamic_sampling != DynamicSampling::None {};
-        self.buffer.add_round(added.collect(), |&index| !filter || rules.is_useful(&groups[index]));
+        self.buffer.add_round(added.collect(), |&index| {
+            !filter || rules.is_useful(&groups[index], self.dapo)
+        });
         let DynamicSampling::Resample { max_rounds, at_cap, .. } = self.dapo.dynamic_sampling
         else {
             return Ok(false);
@@ -64,7 +66,11 @@ impl<'a> Selection<'a> {
             (RefillNext::Train, _) | (RefillNext::CapReached, AtCap::Train) => Ok(false),
             (RefillNext::SampleMore, _) => Ok(true),
             (RefillNext::CapReached, AtCap::Stop) => {
-                Err(self.buffer.cap_reached(self.prompts_per_step))
+                let is_dropped = |group: &&Group<ScoredRollout>| {
+                    group.rewards_differ() && !rules.is_useful(group, self.dapo)
+                };
+                let differing = self.generated().iter().filter(is_dropped).count();
+                Err(CapReached { differing, ..self.buffer.cap_reached(self.prompts_per_step) })
             }
         }
     }

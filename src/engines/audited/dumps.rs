@@ -19,6 +19,8 @@ pub struct DumpedResponse {
     pub prompt: String,
     /// The trainer's name of the group; else its place, or the prompt.
     pub group: String,
+    /// verl's name of the group and the sample, where it has one.
+    pub session: Option<String>,
     pub length: usize,
     /// `None` where it is not known which columns are rewards.
     pub reward: Option<f64>,
@@ -173,9 +175,11 @@ pub fn response(
     });
     let acc = row.get("acc");
     let uid = row.get("uid").and_then(text);
-    let group = uid.and_then(|uid| Some(uid.rsplitn(3, '_').nth(2)?.to_string()));
+    let session = uid.and_then(|uid| Some(uid.rsplit_once('_')?.0.to_string()));
+    let group = session.as_ref().and_then(|it| Some(it.rsplit_once('_')?.0.to_string()));
     Ok(DumpedResponse {
         step,
+        session: session.filter(|_| group.is_some()),
         group: group.unwrap_or_else(|| prompt.clone()),
         prompt,
         length: response.len(),

@@ -80,6 +80,7 @@ pub fn run(
                     overlong_buffer_cfg.log writes)";
         audit.notes.push(note.to_string());
     }
+    let (mut seen, mut repeated) = (BTreeSet::new(), BTreeMap::<u64, usize>::new());
     let mut is_told = false;
     for FileRow { path, number, row, candidates } in all {
         let functions = dumps::weighted(&candidates, &stated.reward_weights)
@@ -98,6 +99,11 @@ pub fn run(
         })?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         sources.entry(response.step).or_default().insert(visible::visible(&name));
+        let uid = row.get("uid").and_then(dumps::text).map(|uid| (response.step, uid));
+        if uid.is_some_and(|uid| !seen.insert(uid)) {
+            *repeated.entry(response.step).or_default() += 1;
+            continue;
+        }
         let of_step = steps.entry(response.step).or_default();
         // TRL keeps the responses of a prompt together, and may draw a prompt twice.
         let place =
@@ -131,11 +137,19 @@ pub fn run(
         audit.contradictions.extend(contradictions);
         audit.steps.insert(*number, numbers);
     }
+    let told =
+        |name, what| Trap { name, key: "reward".to_string(), value: "as dumped".into(), what };
+    let repeated = repeated.into_iter().map(|(step, count)| {
+        let what =
+            format!("step {step}: {count} responses have the uid of another one, and are left out");
+        told("response-twice", what)
+    });
+    audit.contradictions.extend(repeated);
     let twice = sources.iter().filter(|(_, files)| files.len() > 1).map(|(step, files)| {
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
         let what =
             format!("step {step} is in {}: a copy, or two runs in one folder", files.join(", "));
-        Trap { name: "step-twice", key: "reward".to_string(), value: "as dumped".into(), what }
+        told("step-twice", what)
     });
     audit.contradictions.extend(twice);
     audit.notes.extend(missing(&sources.into_keys().collect::<Vec<_>>()));

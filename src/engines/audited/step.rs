@@ -6,7 +6,7 @@ use crate::engines::audited::stated::{StatedKey, StatedSettings};
 use crate::records::TrackedRun;
 use crate::statistics::estimators;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Groups of a step that are named for each contradiction.
 const TOLD: usize = 3;
@@ -174,7 +174,11 @@ fn of_group<'a>(
     let StatedSettings { group_size, filter, filter_metric, .. } = stated;
     let is_mixed = group.iter().any(|it| it.prompt != group[0].prompt);
     let wanted = group_size.as_ref().and_then(|(_, value)| value.as_u64());
-    let is_whole = wanted.is_none_or(|wanted| (group.len() as u64).is_multiple_of(wanted));
+    let sessions: BTreeSet<&String> = group.iter().filter_map(|it| it.session.as_ref()).collect();
+    let is_whole = wanted.is_none_or(|wanted| match sessions.len() as u64 {
+        0 => (group.len() as u64).is_multiple_of(wanted),
+        count => count == wanted,
+    });
     let advantages = || group.iter().filter_map(|it| it.advantage);
     let rounding = 1e-3 * advantages().map(f64::abs).sum::<f64>() + 1e-6;
     let is_centred = advantages().sum::<f64>().abs() <= rounding;
@@ -245,21 +249,41 @@ fn shared_start(responses: &[DumpedResponse]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use crate::engines::audited::dumps::DumpedResponse;
-    use crate::engines::audited::step::shared_start;
+    use super::*;
 
-    fn shared(prompts: &[&str]) -> usize {
-        let response = |prompt: &&str| DumpedResponse {
+    fn response(prompt: &str, session: Option<String>) -> DumpedResponse {
+        DumpedResponse {
             step: 1,
             group: String::new(),
+            session,
             prompt: prompt.to_string(),
             length: 0,
             reward: None,
             advantage: None,
             ours: None,
             theirs: None,
+        }
+    }
+
+    fn shared(prompts: &[&str]) -> usize {
+        shared_start(&prompts.iter().map(|prompt| response(prompt, None)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_group_with_uids_has_each_sample_once() {
+        let stated = StatedSettings {
+            group_size: Some(("actor_rollout_ref.rollout.n", 2.into())),
+            ..StatedSettings::default()
         };
-        shared_start(&prompts.iter().map(response).collect::<Vec<_>>())
+        for (sessions, is_found) in [
+            ([None; 4], false),
+            ([Some(0), Some(1), Some(2), Some(3)], true),
+            ([Some(0), Some(0), Some(1), Some(1)], false),
+        ] {
+            let of = |session: Option<u64>| response("q", session.map(|it| format!("u_{it}")));
+            let (traps, _) = audited(1, &sessions.map(of), &stated, None);
+            assert_eq!(traps.iter().any(|it| it.name == "group-size"), is_found, "{sessions:?}");
+        }
     }
 
     #[test]

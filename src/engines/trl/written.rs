@@ -16,6 +16,8 @@ const FILLED: &str = include_str!("filled.py");
 
 const SCHEDULE: [&str; 3] = ["lr_scheduler_type", "warmup_steps", "warmup_ratio"];
 
+const RATES: &str = "harness.learning_rates";
+
 const CORRECTION: &str = "vllm_importance_sampling_correction";
 
 const INSTEAD: &str = "give the GRPOConfig as YAML or JSON, or write it where it is made: \
@@ -124,7 +126,7 @@ impl TrlConfig {
     pub fn unread(&self, asked: &Experiment) -> Vec<Unread> {
         let settings = settings::demand(asked, 1).into_parts().0;
         let is_read = |key: &str| {
-            (SCHEDULE.contains(&key) && self.values.contains_key(SCHEDULE[0]))
+            SCHEDULE.contains(&key)
                 || KEYS.whole.iter().any(|name| name == key)
                 || settings.iter().any(|setting| setting.name == key)
                 || !KEYS.is_held(key)
@@ -137,22 +139,39 @@ impl TrlConfig {
         keys.map(unread).collect()
     }
 
-    /// The kind of schedule, where it is stated and is not what is asked. `updates` are those of a rollout step.
-    fn other_schedule(&self, asked: &Experiment, updates: f64) -> Option<&str> {
+    fn other_schedule(&self, asked: &Experiment) -> Option<&str> {
         let kind = self.values.get(SCHEDULE[0])?.as_str()?;
-        let own = &asked.optimizer;
-        let warms_up = optimizer::learning_rate(own, 0) < own.learning_rate;
-        let length = if warms_up { own.warm_up.rollout_steps as f64 * updates } else { 0.0 };
+        let length = warm_up(asked);
+        let warms_up = length > 0.0;
+        let from_zero = asked.optimizer.warm_up.start == WarmUpStart::Zero;
         let is_same = match kind {
             "constant" => !warms_up,
-            // It begins at rate 0.
-            "constant_with_warmup" if warms_up && own.warm_up.start != WarmUpStart::Zero => false,
+            "constant_with_warmup" if warms_up && !from_zero => false,
             "constant_with_warmup" if !warms_up => self.warm_up()? == 0.0,
             "constant_with_warmup" => self.warm_up_updates()? == length,
             _ => false,
         };
-        // The script that the harness writes sets each rate itself.
-        (!is_same && !self.values.contains_key("harness.learning_rates")).then_some(kind)
+        (!is_same && !self.values.contains_key(RATES)).then_some(kind)
+    }
+
+    /// Kind and warm-up; TRL's own are transformers', which falls to 0 (training_args.py, `lr_scheduler_type`).
+    fn schedule(&self, asked: &Experiment) -> [Effective; 2] {
+        let length = warm_up(asked);
+        let stated = self.values.get(SCHEDULE[0]).cloned();
+        let is = |kind: &str| stated.as_ref().is_some_and(|stated| *stated == kind);
+        let kind = if length > 0.0 { "constant_with_warmup" } else { "constant" };
+        let updates = if is("constant") { Some(0.0) } else { self.warm_up_updates() };
+        let same = length == 0.0 && is("constant_with_warmup");
+        let value = if same { Some(kind.into()) } else { stated };
+        let row = |name: &str, key: &str, asked: Value, value: Option<Value>| {
+            let is_default = self.filled.iter().any(|filled| filled == name);
+            let [name, key, remark] = [name, key, "in updates"].map(str::to_string);
+            Effective { setting: Setting { name, value: asked, key, remark }, value, is_default }
+        };
+        [
+            row(SCHEDULE[0], "optimizer.learning_rate", kind.into(), value),
+            row(SCHEDULE[1], "optimizer.warm_up", length.into(), updates.map(Value::from)),
+        ]
     }
 
     /// A number of updates, or a share of all; without steps transformers takes the ratio.
@@ -192,16 +211,23 @@ impl TrlConfig {
         let (mut settings, refusals) = settings::demand(&asked, processes).into_parts();
         // No name: TRL cannot do it.
         settings.retain(|it| it.value != "");
-        settings.retain(|it| KEYS.is_held(&it.name));
+        let sets_rates = self.values.contains_key(RATES);
+        settings.retain(|it| KEYS.is_held(&it.name) || (sets_rates && it.name == RATES));
         let of = |setting: Setting| {
             let is_default = self.filled.contains(&setting.name);
             let mut value = self.values.get(&setting.name).cloned();
             if setting.name == "epsilon_high" && value == Some(Value::Null) {
                 value = self.values.get("epsilon").cloned();
             }
+            // Of as many functions; of others it is not known which one punishes.
+            let count = |value: &Value| value.as_array().map(Vec::len);
+            if setting.name == "reward_weights" {
+                value = value.filter(|value| count(value) == count(&setting.value));
+            }
             Effective { value, setting, is_default }
         };
-        (settings.into_iter().map(of).collect(), refusals)
+        let schedule = (!sets_rates).then(|| self.schedule(&asked)).into_iter().flatten();
+        (settings.into_iter().map(of).chain(schedule).collect(), refusals)
     }
 
     /// Seen from an arm's demands. A missing value is no trap, but for a correction that is on by default.
@@ -255,9 +281,7 @@ impl TrlConfig {
                 found("loss-normaliser", "loss_type", KEYS.trap("loss-normaliser", kind));
             }
         }
-        let training = &asked.training;
-        let rows = training.prompts_per_step.saturating_mul(asked.rollout.group_size);
-        let wanted = (rows / training.mini_batch_rollouts.max(1) * training.epochs_per_step) as f64;
+        let wanted = updates_of_step(asked);
         if let Some(updates) = updates.filter(|updates| *updates != wanted) {
             let clip = if updates <= 1.0 {
                 ": the ratio is 1 there, and epsilon clips nothing"
@@ -270,7 +294,7 @@ impl TrlConfig {
             );
             found("steps-per-generation", "steps_per_generation", what);
         }
-        if let Some(kind) = self.other_schedule(asked, wanted) {
+        if let Some(kind) = self.other_schedule(asked) {
             let name = "learning-rate-schedule";
             found(name, SCHEDULE[0], KEYS.trap(name, kind));
         }
@@ -301,7 +325,7 @@ impl TrlConfig {
         }
         let is_on = |name: &str| self.values.get(name).and_then(Value::as_bool);
         // A TRL without the key does not correct.
-        let is_part = KEYS.whole.iter().any(|name| !self.values.contains_key(name));
+        let is_part = KEYS.dumped.iter().any(|name| !self.values.contains_key(name));
         let corrects = is_on(CORRECTION).unwrap_or(self.version.is_none() && is_part);
         let is_asked = matches!(dapo.method, Some(Method::Tis(_) | Method::Mis(_)));
         if is_on("use_vllm") == Some(true) && corrects && !is_asked {
@@ -311,5 +335,70 @@ impl TrlConfig {
             found("no-refill", "num_generations", KEYS.trap("no-refill", ""));
         }
         traps
+    }
+}
+
+fn updates_of_step(asked: &Experiment) -> f64 {
+    let training = &asked.training;
+    let rows = training.prompts_per_step.saturating_mul(asked.rollout.group_size);
+    (rows / training.mini_batch_rollouts.max(1) * training.epochs_per_step) as f64
+}
+
+fn warm_up(asked: &Experiment) -> f64 {
+    let own = &asked.optimizer;
+    let warms_up = optimizer::learning_rate(own, 0) < own.learning_rate;
+    if warms_up { own.warm_up.rollout_steps as f64 * updates_of_step(asked) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::starter;
+
+    fn stated(values: Value) -> TrlConfig {
+        TrlConfig { values: values.as_object().unwrap().clone(), ..TrlConfig::default() }
+    }
+
+    #[test]
+    fn a_schedule_and_a_length_penalty_that_are_not_stated_are_no_agreement() {
+        let mut paper = starter::paper().unwrap();
+        paper.optimizer.warm_up.start = WarmUpStart::Zero;
+        let (kind, steps, cache) =
+            ("lr_scheduler_type", "warmup_steps", "harness.overlong_cache_tokens");
+        for (values, name, agrees) in [
+            (json!({}), kind, None),
+            (json!({}), steps, None),
+            (json!({}), cache, None),
+            (json!({}), "reward_weights", None),
+            (json!({kind: "linear", steps: 320}), kind, Some(false)),
+            (json!({kind: "linear", steps: 320}), steps, Some(true)),
+            (json!({kind: "constant_with_warmup"}), kind, Some(true)),
+            (json!({kind: "constant_with_warmup"}), steps, None),
+            (json!({kind: "constant_with_warmup", steps: 20}), steps, Some(false)),
+            (json!({kind: "constant", steps: 320}), steps, Some(false)),
+            (json!({RATES: [1e-6]}), RATES, Some(false)),
+            (json!({cache: 1}), cache, Some(false)),
+            (json!({"reward_weights": [1.0, 0.0]}), "reward_weights", Some(false)),
+            (json!({"reward_weights": [1.0, 1.0]}), "reward_weights", Some(true)),
+            (json!({"reward_weights": [1.0, 0.0, 0.5]}), "reward_weights", None),
+        ] {
+            let (rows, _) = stated(values.clone()).compared(&paper, 1);
+            let row = rows.into_iter().find(|it| it.setting.name == name).unwrap();
+            assert_eq!(row.value.as_ref().map(|_| row.agrees()), agrees, "{values}: {name}");
+        }
+    }
+
+    #[test]
+    fn only_what_a_program_wrote_is_whole() {
+        let paper = starter::paper().unwrap();
+        let is_found = |names: &[&Vec<String>]| {
+            let names = names.iter().copied().flatten();
+            let values: Map<String, Value> = names.map(|it| (it.clone(), Value::Null)).collect();
+            let mut config = stated(Value::Object(values));
+            config.values.insert("use_vllm".to_string(), true.into());
+            config.traps(&paper).iter().any(|it| it.name == "importance-correction")
+        };
+        assert!(is_found(&[&KEYS.whole]));
+        assert!(!is_found(&[&KEYS.whole, &KEYS.dumped]));
     }
 }

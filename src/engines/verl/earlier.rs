@@ -19,9 +19,14 @@ const GENERATED: &str = "data.gen_batch_size";
 const WORKERS: &str = "trainer.use_legacy_worker_impl";
 const STRATEGY: &str = "actor_rollout_ref.actor.strategy";
 const BALANCED: &str = "trainer.balance_batch";
+const MODEL_ENGINE: &str = "model_engine";
+const STEPS: &str = "trainer.total_training_steps";
+const DECAY_STEPS: &str = "actor_rollout_ref.actor.optim.lr_decay_steps";
+pub const WARM_UP: &str = "actor_rollout_ref.actor.optim.lr_warmup_steps";
+pub const WARM_UP_RATIO: &str = "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio";
 
 /// Keys that decide which code runs.
-pub const DECIDING: [&str; 4] = [WORKERS, STRATEGY, BALANCED, "model_engine"];
+pub const DECIDING: [&str; 4] = [WORKERS, STRATEGY, BALANCED, MODEL_ENGINE];
 
 impl Composed {
     /// The workers before the engine workers train; `None` where the file does not say.
@@ -45,7 +50,42 @@ impl Composed {
     }
 
     pub fn before_0_7_1(&self) -> bool {
-        self.lacks("model_engine")
+        self.lacks(MODEL_ENGINE)
+    }
+
+    pub fn engine(&self) -> &str {
+        let named = [STRATEGY, MODEL_ENGINE].iter().find_map(|name| self.get(name)?.as_str());
+        named.filter(|name| *name != "dp").unwrap_or("fsdp")
+    }
+
+    /// What another engine than FSDP reads in place of the key; empty where that is not known.
+    fn own_names(&self, name: &str) -> Option<Vec<(&'static String, &'static Value)>> {
+        let engine = self.engine();
+        let names = KEYS.megatron.get(name).filter(|_| !engine.starts_with("fsdp"))?;
+        Some(names.iter().filter(|_| engine == "megatron").collect())
+    }
+
+    pub fn warms_up_by_ratio(&self) -> bool {
+        let is_legacy = self.is_legacy_fsdp() == Some(true);
+        let by_ratio = |steps: f64| steps < 0.0 || (steps == 0.0 && !is_legacy);
+        match self.stated(WARM_UP) {
+            Some(steps) => steps.is_null() || steps.as_f64().is_some_and(by_ratio),
+            None => !self.partial,
+        }
+    }
+
+    fn warm_up(&self) -> Option<Value> {
+        if !self.warms_up_by_ratio() {
+            return self.get(WARM_UP).cloned();
+        }
+        let ratio = self.get(WARM_UP_RATIO)?.as_f64()?;
+        let all = || [DECAY_STEPS, STEPS].iter().find_map(|name| self.get(name)?.as_f64());
+        let steps = if ratio == 0.0 { 0.0 } else { ratio * all()? };
+        Some(steps.floor().into())
+    }
+
+    pub fn counts_refills(&self) -> bool {
+        self.recipe && self.stated("trainer.npu_profile").is_some()
     }
 
     /// The loss takes the mean of each response, whatever `loss_agg_mode` says.
@@ -100,6 +140,18 @@ pub fn demand(
             _ => {}
         }
     }
+    let own = |setting: Setting| match composed.own_names(&setting.name) {
+        Some(names) if !names.is_empty() => {
+            let named = |(name, value): (&String, &Value)| {
+                let value = if value == "" { setting.value.clone() } else { value.clone() };
+                Setting { name: name.clone(), value, ..setting.clone() }
+            };
+            names.into_iter().map(named).collect()
+        }
+        _ => vec![setting],
+    };
+    let mut settings: Vec<Setting> = settings.into_iter().flat_map(own).collect();
+    settings.dedup_by(|one, other| one.name == other.name);
     refusals.retain(|it| match it.key.as_str() {
         "dapo.dynamic_sampling.max_rounds" | "rollout.prompts_per_round" => !recipe,
         "dapo.token_mean_unit" => composed.is_legacy() != Some(true),
@@ -116,32 +168,42 @@ pub fn demand(
 /// What this version does where it reads another key, or none.
 pub fn as_read(composed: &Composed, mut row: Effective) -> Effective {
     let name = row.setting.name.as_str();
-    if name == SHUFFLE && composed.is_legacy_fsdp() == Some(true) {
+    let own = composed.own_names(name);
+    if own.is_some_and(|own| own.iter().all(|(own, _)| *own != name)) {
+        row.value = None;
+    } else if name == WARM_UP {
+        row.value = composed.warm_up();
+    } else if name == SHUFFLE && composed.is_legacy_fsdp() == Some(true) {
         row.value = Some(json!(false));
     } else if name == AGGREGATION && composed.ignores_aggregation() {
         row.value = Some(json!(RESPONSE_MEANS));
     } else if composed.lacks(name) {
         let is_known =
             composed.since_0_9() || KEYS.lacking.iter().any(|part| name.starts_with(part));
-        row.value = unstated(composed, &row.setting).or(row.value.filter(|_| is_known));
+        row.value = match predecessor(composed, name) {
+            Some(earlier) => composed.get(earlier).cloned(),
+            None => unstated(composed, &row.setting).or(row.value.filter(|_| is_known)),
+        };
     }
     row
 }
 
+fn predecessor(composed: &Composed, name: &str) -> Option<&'static String> {
+    let is_on = |value: &Value| !is_off(value) && value.as_f64().is_none_or(|value| value > 0.0);
+    let mut names = KEYS.predecessors.get(name).filter(|_| !composed.since_0_9())?.iter();
+    names.find(|name| composed.stated(name).is_some_and(is_on))
+}
+
+fn is_off(value: &Value) -> bool {
+    value.is_null() || *value == false
+}
+
 fn unstated(composed: &Composed, Setting { name, value, .. }: &Setting) -> Option<Value> {
-    if value.is_null() || *value == false {
-        return Some(value.clone());
-    }
-    if composed.since_0_9() {
+    let precision = format!("actor_rollout_ref.actor.{MIXED_PRECISION}");
+    let is_of_precision = name == "actor_rollout_ref.actor.fsdp_config.dtype";
+    let earlier = KEYS.earlier.get(name).filter(|_| !composed.since_0_9());
+    if is_of_precision && composed.get(&precision).is_some() {
         return None;
     }
-    let precision = format!("actor_rollout_ref.actor.{MIXED_PRECISION}");
-    match name.as_str() {
-        "actor_rollout_ref.actor.optim.lr_scheduler_type" => {
-            let earlier = composed.get("actor_rollout_ref.actor.optim.warmup_style");
-            earlier.filter(|it| !it.is_null()).or_else(|| KEYS.earlier.get(name)).cloned()
-        }
-        "actor_rollout_ref.actor.fsdp_config.dtype" if composed.get(&precision).is_some() => None,
-        _ => KEYS.earlier.get(name).cloned(),
-    }
+    earlier.or(Some(value).filter(|value| is_off(value))).cloned()
 }

@@ -228,7 +228,8 @@ impl Outputs for VerlOutputs<'_> {
         let refused = |reason: String| EngineError::Output { path: path.clone(), reason };
         let groups = dump::groups(self.inputs, responses, &path)?;
         let filters = experiment.dapo.dynamic_sampling != (DynamicSampling::None {});
-        let useless = groups.iter().find(|group| !experiment.dapo.rules().is_useful(group));
+        let dapo = &experiment.dapo;
+        let useless = groups.iter().find(|group| !dapo.rules().is_useful(group, dapo));
         if let Some(group) = useless.filter(|_| filters) {
             let (correct, problem) = (group.correct(), &group.prompt.problem.id);
             let all = group.rollouts.len();

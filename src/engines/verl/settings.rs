@@ -2,8 +2,8 @@
 //! not say. Source: verl 0.9.1, verl/trainer/ppo/v1 and verl/trainer/config.
 
 use crate::algorithm::{
-    Aggregation, AtCap, DualClip, DynamicSampling, Kl, KlEstimator, LogRatioClamp, Method,
-    Punishment, Std, Surplus, TokenMeanUnit,
+    Aggregation, AtCap, DualClip, DynamicSampling, FilterMetric, Kl, KlEstimator, LogRatioClamp,
+    Method, Punishment, Std, Surplus, TokenMeanUnit,
 };
 use crate::engines::demand::{Demand, EngineKeys};
 use crate::engines::rendered;
@@ -109,7 +109,7 @@ fn batches(demand: &mut Demand, experiment: &Experiment, cards: Cards) {
 }
 
 fn dynamic_sampling(demand: &mut Demand, experiment: &Experiment) {
-    let DynamicSampling::Resample { max_rounds, at_cap, surplus } =
+    let DynamicSampling::Resample { max_rounds, at_cap, surplus, metric } =
         experiment.dapo.dynamic_sampling
     else {
         return demand.set("data.gen_batch_size", Value::Null);
@@ -117,6 +117,7 @@ fn dynamic_sampling(demand: &mut Demand, experiment: &Experiment) {
     let uncapped = max_rounds == 0 && at_cap == AtCap::Stop;
     demand.need(uncapped, "dapo.dynamic_sampling.max_rounds", &max_rounds);
     demand.need(surplus == Surplus::Discard, "dapo.dynamic_sampling.surplus", &surplus);
+    demand.need(metric == FilterMetric::Acc, "dapo.dynamic_sampling.metric", &metric);
     let drawn = experiment.rollout.prompts_per_round;
     let is_a_step = drawn == experiment.training.prompts_per_step;
     demand.need(is_a_step, "rollout.prompts_per_round", &drawn);

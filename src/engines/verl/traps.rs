@@ -3,7 +3,8 @@
 use crate::algorithm::{Aggregation, DualClip, DynamicSampling, Punishment, TokenMeanUnit};
 use crate::engines::verl::compose::Composed;
 use crate::engines::verl::earlier::{
-    self, AGGREGATION, CLIP_GRAD, GRAD_CLIP, LOSS_MODE, RESPONSE_MEANS, SHUFFLE,
+    self, AGGREGATION, CLIP_GRAD, GRAD_CLIP, LOSS_MODE, RESPONSE_MEANS, SHUFFLE, WARM_UP,
+    WARM_UP_RATIO,
 };
 use crate::engines::verl::settings::{self, Cards, KEYS, MIXED_PRECISION, NO_DUAL_CLIP};
 use crate::engines::{DemandRefusal, Effective, Trap, Unread};
@@ -110,6 +111,7 @@ pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Vec<Unread>
             || deciding.contains(&key)
             || read.iter().any(|name| is_of(name))
             || settings.iter().any(|setting| is_of(&setting.name))
+            || KEYS.megatron.values().any(|names| names.contains_key(key))
     };
     let value = |key: &String| composed.get(key).cloned().unwrap_or_default();
     let unread = composed.changed.iter().filter(|key| !is_read(key));
@@ -179,6 +181,9 @@ fn dynamic_sampling(suspect: &mut Suspect) {
         suspect.found("filter-metric", &filter("metric"));
     }
     if is_recipe {
+        if suspect.composed.counts_refills() {
+            suspect.found("refills-counted", "trainer.total_training_steps");
+        }
         return;
     }
     if suspect.number(&filter("max_num_gen_batches")).is_some_and(|most| most > 0.0) {
@@ -304,11 +309,7 @@ fn weights(suspect: &mut Suspect) {
 }
 
 fn schedule(suspect: &mut Suspect) {
-    let steps = "actor_rollout_ref.actor.optim.lr_warmup_steps";
-    let ratio = "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio";
-    // Without a number of steps verl takes the ratio.
-    let by_ratio = suspect.is_other(steps, &[]) && suspect.number(steps).is_none_or(|it| it <= 0.0);
-    let key = if by_ratio { ratio } else { steps };
+    let key = if suspect.composed.warms_up_by_ratio() { WARM_UP_RATIO } else { WARM_UP };
     let is_on = suspect.number(key).is_some_and(|length| length > 0.0);
     if is_on && suspect.asked.optimizer.warm_up.start == WarmUpStart::FirstStep {
         suspect.found("warm-up-from-zero", key);
@@ -352,5 +353,111 @@ fn validation(suspect: &mut Suspect) {
     if suspect.number(&kept("n")) == Some(1.0) && most > 1 {
         let what = format!("one response a row of the file; up to {most} a problem are asked for");
         suspect.found_so("validation-samples", &kept("n"), what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::starter;
+
+    fn composed(actor: Value, algorithm: Value) -> Composed {
+        let effective = json!({"actor_rollout_ref": {"actor": actor}, "algorithm": algorithm,
+            "trainer": {"total_training_steps": 200}});
+        Composed { effective, ..Composed::default() }
+    }
+
+    fn agrees(composed: &Composed, name: &str) -> Option<Option<bool>> {
+        let (rows, _) = compared(composed, &starter::paper().unwrap(), Cards::default());
+        let row = rows.into_iter().find(|it| it.setting.name.ends_with(name))?;
+        Some(row.value.as_ref().map(|_| row.agrees()))
+    }
+
+    #[test]
+    fn an_earlier_name_of_a_key_is_read() {
+        let (is, kl) = ("rollout_correction.rollout_is", "algorithm.use_kl_in_reward");
+        for (actor, algorithm, name, expected) in [
+            (json!({}), json!({}), is, Some(true)),
+            (json!({}), json!({"rollout_is": true, "rollout_is_threshold": 2.0}), is, Some(false)),
+            (json!({}), json!({"rollout_is": false, "rollout_is_threshold": 2.0}), is, Some(true)),
+            (json!({}), json!({"rollout_is": "${oc.env:IS}"}), is, None),
+            (json!({"tis_imp_ratio_cap": 2.0}), json!({}), is, Some(false)),
+            (json!({"tis_imp_ratio_cap": -1}), json!({}), is, Some(true)),
+            (json!({}), json!({"kl_ctrl": {"kl_coef": 0.001}}), kl, Some(false)),
+            (
+                json!({"optim": {"warmup_style": "cosine"}}),
+                json!({}),
+                "lr_scheduler_type",
+                Some(false),
+            ),
+            (json!({"optim": {"warmup_style": null}}), json!({}), "lr_scheduler_type", Some(true)),
+        ] {
+            let found = agrees(&composed(actor.clone(), algorithm.clone()), name);
+            assert_eq!(found, Some(expected), "{actor} {algorithm}");
+        }
+    }
+
+    #[test]
+    fn names_and_defaults_of_fsdp_are_not_those_of_another_engine() {
+        let of = |strategy: &str, optim: Value, dtype: Value| {
+            let actor = json!({"strategy": strategy, "optim": optim, "megatron": dtype});
+            composed(actor, json!({}))
+        };
+        let megatron = of(
+            "megatron",
+            json!({"optimizer": "adam", "lr_decay_style": "cosine", "lr_warmup_init": 0.0,
+                "betas": [0.5, 0.5], "override_optimizer_config": {}}),
+            json!({"dtype": "float16"}),
+        );
+        for (name, expected) in [
+            ("optim.optimizer", Some(Some(true))),
+            ("optim.optimizer_impl", None),
+            ("optim.lr_decay_style", Some(Some(false))),
+            ("optim.lr_warmup_init", Some(Some(true))),
+            ("optim.lr_scheduler_type", None),
+            ("optim.betas", Some(None)),
+            ("optim.override_optimizer_config", Some(None)),
+            ("optim.use_precision_aware_optimizer", Some(Some(true))),
+            ("megatron.dtype", Some(Some(false))),
+        ] {
+            assert_eq!(agrees(&megatron, name), expected, "{name}");
+        }
+        assert_eq!(agrees(&of("megatron", json!({}), json!({})), "lr_decay_style"), Some(None));
+        let other = of("veomni", json!({"optimizer": "AdamW"}), json!({}));
+        assert_eq!(agrees(&other, "optim.optimizer"), Some(None));
+    }
+
+    #[test]
+    fn the_ratio_of_a_warm_up_is_read_as_the_engine_reads_it() {
+        for (strategy, steps, ratio, expected, by_ratio) in [
+            ("fsdp", json!(0), 0.1, Some(false), false),
+            ("fsdp", json!(-1), 0.1, Some(true), true),
+            ("fsdp", json!(20), 0.5, Some(true), false),
+            ("fsdp", json!(-1), 0.0, Some(false), false),
+            ("megatron", json!(0), 0.1, Some(true), true),
+            ("megatron", Value::Null, 0.1, Some(true), true),
+        ] {
+            let optim = json!({"lr_warmup_steps": steps, "lr_warmup_steps_ratio": ratio});
+            let composed = composed(json!({"strategy": strategy, "optim": optim}), json!({}));
+            let agreed = agrees(&composed, "optim.lr_warmup_steps");
+            assert_eq!(agreed, Some(expected), "{strategy} {optim}");
+            let traps = found(&composed, &starter::paper().unwrap()).0;
+            let is_found = |it: &Trap| it.name == "warm-up-from-zero" && it.key.ends_with("_ratio");
+            assert_eq!(traps.iter().any(is_found), by_ratio, "{strategy} {optim}");
+        }
+    }
+
+    #[test]
+    fn a_recipe_that_counts_refills_as_steps_is_told() {
+        let filter = json!({"filter_groups": {"enable": true, "metric": "acc"}});
+        let mut composed = composed(json!({}), filter);
+        composed.recipe = true;
+        let is_told = |composed: &Composed| {
+            let traps = found(composed, &starter::paper().unwrap()).0;
+            traps.iter().any(|it| it.name == "refills-counted")
+        };
+        assert!(!is_told(&composed));
+        composed.effective["trainer"]["npu_profile"] = json!({"options": {}});
+        assert!(is_told(&composed));
     }
 }

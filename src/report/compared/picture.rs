@@ -80,7 +80,7 @@ pub fn of_tracked(comparison: &TrackedComparison) -> Pictures {
     let values = SIDES.map(|(side, style)| IntervalRow {
         label: side.to_string(),
         style,
-        runs: of_side(comparison, side).map(|run| run.value).collect(),
+        runs: of_side(comparison, side).map(|run| (run.seed, run.value)).collect(),
         ..IntervalRow::default()
     });
     let x = text::visible(&comparison.metric);

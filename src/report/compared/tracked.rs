@@ -12,11 +12,12 @@ const COURSE: usize = 24;
 /// Below this share of the longest run, a budget is told beside the verdict.
 const SHORT: f64 = 0.8;
 
-const UNKNOWN: [&str; 4] = [
+const UNKNOWN: [&str; 5] = [
     "whether both sides had the same data, code, base model and evaluation",
     "whether runs or seeds are left out, and whether a name tells a run's seed",
     "whether points were smoothed or summarised before they were written",
     "who chose metric, budget, window and level, and whether before the runs",
+    "collapses rarer than one in so many runs, of which probably none was drawn",
 ];
 
 pub fn sections(comparison: &TrackedComparison) -> Vec<Section> {
@@ -147,6 +148,9 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
         ),
     ];
     lines.extend((!is_table).then_some(budget));
+    let ignored = text::joined(comparison.ignored.iter().map(|name| text::visible(name)), ", ");
+    let ignored = format!("Columns from which nothing was read: {ignored}.");
+    lines.extend((!comparison.ignored.is_empty()).then_some(ignored));
     let longer = runs.iter().filter(|run| run.end > comparison.budget.0).count();
     let later = format!("{longer} of {} runs have later points; they do not count.", runs.len());
     lines.extend((longer > 0).then_some(later));
@@ -198,7 +202,8 @@ fn other_places(comparison: &TrackedComparison) -> Option<String> {
     let is_last = asked.window.is_none() && asked.to_level.is_none();
     if !same_places && !is_last {
         let advice = "which alone can make a difference; evaluate both sides at the same ones";
-        return Some(format!("Runs are read at different places, {advice}."));
+        let line = "Each is read on the line through its points.";
+        return Some(format!("Runs are read at different places, {advice}. {line}"));
     }
     let has_none = |run: &&TrackedValue| run.points.last().is_none_or(|last| last.0 < *budget);
     let between = runs.iter().filter(has_none).count();

@@ -41,7 +41,22 @@ pub fn checks(run: &RunFolder, loaded: &RunReportLoaded) -> Result<Vec<ReportChe
         checks.push(outcome_tables(loaded));
         checks.push(statistics(loaded));
     }
+    checks.extend(times(loaded));
     Ok(checks)
+}
+
+fn times(loaded: &RunReportLoaded) -> Option<ReportCheck> {
+    let (timings, sessions) = (loaded.timings.iter().zip(1..), loaded.sessions.iter().zip(1..));
+    let timings = timings.filter(|(it, _)| !it.are_possible());
+    let sessions = sessions.filter(|(it, _)| it.went_back());
+    let line = |line| format!("line {line} of timings.jsonl is not counted");
+    let session =
+        |number| format!("session {number} ended before it started, its clock was set back");
+    let wrong = timings.map(|(_, it)| line(it)).chain(sessions.map(|(_, it)| session(it)));
+    let wrong: Vec<String> = wrong.collect();
+    let total = loaded.timings.len() + loaded.sessions.len();
+    (!wrong.is_empty())
+        .then(|| checked("every time is one that a clock shows", total, "records", &wrong))
 }
 
 fn digests(

@@ -75,11 +75,13 @@ pub fn sum(metrics: &[StepMetrics], name: &str) -> Option<f64> {
 }
 
 /// What a clock reads when the updates are done; `None` where it is not recorded.
-pub fn reading(metrics: &[StepMetrics], clock: Clock, updates: f64) -> Option<f64> {
+pub fn reading(loaded: &RunReportLoaded, clock: Clock, updates: f64) -> Option<f64> {
+    let RunReportLoaded { experiment, metrics, .. } = loaded;
     if clock == Clock::Updates {
         return Some(updates);
     }
-    let added = |step: &StepMetrics| clock.added(|name| step.metrics.get(name).copied());
+    let added =
+        |step: &StepMetrics| clock.added(experiment, |name| step.metrics.get(name).copied());
     metrics.iter().find_map(added)?;
     let until = metrics.iter().filter(|step| step.counters.updates as f64 <= updates);
     Some(until.filter_map(added).sum())
@@ -87,7 +89,7 @@ pub fn reading(metrics: &[StepMetrics], clock: Clock, updates: f64) -> Option<f6
 
 pub fn counts(loaded: &RunReportLoaded) -> RunCounts {
     let mut phases: BTreeMap<&str, f64> = BTreeMap::new();
-    for step in &loaded.timings {
+    for step in loaded.timings.iter().filter(|step| step.are_possible()) {
         for (phase, seconds) in &step.seconds {
             *phases.entry(phase).or_default() += seconds;
         }

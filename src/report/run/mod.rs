@@ -144,7 +144,7 @@ pub fn curves(run: &RunFolder, clock: Clock) -> Result<Curves, ReportError> {
     let mut figure = figures::accuracy(&evaluations::results(&loaded)).ok_or_else(none)?;
     let x = clock.words();
     for (at, _) in figure.ours.iter_mut().flat_map(|line| &mut line.points) {
-        let reading = dynamics::reading(&loaded.metrics, clock, *at);
+        let reading = dynamics::reading(&loaded, clock, *at);
         *at = reading.ok_or_else(|| refused(format!("its records do not have {x}")))?;
     }
     let unit = format!("{}, %", figure.title);

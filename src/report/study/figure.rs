@@ -125,8 +125,13 @@ fn forest(context: &Context, arms: &[&str]) -> Result<Vec<Panel>, String> {
     }
     let title = format!("difference in {}", measures(&shown));
     let differences = scores::differences(context, shown);
-    let x = format!("{title}, {}", differences.x);
-    Ok(vec![Panel::Intervals(Intervals { title, x, ..differences })])
+    let (x, bars) = (axis(&title, &differences.x), format!("{} interval", context.level()));
+    Ok(vec![Panel::Intervals(Intervals { title, x, bars, ..differences })])
+}
+
+fn axis(title: &str, unit: &str) -> String {
+    let is_named = title.contains(&format!("({unit}"));
+    if is_named { title.to_owned() } else { format!("{title}, {unit}") }
 }
 
 /// What is compared, in words; rows that differ in the resource that is equal name it.
@@ -161,7 +166,11 @@ fn ladder(context: &Context) -> Result<Vec<Panel>, String> {
         Some(IntervalRow { note, ..IntervalRow::of(&row.row, style, (Some(value), None), 1.0) })
     });
     let table = paper::table_1();
-    let panel = |title: String, rows| Panel::Intervals(Intervals::new(&title, "%", false, rows));
+    let bars = format!("mean of the runs, {} interval", context.level());
+    let panel = |title: String, rows| {
+        let intervals = Intervals::new(&title, "%", false, rows);
+        Panel::Intervals(Intervals { bars: bars.clone(), ..intervals })
+    };
     Ok(vec![
         panel(context.score_name(), arms().map(|arm| scores::score_row(context, arm)).collect()),
         panel(format!("the paper, {}", table.benchmark), published.collect()),
@@ -172,6 +181,13 @@ fn ladder(context: &Context) -> Result<Vec<Panel>, String> {
 mod tests {
     use super::*;
     use crate::report::page::CurveLine;
+
+    #[test]
+    fn an_axis_has_its_unit_once() {
+        let entropy = "mean of policy/rollout_entropy (nats a token, all rollouts)";
+        assert_eq!(axis(entropy, "nats"), entropy);
+        assert_eq!(axis("avg@k on a set of points", "points"), "avg@k on a set of points, points");
+    }
 
     #[test]
     fn arms_of_two_grids_that_look_the_same_on_the_page_differ_in_a_figure() {

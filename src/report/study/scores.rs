@@ -29,7 +29,7 @@ pub fn score_row(context: &Context, arm: &ArmSummary) -> IntervalRow {
     let interval = arm.score.as_ref().and_then(|score| score.interval);
     let label = text::visible(&arm.label);
     IntervalRow {
-        runs: arm.seeds.iter().map(|seed| 100.0 * seed.avg_at_k).collect(),
+        runs: arm.seeds.iter().map(|it| (Some(it.seed), 100.0 * it.avg_at_k)).collect(),
         note: TableCell::or(mean.map(text::points), "no run"),
         ..IntervalRow::of(label, context.style(&arm.id), (mean, interval), 100.0)
     }

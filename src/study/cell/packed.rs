@@ -70,5 +70,8 @@ fn all(path: &Path) -> Result<BTreeMap<String, String>, StudyError> {
             Some(_) => Err(invalid(format!("the record {name} is there twice"))),
         }
     })?;
+    if records.is_empty() {
+        return Err(StudyError::invalid(path, "it has no record"));
+    }
     Ok(records)
 }

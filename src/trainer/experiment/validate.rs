@@ -1,6 +1,8 @@
 //! Ranges of keys, what they need (`keys.toml`), and conditions between keys. All problems are reported at once.
 
-use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, TokenMeanUnit};
+use crate::algorithm::{
+    Aggregation, AtCap, DynamicSampling, FilterMetric, Punishment, TokenMeanUnit,
+};
 use crate::experiment::programs::{self, refused};
 use crate::experiment::sources::{self, KeyRange, Needs};
 use crate::experiment::{
@@ -311,7 +313,14 @@ fn groups(experiment: &Experiment) -> Vec<String> {
              dynamic sampling, since every group trains, got {round}"
         )),
         DynamicSampling::None {} => {}
-        DynamicSampling::Resample { max_rounds, at_cap, surplus: _ } => {
+        DynamicSampling::Resample { max_rounds, at_cap, metric, surplus: _ } => {
+            if metric == FilterMetric::Reward && experiment.reward.verifier.rule().is_some() {
+                problems.push(
+                    "dapo.dynamic_sampling.metric = \"reward\" needs a program in reward.verifier: the reward of a \
+                     rule is its correctness"
+                        .to_string(),
+                );
+            }
             let most = round.saturating_mul(u64::from(max_rounds));
             if max_rounds > 0 && at_cap != AtCap::Train && most < step {
                 problems.push(format!(

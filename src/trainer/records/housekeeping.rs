@@ -85,8 +85,12 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), 
     }
     for name in files::list(folder)? {
         let path = folder.join(name);
-        if files::kind(&path)? == Some(FileKind::Folder) {
-            collect(&path, depth - 1, found)?;
+        match files::kind(&path)? {
+            Some(FileKind::Folder) => collect(&path, depth - 1, found)?,
+            None if path.to_string_lossy().contains(char::REPLACEMENT_CHARACTER) => {
+                tracing::warn!("{}: passed over, its name is not UTF-8; rename it", path.display())
+            }
+            _ => {}
         }
     }
     Ok(())

@@ -104,6 +104,17 @@ pub struct StepTimings {
     pub ended_ms: Option<u64>,
 }
 
+impl StepTimings {
+    pub fn are_possible(&self) -> bool {
+        const THIRTY_YEARS: f64 = 1e9;
+        let is_part = |phase: &&String| !["total", "engine"].contains(&phase.as_str());
+        let phases = self.seconds.iter().filter(|(phase, _)| is_part(phase));
+        let sum: f64 = phases.map(|(_, seconds)| seconds).sum();
+        self.seconds.values().all(|seconds| (0.0..THIRTY_YEARS).contains(seconds))
+            && self.seconds.get("total").is_none_or(|total| sum <= total * 1.001 + 0.001)
+    }
+}
+
 /// A line of `evaluations.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -182,6 +193,12 @@ pub struct Session {
     /// Missing when the process was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
+}
+
+impl Session {
+    pub fn went_back(&self) -> bool {
+        self.started_ms.zip(self.ended_ms).is_some_and(|(started, ended)| ended < started)
+    }
 }
 
 macro_rules! records {

@@ -24,7 +24,7 @@ pub enum TaskError {
     Solutions,
     #[error("{}: expected a file named *.parquet, *.jsonl, *.json, *.csv or *.tsv", path.display())]
     Format { path: PathBuf },
-    #[error("{}: no problems in it", path.display())]
+    #[error("{}: no problems in it: it has no row", path.display())]
     Empty { path: PathBuf },
     #[error("{}: contradicting rows, --without and --hold-out leave none of its problems", path.display())]
     NoneLeft { path: PathBuf },
@@ -93,6 +93,8 @@ pub enum TaskError {
         "the stop string {text:?} has the special token {token:?}, which has no text in a response: name it in eos_token_id of generation_config.json"
     )]
     SpecialStop { text: String, token: String },
+    #[error("{key}: {source}")]
+    Stop { key: &'static str, source: Box<TaskError> },
     #[error("problem {id}: {source}")]
     Problem { id: String, source: Box<TaskError> },
     #[error("problem {id}: its prompt has {tokens} tokens, max_prompt_tokens is {limit}")]

@@ -6,8 +6,10 @@ use crate::experiment::{Grading, ProgramKind, PromptSettings, RewardProgram, Ver
 use crate::task::TaskError;
 use crate::task::data::{Columns, schema};
 use crate::task::prompt;
-use crate::task::reward::program::worker::MATH_VERIFY;
-use crate::task::reward::program::{Asked, Graders, Ungraded};
+use crate::task::reward::program::worker::{MATH_VERIFY, Ready};
+use crate::task::reward::program::{
+    Asked, DISAGREEING, Graders, Ungraded, are_lost_together, metric,
+};
 use crate::task::reward::{self, Grade};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -52,33 +54,22 @@ impl Tally {
     /// `reward/NAME`: means over the responses that have it, and the share of those graded twice with another grade.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
         let mean =
-            |(name, (sum, count)): (&String, &(f64, u64))| (named(name), sum / *count as f64);
+            |(name, (sum, count)): (&String, &(f64, u64))| (metric(name), sum / *count as f64);
         let mut metrics: BTreeMap<String, f64> = self.extra.iter().map(mean).collect();
         if self.disagreeing > 0 {
             let share = self.disagreeing as f64 / self.twice as f64;
-            metrics.insert("reward/disagreeing_share".to_string(), share);
+            metrics.insert(DISAGREEING.to_string(), share);
         }
         metrics
     }
 }
 
-fn named(name: &str) -> String {
-    let plain = |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '_' };
-    format!("reward/{}", name.chars().map(plain).collect::<String>())
-}
-
 /// Responses without a grade, with the whole batch in the form that `dapo data grade` reads.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{program}: {failed} of {} responses were not graded; the first is response {first} (problem {problem}): {error}",
-    batch.len()
-)]
+#[error("{program}: {failed}: {error}")]
 pub struct UngradedBatch {
     program: String,
-    failed: usize,
-    /// From 1.
-    first: usize,
-    problem: String,
+    failed: String,
     error: Ungraded,
     pub batch: Vec<UngradedResponse>,
 }
@@ -142,6 +133,29 @@ impl Grader {
         if let Self::Program { graders, .. } = self { graders.odd_numbers() } else { Vec::new() }
     }
 
+    /// Sentences on what the program gets otherwise than verl and TRL would give it. `stops`: strings end responses.
+    pub fn odd_arguments(&self, stops: bool) -> Vec<String> {
+        let Self::Program { graders, columns, .. } = self else { return Vec::new() };
+        let lacks =
+            |name: &str| columns.is_empty() || columns.values().any(|row| !row.contains_key(name));
+        let is_solution = |name: &&String| *name == "solution" && lacks(name);
+        let truths: Vec<String> =
+            graders.ready().truths.iter().filter(is_solution).cloned().collect();
+        let of_truths = (!truths.is_empty()).then(|| {
+            format!(
+                "{}: the bare answer, not a worked solution or a \\boxed{{…}}",
+                Ready::told(&truths)
+            )
+        });
+        let is_own = graders.program().kind == ProgramKind::MathVerify;
+        let of_stops = (stops && !is_own).then(|| {
+            "with the text before its stop string, which verl and TRL would leave in it".to_string()
+        });
+        let name = graders.program().name();
+        let told = |what: String| format!("{name} gets a response {what}");
+        of_truths.into_iter().chain(of_stops).map(told).collect()
+    }
+
     /// What the program is told of a response; `None` of a rule.
     pub fn asked(&self, (problem, text, tokens): Answered) -> Option<Asked> {
         let Self::Program { graders, prompt, columns } = self else { return None };
@@ -195,11 +209,18 @@ impl Grader {
                 asked,
                 error: errors.get(&index).map(ToString::to_string),
             };
+            let all = asked.len();
+            let failed = if are_lost_together(&errors.values().collect::<Vec<_>>(), all) {
+                format!("none of {all} responses was graded")
+            } else {
+                let (failed, number, problem) = (errors.len(), first + 1, problem(first));
+                format!(
+                    "{failed} of {all} responses were not graded; the first is response {number} (problem {problem})"
+                )
+            };
             return Err(Box::new(UngradedBatch {
                 program: graders.program().name(),
-                failed: errors.len(),
-                first: first + 1,
-                problem: problem(first),
+                failed,
                 error: error.clone(),
                 batch: asked.into_iter().enumerate().map(kept).collect(),
             }));

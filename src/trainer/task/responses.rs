@@ -16,7 +16,8 @@ use std::path::Path;
 #[derive(Debug, PartialEq, Deserialize)]
 pub struct ResponseLine {
     pub response: String,
-    #[serde(deserialize_with = "ground_truth")]
+    /// Null: not stated, or under a key of problems.
+    #[serde(default)]
     ground_truth: Value,
     strict_box_verify: Option<bool>,
     /// Cut at the limit, where a table records it.
@@ -51,13 +52,23 @@ impl ResponseLine {
             }
         }
         let asked = Asked::new(prompt, self.response.clone(), String::new(), others);
-        Asked { ground_truth: self.ground_truth.clone(), completion_ids, ..asked }
+        Asked { ground_truth: self.for_program(), completion_ids, ..asked }
+    }
+
+    fn for_program(&self) -> Value {
+        if !self.ground_truth.is_null() {
+            return self.ground_truth.clone();
+        }
+        let read = truth::ground_truth(&self.others, None, true).ok();
+        let others = || Value::Object(schema::other_columns(&self.others, "question"));
+        read.and_then(|read| read.for_program).unwrap_or_else(others)
     }
 
     /// A text, or the JSON of what only a program reads.
     pub fn ground_truth(&self) -> String {
-        let json = || files::canonical_json_line(&self.ground_truth);
-        self.ground_truth.as_str().map_or_else(json, str::to_string)
+        let stated = self.for_program();
+        let json = || files::canonical_json_line(&stated);
+        stated.as_str().map_or_else(json, str::to_string)
     }
 
     /// By the rules that the line states, else by `usual`. Errors: why its ground truth is no one answer.
@@ -85,6 +96,12 @@ impl ResponseLine {
         match &self.ground_truth {
             Value::String(text) if self.is_of_a_table || self.strict_box_verify.is_some() => {
                 Ok(text.clone())
+            }
+            Value::Null => {
+                let read = truth::ground_truth(&self.others, None, false);
+                let read = read.map_err(|error| format!("not in `ground_truth`; {error}"))?;
+                readings.extend(read.truth.readings);
+                Ok(read.ground_truth)
             }
             stated => truth::taken(stated, readings),
         }

@@ -33,6 +33,7 @@ pub enum StepOutcome {
     /// No group had a useful gradient; the number of correct responses. The trainer is in its state before the step.
     Saturated {
         correct: usize,
+        differing: (usize, usize),
     },
     /// A number was not finite. The weights are those of the last successful update.
     Diverged(Box<Divergence>),

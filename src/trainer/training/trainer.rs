@@ -104,7 +104,9 @@ impl<'a> Trainer<'a> {
             self.position = before;
             let rollouts = selected.groups.iter().flat_map(|group| &group.rollouts);
             let correct = rollouts.filter(|scored| scored.is_correct).count();
-            return Ok(StepOutcome::Saturated { correct });
+            let groups = &selected.groups;
+            let differing = groups.iter().filter(|group| group.rewards_differ()).count();
+            return Ok(StepOutcome::Saturated { correct, differing: (differing, groups.len()) });
         }
         let mut metrics = effects::of_rollouts(&selected, self.experiment, entropy);
         metrics.extend(self.graded.metrics());

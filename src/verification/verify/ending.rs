@@ -94,7 +94,9 @@ pub fn executed_again(
         Ok(StepOutcome::Saturated { .. }) if outcome.ending == Ending::Saturated => {
             Ok((Ending::Saturated, None))
         }
-        Ok(StepOutcome::Saturated { correct }) => Ok((Ending::without_gradient(*correct), None)),
+        Ok(StepOutcome::Saturated { correct, .. }) => {
+            Ok((Ending::without_gradient(*correct), None))
+        }
         Ok(StepOutcome::Diverged(divergence)) => {
             Ok((Ending::Diverged, Some(divergence.not_finite.clone())))
         }

@@ -12,7 +12,7 @@ pub mod steps;
 pub mod study;
 
 use crate::base::{files, visible};
-use crate::records::{Counters, Ending, FolderEntries, RunFolder, RunRecords};
+use crate::records::{Counters, Ending, FolderEntries, RunFolder, RunRecords, Session};
 use crate::verification::verify::inputs::Local;
 use crate::verification::{Replay, VerificationError};
 use serde::Serialize;
@@ -349,6 +349,11 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
          arithmetic, its threads and batch sizes: no number depends on them",
     ];
     let mut notes = notes.map(str::to_string).to_vec();
+    if folder.sessions().is_ok_and(|all| all.iter().any(Session::went_back)) {
+        notes.push(
+            "sessions.jsonl: a session ended before it started: its clock was set back".into(),
+        );
+    }
     for name in ["plan.json", "ro-crate-metadata.json", "statement.json"] {
         if folder.path(name).exists() {
             notes.push(format!("{name}: nothing of the run is read from it"));

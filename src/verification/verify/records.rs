@@ -13,7 +13,10 @@ pub fn folder(entries: &FolderEntries) -> Check {
         check.mismatch(path, reason);
     }
     for path in &entries.partial {
-        check.inconclusive(path, "was left half written; a resumed run removes it");
+        check.inconclusive(
+            path,
+            "was left half written; the run's command with --resume removes it",
+        );
     }
     check.compared(format!("{} files against the layout of a run", entries.files.len()))
 }
@@ -60,6 +63,11 @@ fn examine(check: &mut Check, folder: &RunFolder, records: &mut RunRecords) {
              what follows them is not. Resume it (dapo train EXPERIMENT --out FOLDER --resume)"
         );
         check.inconclusive("outcome.json", what);
+    }
+    for (timings, line) in folder.timings().unwrap_or_default().iter().zip(1..) {
+        if !timings.are_possible() {
+            check.mismatch(format!("timings.jsonl, line {line}"), "no clock shows these seconds");
+        }
     }
     for problem in validate::problems(&records.experiment) {
         check.mismatch("experiment.json", format!("no run can have it: {problem}"));

@@ -21,9 +21,9 @@ pub mod top_entropy;
 pub mod vespo;
 
 use crate::algorithm::{
-    Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
-    Rewarded, ScoredRollout, Std, StepTotals, Surrogate, TokenMeanUnit, Tokens, advantage,
-    aggregation, clip, dynamic_sampling, overlong,
+    Advantage, Aggregation, Clip, DualClip, DynamicSampling, FilterMetric, Group, Kl,
+    LogRatioClamp, Overlong, Rewarded, ScoredRollout, Std, StepTotals, Surrogate, TokenMeanUnit,
+    Tokens, advantage, aggregation, clip, dynamic_sampling, overlong,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -206,7 +206,12 @@ pub trait Rules: Debug {
     }
 
     /// Whether a group trains under Dynamic Sampling.
-    fn is_useful(&self, group: &Group<ScoredRollout>) -> bool {
+    fn is_useful(&self, group: &Group<ScoredRollout>, dapo: &Dapo) -> bool {
+        if let DynamicSampling::Resample { metric: FilterMetric::Reward, .. } =
+            dapo.dynamic_sampling
+        {
+            return group.rewards_differ();
+        }
         dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
     }
 

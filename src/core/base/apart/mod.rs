@@ -12,7 +12,7 @@ use rustix::event::{self, PollFd, PollFlags, Timespec};
 use rustix::process::{self, Resource, Rlimit};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -51,7 +51,7 @@ pub fn is_available() -> bool {
 fn command() -> Result<Command, String> {
     let (program, verb) = PROGRAM.get().ok_or("no program to read tables with")?;
     let mut command = Command::new(program);
-    command.arg(verb).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.process_group(0).arg(verb).stdout(Stdio::piped()).stderr(Stdio::null());
     // One thread: its stacks count as memory. Verbose readers print where the answer goes.
     command.env("POLARS_MAX_THREADS", "1").env("OMP_NUM_THREADS", "1");
     command.env_remove("POLARS_VERBOSE").env_remove("PARQUET_DO_VERBOSE");

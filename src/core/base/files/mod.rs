@@ -225,8 +225,9 @@ pub fn write_atomic_with(
 ) -> Result<(), FileError> {
     let folder = parent(path);
     create_folder(folder)?;
+    remove_leftovers(folder);
     let write = || -> io::Result<()> {
-        let mut file = tempfile::Builder::new().prefix(PARTIAL_FILE).tempfile_in(folder)?;
+        let mut file = partial_file(folder)?;
         fill(file.as_file_mut())?;
         file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
         file.as_file().sync_all()?;
@@ -234,6 +235,16 @@ pub fn write_atomic_with(
         fs::File::open(folder)?.sync_all()
     };
     write().map_err(io_error("write", path))
+}
+
+fn partial_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    loop {
+        let file = tempfile::Builder::new().prefix(PARTIAL_FILE).tempfile_in(folder)?;
+        let _unsupported = file.as_file().lock();
+        if file.path().exists() {
+            return Ok(file);
+        }
+    }
 }
 
 fn parent(path: &Path) -> &Path {
@@ -284,6 +295,21 @@ pub fn partial_folder(folder: &Path) -> PathBuf {
 /// Whether a name is that of a file or folder that a killed process left half written.
 pub fn is_partial(name: &str) -> bool {
     name.starts_with(PARTIAL_FILE) || name.ends_with(PARTIAL_FOLDER)
+}
+
+/// Removes the files of [`write_atomic`] that a killed process left directly in a folder: nobody locks them any more.
+pub fn remove_leftovers(folder: &Path) {
+    let is_own = |rest: &str| rest.len() == 6 && rest.bytes().all(|it| it.is_ascii_alphanumeric());
+    for name in list(folder).unwrap_or_default() {
+        let path = folder.join(&name);
+        if name.strip_prefix(PARTIAL_FILE).is_some_and(is_own)
+            && kind(&path).is_ok_and(|kind| kind == Some(FileKind::File))
+            && let Ok(file) = fs::File::open(&path)
+            && file.try_lock().is_ok()
+        {
+            let _read_only = fs::remove_file(&path);
+        }
+    }
 }
 
 /// Removes what a killed process left half written directly in a folder, if there is one.
@@ -534,7 +560,13 @@ pub fn parse_line<T: DeserializeOwned>(
         return Ok(None);
     }
     // The parser sees one line, which it calls line 1.
-    let in_line = |reason: String| at(reason.replace(" at line 1 column ", " at column "));
+    let in_line = |reason: String| {
+        at(if text.trim_end().contains('\r') {
+            "its lines end in CR alone; end each in LF".to_string()
+        } else {
+            reason.replace(" at line 1 column ", " at column ")
+        })
+    };
     strict_json(text).map(Some).map_err(in_line)
 }
 

@@ -149,6 +149,25 @@ fn leftovers_of_a_killed_write_are_removed_and_nothing_else() {
 }
 
 #[test]
+fn a_write_removes_the_leftovers_of_killed_ones_and_no_file_that_is_being_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let others = [".partial-abcd", ".partial-mine.txt"];
+    for name in [".partial-aB3dE6", others[0], others[1]] {
+        fs::write(at(name), "half").unwrap();
+    }
+    fs::create_dir(at(".partial-folder")).unwrap();
+    write_atomic_with(&at("a"), |_| {
+        write_atomic(&at("b"), b"").unwrap();
+        assert_eq!(list(folder.path()).unwrap().len(), 5);
+        Ok(())
+    })
+    .unwrap();
+    let left = [others[0], ".partial-folder", others[1], "a", "b"];
+    assert_eq!(list(folder.path()).unwrap(), left);
+}
+
+#[test]
 fn sizes_are_summed_below_a_folder_and_free_space_is_known_where_nothing_is_yet() {
     let folder = tempfile::tempdir().unwrap();
     write_atomic(&folder.path().join("a"), &[0; 10]).unwrap();

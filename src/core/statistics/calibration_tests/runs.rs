@@ -34,6 +34,9 @@ pub(super) fn rows(replicates: u64, add: &mut impl FnMut(Vec<Row>)) {
     }
     for runs in [5, 8] {
         add(scores(replicates, Spread::BetaHalf, [(Runs::RareCollapse, 0.1); 2], runs));
+        let one = [(Runs::OneMode, 0.02), (Runs::RareCollapse, 0.1)];
+        add(scores(replicates, Spread::BetaHalf, one, runs));
+        add(blocks(replicates, one, runs));
     }
     for runs in [3, 5, 8, 10] {
         let ends = if runs == 10 { &[40.0][..] } else { &[15.0, 40.0, 100.0] };
@@ -52,7 +55,7 @@ pub(super) fn rows(replicates: u64, add: &mut impl FnMut(Vec<Row>)) {
     }
     for count in [5, 8, 10] {
         for shape in [Runs::OneMode, Runs::TwoModes] {
-            add(blocks(replicates, shape, count));
+            add(blocks(replicates, [(shape, 0.2); 2], count));
         }
     }
 }
@@ -67,13 +70,17 @@ fn sample(draw: &mut Stream, p: &[f64], (shape, size): (Runs, f64), runs: usize)
         .collect()
 }
 
+fn named((shape, size): (Runs, f64)) -> String {
+    match shape {
+        Runs::OneMode => format!("{shape:?} {size}"),
+        _ => format!("{shape:?}"),
+    }
+}
+
 /// Two methods whose runs have the same mean.
 fn scores(replicates: u64, spread: Spread, sides: [(Runs, f64); 2], runs: usize) -> Vec<Row> {
     let unlike = sides[0] != sides[1];
-    let [a, b] = sides.map(|(shape, size)| match shape {
-        Runs::OneMode => format!("{shape:?} {size}"),
-        _ => format!("{shape:?}"),
-    });
+    let [a, b] = sides.map(named);
     let scenario =
         if unlike { format!("{spread:?}, {a} against {b}") } else { format!("{spread:?}, {a}") };
     let size = format!("S = {runs}");
@@ -138,14 +145,19 @@ fn margins(replicates: u64, shape: Runs, runs: usize) -> Vec<Row> {
 }
 
 /// Pairs of runs from a base policy of their own, whose score differs between blocks far more than within.
-fn blocks(replicates: u64, shape: Runs, count: usize) -> Vec<Row> {
-    let (scenario, size) = (format!("blocks, {shape:?}"), format!("{count} blocks"));
+fn blocks(replicates: u64, sides: [(Runs, f64); 2], count: usize) -> Vec<Row> {
+    let unlike = sides[0] != sides[1];
+    let shapes = match sides {
+        [a, b] if unlike => format!("{} against {}", named(a), named(b)),
+        [(shape, _), _] => format!("{shape:?}"),
+    };
+    let (scenario, size) = (format!("blocks, {shapes}"), format!("{count} blocks"));
     let name = format!("blocks, {scenario}, {size}");
     let promises = ["block-interval", "sign-flips", "block-tost"];
-    simulate(promises, replicates, [&name, &scenario, &size], |draw| {
+    let mut rows = simulate(promises, replicates, [&name, &scenario, &size], |draw| {
         let difference = |_| {
             let p = Spread::BetaHalf.problems(draw, PROBLEMS);
-            let pair = sample(draw, &p, (shape, 0.2), 2);
+            let pair = sides.map(|side| sample(draw, &p, side, 1)[0]);
             pair[1] - pair[0]
         };
         let differences: Vec<f64> = (0..count).map(difference).collect();
@@ -160,7 +172,9 @@ fn blocks(replicates: u64, shape: Runs, count: usize) -> Vec<Row> {
             (estimate.p <= 0.05, true),
             (tests.verdict == EquivalenceVerdict::Reproduced, true),
         ]
-    })
+    });
+    rows.iter_mut().for_each(|row| row.outside_question = unlike);
+    rows
 }
 
 /// Normal runs that differ by the detectable effect.

@@ -51,7 +51,8 @@ fn experiments() -> Vec<Experiment> {
 
 fn programs() -> [Experiment; 3] {
     let of = |verifier: Value| {
-        let mut value = serde_json::to_value(load("base.toml")).unwrap();
+        let mut value = serde_json::to_value(load("dapo.toml")).unwrap();
+        value["dapo"]["dynamic_sampling"]["metric"] = json!("reward");
         value["evaluation"]["sets"]["dev"]["verifier"] = verifier.clone();
         value["reward"]["verifier"] = verifier;
         serde_json::from_value(value).unwrap()

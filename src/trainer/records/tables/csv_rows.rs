@@ -18,6 +18,7 @@ pub fn read(
     path: &Path,
 ) -> Result<(StringRecord, impl Iterator<Item = Result<CsvRow, TableError>>), TableError> {
     let mut bytes = foreign::read_up_to(path, MOST_CSV_BYTES)?;
+    foreign::refuse_packed(path, &bytes)?;
     // Spreadsheets write a byte-order mark.
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);

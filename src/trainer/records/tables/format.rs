@@ -8,13 +8,8 @@ use std::path::Path;
 
 const HEAD_BYTES: u64 = 4096;
 
-const KNOWN: [(&[u8], &str); 17] = [
+const KNOWN: [(&[u8], &str); 11] = [
     (b"PAR1", "a parquet file"),
-    (b"\x1f\x8b", "a gzip archive; unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it first"),
-    (b"BZh", "a bzip2 archive; unpack it first"),
-    (b"\xfd7zXZ", "an xz archive; unpack it first"),
-    (b"PK\x03\x04", "a zip archive, as .xlsx and .npz files are"),
     (b"ARROW1", "an Arrow or Feather file"),
     (b"\xff\xff\xff\xff", "an Arrow stream, as the `datasets` library keeps"),
     (b"SQLite format 3\0", "an SQLite database"),
@@ -22,7 +17,6 @@ const KNOWN: [(&[u8], &str); 17] = [
     (b"\x80\x03", "a Python pickle"),
     (b"\x80\x04", "a Python pickle"),
     (b"\x80\x05", "a Python pickle"),
-    (b"version https://git-lfs", "a pointer of Git LFS; `git lfs pull` fetches the file"),
     (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
     (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
     (b"<", "an HTML or XML page"),
@@ -67,7 +61,9 @@ fn head(path: &Path) -> Option<Vec<u8>> {
 
 /// `None` for text in lines.
 fn of(head: &[u8]) -> Option<&'static str> {
-    if let Some((_, name)) = KNOWN.iter().find(|(mark, _)| head.starts_with(mark)) {
+    if let Some((_, name)) =
+        foreign::PACKED.iter().chain(&KNOWN).find(|(mark, _)| head.starts_with(mark))
+    {
         return Some(name);
     }
     if head.contains(&0) {

@@ -29,7 +29,7 @@ pub enum TableError {
 pub enum Refusal {
     #[error("not a readable parquet file: {reason}")]
     Parquet { reason: String },
-    #[error("no column `{column}`, the file has {present}")]
+    #[error("no column `{column}`, the file has {}", if present.is_empty() { "none" } else { present })]
     MissingColumn { column: String, present: String },
     #[error("it is {found}; expected {expected}")]
     Format { found: String, expected: String },

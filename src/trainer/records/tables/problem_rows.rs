@@ -4,13 +4,14 @@
 use crate::base::apart::stream::{self, ApartStream};
 use crate::base::{apart, contained, files::foreign};
 use crate::records::tables::decode::{NOT_PARQUET, most_expanded_bytes};
-use crate::records::tables::{Refusal, TableError};
+use crate::records::tables::{Refusal, TableError, format};
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -100,6 +101,7 @@ fn each_sent(
     let (mut file, size) = foreign::open_regular(path)?;
     let unreadable = |reason: &str| Refusal::parquet(reason).of(path);
     if !has_marks(&mut file, size).unwrap_or(false) {
+        format::check(path, "parquet", true)?;
         return Err(unreadable(NOT_PARQUET));
     }
     let file = OwnedFd::from(file);
@@ -219,12 +221,24 @@ fn decode<F: ChunkReader + 'static>(
     let reader = SerializedFileReader::new(file).map_err(Refusal::parquet)?;
     let rows = claimed_rows(&reader)?;
     let schema = reader.metadata().file_metadata().schema();
+    distinct(schema)?;
     let columns = fields_of(schema).iter().map(|field| field.name().to_string()).collect();
     sent(Sent::Head { rows, columns })?;
+    if let Some(key) = wanted.answer.iter().find(|key| !wanted.all && is_time_at(schema, key)) {
+        let reason = "expected text or a number, got dates, times or durations; write texts".into();
+        return Err(Refusal::Cell { column: key.clone(), row: 0, reason }.into());
+    }
     let columns = projection(schema, wanted)?;
     let mut count = 0;
     for row in reader.get_row_iter(Some(columns)).map_err(Refusal::parquet)? {
-        sent(Sent::Row(object(&row.map_err(Refusal::parquet)?)))?;
+        let row = row.map_err(Refusal::parquet)?;
+        let mut read = wanted.question.iter().chain(&wanted.answer);
+        if let Some(key) = read.find(|key| at(&row, key).is_some_and(has_other_bytes)) {
+            let reason = "its bytes are no text; write it as text in UTF-8".to_string();
+            let (column, row) = (key.clone(), count as usize);
+            return Err(Refusal::Cell { column, row, reason }.into());
+        }
+        sent(Sent::Row(object(&row)))?;
         count += 1;
     }
     if count == rows {
@@ -237,13 +251,75 @@ fn object(row: &Row) -> Map<String, Value> {
     row.get_column_iter().map(|(name, field)| (name.clone(), json(field))).collect()
 }
 
-/// Texts that the writer left unmarked are texts, bytes that are no text base64; 0.1 in 32 bits is 0.1.
+fn distinct(group: &Type) -> Result<(), Refusal> {
+    let mut seen = BTreeSet::new();
+    for field in fields_of(group) {
+        if !seen.insert(field.name()) {
+            let reason = format!("two columns or fields are called `{}`; rename one", field.name());
+            return Err(Refusal::Parquet { reason });
+        }
+        distinct(field)?;
+    }
+    Ok(())
+}
+
+fn at<'a>(row: &'a Row, key: &str) -> Option<&'a Field> {
+    let inside = |name: &str| {
+        row.get_column_iter().find_map(|(it, field)| it.eq_ignore_ascii_case(name).then_some(field))
+    };
+    inside(key).or_else(|| {
+        let (first, rest) = key.split_once('.')?;
+        if let Field::Group(row) = inside(first)? { at(row, rest) } else { None }
+    })
+}
+
+fn has_other_bytes(field: &Field) -> bool {
+    match field {
+        Field::Bytes(bytes) => bytes.as_utf8().is_err(),
+        Field::Group(row) => row.get_column_iter().any(|(_, field)| has_other_bytes(field)),
+        Field::ListInternal(list) => list.elements().iter().any(has_other_bytes),
+        _ => false,
+    }
+}
+
+fn is_time_at(group: &Type, key: &str) -> bool {
+    let mut fields = fields_of(group).iter();
+    fields.any(|field| match key.get(field.name().len()..) {
+        Some("") => field.name().eq_ignore_ascii_case(key) && is_time(field),
+        Some(rest) => {
+            key.starts_with(field.name())
+                && rest.strip_prefix('.').is_some_and(|rest| is_time_at(field, rest))
+        }
+        None => false,
+    })
+}
+
+fn is_time(field: &Type) -> bool {
+    use parquet::basic::ConvertedType::{
+        DATE, INTERVAL, TIME_MICROS, TIME_MILLIS, TIMESTAMP_MICROS, TIMESTAMP_MILLIS,
+    };
+    use parquet::basic::{LogicalType as Logical, Type::INT96};
+    let info = field.get_basic_info();
+    let times = [DATE, TIME_MILLIS, TIME_MICROS, TIMESTAMP_MILLIS, TIMESTAMP_MICROS, INTERVAL];
+    times.contains(&info.converted_type())
+        || matches!(
+            info.logical_type_ref(),
+            Some(Logical::Date | Logical::Time(_) | Logical::Timestamp(_))
+        )
+        || (!field.is_group() && field.get_physical_type() == INT96)
+        || fields_of(field).iter().any(|field| is_time(field))
+}
+
+/// Unmarked texts are texts, bytes that are no text base64; 0.1 in 32 bits is 0.1, a decimal 2.50 is 2.5.
 fn json(field: &Field) -> Value {
     match field {
         Field::Bytes(bytes) => match bytes.as_utf8() {
             Ok(text) => Value::from(text),
             Err(_no_text) => field.to_json_value(),
         },
+        Field::Decimal(_) => {
+            Value::from(field.to_string().trim_end_matches('0').trim_end_matches('.'))
+        }
         Field::Float(float) => float.to_string().parse::<f64>().map_or(Value::Null, Value::from),
         // A struct has the fields of every row.
         Field::Group(row) => {
@@ -312,7 +388,8 @@ fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
     for (keys, what) in [(&wanted.question, "question"), (&wanted.answer, "answer")] {
         if keys.iter().filter(|key| choose(key)).count() == 0 {
             let (column, present) = (keys.join("`, `"), present(schema));
-            let present = format!("{present}; name it with --{what}-key KEY (`dapo data prepare`)");
+            let advice = format!("; name it with --{what}-key KEY (`dapo data prepare`)");
+            let present = if present.is_empty() { present } else { present + &advice };
             return Err(Refusal::MissingColumn { column, present });
         }
     }

@@ -12,7 +12,7 @@ use csv::StringRecord;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -31,7 +31,7 @@ pub struct TrackedRun {
     /// By metric: the clock at its points, since the run's start or with times of day. A metric that goes back in its
     /// steps takes no other's.
     pub seconds: BTreeMap<String, TrackedCurve>,
-    /// By metric: values that are `null` or text, which are no points.
+    /// By metric: values that are `null` or text, which are no points; of a table of runs, its other columns.
     pub unread: BTreeMap<String, usize>,
     pub replaced: BTreeMap<String, usize>,
     pub notes: TrackedNotes,
@@ -359,9 +359,52 @@ struct TableRow {
     value: f64,
 }
 
+const OWN: [&str; 3] = ["arm", "seed", "value"];
+const PARTS: [&str; 13] = [
+    "set",
+    "testset",
+    "dataset",
+    "datasource",
+    "source",
+    "split",
+    "benchmark",
+    "problem",
+    "question",
+    "task",
+    "item",
+    "sample",
+    "metric",
+];
+/// Columns, beside [`RUNS`], that runs of several arms may share.
+const AROUND: [&str; 8] = ["", "id", "index", "host", "node", "date", "commit", "notes"];
+
+/// A column by which rows are parts of runs: by its name or, where no seeds tell rows apart, by values that arms share.
+fn column_of_parts<'a>(header: &'a StringRecord, rows: &[CsvRow]) -> Option<&'a str> {
+    let place = |name: &str| header.iter().position(|column| column == name);
+    let (arm, seed) = (place("arm")?, place("seed"));
+    let pairs = |column: usize| {
+        let pairs = rows.iter().map(|(_, row)| (row[arm].trim(), row[column].trim()));
+        pairs.collect::<BTreeSet<(&str, &str)>>()
+    };
+    let arms = pairs(arm).len();
+    let has_seeds = seed.is_some_and(|seed| pairs(seed).len() == rows.len());
+    let is_parts = |(column, name): &(usize, &str)| {
+        let pairs = pairs(*column);
+        let values = pairs.iter().map(|pair| pair.1).collect::<BTreeSet<&str>>().len();
+        let plain = name.to_lowercase().replace(['_', ' ', '-'], "");
+        let plain = plain.strip_suffix("name").or(plain.strip_suffix("id")).unwrap_or(&plain);
+        let is_around = RUNS.contains(name) || AROUND.contains(name);
+        let is_shared = !has_seeds && !is_around && pairs.len() > values;
+        let varies = pairs.len() > arms && rows.len() > values;
+        varies && !OWN.contains(name) && (is_shared || PARTS.contains(&plain))
+    };
+    header.iter().enumerate().find(is_parts).map(|(_, name)| name)
+}
+
 /// A table with a row a run. Runs are named by their arms.
 pub fn read_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
-    let (header, _) = csv_rows::read(path)?;
+    let (header, rows) = csv_rows::read(path)?;
+    let rows = rows.collect::<Result<Vec<CsvRow>, TableError>>()?;
     let has = |name: &str| header.iter().any(|column| column == name);
     if let Some(step) = STEPS.iter().find(|step| has("arm") && has(step)) {
         let reason = format!(
@@ -375,6 +418,13 @@ pub fn read_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
         let reason = format!(
             "a table of runs has the columns arm, value and, where runs have one, seed, in small letters; this one \
              has {present}: rename them"
+        );
+        return Err(refused(path, reason));
+    }
+    if let Some(column) = column_of_parts(&header, &rows) {
+        let reason = format!(
+            "rows of one arm differ in `{column}`, which makes them parts of runs: a table of runs has one row a run; \
+             choose the rows of one `{column}` or take means first, or leave the column out where it means nothing"
         );
         return Err(refused(path, reason));
     }
@@ -400,7 +450,9 @@ pub fn read_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
             return Err(at(format!("{reason}; a run has one row: remove one, or mend its seed")));
         }
         let curves = [("value".to_string(), vec![(0.0, value)])].into();
-        runs.push(TrackedRun { seed, curves, ..TrackedRun::new(path, TABLE, &name) });
+        let mut run = TrackedRun { seed, curves, ..TrackedRun::new(path, TABLE, &name) };
+        header.iter().filter(|name| !OWN.contains(name)).for_each(|name| run.skip(name));
+        runs.push(run);
     }
     Ok(runs)
 }

@@ -182,3 +182,31 @@ fn a_chart_of_wandb_has_no_counters_and_no_groups() {
         "{refusal}"
     );
 }
+
+#[test]
+fn a_column_by_which_a_run_has_several_rows_is_refused_by_its_name() {
+    let numbered = |header: &str, rows: &[&str]| {
+        let rows = rows.iter().zip(1..).map(|(row, value)| format!("{row},0.{value}\n"));
+        format!("{header},value\n{}", rows.collect::<String>())
+    };
+    for (header, rows, column) in [
+        ("arm,problem_id", &["a,p0", "a,p1", "b,p0", "b,p1"][..], Some("problem_id")),
+        ("arm,Data Source", &["a,x", "a,y", "b,x", "b,y"], Some("Data Source")),
+        ("arm,seed,set", &["a,0,x", "a,0,y", "b,0,x", "b,0,y"], Some("set")),
+        ("arm,seed,metric", &["a,0,acc", "a,1,loss", "b,0,acc", "b,1,loss"], Some("metric")),
+        ("arm,checkpoint", &["a,100", "a,200", "b,100"], Some("checkpoint")),
+        ("arm,seed,checkpoint", &["a,0,100", "a,1,200", "b,0,100", "b,1,100"], None),
+        ("arm,seed,host,date,commit", &["a,0,h,d,c", "a,1,i,d,c", "b,0,h,e,c"], None),
+        ("arm,run,host", &["a,1,h", "a,2,i", "b,1,h", "b,2,h"], None),
+        ("arm,set", &["a,x", "a,x", "b,x", "b,x"], None),
+        ("arm,problem", &["a,w", "a,x", "b,y", "b,z"], None),
+    ] {
+        let read = read_text("t.csv", &numbered(header, rows));
+        match (&read, column) {
+            (Err(refusal), Some(column)) => {
+                assert!(refusal.contains(&format!("differ in `{column}`")), "{refusal}");
+            }
+            (read, column) => assert!(read.is_ok() && column.is_none(), "{header}: {read:?}"),
+        }
+    }
+}

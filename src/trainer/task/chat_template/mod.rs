@@ -23,7 +23,7 @@ const MOST_TEMPLATE_BYTES: u64 = 1 << 20;
 /// Instructions of one rendering. The longest published template takes a few thousand for a message.
 const FUEL: u64 = 2_000_000;
 
-/// What a rendering may use when it is tried for the first time.
+/// A template is a program, which may double a text without end: it runs in the second process.
 const LIMITS: apart::ApartLimits =
     apart::ApartLimits { memory_bytes: 256 << 20, processor_seconds: 10, answer_bytes: 16 << 20 };
 
@@ -39,6 +39,7 @@ const SPECIAL_TOKENS: [&str; 7] =
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatTemplate {
+    #[serde(skip)]
     path: PathBuf,
     source: String,
     tokens: BTreeMap<String, String>,
@@ -98,7 +99,8 @@ impl ChatTemplate {
         let token = |name: &str| Some((name.to_string(), config.token(name)?.to_string()));
         let tokens = SPECIAL_TOKENS.into_iter().filter_map(token).collect();
         let template = Self { path, source, tokens };
-        template.try_apart()?;
+        let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
+        template.render(&[message], true)?;
         Ok(Some(template))
     }
 
@@ -156,14 +158,25 @@ impl ChatTemplate {
         add_generation_prompt: bool,
         kwargs: &JsonObject,
     ) -> Result<String, TaskError> {
-        let rendered =
-            contained::contained(|| self.rendered(messages, add_generation_prompt, kwargs));
-        let reason = match rendered {
-            Ok(Ok(text)) => return Ok(text),
-            Ok(Err(error)) => told(&error),
-            Err(reason) => reason,
+        let rendered = if apart::is_available() {
+            let conversation = (self, messages, add_generation_prompt, kwargs);
+            let conversation = serde_json::to_vec(&conversation).expect("texts");
+            apart::ask(&[REQUEST.as_bytes(), &conversation].concat(), LIMITS)
+                .and_then(|text| String::from_utf8(text).map_err(|error| error.to_string()))
+        } else {
+            self.contained(messages, add_generation_prompt, kwargs)
         };
-        Err(refuse(&self.path, reason))
+        rendered.map_err(|reason| refuse(&self.path, reason))
+    }
+
+    fn contained(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+        kwargs: &JsonObject,
+    ) -> Result<String, String> {
+        contained::contained(|| self.rendered(messages, add_generation_prompt, kwargs))
+            .and_then(|rendered| rendered.map_err(|error| told(&error)))
     }
 
     /// The text of a conversation whose last turn the assistant has begun: with transformers 5.23's
@@ -235,20 +248,6 @@ impl ChatTemplate {
         context.extend(kwargs.map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
         template.render(context)
     }
-
-    /// Renders one message in the second process first: a template is a program, which may double a text without end.
-    fn try_apart(&self) -> Result<(), TaskError> {
-        if !apart::is_available() {
-            return self.first_rendering().map(|_text| ());
-        }
-        let request = [REQUEST.as_bytes(), &serde_json::to_vec(self).expect("texts")].concat();
-        apart::ask(&request, LIMITS).map(drop).map_err(|reason| refuse(&self.path, reason))
-    }
-
-    fn first_rendering(&self) -> Result<String, TaskError> {
-        let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
-        self.render(&[message], true)
-    }
 }
 
 fn environment() -> Result<Environment<'static>, JinjaError> {
@@ -288,16 +287,13 @@ const REQUEST: &str = "chat template\n";
 
 /// The answer of the second process, when the request is one to render.
 pub fn answer(request: &[u8]) -> Option<Result<Vec<u8>, String>> {
-    let template = request.strip_prefix(REQUEST.as_bytes())?;
-    let template: ChatTemplate = match serde_json::from_slice(template) {
-        Ok(template) => template,
-        Err(error) => return Some(Err(error.to_string())),
-    };
-    Some(match template.first_rendering() {
-        Ok(text) => Ok(text.into_bytes()),
-        Err(TaskError::Template { reason, .. }) => Err(reason),
-        Err(error) => Err(error.to_string()),
-    })
+    let conversation = request.strip_prefix(REQUEST.as_bytes())?;
+    let read = serde_json::from_slice::<(ChatTemplate, Vec<Message>, bool, JsonObject)>;
+    Some(read(conversation).map_err(|error| error.to_string()).and_then(
+        |(template, messages, add_generation_prompt, kwargs)| {
+            template.contained(&messages, add_generation_prompt, &kwargs).map(String::into_bytes)
+        },
+    ))
 }
 
 fn value(message: &Message) -> Value {

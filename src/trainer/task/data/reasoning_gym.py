@@ -48,7 +48,7 @@ for name in request["datasets"]:
             "answer": answer if answer and answer.strip() else "not stated",
             "tags": [name],
             "data_source": "reasoning-gym",
-            "extra_info": {"dataset": name, "entry": entry},
+            "extra_info": {"dataset": name, "settings": settings, "entry": entry},
         }
         print(json.dumps({"set": wanted.pop(0)[0], "dataset": name, "problem": problem}))
     if wanted:

@@ -1,9 +1,11 @@
 """Grades answers to problems of reasoning-gym by their dataset's own scorer, as verl calls a reward function.
 
-The answer is what follows the last `Answer:`, to the end of its line or, where that scores more, of the response; else
+The scorer has the settings that the problem was made with. The answer is what follows the last `Answer:`, to the end of its line or, where that scores more, of the response; else
 what the last <answer> tags hold, else the last line with text. Only a full score counts as correct; the reward is the score.
 """
 
+import functools
+import json
 import re
 
 import reasoning_gym
@@ -18,8 +20,13 @@ def answers_of(response):
     return [tagged[1].strip() if tagged else lines[-1] if lines else ""]
 
 
+@functools.cache
+def scorer_of(dataset, settings):
+    return reasoning_gym.create_dataset(dataset, **json.loads(settings)).score_answer
+
+
 def compute_score(data_source, solution_str, ground_truth, extra_info):
-    scorer = reasoning_gym.get_score_answer_fn(extra_info["dataset"])
+    scorer = scorer_of(extra_info["dataset"], json.dumps(extra_info.get("settings", {})))
     scored = [(float(scorer(answer, extra_info["entry"])), answer) for answer in answers_of(solution_str)]
     score, answer = max(scored, key=lambda each: each[0])
     return {"score": score, "acc": score >= 1.0, "pred": answer}

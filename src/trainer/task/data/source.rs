@@ -136,6 +136,7 @@ pub fn each_row(
         }
         Format::Json => {
             let bytes = foreign::read_up_to(path, foreign::HELD_DATA.bytes)?;
+            foreign::refuse_packed(path, &bytes)?;
             let refuse = |reason| files::FileError::Json { path: path.to_path_buf(), reason };
             let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
             let rows: Vec<Map<String, Value>> = serde_json::from_slice(text)

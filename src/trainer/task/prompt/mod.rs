@@ -26,6 +26,7 @@ impl Tokenizer {
         let path = folder.join("tokenizer.json");
         let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)
             .map_err(|error| unread(folder, error))?;
+        foreign::refuse_packed(&path, &bytes)?;
         let read = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string());
         // serde_json names the place where the text is no JSON; the library may panic there.
         let inner = match serde_json::from_slice::<Value>(&bytes) {
@@ -33,11 +34,23 @@ impl Tokenizer {
                 .and_then(|()| contained::contained(read).and_then(|result| result)),
             Err(error) => Err(error.to_string()),
         };
-        let mut inner = inner.map_err(|reason| TaskError::Tokenizer { path, reason })?;
+        let mut inner =
+            inner.map_err(|reason| TaskError::Tokenizer { path: path.clone(), reason })?;
         // A file may ask for a length: a prompt is never cut or padded to it.
         inner.with_padding(None);
         inner.with_truncation(None).expect("no truncation is always possible");
-        let largest = inner.get_vocab(true).into_values().max().unwrap_or(0);
+        let tokens = inner.get_vocab(true).into_iter().map(|(token, id)| (id, token));
+        let mut tokens = Vec::from_iter(tokens);
+        tokens.sort_unstable();
+        if let Some([(id, first), (_, second)]) =
+            tokens.array_windows().find(|[first, second]| first.0 == second.0)
+        {
+            let reason = format!(
+                "the tokens {first:?} and {second:?} have the same id {id}; give each an id of its own"
+            );
+            return Err(TaskError::Tokenizer { path, reason });
+        }
+        let largest = tokens.last().map_or(0, |(id, _)| *id);
         let stop_tokens = stop_tokens(folder, largest)?;
         let sha256 = files::sha256(&bytes);
         let added = inner.get_added_tokens_decoder().into_iter();

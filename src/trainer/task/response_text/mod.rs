@@ -55,12 +55,18 @@ impl<'a> ResponseText<'a> {
 }
 
 /// Errors: a text that no response has: one with a special token, or with characters that the tokenizer lacks.
-pub fn check_stop(tokenizer: &Tokenizer, stop: &[String]) -> Result<(), TaskError> {
+pub fn check_stop(
+    key: &'static str,
+    tokenizer: &Tokenizer,
+    stop: &[String],
+) -> Result<(), TaskError> {
+    let of_key = |source| TaskError::Stop { key, source: Box::new(source) };
     for text in stop {
-        tokenizer.encode(text)?;
+        tokenizer.encode(text).map_err(of_key)?;
         let mut special = tokenizer.special_tokens().values();
         if let Some(token) = special.find(|token| text.contains(*token)) {
-            return Err(TaskError::SpecialStop { text: text.clone(), token: token.clone() });
+            let (text, token) = (text.clone(), token.clone());
+            return Err(of_key(TaskError::SpecialStop { text, token }));
         }
     }
     Ok(())

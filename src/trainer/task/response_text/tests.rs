@@ -57,7 +57,12 @@ fn bytes_that_are_no_text_and_special_tokens_hide_no_stop_string() {
 #[test]
 fn a_stop_string_that_no_response_can_have_is_refused() {
     let tokenizer = tokenizer();
-    assert!(check_stop(&tokenizer, &["</answer>".to_string()]).is_ok());
-    let refused = check_stop(&tokenizer, &["a<eos>".to_string()]).unwrap_err().to_string();
-    assert!(refused.contains("\"a<eos>\" has the special token \"<eos>\""), "{refused}");
+    assert!(check_stop("--stop", &tokenizer, &["</answer>".to_string()]).is_ok());
+    let refused = check_stop("rollout.stop", &tokenizer, &["a<eos>".to_string()]);
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused
+            .contains("rollout.stop: the stop string \"a<eos>\" has the special token \"<eos>\""),
+        "{refused}"
+    );
 }

@@ -28,8 +28,9 @@ pub struct TrialProbe {
     pub accuracy: f64,
     /// Responses without an answer that the verifier reads, and all.
     pub unanswered: (usize, usize),
-    /// Groups that are neither all correct nor all wrong.
     pub useful_share: f64,
+    #[serde(default)]
+    pub differing_groups: usize,
     /// Below L_max, to keep the probe short.
     pub cut_at_tokens: Option<u64>,
 }
@@ -77,7 +78,9 @@ pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProb
         |of: fn(&ScoredRollout) -> bool| rollouts().filter(|r| of(r)).count() as f64 / count;
     let none = rollouts().filter(|scored| scored.prediction.is_none()).count();
     let tokens: f64 = rollouts().map(|scored| scored.rollout.tokens.len() as f64).sum();
-    let useful = |group: &&Group<ScoredRollout>| inputs.experiment.dapo.rules().is_useful(group);
+    let dapo = &experiment.dapo;
+    let useful = |group: &&Group<ScoredRollout>| dapo.rules().is_useful(group, dapo);
+    let differs = |group: &&Group<ScoredRollout>| group.rewards_differ() && !useful(group);
     Ok(TrialProbe {
         groups: groups.len() as u64,
         response_tokens_mean: tokens / count,
@@ -85,6 +88,7 @@ pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProb
         accuracy: share(|scored| scored.is_correct),
         unanswered: (none, rollouts().count()),
         useful_share: groups.iter().filter(useful).count() as f64 / groups.len().max(1) as f64,
+        differing_groups: groups.iter().filter(differs).count(),
         cut_at_tokens: (limit < most).then_some(limit as u64),
     })
 }

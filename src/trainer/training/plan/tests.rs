@@ -79,6 +79,7 @@ fn probe(mean: u64) -> TrialProbe {
         accuracy: 0.125,
         unanswered: (16, 1024),
         useful_share: 0.5,
+        differing_groups: 0,
         cut_at_tokens: None,
     }
 }
@@ -147,6 +148,20 @@ fn sound() -> (Experiment, RunPlan) {
     plan.memory.available_bytes = Some(4e9);
     plan.disk.free_bytes = Some(1e12);
     (experiment, plan)
+}
+
+#[test]
+fn rewards_that_differ_are_something_to_learn_from_unless_dynamic_sampling_drops_their_groups() {
+    let (mut experiment, mut plan) = sound();
+    let probe = plan.probe.as_mut().unwrap();
+    (probe.useful_share, probe.differing_groups) = (0.0, 60);
+    let [warning] = &warnings::of(&plan, &experiment)[..] else { panic!("one warning") };
+    let words = "dynamic sampling drops all; rewards differ in 60 of 64 groups";
+    assert!(warning.message.contains(words), "{warning}");
+    experiment.dapo.dynamic_sampling = DynamicSampling::None {};
+    experiment.rollout.prompts_per_round = experiment.training.prompts_per_step;
+    let names: Vec<Name> = warnings::of(&plan, &experiment).iter().map(|it| it.name).collect();
+    assert!(!names.contains(&Name::NothingToLearn), "{names:?}");
 }
 
 #[test]
@@ -224,8 +239,13 @@ fn every_warning_fires_on_its_cause_and_not_without() {
     }
     let fired = |name: Name| cases.iter().any(|(fired, ..)| *fired == name);
     // Those are of the problems and the program that grades, not of the plan.
-    let others =
-        [Name::AnswerUnreadable, Name::RewardNumbers, Name::ColumnsUnseen, Name::RowsUncounted];
+    let others = [
+        Name::AnswerUnreadable,
+        Name::RewardNumbers,
+        Name::RewardArguments,
+        Name::ColumnsUnseen,
+        Name::RowsUncounted,
+    ];
     let has_case = |name: &Name| fired(*name) || others.contains(name);
     assert!(Name::ALL.iter().all(|(name, _)| has_case(name)), "a name has no case");
 }

@@ -1,6 +1,7 @@
 //! Warnings and errors of a plan, under stable names. Contradictions between settings are errors of
 //! [`crate::experiment::validate`]; [`crate::training::run::inputs`] refuses prompts that are too long.
 
+use crate::algorithm::dynamic_sampling::kept_by_reward;
 use crate::algorithm::{Beyond, Dapo, DynamicSampling, Problem, Punishment};
 use crate::experiment::{Experiment, Sampling, Verifier, compare, extends, sets, shipped};
 use crate::records::housekeeping::readable;
@@ -42,15 +43,16 @@ pub enum Name {
     GreedySamples,
     ColumnsUnseen,
     RowsUncounted,
+    RewardArguments,
 }
 
 impl Name {
     /// Help texts show names and meanings.
-    pub const ALL: [(Name, &'static str); 18] = [
+    pub const ALL: [(Name, &'static str); 19] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
-        (Name::NothingToLearn, "no group of the base policy is partly correct"),
+        (Name::NothingToLearn, "no group of the base policy would train"),
         (Name::TruncationHigh, "over half of the base policy's responses are truncated"),
         (Name::StopTokenMissing, "no response of the base policy ended with a stop token"),
         (Name::EndOfTurnUnstopped, "the chat template's end of a turn stops no response"),
@@ -68,6 +70,10 @@ impl Name {
         (Name::GreedySamples, "a set is evaluated at temperature 0 with several samples"),
         (Name::ColumnsUnseen, "columns that may belong to the question and are in no prompt"),
         (Name::RowsUncounted, "rows without a ground truth, or with another solution or columns"),
+        (
+            Name::RewardArguments,
+            "a reward program gets other arguments than verl or TRL would give it",
+        ),
     ];
 
     pub fn text(self) -> String {
@@ -115,10 +121,14 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
     });
     let numbers =
         inputs.graders().flat_map(Grader::odd_numbers).map(|text| (Name::RewardNumbers, text));
+    let stops = [inputs.experiment.rollout_stop(), inputs.experiment.evaluation_stop()];
+    let stops = stops.iter().any(|stop| !stop.is_empty());
+    let arguments = inputs.graders().flat_map(|grader| grader.odd_arguments(stops));
+    let arguments = arguments.map(|text| (Name::RewardArguments, text));
     let Told { rows, unseen, .. } = inputs.data.told.clone();
     let unseen = unseen.into_iter().map(|text| (Name::ColumnsUnseen, text));
     let rows = rows.into_iter().map(|text| (Name::RowsUncounted, text));
-    unreadable.chain(numbers).chain(unseen).chain(rows).map(warning).collect()
+    unreadable.chain(numbers).chain(arguments).chain(unseen).chain(rows).map(warning).collect()
 }
 
 fn warning((name, message): (Name, String)) -> Warning {
@@ -237,12 +247,17 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> Vec<(Name, String)>
         return vec![(Name::ProbeCut, message)];
     }
     let mut warnings = Vec::new();
-    if probe.useful_share == 0.0 {
-        let resamples = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
-        let then = if resamples { "dynamic sampling drops all" } else { "every advantage is 0" };
+    let resamples = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
+    if probe.useful_share == 0.0 && (resamples || probe.differing_groups == 0) {
+        let then = if resamples {
+            let told = kept_by_reward(probe.differing_groups, probe.groups as usize);
+            format!("dynamic sampling drops all{told}")
+        } else {
+            "every advantage is 0, but for a length penalty's".to_string()
+        };
         let (groups, percent) = (probe.groups, 100.0 * probe.accuracy);
         let message = format!(
-            "none of {groups} groups of the base policy is partly correct ({percent:.0} % of the responses are \
+            "none of {groups} groups of the base policy would train ({percent:.0} % of the responses are \
              correct): {then}"
         );
         warnings.push((Name::NothingToLearn, message));

@@ -96,9 +96,9 @@ fn assemble(
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
         inputs.samples(name)?;
     }
-    for stop in [inputs.experiment.rollout_stop(), inputs.experiment.evaluation_stop()] {
-        response_text::check_stop(&inputs.tokenizer, stop)?;
-    }
+    let check = |key, stop| response_text::check_stop(key, &inputs.tokenizer, stop);
+    check("rollout.stop", inputs.experiment.rollout_stop())?;
+    check("evaluation.stop", inputs.experiment.evaluation_stop())?;
     check_prompts(&inputs, inputs.config.max_position_embeddings)?;
     check_exactness(&inputs.experiment, &inputs.config)?;
     Ok(inputs)

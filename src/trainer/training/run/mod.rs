@@ -6,7 +6,7 @@ pub mod rows;
 pub mod session;
 pub mod stepper;
 
-use crate::algorithm::Kl;
+use crate::algorithm::{Kl, dynamic_sampling::kept_by_reward};
 use crate::base::{Lock, files};
 use crate::policy::{Loaded, Policy};
 use crate::records::{
@@ -192,7 +192,13 @@ impl<'a> RunInProgress<'a> {
                 self.stepper.step(&mut |phase| watch(RunEvent::Phase(number, steps, phase)));
             match outcome? {
                 StepOutcome::Trained(step) => self.record_step(number, *step, started, watch)?,
-                StepOutcome::Saturated { correct } => {
+                StepOutcome::Saturated { correct, differing: (differing, groups) } => {
+                    let told = kept_by_reward(differing, groups);
+                    if !told.is_empty() {
+                        watch(RunEvent::Warning(&format!(
+                            "no group of step {number} trains{told}"
+                        )));
+                    }
                     self.save_checkpoint(watch)?;
                     if !self.evaluate(true, watch)? {
                         return Ok(None);

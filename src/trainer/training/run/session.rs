@@ -41,6 +41,8 @@ pub struct Start {
     pub lock: Lock,
 }
 
+const PLACES: [&str; 4] = ["", "rollouts", "evaluations", "checkpoints"];
+
 pub fn open(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -50,6 +52,7 @@ pub fn open(
     if unfinished != Unfinished::Restart
         && let Some(outcome) = finished(inputs, folder)?
     {
+        PLACES.iter().for_each(|name| files::remove_leftovers(&folder.path(name)));
         return Ok(Opened::Finished(outcome));
     }
     refuse_strangers(folder)?;
@@ -193,7 +196,7 @@ fn resume(
     recorded: u64,
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<Resumed, TrainingError> {
-    for name in ["", "rollouts", "evaluations", "checkpoints"] {
+    for name in PLACES {
         files::remove_partial(&folder.path(name))?;
     }
     let evaluated = audit::standing_evaluations(folder)?;

@@ -78,7 +78,7 @@ const MOST_NAME_BYTES: usize = 1024;
 /// Opens a file to read it. Refuses a device that is no terminal, and what the kernel makes up. A pipe is read only if
 /// it is open already (`/dev/stdin`, `<(…)`): opening one without a writer would wait without end.
 pub fn open(path: &Path) -> Result<fs::File, FileError> {
-    use std::os::unix::fs::FileTypeExt;
+    use std::os::unix::fs::{FileExt, FileTypeExt};
     let refuse = |reason: String| Err(invalid("read", path, reason));
     let facts = fs::metadata(path).map_err(io_error("read", path))?;
     let kind = facts.file_type();
@@ -97,7 +97,28 @@ pub fn open(path: &Path) -> Result<fs::File, FileError> {
     if facts.is_file() && is_of_the_kernel(&file).map_err(io_error("read", path))? {
         return refuse("it is no file on a disk".to_string());
     }
+    let mut head = [0; LFS.len()];
+    if facts.is_file() && file.read_at(&mut head, 0).is_ok() && &head == LFS {
+        return refuse("it is a pointer of Git LFS; `git lfs pull` fetches the file".to_string());
+    }
     Ok(file)
+}
+
+const LFS: &[u8; 23] = b"version https://git-lfs";
+
+pub const PACKED: [(&[u8], &str); 5] = [
+    (b"\x1f\x8b", "a gzip archive; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it first"),
+    (b"BZh", "a bzip2 archive; unpack it first"),
+    (b"\xfd7zXZ", "an xz archive; unpack it first"),
+    (b"PK\x03\x04", "a zip archive, as .xlsx and .npz files are; unpack it first"),
+];
+
+pub fn refuse_packed(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    match PACKED.iter().find(|(mark, _)| bytes.starts_with(mark)) {
+        Some((_, what)) => Err(invalid("read", path, format!("it is {what}"))),
+        None => Ok(()),
+    }
 }
 
 fn refuse_holes(path: &Path, file: &mut fs::File, size: u64) -> Result<(), FileError> {
@@ -238,6 +259,9 @@ pub fn each_line<E: From<FileError>>(
         }
         number += 1;
         total += count as u64;
+        if number == 1 {
+            refuse_packed(path, &line)?;
+        }
         let refuse = |reason: String| {
             let (path, line) = (path.to_path_buf(), number);
             Err(E::from(FileError::Line { path, line, reason }))

@@ -5,9 +5,13 @@ use super::*;
 use crate::base::files;
 use crate::records::tables::Refusal;
 use crate::records::tables::problem_rows::{WantedKeys, each_problem_row};
+use parquet::column::writer::ColumnWriter;
+use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
+use parquet::schema::parser;
 use polars::prelude::NamedFrom;
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 fn wanted() -> WantedKeys {
     let keys = |keys: &[&str]| keys.iter().map(ToString::to_string).collect();
@@ -157,4 +161,66 @@ fn an_error_of_the_caller_ends_the_reading() {
     };
     let error = each_problem_row(&path, &wanted(), &mut take).unwrap_err().to_string();
     assert_eq!(error, "p: no column `c`, the file has x");
+}
+
+/// As [`rows`], of one row in whose columns the text or the number stands.
+fn raw(columns: &str, text: &[u8], number: i64) -> Result<Vec<Value>, String> {
+    let schema = parser::parse_message_type(&format!("message t {{ {columns} }}")).unwrap();
+    let (mut bytes, properties) = (Vec::new(), WriterProperties::builder().build());
+    let properties = Arc::new(properties);
+    let mut file = SerializedFileWriter::new(&mut bytes, Arc::new(schema), properties).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    while let Some(mut column) = group.next_column().unwrap() {
+        match column.untyped() {
+            ColumnWriter::ByteArrayColumnWriter(it) => {
+                it.write_batch(&[text.to_vec().into()], None, None)
+            }
+            ColumnWriter::Int64ColumnWriter(it) => it.write_batch(&[number], None, None),
+            _ => unreachable!("a column of another type"),
+        }
+        .unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    file.close().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    files::write_atomic(&path, &bytes).unwrap();
+    rows(&path)
+}
+
+const PROMPT: &str = "required binary prompt;";
+
+fn with_truth(kind: &str) -> String {
+    format!("{PROMPT} required group reward_model {{ required {kind}; }}")
+}
+
+#[test]
+fn a_decimal_has_its_shortest_form() {
+    let column = with_truth("int64 ground_truth (DECIMAL(18, 3))");
+    for (number, text) in [(2000, "2"), (-4500, "-4.5"), (0, "0"), (20_000, "20"), (5, "0.005")] {
+        let row = &raw(&column, b"q", number).unwrap()[0];
+        assert_eq!(row["reward_model"]["ground_truth"], text);
+    }
+}
+
+#[test]
+fn two_columns_of_a_name_times_and_bytes_that_are_no_text_are_refused() {
+    let told = "expected text or a number, got dates, times or durations; write texts";
+    for kind in ["TIMESTAMP(NANOS, true)", "TIMESTAMP_MILLIS", "TIME(MICROS, false)"] {
+        let column = with_truth(&format!("int64 ground_truth ({kind})"));
+        let refusal = raw(&column, b"q", 1).unwrap_err();
+        let column = "column `reward_model.ground_truth`, row 0 (from 0)";
+        assert_eq!(refusal, format!("t.parquet: {column}: {told}"));
+    }
+    let truth = with_truth("binary ground_truth");
+    let refusal = raw(&truth, b"\xff\xfe", 1).unwrap_err();
+    let told = "column `prompt`, row 0 (from 0): its bytes are no text; write it as text in UTF-8";
+    assert_eq!(refusal, format!("t.parquet: {told}"));
+    let twice = with_truth("int64 ground_truth; required int64 ground_truth");
+    for (columns, name) in [(format!("{truth}{PROMPT}"), "prompt"), (twice, "ground_truth")] {
+        let refusal = raw(&columns, b"q", 1).unwrap_err();
+        let told = format!("two columns or fields are called `{name}`; rename one");
+        assert_eq!(refusal, format!("t.parquet: not a readable parquet file: {told}"));
+    }
 }

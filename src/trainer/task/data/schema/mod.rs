@@ -319,7 +319,7 @@ fn states_a_truth(row: &Map<String, Value>, chosen: Option<&str>, question_key: 
             && other_columns(row, question_key).values().all(Value::is_null))
 }
 
-fn other_columns(row: &Map<String, Value>, question_key: &str) -> Map<String, Value> {
+pub fn other_columns(row: &Map<String, Value>, question_key: &str) -> Map<String, Value> {
     let is_other = |key: &str| ![question_key, "prompt", "id", "unique_id"].contains(&key);
     row.iter()
         .filter(|(key, _)| is_other(key))

@@ -18,13 +18,15 @@ fn refusal(row: &Value) -> String {
 #[test]
 fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
     use Reading::{Boxed, Hashes, JsonInText, ListOfOne, Spaced, WholeFloat};
-    let table: [(Value, &str, &[Reading]); 24] = [
+    let table: [(Value, &str, &[Reading]); 26] = [
         (json!(4), "4", &[]),
         (json!(4.0), "4", &[WholeFloat]),
         (json!(-3.0), "-3", &[WholeFloat]),
         (json!("4.0"), "4", &[WholeFloat]),
         (json!(2.5), "2.5", &[]),
-        (json!("5.00"), "5.00", &[]),
+        (json!("-5.0000000000"), "-5", &[WholeFloat]),
+        (json!("5.50"), "5.50", &[]),
+        (json!("500."), "500.", &[]),
         (json!(["4"]), "4", &[ListOfOne]),
         (json!([4.0]), "4", &[ListOfOne, WholeFloat]),
         (json!("[\"4\"]"), "4", &[JsonInText, ListOfOne]),

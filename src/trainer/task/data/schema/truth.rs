@@ -232,13 +232,12 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
         readings.push(Reading::Boxed);
         return taken_from_text(answer, readings);
     }
-    let whole = trimmed.strip_suffix(".0").filter(|digits| digits.parse::<i64>().is_ok());
-    match whole {
-        Some(digits) => {
+    match trimmed.trim_end_matches('0').strip_suffix('.') {
+        Some(digits) if trimmed.ends_with('0') && digits.parse::<i64>().is_ok() => {
             readings.push(Reading::WholeFloat);
             Ok(digits.to_string())
         }
-        None => {
+        _ => {
             if trimmed != text && readings.is_empty() {
                 readings.push(Reading::Spaced);
             }

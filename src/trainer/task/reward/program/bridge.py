@@ -53,11 +53,22 @@ def load(path):
         module = types.ModuleType("reward_program")
         exec(compile(SETTINGS["text"], path, "exec"), vars(module))
         return module
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    loader = importlib.machinery.SourceFileLoader("reward_program", path)
-    specification = importlib.util.spec_from_file_location("reward_program", path, loader=loader)
+    folder, own = os.path.split(os.path.abspath(path))
+    name, is_python = os.path.splitext(own)
+    find = importlib.machinery.PathFinder.find_spec
+    installed = [each for each in sys.path if os.path.abspath(each) not in (folder, os.getcwd())]
+    is_package = getattr(find(name, installed), "loader", None) is not None
+    if is_package:
+        finder = lambda asked, *_rest, own=name: find(own, installed) if asked == own else None
+        sys.meta_path.insert(0, types.SimpleNamespace(find_spec=finder))
+    # By its own name a process that it spawns can import it.
+    if is_package or is_python != ".py" or "." in name or name in sys.modules or name in sys.builtin_module_names:
+        name = "reward_program"
+    sys.path.insert(0, folder)
+    loader = importlib.machinery.SourceFileLoader(name, path)
+    specification = importlib.util.spec_from_file_location(name, path, loader=loader)
     module = importlib.util.module_from_spec(specification)
-    sys.modules["reward_program"] = module
+    sys.modules[name] = module
     specification.loader.exec_module(module)
     return module
 
@@ -178,12 +189,15 @@ def of_row(item):
     return row
 
 
+TRUTH_COLUMNS = ("ground_truth", "answer", "solution")
+
+
 def columns(items, parameters):
     """The columns of a data set, as TRL passes them; the ground truth under the names that data sets give it."""
     rows = [of_row(item) for item in items]
     names = {name for row in rows for name in row}
     table = {name: [row.get(name) for row in rows] for name in names}
-    for name in ("ground_truth", "answer", "solution"):
+    for name in TRUTH_COLUMNS:
         table[name] = [row.get(name, item["ground_truth"]) for row, item in zip(rows, items)]
     table["prompts"] = [item["prompt"] for item in items]
     # As TRL: an answer to messages is a message.
@@ -231,6 +245,8 @@ class Called:
             values = self.by_name({f"{name}s": [row[name] for row in rows] for name in of_verl(items[0])})
         else:
             values = [self.value(item) for item in items]
+        if isinstance(values, (str, dict)) or not hasattr(values, "__iter__") or getattr(values, "shape", None) == ():
+            raise TypeError(f"it returned {type(values).__name__}, expected a list, one number for each response")
         return [result(value) for value in values]
 
     def value(self, item):
@@ -246,6 +262,10 @@ class Called:
         """The parameters that get the response and the answer, where they are told by their names or places alone."""
         how, *names = self.kind if self.form() == "plain" else [None]
         return names[::-1] if how == "swapped" else names
+
+    def truths(self):
+        """The parameters of a function of TRL that get the ground truth where the rows have no such column."""
+        return [each for each in TRUTH_COLUMNS if self.kind == "trl" and each in self.parameters]
 
     def by_name(self, arguments):
         twice = [name for name in self.stated if name in arguments]
@@ -288,7 +308,7 @@ def functions(module):
 PASSED = {
     "verl": ("data_source", "solution_str", "ground_truth", "extra_info"),
     "verl-batch": ("data_sources", "solution_strs", "ground_truths", "extra_infos"),
-    "trl": ("prompts", "completions", "completion_ids", "ground_truth", "answer", "solution", "log_extra", "log_metric"),
+    "trl": ("prompts", "completions", "completion_ids", *TRUTH_COLUMNS, "log_extra", "log_metric"),
 }
 
 
@@ -302,7 +322,7 @@ def results(called, items):
             if len(values) != len(items) and of_function:
                 raise ValueError(f"returned {len(values)} rewards for {len(items)} responses")
         except Exception as error:
-            return failed(error, of_function)
+            return failed(error, of_function, form_of_texts(error, items) if each.kind == "trl" else "")
         if answer_late():
             return None
         if len(values) != len(items):
@@ -373,11 +393,20 @@ def answer_late():
     return bool(late)
 
 
-def failed(error, of_function=""):
+def form_of_texts(error, items):
+    """What a function that takes texts for messages, or messages for texts, has not seen."""
+    if isinstance(items[0]["prompt"], list):
+        is_of_list = re.search(r"\blist\b", str(error))
+        return '; with this template completions are messages (completion[0]["content"])' if is_of_list else ""
+    is_of_text = isinstance(error, TypeError) and "string ind" in str(error)
+    return "; with this template prompts and completions are texts, with `chat` messages" if is_of_text else ""
+
+
+def failed(error, of_function="", hint=""):
     frames = traceback.extract_tb(error.__traceback__)
     place = next((f"line {each.lineno}" for each in reversed(frames) if each.filename == SETTINGS["file"]), "")
     text = f"{type(error).__name__}: {error}".strip().rstrip(":")
-    text += f" ({place})" if place else ""
+    text += (f" ({place})" if place else "") + hint
     if isinstance(error, ModuleNotFoundError):
         text += f"; install it into {sys.executable}, or name a Python that has it (the key `python`, or DAPO_PYTHON)"
     answer({"failed": of_function + text})
@@ -406,7 +435,7 @@ def main():
     name, forms = ", ".join(each.name for each in called), {each.form() for each in called}
     stated = forms.pop() if len(forms) == 1 else "mixed"
     roles = called[0].roles() if len(called) == 1 else []
-    answer({"ready": {"function": name, "form": stated, "roles": roles, "packages": packages, "files": files, "working_files": working}})
+    answer({"ready": {"function": name, "form": stated, "roles": roles, "truths": sorted({name for each in called for name in each.truths()}), "packages": packages, "files": files, "working_files": working}})
     for line in requests:
         items = json.loads(line)
         for part in [items] if stated in ("verl-batch", "trl", "mixed") else [[item] for item in items]:

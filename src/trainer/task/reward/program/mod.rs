@@ -98,6 +98,10 @@ pub enum Ungraded {
          not be noticed; import it at the top of the program's file"
     )]
     Unrecorded(String),
+    #[error(
+        "the further number `{name}` would be the metric {metric}, which is that of `{other}`: give it another name"
+    )]
+    NameTaken { name: String, metric: String, other: String },
     #[error("the program failed {0} times before and was not called again")]
     GivenUp(usize),
 }
@@ -116,6 +120,18 @@ pub struct Graders {
     idle: Mutex<Vec<Worker>>,
     /// Further numbers that are not recorded as they are, and why: told once.
     odd: Mutex<BTreeMap<String, OddNumber>>,
+    named: Mutex<BTreeMap<String, String>>,
+}
+
+pub const DISAGREEING: &str = "reward/disagreeing_share";
+
+pub fn metric(name: &str) -> String {
+    let plain = |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '_' };
+    format!("reward/{}", name.chars().map(plain).collect::<String>())
+}
+
+pub fn are_lost_together(errors: &[&Ungraded], responses: usize) -> bool {
+    responses > 1 && errors.len() == responses && errors.windows(2).all(|it| it[0] == it[1])
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +149,9 @@ impl Graders {
         }
         let (worker, ready) = Worker::start(&program)?;
         let (idle, odd) = (Mutex::new(vec![worker]), Mutex::default());
-        Ok(Self { program, ready, idle, odd })
+        let own = (DISAGREEING.to_string(), "allow_nondeterministic".to_string());
+        let named = Mutex::new(BTreeMap::from([own]));
+        Ok(Self { program, ready, idle, odd, named })
     }
 
     pub fn program(&self) -> &RewardProgram {
@@ -174,6 +192,17 @@ impl Graders {
             format!("{}: the further number `{name}` {what}", self.program.name())
         };
         odd.iter().map(told).collect()
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), Ungraded> {
+        let metric = metric(name);
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = named.entry(metric.clone()).or_insert_with(|| name.to_string());
+        if first == name {
+            return Ok(());
+        }
+        let [name, other] = [name, first].map(|it| visible::shortened(it, 60));
+        Err(Ungraded::NameTaken { name, metric, other })
     }
 
     fn note(&self, name: &str, what: OddNumber) {
@@ -233,13 +262,16 @@ impl Graders {
                 }
             };
             let chunk = &rest[..chunk.min(rest.len())];
+            let of_batch = graded.len() + chunk.len();
             let (values, lost) = running.ask(chunk);
             graded.extend(values.into_iter().map(|value| self.graded(value?)));
             match lost {
                 None => worker = Some(running).filter(|worker| !worker.has_ended()),
                 Some(lost) => {
                     restarts += 1;
-                    graded.push(Err(lost));
+                    let is_batch = self.ready.takes_batches();
+                    let end = if is_batch { of_batch } else { graded.len() + 1 };
+                    graded.resize(end, Err(lost));
                 }
             }
         }
@@ -284,6 +316,7 @@ impl Graders {
                     self.note(name, OddNumber::NotFinite);
                 });
                 grade.extra = fields.into_iter().filter_map(number).collect();
+                grade.extra.keys().try_for_each(|name| self.check_name(name))?;
                 Ok(grade)
             }
         }

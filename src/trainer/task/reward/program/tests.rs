@@ -198,6 +198,84 @@ fn a_function_of_a_batch_returns_one_reward_for_each_response() {
     }
     let raises = "def reward(completions, **kwargs):\n raise KeyError('x')";
     assert!(said(raises, &["a", "b"])[1].contains("raised KeyError"));
+    for value in ["1.0", "{'score': [1]}", "'11'", "None"] {
+        let one = said(&format!("def reward(completions):\n return {value}"), &["a", "b"]);
+        assert!(one[1].contains("expected a list, one number for each response"), "{one:?}");
+    }
+}
+
+#[test]
+fn a_batch_that_hangs_is_asked_once_and_lost_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked_of = folder.path().join("asked");
+    let text = format!(
+        "import time\ndef reward(completions):\n open({asked_of:?}, 'a').write('x')\n time.sleep(60)"
+    );
+    let graders = graders(folder.path(), &text).unwrap();
+    let graded = graders.grade(&asked(&["a", "b"]));
+    assert_eq!(graded, vec![Err(Ungraded::TookTooLong { seconds: 4.0, responses: 2 }); 2]);
+    let errors: Vec<&Ungraded> = graded.iter().filter_map(|it| it.as_ref().err()).collect();
+    assert!(are_lost_together(&errors, 2) && !are_lost_together(&errors, 3));
+    assert_eq!(files::read_text(&asked_of).unwrap(), "x");
+}
+
+#[test]
+fn a_metric_is_of_one_further_number_and_none_of_the_harness() {
+    for (numbers, words) in [
+        (
+            "'disagreeing_share': 1",
+            "reward/disagreeing_share, which is that of `allow_nondeterministic`",
+        ),
+        ("'a b': 1, 'a/b': 2", "`a/b` would be the metric reward/a_b, which is that of `a b`"),
+        ("('a b' if response == '7' else 'a_b'): 1", "which is that of"),
+    ] {
+        let text = format!("def grade(response, answer): return {{'score': 1.0, {numbers}}}");
+        let errors = said(&text, &["7", "8"]).join("\n");
+        assert!(errors.contains(words), "{errors}");
+    }
+}
+
+#[test]
+fn texts_that_are_taken_for_messages_and_messages_for_texts_are_told() {
+    let by_message = "def reward(completions): return [c[0]['content'] for c in completions]";
+    let [of_texts, _] = &said(by_message, &["a", "b"])[..] else { panic!() };
+    assert!(of_texts.contains("completions are texts, with `chat` messages"), "{of_texts}");
+    for body in ["c.strip()", "re.search('a', c)"] {
+        let text =
+            format!("import re\ndef reward(completions): return [{body} for c in completions]");
+        let folder = tempfile::tempdir().unwrap();
+        let mut asked = asked(&["a"]);
+        asked[0].prompt = json!([{"role": "user", "content": "q"}]);
+        let told = shown(graders(folder.path(), &text).unwrap().grade(&asked)).remove(0);
+        assert!(told.contains("completions are messages (completion[0][\"content\"])"), "{told}");
+    }
+}
+
+#[test]
+fn a_file_is_a_module_of_its_name_unless_a_package_has_it() {
+    let spawns = "import multiprocessing\ndef right(both): return both[0] == both[1]\ndef grade(response, answer):\n with multiprocessing.get_context('spawn').Pool(1) as pool: return pool.map(right, [(response, answer)])[0]";
+    let folder = tempfile::tempdir().unwrap();
+    let graders_of = |name: &str, text: &str, python: Option<String>| {
+        let file = folder.path().join(name);
+        files::write_atomic(&file, text.as_bytes()).unwrap();
+        let program = RewardProgram::of_python(file, None);
+        Graders::start(RewardProgram { seconds: 30.0, python, ..program }).unwrap()
+    };
+    let graders = graders_of("spawns.py", spawns, None);
+    assert_eq!(shown(graders.grade(&asked(&["7", "8"]))), ["1 true", "-1 false"]);
+    // As verl's math_verify.py, beside a module of the user's.
+    let at = |name: &str| folder.path().join(name);
+    files::write_atomic(&at("packages/judge/__init__.py"), b"worth = 3").unwrap();
+    files::write_atomic(&at("packages/helper.py"), b"one = 5").unwrap();
+    files::write_atomic(&at("helper.py"), b"one = 1").unwrap();
+    let packages = at("packages");
+    let python = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", packages.display());
+    files::write_program(&at("python"), &python).unwrap();
+    let python = Some(at("python").display().to_string());
+    let text =
+        "import judge, helper\ndef grade(response, answer): return float(judge.worth + helper.one)";
+    let graders = graders_of("judge.py", text, python);
+    assert_eq!(shown(graders.grade(&asked(&["7"]))), ["4 true"]);
 }
 
 #[test]
@@ -232,6 +310,10 @@ fn a_function_of_trl_gets_every_column_of_the_row_beside_extra_info() {
     let of_row = |columns| Asked::new("q".into(), "7".into(), "7".into(), columns);
     let graders = self::graders(folder.path(), text).unwrap();
     assert_eq!(shown(graders.grade(&[number, Map::new()].map(of_row))), ["1 true"; 2]);
+    assert_eq!(graders.ready().truths, ["ground_truth"]);
+    let told =
+        "as TRL calls it, with the ground truth as `ground_truth` where rows have no such column";
+    assert_eq!(graders.ready().form(), told);
 }
 
 #[test]

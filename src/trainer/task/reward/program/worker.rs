@@ -36,6 +36,9 @@ pub struct Ready {
     form: CallForm,
     /// Parameters that get the response and the answer, where verl or TRL do not say it.
     roles: Vec<String>,
+    /// Parameters of functions of TRL that get the ground truth where the rows have no such column.
+    #[serde(default)]
+    pub truths: Vec<String>,
     /// Versions of Python and of the packages that were asked for.
     pub packages: BTreeMap<String, String>,
     /// The program's file and what it imports from its folder, also while it grades, relative to it.
@@ -59,7 +62,14 @@ impl Ready {
             CallForm::Plain => "with a response and an answer",
             CallForm::Lines => "a command that answers lines",
         };
-        form.to_string()
+        match &self.truths[..] {
+            [] => form.to_string(),
+            truths => format!("{form}, {}", Self::told(truths)),
+        }
+    }
+
+    pub fn told(truths: &[String]) -> String {
+        format!("with the ground truth as `{}` where rows have no such column", truths.join("`, `"))
     }
 
     pub fn takes_batches(&self) -> bool {
@@ -171,8 +181,9 @@ impl Worker {
             let (function, packages) = (String::new(), BTreeMap::new());
             let files = files.into_iter().collect();
             let working_files = Vec::new();
-            let roles = Vec::new();
-            return Ok((worker, Ready { function, form, roles, packages, files, working_files }));
+            let (roles, truths) = (Vec::new(), Vec::new());
+            let ready = Ready { function, form, roles, truths, packages, files, working_files };
+            return Ok((worker, ready));
         }
         let settings = json!({
             "file": path,
@@ -221,7 +232,7 @@ impl Worker {
             .map_err(|error| format!("cannot limit its memory: {error}"))
     }
 
-    /// The values of the first responses, and how the worker was lost at the next. A batch is lost as one response.
+    /// The values of the first responses, and how the worker was lost at the next. A batch is lost as a whole.
     pub fn ask(&mut self, asked: &[Asked]) -> (Vec<Result<Returned, Ungraded>>, Option<Ungraded>) {
         let mut values = Vec::with_capacity(asked.len());
         let is_batch = self.form.takes_batches();

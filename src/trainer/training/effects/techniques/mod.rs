@@ -87,7 +87,8 @@ fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
 /// Eq. 11: generated groups that neither train nor wait, and how the batch was filled.
 fn dynamic_sampling(step: &Selected, experiment: &Experiment) -> Metrics {
     let size = |group: &Group<ScoredRollout>| group.rollouts.len();
-    let useful = |group: &Group<ScoredRollout>| experiment.dapo.rules().is_useful(group);
+    let useful =
+        |group: &Group<ScoredRollout>| experiment.dapo.rules().is_useful(group, &experiment.dapo);
     let left_out: Vec<&Group<ScoredRollout>> = (step.carried..step.groups.len())
         .filter(|index| !step.batch.contains(index) && !step.surplus.contains(index))
         .map(|index| &step.groups[index])

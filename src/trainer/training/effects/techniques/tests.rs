@@ -1,6 +1,7 @@
 use super::*;
 use crate::algorithm::{
-    AtCap, Beyond, DynamicSampling, Finish, Problem, Prompt, Rollout, Selection, Surplus,
+    AtCap, Beyond, DynamicSampling, FilterMetric, Finish, Problem, Prompt, Rollout, Selection,
+    Surplus,
 };
 use crate::experiment::extends;
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq};
@@ -121,7 +122,7 @@ fn dropped_groups_are_counted_by_kind_and_surplus_is_not_dropped() {
     {
         let at_cap = AtCap::Train;
         experiment.dapo.dynamic_sampling =
-            DynamicSampling::Resample { max_rounds: 4, at_cap, surplus };
+            DynamicSampling::Resample { max_rounds: 4, at_cap, surplus, metric: FilterMetric::Acc };
         check(
             &of(&groups, &experiment),
             &[
@@ -136,6 +137,24 @@ fn dropped_groups_are_counted_by_kind_and_surplus_is_not_dropped() {
             ],
         );
     }
+    // By the reward, a group of wrong responses trains where its rewards differ.
+    let mut partial = failed();
+    partial.rollouts[0].correctness_reward = 0.25;
+    experiment.dapo.dynamic_sampling = DynamicSampling::Resample {
+        max_rounds: 1,
+        at_cap: AtCap::Train,
+        surplus: Surplus::Discard,
+        metric: FilterMetric::Reward,
+    };
+    check(
+        &of(&[partial, failed(), solved()], &experiment),
+        &[
+            ("dynamic_sampling_dropped_all_correct_groups", 1.0),
+            ("dynamic_sampling_dropped_all_wrong_groups", 1.0),
+            ("dynamic_sampling_trained_useless_groups", 0.0),
+            ("dynamic_sampling_batch_filled_share", 0.5),
+        ],
+    );
     // Switched off, useless groups train and none is dropped.
     experiment.dapo.dynamic_sampling = DynamicSampling::None {};
     check(
@@ -200,7 +219,7 @@ proptest! {
         let (at_cap, surplus) =
             (AtCap::Train, Surplus::Discard);
         experiment.dapo.dynamic_sampling =
-            DynamicSampling::Resample { max_rounds: 1, at_cap, surplus };
+            DynamicSampling::Resample { max_rounds: 1, at_cap, surplus, metric: FilterMetric::Acc };
         experiment.dapo.overlong.punishment = SOFT;
         experiment.dapo.overlong.filter = true;
         let metrics = of(&groups, &experiment);
