@@ -14,8 +14,9 @@ import numpy as np
 
 CLOCKS = {"generated-tokens": "rollout/generated_tokens", "generated-rollouts": "rollout/generated_rollouts"}
 # Floating-point operations per parameter: a generated token is one forward pass; a trained token is one for its old
-# probability, one forward and one backward (twice a forward).
-FLOPS_GENERATED, FLOPS_TRAINED = 2, 8
+# probability, one for the reference's with a KL penalty, and in each epoch one forward, one backward (twice a forward), and
+# one more where this harness runs a method that chooses among the tokens of a whole mini-batch.
+FLOPS_FORWARD, LOOKING = 2, {"clip-cov", "kl-cov", "top-entropy"}
 
 
 class Study:
@@ -75,8 +76,12 @@ def reading(cell, clock, steps):
         return max((counters["updates"] for counters in cell["counters"][:steps]), default=0)
     metrics = cell["metrics"]
     if clock == "flops":
+        experiment = cell["experiment"]
+        dapo = experiment["dapo"]
+        looks = dapo.get("method", {}).get("kind") in LOOKING and experiment.get("engine", "native") == "native"
+        passes = 1 + (dapo["kl"]["kind"] == "penalty") + experiment["training"]["epochs_per_step"] * (4 if looks else 3)
         steps_of = zip(metrics["rollout/generated_tokens"][:steps], metrics["train/response_tokens_mean"], metrics["train/rollouts"])
-        return sum(FLOPS_GENERATED * generated + FLOPS_TRAINED * mean * rollouts for generated, mean, rollouts in steps_of)
+        return sum(FLOPS_FORWARD * (generated + passes * mean * rollouts) for generated, mean, rollouts in steps_of)
     return sum(metrics[CLOCKS[clock]][:steps])
 
 

@@ -4,7 +4,7 @@ use crate::base::files;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{OverrideArgs, Progress, bounds, exit, output, throughput};
 use crate::records::housekeeping::readable;
-use crate::report::text::{joined, percent};
+use crate::report::text::{counted, joined, percent};
 use crate::training::bench::{self, BenchRecord, BenchSpread, BenchWorkload};
 use anyhow::{Context, Result};
 use clap::{Args as _, FromArgMatches as _};
@@ -95,7 +95,9 @@ fn text(record: &BenchRecord) -> String {
     let mean = *response_tokens as f64 / *rollouts as f64;
     out += &format!(
         "{experiment}: {rollouts} rollouts of {mean:.1} response tokens on average (longest {longest}), \
-         {updates} updates, {parameters} parameters, {threads} threads, {repetitions} repetitions\n"
+         {updates} updates, {parameters} parameters, {}, {}\n",
+        counted(*threads as usize, "thread", "threads"),
+        counted(*repetitions as usize, "repetition", "repetitions")
     );
     let rates = joined(record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")), ", ");
     out += &format!("matrix product on 1, 2, … threads: {rates} GFLOP/s\n");

@@ -83,7 +83,7 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
 fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     let listed = listing::find(study, args.cell)?;
     let file = listing::place(study, &listed.experiment)?;
-    let (experiment, _) = train::load(&file, None, &OverrideArgs::default())?;
+    let experiment = OverrideArgs::default().load(&file, &[])?;
     let manifest = inputs::identified(&experiment)?;
     if manifest.run_key != listed.run_key {
         bail_invalid!(

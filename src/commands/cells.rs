@@ -8,7 +8,7 @@ use crate::records::{RunFolder, run_folder::is_portable};
 use crate::report::cells as tables;
 use crate::study::cell::grading::{self, RegradedResponses};
 use crate::study::cell::{self, build};
-use crate::study::{Cell, ablate::AblateStudy};
+use crate::study::{Cell, ablate::AblateStudy, collection};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,6 +44,7 @@ pub fn run(args: &CellsArgs) -> Result<u8> {
 }
 
 fn list(args: &CellsArgs) -> Result<u8> {
+    collection::has_begun(&args.study)?;
     let study = AblateStudy::at(&args.study);
     let (cells, refused) = cell::read_folder(&study.cells())?;
     refused.iter().for_each(output::tell);

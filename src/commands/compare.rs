@@ -123,8 +123,9 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
         refuse(&of_outcomes(args), "for --curves and --runs, which have no outcomes of problems")?;
         return tracked_runs(args, level);
     }
-    if args.tracked.lower_is_better || args.tracked.unpaired {
-        bail_usage!("--lower-is-better and --unpaired are for --curves and --runs");
+    let TrackedOptions { lower_is_better, unpaired, same_unit, .. } = args.tracked;
+    if lower_is_better || unpaired || same_unit {
+        bail_usage!("--lower-is-better, --unpaired and --same-unit are for --curves and --runs");
     }
     if args.arm.is_some() || !args.against.is_empty() {
         let ([study], Some(arm), [against]) = (&args.sides[..], &args.arm, &args.against[..])
@@ -192,14 +193,14 @@ fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
     if !options.window.is_none_or(|share| share > 0.0 && share <= 1.0) {
         bail_usage!("--window must be a share of the budget, above 0 and at most 1");
     }
-    let (a, b) = match (&args.runs, &args.arm, &args.against[..]) {
+    let ((a, of_a), (b, of_b)) = match (&args.runs, &args.arm, &args.against[..]) {
         (Some(table), Some(arm), [against]) => {
             (tracked::arm(table, against)?, tracked::arm(table, arm)?)
         }
         (Some(_), ..) => bail_usage!("--against takes one arm of the table"),
         _ => (tracked::side(&args.against, options)?, tracked::side(&args.curves, options)?),
     };
-    let comparison = tracked::compare(&a, &b, options, (level, args.margin))?;
+    let comparison = tracked::compare(&a, &b, options, (level, args.margin))?.beside([of_a, of_b]);
     let sections = compared::tracked::sections(&comparison);
     let title = format!("B against A: {}", comparison.metric);
     show(args, &comparison, &title, &sections, || picture::of_tracked(&comparison))?;
@@ -212,8 +213,10 @@ fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<
     let comparison = &compared.comparison;
     let sections = compared::arms(&compared);
     let title = format!("{arm} (B) against {against} (A)");
-    show(args, comparison, &title, &sections, || picture::of_arms(&compared))?;
-    exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_arms(&study, comparison))
+    show(args, &compared, &title, &sections, || picture::of_arms(&compared))?;
+    let is_share = comparison.declared.metric.is_share_right();
+    let unit = if is_share { (Unit::Share, 0.01) } else { (Unit::Plain, 1.0) };
+    exit_code(args, unit, &sections, |gate| gate.of_arms(&study, comparison))
 }
 
 /// Prints the comparison, and writes the page of --html.
@@ -318,5 +321,6 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
             format!("the interval {} to {} {place}", unit.signed(*low), unit.signed(*high))
         }
         Undecided::NotCompared(why) => words::why(why),
+        Undecided::OtherUnits => compared::tracked::OTHER_UNITS.to_string(),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::commands;
 use crate::commands::exit;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap_complete::Shell;
 use std::io::{self, Write};
 
@@ -18,6 +18,6 @@ pub struct CompletionsArgs {
 pub fn run(args: &CompletionsArgs) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut commands::command(), "dapo", &mut script);
-    io::stdout().lock().write_all(&script)?;
+    io::stdout().lock().write_all(&script).context("cannot write to standard output")?;
     Ok(exit::SUCCESS)
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Show an experiment, explain a key, or name every key in which two experiments differ.
 ///
 /// An experiment is a TOML file, an arm's name (`dapo` is experiments/dapo.toml, `clip-higher` is
-/// experiments/arms/clip-higher.toml) or a run folder.
+/// experiments/arms/clip-higher.toml), a run folder, an experiment.json or a cell's record.
 #[derive(Debug, clap::Subcommand)]
 pub enum ConfigVerb {
     Diff(DiffArgs),
@@ -30,7 +30,7 @@ pub enum ConfigVerb {
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/config-diff.txt"))]
 pub struct DiffArgs {
-    /// Experiment file, arm, run folder, `paper` or `released-code`.
+    /// Experiment file, arm, run folder, cell's record, `paper` or `released-code`.
     a: String,
     /// The second one, of the same kinds.
     b: String,
@@ -48,7 +48,7 @@ pub struct DiffArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/config-show.txt"))]
 pub struct ShowArgs {
-    /// Experiment file, arm or run folder.
+    /// Experiment file, arm, run folder or cell's record.
     experiment: String,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -113,10 +113,8 @@ fn publication(name: &str) -> Option<Publication> {
 }
 
 fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experiment)> {
-    let own = Path::new(name);
-    let is_run = own.join("experiment.json").is_file();
-    let path = if is_run { own.to_path_buf() } else { named::find(own)? };
-    let experiment = if path.is_dir() {
+    let path = named::find(Path::new(name))?;
+    let experiment = if named::is_run(&path) {
         overrides.apply(RunFolder::at(&path).experiment()?, &path)?
     } else {
         overrides.load(&path, &[])?

@@ -2,6 +2,7 @@
 
 use crate::commands::{exit, output};
 use crate::records::RunFolder;
+use crate::study::collection;
 use crate::verification::diff::{self, DiffVerdict, text};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub struct DiffArgsOf {
 
 /// Errors: a folder that holds no run, or a record that cannot be read.
 pub fn run(args: &DiffArgsOf) -> Result<u8> {
+    [&args.a, &args.b].into_iter().try_for_each(|folder| collection::has_begun(folder))?;
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
     output::sections((args.json, false), &diff, || text::sections(&diff));
     Ok(exit::agreed(diff.verdict == DiffVerdict::Identical))

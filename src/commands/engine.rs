@@ -150,7 +150,7 @@ fn inputs(
     refuse_native(engine)?;
     train::check_flags(options, engine)?;
     overrides.check(&[("engine", true)])?;
-    let (mut experiment, _) = train::load(experiment, None, overrides)?;
+    let mut experiment = overrides.load(experiment, &[])?;
     experiment.engine = engine;
     Ok(inputs::prepare_without_weights(experiment)?)
 }
@@ -245,7 +245,7 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
         bail_usage!("the native engine has no configuration of its own");
     }
     let asked = match &args.against {
-        Some(experiment) => train::load(experiment, None, &args.overrides)?.0,
+        Some(experiment) => args.overrides.load(experiment, &[])?,
         None => args.overrides.apply(starter::paper()?, Path::new("the paper's settings"))?,
     };
     let check = check::configuration(args.engine, file, &asked, &args.options)?;

@@ -37,7 +37,7 @@ const LEVEL: f64 = 0.95;
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/eval.txt"))]
 pub struct EvalArgs {
-    /// Experiment file: data, template, sampling, limits, verifier.
+    /// Experiment, as `dapo plan` takes it: data, template, sampling, limits, verifier.
     #[arg(conflicts_with = "data")]
     experiment: Option<PathBuf>,
     /// Checkpoint folder. Default: the experiment's base model.
@@ -465,4 +465,9 @@ fn print(records: &[EvaluationRecord], names_answers: &dyn Fn(&str) -> bool, jso
     let columns = "set | n × k | avg@k % # | ± these problems # | ± new problems (SE) #? | pass@k % # \
                    | cons@k % # | truncated % #? | tokens #?";
     print!("{}", output::table(columns, rows));
+    for EvaluationRecord { set, reward_mean, .. } in records {
+        if let Some(mean) = reward_mean {
+            output::say(format!("{set}: mean reward {}", text::number(*mean)));
+        }
+    }
 }

@@ -6,7 +6,7 @@ use crate::commands::{Interrupt, cells, exit, exit::bail_usage, output};
 use crate::records::{CellKey, RunFolder};
 use crate::report::export::{curves, study};
 use crate::report::{CurveSender, RunCurves, Tracker};
-use crate::study::{ablate::AblateStudy, cell};
+use crate::study::{ablate::AblateStudy, cell, collection};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
     if files::kind(&args.folder.join("manifest.json"))?.is_some() {
         return run_folder(args, to);
     }
+    collection::has_begun(&args.folder)?;
     let folder = AblateStudy::at(&args.folder);
     let (cells, refused) = cell::read_folder(&folder.cells())?;
     refused.iter().for_each(|error| output::tell(format!("left out: {error}")));

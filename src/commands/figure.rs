@@ -102,6 +102,7 @@ fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
     if collection::is_study(&args.folder) {
         return Ok(figure::panels(&args.folder, kind, &args.arms)?);
     }
+    collection::has_begun(&args.folder)?;
     if files::kind(&args.folder.join("manifest.json"))?.is_none() {
         bail_invalid!(
             "{folder}: neither a study (a folder with `grids`) nor a run (with `manifest.json`)"

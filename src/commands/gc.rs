@@ -1,10 +1,10 @@
 //! `dapo runs gc`: what could be deleted.
 
-use crate::base::visible;
-use crate::commands::{exit, output};
+use crate::base::{files, visible};
+use crate::commands::{exit, exit::bail_invalid, output};
 use crate::records::{HousekeepingRules, housekeeping};
 use anyhow::Result;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// List what could be deleted from a folder of runs: path, size and reason, with tabs between them.
 ///
@@ -29,8 +29,19 @@ pub struct GcArgs {
     json: bool,
 }
 
+pub fn check_folder(folder: &Path) -> Result<()> {
+    if files::kind(folder)?.is_none() {
+        bail_invalid!(
+            "there is no folder {}; dapo train makes runs in the folder runs, and every verb takes another by its name",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
 /// Errors: a folder that cannot be listed.
 pub fn run(args: &GcArgs) -> Result<u8> {
+    check_folder(&args.dir)?;
     let rules =
         HousekeepingRules { keep_last: args.keep_last as usize, unfinished: args.unfinished };
     let candidates = housekeeping::candidates(&args.dir, rules)?;

@@ -1,7 +1,7 @@
 //! `dapo data grade`: the verifier on a file of responses.
 
 use crate::base::files::{self, foreign};
-use crate::base::visible;
+use crate::base::{visible, workers};
 use crate::commands::flags::grading::{self, GradingArgs};
 use crate::commands::output;
 use crate::commands::{
@@ -109,6 +109,7 @@ impl<'a> GradeAnswer<'a> {
 /// Errors: a file that cannot be read, or a standard output that cannot be written to.
 pub fn run(args: &GradeArgs) -> Result<u8> {
     let grading = args.grading.grading()?;
+    workers::set_count(std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64));
     let of_rule = [("--explain", args.explain), ("--summary", args.summary)];
     if let Some((flag, _)) = of_rule.iter().find(|(_, is_given)| *is_given)
         && grading.rule().is_none()
@@ -212,6 +213,10 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
         graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
     }
     graders.odd_numbers().iter().for_each(|sentence| output::tell(format!("warning: {sentence}")));
+    for said in graders.said() {
+        output::tell(format!("{} wrote at last:", program.name()));
+        said.lines().for_each(output::tell);
+    }
     Ok(graded)
 }
 

@@ -28,7 +28,7 @@ pub struct InitArgs {
     /// Folder of the base policy, in the Hugging Face layout.
     #[arg(long, value_name = "FOLDER", requires_all = ["train", "dev", "test"])]
     model: Option<PathBuf>,
-    /// Training problems (.jsonl or .parquet).
+    /// Training problems: parquet, JSON lines, a JSON list or CSV.
     #[arg(long, value_name = "FILE", requires = "model")]
     train: Option<PathBuf>,
     /// Problems to evaluate during training.

@@ -90,9 +90,28 @@ pub fn command() -> clap::Command {
         }
         verbs.push('\n');
     }
-    command.before_help(verbs.trim_end().to_string()).help_template(
+    with_whole_examples(command).before_help(verbs.trim_end().to_string()).help_template(
         "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}",
     )
+}
+
+fn with_whole_examples(mut command: clap::Command) -> clap::Command {
+    const COMMANDS: [&str; 4] = ["dapo ", "source ", "python3 ", "echo "];
+    let is_command = |line: &str| COMMANDS.iter().any(|it| line.trim_start().starts_with(it));
+    let kept = |line: &str| line.replace(' ', output::KEPT_SPACE);
+    let whole = |line: &str| if is_command(line) { kept(line) } else { line.to_string() };
+    let whole = |text: String| text.split_inclusive('\n').map(whole).collect::<String>();
+    if let Some(text) = command.get_after_help().map(ToString::to_string) {
+        command = command.after_help(whole(text));
+    }
+    if let Some(text) = command.get_after_long_help().map(ToString::to_string) {
+        command = command.after_long_help(whole(text));
+    }
+    let verbs: Vec<String> =
+        command.get_subcommands().map(|verb| verb.get_name().to_string()).collect();
+    verbs
+        .into_iter()
+        .fold(command, |command, verb| command.mut_subcommand(verb, with_whole_examples))
 }
 
 /// Executes a command line, whose first word is the program's name, and ends the process with its

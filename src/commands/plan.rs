@@ -4,7 +4,7 @@ use crate::commands::exit::bail_invalid;
 use crate::commands::{ExecutionArgs, OverrideArgs, exit, output};
 use crate::policy::model::devices;
 use crate::records::{RunFolder, housekeeping::readable};
-use crate::report::text::{number, percent};
+use crate::report::text::{counted, number, percent};
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::{Name, Range, RunPlan, TrainingError, plan};
 use anyhow::Result;
@@ -20,7 +20,7 @@ use std::time::Instant;
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub struct PlanArgs {
-    /// Experiment file (TOML).
+    /// Experiment file (TOML), the name of an arm, a run folder or its experiment.json, or a cell's record.
     experiment: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -79,7 +79,7 @@ pub fn before_training(
     }
     let plan = plan(inputs, folder.root(), sample)?;
     if sample {
-        eprint!("{}", text(&plan, verbose));
+        output::tell_lines(&text(&plan, verbose));
     }
     warn(&plan, sample)
 }
@@ -115,8 +115,10 @@ fn text(plan: &RunPlan, verbose: bool) -> String {
     };
     let [available, free] = [memory.available_bytes, disk.free_bytes]
         .map(|bytes| bytes.map_or("unknown".to_string(), size));
-    let mut text = format!("plan of {}, seed {}, {} threads\n", plan.name, plan.seed, plan.threads);
-    text += &format!("  steps    {} rollout steps, {} updates\n", work.rollout_steps, work.updates);
+    let many = |count, one: &str| counted(count as usize, one, &format!("{one}s"));
+    let (threads, steps) = (many(plan.threads, "thread"), many(work.rollout_steps, "rollout step"));
+    let mut text = format!("plan of {}, seed {}, {threads}\n", plan.name, plan.seed);
+    text += &format!("  steps    {steps}, {}\n", many(work.updates, "update"));
     text += &format!("  rollouts {rollouts}\n");
     text += &probe(plan, verbose);
     text += &format!("  memory   about {} of {available}\n", size(memory.needed_bytes));

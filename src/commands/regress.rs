@@ -2,7 +2,7 @@
 
 use crate::base::files;
 use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
-use crate::commands::{exit, output};
+use crate::commands::{exit, exit::bail_invalid, output};
 use crate::records::RunFolder;
 use crate::report::page::{Block, Section, Table, row};
 use crate::report::terminal;
@@ -61,6 +61,12 @@ enum RegressPart {
 pub fn run(args: &RegressArgs) -> Result<u8> {
     args.gate.begin()?;
     let golden = Golden::at(&args.golden);
+    if files::kind(&golden.rule())?.is_none() {
+        bail_invalid!(
+            "{}: there are no golden runs here; run it in a checkout of the project, or name their folder with --golden",
+            golden.rule().display()
+        );
+    }
     let rule = rule::load(&golden.rule())?;
     let is_wanted = |part| args.part.is_none_or(|only| only == part);
     // These two fail before anything is computed.

@@ -7,7 +7,7 @@ use crate::commands::{
     exit::{bail_invalid, bail_usage},
 };
 use crate::experiment::diagnose;
-use crate::records::RunFolder;
+use crate::records::{RunFolder, housekeeping};
 use crate::report::claims as claim_pages;
 use crate::report::index;
 use crate::report::run::{self, Report, chapters};
@@ -53,7 +53,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "ID", requires = "claims")]
     pub only: Vec<String>,
     /// Print the claims as a Markdown table instead of text.
-    #[arg(long, requires_all = ["claims", "run"], conflicts_with = "json")]
+    #[arg(long, requires = "claims", conflicts_with = "json")]
     pub markdown: bool,
     /// Print the report as one line of JSON, or the claims as one JSON document, instead of text.
     #[arg(long)]
@@ -76,7 +76,8 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
         let path = path.display();
         bail_invalid!("{path}: --declaration and --out are for a study, a folder with `grids`");
     }
-    if !path.join("manifest.json").exists() && path.is_dir() && index(path, args.json)? {
+    collection::has_begun(path)?;
+    if path.is_dir() && !housekeeping::is_run(path)? && index(path, args.json)? {
         return Ok(exit::SUCCESS);
     }
     let folder = RunFolder::at(path);
@@ -160,7 +161,7 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
     let Some(study) = study else {
         all.claims.retain(|it| wanted(&it.id));
-        output::sections((args.json, false), &all, || claim_pages::listed(&all));
+        output::sections((args.json, args.markdown), &all, || claim_pages::listed(&all));
         return Ok(exit::SUCCESS);
     };
     let mut judged = evidence::judge(&study, &analysis::analyse(&study), &all);

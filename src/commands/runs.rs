@@ -49,6 +49,7 @@ pub fn run(args: &RunsArgs) -> Result<u8> {
 
 fn list(args: &RunsArgs) -> Result<u8> {
     args.wide.apply();
+    gc::check_folder(&args.dir)?;
     let folders = housekeeping::runs(&args.dir)?.into_iter();
     let summaries = folders.map(|folder| housekeeping::summary(&folder));
     let summaries: Vec<RunSummary> = summaries.collect::<Result<_, _>>()?;
@@ -63,6 +64,8 @@ fn list(args: &RunsArgs) -> Result<u8> {
         let is_study = collection::is_study(&args.dir);
         let cells =
             is_study.then(|| format!("; it is a study: dapo runs cells {word} lists its records"));
+        let cells =
+            collection::has_begun(&args.dir).map_or_else(|it| Some(format!("; {it}")), |()| cells);
         output::tell(format!("{dir}: no runs{}", cells.unwrap_or_default()));
     } else {
         print!("{}", table(&summaries));

@@ -6,7 +6,7 @@ use crate::commands::terminal::course::RunCourse;
 use crate::commands::terminal::effects;
 use crate::commands::{ExecutionArgs, Interrupt, OverrideArgs, Progress, eval, exit, output, plan};
 use crate::engines::run::{self as engines, EngineOptions};
-use crate::experiment::{Engine, Experiment};
+use crate::experiment::Engine;
 use crate::records::{Ending, RunFolder};
 use crate::report::{self, Tracker, endings, text};
 use crate::study::cell::stored;
@@ -15,7 +15,7 @@ use crate::training::{Phase, RunEnded, Unfinished};
 use anyhow::{Context, Result};
 use clap::{Args as _, FromArgMatches as _};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Train an arm under one seed, evaluate it, and write its report.
 ///
@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/train.txt"))]
 pub struct TrainArgs {
-    /// Experiment file (TOML), the name of an arm, a resolved experiment (experiment.json of a run), or a
-    /// cell's record, whose seed is then used.
+    /// Experiment file (TOML), the name of an arm, a run folder or its experiment.json, or a cell's record,
+    /// whose seed is then used.
     experiment: PathBuf,
     /// Folder from which the relative paths of a JSON experiment or a record start. Default for a record:
     /// the working folder or a folder around the record, whichever has the files. The program has the
@@ -81,7 +81,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     args.overrides.check(&args.execution.flags())?;
     args.overrides.check(&[("engine", engine.is_some())])?;
     let (mut experiment, recorded) =
-        load(&args.experiment, args.inputs.as_deref(), &args.overrides)?;
+        args.overrides.load_stored(&args.experiment, args.inputs.as_deref())?;
     experiment.engine = engine.unwrap_or(experiment.engine);
     check_flags(&args.engine, experiment.engine)?;
     args.execution.overrule(&mut experiment.execution);
@@ -165,24 +165,6 @@ pub fn check_flags(options: &EngineOptions, engine: Engine) -> Result<()> {
         engine.name()
     );
 }
-
-/// TOML, an arm's name, or stored JSON, whose relative paths start from `inputs`; a cell's record has
-/// digests of its inputs. Errors: an experiment that cannot be used, or `inputs` for a TOML file.
-pub fn load(path: &Path, inputs: Option<&Path>, overrides: &OverrideArgs) -> Result<Loaded> {
-    if stored::is_stored(path) {
-        let (experiment, digests) = stored::read(path, inputs)?;
-        return Ok((overrides.apply(experiment, path)?, digests));
-    }
-    if inputs.is_some() {
-        bail_usage!(
-            "--inputs is for JSON experiments and records; the paths of {} are relative to it",
-            path.display()
-        );
-    }
-    Ok((overrides.load(path, &[])?, None))
-}
-
-type Loaded = (Experiment, Option<stored::Digests>);
 
 fn show(bar: &mut Progress, course: &mut RunCourse, folder: &RunFolder, event: RunEvent) {
     match event {

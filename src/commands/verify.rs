@@ -67,7 +67,11 @@ pub struct VerifyArgs {
 /// Errors: a folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<u8> {
     args.gate.begin()?;
-    let found = if collection::is_study(&args.run) { study(args)? } else { of_run(args)? };
+    let is_study = collection::is_study(&args.run);
+    if !is_study {
+        collection::has_begun(&args.run)?;
+    }
+    let found = if is_study { study(args)? } else { of_run(args)? };
     if args.json {
         output::json_line(&found);
     } else {

@@ -95,7 +95,7 @@ fn graded(
     let prompt =
         prompt::prompt(problem, settings, tokenizer, longest).map_err(TrainingError::from)?;
     let groups = vec![Group { prompt, attempt, rollouts }];
-    let graded = inputs.grader.grade_groups(groups, Twice::Hundredth(1));
+    let graded = inputs.grader.grade_groups(groups, Twice::Never);
     let mut group = graded.map_err(TrainingError::from)?.0.remove(0);
     for (scored, theirs) in group.rollouts.iter().zip(theirs) {
         let ours = scored.correctness_reward;

@@ -5,9 +5,11 @@ use crate::experiment::{Arm, Grid, grid::differences, sets};
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, points};
 use crate::statistics::{Measured, between, needed};
-use crate::study::{Cell, CellEnding, Declaration, Job};
+use crate::study::collection::Study;
+use crate::study::{Cell, CellEnding, Declaration, Excluded, Job};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// Each arm with the keys that differ from the arm that it is applied to.
 pub fn arms(source: &BaseSource) -> Section {
@@ -61,19 +63,50 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> Table {
     Table::new("", "arm", rows).with(seeds.iter().map(|seed| format!("seed {seed}")))
 }
 
-/// Each cell with its state, and its accuracies once it is on record.
-pub fn document(jobs: &[Job], states: &[String]) -> Value {
-    let cell = |(job, state): (&Job, &String)| {
-        let scores = job.state.cell().map(|cell| {
-            let last = |set: &String| Some((set.clone(), cell.last_evaluation(set)?.avg_at_k()));
-            cell.problems.keys().filter_map(last).collect::<BTreeMap<String, f64>>()
-        });
+/// Path, the arms that it counts for, and the record.
+pub type KeptRecord<'a> = (PathBuf, Vec<String>, &'a Cell);
+
+pub fn counting<'a>(cells: &Path, study: &'a Study) -> Vec<KeptRecord<'a>> {
+    let mut records: BTreeMap<PathBuf, KeptRecord> = BTreeMap::new();
+    let arms = study.grids.iter().flat_map(|grid| grid.arms.iter().map(move |arm| (grid, arm)));
+    for (grid, arm) in arms {
+        let id = format!("{}/{}", grid.name, arm.name);
+        for cell in study.cells_of(&id) {
+            let path = cells.join(cell.file_name());
+            let record = records.entry(path.clone()).or_insert((path, Vec::new(), cell));
+            record.1.push(id.clone());
+        }
+    }
+    records.into_values().collect()
+}
+
+pub fn further<'a>(jobs: &[Job], records: &'a [KeptRecord<'a>]) -> Vec<&'a KeptRecord<'a>> {
+    let own: BTreeSet<&PathBuf> = jobs.iter().map(|job| &job.record).collect();
+    records.iter().filter(|(path, ..)| !own.contains(path)).collect()
+}
+
+/// Each cell with its state, and its accuracies once it is on record; [`further`] records come after those of `jobs`.
+pub fn document(jobs: &[Job], states: &[String], records: &[KeptRecord]) -> Value {
+    let scores = |cell: &Cell| {
+        let last = |set: &String| Some((set.clone(), cell.last_evaluation(set)?.avg_at_k()));
+        cell.problems.keys().filter_map(last).collect::<BTreeMap<String, f64>>()
+    };
+    let by_path: BTreeMap<&PathBuf, &Cell> =
+        records.iter().map(|(path, _, cell)| (path, *cell)).collect();
+    let of_job = |(job, state): (&Job, &String)| {
+        let cell = job.state.cell().or_else(|| by_path.get(&job.record).copied());
         json!({
             "arms": job.arms, "arm_sha256": job.manifest.arm_sha256, "seed": job.manifest.seed,
-            "run_key": job.manifest.run_key, "state": state, "record": job.record, "avg_at_k": scores
+            "run_key": job.manifest.run_key, "state": state, "record": job.record, "avg_at_k": cell.map(scores)
         })
     };
-    json!({"cells": jobs.iter().zip(states).map(cell).collect::<Vec<_>>()})
+    let further = further(jobs, records).into_iter().map(|(record, arms, cell)| {
+        json!({
+            "arms": arms, "arm_sha256": cell.arm_sha256, "seed": cell.seed, "run_key": cell.run_key,
+            "state": cell.ending.name(), "record": record, "avg_at_k": scores(cell)
+        })
+    });
+    json!({"cells": jobs.iter().zip(states).map(of_job).chain(further).collect::<Vec<_>>()})
 }
 
 /// `2 finished, 1 stalled`.
@@ -110,44 +143,47 @@ pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
     )
 }
 
-/// Arm × set: mean over seeds of the last avg@k in percent, with both budgets and endings. `cells`
-/// may hold others too; failed cells count only as endings. Intervals and tests are the report's.
-pub fn summary(grid: &Grid, cells: &[&Cell]) -> Table {
-    let of_arm = |arm: &Arm| -> Vec<&Cell> {
-        let is_own =
-            |cell: &&&Cell| cell.arm_sha256 == arm.arm_sha256 && grid.seeds.contains(&cell.seed);
-        cells.iter().filter(is_own).copied().collect()
-    };
+/// Arm × set: mean over the runs that count of the last avg@k in percent, with both budgets and the endings of all.
+/// Intervals and tests are the report's.
+pub fn summary(study: &Study, grid: &Grid) -> Table {
+    let cells_of = |arm: &Arm| study.cells_of(&format!("{}/{}", grid.name, arm.name));
     let sets: BTreeSet<&String> =
-        grid.arms.iter().flat_map(of_arm).flat_map(|cell| cell.problems.keys()).collect();
+        grid.arms.iter().flat_map(cells_of).flat_map(|cell| cell.problems.keys()).collect();
     let mut sets: Vec<&String> = sets.into_iter().collect();
     sets.sort_by_key(|set| *set != sets::DEV);
-    let rows = grid.arms.iter().map(|arm| summary_row(grid, arm, &of_arm(arm), &sets));
+    let rows = grid.arms.iter().map(|arm| summary_row(study, grid, arm, &sets));
     let scores = sets.iter().map(|set| format!("{} % #", text::visible(set)));
     let budgets = ["updates # ?", "rollouts # ?", "cells"].map(String::from);
     Table::new("", &grid.name, rows).with(scores.chain(budgets))
 }
 
-fn summary_row(grid: &Grid, arm: &Arm, cells: &[&Cell], sets: &[&String]) -> Vec<TableCell> {
-    let seeds = grid.seeds.len();
-    let valid = || cells.iter().filter(|cell| cell.ending != CellEnding::Failed);
+fn summary_row(study: &Study, grid: &Grid, arm: &Arm, sets: &[&String]) -> Vec<TableCell> {
+    let id = format!("{}/{}", grid.name, arm.name);
+    let (cells, missing) = (study.cells_of(&id), study.missing_seeds(&id));
+    let seeds = cells.len() + missing.len();
     let score = |set: &&String| {
         let last = |cell: &&Cell| Some(cell.last_evaluation(set)?.avg_at_k());
-        match mean(valid().filter_map(last)) {
+        match mean(cells.iter().filter_map(last)) {
             Some((mean, count)) if count == seeds => points(mean),
             Some((mean, count)) => format!("{} ({count} of {seeds})", points(mean)),
             None => "—".to_string(),
         }
     };
     let budget = |of: &dyn Fn(&Cell) -> Option<u64>| {
-        let mean = mean(valid().filter_map(|cell| of(cell)).map(|count| count as f64));
+        let mean = mean(cells.iter().filter_map(|cell| of(cell)).map(|count| count as f64));
         mean.map_or("—".to_string(), |(mean, _)| format!("{mean:.0}"))
     };
     let updates = budget(&|cell| Some(cell.counters.last()?.updates));
     let rollouts = budget(&|cell| cell.evaluations.iter().map(|it| it.generated_rollouts).max());
-    let missing = seeds.saturating_sub(cells.len());
-    let endings = cells.iter().map(|cell| cell.ending.name());
-    let endings = counted(endings.chain(std::iter::repeat_n("missing", missing)));
+    let without = missing.iter().map(|seed| {
+        let is_own = |it: &&Excluded| it.arm.as_ref() == Some(&id) && it.seed == Some(*seed);
+        match study.excluded.iter().find(is_own) {
+            Some(excluded) if excluded.failed => CellEnding::Failed.name(),
+            Some(_) => "does not count",
+            None => "missing",
+        }
+    });
+    let endings = counted(cells.iter().map(|cell| cell.ending.name()).chain(without));
     std::iter::once(text::visible(&arm.label))
         .chain(sets.iter().map(score))
         .chain([updates, rollouts, endings])
@@ -175,12 +211,14 @@ pub struct PlannedTest {
     /// Of the largest family: Holm asks the first of them for α divided by their number.
     pub comparisons: usize,
     pub alpha: f64,
+    pub level: f64,
     pub power: f64,
 }
 
 impl PlannedTest {
     /// One unpaired comparison.
-    pub const UNDECLARED: Self = Self { is_paired: false, comparisons: 1, alpha: 0.05, power: 0.8 };
+    pub const UNDECLARED: Self =
+        Self { is_paired: false, comparisons: 1, alpha: 0.05, level: 0.95, power: 0.8 };
 
     pub fn of(declaration: &Declaration) -> Self {
         let sizes = declaration.families.iter().map(|family| family.comparisons.len());
@@ -188,12 +226,18 @@ impl PlannedTest {
             is_paired: declaration.paired,
             comparisons: sizes.max().unwrap_or(1).max(1),
             alpha: declaration.alpha,
+            level: declaration.level,
             power: declaration.power,
         }
     }
 
-    fn level(self) -> f64 {
+    fn first_alpha(self) -> f64 {
         self.alpha / self.comparisons as f64
+    }
+
+    fn alpha_of_both(self) -> f64 {
+        let (alpha, of_interval) = (self.first_alpha(), 1.0 - self.level);
+        if of_interval < alpha - 1e-12 { of_interval } else { alpha }
     }
 
     fn smallest_p(self, seeds: usize) -> f64 {
@@ -206,7 +250,7 @@ impl PlannedTest {
 
     /// In standard deviations between runs, or of the differences within seeds.
     fn detectable(self, seeds: usize) -> f64 {
-        let (level, power) = (self.level(), self.power);
+        let (level, power) = (self.alpha_of_both(), self.power);
         if self.is_paired {
             between::minimum_detectable_effect_of_blocks(1.0, seeds, level, power)
         } else {
@@ -220,16 +264,20 @@ impl PlannedTest {
         } else {
             Measured::Runs(Vec::new(), Vec::new())
         };
-        needed::fewest(&measured, self.level())
+        needed::fewest(&measured, self.alpha_of_both())
     }
 
     fn level_words(self) -> String {
+        let is_stricter = self.alpha_of_both() < self.first_alpha();
+        let level = text::level(self.level);
+        let interval =
+            if is_stricter { format!(" and a {level} interval beside 0") } else { String::new() };
         match self.comparisons {
-            1 => format!("with p at most {}, if it is the only comparison", self.alpha),
+            1 => format!("with p at most {}{interval}, if it is the only comparison", self.alpha),
             several => {
-                let (level, alpha) = (text::p_value(self.level()), self.alpha);
+                let (level, alpha) = (text::p_value(self.first_alpha()), self.alpha);
                 format!(
-                    "with p at most {level}: {alpha} over the {several} comparisons of the largest family, as Holm's first step asks"
+                    "with p at most {level}{interval}: {alpha} over the {several} comparisons of the largest family, as Holm's first step asks"
                 )
             }
         }
@@ -240,12 +288,15 @@ impl PlannedTest {
 pub fn evidence(seeds: usize, test: PlannedTest) -> String {
     let (p, effect) = (test.smallest_p(seeds), test.detectable(seeds));
     let (unit, spread) = if test.is_paired {
-        ("seeds, paired,", "of the differences within seeds")
+        (
+            if seeds == 1 { "seed, paired," } else { "seeds, paired," },
+            "of the differences within seeds",
+        )
     } else {
-        ("seeds an arm", "between training runs")
+        (if seeds == 1 { "seed an arm" } else { "seeds an arm" }, "between training runs")
     };
     let start = format!("with {seeds} {unit} the smallest possible p of a comparison is {p:.4}");
-    if p <= test.level() && seeds >= between::FEWEST_RUNS && effect.is_finite() {
+    if p <= test.alpha_of_both() && seeds >= between::FEWEST_RUNS && effect.is_finite() {
         return format!(
             "{start}; a difference of {effect:.1} standard deviations {spread} is found in \
              {:.0} % of cases ({})",
@@ -282,4 +333,21 @@ pub fn listed(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Table {
     let columns =
         "cell | arms | seed # ? | ending | steps # ? | updates # ? | accuracy % | time # ?";
     Table::new("", columns, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_takes_the_interval_into_account() {
+        let paired = PlannedTest { is_paired: true, level: 0.99, ..PlannedTest::UNDECLARED };
+        let six = evidence(6, paired);
+        assert!(six.ends_with("; 8 seeds are enough"), "{six}");
+        let eight = evidence(8, paired);
+        let rule =
+            "(with p at most 0.05 and a 99 % interval beside 0, if it is the only comparison)";
+        assert!(eight.contains(" is found in 80 % of cases ") && eight.ends_with(rule), "{eight}");
+        assert!(paired.detectable(8) > PlannedTest { level: 0.95, ..paired }.detectable(8));
+    }
 }

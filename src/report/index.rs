@@ -108,7 +108,7 @@ fn study_row(root: &Path, name: &str) -> Result<Vec<TableCell>, ReportError> {
         text::visible(&study.declaration.question),
         TableCell::count(arms),
         TableCell::count(study.cells.len()),
-        if study.declaration.registered { "registered" } else { "exploratory" }
+        if study.is_registered() { "registered" } else { "exploratory" }
     ])
 }
 

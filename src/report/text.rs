@@ -217,7 +217,7 @@ pub fn minutes(seconds: f64) -> String {
 /// `8.2 s`, `4 min 05 s`, `2 h 07 min`.
 pub fn duration(seconds: f64) -> String {
     if seconds < 60.0 {
-        return format!("{seconds:.1} s");
+        return format!("{:.1} s", seconds + 0.0);
     }
     let whole = seconds.round() as u64;
     match whole {

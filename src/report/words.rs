@@ -86,6 +86,10 @@ pub fn no_value(why: &NoValue) -> String {
         NoValue::NoAnswers => {
             "the program that graded the run names no answers: cons@k needs them".to_string()
         }
+        NoValue::NoRewards => {
+            "no program graded the set, or its record is of before: there is no mean reward"
+                .to_string()
+        }
         NoValue::NotFinite => "the value is NaN or infinite".to_string(),
     }
 }
@@ -332,7 +336,7 @@ pub fn comparison(comparison: &Comparison) -> String {
 
 /// Of values, with what follows a value and a difference.
 fn units(comparison: &Comparison) -> (Unit, &'static str, &'static str) {
-    if comparison.declared.metric.is_score() {
+    if comparison.declared.metric.is_share_right() {
         (Unit::Share, " %", " points")
     } else {
         (Unit::Plain, "", "")

@@ -209,7 +209,7 @@ fn remarks(study: &Study) -> Vec<Remark> {
     let remarks = [
         Some(study.bases()),
         Some(Remark::RecordsChecked),
-        (!declaration.registered).then_some(Remark::Unregistered),
+        (!study.is_registered()).then_some(Remark::Unregistered),
         declaration.pilot.is_none().then_some(Remark::NoPilot),
         (failed > 0).then_some(Remark::FailedRuns { count: failed }),
         (others > 0).then_some(Remark::OtherRecords { count: others }),

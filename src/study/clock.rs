@@ -17,9 +17,9 @@ pub enum Clock {
     /// Their response tokens.
     #[value(name = "tokens")]
     GeneratedTokens,
-    /// Floating-point operations a parameter: 2 for a generated token; for a trained one 2 for its old probability,
-    /// 2 for the reference's with a KL penalty, and 6 in each epoch of a step (2 forward, 4 backward). A nominal count,
-    /// without prompts, evaluations and attention.
+    /// Floating-point operations a parameter: 2 for a generated token; for a trained one 2 for its old probability, 2 for
+    /// the reference's with a KL penalty, and 6 in each epoch of a step (2 forward, 4 backward), or 8 where the method
+    /// looks at a mini-batch first. A nominal count, without prompts, evaluations and attention.
     Flops,
     /// Of the machine that ran the cell: whoever ran it vouches for them, so no declaration compares at them.
     #[value(skip)]
@@ -44,7 +44,7 @@ impl Clock {
             Self::GeneratedRollouts => evaluation.generated_rollouts as f64,
             Self::GeneratedTokens | Self::Flops | Self::Seconds => {
                 let steps = evaluation.counters.rollout_steps as usize;
-                self.by_step(cell).into_iter().take(steps).flatten().sum()
+                0.0 + self.by_step(cell).into_iter().take(steps).flatten().sum::<f64>()
             }
         }
     }
@@ -72,7 +72,9 @@ impl Clock {
                 let trained = metric("train/response_tokens_mean")? * metric("train/rollouts")?;
                 let has_reference = matches!(experiment.dapo.kl, Kl::Penalty { .. });
                 let frozen = if has_reference { 4.0 } else { 2.0 };
-                let each = frozen + 6.0 * experiment.training.epochs_per_step as f64;
+                let looks = experiment.engine.is_native() && experiment.dapo.rules().looks_ahead();
+                let epoch = if looks { 8.0 } else { 6.0 };
+                let each = frozen + epoch * experiment.training.epochs_per_step as f64;
                 Some(2.0 * metric("rollout/generated_tokens")? + each * trained)
             }
         }
@@ -82,8 +84,9 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::KlEstimator;
-    use crate::experiment::extends;
+    use crate::algorithm::{KlEstimator, methods};
+    use crate::experiment::{Engine, extends};
+    use crate::study::collection;
     use std::path::Path;
 
     #[test]
@@ -98,5 +101,29 @@ mod tests {
         let added = |clock: Clock| [&one, &two, &penalty].map(|it| clock.added(it, metric));
         assert_eq!(added(Clock::Flops), [260.0, 440.0, 320.0].map(Some));
         assert_eq!(added(Clock::GeneratedTokens), [Some(10.0); 3]);
+        let mut looking = Vec::new();
+        for (file, arm) in methods::FILES.iter().zip(methods::ARMS) {
+            let mut method = one.clone();
+            let stated: toml::Value = arm.parse::<toml::Table>().unwrap()["dapo"]["method"].clone();
+            method.dapo.method = Some(stated.try_into().unwrap());
+            let looks = method.dapo.rules().looks_ahead();
+            let flops = Clock::Flops.added(&method, metric);
+            assert_eq!(flops, Some(if looks { 320.0 } else { 260.0 }), "{file}");
+            looking.extend(looks.then_some(*file));
+            method.engine = Engine::Verl;
+            assert_eq!(Clock::Flops.added(&method, metric), Some(260.0), "{file}");
+        }
+        assert_eq!(looking, ["clip_cov", "kl_cov", "top_entropy"]);
+    }
+
+    #[test]
+    fn a_clock_begins_at_zero_which_has_no_sign() {
+        let useful = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/useful");
+        let study = collection::load(&useful, None).unwrap();
+        let cell = &study.cells[0];
+        for clock in [Clock::GeneratedRollouts, Clock::GeneratedTokens, Clock::Flops] {
+            let begin = clock.at(cell, &cell.evaluations[0]);
+            assert!(begin == 0.0 && begin.is_sign_positive(), "{clock:?}: {begin}");
+        }
     }
 }

@@ -3,9 +3,10 @@
 //! of files has no effect.
 
 use crate::base::files;
-use crate::experiment::{Arm, Data, Grid};
+use crate::experiment::{Arm, Data, Grid, grid::file};
 use crate::study::{
-    Absence, Cell, Declaration, Excluded, Remark, StudyError, cell, declaration, membership,
+    Absence, Cell, Declaration, Excluded, Remark, StudyError, cell, declaration,
+    declaration::Placement, membership,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +23,7 @@ pub struct Study {
     /// `<grid>/<arm>` → cells that count, as indices of `cells`, by seed.
     members: BTreeMap<String, Vec<usize>>,
     pub excluded: Vec<Excluded>,
+    pub placement: Option<Placement>,
 }
 
 pub fn is_study(folder: &Path) -> bool {
@@ -33,6 +35,7 @@ pub fn is_study(folder: &Path) -> bool {
 pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError> {
     let invalid = |reason: &str| StudyError::invalid(folder, reason);
     if !folder.join("grids").is_dir() {
+        has_begun(folder)?;
         return Err(invalid("is no study: it has no folder `grids`"));
     }
     let grids = grids(folder)?;
@@ -57,7 +60,20 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
     let mut study = Study::new(grids, cells, declaration);
     study.excluded.extend(refused.iter().map(Excluded::unreadable));
     study.excluded.sort();
+    study.placement = Placement::read(folder)?;
     Ok(study)
+}
+
+/// Errors: a study that was written and of which no cell was run.
+pub fn has_begun(folder: &Path) -> Result<(), StudyError> {
+    let is_study = file::in_folder(folder).is_some() || has_grids(folder);
+    if is_study
+        && !folder.join("manifest.json").exists()
+        && !cell::has_records(&folder.join("cells"))?
+    {
+        return Err(StudyError::NotBegun { study: folder.to_path_buf() });
+    }
+    Ok(())
 }
 
 pub fn has_grids(folder: &Path) -> bool {
@@ -122,7 +138,17 @@ impl Study {
             Declaration::undeclared(&grids, sets.primary(), sets.curve())
         });
         let (members, excluded) = membership::sort(&declaration, &grids, &cells);
-        Self { declaration, grids, cells, members, excluded }
+        Self { declaration, grids, cells, members, excluded, placement: None }
+    }
+
+    /// `declared.json` says that another declaration was put into the study.
+    pub fn is_declared_otherwise(&self) -> bool {
+        let placed = self.placement.as_ref();
+        placed.is_some_and(|it| it.declaration_sha256 != self.declaration.sha256())
+    }
+
+    pub fn is_registered(&self) -> bool {
+        self.declaration.registered && !self.is_declared_otherwise()
     }
 
     pub fn bases(&self) -> Remark {
@@ -167,6 +193,30 @@ impl Study {
                 Some(Absence::NoRunThatCounts { arm: id.to_string() })
             }
             Some(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_study_is_registered_by_the_declaration_that_was_put_into_it_alone() {
+        let declaration = Declaration { registered: true, ..Declaration::default() };
+        let placement = |declaration: &Declaration| Placement {
+            declaration_sha256: declaration.sha256(),
+            records_before: 0,
+            commit: None,
+            uncommitted: Vec::new(),
+        };
+        let other = placement(&Declaration { alpha: 0.2, ..declaration.clone() });
+        let own = placement(&declaration);
+        let mut study = Study::new(Vec::new(), Vec::new(), Some(declaration));
+        for (placement, registered) in [(None, true), (Some(own), true), (Some(other), false)] {
+            study.placement = placement;
+            assert_eq!(study.is_registered(), registered, "{:?}", study.placement);
+            assert_eq!(study.is_declared_otherwise(), !registered);
         }
     }
 }

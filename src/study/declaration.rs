@@ -1,6 +1,6 @@
 //! `experiments/study.toml`: decisions before the first run. Everything else is exploratory.
 
-use crate::base::files;
+use crate::base::{files, visible};
 use crate::experiment::{Arm, Grid, diagnose};
 use crate::study::cell::numbers::ensure;
 use crate::study::effect_checks::findings;
@@ -145,17 +145,15 @@ pub struct Placement {
 impl Placement {
     pub const FILE: &str = "declared.json";
 
-    /// `None` where the study has none, or has one of another declaration.
-    pub fn read(study: &Path, declaration: &Declaration) -> Result<Option<Self>, StudyError> {
+    pub fn read(study: &Path) -> Result<Option<Self>, StudyError> {
         let path = files::foreign::inside(study, Self::FILE)?;
         if files::kind(&path)?.is_none() {
             return Ok(None);
         }
         let text = files::read_text_up_to(&path, 1 << 20)?;
-        let placement: Self = serde_json::from_str(&text).map_err(|error| {
+        serde_json::from_str(&text).map(Some).map_err(|error| {
             StudyError::invalid(path, files::foreign::without_values(&error.to_string()))
-        })?;
-        Ok(Some(placement).filter(|it| it.declaration_sha256 == declaration.sha256()))
+        })
     }
 
     pub fn write(&self, study: &Path) -> Result<(), StudyError> {
@@ -232,6 +230,22 @@ impl Declaration {
             Some(pool) => pool.arms.iter().map(String::as_str).collect(),
             None => vec![side],
         }
+    }
+
+    pub fn repeated_arm<'a>(
+        &'a self,
+        declared: &'a Declared,
+        arm: impl Fn(&str) -> Option<&'a Arm>,
+    ) -> Option<String> {
+        let mut seen = BTreeMap::new();
+        let ids = [&declared.arm, &declared.reference].map(|side| self.arms_of(side));
+        ids.into_iter().flatten().find_map(|id| {
+            let first = seen.insert(&arm(id)?.arm_sha256, id)?;
+            let text = format!(
+                "it has one arm twice, as `{first}` and as `{id}`: each may stand on one side, once"
+            );
+            Some(visible::message(&text))
+        })
     }
 
     /// Names of grids that arms or the held-out task belong to.

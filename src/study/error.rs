@@ -1,4 +1,4 @@
-use crate::base::files;
+use crate::base::{files, program::path_word};
 use crate::experiment::ExperimentError;
 use crate::records::tables;
 use crate::statistics::StatisticsError;
@@ -34,6 +34,8 @@ pub enum StudyError {
     OtherInputs { path: PathBuf, what: String },
     #[error("{} is in use by another `dapo ablate`: wait until it has ended, or name another --out", study.display())]
     InUse { study: PathBuf },
+    #[error("{} is a study that has no cells yet: dapo ablate {} runs it", study.display(), path_word(study))]
+    NotBegun { study: PathBuf },
     #[error("cannot start {}: {source}", program.display())]
     Start { program: PathBuf, source: io::Error },
     #[error(

@@ -6,8 +6,9 @@ use crate::study::collection::Study;
 use crate::study::comparison::RunComparison;
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
-    Declared, Direction, Metric, StudyError, Ties, TrackedComparison, Why, analysis,
+    Cell, Declared, Direction, Metric, StudyError, Ties, TrackedComparison, Why, Word,
 };
+use serde::Serialize;
 use std::path::Path;
 
 /// Gates on tables use it, because tables declare none.
@@ -41,6 +42,7 @@ pub enum Undecided {
     // The interval neither excludes the margin nor lies beyond it.
     Wide { low: f64, high: f64 },
     NotCompared(Why),
+    OtherUnits,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -103,8 +105,10 @@ impl Gate {
     }
 
     pub fn of_tracked(self, tracked: &TrackedComparison) -> GateVerdict {
-        let Some(estimate) = &tracked.estimate else {
-            return GateVerdict::Undecided(Undecided::FewRuns(FewRuns::alone(1.0)));
+        let Some(estimate) = tracked.estimate.as_ref().filter(|_| !tracked.other_units) else {
+            let few = Undecided::FewRuns(FewRuns::alone(1.0));
+            let why = if tracked.other_units { Undecided::OtherUnits } else { few };
+            return GateVerdict::Undecided(why);
         };
         let Estimate { interval, p, smallest_p, difference, medians, .. } = *estimate;
         // The test alone decides a time.
@@ -154,14 +158,15 @@ impl Gate {
     }
 }
 
-/// At the declared endpoint, and where the runs ended when that is another measure.
+#[derive(Serialize)]
 pub struct ArmsCompared {
+    #[serde(flatten)]
     pub comparison: Comparison,
-    pub beside: Option<Comparison>,
+    pub beside: Vec<Comparison>,
 }
 
-/// The endpoint is that declared of these arms, else of the study, else the primary set at the end. `folder` is the
-/// study's. Arms are named `arm` or `grid/arm`. Errors: an arm that the study does not have, with those that it has.
+/// The endpoint is that declared of these arms, in either order, else of the study, else the primary set at the end.
+/// Arms are named `arm` or `grid/arm`. Errors: an arm that the study in `folder` does not have.
 pub fn arms(
     study: &Study,
     folder: &Path,
@@ -174,26 +179,71 @@ pub fn arms(
         return Err(StudyError::invalid(folder, reason));
     }
     let families = comparisons::families(study);
-    let scores = || {
-        let all = families.iter().flat_map(|family| &family.comparisons);
-        all.map(|comparison| &comparison.declared).filter(|declared| declared.metric.is_score())
+    let all = || families.iter().flat_map(|family| &family.comparisons);
+    let runs = |id: &str| -> Vec<*const Cell> {
+        study.cells_of(id).into_iter().map(std::ptr::from_ref).collect()
     };
-    let own = scores().find(|declared| declared.arm == arm && declared.reference == reference);
-    let endpoint = own.or_else(|| scores().next()).map(|declared| declared.metric.clone());
+    let is_arm = |id: &str, arm: &str| id == arm || !runs(id).is_empty() && runs(id) == runs(arm);
+    let own = |it: &Comparison| {
+        let sides = [&it.declared.arm, &it.declared.reference];
+        let is_of = |one, other| is_arm(sides[0], one) && is_arm(sides[1], other);
+        let turned = || is_of(&reference, &arm).then(|| swapped(it.clone()));
+        if is_of(&arm, &reference) { Some(it.clone()) } else { turned() }
+    };
+    let mut beside: Vec<Comparison> = all().filter_map(own).collect();
     let last = Metric::last_score(&study.declaration.primary_set);
-    let metric = endpoint.filter(|_| study.declaration.registered).unwrap_or_else(|| last.clone());
-    let declared = |metric: Metric| Declared {
-        id: "compare".to_string(),
-        arm: arm.clone(),
-        reference: reference.clone(),
-        metric,
-        direction: Direction::Higher,
+    let is_endpoint = |it: &Comparison| {
+        let metric = &it.declared.metric;
+        if study.is_registered() { metric.is_score() } else { *metric == last }
     };
-    let beside = (metric != last).then(|| compared(study, declared(last)));
-    let declared = declared(metric);
-    let registered = analysis::find(&families, &declared).cloned();
-    let comparison = registered.unwrap_or_else(|| compared(study, declared));
+    let exploratory = |metric: &Metric| {
+        let (id, metric, direction) = ("compare".to_string(), metric.clone(), Direction::Higher);
+        let (arm, reference) = (arm.clone(), reference.clone());
+        let declared = Declared { id, arm, reference, metric, direction };
+        comparisons::exploratory(study, "compare", vec![declared]).remove(0)
+    };
+    let comparison = match beside.iter().position(is_endpoint) {
+        Some(place) => beside.remove(place),
+        None => exploratory(
+            all().find(|it| is_endpoint(it)).map_or(&last, |endpoint| &endpoint.declared.metric),
+        ),
+    };
+    if ![&comparison].into_iter().chain(&beside).any(|it| it.declared.metric == last) {
+        beside.push(exploratory(&last));
+    }
     Ok(ArmsCompared { comparison, beside })
+}
+
+fn swapped(mut it: Comparison) -> Comparison {
+    use std::mem::swap;
+    swap(&mut it.arm, &mut it.reference);
+    swap(&mut it.declared.arm, &mut it.declared.reference);
+    it.arms_of_sides.reverse();
+    it.declared.direction = match it.declared.direction {
+        Direction::Higher => Direction::Lower,
+        Direction::Lower => Direction::Higher,
+    };
+    it.word = match it.word {
+        Word::Improves => Word::Hurts,
+        Word::Hurts => Word::Improves,
+        Word::Higher => Word::Lower,
+        Word::Lower => Word::Higher,
+        same => same,
+    };
+    if let Why::TooFewRuns { arm, reference, .. } = &mut it.why {
+        swap(arm, reference);
+    }
+    if let Some(result) = &mut it.result {
+        result.difference = 0.0 - result.difference;
+        let turned = |it: Interval| Interval { low: 0.0 - it.high, high: 0.0 - it.low, ..it };
+        result.interval = result.interval.map(turned);
+        result.probability_higher = result.probability_higher.map(|share| 1.0 - share);
+        result.medians = result.medians.map(|(arm, reference)| (reference, arm));
+        if let Some(tests) = &mut result.equivalence {
+            tests.difference = 0.0 - tests.difference;
+        }
+    }
+    it
 }
 
 /// `grid/arm` of such a name, or of the name of one arm, which may be in several grids.
@@ -216,8 +266,4 @@ fn arm_id(study: &Study, folder: &Path, name: &str) -> Result<String, StudyError
         return Err(StudyError::invalid(folder, reason));
     }
     Ok(id.clone())
-}
-
-fn compared(study: &Study, declared: Declared) -> Comparison {
-    comparisons::exploratory(study, "compare", vec![declared]).remove(0)
 }

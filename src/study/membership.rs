@@ -17,6 +17,8 @@ pub struct Excluded {
     pub failed: bool,
     #[serde(skip)]
     pub reason: String,
+    #[serde(skip)]
+    pub is_of_other_seed: bool,
 }
 
 impl Excluded {
@@ -27,6 +29,7 @@ impl Excluded {
             seed: None,
             failed: false,
             reason: error.to_string(),
+            is_of_other_seed: false,
         }
     }
 
@@ -37,6 +40,7 @@ impl Excluded {
             seed: Some(cell.seed),
             failed: cell.ending == CellEnding::Failed,
             reason,
+            is_of_other_seed: false,
         }
     }
 }
@@ -65,13 +69,20 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
             let mut seeds = BTreeSet::new();
             let of_arm = |cell: &Cell| cell.arm_sha256 == arm.arm_sha256;
             for (index, cell) in cells.iter().enumerate().filter(|(_, cell)| of_arm(cell)) {
-                let reason = unfit(declaration, grid, cell)
-                    .or_else(|| declaration.refuses(&id, &arm.arm_sha256))
-                    .or_else(|| misnamed(grids, cell))
+                let foreign =
+                    declaration.refuses(&id, &arm.arm_sha256).or_else(|| misnamed(grids, cell));
+                let other_seed = other_seed(declaration, grid, cell.seed);
+                let is_of_other_seed = foreign.is_none() && other_seed.is_some();
+                let reason = foreign
+                    .or(other_seed)
+                    .or_else(|| failed(cell))
                     .or_else(|| suspects.get(&index).cloned())
                     .or_else(|| (!seeds.insert(cell.seed)).then(|| SECOND.to_string()));
                 match reason {
-                    Some(reason) => excluded.push(Excluded::new(cell, Some(&id), reason)),
+                    Some(reason) => {
+                        let one = Excluded::new(cell, Some(&id), reason);
+                        excluded.push(Excluded { is_of_other_seed, ..one });
+                    }
                     None => candidates.push((arm, index)),
                 }
             }
@@ -103,19 +114,22 @@ fn candidates(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> BTre
         let mut of_arm = grids
             .iter()
             .filter(|grid| grid.arms.iter().any(|arm| arm.arm_sha256 == cell.arm_sha256));
-        of_arm.any(|grid| unfit(declaration, grid, cell).is_none())
+        let counts = |grid| other_seed(declaration, grid, cell.seed).is_none();
+        failed(cell).is_none() && of_arm.any(counts)
     };
     (0..cells.len()).filter(|index| counts(&cells[*index])).collect()
 }
 
-fn unfit(declaration: &Declaration, grid: &Grid, cell: &Cell) -> Option<String> {
-    if declaration.tuning_seeds.contains(&cell.seed) {
-        return Some(format!("seed {} is a tuning seed", cell.seed));
+fn other_seed(declaration: &Declaration, grid: &Grid, seed: u64) -> Option<String> {
+    if declaration.tuning_seeds.contains(&seed) {
+        return Some(format!("seed {seed} is a tuning seed"));
     }
     let expected = expected_seeds(declaration, grid);
-    if !expected.contains(&cell.seed) {
-        return Some(format!("seed {} is not one of the study's: {expected:?}", cell.seed));
-    }
+    (!expected.contains(&seed))
+        .then(|| format!("seed {seed} is not one of the study's: {expected:?}"))
+}
+
+fn failed(cell: &Cell) -> Option<String> {
     (cell.ending == CellEnding::Failed).then(|| format!("the run failed: {}", cell.reason))
 }
 

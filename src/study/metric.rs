@@ -63,6 +63,7 @@ pub enum Statistic {
     PassAtK,
     TruncatedShare,
     ResponseTokensMean,
+    RewardMean,
 }
 
 impl Statistic {
@@ -76,7 +77,12 @@ impl Statistic {
             }
             Self::TruncatedShare => evaluation.truncated_share,
             Self::ResponseTokensMean => evaluation.response_tokens_mean,
+            Self::RewardMean => evaluation.reward_mean.ok_or(NoValue::NoRewards)?,
         })
+    }
+
+    pub fn is_share(self) -> bool {
+        !matches!(self, Self::ResponseTokensMean | Self::RewardMean)
     }
 
     pub fn words(self) -> &'static str {
@@ -86,6 +92,7 @@ impl Statistic {
             Self::PassAtK => "pass@k",
             Self::TruncatedShare => "truncated share",
             Self::ResponseTokensMean => "mean response tokens",
+            Self::RewardMean => "mean reward",
         }
     }
 }
@@ -121,6 +128,10 @@ impl Metric {
 
     /// Whether a larger value means a better policy.
     pub fn is_score(&self) -> bool {
+        self.is_share_right() || self.statistic() == Some(Statistic::RewardMean)
+    }
+
+    pub fn is_share_right(&self) -> bool {
         use Statistic::{AvgAtK, ConsAtK, PassAtK};
         matches!(self.statistic(), Some(AvgAtK | ConsAtK | PassAtK))
     }

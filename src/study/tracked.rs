@@ -20,7 +20,7 @@ pub const FORMAT: u64 = 1;
 const ALPHA: f64 = 0.05;
 const POWER: f64 = 0.8;
 
-#[derive(Debug, Clone, PartialEq, Serialize, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, clap::Args)]
 pub struct TrackedOptions {
     /// The metric of the curves.
     #[arg(long, value_name = "NAME", requires = "curves")]
@@ -32,8 +32,8 @@ pub struct TrackedOptions {
     #[arg(long, value_name = "CLOCK", default_value = "steps", requires = "curves")]
     pub at: String,
     /// Compare the mean over this last share of the budget, such as 0.2: of the points at the places that all runs
-    /// have, or else of the line through a run's own points, from where all runs have begun. Default: the value at the
-    /// budget.
+    /// have or, where one place at most would count and a run has more, of the line through a run's own points, from
+    /// where all runs have begun. Default: the value at the budget.
     #[arg(long, value_name = "SHARE", conflicts_with = "to_level", requires = "curves")]
     pub window: Option<f64>,
     /// Compare when the curves, as --window reads them, reach this value for the first time.
@@ -42,9 +42,12 @@ pub struct TrackedOptions {
     /// Of --curves and --runs: a lower value is better, as of a loss.
     #[arg(long)]
     pub lower_is_better: bool,
-    /// Of --curves and --runs: do not pair runs. They are paired where both sides show the same seeds.
+    /// Of --curves and --runs: compare all runs, and not the pairs of seeds that each side has once.
     #[arg(long)]
     pub unpaired: bool,
+    /// Of --curves and --runs: a side within 0 and 1 and one far above have one unit, and are no shares and percent.
+    #[arg(long)]
+    pub same_unit: bool,
 }
 
 /// A run as one number.
@@ -80,9 +83,14 @@ pub struct TrackedComparison {
     pub budget: (f64, String),
     /// All runs are read at the same places; else on the lines through their own points.
     pub same_places: bool,
+    pub places_in_window: Option<usize>,
     pub ignored: BTreeSet<String>,
+    /// Other arms of the tables, and other runs that have the text of `FILE:TEXT` in their names.
+    pub not_compared: BTreeSet<String>,
     pub runs: Vec<TrackedValue>,
     pub paired: bool,
+    pub without_partner: Vec<WithoutPartner>,
+    pub other_units: bool,
     /// No run differs from its partner; without pairs, both sides have the same values.
     pub is_same: bool,
     /// By how much b is better. `None` with one run on a side.
@@ -93,14 +101,24 @@ pub struct TrackedComparison {
     pub needed_by_difference: Vec<(f64, Option<usize>)>,
 }
 
-/// The runs of some files. `FILE:TEXT` is those runs of the file that have the text in their names, and of a table
-/// with a row a run those of the arm with this name.
-pub fn side(paths: &[String], options: &TrackedOptions) -> Result<Vec<TrackedRun>, StudyError> {
-    let mut runs = Vec::new();
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WithoutPartner {
+    pub side: char,
+    pub run: String,
+    pub seed: Option<u64>,
+}
+
+pub type TrackedSide = (Vec<TrackedRun>, BTreeSet<String>);
+
+/// The runs of some files. `FILE:TEXT` is the run of the file with this name, else those that have the text in their
+/// names, as words if there are any, and of a table with a row a run those of the arm with this name.
+pub fn side(paths: &[String], options: &TrackedOptions) -> Result<TrackedSide, StudyError> {
+    let (mut runs, mut others) = TrackedSide::default();
     let mut known: BTreeSet<(String, String)> = BTreeSet::new();
     for path in paths {
         let (file, part) = file_and_part(path);
-        let chosen = named(file, part, tracked::read(Path::new(file), &options.at)?)?;
+        let (chosen, other) = named(file, part, tracked::read(Path::new(file), &options.at)?)?;
+        others.extend(other);
         let state = files::state(Path::new(file))?;
         for run in chosen.iter().filter(|run| run.notes.format != tracked::TABLE) {
             if !known.insert((state.clone(), prefix(run))) {
@@ -110,23 +128,60 @@ pub fn side(paths: &[String], options: &TrackedOptions) -> Result<Vec<TrackedRun
         }
         runs.extend(chosen);
     }
-    Ok(runs)
+    Ok((runs, others))
 }
 
 /// The runs of an arm of a table with a row a run.
-pub fn arm(table: &str, name: &str) -> Result<Vec<TrackedRun>, StudyError> {
+pub fn arm(table: &str, name: &str) -> Result<TrackedSide, StudyError> {
     named(table, name, tracked::read_table(Path::new(table))?)
 }
 
-fn named(file: &str, part: &str, mut runs: Vec<TrackedRun>) -> Result<Vec<TrackedRun>, StudyError> {
+fn named(file: &str, part: &str, runs: Vec<TrackedRun>) -> Result<TrackedSide, StudyError> {
     let names: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
-    let is_arm = |run: &TrackedRun| run.notes.format != tracked::TABLE || run.name == part;
-    runs.retain(|run| run.name.contains(part) && is_arm(run));
-    if runs.is_empty() {
-        let reason = format!("no run is called {part:?}; there are {}", listed(&names));
+    let is_table = runs.iter().any(|run| run.notes.format == tracked::TABLE);
+    let plain = |name: &str| name.split_whitespace().collect::<String>().to_lowercase();
+    let near = names.iter().find(|name| *name != part && plain(name) == plain(part));
+    if let Some(near) = near.filter(|_| is_table && names.contains(part)) {
+        let reason = format!(
+            "arms `{part}` and `{near}` differ in capitals or blanks alone: write one name in all rows of an arm"
+        );
         return Err(StudyError::invalid(file, reason));
     }
-    Ok(runs)
+    let is_column = |name: &str| part.strip_prefix(name).is_some_and(|it| it.starts_with(" - "));
+    let rules: [&dyn Fn(&str) -> bool; 3] = [
+        &|name| name == part || !is_table && is_column(name),
+        &|name| !is_table && has_words(name, part),
+        &|name| !is_table && name.contains(part),
+    ];
+    let Some(rule) = rules.into_iter().find(|rule| names.iter().any(|name| rule(name))) else {
+        let reason = format!("no run is called {part:?}; there are {}", listed(&names));
+        return Err(StudyError::invalid(file, reason));
+    };
+    let is_other = |name: &String| !rule(name) && (is_table || plain(name).contains(&plain(part)));
+    let others = names.iter().filter(|name| is_other(name)).cloned().collect();
+    Ok((runs.into_iter().filter(|run| rule(&run.name)).collect(), others))
+}
+
+fn has_words(name: &str, text: &str) -> bool {
+    let is_inside = |one: &str, next: &str| {
+        let ends = one.chars().next_back().zip(next.chars().next());
+        ends.is_some_and(|(one, next)| one.is_alphanumeric() && next.is_alphanumeric())
+    };
+    !text.is_empty()
+        && name.match_indices(text).any(|(at, _)| {
+            !is_inside(&name[..at], text) && !is_inside(text, &name[at + text.len()..])
+        })
+}
+
+impl TrackedComparison {
+    pub fn beside(mut self, [a, b]: [BTreeSet<String>; 2]) -> Self {
+        self.not_compared = a.into_iter().chain(b).collect();
+        let left_out = self.without_partner.iter().map(|it| &it.run);
+        self.runs.iter().map(|it| &it.run).chain(left_out).for_each(|run| {
+            self.not_compared.remove(run);
+        });
+        self
+    }
 }
 
 /// The run's name in a message that begins with its file.
@@ -152,7 +207,21 @@ pub fn compare(
     options: &TrackedOptions,
     (level, margin): (f64, Option<f64>),
 ) -> Result<TrackedComparison, StudyError> {
-    let all: Vec<&TrackedRun> = a.iter().chain(b).collect();
+    let has_partner = |run: &TrackedRun| {
+        let is_once =
+            |side: &[TrackedRun]| side.iter().filter(|it| it.seed == run.seed).count() == 1;
+        run.seed.is_some() && is_once(a) && is_once(b)
+    };
+    let may_pair = !options.unpaired && options.to_level.is_none();
+    let paired = may_pair && a.iter().any(has_partner);
+    let counts = |run: &&TrackedRun| !paired || has_partner(run);
+    let [(a, alone), (b, others)]: [(Vec<&TrackedRun>, Vec<&TrackedRun>); 2] =
+        [a, b].map(|side| side.iter().partition(counts));
+    let without_partner = [('A', alone), ('B', others)].into_iter().flat_map(|(side, runs)| {
+        let (run, seed) = (|run: &TrackedRun| run.name.clone(), |run: &TrackedRun| run.seed);
+        runs.into_iter().map(move |it| WithoutPartner { side, run: run(it), seed: seed(it) })
+    });
+    let all: Vec<&TrackedRun> = a.iter().chain(&b).copied().collect();
     let metric = metric(&all, options)?;
     let read = all.iter().map(|run| on_clock(run, &metric, &options.at));
     let read = read.collect::<Result<Vec<(TrackedCurve, TrackedNotes)>, StudyError>>()?;
@@ -160,7 +229,8 @@ pub fn compare(
     let ends = read.iter().zip(&all).filter_map(|(points, run)| Some((points.last()?.0, run)));
     let shortest = ends.min_by(|one, other| one.0.total_cmp(&other.0));
     let (end, shortest) = shortest.map_or((0.0, ""), |(at, run)| (at, run.name.as_str()));
-    let places = shared_places(&read, end);
+    let places =
+        shared_places(&read, end).filter(|places| counts_enough(places, &read, (end, options)));
     let budget = places.as_ref().and_then(|places| places.last().copied()).unwrap_or(end);
     let begun = read.iter().filter_map(|points| Some(points.first()?.0)).fold(0.0, f64::max);
     let from = options.window.map_or(0.0, |share| budget - share * budget);
@@ -175,11 +245,8 @@ pub fn compare(
     let mut runs = runs.collect::<Result<Vec<TrackedValue>, StudyError>>()?;
     runs.sort_by_key(|run| (run.side, run.seed));
     let sides = runs.split_at(a.len());
-    let [of_a, of_b] = [sides.0, sides.1].map(|it| it.iter().map(|run| run.seed));
-    let is_once =
-        runs.windows(2).all(|pair| (pair[0].side, pair[0].seed) < (pair[1].side, pair[1].seed));
-    let is_same = is_once && of_a.eq(of_b) && runs[0].seed.is_some();
-    let paired = is_same && !options.unpaired && options.to_level.is_none();
+    let may_differ = options.to_level.is_none() && !options.same_unit;
+    let other_units = may_differ && (are_shares(sides.0, sides.1) || are_shares(sides.1, sides.0));
     let measured = measured(sides, paired, options.lower_is_better);
     let fewest = a.len().min(b.len());
     let sigma = match &measured {
@@ -204,9 +271,16 @@ pub fn compare(
         asked: options.clone(),
         budget: (budget, shortest.to_string()),
         same_places: places.is_some(),
+        places_in_window: options
+            .window
+            .and(places.as_deref())
+            .map(|it| it.iter().filter(|at| in_window(**at, budget, options)).count()),
         ignored,
+        not_compared: BTreeSet::new(),
         runs,
         paired,
+        without_partner: without_partner.collect(),
+        other_units,
         is_same: measured.is_same(),
         estimate,
         verdict,
@@ -319,6 +393,26 @@ fn shared_places(read: &[TrackedCurve], end: f64) -> Option<Vec<f64>> {
     (places.last() == Some(&least) && 2.0 * least >= end).then_some(places)
 }
 
+fn in_window(at: f64, budget: f64, options: &TrackedOptions) -> bool {
+    let share = options.window.unwrap_or(1.0);
+    at <= budget && window::is_above(at, 1.0 - share, budget)
+}
+
+fn counts_enough(
+    places: &[f64],
+    read: &[TrackedCurve],
+    (end, options): (f64, &TrackedOptions),
+) -> bool {
+    let budget = places.last().copied().unwrap_or(end);
+    let count = |points: &TrackedCurve, budget| {
+        points.iter().filter(|(at, _)| in_window(*at, budget, options)).count()
+    };
+    options.window.is_none()
+        || places.iter().filter(|at| in_window(**at, budget, options)).count() > 1
+        || read.iter().all(|points| count(points, budget) < 2)
+        || read.iter().any(|points| count(points, end) == 0)
+}
+
 fn of_run(
     side: char,
     (run, metric): (&TrackedRun, &str),
@@ -405,6 +499,14 @@ fn of_run(
     })
 }
 
+fn are_shares(shares: &[TrackedValue], others: &[TrackedValue]) -> bool {
+    let values = |runs: &[TrackedValue]| runs.iter().map(|it| it.value).collect::<Vec<f64>>();
+    let (shares, others) = (values(shares), values(others));
+    shares.iter().all(|value| (0.0..=1.0).contains(value))
+        && others.iter().all(|value| *value > 1.0)
+        && estimators::mean(&others) >= 10.0 * estimators::mean(&shares)
+}
+
 /// A higher value of these is better.
 fn measured((a, b): (&[TrackedValue], &[TrackedValue]), paired: bool, is_lower: bool) -> Measured {
     let times = [a, b].map(|runs| -> Vec<TimeToEvent> {
@@ -430,14 +532,7 @@ mod tests {
     use crate::study::gate::{Gate, GateVerdict, Undecided};
 
     fn options() -> TrackedOptions {
-        TrackedOptions {
-            metric: None,
-            at: "steps".to_string(),
-            window: None,
-            to_level: None,
-            lower_is_better: false,
-            unpaired: false,
-        }
+        TrackedOptions { at: "steps".to_string(), ..TrackedOptions::default() }
     }
 
     fn judged<const N: usize>(
@@ -451,7 +546,7 @@ mod tests {
         let rows = rows.map(|(seed, (a, b))| format!("a,{seed},{a}\nb,{seed},{b}\n"));
         let text = format!("arm,seed,value\n{}", rows.collect::<String>());
         files::write_atomic(&path, text.as_bytes()).unwrap();
-        let [a, b] = ["a", "b"].map(|name| arm(&path.to_string_lossy(), name).unwrap());
+        let [a, b] = ["a", "b"].map(|name| arm(&path.to_string_lossy(), name).unwrap().0);
         compare(&a, &b, &TrackedOptions { unpaired, ..options() }, limits).unwrap()
     }
 
@@ -524,7 +619,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         files::write_atomic(&path, text.as_bytes()).unwrap();
-        let runs = side(&[path.to_string_lossy().into_owned()], options).unwrap();
+        let (runs, _) = side(&[path.to_string_lossy().into_owned()], options).unwrap();
         compare(&runs, &runs, options, (0.95, None)).unwrap()
     }
 
@@ -601,7 +696,7 @@ mod tests {
                 files::write_atomic(&path, text.as_bytes()).unwrap();
                 path.to_string_lossy().into_owned()
             });
-            side(&runs.collect::<Vec<String>>(), &options()).unwrap()
+            side(&runs.collect::<Vec<String>>(), &options()).unwrap().0
         };
         for b in [&[0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100][..], &[25, 60, 93, 120]] {
             let (a, b) = (read("a", &[0, 45, 95]), read("b", b));

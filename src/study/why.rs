@@ -21,6 +21,7 @@ pub enum NoValue {
     NoCorrelation { x: String, y: String },
     // A most frequent answer is asked for, and the program that grades names none.
     NoAnswers,
+    NoRewards,
     NotFinite,
 }
 

@@ -195,7 +195,7 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     assert_eq!(names.iter().map(|name| scene.cell(name).seed).collect::<Vec<_>>(), [5]);
     let kept = declaration::load(&scene.path("study/study.json")).unwrap();
     assert_eq!(kept, declaration::load(&scene.path("declared.toml")).unwrap());
-    let placement = || Placement::read(&scene.path("study"), &kept).unwrap().unwrap();
+    let placement = || Placement::read(&scene.path("study")).unwrap().unwrap();
     let first = placement();
     assert_eq!((first.records_before, first.uncommitted.len()), (0, 0), "{first:?}");
     assert_eq!(first.commit.unwrap().len(), 40);

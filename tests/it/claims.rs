@@ -319,9 +319,9 @@ fn claims_are_listed_judged_and_refused() {
     let (grids, mut cells) = study(shapes("as_the_paper_says"), &SEEDS, 0.002);
     study_fixture::change(&mut cells[..1], |cell| cell.harness = "<b>0.0.9\u{1b}[2J|".to_owned());
     study_fixture::write(folder.path(), &grids, &cells);
-    files::write_json(&folder.path().join("declared.json"), &declared(&SEEDS)).unwrap();
+    files::write_json(&folder.path().join("mine.json"), &declared(&SEEDS)).unwrap();
     let declared = |flags: &str| {
-        let line = format!("report --claims . --declaration declared.json {flags}");
+        let line = format!("report --claims . --declaration mine.json {flags}");
         line_in(folder.path(), &line)
     };
 

@@ -62,6 +62,7 @@ fn a_table_of_outcomes_is_graded_as_lines_are() {
         prediction: None,
         answer: "540".into(),
         response: response.into(),
+        reward: None,
     };
     let outcomes = [outcome("Answer: 540", false), outcome("so 540 + ", true)];
     tables::write_outcomes(&path, &outcomes).unwrap();

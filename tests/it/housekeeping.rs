@@ -16,14 +16,14 @@ fn checkpoint(run: &RunFolder, step: u64) {
 /// are no runs.
 fn runs(root: &Path) {
     let finished = run_fixture::finished(&root.join("runs/b-finished"));
-    for step in [10, 20, 30] {
-        checkpoint(&finished, step);
-    }
+    [10, 20, 30].iter().for_each(|step| checkpoint(&finished, *step));
     let unfinished = run_fixture::started(&root.join("runs/study/unfinished"));
     (1..=3).for_each(|step| run_fixture::record_step(&unfinished, step));
     (1..=3).for_each(|step| checkpoint(&unfinished, step));
     let damaged = run_fixture::started(&root.join("runs/damaged"));
     for (path, text) in [
+        (unfinished.path("ledger.jsonl"), ""),
+        (unfinished.path("evaluations.jsonl"), ""),
         (unfinished.path(".partial-Ab3x"), "half"),
         (unfinished.path("checkpoints/step-000004.partial/model.safetensors"), "half"),
         (damaged.path("outcome.json"), "{"),
@@ -44,7 +44,7 @@ fn runs_are_listed_with_state_steps_and_accuracy() {
     let folder = tempfile::tempdir().unwrap();
     runs(folder.path());
     let (out, talk) = succeeded(dapo(folder.path(), "runs"));
-    assert!(talk.contains("runs/damaged: runs/damaged/outcome.json: EOF"), "{talk}");
+    assert!(talk.contains("; runs/damaged/outcome.json: EOF"), "{talk}");
     insta::assert_snapshot!(without_sizes(&out));
     let (json, _) = succeeded(dapo(folder.path(), "runs --json"));
     let records = json_lines(&json);

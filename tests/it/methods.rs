@@ -63,7 +63,7 @@ impl AdvantageCase {
     fn rewarded(&self) -> Vec<Vec<Rewarded>> {
         let outcomes = |(group, rewards): (usize, &Vec<f64>)| {
             let tokens = |i| self.lengths.get(group).map_or(1, |lengths| lengths[i]);
-            let outcome = |(i, &reward)| Rewarded { reward, tokens: tokens(i) };
+            let outcome = |(i, &reward)| Rewarded { reward, tokens: tokens(i), in_loss: true };
             rewards.iter().enumerate().map(outcome).collect()
         };
         self.rewards.iter().enumerate().map(outcomes).collect()
@@ -237,8 +237,8 @@ fn a_method_that_is_switched_off_misses_its_golden_vectors() {
 /// A method without losses of its own is asked with GSPO's vectors.
 #[test]
 fn a_method_reads_a_key_unless_it_says_that_it_does_not() {
-    let rewards = |group: [f64; 4]| group.map(|reward| Rewarded { reward, tokens: 3 }).to_vec();
-    let groups = [rewards([1.0, -1.0, -1.0, 0.5]), rewards([1.0, 1.0, 1.0, -1.0])];
+    let of = |reward| Rewarded { reward, tokens: 3, in_loss: true };
+    let groups = [[1.0, -1.0, -1.0, 0.5], [1.0, 1.0, 1.0, -1.0]].map(|it| it.map(of).to_vec());
     for name in arms_of_a_kind() {
         let arm = arm(&name).dapo;
         let own = golden(&name).losses;

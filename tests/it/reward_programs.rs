@@ -168,6 +168,7 @@ fn a_set_may_have_a_program_of_its_own() {
     assert_eq!(outcomes("run", "dev"), outcomes("rule", "dev"));
     for row in outcomes("run", "mini-aime") {
         assert_eq!(row.is_correct, row.response.chars().count() % 2 == 0);
+        assert_eq!(row.reward, Some(if row.is_correct { 1.0 } else { -1.0 }));
     }
     let recorded = programs.is_verified("run", "--replay 1 --challenge 7").to_string();
     for words in [

@@ -133,6 +133,7 @@ pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u
                 prediction: if is_correct { Some(answer.clone()) } else { wrong },
                 answer: answer.clone(),
                 response: "…".to_owned(),
+                reward: None,
             });
         }
     }

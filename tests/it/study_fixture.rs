@@ -299,6 +299,7 @@ fn evaluation(
         cons_at_k: (correct as f64 / samples as f64).round() / problems as f64,
         truncated_share: 0.0,
         response_tokens_mean: 50.0,
+        reward_mean: None,
         outcomes_sha256: files::sha256(set.as_bytes()),
     }
 }

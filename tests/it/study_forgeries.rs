@@ -353,6 +353,7 @@ fn stored_responses_are_graded_again_and_each_other_grade_is_named() {
             prediction: Some("7".to_owned()),
             answer: "7".to_owned(),
             response: (*response).to_owned(),
+            reward: None,
         };
         let rows: Vec<OutcomeRecord> = rows.iter().map(row).collect();
         tables::write_outcomes(&run.outcomes("dev", 0), &rows).unwrap();

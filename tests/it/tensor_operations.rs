@@ -13,7 +13,7 @@ const TENSOR_OPERATIONS: &str = "clamp clamp_max clamp_min contiguous detach dou
     shallow_clone size size2 sum to_kind unsqueeze view where_self zeros_like";
 
 /// Methods of the standard library and of the room in the same files; `exp` is the fast branch of `numerics::exp`.
-const OTHER_METHODS: &str = "abs all any applied as_ref as_slice ceil chain clip clone cloned collect concat contains copied \
+const OTHER_METHODS: &str = "about abs all any applied as_ref as_slice ceil chain clip clipped clone cloned collect concat contains copied \
     correct count entry enumerate exp expect filter filter_map flat_map flatten floor fold gate \
     get into_iter is_finite is_nan iter len log_ratio map map_or map_or_else max measures min \
     of_responses or_default paper penalty problems push released resize response_means \

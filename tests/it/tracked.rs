@@ -160,7 +160,8 @@ fn what_was_done_to_the_rows_of_a_file_is_told() {
     assert!(tracked::number(&quoted["acc"]).unwrap().is_nan());
     assert_eq!(quoted["note"], "he said \"loss: NaN\", -Infinity");
     let sides = "texts-s1.csv copy-s2.csv nulls-s3.jsonl --against down-s1.csv short-s2.csv";
-    let (text, _) = succeeded(line_in(folder.path(), &format!("compare --curves {sides}")));
+    let (text, _) =
+        succeeded(line_in(folder.path(), &format!("compare --unpaired --curves {sides}")));
     insta::assert_snapshot!(text);
 }
 
@@ -193,14 +194,8 @@ fn simulated(pair: u64, side: u64, runs: u64, shift: f64) -> Vec<TrackedRun> {
 
 /// The unpaired comparison of the last quarters.
 fn options() -> TrackedOptions {
-    TrackedOptions {
-        metric: None,
-        at: "steps".to_string(),
-        window: Some(0.25),
-        to_level: None,
-        lower_is_better: false,
-        unpaired: true,
-    }
+    let at = "steps".to_string();
+    TrackedOptions { at, window: Some(0.25), unpaired: true, ..TrackedOptions::default() }
 }
 
 fn judged(pair: u64, runs: u64, shift: f64, options: &TrackedOptions) -> TrackedComparison {

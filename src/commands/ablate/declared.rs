@@ -56,14 +56,23 @@ fn shipped(name: &str) -> Option<Grid> {
 }
 
 /// What no run of these grids could answer, a line each.
-pub fn problems(declaration: &Declaration, run: &[Grid], others: &[Grid]) -> Vec<String> {
+#[derive(Debug)]
+pub struct Problems {
+    pub of_declaration: Vec<String>,
+    pub of_command: Vec<String>,
+    pub notes: Vec<String>,
+}
+
+pub fn problems(declaration: &Declaration, run: &[Grid], others: &[Grid]) -> Problems {
     let plan = Plan { declaration, run, others };
     let unknown = plan.unknown_arms();
     let is_resolved = unknown.is_empty();
     let mut problems = unknown;
+    problems.extend(plan.values());
     problems.extend(plan.held_out());
-    problems.extend(plan.seeds());
     problems.extend(plan.sets());
+    let (within, notes) = plan.same_comparisons();
+    problems.extend(within);
     let families = declaration.families.iter();
     for (family, declared) in families.flat_map(|it| it.comparisons.iter().map(move |d| (it, d))) {
         let at = format!("family `{}`, comparison `{}`", family.id, declared.id);
@@ -74,7 +83,7 @@ pub fn problems(declaration: &Declaration, run: &[Grid], others: &[Grid]) -> Vec
         problems.extend(plan.undeclared_grids());
         problems.extend(plan.doses());
     }
-    problems
+    Problems { of_declaration: problems, of_command: plan.seeds(), notes }
 }
 
 #[derive(Clone, Copy)]
@@ -127,6 +136,28 @@ impl<'a> Plan<'a> {
         format!(
             "there is no grid {name:?} (correct the name, or name the grid's file in the same command); {known}"
         )
+    }
+
+    fn values(self) -> Vec<String> {
+        let Declaration { registered, seeds, level, power, pilot, .. } = self.declaration;
+        let mut problems = Vec::new();
+        if *registered && seeds.is_empty() {
+            problems.push("seeds: a registered study states which seeds count".to_string());
+        }
+        for (key, value) in [("level", *level), ("power", *power)] {
+            if value <= 0.5 {
+                problems
+                    .push(format!("{key}: {value} is too low; state one above 0.5, such as 0.8"));
+            }
+        }
+        if let Some(pilot) = pilot.as_ref().filter(|it| it.runs < 2 || it.sigma > 0.5) {
+            problems.push(format!(
+                "pilot: no score of {} runs has a standard deviation of {}: it takes two runs, and that of a share is at \
+                 most 0.5",
+                pilot.runs, pilot.sigma
+            ));
+        }
+        problems
     }
 
     fn held_out(self) -> Option<String> {
@@ -186,12 +217,61 @@ impl<'a> Plan<'a> {
         let ids = sides.into_iter().flat_map(|side| self.declaration.arms_of(side));
         let arms: Vec<(&str, &Arm)> = ids.filter_map(|id| Some((id, self.arm(id)?))).collect();
         let metric = &declared.metric;
-        let sets = metric.sets().iter().filter_map(|set| names::unevaluated(set, &arms));
+        let sets = metric.sets().iter().filter_map(|set| names::unevaluated(metric, set, &arms));
         let names = names::of_metric(metric).into_iter();
         let names = names.filter_map(|name| unrecorded(name, &arms));
         let windows = windows(metric).into_iter();
         let windows = windows.filter_map(|(window, least)| too_short(window, least, &arms));
-        sets.chain(names).chain(windows).collect()
+        let repeated = self.declaration.repeated_arm(declared, |id| self.arm(id));
+        let ill = repeated.into_iter().chain(ill_defined(metric));
+        ill.chain(sets).chain(names).chain(windows).collect()
+    }
+
+    fn same_comparisons(self) -> (Vec<String>, Vec<String>) {
+        let mut known: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
+        for family in &self.declaration.families {
+            for declared in &family.comparisons {
+                let same = known.entry(self.hypothesis(declared)).or_default();
+                same.push((&family.id, &declared.id));
+            }
+        }
+        let pairs = known.values().flat_map(|all| all.iter().zip(&all[1..]));
+        let within = pairs.filter(|(one, other)| one.0 == other.0);
+        let within = within.map(|((family, one), (_, other))| {
+            format!(
+                "family `{family}`: the comparisons `{one}` and `{other}` are of the same arms and metric, and every test \
+                 is two-sided; take one of them out"
+            )
+        });
+        let several = known.values().filter(|all| all.iter().any(|it| it.0 != all[0].0));
+        let across = several.map(|all| {
+            let names: Vec<String> =
+                all.iter().map(|(family, id)| format!("`{family}/{id}`")).collect();
+            format!(
+                "{} are one comparison, with a p of its own in each family",
+                text::listed(&names)
+            )
+        });
+        (within.collect(), across.collect())
+    }
+
+    fn hypothesis(self, declared: &Declared) -> String {
+        let digest = |id| self.arm(id).map_or(id, |arm| arm.arm_sha256.as_str());
+        let mut sides = [&declared.arm, &declared.reference]
+            .map(|side| self.declaration.arms_of(side).into_iter().map(digest).collect::<Vec<_>>());
+        sides.iter_mut().for_each(|arms| arms.sort_unstable());
+        sides.sort_unstable();
+        let mut metric = declared.metric.clone();
+        match &mut metric {
+            Metric::MeanOfSets { sets, .. } => sets.sort_unstable(),
+            Metric::Correlation { x, y, .. } => {
+                let mut both = [std::mem::take(x), std::mem::take(y)];
+                both.sort_unstable();
+                [*x, *y] = both;
+            }
+            _ => {}
+        }
+        files::canonical_json_line(&(sides, metric))
     }
 
     /// Another grid than the declared ones was named.
@@ -231,6 +311,20 @@ impl<'a> Plan<'a> {
     }
 }
 
+fn ill_defined(metric: &Metric) -> Option<String> {
+    match metric {
+        Metric::Contrast { early, late, .. } if early.to_share > late.from_share => Some(format!(
+            "its early window ({}) does not end before its late one ({}) begins",
+            early.words(),
+            late.words()
+        )),
+        Metric::Correlation { x, y, .. } if x == y => {
+            Some(format!("it correlates {x} with itself"))
+        }
+        _ => None,
+    }
+}
+
 fn unrecorded(name: &str, arms: &[(&str, &Arm)]) -> Option<String> {
     let Some(metric) = metrics::of(name) else { return names::unknown_metric(name, arms) };
     let mut own = arms.iter().filter(|(_, arm)| arm.experiment.engine.is_native());
@@ -262,4 +356,103 @@ fn too_short(window: MetricWindow, least: usize, arms: &[(&str, &Arm)]) -> Optio
             )
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::declaration::{self, Pilot, Pool};
+
+    fn committed() -> (Declaration, Vec<Grid>) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study.toml");
+        let declaration = declaration::load(&file).unwrap();
+        let mut run = vec![shipped("ladder").unwrap()];
+        run[0].seeds = declaration.seeds.clone();
+        (declaration, run)
+    }
+
+    fn checked(declaration: &Declaration, run: &[Grid]) -> Problems {
+        problems(declaration, run, &other_grids(Path::new("nowhere"), declaration, run, &[]))
+    }
+
+    fn told(change: impl FnOnce(&mut Declaration)) -> String {
+        let (mut declaration, run) = committed();
+        change(&mut declaration);
+        checked(&declaration, &run).of_declaration.join("\n")
+    }
+
+    #[test]
+    fn the_committed_declaration_has_no_problem_and_names_what_several_families_ask() {
+        let (declaration, mut run) = committed();
+        let Problems { of_declaration, of_command, notes } = checked(&declaration, &run);
+        assert_eq!((of_declaration.len(), of_command.len()), (0, 0), "{of_declaration:?}");
+        assert!(
+            notes.iter().any(|it| it
+                .starts_with("`ladder/dynamic-sampling` and `leave-one-out/dynamic-sampling`")),
+            "{notes:?}"
+        );
+        run[0].seeds.push(7);
+        let Problems { of_declaration, of_command, .. } = checked(&declaration, &run);
+        assert_eq!((of_declaration.len(), of_command.len()), (0, 1), "{of_command:?}");
+    }
+
+    #[test]
+    fn values_that_no_study_can_mean_are_problems_of_the_declaration() {
+        let window = |from_share, to_share| MetricWindow { from_share, to_share };
+        let metric = |metric: Metric| {
+            move |it: &mut Declaration| it.families[0].comparisons[0].metric = metric
+        };
+        let name = || "policy/entropy".to_string();
+        let contrast = |early, late| metric(Metric::Contrast { name: name(), early, late });
+        assert!(told(|it| it.seeds.clear()).starts_with("seeds: a registered study"));
+        assert!(told(|it| it.level = 0.5).starts_with("level: 0.5 is too low"));
+        assert!(told(|it| it.power = 0.01).starts_with("power: 0.01 is too low"));
+        let pilot = |sigma, runs| Some(Pilot { sigma, runs, of: name() });
+        assert!(told(|it| it.pilot = pilot(0.04, 1)).starts_with("pilot: "));
+        assert!(told(|it| it.pilot = pilot(0.9, 8)).starts_with("pilot: "));
+        assert_eq!(told(|it| it.pilot = pilot(0.5, 2)), "");
+        let (first, last) = (window(0.0, 0.5), window(0.5, 1.0));
+        assert_eq!(told(contrast(first, last)), "");
+        assert!(told(contrast(last, first)).contains("does not end before"));
+        assert!(told(contrast(first, window(0.4, 1.0))).contains("does not end before"));
+        let itself = Metric::Correlation { x: name(), y: name(), window: first };
+        assert!(told(metric(itself)).contains("with itself"));
+    }
+
+    #[test]
+    fn arms_are_told_apart_by_their_identities_and_not_by_their_names() {
+        let compare = |arm: &'static str, reference: &'static str| {
+            move |it: &mut Declaration| {
+                let pool = |id: &str, arms: [&str; 2]| Pool {
+                    id: id.to_string(),
+                    label: id.to_string(),
+                    arms: arms.map(str::to_string).to_vec(),
+                };
+                it.pools = vec![
+                    pool("one", ["ladder/grpo", "ladder/clip-higher"]),
+                    pool("other", ["add-one/grpo", "ladder/token-level-loss"]),
+                    pool("twice", ["add-one/grpo", "ladder/grpo"]),
+                ];
+                let one = &mut it.families[0].comparisons[0];
+                (one.arm, one.reference) = (arm.to_string(), reference.to_string());
+            }
+        };
+        for (arm, reference) in [
+            ("ladder/grpo", "add-one/grpo"),
+            ("pools/one", "add-one/grpo"),
+            ("pools/one", "pools/other"),
+            ("ladder/clip-higher", "pools/twice"),
+        ] {
+            let told = told(compare(arm, reference));
+            assert!(told.contains("it has one arm twice, as `"), "{arm}, {reference}: {told}");
+        }
+        let told = told(|it| {
+            compare("ladder/clip-higher", "ladder/grpo")(it);
+            let mut same = it.families[0].comparisons[0].clone();
+            (same.id, same.direction) = ("again".to_string(), declaration::Direction::Lower);
+            (same.arm, same.reference) = ("add-one/grpo".to_string(), same.arm);
+            it.families[0].comparisons.push(same);
+        });
+        assert!(told.contains("` and `again` are of the same arms and metric"), "{told}");
+    }
 }

@@ -1,7 +1,7 @@
 //! `dapo ablate --launcher` and `--status`: cells handed to other machines, and what became of them.
 
 use crate::base::{program, program::line};
-use crate::commands::ablate::AblateArgs;
+use crate::commands::ablate::{self, AblateArgs};
 use crate::commands::exit::bail_usage;
 use crate::commands::{exit, output, output::tell};
 use crate::engines::launcher::{self, ray, slurm};
@@ -150,7 +150,7 @@ fn kept(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<Vec<u64>
     Ok(cells)
 }
 
-/// Reads only the head of a record. Errors: a study that cannot be read.
+/// Without JSON it reads only the head of a record. Errors: a study that cannot be read.
 pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
     let jobs = jobs::unchecked(study, grids)?;
     let numbers = listing::numbers(study, &jobs)?;
@@ -166,7 +166,11 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
         names.push(name);
     }
     if json {
-        output::document(true, &cells::document(&jobs, &names), String::new);
+        let (records, _refused) = ablate::records(study)?;
+        let records = records.iter().map(|it| (study.cells().join(it.file_name()), vec![], it));
+        let own = |(path, ..): &cells::KeptRecord| jobs.iter().any(|job| job.record == *path);
+        let records: Vec<_> = records.filter(own).collect();
+        output::document(true, &cells::document(&jobs, &names, &records), String::new);
         return Ok(exit::SUCCESS);
     }
     for grid in grids {

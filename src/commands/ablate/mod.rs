@@ -6,6 +6,7 @@ pub mod progress;
 pub mod registered;
 
 use crate::base::{files, program};
+use crate::commands::ablate::declared::Problems;
 use crate::commands::ablate::elsewhere::LauncherArgs;
 use crate::commands::ablate::progress::GridProgress;
 use crate::commands::ablate::registered::StudyFiles;
@@ -15,7 +16,7 @@ use crate::commands::flags::wide::WideArg;
 use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};
 use crate::engines::Launcher;
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::experiment::{Arm, ExperimentError, Grid, diagnose};
+use crate::experiment::{Arm, ExperimentError, Grid, diagnose, shipped};
 use crate::report::{cells, cells::PlannedTest, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
@@ -28,9 +29,8 @@ use std::time::Instant;
 
 /// Run a grid: every arm with every seed, each as a process with one thread.
 ///
-/// A grid is a TOML file or the name of one in experiments/grids (ladder, add-one, leave-one-out,
-/// fidelity, held-out, learning-rate, methods, mismatch). Several grids share one study, and an arm that
-/// several of them have is run once. A cell that is on record is not run again; an unfinished one is continued.
+/// A grid is a TOML file or the name of one (listed below). Several grids share one study, and an arm that several of
+/// them have is run once. A cell that is on record is not run again; an unfinished one is continued.
 /// A record that was edited, or that does not fit its run folder, is renamed, and the cell is run again. A
 /// cell that fails stays on record with its reason while the others go on. Ctrl-C stops after the present
 /// rollout steps.
@@ -38,7 +38,7 @@ use std::time::Instant;
 /// Reports, statistics and resuming read only STUDY/grids and STUDY/cells: you may delete the run folders
 /// afterwards.
 #[derive(Debug, clap::Args)]
-#[command(after_help = include_str!("../help/ablate.txt"))]
+#[command(after_help = help())]
 pub struct AblateArgs {
     /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
     /// Default: ladder; with --status, the grids that the study keeps.
@@ -84,6 +84,13 @@ pub struct AblateArgs {
     launcher: LauncherArgs,
 }
 
+fn help() -> String {
+    let all = shipped::paths();
+    let names = all.iter().filter(|path| path.starts_with(file::SHIPPED));
+    let names = text::joined(names.map(|path| shipped::name(path)), ", ");
+    format!("Grids: {names}\n\n{}", include_str!("../help/ablate.txt"))
+}
+
 /// Errors: grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be written.
 pub fn run(args: &AblateArgs) -> Result<u8> {
     args.wide.apply();
@@ -103,7 +110,8 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     let declared = declaration.as_ref().map(|declaration| &declaration.seeds);
     let declared = declared.filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
-    let usual = ["ladder".to_string()];
+    let out = args.out.iter().filter(|out| file::in_folder(out).is_some());
+    let usual = [out.map(|out| out.display().to_string()).next().unwrap_or("ladder".to_string())];
     let named = if args.grids.is_empty() { &usual[..] } else { &args.grids };
     let grid_files = named.iter().map(|name| file::find(name)).collect::<Result<Vec<_>, _>>()?;
     let mut sources = Vec::new();
@@ -120,9 +128,8 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
             let own = study.root().join("study.json");
             let place = args.declaration.as_ref().unwrap_or(&own).display();
             let others = declared::other_grids(study.root(), declaration, &grids, &grid_files);
-            let problems = declared::problems(declaration, &grids, &others).into_iter();
-            let problems = problems.map(|problem| format!("{place}: {problem}")).collect();
-            check_declaration(problems, is_kept)?;
+            let problems = declared::problems(declaration, &grids, &others);
+            check_declaration(&place.to_string(), problems, is_kept)?;
             tell_left_seeds(&place.to_string(), declaration, &grids);
         }
     }
@@ -130,7 +137,9 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
         check_sets(&study, &grids)?;
     }
     if args.launcher.status {
-        return elsewhere::status(&study, &grids, args.json);
+        let of_all_calls = |grid| study.with_kept_seeds(grid);
+        let all = args.seeds.is_none().then(|| grids.iter().map(of_all_calls).collect());
+        return elsewhere::status(&study, &all.unwrap_or(grids), args.json);
     }
     if args.dry_run {
         let test = declaration.as_ref().map_or(PlannedTest::UNDECLARED, PlannedTest::of);
@@ -192,12 +201,21 @@ fn run_cells(
         }
     })?;
     progress.finish();
-    let recorded: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
-    let summary = |grid| output::page_table(&cells::summary(grid, &recorded)) + "\n";
-    output::document(args.json, &cells::document(&jobs, &state_names(&jobs)), || {
-        grids.iter().map(summary).collect()
+    let whole = studies::load(study.root(), None)?;
+    let records = cells::counting(&study.cells(), &whole);
+    let summary = |grid| output::page_table(&cells::summary(&whole, grid)) + "\n";
+    output::document(args.json, &cells::document(&jobs, &state_names(&jobs), &records), || {
+        whole.grids.iter().map(summary).collect()
     });
     let code = ending(args, study, &jobs, &interrupt);
+    let further = cells::further(&jobs, &records);
+    if !further.is_empty() {
+        let seeds: BTreeSet<u64> = further.iter().map(|(_, _, cell)| cell.seed).collect();
+        let (count, seeds) = (further.len(), text::joined(seeds, ", "));
+        let verbs = if count == 1 { "is on record and counts" } else { "are on record and count" };
+        let count = text::counted(count, "further cell", "further cells");
+        tell(format!("{count} of this study {verbs} (seeds: {seeds})"));
+    }
     let is_whole = jobs.iter().all(|job| job.state.cell().is_some());
     if is_whole && args.json {
         study_report::write(study.root(), None, None)?;
@@ -287,10 +305,14 @@ fn declared_arms(grids: &[Grid], declaration: &Declaration, prints: bool) -> Res
 }
 
 /// A declaration that the study keeps cannot be corrected any more: what is wrong with it is only told.
-fn check_declaration(problems: Vec<String>, is_kept: bool) -> Result<()> {
-    if is_kept {
-        problems.iter().for_each(|problem| tell(format!("note: {problem}")));
-    } else if !problems.is_empty() {
+fn check_declaration(place: &str, problems: Problems, is_kept: bool) -> Result<()> {
+    let Problems { of_declaration, of_command, notes } = problems;
+    let (told, mut refused) =
+        if is_kept { (of_declaration, Vec::new()) } else { (notes, of_declaration) };
+    refused.extend(of_command);
+    told.iter().for_each(|problem| tell(format!("note: {place}: {problem}")));
+    if !refused.is_empty() {
+        let problems = refused.iter().map(|problem| format!("{place}: {problem}")).collect();
         return Err(ExperimentError::Invalid { problems }.into());
     }
     Ok(())
@@ -406,7 +428,7 @@ fn dry_run(
     }
     let names = state_names(jobs);
     if args.json {
-        output::document(true, &cells::document(jobs, &names), String::new);
+        output::document(true, &cells::document(jobs, &names, &[]), String::new);
         return Ok(exit::SUCCESS);
     }
     for source in sources {

@@ -1,11 +1,14 @@
 //! Flags of verbs that take an experiment: other values of its keys.
 
-use crate::base::workers;
+use crate::base::{files, workers};
 use crate::commands::bounds;
-use crate::commands::exit::bail_usage;
+use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::experiment::{Device, Execution, Experiment, extends, named};
+use crate::study::cell::stored;
 use anyhow::Result;
 use std::path::Path;
+
+type Loaded = (Experiment, Option<stored::Digests>);
 
 /// Other values of an experiment's keys than its file's.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -17,11 +20,36 @@ pub struct OverrideArgs {
 }
 
 impl OverrideArgs {
-    /// The experiment of a TOML file or of an arm's name, or a resolved one.
-    /// Errors: an experiment or an override that cannot be used, and one that a flag states too.
+    /// As [`OverrideArgs::load_stored`]. Errors: also an override that a flag states too.
     pub fn load(&self, name: &Path, flags: &[(&str, bool)]) -> Result<Experiment> {
         self.check(flags)?;
-        Ok(named::load(name, &self.set)?)
+        Ok(self.load_stored(name, None)?.0)
+    }
+
+    /// TOML, an arm's name, a run folder, or stored JSON, whose relative paths start from `inputs`; a cell's record has
+    /// digests of its inputs. Errors: an experiment that cannot be used, or `inputs` for a TOML file.
+    pub fn load_stored(&self, name: &Path, inputs: Option<&Path>) -> Result<Loaded> {
+        let mut path = named::find(name)?;
+        if named::is_run(&path) {
+            path = files::foreign::inside(&path, "experiment.json")?;
+        } else if path.is_dir() {
+            bail_invalid!(
+                "{} is a folder without experiment.json; name a TOML file, an arm, a run folder, its experiment.json or \
+                 a cell's record",
+                path.display()
+            );
+        }
+        if stored::is_stored(&path) {
+            let (experiment, digests) = stored::read(&path, inputs)?;
+            return Ok((self.apply(experiment, &path)?, digests));
+        }
+        if inputs.is_some() {
+            bail_usage!(
+                "--inputs is for JSON experiments and records; the paths of {} are relative to it",
+                path.display()
+            );
+        }
+        Ok((named::load(&path, &self.set)?, None))
     }
 
     /// Errors: as [`OverrideArgs::load`].

@@ -2,7 +2,7 @@
 
 use crate::base::files;
 use crate::commands::exit::bail_usage;
-use crate::experiment::{Grading, MATH_VERIFY, RewardProgram, Verifier, named};
+use crate::experiment::{Grading, MATH_VERIFY, ProgramKind, RewardProgram, Verifier, named};
 use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::Value;
@@ -88,6 +88,12 @@ impl GradingArgs {
             return Ok(chosen);
         };
         let FunctionArgs { python, threshold, seconds, memory } = &self.function;
+        if python.is_some() && program.kind == ProgramKind::Command {
+            bail_usage!(
+                "--python is for a Python function; {} is started by its `command`",
+                program.name()
+            );
+        }
         program.python = python.clone().or(program.python);
         program.threshold = threshold.unwrap_or(program.threshold);
         program.seconds = seconds.map_or(program.seconds, f64::from);

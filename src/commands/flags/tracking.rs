@@ -1,5 +1,6 @@
 //! Where curves are sent, for every verb that sends them.
 
+use crate::commands::output;
 use crate::records::RunFolder;
 use crate::report::export::curves;
 use crate::report::{CurveSender, ReportError, Tracker};
@@ -60,9 +61,9 @@ impl LiveCurves {
 
     pub fn end(mut self, run: &RunFolder) {
         self.looked = None;
-        self.look(run, &mut |text| eprintln!("{text}"));
+        self.look(run, &mut |text| output::tell(text));
         if let Some(Err(error)) = self.sender.map(CurveSender::end) {
-            eprintln!("warning: the curves were not all followed: {error}");
+            output::tell(format!("warning: the curves were not all followed: {error}"));
         }
     }
 }

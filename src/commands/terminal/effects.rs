@@ -8,7 +8,7 @@ use crate::study::{Effects, effect_checks::EffectFinding};
 /// Uses standard error; `verbose` adds evidence. Only terminals get colour; a non-empty `NO_COLOR`
 /// turns it off.
 pub fn print_effects(effects: &Effects, verbose: bool) {
-    eprint!("{}", lines(effects, output::colour(), verbose));
+    output::tell_lines(&lines(effects, output::colour(), verbose));
 }
 
 fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {

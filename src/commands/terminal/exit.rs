@@ -27,9 +27,6 @@ pub const DIVERGED: u8 = 5;
 /// A gap, another trainer's early end, or nothing to compare on this machine.
 pub const INCONCLUSIVE: u8 = 6;
 
-/// Standard error was closed: a shell's code for SIGPIPE.
-pub const NOBODY_LISTENS: u8 = 141;
-
 pub fn agreed(agrees: bool) -> u8 {
     if agrees { SUCCESS } else { MISMATCH }
 }

@@ -2,6 +2,7 @@
 
 use crate::base::files::{self, FileError};
 use crate::base::visible;
+use crate::commands::output;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use std::path::{self, Path, PathBuf};
 
@@ -52,7 +53,7 @@ impl GateFile {
     pub fn publish(&self, verb: &str, checks: &[GateCheck]) -> Result<(), FileError> {
         if std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true") {
             let annotations = checks.iter().filter_map(|check| annotation(verb, check));
-            annotations.for_each(|line| eprintln!("{line}"));
+            annotations.for_each(|line| output::tell_lines(&(line + "\n")));
         }
         self.junit.as_ref().map_or(Ok(()), |path| write(path, verb, checks))
     }

@@ -1,8 +1,9 @@
-//! Ctrl-C, SIGTERM, and SIGUSR1 (from Slurm before a time limit): the first one asks for a stop
-//! with a checkpoint at the next safe point, the second one ends the process at once.
+//! Ctrl-C, SIGTERM, SIGUSR1 (from Slurm before a time limit), and a reader of standard error that left: the first
+//! asks for a stop with a checkpoint at the next safe point, a second signal ends the process at once.
 
+use crate::commands::output;
 use anyhow::Result;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,7 +33,7 @@ impl Interrupt {
     }
 
     pub fn asked(&self) -> bool {
-        self.signal.load(Ordering::Relaxed) != 0
+        self.signal.load(Ordering::Relaxed) != 0 || output::NOBODY_LISTENS.load(Ordering::Relaxed)
     }
 
     /// True at the first call after a request to stop.
@@ -42,6 +43,9 @@ impl Interrupt {
 
     /// Exit code of a process that stopped as asked.
     pub fn exit_code(&self) -> u8 {
-        (SIGNALLED + self.signal.load(Ordering::Relaxed)) as u8
+        match self.signal.load(Ordering::Relaxed) {
+            0 => (SIGNALLED + SIGPIPE as usize) as u8,
+            signal => (SIGNALLED + signal) as u8,
+        }
     }
 }

@@ -11,7 +11,7 @@ pub fn start() {
     let asked = std::env::var(VARIABLE).ok().filter(|asked| !asked.is_empty());
     let filter = asked.as_deref().unwrap_or("warn");
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|error| {
-        eprintln!("warning: {VARIABLE}={filter:?}: {error}");
+        output::tell(format!("warning: {VARIABLE}={filter:?}: {error}"));
         EnvFilter::new("warn")
     });
     tracing_subscriber::fmt()
@@ -19,5 +19,6 @@ pub fn start() {
         .with_writer(std::io::stderr)
         .with_ansi(output::colour())
         .with_target(false)
+        .log_internal_errors(false)
         .init();
 }

@@ -5,7 +5,7 @@ use crate::commands::exit;
 use crate::report::page::{Section, Table, TableCell};
 use crate::report::{markdown, terminal, terminal::prose};
 use serde::Serialize;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::panic;
 use std::path::Path;
@@ -52,8 +52,17 @@ pub fn say(message: impl ToString) {
 
 /// As [`say`], on standard error: what is no part of the result.
 pub fn tell(message: impl ToString) {
-    eprint!("{}", sentence(&message.to_string(), width(io::stderr())));
+    tell_lines(&sentence(&message.to_string(), width(io::stderr())));
 }
+
+/// Text as it is. A standard error that nobody reads ends no process.
+pub fn tell_lines(text: &str) {
+    if io::stderr().write_all(text.as_bytes()).is_err_and(|it| it.kind() == ErrorKind::BrokenPipe) {
+        NOBODY_LISTENS.store(true, Ordering::Relaxed);
+    }
+}
+
+pub static NOBODY_LISTENS: AtomicBool = AtomicBool::new(false);
 
 fn sentence(message: &str, width: Option<usize>) -> String {
     if message.is_empty() { "\n".to_string() } else { prose(&visible::message(message), width) }
@@ -100,17 +109,13 @@ pub fn end_with_the_reader() {
     let print = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         let text = info.payload().downcast_ref::<String>().map_or("", String::as_str);
-        // Nobody reads this. The run can be resumed.
-        if text.starts_with("failed printing to stderr: ") {
-            end(exit::NOBODY_LISTENS);
-        }
         let Some(reason) = text.strip_prefix("failed printing to stdout: ") else {
             return print(info);
         };
         if reason.starts_with("Broken pipe") {
             std::process::exit(i32::from(exit::SUCCESS));
         }
-        eprintln!("error: cannot write to standard output: {reason}");
+        tell_lines(&format!("error: cannot write to standard output: {reason}\n"));
         std::process::exit(i32::from(exit::BUG));
     }));
 }
@@ -125,19 +130,39 @@ pub fn end(status: u8) -> ! {
 
 /// Prints what clap shows instead of executing a command.
 pub fn help_or_usage(shown: &clap::Error) -> u8 {
-    let _ = shown.print();
+    if shown.use_stderr() {
+        let _ = shown.print();
+    } else {
+        let help = shown.render();
+        let is_styled = is_coloured(&io::stdout());
+        let text = if is_styled { help.ansi().to_string() } else { help.to_string() };
+        let text = text.replace(KEPT_SPACE, " ");
+        if let Err(error) =
+            io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
+            && error.kind() != ErrorKind::BrokenPipe
+        {
+            tell(format!("error: cannot write to standard output: {error}"));
+            return exit::BUG;
+        }
+    }
     u8::try_from(shown.exit_code()).unwrap_or(exit::BUG)
 }
 
 pub fn reader_left(error: &anyhow::Error) -> bool {
-    let broken = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
+    let broken = |cause: &io::Error| cause.kind() == ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
 }
 
-/// Standard error must be a terminal, and `NO_COLOR` empty.
+/// A space at which clap breaks no line.
+pub const KEPT_SPACE: &str = "\u{a0}";
+
 pub fn colour() -> bool {
+    is_coloured(&io::stderr())
+}
+
+fn is_coloured(stream: &impl IsTerminal) -> bool {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    io::IsTerminal::is_terminal(&io::stderr()) && !no_color
+    stream.is_terminal() && !no_color
 }
 
 /// Standard error must be a terminal, not `TERM=dumb`. Bars have no colour, so `NO_COLOR` does not

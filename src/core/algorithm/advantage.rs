@@ -25,8 +25,9 @@ pub enum Std {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rewarded {
     pub reward: f64,
-    /// Tokens of the response in the loss; 0 when it is masked out.
     pub tokens: u64,
+    /// False when Overlong Filtering masks its loss.
+    pub in_loss: bool,
 }
 
 pub fn rewards(group: &[Rewarded]) -> Vec<f64> {

@@ -55,9 +55,9 @@ pub enum Surplus {
     Carry,
 }
 
-/// The constraint of DAPO Eq. 11: `0 < |{o_i | is_equivalent(a, o_i)}| < G`. Only such a group has a gradient. It looks
-/// at correctness, never at the shaped reward: a filter on the latter keeps solved groups as soon as one response is
-/// punished for length.
+/// The constraint of DAPO Eq. 11: `0 < |{o_i | is_equivalent(a, o_i)}| < G`. Under GRPO without penalties only
+/// such a group has a gradient. It looks at correctness, never at the shaped reward: a filter on the latter keeps solved
+/// groups as soon as one response is punished for length.
 pub fn is_useful(correct: usize, group_size: usize) -> bool {
     0 < correct && correct < group_size
 }

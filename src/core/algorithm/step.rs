@@ -139,8 +139,7 @@ pub fn rewarded(
 ) -> Vec<Rewarded> {
     let outcome = |scored: &ScoredRollout| {
         let in_loss = overlong::enters_loss(scored.rollout.truncated(), dapo.overlong.filter);
-        let tokens = if in_loss { scored.rollout.tokens.len() as u64 } else { 0 };
-        Rewarded { reward: reward(scored), tokens }
+        Rewarded { reward: reward(scored), tokens: scored.rollout.tokens.len() as u64, in_loss }
     };
     group.rollouts.iter().map(outcome).collect()
 }
@@ -163,4 +162,49 @@ pub fn rows(groups: &[&Group<ScoredRollout>], dapo: &Dapo) -> (Vec<Vec<f64>>, Ve
         }
     }
     (advantages, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::methods::{opo, reinforce_plus_plus_baseline};
+    use crate::algorithm::{Finish, Method, Problem, Prompt, Rollout};
+
+    #[test]
+    fn a_filtered_response_keeps_its_length_in_the_baseline_and_none_in_the_loss() {
+        let base: toml::Table = include_str!("../experiments/base.toml").parse().unwrap();
+        let mut dapo: Dapo = base["dapo"].clone().try_into().unwrap();
+        let scored = |(tokens, is_correct)| {
+            let finish = if is_correct { Finish::Stop } else { Finish::Length };
+            ScoredRollout {
+                rollout: Rollout::new(vec![3; tokens], vec![-0.5; tokens], finish, String::new()),
+                is_correct,
+                prediction: None,
+                correctness_reward: if is_correct { 1.0 } else { -1.0 },
+                overlong_penalty: 0.0,
+            }
+        };
+        let group = |lengths: [(usize, bool); 4]| {
+            let problem = Problem { id: "a".into(), question: "1+1?".into(), answer: "2".into() };
+            let rollouts = lengths.map(scored).to_vec();
+            Group { prompt: Prompt { problem, tokens: vec![1] }, attempt: 0, rollouts }
+        };
+        let cut = group([(140, false), (91, true), (140, false), (140, false)]);
+        dapo.method = Some(Method::Opo(opo::Opo {}));
+        for (filter, in_loss) in [(false, 4), (true, 1)] {
+            dapo.overlong.filter = filter;
+            let (advantages, made) = rows(&[&cut], &dapo);
+            let expected = [-182.0, 840.0, -182.0, -182.0].map(|it| it / 511.0);
+            let close = |(ours, it): (&f64, f64)| (ours - it).abs() < 1e-12;
+            assert!(advantages[0].iter().zip(expected).all(close), "{advantages:?}");
+            assert_eq!(made.iter().filter(|row| row.in_loss).count(), in_loss);
+        }
+        let method = reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline {};
+        dapo.method = Some(Method::ReinforcePlusPlusBaseline(method));
+        let longer = group([(280, false), (91, true), (140, false), (7, false)]);
+        let solved = group([(20, true), (30, true), (30, true), (40, true)]);
+        let whitened = |cut: &_| rows(&[cut, &solved], &dapo).0;
+        assert_eq!(whitened(&cut), whitened(&longer));
+        assert!(dapo.rules().equal_rewards_train() && whitened(&cut)[1][0] != 0.0);
+    }
 }

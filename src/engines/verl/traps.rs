@@ -306,6 +306,10 @@ fn weights(suspect: &mut Suspect) {
     if low && engine != "megatron" {
         suspect.found("low-precision-weights", key);
     }
+    let key = "actor_rollout_ref.actor.optim.weight_decay";
+    if engine == "megatron" && suspect.number(key).is_some_and(|decay| decay > 0.0) {
+        suspect.found("decay-of-norms", key);
+    }
 }
 
 fn schedule(suspect: &mut Suspect) {
@@ -423,6 +427,13 @@ mod tests {
             assert_eq!(agrees(&megatron, name), expected, "{name}");
         }
         assert_eq!(agrees(&of("megatron", json!({}), json!({})), "lr_decay_style"), Some(None));
+        for (engine, decay, expected) in
+            [("megatron", 0.1, true), ("megatron", 0.0, false), ("fsdp", 0.1, false)]
+        {
+            let composed = of(engine, json!({"weight_decay": decay}), json!({}));
+            let traps = found(&composed, &starter::paper().unwrap()).0;
+            assert_eq!(traps.iter().any(|it| it.name == "decay-of-norms"), expected, "{engine}");
+        }
         let other = of("veomni", json!({"optimizer": "AdamW"}), json!({}));
         assert_eq!(agrees(&other, "optim.optimizer"), Some(None));
     }

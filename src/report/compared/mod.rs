@@ -7,6 +7,7 @@ use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::words;
 use crate::statistics::{PermutationTest, Question, Uncertainty, Verdict, between};
+use crate::study::Declared;
 use crate::study::comparison::{BetweenRuns, Change, ComparedRuns, RunComparison};
 use crate::study::comparisons::Comparison;
 use crate::study::gate::ArmsCompared;
@@ -34,22 +35,29 @@ pub fn sections(comparison: &RunComparison) -> Vec<Section> {
 
 /// Two arms of a study, one section a measure.
 pub fn arms(compared: &ArmsCompared) -> Vec<Section> {
-    let Comparison { declared, word, why, .. } = &compared.comparison;
-    let [arm, reference] = [&declared.arm, &declared.reference].map(|id| text::visible(id));
-    let title = format!("{arm} against {reference}, {}", text::visible(&declared.metric.words()));
-    let apart = words::evaluated_apart(&compared.comparison).unwrap_or_default();
-    let difference = words::comparison(&compared.comparison);
-    let lines = [word.words().to_owned(), difference, words::why(why), apart];
-    let blocks =
-        lines.iter().filter(|line| !line.is_empty()).map(|line| Block::text(text::visible(line)));
-    let mut sections = vec![Section::new("arms", &title, blocks.collect())];
-    sections.extend(compared.beside.iter().map(|beside| {
-        let metric = text::visible(&beside.declared.metric.words());
-        let line = text::visible(&words::comparison(beside));
-        let title = format!("not the declared endpoint: {metric}");
-        Section::new("beside", &title, vec![Block::text(line)])
-    }));
-    sections
+    let Declared { arm, reference, metric, .. } = &compared.comparison.declared;
+    let origin = |it: &Comparison| {
+        if it.registered {
+            format!("declared in the family {}", it.family)
+        } else {
+            "exploratory, not declared".to_owned()
+        }
+    };
+    let section = |name, title: &str, it: &Comparison, origin: String| {
+        let apart = words::evaluated_apart(it).unwrap_or_default();
+        let word = it.word.words().to_owned();
+        let lines = [word, words::comparison(it), words::why(&it.why), apart, origin];
+        let lines = lines.iter().filter(|line| !line.is_empty());
+        let blocks = lines.map(|line| Block::text(text::visible(line))).collect();
+        Section::new(name, &text::visible(title), blocks)
+    };
+    let title = format!("{arm} against {reference}, {}", metric.words());
+    let first = section("arms", &title, &compared.comparison, origin(&compared.comparison));
+    let beside = compared.beside.iter().map(|it| {
+        let title = format!("{}: {}", origin(it), it.declared.metric.words());
+        section("beside", &title, it, String::new())
+    });
+    [first].into_iter().chain(beside).collect()
 }
 
 fn each(comparison: &RunComparison) -> [(&'static str, &ComparedRuns); 2] {

@@ -51,8 +51,10 @@ pub fn of_sides(comparison: &RunComparison) -> Pictures {
 }
 
 pub fn of_arms(compared: &ArmsCompared) -> Pictures {
-    let all = [Some(&compared.comparison), compared.beside.as_ref()];
-    let rows = all.into_iter().flatten().map(|comparison| {
+    let is_share = |it: &Comparison| it.declared.metric.is_avg_at_k();
+    let is_alike = |it: &&Comparison| is_share(it) == is_share(&compared.comparison);
+    let beside = compared.beside.iter().filter(is_alike);
+    let rows = [&compared.comparison].into_iter().chain(beside).map(|comparison| {
         let (result, declared) = (comparison.result.as_ref(), &comparison.declared);
         let scale = if declared.metric.is_avg_at_k() { 100.0 } else { 1.0 };
         let interval = result.and_then(|result| result.interval);

@@ -4,7 +4,7 @@ use crate::records::tracked::TABLE;
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::{compared, text, text::Unit, words};
 use crate::statistics::{Estimate, PermutationTest, estimators};
-use crate::study::{TrackedComparison, TrackedValue};
+use crate::study::{TrackedComparison, TrackedValue, tracked::WithoutPartner};
 
 /// Columns of a run's course.
 const COURSE: usize = 24;
@@ -31,17 +31,36 @@ pub fn sections(comparison: &TrackedComparison) -> Vec<Section> {
     ]
 }
 
+pub const OTHER_UNITS: &str = "one side lies within 0 and 1 and the other far above, as shares beside percent: bring both to one unit or, \
+     if they have one, add --same-unit";
+
 pub(super) fn result(comparison: &TrackedComparison) -> Vec<String> {
     let mut lines = judged(comparison);
+    lines.extend(comparison.other_units.then(|| format!("Units: {OTHER_UNITS}.")));
+    let alone = comparison.without_partner.iter().map(|WithoutPartner { side, run, seed }| {
+        let seed = seed.map_or("without a seed".to_owned(), |seed| format!("seed {seed}"));
+        format!("{side} {} {seed}", text::visible(run))
+    });
+    let alone = text::joined(alone, ", ");
+    lines.extend((!alone.is_empty()).then(|| {
+        format!(
+            "Left out, as their seed is not once on each side: {alone}. --unpaired compares all runs, without pairs."
+        )
+    }));
     let TrackedComparison { asked, budget: (budget, shortest), runs, .. } = comparison;
     let longest = runs.iter().map(|run| run.end).fold(*budget, f64::max);
     if *budget < SHORT * longest {
         let [clock, shortest] = [&asked.at, shortest].map(|name| text::visible(name));
         let why =
             last_shared(comparison).unwrap_or_else(|| format!("because {shortest} ends there"));
+        let first_end = runs.iter().map(|run| run.end).fold(longest, f64::min);
+        let advice = if first_end < SHORT * longest {
+            "Leave out a run that broke off, and say so"
+        } else {
+            "Evaluate all runs at the same places"
+        };
         lines.push(format!(
-            "The budget of all runs is {} {clock}, {why}; the longest run has {}. \
-             Leave out a run that broke off, and say so.",
+            "The budget of all runs is {} {clock}, {why}; the longest run has {}. {advice}.",
             text::number(*budget),
             text::number(longest),
         ));
@@ -70,8 +89,13 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
             format!("{runs} if it is {size} standard deviation{many} between runs")
         });
         let needed = text::joined(needed, ", ");
+        let why = if comparison.without_partner.is_empty() {
+            "one run on a side shows no spread between runs."
+        } else {
+            "one pair shows no spread: add runs of the seeds that the other side has."
+        };
         return vec![
-            "No verdict: one run on a side shows no spread between runs.".to_owned(),
+            format!("No verdict: {why}"),
             format!("{means}. Runs a side to show such a difference: {needed}."),
         ];
     };
@@ -129,7 +153,14 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
     formats.dedup();
     let is_table = formats == [TABLE];
     let counted = match (asked.window, asked.to_level) {
-        (Some(share), _) => format!("means over its last {}", text::percent(share)),
+        (Some(share), _) => {
+            let places = comparison.places_in_window.map_or(String::new(), |count| {
+                let shared = "that all runs have";
+                let places = text::counted(count, "place", "places");
+                format!(", at {places} {shared}")
+            });
+            format!("means over its last {}{places}", text::percent(share))
+        }
         (_, Some(level)) => format!("when {} is reached first; – is never", text::number(level)),
         _ => "the last value within it".to_owned(),
     };
@@ -138,19 +169,31 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
     let place = last_shared(comparison).unwrap_or_else(|| format!("where {shortest} ends"));
     let budget = format!("Equal budget: {end} {clock}, {place}; {counted}.");
     let better = if asked.lower_is_better { "lower" } else { "higher" };
-    let how = if *paired { "paired by seed, a block each" } else { "not paired" };
+    let how = match (*paired, asked.to_level, asked.unpaired) {
+        (true, ..) => "paired by seed, a block each",
+        (_, Some(_), _) => "not paired, as times are not",
+        (.., true) => "not paired (--unpaired)",
+        _ => "not paired: no seed is once on each side",
+    };
     let mut lines = vec![
         format!("Formats: {}.", text::joined(&formats, ", ")),
         format!("A {better} value is taken as better (--lower-is-better)."),
         format!(
-            "Runs are {how}: pairs need the same seeds on both sides, once each, and no times or --unpaired. \
-             Seeds stand in the table, or in names of runs, files and folders."
+            "Runs are {how}. Seeds stand in the table, or in names of runs, files and folders."
         ),
     ];
     lines.extend((!is_table).then_some(budget));
     let ignored = text::joined(comparison.ignored.iter().map(|name| text::visible(name)), ", ");
     let ignored = format!("Columns from which nothing was read: {ignored}.");
     lines.extend((!comparison.ignored.is_empty()).then_some(ignored));
+    let others = comparison.not_compared.iter().map(|name| text::visible(name));
+    let what = if is_table {
+        "Other arms of the table"
+    } else {
+        "Other runs with this text in their names"
+    };
+    let others = format!("{what}, which are not compared: {}.", text::joined(others, ", "));
+    lines.extend((!comparison.not_compared.is_empty()).then_some(others));
     let longer = runs.iter().filter(|run| run.end > comparison.budget.0).count();
     let later = format!("{longer} of {} runs have later points; they do not count.", runs.len());
     lines.extend((longer > 0).then_some(later));

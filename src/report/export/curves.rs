@@ -32,7 +32,7 @@ pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
         scalars.extend(of_evaluation(
             (&evaluation.set, evaluation.counters.updates),
             evaluation.avg_at_k(),
-            evaluation.response_tokens_mean,
+            (evaluation.response_tokens_mean, evaluation.reward_mean),
             evaluation.generated_rollouts as f64,
         ));
     }
@@ -63,8 +63,10 @@ pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, Repor
         scalars.extend(of_evaluation(
             (&record.set, record.counters.updates),
             record.avg_at_k,
-            record.response_tokens_mean,
-            generated.filter_map(|line| line.metrics.get("rollout/generated_rollouts")).sum(),
+            (record.response_tokens_mean, record.reward_mean),
+            generated
+                .filter_map(|line| line.metrics.get("rollout/generated_rollouts"))
+                .fold(0.0, |sum, it| sum + it),
         ));
     }
     let experiment = run.experiment()?;
@@ -108,13 +110,14 @@ fn plain(name: &str) -> String {
 fn of_evaluation(
     (set, step): (&str, u64),
     avg_at_k: f64,
-    response_tokens_mean: f64,
+    (response_tokens_mean, reward_mean): (f64, Option<f64>),
     generated_rollouts: f64,
-) -> [Scalar; 3] {
-    [
+) -> impl Iterator<Item = Scalar> {
+    let all = [
         ("avg_at_k", avg_at_k),
         ("response_tokens_mean", response_tokens_mean),
         ("generated_rollouts", generated_rollouts),
-    ]
-    .map(|(name, value)| Scalar { tag: format!("evaluation/{set}/{name}"), step, value })
+    ];
+    let all = all.into_iter().chain(reward_mean.map(|mean| ("reward_mean", mean)));
+    all.map(move |(name, value)| Scalar { tag: format!("evaluation/{set}/{name}"), step, value })
 }

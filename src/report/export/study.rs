@@ -52,6 +52,7 @@ fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
                 cons_at_k: cell.cons_at_k(evaluation),
                 truncated_share: evaluation.truncated_share,
                 response_tokens_mean: evaluation.response_tokens_mean,
+                reward_mean: evaluation.reward_mean,
             });
             let samples = evaluation.samples.max(1);
             for (correct, number) in evaluation.outcomes.values().iter().zip(0u64..) {
@@ -82,8 +83,9 @@ pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>,
         .iter()
         .map(|row| line(row.key, &[&row.step, &row.updates, &row.metric, &row.value]));
     let evaluations = rows.evaluations.iter().map(|row| {
-        let cons_at_k = row.cons_at_k.map_or_else(String::new, |value| value.to_string());
-        let own: [&dyn Display; 11] = [
+        let [cons_at_k, reward_mean] = [row.cons_at_k, row.reward_mean]
+            .map(|it| it.map_or_else(String::new, |value| value.to_string()));
+        let own: [&dyn Display; 12] = [
             &row.ending,
             &row.set,
             &row.step,
@@ -95,6 +97,7 @@ pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>,
             &cons_at_k,
             &row.truncated_share,
             &row.response_tokens_mean,
+            &reward_mean,
         ];
         line(row.key, &own)
     });
@@ -103,7 +106,7 @@ pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>,
         line(row.key, &[&row.set, &row.step, &row.problem, &row.sample, &correct])
     });
     let of_evaluations = "ending,set,step,updates,generated_rollouts,problems,samples,avg_at_k,\
-                          cons_at_k,truncated_share,response_tokens_mean";
+                          cons_at_k,truncated_share,response_tokens_mean,reward_mean";
     let mut paths = Vec::new();
     for (name, columns, lines) in [
         ("metrics.csv", "step,updates,metric,value", metrics.collect::<String>()),

@@ -63,7 +63,8 @@ pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> 
     let mut techniques: Vec<Technique> = of_paper.collect();
     if experiment.dapo.method.is_some() {
         let about = experiment.dapo.rules().about();
-        let mut method = technique(about.name, about.source, &["dapo.method.".to_owned()]);
+        let name = experiment.dapo.method_name();
+        let mut method = technique(name, about.source, &["dapo.method.".to_owned()]);
         method.settings += &format!("; {}", about.differs);
         techniques.push(method);
     }

@@ -101,6 +101,7 @@ fn evaluation(report: &Report) -> Section {
     let columns = "set | n × k × runs # | policy | avg@k %# | SE # | 95 %, these problems # | SE # | \
                    95 %, other problems # | pass@k %# | cons@k %# | truncated %# | mean tokens #";
     blocks.push(Block::Table(Table::new(caption, columns, evaluation_rows(report))));
+    blocks.extend(mean_rewards(&report.evaluations));
     blocks.extend(report.sets_together.as_ref().map(|it| Block::text(sets_together(it))));
     if !report.by_tag.is_empty() {
         let rows = report.by_tag.iter().map(|it| {
@@ -118,6 +119,20 @@ fn evaluation(report: &Report) -> Section {
         blocks.push(Block::More("pass@k, and every sample".to_owned(), more));
     }
     Section::new("evaluation", "Evaluation", blocks)
+}
+
+fn mean_rewards(sets: &[SetResult]) -> Option<Block> {
+    let reward = |at: &Option<ShownEvaluation>| at.as_ref()?.reward_mean;
+    let of_set = |it: &SetResult| match (reward(&it.base), reward(&it.last)) {
+        (None, None) => None,
+        (Some(base), Some(last)) => {
+            Some(format!("{} {} → {}", it.set, text::number(base), text::number(last)))
+        }
+        (base, last) => Some(format!("{} {}", it.set, text::number(base.or(last)?))),
+    };
+    let sets: Vec<String> = sets.iter().filter_map(of_set).collect();
+    let text = format!("Mean reward of the program: {}.", text::joined(&sets, ", "));
+    (!sets.is_empty()).then(|| Block::text(text))
 }
 
 fn sets_together(together: &SetsTogether) -> String {

@@ -21,11 +21,9 @@ pub fn learning(report: &Report) -> Section {
 
 pub fn beside_the_paper(report: &Report) -> Section {
     let intro = format!(
-        "Left: this run. Right: the paper\u{2019}s own curve, for its shape alone, in its \
-         own panel with its own axes. Model, data and length limit differ, so no height \
-         on the left can be read against a height on the right. x counts updates \
-         (optimiser steps) on both sides. Paper: {}; x is exact to one update, in \
-         Figs 1 and 7 to 80.",
+        "The panels “this run” show this run, the others the paper\u{2019}s own curves, for their shape alone and with axes \
+         of their own. Model, data and length limit differ, so no height in the one can be read against a height in the \
+         other. x counts updates (optimiser steps) in both. Paper: {}; x is exact to one update, in Figs 1 and 7 to 80.",
         paper::curves_source()
     );
     let figures = report.figures.iter().map(|figure| Block::Figure(with_the_papers(figure)));
@@ -116,7 +114,6 @@ pub fn dynamics(report: &Report) -> Section {
         let caption = "Metrics, from the first to the last rollout step that recorded them.";
         let rows = main.into_iter().map(metric_row);
         blocks.push(Block::Table(Table::new(caption, &columns, rows)));
-        let columns = format!("metric | first # | {COURSE}");
         let rows = other.into_iter().map(metric_row);
         blocks.push(Block::Folded(Table::new("The other metrics", &columns, rows)));
     }
@@ -125,6 +122,7 @@ pub fn dynamics(report: &Report) -> Section {
 
 fn metric_row(metric: &ShownMetric) -> Vec<TableCell> {
     let name = row![Look::Code.of(&metric.name)].into_iter();
-    let meaning = metric.meaning.map(|meaning| Look::Quiet.of(meaning));
-    name.chain(meaning).chain(course(&metric.points)).collect()
+    name.chain([Look::Quiet.of(metric.meaning.unwrap_or("–"))])
+        .chain(course(&metric.points))
+        .collect()
 }

@@ -1,9 +1,10 @@
 //! The run over time: metrics, counters, and wall-clock time by phase.
 
+use crate::experiment::Experiment;
 use crate::records::{Counters, StepMetrics, metrics as registry};
 use crate::report::{RunReportLoaded, text};
 use crate::statistics::aggregates;
-use crate::study::Clock;
+use crate::study::{Clock, effect_checks::findings};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,10 +37,12 @@ pub struct RunCounts {
 }
 
 /// Main metrics in the order of the registry, then the rest by name.
-pub fn rows(metrics: &[StepMetrics]) -> Vec<ShownMetric> {
+pub fn rows(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<ShownMetric> {
     let main =
         |name: &str| registry::all().iter().position(|metric| metric.main && metric.name == *name);
+    let reads_no_clip = findings::reads_no_clip(experiment);
     let names = metrics.iter().flat_map(|step| step.metrics.keys());
+    let names = names.filter(|it| !(reads_no_clip && it.starts_with("effect/clip_higher_")));
     let names: BTreeSet<(usize, &String)> =
         names.map(|name| (main(name).unwrap_or(usize::MAX), name)).collect();
     let row = |name: &str| {
@@ -60,7 +63,6 @@ pub fn rows(metrics: &[StepMetrics]) -> Vec<ShownMetric> {
     names.into_iter().filter_map(|(_, name)| row(name)).collect()
 }
 
-/// (updates, value)
 pub fn curve(metrics: &[StepMetrics], name: &str) -> Vec<(f64, f64)> {
     metrics
         .iter()
@@ -84,7 +86,7 @@ pub fn reading(loaded: &RunReportLoaded, clock: Clock, updates: f64) -> Option<f
         |step: &StepMetrics| clock.added(experiment, |name| step.metrics.get(name).copied());
     metrics.iter().find_map(added)?;
     let until = metrics.iter().filter(|step| step.counters.updates as f64 <= updates);
-    Some(until.filter_map(added).sum())
+    Some(0.0 + until.filter_map(added).sum::<f64>())
 }
 
 pub fn counts(loaded: &RunReportLoaded) -> RunCounts {
@@ -108,5 +110,21 @@ pub fn counts(loaded: &RunReportLoaded) -> RunCounts {
         trained_rollouts: sum(&loaded.metrics, "train/rollouts"),
         seconds: total.or((!by_phase.is_empty()).then_some(named)),
         seconds_by_phase: by_phase,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::RunFolder;
+    use crate::report::run::load;
+    use std::path::Path;
+
+    #[test]
+    fn before_the_first_step_a_clock_reads_zero_which_has_no_sign() {
+        let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/runs/exact");
+        let loaded = load::load(&RunFolder::at(run)).unwrap();
+        let read = reading(&loaded, Clock::GeneratedTokens, 0.0).unwrap();
+        assert!(read == 0.0 && read.is_sign_positive(), "{read}");
     }
 }

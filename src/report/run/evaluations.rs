@@ -32,6 +32,8 @@ pub struct ShownEvaluation {
     pub cons_at_k: Option<f64>,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reward_mean: Option<f64>,
     pub outcomes_sha256: String,
 }
 
@@ -179,6 +181,7 @@ fn evaluation(loaded: &LoadedEvaluation) -> ShownEvaluation {
         cons_at_k: names_answers.then_some(record.cons_at_k),
         truncated_share: record.truncated_share,
         response_tokens_mean: record.response_tokens_mean,
+        reward_mean: record.reward_mean,
         outcomes_sha256: text::visible(&record.outcomes_sha256),
     }
 }

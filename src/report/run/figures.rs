@@ -2,7 +2,7 @@
 
 use crate::experiment::Experiment;
 use crate::records::StepMetrics;
-use crate::records::metrics::{self as registry, Quantity, RunPlace};
+use crate::records::metrics::{self as registry, DrawnMetric, Quantity, RunPlace};
 use crate::report::{SetResult, run::dynamics, text};
 use crate::study::{effect_checks::findings, paper};
 use serde::Serialize;
@@ -33,10 +33,14 @@ pub struct FigureLine {
 }
 
 /// The development score and the paper's Figs 7 and 3.
-pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<RunFigure> {
+pub fn beside_the_paper(
+    experiment: &Experiment,
+    metrics: &[StepMetrics],
+    results: &[SetResult],
+) -> Vec<RunFigure> {
     let figure = |quantity: &'static Quantity| {
         let name = quantity.paper.iter().find(|name| name.starts_with(['3', '7']));
-        of_quantity(metrics, quantity)
+        of_quantity(experiment, metrics, quantity)
             .beside(name.map_or("", String::as_str), quantity.run_remark())
     };
     accuracy(results).into_iter().chain(in_place(RunPlace::Paper).map(figure)).collect()
@@ -45,13 +49,13 @@ pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<R
 pub fn effects(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<RunFigure> {
     let reads_no_clip = findings::reads_no_clip(experiment);
     let shown = in_place(RunPlace::Effects).filter(|it| !(reads_no_clip && it.id == "above"));
-    let figures = shown.map(|quantity| of_quantity(metrics, quantity));
+    let figures = shown.map(|quantity| of_quantity(experiment, metrics, quantity));
     figures.filter(|figure| !figure.ours.is_empty()).collect()
 }
 
 /// Not in the paper; quantities without values are left out.
-pub fn own(metrics: &[StepMetrics]) -> Vec<RunFigure> {
-    let figures = in_place(RunPlace::Own).map(|quantity| of_quantity(metrics, quantity));
+pub fn own(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<RunFigure> {
+    let figures = in_place(RunPlace::Own).map(|it| of_quantity(experiment, metrics, it));
     let styles = own_figure("Solution styles", "updates", "%", styles(metrics));
     figures.chain([styles]).filter(|figure| !figure.ours.is_empty()).collect()
 }
@@ -99,10 +103,16 @@ impl RunFigure {
     }
 }
 
-fn of_quantity(metrics: &[StepMetrics], quantity: &'static Quantity) -> RunFigure {
+fn of_quantity(
+    experiment: &Experiment,
+    metrics: &[StepMetrics],
+    quantity: &'static Quantity,
+) -> RunFigure {
+    let legend =
+        |drawn: &'static DrawnMetric| experiment.dapo.counted(&drawn.name).unwrap_or(&drawn.legend);
     let scale = if quantity.unit == "%" { 100.0 } else { 1.0 };
     let lines = quantity.metrics.iter();
-    let lines = lines.map(|drawn| course(metrics, &drawn.name, &drawn.legend, scale));
+    let lines = lines.map(|drawn| course(metrics, &drawn.name, legend(drawn), scale));
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
     own_figure(&quantity.title, "updates", &quantity.unit, lines)
 }
@@ -147,12 +157,17 @@ mod tests {
     use crate::records::Counters;
     use std::path::Path;
 
+    fn loaded(name: &str) -> Experiment {
+        let experiments = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/methods");
+        extends::load(&experiments.join(name)).unwrap()
+    }
+
     #[test]
     fn entropy_of_all_rollouts_stands_beside_the_batchs_where_it_was_recorded() {
         let labels = |names: &[&str]| -> Vec<String> {
             let metrics = names.iter().map(|name| ((*name).to_owned(), 0.25)).collect();
             let line = StepMetrics { step: 1, counters: Counters::default(), metrics };
-            let figures = beside_the_paper(&[line], &[]);
+            let figures = beside_the_paper(&loaded("rloo.toml"), &[line], &[]);
             let entropy = figures.iter().find(|figure| figure.paper_figure == Some("7c"));
             entropy.unwrap().ours.iter().map(|line| line.label.clone()).collect()
         };
@@ -164,12 +179,29 @@ mod tests {
     #[test]
     fn tokens_above_the_clip_range_are_drawn_where_the_method_reads_it() {
         let drawn = |name: &str| {
-            let experiments = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/methods");
-            let experiment = extends::load(&experiments.join(name)).unwrap();
             let metrics = [("effect/clip_higher_let_through_share".to_owned(), 0.25)].into();
-            let line = StepMetrics { step: 1, counters: Counters::default(), metrics };
-            !effects(&experiment, &[line]).is_empty()
+            let line = [StepMetrics { step: 1, counters: Counters::default(), metrics }];
+            let is_drawn = !effects(&loaded(name), &line).is_empty();
+            assert_eq!(is_drawn, !dynamics::rows(&loaded(name), &line).is_empty(), "{name}");
+            is_drawn
         };
-        assert!(drawn("rloo.toml") && !drawn("kl-cov.toml") && !drawn("gspo.toml"));
+        let unread = ["cispo", "dppo-tv", "gmpo", "gspo", "kl-cov", "luspo", "sapo", "vespo"];
+        assert!(drawn("rloo.toml") && drawn("mis.toml"));
+        assert!(!unread.iter().any(|name| drawn(&format!("{name}.toml"))));
+    }
+
+    #[test]
+    fn a_curve_of_clipped_tokens_says_which_tokens_its_method_counts() {
+        let legend = |name: &str| {
+            let metrics = [("loss/up_clipped_probability_mean".to_owned(), 0.25)].into();
+            let line = [StepMetrics { step: 1, counters: Counters::default(), metrics }];
+            let figures = beside_the_paper(&loaded(name), &line, &[]);
+            let up_clipped = figures.iter().find(|figure| figure.paper_figure == Some("3a"));
+            up_clipped.unwrap().ours[0].label.clone()
+        };
+        assert_eq!(legend("tis.toml"), "advantage > 0, ratio > 1 + ε_high");
+        assert_eq!(legend("cispo.toml"), "ratio > 1 + high, any advantage");
+        assert_eq!(legend("dppo-tv.toml"), "advantage > 0, π_θ − π_old > high");
+        assert_eq!(legend("luspo.toml"), "advantage > 0, response’s ratio > 1 + high");
     }
 }

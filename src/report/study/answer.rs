@@ -96,11 +96,13 @@ fn declared(context: &Context) -> Vec<Block> {
     };
     let caption = format!(
         "A difference is shown if p, after Holm in the family, is at most {} and the interval lies on one side \
-         of 0; arms are equivalent if they differ by less than {} ({margin}), after Holm too; else the comparison \
+         of 0; arms are equivalent if they differ by less than {} ({margin}) by two one-sided tests, after Holm too, which ask \
+         for a {} interval inside that margin, not for the one here; else the comparison \
          is inconclusive. Above: share of the {of} in which the first arm is above. p: {test}. A row without a \
          measure has that of the row above.",
         axes::tick_label(declaration.alpha),
-        headline::points(declaration.margin)
+        headline::points(declaration.margin),
+        text::level(1.0 - 2.0 * declaration.alpha)
     );
     let is_long = rows.len() > MOST_OPEN_ROWS;
     let summary = format!("The {} comparisons in numbers", rows.len());
@@ -218,8 +220,9 @@ fn figure(context: &Context) -> Option<Figure> {
     Some(Figure {
         id: "answer-figure".to_owned(),
         caption: format!(
-            "Left: {of}, each arm against its row, {} intervals over training runs{hollow}. Right: mean \
-             over the runs of an arm, and its interval.",
+            "Panel “{}”: {of}, each arm against its row, {} intervals over training runs{hollow}. Curves: \
+             mean over the runs of an arm, and its interval.",
+            scores::DIFFERENCE,
             context.level()
         ),
         legend,
@@ -244,8 +247,9 @@ pub fn differences<'a>(context: &Context<'a>) -> Option<(String, Vec<&'a Compari
         }
     };
     let declared: Vec<&Comparison> = declared.filter(is_drawn).collect();
-    if declared.is_empty() {
-        return Some((text::visible(&grid.name), grid.differences.iter().collect()));
+    if declared.is_empty() || !context.is_declared() {
+        let shown = if declared.is_empty() { grid.differences.iter().collect() } else { declared };
+        return Some((format!("the grid {}", text::visible(&grid.name)), shown));
     }
     Some(("what was declared".to_owned(), declared))
 }
@@ -320,9 +324,14 @@ fn not_shown(context: &Context) -> String {
         context.comparisons().filter(|it| it.word == Word::Inconclusive).collect();
     let without = |word: Word| context.comparisons().filter(|it| it.word == word).count();
     let mut count = if open.is_empty() {
-        format!("none of {all} comparisons is inconclusive")
+        format!("none of {} is inconclusive", text::counted(all, "comparison", "comparisons"))
     } else {
-        format!("{} of {all} comparisons are inconclusive", open.len())
+        let is = if open.len() == 1 { "is" } else { "are" };
+        format!(
+            "{} of {} {is} inconclusive",
+            open.len(),
+            text::counted(all, "comparison", "comparisons")
+        )
     };
     for (word, what) in [
         (Word::NotCompared, "could not be compared"),

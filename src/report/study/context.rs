@@ -6,8 +6,7 @@ use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
-    Analysis, ArmSummary, Cell, Declaration, GridSummary, Judged, Metric, Statistic, Word,
-    collection::Study,
+    Analysis, ArmSummary, Cell, Declaration, GridSummary, Judged, Metric, Word, collection::Study,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -153,7 +152,7 @@ pub fn unit_of(metric: &Metric) -> Unit {
     let is_share = match metric {
         Metric::Evaluation { statistic, .. }
         | Metric::MeanOfSets { statistic, .. }
-        | Metric::EvaluationMean { statistic, .. } => *statistic != Statistic::ResponseTokensMean,
+        | Metric::EvaluationMean { statistic, .. } => statistic.is_share(),
         Metric::Metric { name, .. } | Metric::Contrast { name, .. } => {
             return unit_of_training(name);
         }

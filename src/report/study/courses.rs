@@ -139,11 +139,21 @@ fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: b
     Figure {
         id: plan.id.clone(),
         title: format!("{}{}", plan.title, plan.of_set),
-        caption: caption(&own.lines, plan, &absent, remark),
+        caption: caption(&own.lines, plan, &absent, remark) + &counted(context, grid, plan),
         legend: page::legend(&own.lines),
         numbers: numbers(&own.lines, plan, &published),
         panels: [own].into_iter().chain(published).map(Panel::Curves).collect(),
     }
+}
+
+fn counted(context: &Context, grid: &GridSummary, plan: &CurvePlan) -> String {
+    let Series::Metric { name } = &plan.series else { return String::new() };
+    let of_arm = |arm: &ArmSummary| {
+        let cell = context.study.cells_of(&arm.id).into_iter().next()?;
+        let tokens = cell.experiment.dapo.counted(name)?;
+        Some(format!(" {} counts tokens of {tokens}.", text::visible(&arm.label)))
+    };
+    grid.arms.iter().filter_map(of_arm).collect()
 }
 
 /// ScaleRL's curve through all evaluations of an arm; `None` where none can be fitted.

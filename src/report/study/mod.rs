@@ -24,7 +24,6 @@ use crate::report::{
 };
 use crate::study::claims as paper_claims;
 use crate::study::collection::{self, Study};
-use crate::study::declaration::Placement;
 use crate::study::{Claims, StudyFacts, facts};
 use std::path::{Path, PathBuf};
 
@@ -40,16 +39,23 @@ pub struct StudyReport {
 pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, ReportError> {
     let study = collection::load(folder, declared)?;
     let mut report = report(&study, &paper_claims::of(folder, &study)?);
-    report.page.alerts.extend(placement(folder, &study)?);
+    report.page.alerts.extend(placement(&study));
     Ok(report)
 }
 
 /// What `dapo ablate` noted when the declaration came into the study.
-fn placement(folder: &Path, study: &Study) -> Result<Vec<String>, ReportError> {
-    let Some(placement) = Placement::read(folder, &study.declaration)? else {
-        return Ok(Vec::new());
-    };
+fn placement(study: &Study) -> Vec<String> {
+    let Some(placement) = &study.placement else { return Vec::new() };
     let mut alerts = Vec::new();
+    if study.is_declared_otherwise() {
+        let [here, placed] = [&study.declaration.sha256(), &placement.declaration_sha256]
+            .map(|digest| text::short_digest(digest));
+        alerts.push(format!(
+            "This is not the declaration that was put into the study: its SHA-256 begins with {here}, and declared.json \
+             names {placed}. No comparison counts as registered. Put the first study.json back, or name a copy of it with \
+             --declaration."
+        ));
+    }
     if placement.records_before > 0 {
         alerts.push(format!(
             "The declaration came into the study when {} were there already: nothing here shows that it is older.",
@@ -60,7 +66,7 @@ fn placement(folder: &Path, study: &Study) -> Result<Vec<String>, ReportError> {
         let why = text::joined(placement.uncommitted.iter().map(|why| text::visible(why)), "; ");
         alerts.push(format!("No commit shows what was run: {why}."));
     }
-    Ok(alerts)
+    alerts
 }
 
 pub fn report(study: &Study, claims: &Claims) -> StudyReport {
@@ -167,7 +173,7 @@ fn frame(context: &Context) -> Page {
                 "no declaration".to_owned()
             }
         ),
-        state: if declaration.registered { "registered" } else { "exploratory" },
+        state: if context.study.is_registered() { "registered" } else { "exploratory" },
         unfinished: context.arms().any(|arm| !arm.missing_seeds.is_empty()),
         ..Page::default()
     }

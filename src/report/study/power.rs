@@ -11,8 +11,7 @@ use serde::Deserialize;
 use std::sync::LazyLock;
 
 pub fn section(context: &Context) -> Section {
-    let declaration = &context.analysis.declaration;
-    let registered = if declaration.registered {
+    let registered = if context.study.is_registered() {
         "It says that it was written before the first run. Nothing here proves that: compare it \
              with a copy from a registry, a commit or a mail (dapo verify STUDY --declaration FILE)."
     } else {

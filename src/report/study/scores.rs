@@ -83,6 +83,8 @@ fn seeds(context: &Context, grid: &GridSummary) -> Table {
     )
 }
 
+pub const DIFFERENCE: &str = "difference";
+
 pub fn differences<'a>(
     context: &Context,
     comparisons: impl IntoIterator<Item = &'a Comparison>,
@@ -109,7 +111,7 @@ pub fn differences<'a>(
         }
         _ => "points",
     };
-    Intervals::new("difference", x, true, rows.collect())
+    Intervals::new(DIFFERENCE, x, true, rows.collect())
 }
 
 /// `told`: what tells the row from others of the same arms.

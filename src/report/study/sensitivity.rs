@@ -31,7 +31,8 @@ fn intro(all: &[Sensitivity]) -> Block {
     Block::text(format!(
         "Looked at afterwards: the first row is the comparison above, and no p here is corrected. A clock\u{2019}s row is the \
          mean from half of the smallest total on, with accuracy drawn as a line between evaluations; windows and the \
-         declared endpoint take the plain mean of evaluations, or the last one. {seconds}"
+         declared endpoint take the plain mean of evaluations, or the last one. Rows that leave runs out keep the budget of all runs. \
+         {seconds}"
     ))
 }
 

@@ -3,10 +3,10 @@
 use crate::base::files::{self, FileKind};
 use crate::base::workers;
 use crate::experiment::{Experiment, Grid, compare};
-use crate::records::{Manifest, RunFolder, StepMetrics};
+use crate::records::{Manifest, RunFolder, StepMetrics, audit};
 use crate::study::cell::check::RECORDS;
 use crate::study::{Cell, CellEnding, StudyError, ablate::AblateStudy, cell};
-use crate::training::{TrainingError, run::inputs, run::session};
+use crate::training::{TrainingError, run::inputs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -227,7 +227,7 @@ pub fn state(job: &Job) -> Result<JobState, StudyError> {
         if ended {
             return Ok(JobState::Ended);
         }
-        if let Some(file) = session::lost(&job.folder)? {
+        if let Some(file) = audit::lost(&job.folder)? {
             return unusable(format!("{}: its {file} is missing", job.folder.root().display()));
         }
         return Ok(match files::kind(&job.folder.path("manifest.json"))? {

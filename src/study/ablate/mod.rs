@@ -56,6 +56,11 @@ impl AblateStudy {
 
     /// Seeds that an earlier call ran with the same arms stay in the grid.
     pub fn keep(&self, grid: &Grid) -> Result<(), StudyError> {
+        self.with_kept_seeds(grid).write(&self.root)?;
+        Ok(())
+    }
+
+    pub fn with_kept_seeds(&self, grid: &Grid) -> Grid {
         let identity = |grid: &Grid| -> Vec<(String, String)> {
             grid.arms.iter().map(|arm| (arm.name.clone(), arm.arm_sha256.clone())).collect()
         };
@@ -67,7 +72,6 @@ impl AblateStudy {
             let seeds: BTreeSet<u64> = known.seeds.into_iter().chain(grid.seeds).collect();
             grid.seeds = seeds.into_iter().collect();
         }
-        grid.write(&self.root)?;
-        Ok(())
+        grid
     }
 }

@@ -11,6 +11,7 @@ use crate::records::{
 use crate::study::cell::numbers::{self, GENERATED, significant};
 use crate::study::cell::{FORMAT, MAX_BYTES, check};
 use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds, StudyError};
+use crate::training::evaluation;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,12 +199,21 @@ fn evaluation(
         cons_at_k: record.cons_at_k,
         truncated_share: record.truncated_share,
         response_tokens_mean: record.response_tokens_mean,
+        reward_mean: record.reward_mean,
         outcomes_sha256,
     };
     let (found, written) = (evaluation.avg_at_k(), record.avg_at_k);
     let is_written = (found - written).abs() <= 1e-9;
     if !is_written {
         return Err(refuse(format!("its avg@k is {found}, evaluations.jsonl says {written}")));
+    }
+    let rewards = evaluation::reward_mean(&rows);
+    let is_written = match (rewards, record.reward_mean) {
+        (Some(found), Some(written)) => (found - written).abs() <= 1e-9 * found.abs().max(1.0),
+        (_, written) => written.is_none(),
+    };
+    if !is_written {
+        return Err(refuse("its mean reward is not that of evaluations.jsonl".to_owned()));
     }
     Ok(evaluation)
 }

@@ -132,6 +132,8 @@ pub struct CellEvaluation {
     pub cons_at_k: f64,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward_mean: Option<f64>,
     pub outcomes_sha256: String,
 }
 

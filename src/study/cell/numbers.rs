@@ -118,6 +118,11 @@ pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
         let fits = (0.0..=high).contains(&value) && whole(value, count);
         ensure(fits, format_args!("cannot have the `{name}` {value}"))?;
     }
+    let is_graded = cell.experiment.grading_of(&evaluation.set).program().is_some();
+    ensure(
+        is_graded || evaluation.reward_mean.is_none(),
+        "has a `reward_mean`, and no program grades the set",
+    )?;
     let samples = evaluation.samples;
     let count = |of: &dyn Fn(u64) -> bool| correct.iter().filter(|c| of(**c)).count() as f64;
     // The most frequent answer is correct where all are, and wrong where none is.

@@ -15,7 +15,7 @@ pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
         claims: claims.claims.iter().map(|claim| context.claim(claim)).collect(),
         remarks: analysis.remarks.iter().cloned().chain(elsewhere).collect(),
         declaration_sha256: analysis.declaration_sha256.clone(),
-        registered: analysis.declaration.registered,
+        registered: study.is_registered(),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::base::files;
 use crate::records::metrics::{self, MetricRange};
 use crate::study::cell::numbers::ensure;
 use crate::study::{
-    Direction, Metric, PaperCheck, Reduce, Statistic, StudyError, collection::Study, declaration,
+    Direction, Metric, PaperCheck, Reduce, StudyError, collection::Study, declaration,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -267,10 +267,9 @@ impl Range {
                     unit: SHARE,
                 })
             }
-            _ => match metric.statistic()? {
-                Statistic::ResponseTokensMean => None,
-                _ => Some(Self { low: 0.0, high: 1.0, unit: SHARE }),
-            },
+            _ => {
+                metric.statistic()?.is_share().then_some(Self { low: 0.0, high: 1.0, unit: SHARE })
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::experiment::{Arm, diagnose};
 use crate::records::metrics;
 use crate::study::claims::{Claims, Test};
-use crate::study::{Metric, collection::Study};
+use crate::study::{Metric, Statistic, collection::Study};
 
 pub fn problem(claims: &Claims, study: &Study) -> Option<String> {
     claims.claims.iter().find_map(|claim| {
@@ -23,7 +23,7 @@ fn of_test(test: &Test, study: &Study) -> Option<String> {
     let pooled = ids.iter().flat_map(|id| study.declaration.arms_of(id));
     let arms: Vec<(&str, &Arm)> = pooled.filter_map(|id| Some((id, study.arm(id)?))).collect();
     test.metrics().into_iter().find_map(|metric| {
-        let set = metric.sets().iter().find_map(|set| unevaluated(set, &arms));
+        let set = metric.sets().iter().find_map(|set| unevaluated(metric, set, &arms));
         set.or_else(|| of_metric(metric).iter().find_map(|name| unknown_metric(name, &arms)))
     })
 }
@@ -40,11 +40,20 @@ fn unknown_arm(id: &str, study: &Study) -> Option<String> {
     Some(format!("the study has no arm `{id}`; {known}"))
 }
 
-pub fn unevaluated(set: &String, arms: &[(&str, &Arm)]) -> Option<String> {
+pub fn unevaluated(metric: &Metric, set: &String, arms: &[(&str, &Arm)]) -> Option<String> {
+    let is_reward = metric.statistic() == Some(Statistic::RewardMean);
     arms.iter().find_map(|(id, arm)| {
         let sets = arm.experiment.set_names();
-        let known = diagnose::known(set, "it evaluates", &sets);
-        (!sets.contains(set)).then(|| format!("`{id}` evaluates no set {set:?}; {known}"))
+        if !sets.contains(set) {
+            let known = diagnose::known(set, "it evaluates", &sets);
+            return Some(format!("`{id}` evaluates no set {set:?}; {known}"));
+        }
+        let has_none = is_reward && arm.experiment.grading_of(set).program().is_none();
+        has_none.then(|| {
+            format!(
+                "no program grades {set:?} of `{id}`, so it has no mean reward; compare avg-at-k"
+            )
+        })
     })
 }
 

@@ -89,6 +89,7 @@ fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
             prediction: None,
             answer: "1".into(),
             response: "x".into(),
+            reward: None,
         })
         .collect();
     let parquet = folder.0.path().join("one.parquet");
@@ -143,6 +144,7 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         cons_at_k: 0.5,
         truncated_share: 0.0,
         response_tokens_mean: 1.0,
+        reward_mean: None,
         outcomes_sha256: files::sha256(b"table"),
     };
     let cell = Cell {

@@ -147,7 +147,7 @@ impl Comparison {
 pub fn families(study: &Study) -> Vec<FamilyResult> {
     let mut families: Vec<FamilyResult> = Vec::new();
     for declared in &study.declaration.families {
-        let mut result = family(study, declared, study.declaration.registered);
+        let mut result = family(study, declared, study.is_registered());
         let open = families.iter().find(|before| {
             let is_shown = before.comparisons.iter().all(|it| it.shown().is_some());
             declared.after.contains(&before.id) && !is_shown
@@ -236,6 +236,10 @@ fn tested(
 }
 
 fn fill(study: &Study, comparison: &mut Comparison) -> Result<(), Why> {
+    let repeated = study.declaration.repeated_arm(&comparison.declared, |id| study.arm(id));
+    if let Some(message) = repeated {
+        return Err(Why::CannotBeTested(Untestable { message }));
+    }
     let Declared { arm, reference, metric, .. } = comparison.declared.clone();
     for id in [&arm, &reference] {
         if let Some(absence) = study.absence(id) {
@@ -422,4 +426,25 @@ fn by_block(runs: &[RunValue], arms: usize) -> BTreeMap<u64, f64> {
     }
     blocks.retain(|_, values| values.len() == arms);
     blocks.into_iter().map(|(seed, values)| (seed, estimators::mean(&values))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::grid::file;
+
+    #[test]
+    fn one_arm_under_two_names_is_not_compared_with_itself() {
+        let load = |name| file::load(&file::find(name).unwrap()).unwrap().grid;
+        let mut study = Study::new(["ladder", "add-one"].map(load).to_vec(), Vec::new(), None);
+        let declared = &mut study.declaration.families[0].comparisons;
+        for (at, reference) in ["add-one/grpo", "add-one/clip-higher"].into_iter().enumerate() {
+            declared[at].arm = "ladder/grpo".to_string();
+            declared[at].reference = reference.to_string();
+        }
+        let family = &families(&study)[0].comparisons;
+        let Why::CannotBeTested(why) = &family[0].why else { panic!("{:?}", family[0].why) };
+        assert!(why.message.contains("`ladder/grpo` and as `add-one/grpo`"), "{}", why.message);
+        assert!(matches!(family[1].why, Why::Absent { .. }), "{:?}", family[1].why);
+    }
 }

@@ -1,6 +1,8 @@
 //! One finding for each technique: records decide it, the switch only says what was intended.
 
-use crate::algorithm::{Aggregation, DynamicSampling, Over, Punishment, TokenMeanUnit};
+use crate::algorithm::{
+    Aggregation, DynamicSampling, FilterMetric, Kl, Over, Punishment, TokenMeanUnit,
+};
 use crate::experiment::Experiment;
 use crate::study::effect_checks::{EffectFinding, EffectVerdict, Recorded};
 
@@ -70,7 +72,6 @@ pub(in crate::study::effect_checks) const CARRIED: &str =
 
 const TOKEN_LEVEL_LOSS: &str = "Token-level loss";
 
-/// Of the paper's techniques, then of the arm's method.
 pub(in crate::study::effect_checks) fn all(recorded: &Recorded) -> Vec<EffectFinding> {
     let findings = TECHNIQUES.into_iter().map(|(technique, is_enabled, seen, dose)| {
         let dose = dose(recorded).filter(|dose| dose.is_finite());
@@ -151,8 +152,7 @@ fn clip_higher(recorded: &Recorded) -> Seen {
     let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
     let tokens = recorded.sum("effect/loss_tokens")?;
     if reads_no_clip(experiment) {
-        let name = dapo.rules().about().name;
-        return Some((false, format!("{name} does not read dapo.clip")));
+        return Some((false, format!("{} does not read dapo.clip", dapo.method_name())));
     }
     let above = recorded.sum("effect/clip_higher_clipped_above_tokens")?;
     let share = percent(through, tokens);
@@ -180,7 +180,6 @@ fn clip_higher(recorded: &Recorded) -> Seen {
     Some((through > 0.0, evidence))
 }
 
-/// Groups that were dropped for being all correct or all wrong.
 fn dynamic_sampling(recorded: &Recorded) -> Seen {
     let experiment = recorded.experiment;
     let correct = recorded.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
@@ -190,9 +189,13 @@ fn dynamic_sampling(recorded: &Recorded) -> Seen {
     let useless = recorded.sum("effect/dynamic_sampling_trained_useless_groups")?;
     let dropped = correct + wrong;
     let mut evidence = format!(
-        "{dropped} of {groups} sampled groups ({}) were dropped, {correct} all correct and \
-         {wrong} all wrong; {refills} refill rounds",
-        percent(dropped, groups)
+        "{dropped} of {groups} sampled groups ({}) were dropped, {}; {refills} refill rounds",
+        percent(dropped, groups),
+        match experiment.dapo.dynamic_sampling {
+            DynamicSampling::Resample { metric: FilterMetric::Reward, .. } =>
+                "each of equal rewards".to_string(),
+            _ => format!("{correct} all correct and {wrong} all wrong"),
+        }
     );
     let discarded = recorded.sum("effect/dynamic_sampling_discarded_surplus_groups");
     if let Some(count) = discarded.filter(|count| *count > 0.0) {
@@ -213,17 +216,19 @@ fn dynamic_sampling(recorded: &Recorded) -> Seen {
         );
     }
     if !resamples(experiment) && useless > 0.0 {
-        // Rewards of a program may differ within a group whose correctness does not.
-        let what = match experiment.reward.verifier.rule() {
-            Some(_) => "groups without a useful gradient",
-            None => "groups of equal correctness",
-        };
-        evidence += &format!("; {useless} {what} were trained on");
+        evidence += &format!("; {useless} groups of equal correctness were trained on");
+        let dapo = &experiment.dapo;
+        // Else rewards may differ where correctness does not, or equal rewards train.
+        if experiment.reward.verifier.rule().is_some()
+            && matches!((dapo.overlong.punishment, dapo.kl), (Punishment::None {}, Kl::None {}))
+            && !dapo.rules().equal_rewards_train()
+        {
+            evidence += " and had no gradient";
+        }
     }
     Some((dropped > 0.0, evidence))
 }
 
-/// Loss weight on other tokens than under GRPO's response mean.
 fn token_level_loss(recorded: &Recorded) -> Seen {
     let dapo = &recorded.experiment.dapo;
     let largest = recorded.highest("effect/token_level_loss_moved_share_max")?;
@@ -306,7 +311,7 @@ fn method(recorded: &Recorded) -> Option<EffectFinding> {
         Over::Mean => recorded.mean(metric),
         Over::Highest => recorded.highest(metric),
     });
-    Some(finding(rules.about().name, true, seen, None))
+    Some(finding(dapo.method_name(), true, seen, None))
 }
 
 /// A rare effect must not print as 0.00 %.

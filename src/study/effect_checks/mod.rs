@@ -178,8 +178,8 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
         warn(
             "useless-groups-trained",
             format!(
-                "Dynamic Sampling is on, and {useless} groups that are all correct or all wrong \
-                 were trained on"
+                "Dynamic Sampling is on, and {useless} groups that it drops (all correct or all wrong, or by the \
+                 reward all equal) were trained on"
             ),
         );
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::algorithm::{Beyond, DynamicSampling, Punishment};
+use crate::algorithm::{Beyond, DynamicSampling, Kl, KlEstimator, Punishment};
 use crate::experiment::extends;
 use crate::records::Counters;
 use std::collections::BTreeMap;
@@ -257,7 +257,32 @@ fn a_useless_group_in_a_dynamically_sampled_batch_is_named() {
     // Without the technique such groups train by design.
     let grpo = check(&load("base.toml"), &steps(&acts[1..]));
     assert_eq!(grpo.warnings(), Vec::<String>::new());
-    assert!(of(&grpo, "Dynamic Sampling").evidence.contains("2 groups without a useful gradient"));
+    let trained = "; 2 groups of equal correctness were trained on";
+    let said = |experiment: &Experiment| {
+        let evidence =
+            of(&check(experiment, &steps(&acts[1..])), "Dynamic Sampling").evidence.clone();
+        evidence.split_once(trained).unwrap().1.to_string()
+    };
+    assert!(of(&grpo, "Dynamic Sampling").evidence.contains(trained));
+    for name in ["base", "methods/rloo", "methods/gspo"] {
+        assert_eq!(said(&load(&format!("{name}.toml"))), " and had no gradient", "{name}");
+    }
+    let mut penalty = load("base.toml");
+    let estimator = KlEstimator::K3;
+    penalty.dapo.kl = Kl::Penalty { estimator, coefficient: 0.04 };
+    let lengths = load("arms/soft-overlong-punishment.toml");
+    let whitened = load("methods/reinforce-plus-plus-baseline.toml");
+    for experiment in [penalty, lengths, whitened, load("methods/kl-cov.toml")] {
+        assert_eq!(said(&experiment), "", "{}", experiment.name);
+    }
+}
+
+#[test]
+fn an_arm_is_named_by_the_method_that_it_is() {
+    for (arm, name) in [("luspo", "LUSPO"), ("gspo", "GSPO"), ("rloo", "RLOO")] {
+        let effects = check(&load(&format!("methods/{arm}.toml")), &steps(&[]));
+        assert_eq!(effects.findings.last().unwrap().technique, name);
+    }
 }
 
 #[test]

@@ -39,7 +39,9 @@ impl<'de> Visitor<'de> for NameOrTable {
         if name == MATH_VERIFY {
             return Ok(Grading::Program(Box::new(RewardProgram::math_verify())));
         }
-        Verifier::deserialize(name.into_deserializer()).map(Grading::Rule)
+        let rule: Result<Verifier, E> = Verifier::deserialize(name.into_deserializer());
+        let names = &["answer-line", "strict-box", "last-number", MATH_VERIFY];
+        rule.map(Grading::Rule).map_err(|_| E::unknown_variant(name, names))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Grading, A::Error> {
@@ -71,6 +73,9 @@ pub struct RewardProgram {
     /// Of a command: what is started, with `{file}` for the file's path; absent: the file itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// Further files that the program reads, relative to the folder of its file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
     /// Python packages whose versions are part of the run's identity, beside Python's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packages: Vec<String>,

@@ -12,10 +12,14 @@ pub fn load(name: &Path, set: &[String]) -> Result<Experiment, ExperimentError> 
     extends::resolve(extends::overridden(extends::chain(&find(name)?)?, set)?)
 }
 
-/// The file that a path or an arm's name means. A path need not exist. Something else that has an arm's name here, such
-/// as a clone of the program, does not hide the arm.
+pub fn is_run(folder: &Path) -> bool {
+    matches!(files::kind(&folder.join("experiment.json")), Ok(Some(_)))
+}
+
+/// The file or run folder that a path or an arm's name means. A path need not exist. Something else that has an arm's
+/// name here, such as a clone of the program, does not hide the arm.
 pub fn find(name: &Path) -> Result<PathBuf, ExperimentError> {
-    if name.components().count() > 1 || name.extension().is_some() {
+    if name.components().count() > 1 || name.extension().is_some() || is_run(name) {
         return Ok(name.to_path_buf());
     }
     let shown = name.display().to_string();

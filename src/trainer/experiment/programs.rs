@@ -3,6 +3,7 @@
 use crate::algorithm::Method;
 use crate::experiment::{Experiment, ProgramKind, RewardProgram};
 use serde_json::Value;
+use std::path::{Component, Path};
 
 /// One sentence each, starting with the key's path.
 pub fn problems(experiment: &Experiment) -> Vec<String> {
@@ -33,9 +34,20 @@ fn of_program(key: &str, program: &RewardProgram) -> Vec<String> {
     let mut problems = refused([
         (!is_own && !has_file, format!("{key}.file is missing: the program's file")),
         (is_own && has_file, format!("{key}.file {own_file}")),
+        (is_own && !program.files.is_empty(), format!("{key}.files {own_file}")),
         (is_command && has_python, format!("{key}.python and packages {no_python}")),
     ]);
     problems.extend(functions(key, program));
+    for (index, name) in program.files.iter().enumerate() {
+        let is_plain = Path::new(name).components().all(|it| matches!(it, Component::Normal(_)));
+        if !is_plain || name.is_empty() {
+            problems.push(format!(
+                "{key}.files must be paths from the folder of {key}.file, without `..`, got {name:?}"
+            ));
+        } else if program.files[..index].contains(name) || program.file.ends_with(name) {
+            problems.push(format!("{key}.files has {name:?}, which is there already"));
+        }
+    }
     for (name, value) in &program.kwargs {
         // A null on its own is refused with the ranges.
         if !value.is_null() && is_no_json(value) {

@@ -1,7 +1,7 @@
 //! Experiments, grids and base policy in the program: a name is the same anywhere. A file of the same path wins.
 
 use crate::algorithm::methods;
-use crate::base::files::{self, FileError};
+use crate::base::files::{self, FileError, FileKind};
 use std::path::{Path, PathBuf};
 
 type Shipped = (&'static str, &'static str);
@@ -62,21 +62,39 @@ pub const MODEL: [(&str, &[u8]); 5] = [
     ("tokenizer_config.json", include_bytes!("../golden/mini-aime/base/tokenizer_config.json")),
 ];
 
-/// `model`; the embedded benchmark's, if it is not here, is written to a temporary folder. Errors: a failed write.
+/// `model`; the embedded benchmark's, if it is not here or is a temporary one, is [`write_model`]'s.
 pub fn model_folder(model: &Path) -> Result<PathBuf, FileError> {
-    if model == Path::new(MODEL_FOLDER) && !model.exists() {
+    let name = model.file_name().unwrap_or_default().to_string_lossy();
+    let is_temporary = name.starts_with(TEMPORARY) && name.ends_with(&digest());
+    if is_temporary || (model == Path::new(MODEL_FOLDER) && !model.exists()) {
         return write_model();
     }
     Ok(model.to_path_buf())
 }
 
-/// Errors: a folder that cannot be written.
-pub fn write_model() -> Result<PathBuf, FileError> {
+const TEMPORARY: &str = "dapo-base-";
+
+fn digest() -> String {
     let digests = MODEL.map(|(_, bytes)| files::sha256(bytes)).concat();
-    let digest = files::sha256(digests.as_bytes());
-    let folder = std::env::temp_dir().join(format!("dapo-base-{}", &digest[..12]));
+    files::sha256(digests.as_bytes())[..12].to_string()
+}
+
+/// Writes it to a temporary folder of this user, where it is not there already. Errors: a folder that cannot be used.
+pub fn write_model() -> Result<PathBuf, FileError> {
+    write_model_in(&std::env::temp_dir())
+}
+
+fn write_model_in(temporary: &Path) -> Result<PathBuf, FileError> {
+    let user = rustix::process::geteuid().as_raw();
+    let folder = temporary.join(format!("{TEMPORARY}{user}-{}", digest()));
+    files::private_folder(&folder)?;
     for (name, bytes) in MODEL {
-        files::write_atomic(&folder.join(name), bytes)?;
+        let path = folder.join(name);
+        let is_there = files::kind(&path)? == Some(FileKind::File)
+            && files::sha256_file(&path)? == files::sha256(bytes);
+        if !is_there {
+            files::write_atomic(&path, bytes)?;
+        }
     }
     Ok(folder)
 }
@@ -85,6 +103,30 @@ pub fn write_model() -> Result<PathBuf, FileError> {
 mod tests {
     use super::*;
     use crate::experiment::{extends, grid::file};
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn the_temporary_model_is_private_and_made_again_where_it_is_another() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = write_model_in(temporary.path()).unwrap();
+        let file = folder.join("config.json");
+        let state = files::state(&file).unwrap();
+        write_model_in(temporary.path()).unwrap();
+        assert_eq!(files::state(&file).unwrap(), state);
+        files::write_atomic(&file, b"{}").unwrap();
+        write_model_in(temporary.path()).unwrap();
+        assert_eq!(files::read(&file).unwrap(), MODEL[0].1);
+        assert_eq!(model_folder(Path::new("a/model")).unwrap(), Path::new("a/model"));
+        let gone = format!("nowhere/{TEMPORARY}7-{}", digest());
+        assert!(model_folder(Path::new(&gone)).unwrap().is_dir());
+
+        let other = tempfile::tempdir().unwrap();
+        symlink(&folder, other.path().join(folder.file_name().unwrap())).unwrap();
+        let error = write_model_in(other.path()).unwrap_err().to_string();
+        assert!(error.contains("not a folder of yours"), "{error}");
+        let error = write_model_in(Path::new("nowhere")).unwrap_err().to_string();
+        assert!(error.contains("TMPDIR"), "{error}");
+    }
 
     #[test]
     fn the_program_has_every_arm_and_grid_that_a_name_finds_in_the_repository() {

@@ -125,6 +125,11 @@ impl Starter {
 
     /// The arms as patches on the base, without what the base says already.
     fn grid(&self, base: &str) -> Result<String, ExperimentError> {
+        if let Some(twice) =
+            (1..self.arms.len()).find(|at| self.arms[..*at].contains(&self.arms[*at]))
+        {
+            return Err(format!("the arm {} is named twice; name it once", self.arms[twice]).into());
+        }
         let base: Table = base.parse().map_err(|error| format!("base.toml: {error}"))?;
         let mut text = format!(
             "# Arms are patches on base.toml. `dapo ablate FOLDER --dry-run` prints what each changes.\n\
@@ -334,7 +339,7 @@ mod tests {
     #[test]
     fn an_unknown_arm_is_refused_with_the_names_of_all() {
         let refusal = |arm| starter(&["grpo", arm]).texts().unwrap_err().to_string();
-        assert!(refusal("grpo").starts_with("grpo must be the first arm: "));
+        assert_eq!(refusal("grpo"), "the arm grpo is named twice; name it once");
         assert_eq!(refusal("dpao"), "there is no arm \"dpao\"; did you mean dapo?");
         let unlike = refusal("something-else");
         assert!(unlike.contains("there are grpo, dapo") && unlike.contains("dr-grpo"), "{unlike}");

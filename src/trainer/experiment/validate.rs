@@ -294,7 +294,7 @@ fn groups(experiment: &Experiment) -> Vec<String> {
         problems.push(format!(
             "rollout.group_size must be at least 2: under {} the baseline of a reward is its group's, and a \
              response alone has the advantage 0, got 1",
-            dapo.rules().about().name
+            dapo.method_name()
         ));
     }
     let limit = rollout.max_response_tokens;
@@ -342,7 +342,7 @@ fn method(experiment: &Experiment) -> Vec<String> {
         problems.push(format!(
             "dapo.aggregation must be {} with the method {}",
             serde_json::json!(needed),
-            rules.about().name
+            experiment.dapo.method_name()
         ));
     }
     problems

@@ -158,6 +158,26 @@ impl RunFolder {
     }
 }
 
+/// A file that a folder with work of a run lacks (of an ended run: that it had): without it a session would delete the work and begin again.
+pub fn lost(folder: &RunFolder) -> Result<Option<&'static str>, FileError> {
+    let has_work = recorded_steps(folder)? > 0
+        || !folder.checkpoint_steps()?.is_empty()
+        || folder.path("outcome.json").exists();
+    let outcome = folder.outcome().ok();
+    let is_needed = |name: &&str| outcome.as_ref().is_none_or(|it| it.digests.contains_key(*name));
+    let needed = ["manifest.json"].into_iter().chain(RECORDS.into_iter().filter(is_needed));
+    let mut missing = needed.filter(|name| !folder.path(name).exists());
+    Ok(missing.next().filter(|_| has_work))
+}
+
+pub fn recorded_steps(folder: &RunFolder) -> Result<u64, FileError> {
+    let metrics: Vec<StepMetrics> = files::complete_lines(&folder.path("metrics.jsonl"))?;
+    let chain: Vec<LedgerEntry> = files::complete_lines(&folder.path(ledger::FILE))?;
+    let chained = chain.last().map_or(0, |entry| entry.step);
+    let saved = folder.checkpoint_steps()?.last().copied().unwrap_or(0);
+    Ok(chained.max(saved).max(metrics.len() as u64))
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum DigestFault {
     #[error("the path leaves the run folder")]

@@ -1,12 +1,12 @@
 //! Lists what could be deleted, and changes nothing. Unknown folders, links and their targets are no candidates.
 
 use crate::base::files::{self, FileKind};
-use crate::records::{Ending, FolderEntries, RunFolder};
+use crate::records::{Ending, FolderEntries, RunFolder, audit, ledger};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Search depth: `runs/NAME` and `runs/STUDY/NAME`.
+/// Search depth: `runs/NAME` and `runs/STUDY/NAME`; the folder `runs` of a study counts as none.
 const DEPTH: u32 = 2;
 
 /// If the last checkpoint is damaged, the run resumes from the one before.
@@ -63,31 +63,61 @@ pub struct HousekeepingRules {
     pub unfinished: bool,
 }
 
-/// `root` or folders below it, sorted. A run has `manifest.json` and `experiment.json`, which are written first.
+const FILES_OF_A_RUN: [&str; 5] =
+    ["manifest.json", "experiment.json", "metrics.jsonl", ledger::FILE, "outcome.json"];
+
+fn has(folder: &Path, name: &str, kind: FileKind) -> Result<bool, files::FileError> {
+    Ok(files::kind(&folder.join(name))? == Some(kind))
+}
+
+/// Whether a folder has any file that only a run has.
+pub fn is_run(folder: &Path) -> Result<bool, files::FileError> {
+    for name in FILES_OF_A_RUN {
+        if has(folder, name, FileKind::File)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// `root` or folders below it, sorted. Folders that are too deep and links are named in a warning.
 pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::FileError> {
     let mut found = Vec::new();
     // The named folder may be a link; folders below may not.
     files::list(root)?;
-    collect(root, DEPTH, &mut found)?;
+    let mut passed_over = Vec::new();
+    collect(root, DEPTH, &mut found, &mut passed_over)?;
+    if let [first, others @ ..] = &passed_over[..] {
+        let more = match others.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        tracing::warn!("not looked into: {}{more}; name one to look into it", first.display());
+    }
     Ok(found)
 }
 
-fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), files::FileError> {
-    let is_file = |name: &str| -> Result<bool, files::FileError> {
-        Ok(files::kind(&folder.join(name))? == Some(FileKind::File))
-    };
-    if is_file("manifest.json")? && is_file("experiment.json")? {
+fn collect(
+    folder: &Path,
+    depth: u32,
+    found: &mut Vec<RunFolder>,
+    passed_over: &mut Vec<PathBuf>,
+) -> Result<(), files::FileError> {
+    if is_run(folder)? {
         found.push(RunFolder::at(folder));
         return Ok(());
     }
-    if depth == 0 {
-        return Ok(());
-    }
+    let is_study =
+        has(folder, "grids", FileKind::Folder)? || has(folder, "cells", FileKind::Folder)?;
     for name in files::list(folder)? {
-        let path = folder.join(name);
-        match files::kind(&path)? {
-            Some(FileKind::Folder) => collect(&path, depth - 1, found)?,
-            None if path.to_string_lossy().contains(char::REPLACEMENT_CHARACTER) => {
+        let path = folder.join(&name);
+        let below =
+            if is_study && name == "runs" { Some(depth.max(1)) } else { depth.checked_sub(1) };
+        match (files::kind(&path)?, below) {
+            (Some(FileKind::Folder), Some(below)) => collect(&path, below, found, passed_over)?,
+            (Some(FileKind::Folder), None) if !is_study => passed_over.push(path),
+            (Some(FileKind::Other), _) if path.is_dir() => passed_over.push(path),
+            (None, _) if path.to_string_lossy().contains(char::REPLACEMENT_CHARACTER) => {
                 tracing::warn!("{}: passed over, its name is not UTF-8; rename it", path.display())
             }
             _ => {}
@@ -97,8 +127,18 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), 
 }
 
 pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
+    let lost = audit::lost(run);
+    let is_whole = matches!(lost, Ok(None));
     let mut damage: Vec<String> = Vec::new();
-    let mut note = |error: files::FileError| damage.push(error.to_string());
+    match lost {
+        Ok(lost) => damage.extend(lost.map(|it| format!("its {it} is missing; bring it back"))),
+        Err(error) => damage.push(error.to_string()),
+    }
+    let mut note = |error: files::FileError| {
+        if damage.is_empty() || !error.is_missing() {
+            damage.push(error.to_string());
+        }
+    };
     let manifest = run.manifest().map_err(&mut note).ok();
     let experiment = run.experiment().map_err(&mut note).ok();
     let outcome = files::optional(run.outcome()).map_err(&mut note);
@@ -106,7 +146,7 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
     let evaluations = files::optional(run.evaluations()).map_err(&mut note).ok().flatten();
     // A lock that is no file is suspicious: the run has no candidates.
     let locked = run.is_locked().map_err(&mut note).ok();
-    let can_go_on = locked.is_some() && manifest.is_some() && experiment.is_some();
+    let can_go_on = is_whole && locked.is_some() && manifest.is_some() && experiment.is_some();
     let state = match outcome {
         _ if locked == Some(true) => HousekeepingState::Running,
         Ok(Some(outcome)) if damage.is_empty() => HousekeepingState::Ended(outcome.ending),
@@ -183,4 +223,37 @@ pub fn readable(bytes: u64) -> String {
         value /= 1000.0;
     }
     format!("{value:.1} TB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(root: &Path) -> Vec<String> {
+        let name = |run: &RunFolder| run.root().strip_prefix(root).unwrap().display().to_string();
+        runs(root).unwrap().iter().map(name).collect()
+    }
+
+    #[test]
+    fn half_copies_are_damaged_runs_and_those_of_a_study_lie_at_any_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for file in ["group/study/grids/g.json", "group/study/cells/c.json", "a/b/c/d/outcome.json"]
+        {
+            files::write_atomic(&root.join(file), b"{}").unwrap();
+        }
+        for name in FILES_OF_A_RUN {
+            files::write_atomic(&root.join("group/study/runs").join(name).join(name), b"").unwrap();
+            files::write_atomic(&root.join("half").join(name).join(name), b"").unwrap();
+        }
+        assert_eq!(found(root).len(), 2 * FILES_OF_A_RUN.len());
+        assert_eq!(found(&root.join("a/b")), ["c/d"]);
+        for run in runs(root).unwrap() {
+            let summary = summary(&run).unwrap();
+            assert_eq!(summary.state, HousekeepingState::Damaged, "{summary:?}");
+            assert!(summary.damage.as_ref().is_some_and(|it| it.contains(".json")), "{summary:?}");
+        }
+        let rules = HousekeepingRules { keep_last: 1, unfinished: true };
+        assert_eq!(candidates(root, rules).unwrap(), []);
+    }
 }

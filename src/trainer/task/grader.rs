@@ -1,7 +1,7 @@
 //! What grades the responses of an experiment: a rule, or the user's program.
 
 use crate::algorithm::{Group, Problem, Rollout, ScoredRollout};
-use crate::base::files;
+use crate::base::files::{self, foreign};
 use crate::experiment::{Grading, ProgramKind, PromptSettings, RewardProgram, Verifier};
 use crate::task::TaskError;
 use crate::task::data::{Columns, schema};
@@ -29,8 +29,23 @@ pub type Answered<'a> = (&'a Problem, &'a str, Option<&'a [u32]>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Twice {
     All,
-    /// One in a hundred; of a function that takes batches each hundredth batch. The number says which.
-    Hundredth(u64),
+    /// One in a hundred of a call, one at least; of a function that takes batches one call in twenty. Its number says which.
+    Few(u64),
+    Never,
+}
+
+impl Twice {
+    fn of(self, responses: usize, in_batches: bool) -> Vec<usize> {
+        match self {
+            Self::Never => Vec::new(),
+            Self::Few(call) if in_batches && !call.is_multiple_of(20) => Vec::new(),
+            Self::Few(call) if !in_batches => {
+                let first = call.wrapping_mul(37) % responses.clamp(1, 100) as u64;
+                (first as usize..responses).step_by(100).collect()
+            }
+            Self::All | Self::Few(_) => (0..responses).collect(),
+        }
+    }
 }
 
 /// Of a batch of responses.
@@ -113,7 +128,9 @@ impl Grader {
         let (ready, mut inputs) = (graders.ready(), BTreeMap::new());
         let folder = graders.program().file.parent().map(PathBuf::from).unwrap_or_default();
         for name in &ready.files {
-            inputs.insert(format!("reward/{name}"), files::sha256_file(&folder.join(name))?);
+            let stated = graders.program().files.contains(name);
+            let path = if stated { foreign::inside(&folder, name)? } else { folder.join(name) };
+            inputs.insert(format!("reward/{name}"), files::sha256_file(&path)?);
         }
         for name in &ready.working_files {
             let digest = files::sha256_file(Path::new(name))?;
@@ -131,6 +148,27 @@ impl Grader {
     /// Sentences on further numbers of the program's that are not recorded as they are.
     pub fn odd_numbers(&self) -> Vec<String> {
         if let Self::Program { graders, .. } = self { graders.odd_numbers() } else { Vec::new() }
+    }
+
+    pub fn unlisted_files(&self) -> Option<String> {
+        let program = self.program()?;
+        if program.kind != ProgramKind::Command || !program.files.is_empty() {
+            return None;
+        }
+        let own = program.file.file_name()?.to_str()?;
+        let folder = program.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let mut others = files::list(folder.unwrap_or(Path::new("."))).ok()?;
+        let is_program = |name: &str| {
+            let kind = name.rsplit_once('.').map_or("", |(_, kind)| kind);
+            PROGRAM_KINDS.contains(&kind)
+        };
+        others.retain(|name| name != own && is_program(name));
+        let (first, count) = (others.first()?, others.len());
+        Some(format!(
+            "{}: files of its folder that may be parts of it are not in the run's key ({first}; {count} in all): list \
+             those that it reads in reward.verifier.files (files = [{first:?}])",
+            program.name()
+        ))
     }
 
     /// Sentences on what the program gets otherwise than verl and TRL would give it. `stops`: strings end responses.
@@ -183,13 +221,7 @@ impl Grader {
         let asked: Vec<Asked> = responses.iter().filter_map(|it| self.asked(*it)).collect();
         let mut results = graders.grade(&asked);
         let mut tally = Tally::default();
-        let in_batches = graders.ready().takes_batches();
-        let is_again = |index: &usize| match twice {
-            Twice::All => true,
-            Twice::Hundredth(number) if in_batches => number.is_multiple_of(100),
-            Twice::Hundredth(number) => (*index as u64 + number).is_multiple_of(100),
-        };
-        let again: Vec<usize> = (0..asked.len()).filter(is_again).collect();
+        let again = twice.of(asked.len(), graders.ready().takes_batches());
         if results.iter().all(Result::is_ok) {
             tally.twice = again.len() as u64;
             tally.disagreeing = graders.grade_again(&asked, &again, &mut results);
@@ -256,6 +288,11 @@ impl Grader {
     }
 }
 
+const PROGRAM_KINDS: [&str; 18] = [
+    "awk", "cjs", "jar", "jl", "jq", "js", "lua", "mjs", "php", "pl", "pm", "py", "r", "rb", "sh",
+    "so", "ts", "wasm",
+];
+
 /// Math-Verify compares formulas, and reads a ground truth as the built-in rules do.
 pub fn for_program(asked: Asked, program: &RewardProgram) -> Asked {
     match schema::truth::answer(&asked.ground_truth) {
@@ -281,5 +318,28 @@ fn prompt_of(question: &str, settings: &PromptSettings) -> Value {
         json!(prompt::messages(question, settings))
     } else {
         json!(prompt::plain(question, settings))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_response_in_a_hundred_and_one_batch_in_twenty_is_graded_twice() {
+        for responses in [1, 32, 100, 250] {
+            let mut chosen: Vec<usize> = Vec::new();
+            for call in 0..100 {
+                let again = Twice::Few(call).of(responses, false);
+                assert!(again.len() >= (responses / 100).max(1));
+                chosen.extend(again);
+            }
+            chosen.sort_unstable();
+            chosen.dedup();
+            assert_eq!(chosen.len(), responses, "each position has its turn");
+        }
+        let batches = (1..=100).map(|call| Twice::Few(call).of(7, true).len());
+        assert_eq!(batches.sum::<usize>(), 5 * 7);
+        assert_eq!(Twice::Never.of(7, true).len() + Twice::Few(1).of(0, false).len(), 0);
     }
 }

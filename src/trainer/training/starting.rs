@@ -80,7 +80,13 @@ pub fn files(
                      [prompt]"
                 ));
             }
-            let mut settings = PromptSettings::of(template(&tokenizer, &problems.train[0], asks)?);
+            let template = template(&tokenizer, &problems.train[0], asks)?;
+            if template.instructs() {
+                notes.push(
+                    "`template` asks for the line `Answer: …`, which is what is graded".into(),
+                );
+            }
+            let mut settings = PromptSettings::of(template);
             if tokenizer.chat_template()?.is_some_and(ChatTemplate::asks_for_date) {
                 let (name, date) = (chat_template::DATE_FUNCTION, chat_template::FIXED_DATE);
                 settings.chat_template_kwargs.insert(name.into(), date.into());
@@ -116,6 +122,15 @@ pub fn files(
         );
         return Err(TrainingError::Folder { folder: model.to_path_buf(), reason });
     }
+    let chosen = match max_response_tokens {
+        Some(_) => "--max-response-tokens",
+        None if response == left => "what the positions leave",
+        None => "less than the positions leave",
+    };
+    notes.push(format!(
+        "`max_prompt_tokens` is the longest prompt's, `max_response_tokens` is {chosen}: the model has {positions} \
+         positions, {left} beside that prompt; batch sizes and steps are the embedded benchmark's"
+    ));
     // Exact sums of a larger vocabulary do not fit.
     let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
     let parameters = phases::parameters(&config);
@@ -219,7 +234,7 @@ fn earned_of_program(
         let texts: Vec<String> = all.iter().map(stated).collect();
         let responses =
             all.iter().zip(&texts).map(|(problem, text)| (*problem, text.as_str(), None));
-        let (grades, _) = grader.grade(&responses.collect::<Vec<_>>(), Twice::Hundredth(1))?;
+        let (grades, _) = grader.grade(&responses.collect::<Vec<_>>(), Twice::Never)?;
         let earned = grades.iter().filter(|grade| grade.is_correct).count();
         if best.as_ref().is_none_or(|best| earned > best.earned) {
             let first = grades.iter().position(|grade| !grade.is_correct);

@@ -236,7 +236,7 @@ impl<'a> Trainer<'a> {
         let (limit, dapo) = (self.experiment.rollout.max_response_tokens, &self.experiment.dapo);
         let twice = match self.position.counters.rollout_steps {
             0 => Twice::All,
-            step => Twice::Hundredth(step),
+            _ => Twice::Few(self.position.counters.generation_rounds),
         };
         let (mut groups, graded) = self.grader.grade_groups(sampled, twice)?;
         self.graded.add(graded);

@@ -127,6 +127,7 @@ pub fn outcomes(a: &[OutcomeRecord], b: &[OutcomeRecord], file: &str) -> Option<
         field("prediction", &|row| optional(&row.prediction));
         field("answer", &|row| text(&row.answer));
         field("is_correct", &|row| text(row.is_correct));
+        field("reward", &|row| row.reward.map_or(Value::Absent, Value::F64));
     }
     tally.finish()
 }
@@ -155,5 +156,7 @@ fn values(record: &EvaluationRecord) -> BTreeMap<String, Value> {
     ];
     let pass = record.pass_at_k.iter();
     let pass = pass.map(|(k, value)| (format!("pass_at_{k}"), Value::F64(*value)));
-    stated.into_iter().map(|(name, value)| (name.to_string(), value)).chain(pass).collect()
+    let reward = record.reward_mean.map(|mean| ("reward_mean", Value::F64(mean)));
+    let stated = stated.into_iter().chain(reward);
+    stated.map(|(name, value)| (name.to_string(), value)).chain(pass).collect()
 }

@@ -208,13 +208,16 @@ impl OutcomeTable<'_> {
         let problems: Vec<Problem> = rows.iter().map(problem).collect();
         let responses =
             problems.iter().zip(rows).map(|(it, row)| (it, row.response.as_str(), None));
-        let grades = match grader.grade(&responses.collect::<Vec<_>>(), Twice::Hundredth(1)) {
+        let grades = match grader.grade(&responses.collect::<Vec<_>>(), Twice::Never) {
             Ok((grades, _)) => grades,
             Err(error) => return check.inconclusive(name, error),
         };
         for ((number, row), grade) in rows.iter().enumerate().zip(grades) {
             let place = format!("{name}, row {number}");
             check.equal(format!("{place}, is_correct"), row.is_correct, grade.is_correct);
+            if let Some(reward) = row.reward {
+                check.equal(format!("{place}, reward"), reward, grade.reward);
+            }
             steps::same_prediction(check, &place, [&row.prediction, &grade.prediction]);
         }
     }

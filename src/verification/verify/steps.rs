@@ -136,7 +136,7 @@ impl StepTable<'_> {
             let rollouts = group.rollouts.iter().map(|scored| scored.rollout.clone()).collect();
             let (prompt, attempt) = (group.prompt.clone(), group.attempt);
             let sampled = vec![Group { prompt, attempt, rollouts }];
-            match grader.grade_groups(sampled, Twice::Hundredth(1)) {
+            match grader.grade_groups(sampled, Twice::Never) {
                 Ok((mut groups, _)) => graded = groups.remove(0),
                 Err(error) => check.inconclusive(self.name, error),
             }

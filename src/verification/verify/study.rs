@@ -8,8 +8,8 @@ use crate::report::{study as report, text};
 use crate::study::cell::{ProblemIds, packed};
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
-use crate::study::declaration;
-use crate::study::{Cell, facts};
+use crate::study::declaration::{self, Placement};
+use crate::study::{Cell, Excluded, facts};
 use crate::task::data;
 use crate::training::run::inputs;
 use crate::verification::verify::{self, Check, VerifyVerdict, scores};
@@ -97,7 +97,8 @@ fn declared(
     let mut check = Check::new("declaration");
     let path = folder.join("study.json");
     let compared = match (reviewed, files::kind(&path)?.is_some()) {
-        (None, false) => return Ok(None),
+        (None, false) if !study.is_declared_otherwise() => return Ok(None),
+        (None, false) => "nothing",
         (None, true) => "every declared arm is in the study",
         (Some(file), false) => {
             let what = format!("is missing, {} is a declaration", file.display());
@@ -113,6 +114,10 @@ fn declared(
             "study.json with your copy, every declared arm is in the study"
         }
     };
+    if study.is_declared_otherwise() {
+        let what = "is of another declaration: study.json was changed or removed, or your copy is another one";
+        check.mismatch(Placement::FILE, what);
+    }
     for id in study.declaration.declared_arms() {
         if study.arm(id).is_none() {
             check.inconclusive(id, "is declared, and the study has no such arm");
@@ -121,10 +126,10 @@ fn declared(
     Ok(Some(check.compared(compared)))
 }
 
-/// Records that do not count are mismatches, except failed runs.
+/// Records that do not count are mismatches, except failed runs and seeds that the study does not ask for.
 fn records(study: &Study) -> Check {
     let mut check = Check::new("records");
-    for excluded in study.excluded.iter().filter(|excluded| !excluded.failed) {
+    for excluded in study.excluded.iter().filter(|it| !it.failed && !it.is_of_other_seed) {
         check.mismatch(&excluded.cell, &excluded.reason);
     }
     let records = study.cells.len();
@@ -214,7 +219,7 @@ fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
         "ablate.lock",
         "study.json",
     ];
-    let others = [declaration::Placement::FILE, packed::FILE, claims::FILE, "export"];
+    let others = [Placement::FILE, packed::FILE, claims::FILE, "export"];
     let known = [&OF_INIT[..], &OF_ABLATE, &others, &report::FILES].concat();
     let mut strangers = files::list(folder)?;
     strangers.retain(|name| !known.contains(&name.as_str()));
@@ -267,7 +272,7 @@ fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationEr
     let mut lines = Vec::new();
     for (name, what) in [
         (
-            declaration::Placement::FILE,
+            Placement::FILE,
             "that the declaration came before the records, and its commit: whoever holds the folder can change the \
              file",
         ),
@@ -289,10 +294,17 @@ fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationEr
             listed(sets.into_iter().collect())
         ));
     }
+    let of_other_seeds = study.excluded.iter().filter(|it| it.is_of_other_seed);
+    let of_arm = |it: &Excluded| format!("{} ({})", it.cell, it.arm.as_deref().unwrap_or("no arm"));
+    let of_other_seeds = of_other_seeds.map(of_arm).collect();
     let (aside, others): (Vec<String>, Vec<String>) =
         strangers(folder)?.into_iter().partition(|name| name.contains(".json.set-aside-"));
     for (what, names) in [
         ("records that dapo ablate set aside, and which do not count", aside),
+        (
+            "records of seeds that the study does not ask for, and which do not count",
+            of_other_seeds,
+        ),
         ("not of a study's layout", others),
     ] {
         if !names.is_empty() {
@@ -321,12 +333,14 @@ fn of_runs(folder: &Path, study: &Study) -> Vec<String> {
     if let Some(cell) = cheapest {
         let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));
+        let inputs = place_of_data(folder, cell);
+        let (elsewhere, base) = base_of_seed(folder, inputs.as_deref(), cell);
+        lines.extend(elsewhere);
         lines.push(format!(
             "cd {}  # the following lines are for the study's folder",
             program::path_word(folder)
         ));
-        let inputs = place_of_data(folder, cell);
-        lines.extend(base_of_seed(folder, inputs.as_deref(), cell));
+        lines.extend(base);
         let inputs = inputs.map_or_else(String::new, |up| format!(" --inputs {up}"));
         lines.push(format!(
             "dapo train cells/{name}{inputs} --out check && dapo runs cells cells/{name} --run check"
@@ -348,17 +362,28 @@ fn above(folder: &Path, file: &Path) -> Option<String> {
     ways.find(|up| folder.join(up).join(file).exists())
 }
 
-/// Make a base policy that is in no repository; they run in the study's folder. The record's paths start from
-/// `inputs`, else from there.
-fn base_of_seed(folder: &Path, inputs: Option<&str>, cell: &Cell) -> Vec<String> {
+/// Make a base policy that is in no repository: lines for a checkout of the project, or for the study's folder. The
+/// record's paths start from `inputs`, else from there.
+fn base_of_seed(folder: &Path, inputs: Option<&str>, cell: &Cell) -> (Vec<String>, Vec<String>) {
     let model = &cell.experiment.inputs.model;
-    let Some(base) = bases::of_seed(model, cell.seed) else { return Vec::new() };
-    let up = above(folder, Path::new(&base.recipe)).unwrap_or_default();
+    let Some(base) = bases::of_seed(model, cell.seed) else { return Default::default() };
+    let up = above(folder, Path::new(&base.recipe));
     let model = inputs.map_or_else(|| model.clone(), |inputs| Path::new(inputs).join(model));
-    let (mut commands, minutes) = (base.commands(&up, &model, cell.seed), base.minutes);
+    let absolute = || std::path::absolute(folder.join(&model)).unwrap_or_else(|_| model.clone());
+    let place = if up.is_some() { model.clone() } else { absolute() };
+    let mut commands = base.commands(up.as_deref().unwrap_or_default(), &place, cell.seed);
+    let minutes = base.minutes;
     let digest = cell.inputs.get("base/model.safetensors").map_or("unknown", String::as_str);
     if let Some(last) = commands.last_mut() {
         *last += &format!("  # first: the base policy, about {minutes} minutes; SHA-256 {digest}");
     }
-    commands
+    if up.is_some() {
+        return (Vec::new(), commands);
+    }
+    let place = format!(
+        "the recipe of the base policy, {}, is in the project's repository: run these lines in a checkout of it",
+        base.recipe
+    );
+    commands.insert(0, place);
+    (commands, Vec::new())
 }

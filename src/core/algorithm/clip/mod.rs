@@ -57,9 +57,9 @@ pub struct Surrogate {
     pub log_ratio: Tensor,
     /// r of Eq. 9; no graph; 1 outside the mask.
     pub ratio: Tensor,
-    /// Bool: Â < 0 and r < 1 − ε_low, the clipped branch was taken.
+    /// Bool: Â < 0 and r < 1 − ε_low, the clipped branch was taken; or as the method's `clipped` says.
     pub clipped_low: Tensor,
-    /// Bool: Â > 0 and r > 1 + ε_high, the clipped branch was taken.
+    /// Bool: Â > 0 and r > 1 + ε_high, the clipped branch was taken; or as the method's `clipped` says.
     pub clipped_high: Tensor,
     /// Bool: Â < 0 and the bound of the dual clip was taken.
     pub dual_clipped: Tensor,

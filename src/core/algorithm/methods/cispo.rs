@@ -23,7 +23,7 @@ released_code = { remark = "verl bounds it on both sides, TRL not from below", p
 path = "dapo.method.weight.high"
 meaning = "CISPO: the weight is at most 1 + high"
 range = { above = 0 }
-released_code = { remark = "4.0; epsilon_high = 5.0 is 1 + high", place = "TRL, grpo_config.py" }
+released_code = { remark = "TRL: 1 + high is epsilon_high, 5.0 recommended (high = 4.0), and epsilon, 0.2, by default; verl: 0.2 (clip_ratio_high)", place = "TRL, grpo_config.py; verl, workers/config/actor.py" }
 "#;
 pub const MEASURES: &[&str] = &["cispo_bounded_share"];
 pub const ARM: &str = include_str!("../../experiments/methods/cispo.toml");
@@ -54,6 +54,10 @@ impl Rules for Cispo {
         self.weight
     }
 
+    fn clipped(&self) -> Option<[&'static str; 2]> {
+        Some(["ratio < 1 − low, any advantage", "ratio > 1 + high, any advantage"])
+    }
+
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
         let log_ratio = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         let ratio = exp(&log_ratio, tokens.numerics);
@@ -77,8 +81,8 @@ impl Rules for Cispo {
     fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
         let bounded = recorded(Over::Mean, "effect/cispo_bounded_share")?;
         let evidence = format!(
-            "every token kept its gradient; the weight of {:.3} % of the loss tokens was bounded \
-             (mean over steps)",
+            "every token kept its gradient; the weight of {:.3} % of the loss tokens was bounded, \
+             whatever their advantage (mean over steps)",
             100.0 * bounded
         );
         Some((true, evidence))

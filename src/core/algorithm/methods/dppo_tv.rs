@@ -51,6 +51,10 @@ impl Rules for DppoTv {
         &["dapo.clip", "dapo.dual_clip"]
     }
 
+    fn clipped(&self) -> Option<[&'static str; 2]> {
+        Some(["advantage ≤ 0, π_θ − π_old < −low", "advantage > 0, π_θ − π_old > high"])
+    }
+
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
         let log_ratio = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         let mask = tokens.response_mask.to_kind(Kind::Bool);
@@ -83,7 +87,7 @@ impl Rules for DppoTv {
         let left = recorded(Over::Mean, "effect/dppo_left_share")?;
         let evidence = format!(
             "no token was clipped by its ratio; {:.3} % of the loss tokens left the loss because their \
-             probability had moved too far (mean over steps)",
+             probability had moved too far, those of advantage 0 included (mean over steps)",
             100.0 * left
         );
         Some((true, evidence))

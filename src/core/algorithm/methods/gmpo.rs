@@ -63,6 +63,10 @@ impl Rules for Gmpo {
         self.log_clip
     }
 
+    fn clipped(&self) -> Option<[&'static str; 2]> {
+        Some(["advantage < 0, log ratio < −low", "advantage > 0, log ratio > high"])
+    }
+
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
         let own = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         let advantages = tokens.advantages.expand_as(&own);

@@ -65,6 +65,13 @@ impl Rules for Gspo {
         self.clip
     }
 
+    fn clipped(&self) -> Option<[&'static str; 2]> {
+        Some([
+            "advantage < 0, response’s ratio < 1 − low",
+            "advantage > 0, response’s ratio > 1 + high",
+        ])
+    }
+
     fn measures(
         &self,
         tokens: &Tokens,

@@ -24,7 +24,7 @@ path = "dapo.method.coefficient"
 meaning = "KL-Cov: coefficient of |log r| on the penalised tokens"
 range = { above = 0 }
 paper = { remark = "1.0", place = "arXiv 2505.22617" }
-released_code = { remark = "1.0", place = "verl, compute_policy_loss_kl_cov" }
+released_code = { remark = "0.1 (ppo_kl_coef); 1.0 in the function, for a configuration without it", place = "verl, workers/config/actor.py; compute_policy_loss_kl_cov" }
 "#;
 pub const MEASURES: &[&str] = &["kl_cov_penalised_share", "kl_cov_penalty"];
 pub const ARM: &str = include_str!("../../experiments/methods/kl-cov.toml");
@@ -56,6 +56,10 @@ impl Rules for KlCov {
 
     fn unread(&self) -> &'static [&'static str] {
         &["dapo.clip", "dapo.dual_clip"]
+    }
+
+    fn equal_rewards_train(&self) -> bool {
+        true
     }
 
     fn looks_ahead(&self) -> bool {

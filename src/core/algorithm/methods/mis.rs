@@ -17,13 +17,13 @@ pub const KEYS: &str = r#"
 path = "dapo.method.at_least"
 meaning = "MIS: the smallest weight π_old / π_sampler that stays in the loss"
 range = { above = 0 }
-released_code = { remark = "0.5", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop" }
+released_code = { remark = "0.5 in verl's preset, none in TRL", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop; TRL, grpo_config.py" }
 
 [[key]]
 path = "dapo.method.at_most"
 meaning = "MIS: the largest weight π_old / π_sampler that stays in the loss"
 range = { above = 0 }
-released_code = { remark = "5.0", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop" }
+released_code = { remark = "5.0 in verl's preset, 3.0 in TRL", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop; TRL, grpo_config.py" }
 "#;
 pub const MEASURES: &[&str] = &["mis_weight_distance", "mis_left_share"];
 pub const ARM: &str = include_str!("../../experiments/methods/mis.toml");
@@ -82,11 +82,38 @@ impl Rules for Mis {
     fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
         let distance = recorded(Over::Mean, "effect/mis_weight_distance")?;
         let left = recorded(Over::Mean, "effect/mis_left_share")?;
+        let stayed = if left < 1.0 {
+            let distance = distance / (1.0 - left);
+            format!(
+                "the weight π_old / π_sampler of a token that stayed lay {distance:.2e} from 1; "
+            )
+        } else {
+            String::new()
+        };
         let evidence = format!(
-            "the weight π_old / π_sampler of a token that stayed lay {distance:.2e} from 1 (mean over \
-             loss tokens and steps); {:.3} % of them left the loss",
+            "{stayed}{:.3} % of the loss tokens left the loss (means over tokens and steps)",
             100.0 * left
         );
         Some((distance > 0.0 || left > 0.0, evidence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_is_of_the_tokens_that_stayed() {
+        let mis = Mis { level: WeightLevel::Token, at_least: 0.5, at_most: 2.0 };
+        let said = |distance: f64, left: f64| {
+            let recorded = |_: Over, name: &str| {
+                Some(if name.ends_with("left_share") { left } else { distance })
+            };
+            mis.effect(&recorded).unwrap()
+        };
+        let (acted, evidence) = said(1e-3, 0.75);
+        assert!(acted && evidence.contains("stayed lay 4.00e-3 from 1; 75.000 % of"), "{evidence}");
+        assert!(said(0.0, 1.0).1.starts_with("100.000 % of"));
+        assert!(!said(0.0, 0.0).0);
     }
 }

@@ -74,6 +74,22 @@ impl Dapo {
         }
         unread
     }
+
+    pub fn method_name(&self) -> &'static str {
+        match (&self.method, self.aggregation) {
+            (Some(Method::Gspo(_)), Aggregation::ResponseSum) => "LUSPO",
+            _ => self.rules().about().name,
+        }
+    }
+
+    pub fn counted(&self, metric: &str) -> Option<&'static str> {
+        let [low, high] = self.rules().clipped()?;
+        match metric {
+            "loss/clip_fraction_low" => Some(low),
+            "loss/clip_fraction_high" | "loss/up_clipped_probability_mean" => Some(high),
+            _ => None,
+        }
+    }
 }
 
 /// The list of methods: `file::Type`. The type holds the method's keys under `[dapo.method]` and
@@ -223,6 +239,11 @@ pub trait Rules: Debug {
         groups.iter().map(of_group).collect()
     }
 
+    /// Whether a response has a gradient where all rewards of its group are equal.
+    fn equal_rewards_train(&self) -> bool {
+        false
+    }
+
     /// Whether [`Rules::marks`] is asked before each update: it costs a forward pass.
     fn looks_ahead(&self) -> bool {
         false
@@ -261,6 +282,11 @@ pub trait Rules: Debug {
 
     fn clip(&self, dapo: &Dapo) -> Clip {
         dapo.clip
+    }
+
+    /// Tokens that count as clipped from below and from above; `None`: as `dapo.clip` says.
+    fn clipped(&self) -> Option<[&'static str; 2]> {
+        None
     }
 
     /// How much a token's penalty of the method adds at most to its derivative by log π_θ: exact arithmetic

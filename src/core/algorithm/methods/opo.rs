@@ -4,8 +4,8 @@
 //! without a clip; here `dapo.clip` and the mini-batches say so.
 //!
 //! Source: `compute_opo_outcome_advantage` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: a group of one
-//! response, or without tokens in the loss, has advantage 0; verl gives the one its own reward and divides by 0 in the
-//! other.
+//! response, or without tokens, has advantage 0; verl gives the one its own reward and divides by 0 in the other. A
+//! response that Overlong Filtering masks keeps its reward and its length in the baseline.
 
 use crate::algorithm::methods::{About, moved_advantages};
 use crate::algorithm::{Dapo, Over, Rewarded, Rules};

@@ -28,7 +28,7 @@ impl Rules for ReinforcePlusPlusBaseline {
             source: "arXiv 2501.03262; verl 0.9.1, \
                      compute_reinforce_plus_plus_baseline_outcome_advantage",
             differs: "Â = (c − m) / √(v + 1e-8), with c the reward minus its group's mean and m, v \
-                      over all tokens of the step",
+                      over the tokens of the step in the loss",
             does_itself: &[],
         }
     }
@@ -37,10 +37,15 @@ impl Rules for ReinforcePlusPlusBaseline {
         &["dapo.advantage"]
     }
 
+    fn equal_rewards_train(&self) -> bool {
+        true
+    }
+
     fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
         let centred: Vec<Vec<f64>> =
             groups.iter().map(|group| advantage::centred(&advantage::rewards(group))).collect();
-        let weights = groups.iter().flatten().map(|response| response.tokens as f64);
+        let weight = |it: &Rewarded| if it.in_loss { it.tokens as f64 } else { 0.0 };
+        let weights = groups.iter().flatten().map(weight);
         let weighted: Vec<(f64, f64)> = weights.zip(centred.concat()).collect();
         let tokens: f64 = weighted.iter().map(|(weight, _)| weight).sum();
         if tokens < 2.0 {

@@ -18,13 +18,13 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.level"
 meaning = "TIS and MIS: whether the weight π_old / π_sampler belongs to a token or to its response"
-released_code = { remark = "\"token\"", place = "verl, rollout_corr_helper.py" }
+released_code = { remark = "verl: \"sequence\" in RolloutCorrectionConfig, null (no weight) in its yaml, \"token\" in the function; TRL: \"sequence_mask\", which is MIS with \"sequence\"", place = "verl, trainer/config/algorithm.py, rollout_correction.yaml, rollout_corr_helper.py; TRL, grpo_config.py" }
 
 [[key]]
 path = "dapo.method.cap"
 meaning = "TIS: the weight π_old / π_sampler is at most this"
 range = { above = 0 }
-released_code = { remark = "2.0", place = "verl, rollout_corr_helper.py" }
+released_code = { remark = "2.0 in verl, 3.0 in TRL", place = "verl, trainer/config/algorithm.py; TRL, grpo_config.py" }
 "#;
 pub const MEASURES: &[&str] = &["tis_weight_distance", "tis_capped_share"];
 

@@ -71,11 +71,11 @@ pub fn objective(tokens: &Tokens, dapo: &Dapo) -> Objective {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sums {
     pub tokens: u64,
-    /// Tokens whose lower clip was taken (Â < 0, r < 1 − ε_low).
+    /// Tokens whose lower clip was taken (Â < 0, r < 1 − ε_low, or as the method's `clipped` says).
     pub clipped_low: u64,
-    /// Tokens whose upper clip was taken (Â > 0, r > 1 + ε_high).
+    /// Tokens whose upper clip was taken (Â > 0, r > 1 + ε_high, or as the method's `clipped` says).
     pub clipped_high: u64,
-    /// Tokens that a clip at 1 + ε_low would have stopped and this one let through: what Clip-Higher does.
+    /// Tokens of Â > 0 above 1 + the method's `low` that were not clipped: what Clip-Higher let through, if it reads `dapo.clip`.
     pub let_through: u64,
     /// Tokens whose dual clip was taken.
     pub dual_clipped: u64,
@@ -135,8 +135,8 @@ impl Sums {
     }
 }
 
-/// Tokens between the two upper bounds: Â > 0, a clip at 1 + ε_low would be taken, the upper clip is not. It compares
-/// strictly, as the surrogate does, and never reads ε_high: a symmetric clip gives none whatever the rounding.
+/// Â > 0, a clip at 1 + ε_low would be taken, and none was: between the two upper bounds where the method reads
+/// `dapo.clip`. It compares strictly, as the surrogate does: a symmetric clip gives none whatever the rounding.
 fn let_through(surrogate: &Surrogate, advantages: &Tensor, low: f64) -> Tensor {
     let unclipped = -advantages * &surrogate.ratio;
     let symmetric = -advantages * surrogate.ratio.clamp_max(1.0 + low);

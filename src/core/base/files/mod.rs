@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -88,6 +88,30 @@ pub fn create_folder(path: &Path) -> Result<(), FileError> {
         Some(reason) => invalid("create folder", path, format!("{reason}; choose another name")),
         None => io_error("create folder", path)(error),
     })
+}
+
+/// A folder that only this user can look into, made if there is none. Another's, and a link, are refused.
+pub fn private_folder(path: &Path) -> Result<(), FileError> {
+    let folder = parent(path);
+    if !folder.is_dir() {
+        let reason = format!("there is no folder {}; TMPDIR names another", folder.display());
+        return Err(invalid("create folder", path, reason));
+    }
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io_error("create folder", path)(error));
+        }
+        _ => {}
+    }
+    let entry = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
+    let is_own = entry.is_dir() && entry.uid() == rustix::process::geteuid().as_raw();
+    if !is_own || entry.mode() & 0o077 != 0 {
+        let reason =
+            "it is not a folder of yours that nobody else can open; remove it, or set TMPDIR"
+                .to_string();
+        return Err(invalid("use", path, reason));
+    }
+    Ok(())
 }
 
 /// The part of a folder's path that is there and no folder.
@@ -214,8 +238,11 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
 /// As [`write_atomic`], for a file that may be executed.
 pub fn write_program(path: &Path, text: &str) -> Result<(), FileError> {
     write_atomic(path, text.as_bytes())?;
-    let all = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(path, all).map_err(io_error("write", path))
+    let make_executable = || {
+        let mode = fs::metadata(path)?.permissions().mode();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))
+    };
+    make_executable().map_err(io_error("write", path))
 }
 
 /// As [`write_atomic`], with the bytes produced by a function.
@@ -229,7 +256,6 @@ pub fn write_atomic_with(
     let write = || -> io::Result<()> {
         let mut file = partial_file(folder)?;
         fill(file.as_file_mut())?;
-        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;
         fs::File::open(folder)?.sync_all()
@@ -239,7 +265,9 @@ pub fn write_atomic_with(
 
 fn partial_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     loop {
-        let file = tempfile::Builder::new().prefix(PARTIAL_FILE).tempfile_in(folder)?;
+        let mut file = tempfile::Builder::new();
+        file.prefix(PARTIAL_FILE).permissions(fs::Permissions::from_mode(0o666));
+        let file = file.tempfile_in(folder)?;
         let _unsupported = file.as_file().lock();
         if file.path().exists() {
             return Ok(file);

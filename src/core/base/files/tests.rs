@@ -24,6 +24,24 @@ fn sha256_agrees_with_the_published_vector_of_abc() {
 }
 
 #[test]
+fn written_files_have_the_rights_that_the_umask_leaves() {
+    let folder = tempfile::tempdir().unwrap();
+    let [usual, whole, program] = ["usual", "whole", "program"].map(|it| folder.path().join(it));
+    append(&usual, b"").unwrap();
+    write_atomic(&whole, b"").unwrap();
+    write_program(&program, "").unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&whole), mode(&usual));
+    assert_eq!(mode(&program), mode(&usual) | (mode(&usual) & 0o444) >> 2);
+    let private = folder.path().join("private");
+    private_folder(&private).unwrap();
+    private_folder(&private).unwrap();
+    assert_eq!(mode(&private), 0o700);
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(private_folder(&private).unwrap_err().to_string().contains("nobody else can open"));
+}
+
+#[test]
 fn a_bad_line_is_named_by_its_number() {
     let text = b"{\"x\": 1}\n\n{\"x\": }\n";
     let error = parse_lines::<serde_json::Value>(Path::new("f.jsonl"), text).unwrap_err();

@@ -57,7 +57,7 @@ fn programs() -> [Experiment; 3] {
         value["reward"]["verifier"] = verifier;
         serde_json::from_value(value).unwrap()
     };
-    let python = json!({ "kind": "python", "file": "a.py", "function": "f", "packages": ["numpy"],
+    let python = json!({ "kind": "python", "file": "a.py", "function": "f", "packages": ["numpy"], "files": ["b.json"],
         "python": "python3", "threshold": 0.5, "seconds": 1.0, "memory_gib": 1,
         "allow_nondeterministic": true });
     let several = json!({ "kind": "python", "file": "a.py", "functions": ["f", "g"],

@@ -62,6 +62,10 @@ pub fn find(grid: &str) -> Result<PathBuf, ExperimentError> {
     if let Some(path) = in_folder(Path::new(grid)) {
         return Ok(path);
     }
+    if grid.ends_with(".json") || (grid.contains('/') && Path::new(grid).is_dir()) {
+        let takes = "a grid is a TOML file, a name, or a folder with a grid.toml";
+        return Err(format!("{grid} is no grid: {takes}").into());
+    }
     if grid.contains('/') || grid.ends_with(".toml") {
         return Ok(PathBuf::from(grid));
     }

@@ -111,6 +111,10 @@ read! {
         AnyValue::Float64(value) => Some(*value),
         _ => None,
     };
+    Option<f64>: "a 64-bit real number or null", |value| match value {
+        AnyValue::Null => Some(None),
+        value => f64::read(value).map(Some),
+    };
     Vec<u32>: "a list of integers below 2^32", |value| list(value);
     Vec<f64>: "a list of 64-bit real numbers", |value| list(value);
 }
@@ -149,18 +153,21 @@ macro_rules! columns {
     };
 }
 
-/// As [`columns`], for a record that is also read.
+/// As [`columns`], for a record that is also read. The last column may be absent.
 macro_rules! table {
-    ($record:ty: $($field:ident),*) => {
-        columns!($record: $($field),*);
+    ($record:ty: $($field:ident),* $(; $optional:ident)?) => {
+        columns!($record: $($field),* $(, $optional)?);
 
         impl $crate::records::tables::columns::Stored for $record {
-            const NAMES: &'static [&'static str] = &[$(stringify!($field)),*];
+            const NAMES: &'static [&'static str] = &[$(stringify!($field),)* $(stringify!($optional))?];
 
             fn from_row(
                 row: &$crate::records::tables::columns::ColumnRow,
             ) -> Result<Self, $crate::records::tables::TableError> {
-                Ok(Self { $($field: row.get(stringify!($field))?),* })
+                Ok(Self {
+                    $($field: row.get(stringify!($field))?,)*
+                    $($optional: row.get_or_default(stringify!($optional))?)?
+                })
             }
         }
     };
@@ -263,6 +270,10 @@ impl ColumnRow<'_> {
             Refusal::Cell { column, row, reason }.of(self.table.path)
         };
         T::read(&value).ok_or_else(refuse)
+    }
+
+    pub fn get_or_default<T: Read + Default>(&self, name: &str) -> Result<T, TableError> {
+        if self.table.frame.column(name).is_err() { Ok(T::default()) } else { self.get(name) }
     }
 }
 

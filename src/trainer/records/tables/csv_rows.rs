@@ -1,6 +1,7 @@
 use crate::base::files::{self, foreign};
+use crate::base::visible::shortened;
 use crate::records::tables::TableError;
-use csv::{ErrorKind, Position, ReaderBuilder, StringRecord};
+use csv::{DeserializeErrorKind, ErrorKind, Position, ReaderBuilder, StringRecord};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::io::Cursor;
@@ -68,9 +69,29 @@ pub fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, Tabl
         let (line, mut row) = row?;
         row.trim();
         let record = row.deserialize(Some(&header));
-        Ok((line, record.map_err(|error| at(path, line, error.to_string()))?))
+        Ok((line, record.map_err(|error| at(path, line, misread(&error, &header, &row)))?))
     };
     rows.map(record).collect()
+}
+
+fn misread(error: &csv::Error, header: &StringRecord, row: &StringRecord) -> String {
+    let ErrorKind::Deserialize { err, .. } = error.kind() else { return error.to_string() };
+    let column = err.field().and_then(|field| usize::try_from(field).ok());
+    let cell = column.and_then(|column| Some((header.get(column)?, row.get(column)?)));
+    match (err.kind(), cell) {
+        (DeserializeErrorKind::ParseFloat(_), Some((name, cell))) => no_number(name, cell),
+        (kind, Some((name, cell))) => format!("`{name}`: {kind}, got `{}`", shortened(cell, 40)),
+        (kind, None) => kind.to_string(),
+    }
+}
+
+pub fn no_number(column: &str, cell: &str) -> String {
+    let advice = "write digits with a decimal point, and no percent sign, underscore or separator of thousands";
+    let found = match cell.trim() {
+        "" => "the cell is empty; fill it, or leave the row out".to_string(),
+        cell => format!("got `{}`; {advice}", shortened(cell, 40)),
+    };
+    format!("`{column}`: expected a number, {found}")
 }
 
 pub fn at(path: &Path, line: usize, reason: String) -> TableError {

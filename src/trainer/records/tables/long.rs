@@ -40,6 +40,7 @@ pub struct EvaluationRow<'a> {
     pub cons_at_k: Option<f64>,
     pub truncated_share: f64,
     pub response_tokens_mean: f64,
+    pub reward_mean: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +69,7 @@ impl ColumnWritten for &CellKey {
 
 columns!(MetricRow<'_>: key, step, updates, metric, value);
 columns!(EvaluationRow<'_>: key, ending, set, step, updates, generated_rollouts, problems, samples,
-    avg_at_k, cons_at_k, truncated_share, response_tokens_mean);
+    avg_at_k, cons_at_k, truncated_share, response_tokens_mean, reward_mean);
 columns!(OutcomeRow<'_>: key, set, step, problem, sample, correct);
 
 pub fn write<R: ColumnRecord>(path: &Path, rows: &[R]) -> Result<(), TableError> {

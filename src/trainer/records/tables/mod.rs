@@ -13,7 +13,9 @@ pub mod graded_lines;
 pub mod problems;
 
 use crate::base::files;
-use crate::records::tables::columns::{ColumnTable, Stored, read_records, write_records};
+use crate::records::tables::columns::{
+    ColumnRecord, ColumnTable, Stored, read_records, write_records,
+};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -63,6 +65,9 @@ pub struct OutcomeRecord {
     pub prediction: Option<String>,
     pub answer: String,
     pub response: String,
+    /// What a program returned; a rule gives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -98,14 +103,18 @@ pub struct RolloutRow {
 }
 
 table!(OutcomeRecord: problem, sample, is_correct, response_tokens, truncated, prediction, answer,
-    response);
+    response; reward);
 table!(RolloutRow: group, problem, question, answer, attempt, sample, trained, is_correct,
     prediction, reward, correctness_reward, overlong_penalty, advantage, truncated, tokens,
     rollout_log_probs, response);
 table!(StoredResponse: response, answer, truncated);
 
 pub fn write_outcomes(path: &Path, outcomes: &[OutcomeRecord]) -> Result<(), TableError> {
-    write_records(path, outcomes)
+    let mut columns = OutcomeRecord::columns(outcomes);
+    if outcomes.iter().all(|row| row.reward.is_none()) {
+        columns.retain(|column| column.name() != "reward");
+    }
+    columns::write(path, outcomes.len(), columns)
 }
 
 pub fn read_outcomes(path: &Path) -> Result<Vec<OutcomeRecord>, TableError> {
@@ -162,6 +171,7 @@ mod tests {
                 prediction: (index % 2 == 0).then(|| index.to_string()),
                 answer: "855".into(),
                 response: format!("1+2=3;\nAnswer: {index} \u{1F600}"),
+                reward: None,
             })
             .collect()
     }
@@ -194,7 +204,9 @@ mod tests {
     fn outcomes_come_back_as_written_and_the_same_records_give_the_same_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        for records in [outcomes(), Vec::new()] {
+        let mut graded = outcomes();
+        graded.iter_mut().skip(1).for_each(|row| row.reward = Some(f64::from(row.sample) / 3.0));
+        for records in [outcomes(), Vec::new(), graded] {
             write_outcomes(&path("a"), &records).unwrap();
             write_outcomes(&path("b"), &records).unwrap();
             assert_eq!(read_outcomes(&path("a")).unwrap(), records);

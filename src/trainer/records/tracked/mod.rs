@@ -333,7 +333,7 @@ fn column_of_steps(
         return Err(refused(path, reason));
     };
     let without = |column: usize| rows.iter().find(|(_, row)| step_of(row, column).is_none());
-    let Some((line, _)) = without(first) else { return Ok(first) };
+    let Some((line, row)) = without(first) else { return Ok(first) };
     let whole = candidates.into_iter().find(|column| without(*column).is_none());
     let reason = format!("`{}`: expected a number", &header[first]);
     match whole {
@@ -343,7 +343,7 @@ fn column_of_steps(
             let reason = format!("{reason}; `{whole}` has one in each row: --at {whole}");
             Err(csv_rows::at(path, *line, reason))
         }
-        None => Err(csv_rows::at(path, *line, reason)),
+        None => Err(csv_rows::at(path, *line, csv_rows::no_number(&header[first], &row[first]))),
     }
 }
 

@@ -111,7 +111,7 @@ impl Tokenizer {
             return Err(format!("it has {} bytes, the most is {MOST_TEXT_BYTES}", text.len()));
         }
         let encode = || {
-            let encoding = self.inner.encode(text, with_special_tokens);
+            let encoding = self.inner.encode_fast(text, with_special_tokens);
             let encoding = encoding.map_err(|error| error.to_string())?;
             Ok((encoding.get_ids().to_vec(), encoding.get_sequence_ids()))
         };

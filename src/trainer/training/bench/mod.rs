@@ -2,6 +2,7 @@
 
 pub mod throughput;
 
+use crate::algorithm::Kl;
 use crate::base::{files, workers};
 use crate::experiment::{Experiment, MiniAimeVariant};
 use crate::numerics::native::product;
@@ -201,8 +202,12 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
     let mut trainer = Trainer::new(experiment, tokenizer, problems, &inputs.grader, policy, None);
     let is_native = trainer.policy().model().is_native();
+    let penalised = experiment.dapo.kl != Kl::None {};
     let fed = Fed {
-        reads_old: !trainer.samples_as_trained(),
+        reads: f64::from(!trainer.samples_as_trained()) + f64::from(penalised),
+        looks: f64::from(experiment.dapo.rules().looks_ahead()),
+        epochs: experiment.training.epochs_per_step as f64,
+        penalised,
         shares_prompts: is_native && experiment.numerics == Numerics::Fast,
     };
     let started = Instant::now();
@@ -232,7 +237,6 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     Ok((seconds, (workload, step_flops(&config, &lengths, fed))))
 }
 
-/// Lengths of prompt and responses.
 struct BenchGroup {
     prompt: u64,
     responses: Vec<u64>,
@@ -254,9 +258,13 @@ fn sequence_lengths(step: &Step) -> Vec<BenchGroup> {
 
 #[derive(Clone, Copy)]
 struct Fed {
-    /// A pass reads π_old.
-    reads_old: bool,
-    /// An update has a group's prompt once, and passes without advantage only go forward.
+    /// Passes before the updates, of π_old and π_ref.
+    reads: f64,
+    /// Passes of each epoch that choose tokens.
+    looks: f64,
+    epochs: f64,
+    penalised: bool,
+    /// An update has a group's prompt once, and passes without advantage or penalty only go forward.
     shares_prompts: bool,
 }
 
@@ -273,12 +281,13 @@ fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'s
         }
         generation += shared;
         if let Some(learns) = learns {
-            old += if fed.reads_old { forward } else { 0.0 };
-            update += if fed.shares_prompts {
-                shared * if *learns { 3.0 } else { 1.0 }
+            old += fed.reads * forward;
+            let trained = if fed.shares_prompts {
+                shared * if *learns || fed.penalised { 3.0 } else { 1.0 }
             } else {
                 3.0 * forward
             };
+            update += fed.epochs * (fed.looks * forward + trained);
         }
     }
     let training = [("old_log_probs", old), ("update", update)];

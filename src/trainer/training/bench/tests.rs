@@ -19,6 +19,19 @@ fn operations_of_a_sequence_add_up_over_its_parts() {
     // One token: two operations a weight of the linear layers, one key to attend to.
     let linear = 4 * (128 * 256 + 128 * 128 + 3 * 128 * 384) + 26 * 128;
     assert_eq!(flops(0, 1, 1), f64::from(2 * linear + 4 * 4 * 128));
+    let group = |learns| BenchGroup { prompt: 9, responses: vec![5, 7], learns: Some(learns) };
+    let groups = [group(true), group(false)];
+    let plain =
+        Fed { reads: 1.0, looks: 0.0, epochs: 1.0, penalised: false, shares_prompts: false };
+    let of = |fed| step_flops(model.config(), &groups, fed);
+    let one = of(plain);
+    let all = of(Fed { reads: 2.0, looks: 1.0, epochs: 2.0, penalised: true, ..plain });
+    assert_eq!(all["generation"], one["generation"]);
+    assert_eq!(all["old_log_probs"], 2.0 * one["old_log_probs"]);
+    assert_eq!(all["update"], 2.0 * (one["update"] + one["old_log_probs"]));
+    let shared = Fed { shares_prompts: true, ..plain };
+    let (idle, penalised) = (of(shared), of(Fed { penalised: true, ..shared }));
+    assert_eq!(3.0 * idle["update"], 2.0 * penalised["update"]);
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub struct ThroughputTraining {
     /// Prompts included.
     pub tokens: usize,
     pub tokens_per_second: f64,
-    /// A second: six for each parameter and token, and attention's.
+    /// A second: six for each parameter and token, eight where the method chooses tokens first, and attention's.
     pub flops: f64,
     /// As for π_old.
     pub forward_tokens_per_second: f64,
@@ -221,14 +221,15 @@ fn update(
         forward = forward.min(frozen);
         whole = whole.min(updated);
     }
-    let attention = 6.0
+    let each = if experiment.dapo.rules().looks_ahead() { 8.0 } else { 6.0 };
+    let attention = each
         * (config.num_hidden_layers * config.num_attention_heads * config.head_dim) as f64
         * length as f64;
     Ok(ThroughputTraining {
         rows: rows.len(),
         tokens,
         tokens_per_second: tokens as f64 / whole,
-        flops: (6.0 * parameters + attention) * tokens as f64 / whole,
+        flops: (each * parameters + attention) * tokens as f64 / whole,
         forward_tokens_per_second: tokens as f64 / forward,
     })
 }

@@ -3,7 +3,7 @@
 pub mod techniques;
 
 use crate::algorithm::objective::Sums;
-use crate::algorithm::{Group, ScoredRollout, Selected, WeightShift, dynamic_sampling};
+use crate::algorithm::{Dapo, Group, ScoredRollout, Selected, WeightShift};
 use crate::experiment::Experiment;
 use crate::records::metrics::{self, DeterminedBy};
 use crate::task::Embedded;
@@ -37,7 +37,7 @@ fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
 pub fn of_rollouts(step: &Selected, experiment: &Experiment, entropy: Option<f64>) -> Metrics {
     let new: Vec<&Group<ScoredRollout>> = step.generated().iter().collect();
     let task = embedded::of(&experiment.inputs.data);
-    let mut metrics = generated(&new, step.rounds, task.as_deref());
+    let mut metrics = generated(&new, step.rounds, task.as_deref(), &experiment.dapo);
     if experiment.record_format() > 1 {
         metrics.extend(sampled(&new, entropy));
     }
@@ -82,6 +82,7 @@ fn generated(
     groups: &[&Group<ScoredRollout>],
     rounds: u64,
     task: Option<&dyn Embedded>,
+    dapo: &Dapo,
 ) -> Metrics {
     let mut metrics = described("rollout", groups);
     let count = groups.len() as f64;
@@ -97,10 +98,7 @@ fn generated(
     if !groups.is_empty() {
         put("groups_all_correct_share", share(&|group| group.correct() == size(group)));
         put("groups_all_wrong_share", share(&|group| group.correct() == 0));
-        put(
-            "groups_useful_share",
-            share(&|group| dynamic_sampling::is_useful(group.correct(), size(group))),
-        );
+        put("groups_useful_share", share(&|group| dapo.rules().is_useful(group, dapo)));
     }
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
     put("generated_rollouts", rollouts.len() as f64);
@@ -324,9 +322,15 @@ fn described(stage: &str, groups: &[&Group<ScoredRollout>]) -> Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::{AtCap, DynamicSampling, FilterMetric, Surplus};
     use crate::algorithm::{Finish, Problem, Prompt, Rollout};
-    use crate::experiment::MiniAimeVariant;
+    use crate::experiment::{MiniAimeVariant, extends};
     use crate::task::data::embedded::mini_aime::MiniAime;
+
+    fn experiment() -> Experiment {
+        let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        extends::load(&folder.join("experiments/base.toml")).unwrap()
+    }
 
     fn scored(text: &str, is_correct: bool, finish: Finish, penalty: f64) -> ScoredRollout {
         let tokens = vec![3; text.len()];
@@ -360,7 +364,8 @@ mod tests {
             scored("Answer: 3", false, Finish::Stop, 0.0),
         ]);
         let task = MiniAime(MiniAimeVariant::Standard);
-        let metrics = generated(&[&solved, &mixed, &failed], 2, Some(&task));
+        let mut dapo = experiment().dapo;
+        let metrics = generated(&[&solved, &mixed, &failed], 2, Some(&task), &dapo);
         for (name, value) in [
             ("rollout/groups", 3.0),
             ("rollout/rounds", 2.0),
@@ -381,6 +386,15 @@ mod tests {
             ("rollout/style_other_share", 1.0 / 6.0),
         ] {
             assert!((metrics[name] - value).abs() < 1e-12, "{name}: {}", metrics[name]);
+        }
+        let mut partial = failed.clone();
+        partial.rollouts[0].correctness_reward = -0.5;
+        let (at_cap, surplus) = (AtCap::Train, Surplus::Discard);
+        for (metric, share) in [(FilterMetric::Acc, 0.0), (FilterMetric::Reward, 1.0)] {
+            dapo.dynamic_sampling =
+                DynamicSampling::Resample { max_rounds: 4, at_cap, surplus, metric };
+            let metrics = generated(&[&partial], 1, None, &dapo);
+            assert_eq!(metrics["rollout/groups_useful_share"], share);
         }
         let after = trained(&[&mixed], 1);
         assert_eq!((after["train/accuracy"], after["train/masked_rollouts"]), (0.5, 1.0));
@@ -445,7 +459,8 @@ mod tests {
 
     #[test]
     fn the_mean_of_nothing_is_left_out() {
-        let metrics = generated(&[], 0, Some(&MiniAime(MiniAimeVariant::Standard)));
+        let task = MiniAime(MiniAimeVariant::Standard);
+        let metrics = generated(&[], 0, Some(&task), &experiment().dapo);
         assert_eq!(metrics["rollout/generated_rollouts"], 0.0);
         assert!(!metrics.contains_key("rollout/reward_mean"));
         assert!(metrics.values().all(|value| value.is_finite()));

@@ -127,7 +127,8 @@ pub fn sampled(
             (problem, text.as_str(), Some(&response.tokens[..]))
         })
         .collect();
-    let (grades, _) = grader.grade(&answered, Twice::Hundredth(1))?;
+    let tokens: usize = responses.iter().map(|response| response.tokens.len()).sum();
+    let (grades, _) = grader.grade(&answered, Twice::Few(tokens as u64))?;
     let outcomes = keys.zip(grades).zip(responses.iter().zip(texts));
     let outcomes = outcomes.map(|(((problem, sample), grade), (response, text))| OutcomeRecord {
         problem: problem.id.clone(),
@@ -138,6 +139,7 @@ pub fn sampled(
         prediction: grade.prediction,
         answer: problem.answer.clone(),
         response: text,
+        reward: protocol.verifier.program().is_some().then_some(grade.reward),
     });
     let entropies = responses.iter().map(|response| response.entropy.clone());
     Ok(outcomes.zip(entropies).collect())
@@ -174,8 +176,14 @@ pub fn record(
         cons_at_k: summary.cons_at_k,
         truncated_share: truncated as f64 / count,
         response_tokens_mean: tokens as f64 / count,
+        reward_mean: reward_mean(outcomes),
         outcomes_sha256,
     })
+}
+
+pub fn reward_mean(outcomes: &[OutcomeRecord]) -> Option<f64> {
+    let rewards = outcomes.iter().map(|row| row.reward).collect::<Option<Vec<f64>>>()?;
+    Some(estimators::mean(&rewards))
 }
 
 /// Every prompt of `dapo eval --data` before the first response.

@@ -243,6 +243,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         Name::AnswerUnreadable,
         Name::RewardNumbers,
         Name::RewardArguments,
+        Name::RewardFiles,
         Name::ColumnsUnseen,
         Name::RowsUncounted,
     ];

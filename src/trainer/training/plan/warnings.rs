@@ -11,6 +11,7 @@ use crate::training::plan::work::PlanWork;
 use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, run::inputs::Inputs, trainer};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -44,11 +45,12 @@ pub enum Name {
     ColumnsUnseen,
     RowsUncounted,
     RewardArguments,
+    RewardFiles,
 }
 
 impl Name {
     /// Help texts show names and meanings.
-    pub const ALL: [(Name, &'static str); 19] = [
+    pub const ALL: [(Name, &'static str); 20] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
@@ -74,6 +76,7 @@ impl Name {
             Name::RewardArguments,
             "a reward program gets other arguments than verl or TRL would give it",
         ),
+        (Name::RewardFiles, "files beside a command that grades are not in the run's key"),
     ];
 
     pub fn text(self) -> String {
@@ -125,6 +128,8 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
     let stops = stops.iter().any(|stop| !stop.is_empty());
     let arguments = inputs.graders().flat_map(|grader| grader.odd_arguments(stops));
     let arguments = arguments.map(|text| (Name::RewardArguments, text));
+    let beside = inputs.graders().filter_map(Grader::unlisted_files);
+    let arguments = arguments.chain(beside.map(|text| (Name::RewardFiles, text)));
     let Told { rows, unseen, .. } = inputs.data.told.clone();
     let unseen = unseen.into_iter().map(|text| (Name::ColumnsUnseen, text));
     let rows = rows.into_iter().map(|text| (Name::RowsUncounted, text));
@@ -138,8 +143,10 @@ fn warning((name, message): (Name, String)) -> Warning {
 fn unreadable(name: &str, problems: &[Problem], rule: Verifier) -> Option<(Name, String)> {
     let forms = reward::FORMS.into_iter().filter(|(_, _, verifier)| *verifier == rule);
     let forms: Vec<_> = forms.collect();
-    let is_earned = |it: &Problem| forms.iter().any(|form| reward::is_earned(&it.answer, *form));
-    let never: Vec<&Problem> = problems.iter().filter(|it| !is_earned(it)).collect();
+    let is_earned = |answer: &str| forms.iter().any(|form| reward::is_earned(answer, *form));
+    let mut earned: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut never: Vec<&Problem> = problems.iter().collect();
+    never.retain(|it| !*earned.entry(&it.answer).or_insert_with(|| is_earned(&it.answer)));
     let first = never.first()?;
     let answer: String = first.answer.chars().take(60).collect();
     let rule = rule.to_possible_value()?.get_name().to_string();
@@ -201,7 +208,7 @@ fn unread(experiment: &Experiment) -> Option<(Name, String)> {
     let is_unread = |key: &&String| unread.iter().any(|table| extends::is_within(key, table));
     let stated = differing.filter(is_unread).filter_map(|key| Some((key, own.get(key)?)));
     let stated: Vec<String> = stated.map(|(key, value)| format!("{key} = {value}")).collect();
-    let name = experiment.dapo.rules().about().name;
+    let name = experiment.dapo.method_name();
     (!stated.is_empty()).then(|| {
         let stated = stated.join(", ");
         let message = format!(

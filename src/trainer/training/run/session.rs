@@ -1,7 +1,7 @@
 //! Begins a session. A killed process may have left anything half done: the session continues from
 //! the newest checkpoint whose every byte is as written, and removes everything after it.
 
-use crate::base::{Lock, files, files::FileError, files::foreign};
+use crate::base::{Lock, files, files::foreign};
 use crate::experiment::compare::{ComparedSide, differences, differing_keys};
 use crate::policy::{Loaded, checkpoint};
 use crate::records::Outcome;
@@ -68,12 +68,12 @@ pub fn open(
         return Ok(Opened::Finished(outcome));
     }
     if unfinished != Unfinished::Restart
-        && let Some(missing) = lost(folder)?
+        && let Some(missing) = audit::lost(folder)?
     {
         return Err(TrainingError::Lost { folder: root(), missing });
     }
     let begun = folder.path("manifest.json").exists();
-    let recorded = recorded_steps(folder)?;
+    let recorded = audit::recorded_steps(folder)?;
     let (checkpoint, evaluated) = match unfinished {
         Unfinished::Refuse if begun && recorded > 0 => {
             let planned = inputs.experiment.training.rollout_steps;
@@ -101,7 +101,13 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Trai
         let differing = differing(inputs, folder)?;
         return Err(TrainingError::OtherRun { folder: folder.root().to_path_buf(), differing });
     }
-    if folder.path("outcome.json").exists() { Ok(Some(folder.outcome()?)) } else { Ok(None) }
+    if !folder.path("outcome.json").exists() {
+        return Ok(None);
+    }
+    match audit::lost(folder)? {
+        Some(missing) => Err(TrainingError::Lost { folder: folder.root().to_path_buf(), missing }),
+        None => Ok(Some(folder.outcome()?)),
+    }
 }
 
 /// Differing keys and inputs, each with both values.
@@ -130,23 +136,6 @@ fn differing(inputs: &Inputs, folder: &RunFolder) -> Result<String, TrainingErro
         (_, 0) => shown,
         _ => format!("{shown} and {more} more"),
     })
-}
-
-/// A file that a folder with work of a run lacks: without it a session would delete the work and begin again.
-pub fn lost(folder: &RunFolder) -> Result<Option<&'static str>, FileError> {
-    let has_work = recorded_steps(folder)? > 0
-        || !folder.checkpoint_steps()?.is_empty()
-        || folder.path("outcome.json").exists();
-    let needed = ["manifest.json", "metrics.jsonl", ledger::FILE, "evaluations.jsonl"];
-    Ok(needed.into_iter().find(|name| has_work && !folder.path(name).exists()))
-}
-
-fn recorded_steps(folder: &RunFolder) -> Result<u64, FileError> {
-    let metrics: Vec<StepMetrics> = files::complete_lines(&folder.path("metrics.jsonl"))?;
-    let chain: Vec<LedgerEntry> = files::complete_lines(&folder.path(ledger::FILE))?;
-    let chained = chain.last().map_or(0, |entry| entry.step);
-    let saved = folder.checkpoint_steps()?.last().copied().unwrap_or(0);
-    Ok(chained.max(saved).max(metrics.len() as u64))
 }
 
 /// Foreign files must not be deleted. Without a manifest only what a killed first session left (lock first) is allowed.

@@ -88,7 +88,7 @@ impl Replayed<'_> {
         let stored = self.subject.folder.outcomes(&picked.set, picked.step);
         let Some(stored) = self.check.read(&name, tables::read_outcomes(&stored)) else { return };
         let again = evaluation::outcomes(model, &self.inputs.tokenizer, grading, set, |_, _| ());
-        let again = match again {
+        let mut again = match again {
             Ok(again) => again,
             Err(error) => return self.differs(&name, format!("cannot be made here: {error}")),
         };
@@ -98,6 +98,9 @@ impl Replayed<'_> {
         if chosen.len() != again.len() {
             let what = format!("{} outcomes stored, {} here", chosen.len(), again.len());
             return self.differs(&name, what);
+        }
+        for (stored, again) in chosen.iter().zip(&mut again) {
+            again.reward = stored.reward.and(again.reward);
         }
         let differing: Vec<(&OutcomeRecord, &OutcomeRecord)> =
             chosen.into_iter().zip(&again).filter(|(stored, again)| stored != again).collect();

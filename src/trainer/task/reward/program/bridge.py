@@ -26,6 +26,7 @@ import types
 answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
 requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
 os.dup2(2, 1)
+sys.stdout.reconfigure(line_buffering=True)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 OWN = os.getpid()
 
@@ -210,18 +211,26 @@ def columns(items, parameters):
         raise LookupError("it reads completion_ids, and the tokens of these responses are not known")
     # TRL logs what they get; here a reward is recorded, and numbers of a dictionary.
     table["log_extra"] = table["log_metric"] = lambda *_logged, **_named: None
-    if "trainer_state" in parameters:
-        raise LookupError("it reads trainer_state, and there is no trainer of TRL here")
+    table["trainer_state"] = NoTrainer()
     return table
 
 
-def of_verl(item):
+class NoTrainer:
+    def __getattr__(self, name):
+        raise LookupError("it reads trainer_state, and there is no trainer of TRL here")
+
+
+def of_verl(item, of_run):
     return {
         "data_source": item["data_source"],
         "solution_str": item["response"],
         "ground_truth": item["ground_truth"],
-        "extra_info": item["extra"],
+        "extra_info": {**item["extra"], **of_run},
     }
+
+
+# What verl's naive and batch reward managers add to extra_info after a rollout of one turn.
+OF_RUN = {"verl": {"num_turns": 2, "rollout_reward_scores": {}}, "verl-batch": {"rollout_reward_scores": {}}}
 
 
 class Called:
@@ -232,6 +241,12 @@ class Called:
         self.weight, self.stated = weight, accepted(function, SETTINGS["kwargs"])
         self.function = functools.partial(function, **self.stated) if self.stated else function
         self.kind, self.parameters, self.takes_all = form(self.function, self.name)
+        self.started = {}
+        for each in self.parameters.values() if self.kind in OF_RUN else ():
+            is_named = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+            if is_named and each.default is each.empty and each.name not in (*PASSED[self.kind], *self.stated):
+                passed = ", ".join(PASSED[self.kind])
+                raise TypeError(f"{self.name} needs {each.name}, which no call has; a call has {passed}: state it in kwargs, or give it a default")
 
     def form(self):
         return self.kind if self.kind in ("verl", "verl-batch", "trl") else "plain"
@@ -239,24 +254,39 @@ class Called:
     def results(self, items):
         """What it returns of each item, as JSON can hold it."""
         if self.kind == "trl":
-            values = self.by_name(columns(items, self.parameters))
+            values = finished(self.by_name(columns(items, self.parameters)))
         elif self.kind == "verl-batch":
-            rows = [of_verl(item) for item in items]
-            values = self.by_name({f"{name}s": [row[name] for row in rows] for name in of_verl(items[0])})
+            rows = [of_verl(item, OF_RUN["verl-batch"]) for item in items]
+            values = finished(self.by_name({f"{name}s": [row[name] for row in rows] for name in rows[0]}))
         else:
-            values = [self.value(item) for item in items]
+            self.start(items)
+            begun = [self.started.pop(id(item), None) or self.value(item) for item in items]
+            values = [finished(each) for each in begun]
         if isinstance(values, (str, dict)) or not hasattr(values, "__iter__") or getattr(values, "shape", None) == ():
             raise TypeError(f"it returned {type(values).__name__}, expected a list, one number for each response")
         return [result(value) for value in values]
 
+    def start(self, items):
+        """Asynchronous functions of one response wait side by side, as verl awaits them."""
+        is_awaited = inspect.iscoroutinefunction
+        if not (is_awaited(self.function) or is_awaited(getattr(self.function, "__call__", None))):
+            return
+
+        async def begun(item):
+            return await self.value(item)
+
+        for item in items:
+            if id(item) not in self.started:
+                self.started[id(item)] = event_loop().create_task(begun(item))
+
     def value(self, item):
         if self.kind == "verl":
-            return self.by_name(of_verl(item))
+            return self.by_name(of_verl(item, OF_RUN["verl"]))
         how, first, second = self.kind
         response, truth = item["response"], item["ground_truth"]
         if how == "named":
-            return finished(self.function(**{first: response, second: truth}))
-        return finished(self.function(truth, response) if how == "swapped" else self.function(response, truth))
+            return self.function(**{first: response, second: truth})
+        return self.function(truth, response) if how == "swapped" else self.function(response, truth)
 
     def roles(self):
         """The parameters that get the response and the answer, where they are told by their names or places alone."""
@@ -273,7 +303,7 @@ class Called:
             raise TypeError(f"kwargs states {twice[0]}, which each call gets of the problem and its response, too")
         if not self.takes_all:
             arguments = {name: value for name, value in arguments.items() if name in self.parameters}
-        return finished(self.function(**arguments))
+        return self.function(**arguments)
 
     def number(self, score):
         """A score as both trainers count it; a truth value of `grade` as its reward is here. None: no number."""
@@ -407,6 +437,8 @@ def failed(error, of_function="", hint=""):
     place = next((f"line {each.lineno}" for each in reversed(frames) if each.filename == SETTINGS["file"]), "")
     text = f"{type(error).__name__}: {error}".strip().rstrip(":")
     text += (f" ({place})" if place else "") + hint
+    if "relative import with no known parent" in text:
+        text += "; the file is no part of a package: import it without the dot, from the folder of the file"
     if isinstance(error, ModuleNotFoundError):
         text += f"; install it into {sys.executable}, or name a Python that has it (the key `python`, or DAPO_PYTHON)"
     answer({"failed": of_function + text})
@@ -438,6 +470,8 @@ def main():
     answer({"ready": {"function": name, "form": stated, "roles": roles, "truths": sorted({name for each in called for name in each.truths()}), "packages": packages, "files": files, "working_files": working}})
     for line in requests:
         items = json.loads(line)
+        if len(called) == 1 and called[0].kind not in ("trl", "verl-batch"):
+            called[0].start(items)
         for part in [items] if stated in ("verl-batch", "trl", "mixed") else [[item] for item in items]:
             for values in zip(*(results(called, part) or [])):
                 answer(weighted(called, values) if SETTINGS["functions"] else values[0])

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// A response to grade, as the function sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -76,10 +77,19 @@ pub fn extra_info(stated: Value) -> Value {
 pub enum Ungraded {
     #[error("the program raised {0}")]
     Raised(String),
-    #[error("the program took longer than {seconds} s for {responses} responses and was stopped")]
-    TookTooLong { seconds: f64, responses: usize },
+    #[error(
+        "the program took longer than {seconds} s for {responses} responses and was stopped{seen}"
+    )]
+    TookTooLong { seconds: f64, responses: usize, seen: String },
     #[error("the program ended its process: {0}")]
     Ended(String),
+    #[error("the program failed: {0}")]
+    Broke(String),
+    #[error(
+        "the program wrote more than one line for a response, {0} at last, so that nobody knows which answer belongs to \
+         which response: write one line for each; notes belong on standard error"
+    )]
+    Surplus(String),
     #[error(
         "the program returned {0}, expected a finite number, a truth value, or a dictionary with `score`"
     )]
@@ -140,6 +150,21 @@ enum OddNumber {
     Differs,
 }
 
+impl Drop for Graders {
+    fn drop(&mut self) {
+        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut closed: Vec<&mut Worker> =
+            idle.iter_mut().filter_map(|it| it.close().then_some(it)).collect();
+        for _ in 0..100 {
+            closed.retain_mut(|worker| !worker.is_gone());
+            if closed.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
 impl Graders {
     /// Errors: a Python or command that does not start, a file that cannot be loaded, no function to call.
     pub fn start(program: RewardProgram) -> Result<Self, TaskError> {
@@ -166,11 +191,10 @@ impl Graders {
     /// One result for each response, in order.
     pub fn grade(&self, asked: &[Asked]) -> Vec<Result<Grade, Ungraded>> {
         // A function that takes batches may compare the responses that it gets with each other.
-        let (parts, chunk) = if self.ready.takes_batches() {
-            (asked.len(), asked.len())
-        } else {
-            (asked.len().div_ceil(workers::count()), CHUNK)
-        };
+        let is_batch = self.ready.takes_batches();
+        let parts = if is_batch { asked.len() } else { asked.len().div_ceil(workers::count()) };
+        let is_whole = is_batch || self.program.kind == ProgramKind::Command;
+        let chunk = if is_whole { parts } else { CHUNK };
         let parts: Vec<&[Asked]> = asked.chunks(parts.max(1)).collect();
         let graded = workers::on_all_cores(&parts, |part| self.part(part, chunk.max(1)));
         graded.into_iter().flatten().collect()
@@ -192,6 +216,11 @@ impl Graders {
             format!("{}: the further number `{name}` {what}", self.program.name())
         };
         odd.iter().map(told).collect()
+    }
+
+    pub fn said(&self) -> Vec<String> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.iter().map(Worker::said).filter(|text| !text.is_empty()).collect()
     }
 
     fn check_name(&self, name: &str) -> Result<(), Ungraded> {
@@ -257,7 +286,7 @@ impl Graders {
             let mut running = match running {
                 Ok(running) => running,
                 Err(error) => {
-                    graded.extend(rest.iter().map(|_| Err(Ungraded::Ended(error.to_string()))));
+                    graded.extend(rest.iter().map(|_| Err(Ungraded::Broke(error.to_string()))));
                     break;
                 }
             };
@@ -269,8 +298,13 @@ impl Graders {
                 None => worker = Some(running).filter(|worker| !worker.has_ended()),
                 Some(lost) => {
                     restarts += 1;
-                    let is_batch = self.ready.takes_batches();
-                    let end = if is_batch { of_batch } else { graded.len() + 1 };
+                    let is_never =
+                        !running.has_answered() && matches!(lost, Ungraded::TookTooLong { .. });
+                    let end = if self.ready.takes_batches() || is_never {
+                        of_batch
+                    } else {
+                        graded.len() + 1
+                    };
                     graded.resize(end, Err(lost));
                 }
             }
@@ -331,9 +365,9 @@ fn number((name, value): (String, Returned)) -> Option<(String, f64)> {
     }
 }
 
-/// As Python's `repr` writes them.
+/// As Python's `repr` writes them; JSON has null.
 fn is_not_finite(value: &Returned) -> bool {
-    matches!(value, Returned::Other(what) if ["nan", "inf", "-inf"].contains(&what.as_str()))
+    matches!(value, Returned::Other(what) if ["nan", "inf", "-inf", "null"].contains(&what.as_str()))
 }
 
 /// A number or another value as text, as somebody reads it.

@@ -2,7 +2,9 @@ use super::*;
 use crate::base::files;
 use crate::experiment::ProgramKind;
 use serde_json::json;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
+use std::process::Command;
 
 /// Graders of a file with this text, with little time.
 fn graders(folder: &Path, text: &str) -> Result<Graders, TaskError> {
@@ -88,9 +90,13 @@ fn functions_are_called_as_verl_trl_and_anybody_would() {
             "async def reward(completions, **kwargs):\n return [float(c == '7') for c in completions]",
             ["1 true", "0 false"],
         ),
+        (
+            "def compute_score(solution_str, ground_truth, extra_info):\n assert extra_info == {'num_turns': 2, 'rollout_reward_scores': {}}\n return float(solution_str == ground_truth)",
+            ["1 true", "0 false"],
+        ),
         // As verl's batch reward manager.
         (
-            "def compute_score(data_sources, solution_strs, ground_truths, extra_infos):\n assert extra_infos[0] == {}\n return [float(s == t) for s, t in zip(solution_strs, ground_truths)]",
+            "def compute_score(data_sources, solution_strs, ground_truths, extra_infos):\n assert extra_infos[0] == {'rollout_reward_scores': {}}\n return [float(s == t) for s, t in zip(solution_strs, ground_truths)]",
             ["1 true", "0 false"],
         ),
         (
@@ -172,7 +178,8 @@ fn what_a_function_does_wrong_is_told_of_the_response_and_loses_no_other() {
         ("return {'score': float('inf')}", "returned inf, expected"),
         ("return [1.0]", "returned list, expected"),
         ("bytearray(4 << 30)", "raised MemoryError"),
-        ("os.closerange(3, 99); time.sleep(60)", "ended its process"),
+        ("os.closerange(3, 99); time.sleep(60)", "failed: it closed its standard output"),
+        ("print('stuck at 3'); time.sleep(60)", "was stopped, after \"stuck at 3\""),
     ] {
         let graded = said(&wrong(what), &["good", "bad", "good", "good"]);
         let [first, bad, rest @ ..] = &graded[..] else { panic!("{graded:?}") };
@@ -196,6 +203,8 @@ fn a_function_of_a_batch_returns_one_reward_for_each_response() {
             ["the program returned 1 rewards for 2 responses"; 2]
         );
     }
+    let state = "def reward(completions, **kwargs):\n return [kwargs['trainer_state'].global_step]";
+    assert!(said(state, &["a"])[0].contains("there is no trainer of TRL here"));
     let raises = "def reward(completions, **kwargs):\n raise KeyError('x')";
     assert!(said(raises, &["a", "b"])[1].contains("raised KeyError"));
     for value in ["1.0", "{'score': [1]}", "'11'", "None"] {
@@ -213,7 +222,8 @@ fn a_batch_that_hangs_is_asked_once_and_lost_as_a_whole() {
     );
     let graders = graders(folder.path(), &text).unwrap();
     let graded = graders.grade(&asked(&["a", "b"]));
-    assert_eq!(graded, vec![Err(Ungraded::TookTooLong { seconds: 4.0, responses: 2 }); 2]);
+    let late = Ungraded::TookTooLong { seconds: 4.0, responses: 2, seen: String::new() };
+    assert_eq!(graded, vec![Err(late); 2]);
     let errors: Vec<&Ungraded> = graded.iter().filter_map(|it| it.as_ref().err()).collect();
     assert!(are_lost_together(&errors, 2) && !are_lost_together(&errors, 3));
     assert_eq!(files::read_text(&asked_of).unwrap(), "x");
@@ -422,7 +432,7 @@ fn a_function_whose_parameters_are_given_by_name_alone_is_called_so() {
 #[test]
 fn a_command_answers_a_line_of_json_for_each_response() {
     let folder = tempfile::tempdir().unwrap();
-    let script = "#!/usr/bin/env python3\nimport json, sys, time\nfor line in sys.stdin:\n r = json.loads(line)['response']\n if r == 'sleep': time.sleep(60)\n if r == 'end': sys.exit(3)\n print(r, flush=True)\n";
+    let script = "#!/usr/bin/env python3\nimport json, sys, time\nfor line in sys.stdin:\n r = json.loads(line)['response']\n if r == 'sleep': time.sleep(60)\n if r == 'end': sys.exit(3)\n if r == 'long': r = '1' * (1 << 21)\n if r == 'half': print(0.5, end='', flush=True); time.sleep(60)\n if r == 'two': print(0, flush=True); r = '1'\n print(r, flush=True)\n";
     let file = folder.path().join("grade");
     files::write_atomic(&file, script.as_bytes()).unwrap();
     let python = RewardProgram::of_python(file.clone(), None);
@@ -435,6 +445,13 @@ fn a_command_answers_a_line_of_json_for_each_response() {
         ("0.75", "0.75 true"),
         ("{\"score\": -2, \"acc\": true, \"steps\": 4}", "-2 true"),
         ("{\"error\": \"no unit\"}", "raised no unit"),
+        ("{\"error\": \"no unit\", \"score\": 1}", "raised no unit"),
+        ("{\"error\": null, \"score\": 1}", "1 true"),
+        ("{\"score\": {\"score\": 1}}", "returned {\"score\":1}, expected"),
+        ("{\"score\": null}", "returned null, expected"),
+        ("{\"score\": 1, \"score\": 0}", "has a duplicate field `score`"),
+        ("long", "its answer is longer than 1048576 bytes"),
+        ("half", "was stopped; it wrote \"0.5\", an answer without a line end"),
         ("[1]", "returned [1], expected"),
         ("1e999", "its answer \"1e999\" is no line of JSON"),
         ("well done", "its answer \"well done\" is no line of JSON"),
@@ -445,6 +462,13 @@ fn a_command_answers_a_line_of_json_for_each_response() {
         assert!(graded[1].contains(expected), "{response}: {graded:?}");
         assert_eq!([&graded[0], &graded[2]], ["1 true"; 2], "{response}");
     }
+    let of_fields = "{\"score\": 1, \"pred\": [1, 2], \"n\": null}";
+    let grade = graders.grade(&asked(&[of_fields])).remove(0).unwrap();
+    assert_eq!(grade.prediction.as_deref(), Some("[1,2]"));
+    assert!(graders.odd_numbers()[0].contains("`n` is not finite"));
+    let graded = shown(graders.grade(&asked(&[&["two"][..], &["0"; 40]].concat())));
+    assert!(graded.iter().all(|it| it.contains("more than one line for a response")), "{graded:?}");
+    assert_eq!(shown(graders.grade(&asked(&["0.75"]))), ["0.75 true"]);
     // A compiled one is no text.
     let compiled = folder.path().join("compiled");
     files::write_atomic(&compiled, b"\x7fELF\xff").unwrap();
@@ -453,7 +477,49 @@ fn a_command_answers_a_line_of_json_for_each_response() {
     assert!(Graders::start(RewardProgram { kind, command, ..of_bytes }).is_ok());
     // Not executable, and no command.
     let error = Graders::start(RewardProgram { kind, ..python }).unwrap_err().to_string();
-    assert!(error.contains("cannot start"), "{error}");
+    assert!(error.contains("cannot start") && error.contains("(chmod +x)"), "{error}");
+}
+
+#[test]
+fn a_command_has_time_to_start_and_to_end_and_does_not_outlive_its_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let script = "import sys, time\ntime.sleep(2)\nfor line in sys.stdin: print(1, flush=True)\nopen(sys.argv[1], 'w').write('ended')\n";
+    files::write_atomic(&at("grade"), script.as_bytes()).unwrap();
+    let words = ["python3", "{file}", &at("end").display().to_string()].map(str::to_string);
+    let program = RewardProgram {
+        kind: ProgramKind::Command,
+        seconds: 1.0,
+        command: words.to_vec(),
+        files: vec!["rules/a.js".to_string()],
+        ..RewardProgram::of_python(at("grade"), None)
+    };
+    let graders = Graders::start(program).unwrap();
+    assert_eq!(graders.ready().files, ["grade", "rules/a.js"]);
+    assert_eq!(shown(graders.grade(&asked(&["7"]))), ["1 true"]);
+    drop(graders);
+    assert_eq!(files::read_text(&at("end")).unwrap(), "ended");
+    let mut command = Command::new("sleep");
+    let mut child = command.arg("60").process_group(0).spawn().unwrap();
+    let mut watch = worker::watch(&child).unwrap();
+    drop(watch.stdin.take());
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    watch.wait().unwrap();
+}
+
+#[test]
+fn asynchronous_functions_wait_side_by_side_and_what_they_print_is_kept() {
+    let text = "import asyncio\nrunning = most = 0\nasync def compute_score(solution_str, ground_truth):\n global running, most\n if solution_str == 'bad': raise ValueError('bad')\n running, most = running + 1, max(most, running + 1)\n print('asked')\n await asyncio.sleep(0.05)\n running -= 1\n return most";
+    let folder = tempfile::tempdir().unwrap();
+    let graders = graders(folder.path(), text).unwrap();
+    let graded = graders.grade(&asked(&[&["a"; 63][..], &["bad"]].concat()));
+    assert!(graded[..63].iter().all(|it| it.as_ref().unwrap().reward > 1.0), "{graded:?}");
+    assert!(shown(graded)[63].contains("raised ValueError: bad"));
+    let has_said = |_: &u64| {
+        std::thread::sleep(Duration::from_millis(10));
+        graders.said().iter().any(|text| text.ends_with("asked"))
+    };
+    assert!((0..500).any(|it| has_said(&it)));
 }
 
 /// A package of that name in place of the real one, and the interpreter that finds it.
@@ -492,7 +558,7 @@ fn a_function_gets_objects_in_the_order_of_their_keys() {
     let columns = serde_json::from_str(columns).unwrap();
     let asked = [Asked::new("".into(), "x".into(), String::new(), columns)];
     let graded = graders(folder.path(), text).unwrap().grade(&asked).remove(0).unwrap();
-    let expected = "{'zeta': 1, 'alpha': [3]} {'z': 1, 'a': {'q': 1, 'b': 2}}";
+    let expected = "{'zeta': 1, 'alpha': [3]} {'z': 1, 'a': {'q': 1, 'b': 2}, 'num_turns': 2, 'rollout_reward_scores': {}}";
     assert_eq!(graded.prediction.as_deref(), Some(expected));
 }
 
@@ -510,6 +576,11 @@ fn a_file_that_cannot_be_used_says_why() {
         (
             "import no_such_package\n",
             "ModuleNotFoundError: No module named 'no_such_package' (line 1); install it into /",
+        ),
+        ("from .rules import ok\n", "import it without the dot"),
+        (
+            "def compute_score(solution_str, tokenizer): pass\n",
+            "compute_score needs tokenizer, which no call has; a call has data_source,",
         ),
         ("x = 1\n", "none is defined in it"),
         ("def grade(answer, b): pass\n", "it is not clear which one is the response"),

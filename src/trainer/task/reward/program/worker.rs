@@ -1,6 +1,6 @@
 //! One process that grades. It ends with this one, and is started again after it was lost.
 
-use crate::base::{python, visible};
+use crate::base::{files::foreign, python, visible};
 use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
 use crate::task::reward::program::{Asked, Ungraded};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,8 +23,12 @@ pub const MATH_VERIFY: &str = include_str!("math_verify.py");
 /// Importing PyTorch on a busy machine takes half a minute.
 const LOAD_SECONDS: u64 = 180;
 
+const FIRST_SECONDS: f64 = 60.0;
+
+const KILL_WITH_CALLER: &str = "read -r _; sleep 1; kill -9 -\"$1\"";
+
 /// An answer is a number, or a dictionary of some.
-const MOST_ANSWER_BYTES: u64 = 1 << 20;
+const MOST_ANSWER_BYTES: usize = 1 << 20;
 
 const LAST_BYTES: usize = 2000;
 
@@ -128,11 +132,14 @@ enum Answer {
 pub struct Worker {
     child: Child,
     form: CallForm,
+    watch: Option<Child>,
     /// To the thread that writes: a process that does not read its input would hold this one up.
-    requests: Sender<Vec<u8>>,
+    requests: Option<Sender<Vec<u8>>>,
     answers: Receiver<Vec<u8>>,
+    part_of_line: Arc<Mutex<Vec<u8>>>,
     errors: Arc<Mutex<Vec<u8>>>,
     seconds: f64,
+    has_answered: bool,
     /// The harness's own function, which limits its time of the processor.
     is_own: bool,
     has_ended: bool,
@@ -158,9 +165,9 @@ impl Worker {
         let mut command = python::command(&line[0]);
         command.args(&line[1..]).env("PYTHONHASHSEED", "0").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command
-            .spawn()
-            .map_err(|error| failed(format!("cannot start {}: {error}", line[0])))?;
+        let mut child = command.spawn().map_err(|error| {
+            failed(format!("cannot start {}: {error}{}", line[0], advice(program)))
+        })?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(failed("no pipes to its process".to_string()));
@@ -168,18 +175,31 @@ impl Worker {
         let errors = Arc::new(Mutex::new(Vec::new()));
         let kept = errors.clone();
         std::thread::spawn(move || keep_last(stderr, &kept));
-        let (requests, answers) = (writer(stdin), lines(stdout));
+        let part_of_line = Arc::new(Mutex::new(Vec::new()));
+        let (requests, answers) = (Some(writer(stdin)), lines(stdout, part_of_line.clone()));
         let form = if is_python { CallForm::Plain } else { CallForm::Lines };
-        let (is_own, has_ended) = (own.is_some(), false);
+        let (is_own, has_ended, has_answered) = (own.is_some(), false, is_python);
+        let watch = (!is_python).then(|| watch(&child)).flatten();
         // Its own limit is of the processor: on a busy machine that takes longer.
         let seconds = if is_own { 10.0 * program.seconds } else { program.seconds };
-        let mut worker =
-            Self { child, form, requests, answers, errors, seconds, is_own, has_ended };
+        let mut worker = Self {
+            child,
+            form,
+            watch,
+            requests,
+            answers,
+            part_of_line,
+            errors,
+            seconds,
+            has_answered,
+            is_own,
+            has_ended,
+        };
         if !is_python {
             worker.limit(program.memory_gib << 30).map_err(failed)?;
-            let files = program.file.file_name().map(|name| name.to_string_lossy().into_owned());
+            let own = program.file.file_name().map(|name| name.to_string_lossy().into_owned());
             let (function, packages) = (String::new(), BTreeMap::new());
-            let files = files.into_iter().collect();
+            let files = own.into_iter().chain(program.files.iter().cloned()).collect();
             let working_files = Vec::new();
             let (roles, truths) = (Vec::new(), Vec::new());
             let ready = Ready { function, form, roles, truths, packages, files, working_files };
@@ -198,16 +218,19 @@ impl Worker {
         });
         worker.send(format!("{settings}\n").into_bytes());
         match worker.answer(Duration::from_secs(LOAD_SECONDS)) {
-            Ok(Answer::Ready(ready)) => {
+            Ok(Answer::Ready(mut ready)) => {
                 worker.form = ready.form;
+                let is_stated = |name: &&String| !ready.files.contains(name);
+                let stated: Vec<String> = program.files.iter().filter(is_stated).cloned().collect();
+                ready.files.extend(stated);
                 Ok((worker, ready))
             }
             Ok(Answer::Failed(reason)) => Err(failed(reason)),
             Ok(_) => Err(failed("it answered before it was asked".to_string())),
-            Err(Lost::TimedOut) => {
-                Err(failed(format!("it took longer than {LOAD_SECONDS} s to load")))
+            Err(Lost::TimedOut(seen)) => {
+                Err(failed(format!("it took longer than {LOAD_SECONDS} s to load{seen}")))
             }
-            Err(Lost::Ended(how)) => Err(failed(how)),
+            Err(Lost::Ended(how) | Lost::Broke(how)) => Err(failed(how)),
             Err(Lost::OutOfTime) => {
                 Err(failed("its limit of the processor's time ended it".to_string()))
             }
@@ -218,9 +241,27 @@ impl Worker {
         self.has_ended
     }
 
+    pub fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    pub fn close(&mut self) -> bool {
+        self.requests = None;
+        self.form == CallForm::Lines
+    }
+
+    pub fn is_gone(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub fn said(&self) -> String {
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&errors).trim().to_string()
+    }
+
     /// Where the process has ended, its missing answer says so.
     fn send(&self, request: Vec<u8>) {
-        let _gone = self.requests.send(request);
+        let _gone = self.requests.as_ref().map(|requests| requests.send(request));
     }
 
     fn limit(&self, memory_bytes: u64) -> Result<(), String> {
@@ -236,18 +277,25 @@ impl Worker {
     pub fn ask(&mut self, asked: &[Asked]) -> (Vec<Result<Returned, Ungraded>>, Option<Ungraded>) {
         let mut values = Vec::with_capacity(asked.len());
         let is_batch = self.form.takes_batches();
-        let line = |of: Value| format!("{of}\n");
-        let request: String = if self.form == CallForm::Lines {
-            asked.iter().map(|asked| line(json!(asked))).collect()
-        } else {
-            line(json!(asked))
-        };
-        self.send(request.into_bytes());
+        let is_command = self.form == CallForm::Lines;
+        let line = |of: Value| format!("{of}\n").into_bytes();
+        if !is_command {
+            self.send(line(json!(asked)));
+        }
         let responses = if is_batch { asked.len() } else { 1 };
-        let seconds = self.seconds * responses as f64;
         let none = |reason: Ungraded| (vec![Err(reason); asked.len()], None);
         while values.len() < asked.len() {
-            match self.answer(Duration::from_secs_f64(seconds)) {
+            if is_command {
+                if let Some(surplus) = self.surplus(Duration::ZERO) {
+                    return none(surplus);
+                }
+                self.send(line(json!(asked[values.len()])));
+            }
+            let first = if self.has_answered { 0.0 } else { FIRST_SECONDS };
+            let seconds = self.seconds * responses as f64 + first;
+            let answer = self.answer(Duration::from_secs_f64(seconds));
+            self.has_answered |= answer.is_ok();
+            match answer {
                 Ok(Answer::Value(value)) => values.push(Ok(value)),
                 Ok(Answer::Failed(reason)) if is_batch => return none(Ungraded::Raised(reason)),
                 Ok(Answer::Failed(reason)) => values.push(Err(Ungraded::Raised(reason))),
@@ -260,12 +308,13 @@ impl Worker {
                     return none(Ungraded::WrongLength { returned, responses });
                 }
                 Ok(Answer::Ready(_)) => {
-                    return (values, Some(Ungraded::Ended("it started again".into())));
+                    return (values, Some(Ungraded::Broke("it started again".into())));
                 }
-                Err(Lost::TimedOut) => {
-                    return (values, Some(Ungraded::TookTooLong { seconds, responses }));
+                Err(Lost::TimedOut(seen)) => {
+                    return (values, Some(Ungraded::TookTooLong { seconds, responses, seen }));
                 }
                 Err(Lost::Ended(how)) => return (values, Some(Ungraded::Ended(how))),
+                Err(Lost::Broke(how)) => return (values, Some(Ungraded::Broke(how))),
                 Err(Lost::OutOfTime) => {
                     values.push(Ok(without_verdict()));
                     self.has_ended = true;
@@ -273,32 +322,50 @@ impl Worker {
                 }
             }
         }
-        (values, None)
+        // A line too many gives each later response the answer of the one before it.
+        let grace = Duration::from_millis(if asked.len() > 1 { 50 } else { 1 });
+        match is_command.then(|| self.surplus(grace)).flatten() {
+            Some(surplus) => none(surplus),
+            None => (values, None),
+        }
+    }
+
+    fn surplus(&mut self, within: Duration) -> Option<Ungraded> {
+        let line = self.answers.recv_timeout(within).ok()?;
+        self.has_ended = true;
+        Some(Ungraded::Surplus(shown(&line)))
     }
 
     fn answer(&mut self, within: Duration) -> Result<Answer, Lost> {
         match self.answers.recv_timeout(within) {
-            Ok(line) => {
-                let read = if self.form == CallForm::Lines {
-                    serde_json::from_slice(&line).map(of_command)
-                } else {
-                    serde_json::from_slice(&line)
-                };
-                read.map_err(|_| {
-                    let text = visible::shortened(String::from_utf8_lossy(&line).trim(), 60);
-                    Lost::Ended(format!("its answer {text:?} is no line of JSON"))
-                })
-            }
-            Err(RecvTimeoutError::Timeout) => Err(Lost::TimedOut),
+            Ok(line) if self.form == CallForm::Lines => of_command(&line),
+            Ok(line) => serde_json::from_slice(&line).map_err(|_| {
+                Lost::Broke(format!("its answer {} is no line of JSON", shown(&line)))
+            }),
+            Err(RecvTimeoutError::Timeout) => Err(Lost::TimedOut(self.seen())),
             Err(RecvTimeoutError::Disconnected) => Err(self.end()),
         }
+    }
+
+    fn seen(&self) -> String {
+        let said = self.said();
+        let last = said.lines().next_back().map(|line| format!(", after {:?}", line.trim()));
+        let part = self.part_of_line.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = (!part.is_empty())
+            .then(|| format!("; it wrote {}, an answer without a line end", shown(&part)));
+        format!("{}{}", last.unwrap_or_default(), part.unwrap_or_default())
     }
 
     fn end(&mut self) -> Lost {
         // It may have closed its answers and go on.
         std::thread::sleep(Duration::from_millis(200));
-        if matches!(self.child.try_wait(), Ok(None)) {
-            return Lost::Ended("it closed its standard output".to_string());
+        let part = self.part_of_line.lock().unwrap_or_else(PoisonError::into_inner).len();
+        if part > MOST_ANSWER_BYTES {
+            return Lost::Broke(format!("its answer is longer than {MOST_ANSWER_BYTES} bytes"));
+        }
+        let seen = self.seen();
+        if !self.is_gone() {
+            return Lost::Broke(format!("it closed its standard output{seen}"));
         }
         let how = match self.child.wait() {
             Ok(status) => match status.signal() {
@@ -310,13 +377,33 @@ impl Worker {
             },
             Err(error) => error.to_string(),
         };
-        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&errors);
-        Lost::Ended(match text.lines().rev().find(|line| !line.trim().is_empty()) {
-            Some(line) => format!("{how}, after {:?}", line.trim()),
-            None => how,
-        })
+        Lost::Ended(format!("{how}{seen}"))
     }
+}
+
+fn shown(line: &[u8]) -> String {
+    format!("{:?}", visible::shortened(String::from_utf8_lossy(line).trim(), 60))
+}
+
+fn advice(program: &RewardProgram) -> &'static str {
+    match program.kind {
+        ProgramKind::Command if program.command.is_empty() => {
+            "; make the file executable (chmod +x) with a first line that names its interpreter (`#!/usr/bin/env node`), \
+             or name what starts it in the key `command` (command = [\"node\", \"{file}\"])"
+        }
+        ProgramKind::Command => "; the key `command` names it: install it, or name its path there",
+        _ => "; name a Python in the key `python`, or in DAPO_PYTHON",
+    }
+}
+
+pub fn watch(child: &Child) -> Option<Child> {
+    let group = child.id().to_string();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", KILL_WITH_CALLER, "sh", &group])
+        .process_group(i32::try_from(child.id()).ok()?);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().ok()
 }
 
 fn without_verdict() -> Returned {
@@ -334,18 +421,36 @@ impl Drop for Worker {
         // What it forked is in its group. All of it may have ended.
         let _gone = group.map(|group| kill_process_group(group, Signal::KILL));
         let _status = self.child.wait();
+        let _watch = self.watch.as_mut().map(Child::wait);
     }
 }
 
 /// A command's answer as the bridge would write it.
-fn of_command(answer: Value) -> Answer {
-    match &answer {
-        Value::Object(fields) if fields.len() == 1 && fields.contains_key("error") => {
-            let text = fields["error"].as_str().map(str::to_string);
-            Answer::Failed(text.unwrap_or_else(|| fields["error"].to_string()))
-        }
-        _ => Answer::Value(returned(answer)),
-    }
+fn of_command(line: &[u8]) -> Result<Answer, Lost> {
+    let broke = |why: String| Lost::Broke(format!("its answer {} {why}", shown(line)));
+    let text = std::str::from_utf8(line).map_err(|_| broke("is no UTF-8".to_string()))?;
+    let answer: Value =
+        serde_json::from_str(text).map_err(|_| broke("is no line of JSON".to_string()))?;
+    foreign::refuse_repeated_keys(text).map_err(|error| broke(format!("has a {error}")))?;
+    Ok(match answer {
+        Value::Object(fields) => match fields.get("error").filter(|error| !error.is_null()) {
+            Some(error) => Answer::Failed(text_of(error)),
+            None => Answer::Value(Returned::Fields(
+                fields.into_iter().filter(|(name, _)| name != "error").map(field).collect(),
+            )),
+        },
+        other => Answer::Value(returned(other)),
+    })
+}
+
+fn field((name, value): (String, Value)) -> (String, Returned) {
+    let is_text = name == "pred" && !value.is_null();
+    let value = if is_text { Returned::Text(text_of(&value)) } else { returned(value) };
+    (name, value)
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
 fn returned(value: Value) -> Returned {
@@ -353,11 +458,7 @@ fn returned(value: Value) -> Returned {
         Value::Bool(flag) => Returned::Flag(flag),
         Value::Number(number) => Returned::Number(number.as_f64().unwrap_or(f64::NAN)),
         Value::String(text) => Returned::Text(text),
-        Value::Object(fields) => {
-            let field = |(name, value)| (name, returned(value));
-            Returned::Fields(fields.into_iter().map(field).collect())
-        }
-        Value::Null | Value::Array(_) => Returned::Other(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => Returned::Other(value.to_string()),
     }
 }
 
@@ -374,23 +475,29 @@ fn writer(mut stdin: ChildStdin) -> Sender<Vec<u8>> {
 }
 
 enum Lost {
-    TimedOut,
+    TimedOut(String),
     OutOfTime,
     Ended(String),
+    Broke(String),
 }
 
-/// Lines of at most [`MOST_ANSWER_BYTES`]; a longer one ends them.
-fn lines(stdout: ChildStdout) -> Receiver<Vec<u8>> {
+/// Lines of at most [`MOST_ANSWER_BYTES`]; a longer one ends them. `part` has what has no line end yet.
+fn lines(stdout: ChildStdout, part: Arc<Mutex<Vec<u8>>>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut reader = BufReader::new(stdout);
-        loop {
-            let mut line = Vec::new();
-            let read = reader.by_ref().take(MOST_ANSWER_BYTES).read_until(b'\n', &mut line);
-            let is_whole = read.is_ok() && line.ends_with(b"\n");
-            if !is_whole || sender.send(line).is_err() {
-                return;
+        while let Ok(read @ [_, ..]) = reader.fill_buf() {
+            let count = read.len();
+            for piece in read.split_inclusive(|byte| *byte == b'\n') {
+                let mut line = part.lock().unwrap_or_else(PoisonError::into_inner);
+                line.extend_from_slice(piece);
+                let is_too_long = line.len() > MOST_ANSWER_BYTES;
+                let is_whole = line.ends_with(b"\n");
+                if is_too_long || is_whole && sender.send(std::mem::take(&mut *line)).is_err() {
+                    return;
+                }
             }
+            reader.consume(count);
         }
     });
     receiver
