@@ -1,6 +1,7 @@
 //! `dapo bench`: time a rollout step by phase; `dapo bench throughput`.
 
 use crate::base::files;
+use crate::commands::flags::experiment::InputsArg;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{OverrideArgs, Progress, bounds, exit, output, throughput};
 use crate::records::housekeeping::readable;
@@ -24,6 +25,8 @@ pub struct BenchArgs {
     /// Experiment file: the step's shape.
     #[arg(default_value = "experiments/bench.toml")]
     experiment: PathBuf,
+    #[command(flatten)]
+    inputs: InputsArg,
     #[command(flatten)]
     overrides: OverrideArgs,
     /// Folder of a policy to use instead of the random one.
@@ -58,14 +61,16 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
     args.wide.apply();
     let flags =
         [("execution.threads", args.threads.is_some()), ("inputs.model", args.model.is_some())];
-    let mut experiment = args.overrides.load(&args.experiment, &flags)?;
-    experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
+    args.overrides.check(&flags)?;
     args.out.iter().try_for_each(|path| files::may_write(path, "{\n  \"environment\": {"))?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let model = args.model.as_deref().unwrap_or(folder.path());
+    let (mut experiment, _) =
+        args.overrides.load_with_inputs(&args.experiment, &args.inputs, Some(model))?;
+    experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     if args.model.is_none() {
         bench::write_random_policy(folder.path(), experiment.execution.seed)?;
     }
-    experiment.inputs.model = args.model.clone().unwrap_or_else(|| folder.path().to_path_buf());
     let mut bar = Progress::new("bench", args.repetitions + 1);
     let record = bench::measure(experiment, args.repetitions, &mut |repetition| {
         bar.set(repetition + 1, "rollout steps");

@@ -6,7 +6,7 @@ use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
 use crate::commands::{exit, output};
 use crate::report::compared::{self, picture, picture::Pictures};
 use crate::report::page::Section;
-use crate::report::text::Unit;
+use crate::report::text::{self, Unit};
 use crate::report::{html, terminal, words};
 use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS, between::FEWEST_RUNS};
 use crate::study::collection;
@@ -307,7 +307,11 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
                 "there are too few {runs} to show a difference (the smallest possible p is {smallest_p:.4}{family})"
             )
         }
-        Undecided::NoIntervalOfRuns => {
+        Undecided::NoIntervalOfRuns { pairs: Some(pairs), others } => {
+            let other = if *others { "; --unpaired compares all runs" } else { "" };
+            format!("with {} there is no interval{other}", text::counted(*pairs, "pair", "pairs"))
+        }
+        Undecided::NoIntervalOfRuns { pairs: None, .. } => {
             format!("with fewer than {FEWEST_RUNS} runs a side there is no interval")
         }
         Undecided::NoInterval => "too few problems changed for an interval".to_string(),

@@ -2,6 +2,7 @@
 
 use crate::base::files;
 use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::flags::experiment::InputsArg;
 use crate::commands::flags::grading;
 use crate::commands::train::{self, TrainArgs};
 use crate::commands::{OverrideArgs, exit, output};
@@ -38,8 +39,10 @@ pub enum EngineVerb {
 #[derive(Debug, clap::Args)]
 pub struct RenderArgs {
     engine: Engine,
-    /// Experiment file, or the name of an arm.
+    /// Experiment, as `dapo plan` takes it.
     experiment: PathBuf,
+    #[command(flatten)]
+    inputs: InputsArg,
     #[command(flatten)]
     overrides: OverrideArgs,
     /// Folder of the trainer.
@@ -56,6 +59,8 @@ pub struct EngineCheckArgs {
     /// as with --config.
     #[arg(required_unless_present = "config", conflicts_with = "config")]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: InputsArg,
     #[command(flatten)]
     overrides: OverrideArgs,
     /// A configuration of the trainer. Its values are shown beside what the experiment asks, and every trap is
@@ -143,20 +148,23 @@ fn refuse_native(engine: Engine) -> Result<()> {
 /// Reads everything but the base policy's weights.
 fn inputs(
     engine: Engine,
-    experiment: &Path,
+    (experiment, folder): (&Path, &InputsArg),
     overrides: &OverrideArgs,
     options: &EngineOptions,
 ) -> Result<Inputs> {
     refuse_native(engine)?;
     train::check_flags(options, engine)?;
     overrides.check(&[("engine", true)])?;
-    let mut experiment = overrides.load(experiment, &[])?;
+    let (mut experiment, recorded) = overrides.load_with_inputs(experiment, folder, None)?;
     experiment.engine = engine;
-    Ok(inputs::prepare_without_weights(experiment)?)
+    let inputs = inputs::prepare_without_weights(experiment)?;
+    recorded.check(&inputs.manifest.inputs)?;
+    Ok(inputs)
 }
 
 fn render(args: &RenderArgs) -> Result<u8> {
-    let inputs = inputs(args.engine, &args.experiment, &args.overrides, &args.options)?;
+    let inputs =
+        inputs(args.engine, (&args.experiment, &args.inputs), &args.overrides, &args.options)?;
     let settings = engines::render(&inputs, &args.out, &args.options)?;
     output::tell(format!("{} settings and the prompts of all rollout steps", settings.len()));
     engines::advice(&inputs, &args.options, &settings).iter().for_each(output::tell);
@@ -167,12 +175,13 @@ fn render(args: &RenderArgs) -> Result<u8> {
 fn check(args: &EngineCheckArgs) -> Result<u8> {
     let file = args.config.as_ref().or(args.file.as_ref()).expect("clap requires one of both");
     if args.config.is_some() || is_configuration(file) {
+        args.inputs.is_for_experiments("a configuration")?;
         return check_configuration(args, file);
     }
     if args.against.is_some() {
         bail_usage!("--against is for a configuration; {} is an experiment", file.display());
     }
-    let inputs = inputs(args.engine, file, &args.overrides, &args.options)?;
+    let inputs = inputs(args.engine, (file, &args.inputs), &args.overrides, &args.options)?;
     let check = check::arm(&inputs, &args.options)?;
     let code = exit::agreed(check.agrees());
     if args.json {
@@ -211,17 +220,7 @@ fn audit(args: &RunAuditArgs) -> Result<u8> {
     });
     audit.contradictions.iter().filter(|_| !json).for_each(say_trap);
     audit.notes.iter().for_each(output::tell);
-    let is_graded = audit.steps.values().all(|numbers| numbers.contains_key("correct"));
-    for (is_missing, what) in [
-        (options.config.is_none(), "whether a configuration explains this (--config)"),
-        (options.log.is_none(), "lengths and truncation (--log)"),
-        (
-            !is_graded || verifier.is_none(),
-            "every grade (--verifier, and --answers where there is no `gts`)",
-        ),
-    ] {
-        is_missing.then(|| output::tell(format!("not looked at: {what}")));
-    }
+    audit.not_looked_at.iter().for_each(|what| output::tell(format!("not looked at: {what}")));
     Ok(exit::agreed(audit.contradictions.is_empty()))
 }
 

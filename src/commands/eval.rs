@@ -4,17 +4,19 @@
 use crate::algorithm::Problem;
 use crate::base::{files, workers};
 use crate::commands::exit::{Invalid, bail_invalid, bail_usage};
+use crate::commands::flags::experiment::InputsArg;
 use crate::commands::flags::grading::GradingArgs;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{
     Interrupt, OverrideArgs, PlaceArgs, Progress, PromptArgs, bounds, exit, output,
 };
-use crate::experiment::{Place, PromptTemplate, Sampling, sets};
+use crate::experiment::{Place, PromptTemplate, Sampling, named, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecord};
 use crate::report::text::{self, percent, points};
 use crate::statistics::{Accuracy, Counts, accuracy, estimators};
+use crate::study::cell::stored::{self, Stored};
 use crate::task::data::{Columns, problem_file};
 use crate::task::{Grader, RowKeys, Tokenizer, prompt, response_text};
 use crate::training::evaluation::{self, Set, resumable, resumable::Evaluated};
@@ -40,7 +42,9 @@ pub struct EvalArgs {
     /// Experiment, as `dapo plan` takes it: data, template, sampling, limits, verifier.
     #[arg(conflicts_with = "data")]
     experiment: Option<PathBuf>,
-    /// Checkpoint folder. Default: the experiment's base model.
+    #[command(flatten)]
+    inputs: InputsArg,
+    /// Checkpoint folder. Default: a run's last checkpoint, otherwise the experiment's base policy.
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Files of problems instead of an experiment's sets: parquet, JSON lines, a JSON list or CSV.
@@ -121,6 +125,7 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
         if !args.overrides.is_empty() {
             bail_usage!("--set is for the keys of an experiment, and --data has none");
         }
+        args.inputs.is_for_experiments("--data")?;
         return of_files(args, model);
     }
     let Some(experiment) = &args.experiment else {
@@ -142,8 +147,11 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
             "{flag} is for --data; `dapo data prepare` writes the files of an experiment with usual keys"
         );
     }
-    let mut experiment = args.overrides.load(experiment, &flags)?;
-    experiment.inputs.model = args.model.clone().unwrap_or(experiment.inputs.model);
+    args.overrides.check(&flags)?;
+    let policy =
+        args.model.clone().map_or_else(|| last_checkpoint(args, experiment), |it| Ok(Some(it)))?;
+    let (mut experiment, recorded) =
+        args.overrides.load_with_inputs(experiment, &args.inputs, policy.as_deref())?;
     args.protocol.place.overrule(&mut experiment.execution);
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     workers::set_count(experiment.execution.threads);
@@ -154,11 +162,13 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
         );
     }
     let inputs = inputs::prepare(experiment)?;
+    recorded.check(&inputs.manifest.inputs)?;
     let model = inputs.base_policy()?;
     let sets = chosen(args, &inputs)?;
     let (own, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
     let counters = counters(&own.inputs.model)?;
-    let scratch = tempfile::tempdir()?;
+    say_policy(args, &own.inputs.model, counters, policy.is_none());
+    let scratch = scratch()?;
     let folder = RunFolder::at(args.out.as_deref().unwrap_or(scratch.path()));
     files::create_folder(folder.root())?;
     let mut kept = files::optional(folder.evaluations())?.unwrap_or_default();
@@ -183,6 +193,52 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     let names_answers = |set: &str| own.grading_of(set).program().is_none();
     print(&records, &names_answers, args.json);
     Ok(exit::SUCCESS)
+}
+
+fn last_checkpoint(args: &EvalArgs, experiment: &Path) -> Result<Option<PathBuf>> {
+    let found = named::find(experiment)?;
+    let folder =
+        if found.ends_with("experiment.json") { found.with_file_name("") } else { found.clone() };
+    let run = RunFolder::at(&folder);
+    if args.overrides.states("inputs.model") {
+        return Ok(None);
+    }
+    if named::is_run(&folder) && run.path("manifest.json").exists() {
+        let Some(step) = run.checkpoint_steps()?.into_iter().max() else {
+            bail_invalid!(
+                "{} has no checkpoint; --model DIR names the policy to evaluate",
+                folder.display()
+            );
+        };
+        return Ok(Some(run.checkpoint(step)));
+    }
+    if stored::is_stored(&found)
+        && !found.ends_with("experiment.json")
+        && Stored::read(&found)?.ran()
+    {
+        bail_invalid!(
+            "{} is a record, which has no policy; --model DIR names the one to evaluate",
+            found.display()
+        );
+    }
+    Ok(None)
+}
+
+fn say_policy(args: &EvalArgs, folder: &Path, counters: Counters, is_base: bool) {
+    let which = if is_base { " (the experiment's base policy)" } else { "" };
+    let (folder, step) = (text::visible(&folder.to_string_lossy()), counters.rollout_steps);
+    if !args.json {
+        output::say(format!("policy: {folder}, rollout step {step}{which}"));
+    }
+}
+
+fn scratch() -> Result<tempfile::TempDir> {
+    tempfile::tempdir().map_err(|error| {
+        let folder = std::env::temp_dir();
+        let reason =
+            format!("no folder can be made in {}: {error}; TMPDIR names another", folder.display());
+        Invalid(reason).into()
+    })
 }
 
 struct Planned<'a> {
@@ -314,7 +370,8 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     }
     let identity = identity(folder, &tokenizer, (how.numerics, how.place.text()))?;
     let counters = counters(folder)?;
-    let scratch = tempfile::tempdir()?;
+    say_policy(args, folder, counters, false);
+    let scratch = scratch()?;
     let folder = args.out.as_deref().unwrap_or(scratch.path());
     files::create_folder(folder)?;
     let planned = sets.iter().map(|(name, problems)| Planned {

@@ -212,8 +212,12 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     if graded.iter().any(Result::is_ok) {
         graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
     }
+    let said = graders.said();
+    if let Err(surplus) = graders.close() {
+        graded.fill(Err(surplus));
+    }
     graders.odd_numbers().iter().for_each(|sentence| output::tell(format!("warning: {sentence}")));
-    for said in graders.said() {
+    for said in said {
         output::tell(format!("{} wrote at last:", program.name()));
         said.lines().for_each(output::tell);
     }
@@ -348,10 +352,12 @@ fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
         }),
         Grading::Program(program) => {
             let graders = Graders::start((**program).clone())?;
-            answer_each(file, |line| {
+            let code = answer_each(file, |line| {
                 let asked = for_program(line.asked(), program);
                 program_answer(&graders.grade(&[asked]).swap_remove(0))
-            })
+            })?;
+            graders.close().map_err(|error| Invalid(format!("{}: {error}", program.name())))?;
+            Ok(code)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `dapo plan`: what a run will do and need, before it starts.
 
 use crate::commands::exit::bail_invalid;
+use crate::commands::flags::experiment::InputsArg;
 use crate::commands::{ExecutionArgs, OverrideArgs, exit, output};
 use crate::policy::model::devices;
 use crate::records::{RunFolder, housekeeping::readable};
@@ -22,6 +23,8 @@ use std::time::Instant;
 pub struct PlanArgs {
     /// Experiment file (TOML), the name of an arm, a run folder or its experiment.json, or a cell's record.
     experiment: PathBuf,
+    #[command(flatten)]
+    inputs: InputsArg,
     #[command(flatten)]
     overrides: OverrideArgs,
     #[command(flatten)]
@@ -46,7 +49,9 @@ fn help() -> String {
 
 /// Errors: an experiment, model or data set that cannot be used; a plan that cannot be met.
 pub fn run(args: &PlanArgs) -> Result<u8> {
-    let mut experiment = args.overrides.load(&args.experiment, &args.execution.flags())?;
+    args.overrides.check(&args.execution.flags())?;
+    let (mut experiment, recorded) =
+        args.overrides.load_with_inputs(&args.experiment, &args.inputs, None)?;
     args.execution.overrule(&mut experiment.execution);
     let inputs = if args.no_probe {
         devices::device(experiment.execution.place().device).map_err(TrainingError::from)?;
@@ -54,6 +59,7 @@ pub fn run(args: &PlanArgs) -> Result<u8> {
     } else {
         inputs::prepare(experiment)?
     };
+    recorded.check(&inputs.manifest.inputs)?;
     show(&inputs, !args.no_probe, (args.verbose, args.json))
 }
 

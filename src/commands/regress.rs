@@ -69,11 +69,17 @@ pub fn run(args: &RegressArgs) -> Result<u8> {
     }
     let rule = rule::load(&golden.rule())?;
     let is_wanted = |part| args.part.is_none_or(|only| only == part);
-    // These two fail before anything is computed.
+    // These fail before anything is computed.
+    if is_wanted(RegressPart::Fast) {
+        curves::check(&golden, &rule.fast)?;
+    }
     let reason = args.reason.as_deref().filter(|_| args.bless);
     let leave = reason.map(|reason| bless::leave(&golden, reason)).transpose()?;
     let compares_curves = is_wanted(RegressPart::Fast) && leave.is_none();
     let old = compares_curves.then(|| curves::load(&golden, &rule.fast)).transpose()?;
+    if is_wanted(RegressPart::Exact) && leave.is_none() {
+        exact::load(&golden)?;
+    }
     let scratch = files::scratch_folder(&std::env::temp_dir())?;
     let mut exact = None;
     if is_wanted(RegressPart::Exact) {

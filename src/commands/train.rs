@@ -1,6 +1,7 @@
 //! `dapo train`: train, evaluate, report.
 
 use crate::commands::exit::bail_usage;
+use crate::commands::flags::experiment::InputsArg;
 use crate::commands::flags::tracking::{LiveCurves, TrackerArgs};
 use crate::commands::terminal::course::RunCourse;
 use crate::commands::terminal::effects;
@@ -9,7 +10,6 @@ use crate::engines::run::{self as engines, EngineOptions};
 use crate::experiment::Engine;
 use crate::records::{Ending, RunFolder};
 use crate::report::{self, Tracker, endings, text};
-use crate::study::cell::stored;
 use crate::training::run::{RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
 use anyhow::{Context, Result};
@@ -27,11 +27,8 @@ pub struct TrainArgs {
     /// Experiment file (TOML), the name of an arm, a run folder or its experiment.json, or a cell's record,
     /// whose seed is then used.
     experiment: PathBuf,
-    /// Folder from which the relative paths of a JSON experiment or a record start. Default for a record:
-    /// the working folder or a folder around the record, whichever has the files. The program has the
-    /// embedded benchmark's base policy.
-    #[arg(long, value_name = "FOLDER")]
-    inputs: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: InputsArg,
     #[command(flatten)]
     overrides: OverrideArgs,
     #[command(flatten)]
@@ -81,15 +78,13 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     args.overrides.check(&args.execution.flags())?;
     args.overrides.check(&[("engine", engine.is_some())])?;
     let (mut experiment, recorded) =
-        args.overrides.load_stored(&args.experiment, args.inputs.as_deref())?;
+        args.overrides.load_with_inputs(&args.experiment, &args.inputs, None)?;
     experiment.engine = engine.unwrap_or(experiment.engine);
     check_flags(&args.engine, experiment.engine)?;
     args.execution.overrule(&mut experiment.execution);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
-    if let Some(recorded) = &recorded {
-        stored::check_inputs(&args.experiment, &manifest.inputs, recorded)?;
-    }
+    recorded.check(&manifest.inputs)?;
     if args.dry_run {
         return plan::show(&inputs, true, (args.verbose, false));
     }

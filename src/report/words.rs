@@ -87,7 +87,8 @@ pub fn no_value(why: &NoValue) -> String {
             "the program that graded the run names no answers: cons@k needs them".to_string()
         }
         NoValue::NoRewards => {
-            "no program graded the set, or its record is of before: there is no mean reward"
+            "no program graded the set, or the record is older and keeps no rewards: run these cells \
+             again, or compare avg-at-k"
                 .to_string()
         }
         NoValue::NotFinite => "the value is NaN or infinite".to_string(),
@@ -115,7 +116,14 @@ pub fn why(reason: &Why) -> String {
             format!("the runs were not all evaluated on the same problems of `{set}`")
         }
         Why::RunWithoutScore { run } => {
-            format!("{}; without this run its arm would look better than it is", without_value(run))
+            let favours = match run.why {
+                NoValue::NoRewards
+                | NoValue::NoAnswers
+                | NoValue::MetricNotRecorded { .. }
+                | NoValue::ClockNotRecorded { .. } => "",
+                _ => "; without this run its arm would look better than it is",
+            };
+            without_value(run) + favours
         }
         Why::TooFewRuns { arm, reference, without_value: first } => {
             let first =
@@ -372,4 +380,21 @@ pub fn across_runs(result: &AcrossRunsResult) -> String {
     let Some(r) = result.correlation else { return String::new() };
     let interval = in_brackets(result.interval, |end| format!("{end:.2}"));
     format!("r = {r:.2}{interval}; {} runs of {arms} arms, within arms", result.runs.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_no_record_has_favours_no_arm() {
+        let of = |reason| {
+            let run = WithoutValue { arm: "a".to_string(), seed: 1, why: reason };
+            why(&Why::RunWithoutScore { run })
+        };
+        assert!(of(NoValue::NoRewards).ends_with("run these cells again, or compare avg-at-k"));
+        assert!(!of(NoValue::NoAnswers).contains("look better"));
+        let diverged = NoValue::DivergedBeforeEvaluation { set: "dev".to_string() };
+        assert!(of(diverged).ends_with("without this run its arm would look better than it is"));
+    }
 }

@@ -147,6 +147,11 @@ impl Study {
         placed.is_some_and(|it| it.declaration_sha256 != self.declaration.sha256())
     }
 
+    pub fn is_declared(&self) -> bool {
+        let Declaration { primary_set, curve_set, .. } = &self.declaration;
+        self.declaration != Declaration::undeclared(&self.grids, primary_set, curve_set)
+    }
+
     pub fn is_registered(&self) -> bool {
         self.declaration.registered && !self.is_declared_otherwise()
     }

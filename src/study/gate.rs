@@ -37,7 +37,7 @@ pub enum GateVerdict {
 pub enum Undecided {
     FewProblems { problems: usize },
     FewRuns(FewRuns),
-    NoIntervalOfRuns,
+    NoIntervalOfRuns { pairs: Option<usize>, others: bool },
     NoInterval,
     // The interval neither excludes the margin nor lies beyond it.
     Wide { low: f64, high: f64 },
@@ -59,11 +59,12 @@ struct Difference {
     p: f64,
     alpha: f64,
     equivalent_within: Option<f64>,
+    pairs: Option<(usize, bool)>,
 }
 
 impl Difference {
     fn of(interval: Option<Interval>, p: f64) -> Self {
-        Self { interval, p, alpha: ALPHA, equivalent_within: None }
+        Self { interval, p, alpha: ALPHA, equivalent_within: None, pairs: None }
     }
 }
 
@@ -98,7 +99,10 @@ impl Gate {
                 let smallest_p = (result.smallest_p * family_size as f64).min(1.0);
                 let least = FewRuns { smallest_p, family_size, ties };
                 let equivalent_within = result.equivalent_within(alpha);
-                self.of_runs(&Difference { interval, p, alpha, equivalent_within }, least)
+                let pairs =
+                    comparison.paired.then(|| comparisons::block_differences(comparison).len());
+                let pairs = pairs.map(|pairs| (pairs, false));
+                self.of_runs(&Difference { interval, p, alpha, equivalent_within, pairs }, least)
             }
             _ => GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone())),
         }
@@ -115,7 +119,9 @@ impl Gate {
         let time = Interval { low: difference, high: difference, level: 0.0 };
         let interval = interval.or(medians.map(|_| time));
         let equivalent_within = estimate.equivalent_within(ALPHA);
-        let difference = Difference { equivalent_within, ..Difference::of(interval, p) };
+        let others = !tracked.without_partner.is_empty();
+        let pairs = tracked.paired.then_some((tracked.runs.len() / 2, others));
+        let difference = Difference { equivalent_within, pairs, ..Difference::of(interval, p) };
         self.of_runs(&difference, FewRuns::alone(smallest_p))
     }
 
@@ -129,7 +135,9 @@ impl Gate {
             return GateVerdict::Undecided(Undecided::FewRuns(least));
         }
         if difference.interval.is_none() {
-            return GateVerdict::Undecided(Undecided::NoIntervalOfRuns);
+            let (pairs, others) = difference.pairs.unzip();
+            let others = others.unwrap_or_default();
+            return GateVerdict::Undecided(Undecided::NoIntervalOfRuns { pairs, others });
         }
         self.verdict(difference)
     }
@@ -163,6 +171,8 @@ pub struct ArmsCompared {
     #[serde(flatten)]
     pub comparison: Comparison,
     pub beside: Vec<Comparison>,
+    #[serde(skip)]
+    pub families: Vec<String>,
 }
 
 /// The endpoint is that declared of these arms, in either order, else of the study, else the primary set at the end.
@@ -192,9 +202,10 @@ pub fn arms(
     };
     let mut beside: Vec<Comparison> = all().filter_map(own).collect();
     let last = Metric::last_score(&study.declaration.primary_set);
+    let is_declared = study.is_declared();
     let is_endpoint = |it: &Comparison| {
         let metric = &it.declared.metric;
-        if study.is_registered() { metric.is_score() } else { *metric == last }
+        if is_declared { metric.is_score() } else { *metric == last }
     };
     let exploratory = |metric: &Metric| {
         let (id, metric, direction) = ("compare".to_string(), metric.clone(), Direction::Higher);
@@ -211,7 +222,9 @@ pub fn arms(
     if ![&comparison].into_iter().chain(&beside).any(|it| it.declared.metric == last) {
         beside.push(exploratory(&last));
     }
-    Ok(ArmsCompared { comparison, beside })
+    let families = if is_declared { families } else { Vec::new() };
+    let families = families.into_iter().map(|family| family.id).collect();
+    Ok(ArmsCompared { comparison, beside, families })
 }
 
 fn swapped(mut it: Comparison) -> Comparison {

@@ -450,7 +450,8 @@ fn an_arm_is_not_compared_with_itself_and_four_runs_a_side_have_no_interval() {
     let comparison = arms(["ladder/dynamic-sampling", "ladder/grpo"]).unwrap().comparison;
     let gate = Gate { either_way: false, margin: Some(0.01) };
     let verdict = gate.of_arms(&study, &comparison);
-    assert_eq!(verdict, GateVerdict::Undecided(Undecided::NoIntervalOfRuns));
+    let without_pairs = Undecided::NoIntervalOfRuns { pairs: None, others: false };
+    assert_eq!(verdict, GateVerdict::Undecided(without_pairs));
     let why = words::why(&Why::NoInterval { adjusted_p: 0.0159 });
     assert_eq!(why, "adjusted p 0.0159, but with fewer than 5 runs a side there is no interval");
 }

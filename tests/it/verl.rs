@@ -313,6 +313,13 @@ fn without_dynamic_sampling_a_step_has_the_problems_that_it_draws() {
         line["score"] = (-1.0).into();
     }
     files::write_lines(&path, &lines).unwrap();
+    let log = folder.path().join("logs/1.jsonl");
+    let mut logged = json_lines(&files::read_text(&log).unwrap());
+    let step = logged.iter_mut().find(|line| line["step"] == 1).unwrap();
+    for of in ["mean", "max", "min"] {
+        step["data"][format!("critic/score/{of}")] = (-1.0).into();
+    }
+    files::write_lines(&log, &logged).unwrap();
     let groups = read().unwrap().groups;
     assert!(groups.iter().map(|group| group.prompt.problem.id.as_str()).eq(ids));
 }

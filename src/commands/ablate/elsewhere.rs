@@ -100,19 +100,26 @@ pub fn hand_over(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result
                     print!("{script}");
                     continue;
                 }
-                let id = slurm::submit(study, job, &script, before.as_deref())?;
-                println!("{id}");
-                before = Some(id);
+                let job = slurm::submit(study, job, &script, before.as_ref())?;
+                println!("{}", job.id);
+                before = Some(job);
             }
         }
         Launcher::Ray => {
-            for (job, words) in ray::jobs(study, &cells, &program, &launcher.address()?)? {
+            let mut failed = None;
+            for (job, words) in ray::jobs(&cells, &program, &launcher.address()?) {
                 if args.dry_run {
                     println!("ray {}", line(&words));
                     continue;
                 }
-                ray::submit(study, &job, &words)?;
-                println!("{}", job.id);
+                match ray::submit(study, &job, &words) {
+                    Ok(()) => println!("{}", job.id),
+                    Err(error) if failed.is_none() => failed = Some(error),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if let Some(error) = failed {
+                return Err(error.into());
             }
         }
     }

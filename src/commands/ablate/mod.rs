@@ -10,7 +10,7 @@ use crate::commands::ablate::declared::Problems;
 use crate::commands::ablate::elsewhere::LauncherArgs;
 use crate::commands::ablate::progress::GridProgress;
 use crate::commands::ablate::registered::StudyFiles;
-use crate::commands::exit::{Invalid, bail_invalid};
+use crate::commands::exit::{Invalid, bail_invalid, bail_usage};
 use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};
@@ -41,7 +41,7 @@ use std::time::Instant;
 #[command(after_help = help())]
 pub struct AblateArgs {
     /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
-    /// Default: ladder; with --status, the grids that the study keeps.
+    /// Default: the grids that the study keeps, else ladder.
     grids: Vec<String>,
     /// Seeds instead of the grids' own: a list, in which ranges include their end.
     #[arg(long, value_parser = seeds)]
@@ -111,17 +111,42 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     let declared = declared.filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
     let out = args.out.iter().filter(|out| file::in_folder(out).is_some());
+    let root = study.root();
+    let may_keep = args.grids.is_empty() && out.clone().next().is_none() && root.is_dir();
+    let kept_grids = if may_keep { studies::grids(root)? } else { Vec::new() };
     let usual = [out.map(|out| out.display().to_string()).next().unwrap_or("ladder".to_string())];
     let named = if args.grids.is_empty() { &usual[..] } else { &args.grids };
-    let grid_files = named.iter().map(|name| file::find(name)).collect::<Result<Vec<_>, _>>()?;
+    let grid_files = match &kept_grids[..] {
+        [] => named.iter().map(|name| file::find(name)).collect::<Result<Vec<_>, _>>()?,
+        kept => kept.iter().map(|grid| Grid::path(root, &grid.name)).collect(),
+    };
     let mut sources = Vec::new();
-    for path in &grid_files {
+    for path in grid_files.iter().filter(|_| kept_grids.is_empty()) {
         let mut source = file::load_overridden(path, args.overrides.texts())?;
         source.grid.seeds = seeds.unwrap_or(&source.grid.seeds).clone();
         sources.push(source);
     }
     sources.iter().flat_map(|source| &source.notes).for_each(|note| tell(format!("note: {note}")));
-    let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
+    let mut grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
+    if !kept_grids.is_empty() {
+        let names = text::joined(kept_grids.iter().map(|grid| &grid.name), ", ");
+        if !args.overrides.is_empty() {
+            bail_usage!("--set is for grids that you name; {} keeps {names}", root.display());
+        }
+        tell(format!("note: the grids that {} keeps: {names}", root.display()));
+        grids = kept_grids;
+        grids.iter_mut().for_each(|grid| grid.seeds = seeds.unwrap_or(&grid.seeds).clone());
+    } else if may_keep && is_kept {
+        let declared = declaration.as_ref().map(Declaration::declared_grids).unwrap_or_default();
+        if !declared.is_empty() && !declared.contains(&grids[0].name[..]) {
+            bail_invalid!(
+                "{}: study.json declares {} and not {}, which no argument names; name the grids to run",
+                root.display(),
+                text::joined(declared, ", "),
+                grids[0].name
+            );
+        }
+    }
     if let Some(declaration) = &declaration {
         declared_arms(&grids, declaration, args.dry_run && !is_kept && !args.json)?;
         if !args.launcher.status {
@@ -143,7 +168,8 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     }
     if args.dry_run {
         let test = declaration.as_ref().map_or(PlannedTest::UNDECLARED, PlannedTest::of);
-        return dry_run(args, &study, &sources, &chosen(args, &study, &grids)?, test);
+        let jobs = chosen(args, &study, &grids)?;
+        return dry_run(args, &study, (&grids, &sources), &jobs, test);
     }
     let files = StudyFiles::new(&grid_files, args.declaration.as_deref());
     run_cells(args, &study, &grids, declaration.as_ref(), &files)
@@ -419,7 +445,7 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
 fn dry_run(
     args: &AblateArgs,
     study: &AblateStudy,
-    sources: &[BaseSource],
+    (grids, sources): (&[Grid], &[BaseSource]),
     jobs: &[Job],
     test: PlannedTest,
 ) -> Result<u8> {
@@ -431,11 +457,13 @@ fn dry_run(
         output::document(true, &cells::document(jobs, &names, &[]), String::new);
         return Ok(exit::SUCCESS);
     }
-    for source in sources {
-        println!("{}", output::rendered(&[cells::arms(source)]));
-        println!("{}", output::page_table(&cells::states(&source.grid, jobs, &names)));
+    for (index, grid) in grids.iter().enumerate() {
+        if let Some(source) = sources.get(index) {
+            println!("{}", output::rendered(&[cells::arms(source)]));
+        }
+        println!("{}", output::page_table(&cells::states(grid, jobs, &names)));
     }
-    let counts: BTreeSet<usize> = sources.iter().map(|it| it.grid.seeds.len()).collect();
+    let counts: BTreeSet<usize> = grids.iter().map(|grid| grid.seeds.len()).collect();
     counts.into_iter().for_each(|seeds| output::say(format!("{}\n", cells::evidence(seeds, test))));
     for job in jobs {
         if let JobState::Unusable { reason } = &job.state {

@@ -4,11 +4,27 @@ use crate::base::{files, workers};
 use crate::commands::bounds;
 use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::experiment::{Device, Execution, Experiment, extends, named};
-use crate::study::cell::stored;
+use crate::study::cell::stored::{self, Recorded, Stored};
 use anyhow::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-type Loaded = (Experiment, Option<stored::Digests>);
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct InputsArg {
+    /// Folder from which the relative paths of a run folder, a JSON experiment or a record start. Default:
+    /// the working folder or a folder around it, whichever has the inputs that ran. The program has the
+    /// embedded benchmark's base policy.
+    #[arg(long, value_name = "FOLDER")]
+    inputs: Option<PathBuf>,
+}
+
+impl InputsArg {
+    pub fn is_for_experiments(&self, given: &str) -> Result<()> {
+        if self.inputs.is_some() {
+            bail_usage!("--inputs is for an experiment that already ran, and {given} is none");
+        }
+        Ok(())
+    }
+}
 
 /// Other values of an experiment's keys than its file's.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -20,15 +36,44 @@ pub struct OverrideArgs {
 }
 
 impl OverrideArgs {
-    /// As [`OverrideArgs::load_stored`]. Errors: also an override that a flag states too.
+    /// Leaves a stored experiment's paths as they are. Errors: a bad experiment, an override that a flag states too.
     pub fn load(&self, name: &Path, flags: &[(&str, bool)]) -> Result<Experiment> {
         self.check(flags)?;
-        Ok(self.load_stored(name, None)?.0)
+        let path = Self::find(name)?;
+        if stored::is_stored(&path) {
+            return self.apply(Stored::read(&path)?.experiment, &path);
+        }
+        Ok(named::load(&path, &self.set)?)
     }
 
-    /// TOML, an arm's name, a run folder, or stored JSON, whose relative paths start from `inputs`; a cell's record has
-    /// digests of its inputs. Errors: an experiment that cannot be used, or `inputs` for a TOML file.
-    pub fn load_stored(&self, name: &Path, inputs: Option<&Path>) -> Result<Loaded> {
+    /// Finds the inputs; `model` replaces the base policy. Errors: a bad experiment, other inputs than those that ran.
+    pub fn load_with_inputs(
+        &self,
+        name: &Path,
+        InputsArg { inputs }: &InputsArg,
+        model: Option<&Path>,
+    ) -> Result<(Experiment, Recorded)> {
+        let path = Self::find(name)?;
+        let exchange = |experiment| {
+            let mut experiment = self.apply(experiment, &path)?;
+            experiment.inputs.model = model.map_or(experiment.inputs.model, Path::to_path_buf);
+            Ok(experiment)
+        };
+        if stored::is_stored(&path) {
+            return Stored::read(&path)?.placed(inputs.as_deref(), exchange);
+        }
+        if inputs.is_some() {
+            bail_usage!(
+                "--inputs is for JSON experiments and records; the paths of {} are relative to it",
+                path.display()
+            );
+        }
+        let mut experiment = named::load(&path, &self.set)?;
+        experiment.inputs.model = model.map_or(experiment.inputs.model, Path::to_path_buf);
+        Ok((experiment, Recorded::default()))
+    }
+
+    fn find(name: &Path) -> Result<PathBuf> {
         let mut path = named::find(name)?;
         if named::is_run(&path) {
             path = files::foreign::inside(&path, "experiment.json")?;
@@ -39,17 +84,7 @@ impl OverrideArgs {
                 path.display()
             );
         }
-        if stored::is_stored(&path) {
-            let (experiment, digests) = stored::read(&path, inputs)?;
-            return Ok((self.apply(experiment, &path)?, digests));
-        }
-        if inputs.is_some() {
-            bail_usage!(
-                "--inputs is for JSON experiments and records; the paths of {} are relative to it",
-                path.display()
-            );
-        }
-        Ok((named::load(&path, &self.set)?, None))
+        Ok(path)
     }
 
     /// Errors: as [`OverrideArgs::load`].
@@ -76,6 +111,10 @@ impl OverrideArgs {
             }
         }
         Ok(())
+    }
+
+    pub fn states(&self, key: &str) -> bool {
+        self.set.iter().any(|text| text.split('=').next().is_some_and(|own| own.trim() == key))
     }
 
     pub fn is_empty(&self) -> bool {

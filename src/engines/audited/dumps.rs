@@ -24,6 +24,7 @@ pub struct DumpedResponse {
     pub length: usize,
     /// `None` where it is not known which columns are rewards.
     pub reward: Option<f64>,
+    pub penalty: Option<f64>,
     pub advantage: Option<f64>,
     /// Graded again, and by the trainer's `acc`.
     pub ours: Option<bool>,
@@ -48,9 +49,11 @@ pub struct FileRow {
 
 /// With what was left out.
 pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>), EngineError> {
-    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    let (mut rows, mut notes) = (Vec::<FileRow>::new(), Vec::new());
+    let (mut unread, mut repeated, mut before) = (Vec::new(), Vec::new(), 0..0);
     for name in files::list(folder)? {
         let path = files::foreign::inside(folder, &name)?;
+        let first = rows.len();
         if engine == Engine::Verl && name.ends_with(".jsonl") {
             let (lines, cut) = lines(&path)?;
             notes.extend(cut);
@@ -62,7 +65,6 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
             }));
         } else if engine == Engine::Trl && name.ends_with(".parquet") {
             let others = tables::column_names(&path).map_err(TaskError::from)?;
-            let first = rows.len();
             let [question, answer] = [1, 2].map(|place: usize| vec![TRL[place].to_string()]);
             let wanted = WantedKeys { question, answer, others: others.clone(), all: false };
             problem_rows::each_problem_row(&path, &wanted, &mut |_, row| {
@@ -79,13 +81,64 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
             };
             let candidates: Arc<[String]> = others.iter().filter(is_candidate).cloned().collect();
             own.iter_mut().for_each(|row| row.candidates = candidates.clone());
+            if is_repeated(&rows[before.clone()], &rows[first..]) {
+                rows.truncate(first);
+                repeated.push(name);
+                continue;
+            }
+            before = first..rows.len();
+        } else {
+            unread.push(name);
+            continue;
         }
+        let stem = name.split('.').next().and_then(|it| it.rsplit('_').next());
+        let named = stem.and_then(|it| it.parse::<u64>().ok());
+        let step = |it: &FileRow| it.row.get("step").and_then(Value::as_u64);
+        let other =
+            rows[first..].iter().filter_map(step).find(|step| named.is_some_and(|it| it != *step));
+        notes.extend(other.map(|step| format!("{name} has rows of step {step}")));
     }
     if rows.is_empty() {
-        let reason = "it has neither verl's N.jsonl (rollout_data_dir) nor TRL's completions_N.parquet (log_completions)";
-        return Err(EngineError::Output { path: folder.to_path_buf(), reason: reason.to_string() });
+        let (ending, other) = match engine {
+            Engine::Verl => (".parquet", Engine::Trl),
+            _ => (".jsonl", Engine::Verl),
+        };
+        let what = match unread.iter().any(|name| name.ends_with(ending)) {
+            true => format!("use `dapo engine audit {}` for its *{ending}", other.name()),
+            false if unread.is_empty() => "it is empty".to_string(),
+            false => format!("it has {}, which are not read", shown(&unread)),
+        };
+        let reason = format!(
+            "it has neither verl's N.jsonl (rollout_data_dir) nor TRL's completions_N.parquet (log_completions): {what}"
+        );
+        return Err(EngineError::Output { path: folder.to_path_buf(), reason });
     }
+    for (names, what) in [
+        (
+            repeated,
+            "have the responses of the file before (steps_per_generation), which count once",
+        ),
+        (unread, "are not read"),
+    ] {
+        notes.extend((!names.is_empty()).then(|| format!("{} {what}", shown(&names))));
+    }
+    notes.iter_mut().for_each(|note| *note = visible::visible(note));
     Ok((rows, notes))
+}
+
+fn is_repeated(before: &[FileRow], rows: &[FileRow]) -> bool {
+    let other = |one: &Row, two: &Row| one.iter().filter(|it| two.get(it.0) != Some(it.1)).count();
+    let is_same = |(one, two): (&FileRow, &FileRow)| {
+        let (one, two) = (&one.row, &two.row);
+        one.get("step") != two.get("step") && other(one, two) == 1 && other(two, one) == 1
+    };
+    !rows.is_empty() && before.len() == rows.len() && before.iter().zip(rows).all(is_same)
+}
+
+fn shown(names: &[String]) -> String {
+    let more = names.len().saturating_sub(3);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names[..names.len().min(3)].join(", ") + &more
 }
 
 /// Of a file in which Python may have written NaN. That of a trainer that was killed while it wrote ends in the middle of
@@ -169,10 +222,10 @@ pub fn response(
     let step = row.get("step").and_then(Value::as_u64).ok_or("a whole number in `step`")?;
     let advantage = row.get("advantage").and_then(Value::as_f64);
     let score = row.get("score").filter(|_| advantage.is_none()).map(tracked::number);
-    let reward = functions.map(|functions| {
-        let reward = score.unwrap_or_else(|| summed(row, functions));
-        reward.ok_or("a number in `score` or in the column of a reward function")
-    });
+    let reward = functions.and_then(|functions| score.unwrap_or_else(|| summed(row, functions)));
+    if reward.is_none() && functions.is_some_and(<[_]>::is_empty) {
+        return Err("a number in `score` or in the column of a reward function");
+    }
     let acc = row.get("acc");
     let uid = row.get("uid").and_then(text);
     let session = uid.and_then(|uid| Some(uid.rsplit_once('_')?.0.to_string()));
@@ -180,13 +233,18 @@ pub fn response(
     Ok(DumpedResponse {
         step,
         session: session.filter(|_| group.is_some()),
-        group: group.unwrap_or_else(|| prompt.clone()),
+        group: group
+            .unwrap_or_else(|| format!("{prompt}\n{}", row.get("gts").unwrap_or(&Value::Null))),
         prompt,
         length: response.len(),
-        reward: reward.transpose()?,
+        reward,
+        penalty: number(row, "overlong_reward"),
         advantage,
         ours: None,
-        theirs: acc.and_then(|acc| acc.as_bool().or(acc.as_f64().map(|acc| acc > 0.0))),
+        theirs: acc.and_then(|acc| match acc.as_f64() {
+            Some(acc) => (acc <= 0.0 || acc == 1.0).then_some(acc == 1.0),
+            None => acc.as_bool(),
+        }),
     })
 }
 
@@ -219,6 +277,25 @@ fn text_of_message(message: &Value) -> Option<String> {
 
 fn of(row: &Row, names: [&str; 2]) -> Option<String> {
     names.iter().find_map(|name| row.get(*name)).and_then(text)
+}
+
+pub fn answers(path: &Path, lines: Vec<Row>) -> Result<BTreeMap<String, Row>, EngineError> {
+    let mut answers = BTreeMap::<String, Row>::new();
+    for (number, mut row) in (1..).zip(lines) {
+        let refuse = |what: &str| {
+            let reason = format!("line {number} {what}; a line has \"prompt\" and \"answer\"");
+            Err(EngineError::Output { path: path.to_path_buf(), reason })
+        };
+        let Some(prompt) = row.remove("prompt").as_ref().and_then(text) else {
+            return refuse("lacks a text in `prompt`");
+        };
+        let Some(answer) = row.get("answer") else { return refuse("lacks `answer`") };
+        if answers.get(&prompt).is_some_and(|it| it.get("answer") != Some(answer)) {
+            return refuse("has another answer to the prompt of an earlier line");
+        }
+        answers.insert(prompt, row);
+    }
+    Ok(answers)
 }
 
 /// With the columns that the answers or, without them, verl's dump has of the problem; `None` without a ground truth.
@@ -307,5 +384,68 @@ mod tests {
         );
         let with_text = json!({"input": "q", "output": "a", "step": "1"});
         assert_eq!(lacks(with_text), Some("a whole number in `step`"));
+    }
+
+    #[test]
+    fn answers_have_a_prompt_and_agree() {
+        let answers = |lines: &[Value]| {
+            let lines = lines.iter().cloned().map(row).collect();
+            answers(Path::new("a"), lines).map(|it| it.len()).map_err(|error| error.to_string())
+        };
+        let line = json!({"prompt": "q", "answer": "1"});
+        assert_eq!(answers(&[line.clone(), line.clone()]), Ok(1));
+        for (other, expected) in [
+            (json!({"prompt": "q", "answer": "2"}), "line 2 has another answer"),
+            (json!({"question": "q", "answer": "1"}), "line 2 lacks a text in `prompt`"),
+            (json!({"prompt": "p"}), "line 2 lacks `answer`"),
+        ] {
+            let refusal = answers(&[line.clone(), other]).unwrap_err();
+            assert!(refusal.contains(expected), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn problems_of_one_prompt_are_groups_and_a_row_may_lack_a_reward() {
+        let of = |value: Value, functions: &[(&str, f64)]| response(&row(value), Some(functions));
+        let dumped = |gts: &str, acc: Value| {
+            let value =
+                json!({"input": "q", "output": "a", "step": 1, "score": 1, "gts": gts, "acc": acc});
+            of(value, &[]).unwrap()
+        };
+        assert_ne!(dumped("1", Value::Null).group, dumped("2", Value::Null).group);
+        for (acc, expected) in
+            [(json!(0.3), None), (json!(1.0), Some(true)), (json!(-1), Some(false))]
+        {
+            assert_eq!(dumped("1", acc).theirs, expected);
+        }
+        let without = json!({"prompt": "q", "completion": "a", "step": 1, "f": null});
+        assert_eq!(of(without.clone(), &[("f", 1.0)]).unwrap().reward, None);
+        assert!(of(without, &[]).is_err());
+    }
+
+    #[test]
+    fn rows_of_the_file_before_under_another_step_are_repeated() {
+        let rows = |step: u64, text: &str| {
+            let row = row(json!({"step": step, "completion": text}));
+            [FileRow { path: PathBuf::new(), number: 1, row, candidates: Arc::default() }]
+        };
+        assert!(is_repeated(&rows(1, "a"), &rows(2, "a")));
+        assert!(!is_repeated(&rows(1, "a"), &rows(1, "a")));
+        assert!(!is_repeated(&rows(1, "a"), &rows(2, "b")));
+    }
+
+    #[test]
+    fn what_a_folder_has_and_is_not_read_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        };
+        put("1.jsonl.gz", "");
+        let told = |engine| rows(engine, folder.path()).map(|it| it.1).map_err(|it| it.to_string());
+        assert!(told(Engine::Verl).unwrap_err().contains("1.jsonl.gz, which are not read"));
+        put("7.jsonl", "{\"step\": 3}\n");
+        assert!(told(Engine::Trl).unwrap_err().contains("use `dapo engine audit verl`"));
+        let expected = ["7.jsonl has rows of step 3", "1.jsonl.gz are not read"];
+        assert_eq!(told(Engine::Verl).unwrap(), expected);
     }
 }

@@ -6,7 +6,7 @@ pub mod stated;
 pub mod step;
 
 use crate::base::{python, visible};
-use crate::engines::audited::dumps::{DumpedResponse, FileRow, Row};
+use crate::engines::audited::dumps::{DumpedResponse, FileRow};
 use crate::engines::audited::stated::StatedSettings;
 use crate::engines::{EngineError, Trap};
 use crate::experiment::{Engine, Grading};
@@ -42,12 +42,13 @@ pub struct RunAuditOptions {
 #[derive(Debug, Default, Serialize)]
 pub struct RunAudit {
     /// Step → number by name; absent if the files do not show it. Groups have no gradient where all rewards are equal;
-    /// a reward is lowered where another response of the same correctness has more.
+    /// a reward is lowered where another response of the same correctness has more, or by a dumped length penalty.
     pub steps: BTreeMap<u64, BTreeMap<&'static str, f64>>,
     /// What the configuration does not explain. The key is that of the configuration.
     pub contradictions: Vec<Trap>,
     /// What was taken for granted, one sentence each.
     pub notes: Vec<String>,
+    pub not_looked_at: Vec<&'static str>,
 }
 
 /// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`), which `verifier` grades
@@ -62,10 +63,22 @@ pub fn run(
     let size = stated.group_size.as_ref().and_then(|(_, value)| value.as_u64());
     let (lines, cut) =
         options.answers.as_deref().map(dumps::lines).transpose()?.unwrap_or_default();
-    let pair = |mut row: Row| Some((dumps::text(&row.remove("prompt")?)?, row));
-    let answers: BTreeMap<String, Row> = lines.into_iter().filter_map(pair).collect();
+    let given = lines.len();
+    let answers = options.answers.as_deref().map(|path| dumps::answers(path, lines)).transpose()?;
+    let answers = answers.unwrap_or_default();
+    let mut unanswered = (0, String::new());
+    let (mut prompts, mut unrewarded) = (BTreeSet::new(), BTreeMap::<u64, usize>::new());
     let log = options.log.as_deref().map(|path| tracked::read(path, "")).transpose();
     let log = log.map_err(TaskError::from)?.unwrap_or_default();
+    if let [one, two, ..] = &log[..] {
+        let reason = format!(
+            "it has {} runs ({}, {}, …): give the log of one",
+            log.len(),
+            one.name,
+            two.name
+        );
+        return Err(EngineError::Output { path: one.path.clone(), reason });
+    }
     let mut steps: BTreeMap<u64, Vec<DumpedResponse>> = BTreeMap::new();
     let mut audit = RunAudit { notes: Vec::from_iter(cut), ..RunAudit::default() };
     let (mut asked, mut places) = (Vec::new(), Vec::new());
@@ -93,6 +106,7 @@ pub fn run(
             ));
         }
         let functions = functions.filter(|_| has_rewards);
+        let is_rewarded = functions.is_some();
         let response = dumps::response(&row, functions.as_deref()).map_err(|what| {
             let reason = format!("row {number} lacks {what}, as verl and TRL write them");
             EngineError::Output { path: path.clone(), reason }
@@ -103,6 +117,14 @@ pub fn run(
         if uid.is_some_and(|uid| !seen.insert(uid)) {
             *repeated.entry(response.step).or_default() += 1;
             continue;
+        }
+        if is_rewarded && response.reward.is_none() {
+            *unrewarded.entry(response.step).or_default() += 1;
+        }
+        if answers.contains_key(&response.prompt) {
+            prompts.insert(response.prompt.clone());
+        } else {
+            unanswered = (unanswered.0 + 1, response.prompt.clone());
         }
         let of_step = steps.entry(response.step).or_default();
         // TRL keeps the responses of a prompt together, and may draw a prompt twice.
@@ -133,9 +155,55 @@ pub fn run(
         ));
     }
     for (number, responses) in &steps {
-        let (contradictions, numbers) = step::audited(*number, responses, &stated, log.first());
+        let (contradictions, numbers, merged) =
+            step::audited(*number, responses, &stated, log.first());
+        audit.notes.extend(merged);
         audit.contradictions.extend(contradictions);
         audit.steps.insert(*number, numbers);
+    }
+    if let Some((step, count)) = unrewarded.first_key_value() {
+        audit.notes.push(format!(
+            "step {step}: {count} responses have no reward of any function, which counts as 0{}",
+            if unrewarded.len() > 1 { "; other steps too" } else { "" }
+        ));
+    }
+    if let Some(path) = options.answers.as_ref().filter(|_| unanswered.0 > 0) {
+        audit.notes.push(format!(
+            "{}: {} of {given} lines of --answers fit a prompt; {} responses have none, such as those to {:?}: a \
+             `prompt` is the dump's, with its template",
+            path.display(),
+            prompts.len(),
+            unanswered.0,
+            visible::shortened(&unanswered.1, 80)
+        ));
+    }
+    if stated.is_sum() && verifier.is_some() {
+        let note = "grades are not held against rewards, which are sums of several functions";
+        audit.notes.push(note.to_string());
+    }
+    let is_graded = steps.values().flatten().all(|it| it.ours.is_some());
+    let is_logged = step::LOGGED.iter().filter_map(|name| log.first()?.curves.get(*name));
+    let is_logged = is_logged.flatten().any(|(at, _)| steps.keys().any(|step| *step as f64 == *at));
+    for (is_missing, flag, given, what) in [
+        (
+            stated.is_empty(),
+            "--config",
+            &options.config,
+            "whether a configuration explains this (--config)",
+        ),
+        (!is_logged, "--log", &options.log, "lengths and truncation (--log)"),
+        (
+            !is_graded,
+            "--verifier",
+            &None,
+            "every grade (--verifier, and --answers where there is no `gts`)",
+        ),
+    ] {
+        audit.not_looked_at.extend(is_missing.then_some(what));
+        let unfit = given.as_ref().filter(|_| is_missing);
+        audit.notes.extend(unfit.map(|path| {
+            format!("{flag} {}: it has nothing of this run that an audit reads", path.display())
+        }));
     }
     let told =
         |name, what| Trap { name, key: "reward".to_string(), value: "as dumped".into(), what };

@@ -31,6 +31,16 @@ impl StatedSettings {
             (Some(path), _) => of_trl(path, python),
         }
     }
+
+    pub fn is_empty(&self) -> bool {
+        let Self { group_size, filter, filter_metric, length_penalty, longest_response, .. } = self;
+        let keys = [group_size, filter, filter_metric, length_penalty, longest_response];
+        keys.into_iter().all(Option::is_none) && self.reward_weights.is_empty()
+    }
+
+    pub fn is_sum(&self) -> bool {
+        self.reward_weights.iter().filter(|weight| **weight != 0.0).count() > 1
+    }
 }
 
 fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {

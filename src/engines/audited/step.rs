@@ -1,5 +1,6 @@
 //! What a step of another trainer did to its responses, and what of it the configuration does not explain.
 
+use crate::base::visible;
 use crate::engines::Trap;
 use crate::engines::audited::dumps::DumpedResponse;
 use crate::engines::audited::stated::{StatedKey, StatedSettings};
@@ -11,37 +12,76 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Groups of a step that are named for each contradiction.
 const TOLD: usize = 3;
 
+pub const LOGGED: [&str; 4] = [
+    "response_length/mean",
+    "completions/mean_length",
+    "completions/clipped_ratio",
+    "response_length/max",
+];
+
+const ROUNDING: f64 = 1e-6;
+
 type Rewarded<'a> = (&'a DumpedResponse, f64);
 
-/// The rewards of a step, each beside those of the same correctness.
+/// The finite rewards of a step, each beside those of the same correctness.
 struct StepRewards<'a> {
     responses: Vec<Rewarded<'a>>,
     /// The largest reward of wrong and of right responses.
     most: [f64; 2],
-    floor: f64,
+    levels: Option<([f64; 2], usize)>,
+    right: Option<(f64, usize)>,
+    is_sum: bool,
 }
 
 impl<'a> StepRewards<'a> {
-    /// `None` where a reward is not known.
-    fn of(responses: &'a [DumpedResponse]) -> Option<Self> {
-        let rewarded = responses.iter().map(|it| Some((it, it.reward?)));
-        let responses: Vec<Rewarded> = rewarded.collect::<Option<_>>()?;
-        // A length penalty of less than 2 leaves correct responses of ±1 above −1.
-        let floor = if responses.iter().any(|it| it.1 < 0.0) { -1.0 } else { 0.0 };
-        let mut rewards = Self { responses, most: [f64::NEG_INFINITY; 2], floor };
+    fn of(responses: &'a [DumpedResponse], is_sum: bool) -> Self {
+        let finite = |it: &'a DumpedResponse| Some((it, it.reward.filter(|it| it.is_finite())?));
+        let responses: Vec<Rewarded> = responses.iter().filter_map(finite).collect();
+        let right = || responses.iter().filter(|it| it.0.ours == Some(true));
+        let shortest = right().map(|it| it.0.length).min();
+        let right = shortest.map(|it| (right().map(unpunished).fold(f64::MIN, f64::max), it));
+        let levels = levels(&responses);
+        let mut rewards = Self { responses, most: [f64::NEG_INFINITY; 2], levels, right, is_sum };
         for it in &rewards.responses {
-            let most = &mut rewards.most[usize::from(is_right(it, floor))];
-            *most = most.max(it.1);
+            if let Some(is_right) = rewards.is_right(it) {
+                let most = &mut rewards.most[usize::from(is_right)];
+                *most = most.max(it.1);
+            }
         }
-        Some(rewards)
+        rewards
     }
 
-    fn is_right(&self, rewarded: &Rewarded) -> bool {
-        is_right(rewarded, self.floor)
+    /// By the trainer's `acc`, else by our grade and what the reward says against it.
+    fn is_right(&self, rewarded: &Rewarded) -> Option<bool> {
+        let by_reward = || Some(rewarded.0.ours? != self.is_otherwise(rewarded));
+        rewarded.0.theirs.or_else(by_reward)
     }
 
     fn is_lowered(&self, rewarded: &Rewarded) -> bool {
-        rewarded.1 < self.most[usize::from(self.is_right(rewarded))] - 1e-6
+        let most = self.is_right(rewarded).map(|is_right| self.most[usize::from(is_right)]);
+        most.is_some_and(|most| rewarded.1 < most - ROUNDING)
+            || rewarded.0.penalty.is_some_and(|penalty| penalty < -ROUNDING)
+    }
+
+    /// Without `acc`: right with the wrong ones' reward at a usual length, or wrong with no less than all right.
+    fn is_otherwise(&self, rewarded: &Rewarded) -> bool {
+        let (DumpedResponse { ours, theirs, length, .. }, reward) =
+            (rewarded.0, unpunished(rewarded));
+        match (*ours, *theirs) {
+            (Some(ours), Some(theirs)) => ours != theirs,
+            (None, _) => false,
+            _ if self.is_sum => false,
+            (Some(true), _) => self
+                .levels
+                .is_some_and(|([low, _], whole)| reward < low + ROUNDING && *length <= whole),
+            (Some(false), _) => {
+                self.levels.is_some_and(|([_, high], _)| reward > high - ROUNDING)
+                    || self.right.is_some_and(|(most, shortest)| {
+                        let is_one = self.levels.is_some_and(|([_, high], _)| high.is_infinite());
+                        !is_one && reward > most - ROUNDING && *length >= shortest
+                    })
+            }
+        }
     }
 
     fn count(&self, holds: impl Fn(&Rewarded) -> bool) -> usize {
@@ -51,28 +91,67 @@ impl<'a> StepRewards<'a> {
     /// Right responses whose reward is lowered, if all of them are longer than the others' mean; partial credit
     /// tells right responses apart whatever their length.
     fn punished_for_length(&self) -> usize {
-        let right = || self.responses.iter().filter(|it| self.is_right(it));
+        let right = || self.responses.iter().filter(|it| self.is_right(it) == Some(true));
         let (lowered, whole): (Vec<_>, Vec<_>) = right().partition(|it| self.is_lowered(it));
         let lengths: Vec<f64> = whole.iter().map(|(it, _)| it.length as f64).collect();
         let usual = if lengths.is_empty() { 0.0 } else { estimators::mean(&lengths) };
         let is_of_length = lowered.iter().all(|(it, _)| it.length as f64 > usual);
         if is_of_length { lowered.len() } else { 0 }
     }
+
+    fn shows_penalties(&self, characters: f64) -> bool {
+        let is_long = |it: &Rewarded| it.0.length as f64 > characters;
+        let is_compared = |is_right: bool| {
+            let own = || self.responses.iter().filter(|it| self.is_right(it) == Some(is_right));
+            own().any(is_long) && !own().all(is_long)
+        };
+        self.responses.iter().all(|it| it.0.penalty.is_some())
+            || is_compared(true)
+            || is_compared(false)
+    }
 }
 
-/// By the trainer's `acc`, else by the reward.
-fn is_right((response, reward): &Rewarded, floor: f64) -> bool {
-    response.theirs.unwrap_or(*reward > floor)
+fn unpunished((response, reward): &Rewarded) -> f64 {
+    reward - response.penalty.unwrap_or(0.0)
 }
 
-/// Contradictions, and numbers by name; a number that the files do not show is absent.
+/// Of rewards that have two levels, or one of 0 or less, up to a penalty of the longest texts.
+fn levels(responses: &[Rewarded]) -> Option<([f64; 2], usize)> {
+    let mut by_length: Vec<&Rewarded> = responses.iter().collect();
+    by_length.sort_by_key(|it| it.0.length);
+    let has = |it: &Rewarded, level: f64| (unpunished(it) - level).abs() < ROUNDING;
+    let mut values: Vec<f64> = Vec::new();
+    let is_punished = |it: &&Rewarded| {
+        let is_known = values.iter().any(|level| has(it, *level));
+        let is_new = !is_known && values.len() < 2;
+        values.extend(is_new.then(|| unpunished(it)));
+        !is_known && !is_new
+    };
+    let count = by_length.iter().position(is_punished).unwrap_or(by_length.len());
+    values.sort_by(f64::total_cmp);
+    let [low, high] = match values[..] {
+        [low, high] => [low, high],
+        [only] if only <= 0.0 => [only, f64::INFINITY],
+        _ => return None,
+    };
+    let is_of_right = |it: &Rewarded| it.0.ours == Some(true) && has(it, high);
+    let is_high = high >= 1.0 || responses.iter().any(is_of_right);
+    if !is_high || by_length[count..].iter().any(|it| unpunished(it) > high - ROUNDING) {
+        return None;
+    }
+    let is_whole = |it: &&Rewarded| has(it, high) || it.0.ours == Some(false) && has(it, low);
+    let whole = responses.iter().filter(is_whole).map(|it| it.0.length).max();
+    Some(([low, high], whole.unwrap_or(0)))
+}
+
+/// Contradictions, numbers by name, and what cannot be told; a number that the files do not show is absent.
 pub fn audited(
     step: u64,
     responses: &[DumpedResponse],
     stated: &StatedSettings,
     log: Option<&TrackedRun>,
-) -> (Vec<Trap>, BTreeMap<&'static str, f64>) {
-    let rewards = StepRewards::of(responses);
+) -> (Vec<Trap>, BTreeMap<&'static str, f64>, Option<String>) {
+    let rewards = StepRewards::of(responses, stated.is_sum());
     let mut groups: BTreeMap<&str, Vec<&DumpedResponse>> = BTreeMap::new();
     for response in responses {
         groups.entry(&response.group).or_default().push(response);
@@ -82,13 +161,18 @@ pub fn audited(
         curve.iter().find(|(at, _)| *at == step as f64).map(|(_, value)| *value)
     };
     // verl's response_length/clip_ratio counts what is as long as the longest response of the batch.
-    let truncated = logged(&["completions/clipped_ratio"]);
-    let longest = logged(&["response_length/max"]);
+    let truncated = logged(&LOGGED[2..3]);
+    let longest = logged(&LOGGED[3..]);
     let is_graded = responses.iter().all(|it| it.is_correct().is_some());
-    let mut found = match &rewards {
-        Some(rewards) => of_rewards(rewards, is_graded, stated, truncated, longest),
-        None => Vec::new(),
-    };
+    let mut found = of_rewards(&rewards, is_graded, stated, longest);
+    let not_finite = responses.iter().filter_map(|it| it.reward.filter(|it| !it.is_finite()));
+    let not_finite: Vec<String> = not_finite.map(|it| it.to_string()).collect();
+    if !not_finite.is_empty() {
+        let kinds: BTreeSet<&str> = not_finite.iter().map(String::as_str).collect();
+        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+        let what = format!("{} rewards are not finite ({kinds})", not_finite.len());
+        found.push(Contradiction { name: "not-finite", stated: &None, what });
+    }
     let shared = shared_start(responses);
     for group in groups.values() {
         let prompt: String = group[0].prompt[shared..].chars().take(60).collect();
@@ -98,21 +182,30 @@ pub fn audited(
         );
     }
     let correct = responses.iter().filter(|it| it.is_correct() == Some(true)).count();
-    let lowered = rewards.map(|rewards| rewards.count(|it| rewards.is_lowered(it)));
-    let flat: Option<Vec<bool>> = groups.values().map(|group| is_flat(group)).collect();
-    let flat = flat.map(|flat| flat.into_iter().filter(|is_flat| *is_flat).count() as f64);
+    let lowered = rewards.count(|it| rewards.is_lowered(it));
+    let lowered = Some(lowered).filter(|_| !rewards.responses.is_empty());
+    let drawn = |group: &Vec<&DumpedResponse>| times_drawn(group, stated);
+    let flat =
+        |group: &Vec<&DumpedResponse>| Some(if is_flat(group, stated)? { drawn(group) } else { 0 });
+    let flat: Option<usize> = groups.values().map(flat).sum();
+    let merged = groups.values().find(|group| drawn(group) > 1).map(|group| {
+        let (prompt, count) = (visible::shortened(&group[0].prompt[shared..], 60), group.len());
+        format!(
+            "step {step}: groups of one prompt cannot be told apart without `uid`: {prompt:?} has {count} responses"
+        )
+    });
     let graded = |count: usize| is_graded.then_some(count as f64);
     let numbers = [
         ("responses", Some(responses.len() as f64)),
-        ("groups", Some(groups.len() as f64)),
-        ("no gradient", flat),
+        ("groups", Some(groups.values().map(drawn).sum::<usize>() as f64)),
+        ("no gradient", flat.map(|count| count as f64)),
         ("correct", graded(correct)),
         ("lowered", lowered.and_then(graded)),
         ("truncated", truncated),
-        ("tokens", logged(&["response_length/mean", "completions/mean_length"])),
+        ("tokens", logged(&LOGGED[..2])),
     ];
     let numbers = numbers.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    (traps(step, found), numbers)
+    (traps(step, found), numbers, merged)
 }
 
 struct Contradiction<'a> {
@@ -125,17 +218,18 @@ fn of_rewards<'a>(
     rewards: &StepRewards,
     is_graded: bool,
     stated: &'a StatedSettings,
-    truncated: Option<f64>,
     longest: Option<f64>,
 ) -> Vec<Contradiction<'a>> {
     let number = |stated: &StatedKey| stated.as_ref()?.1.as_f64();
     let limits = number(&stated.longest_response).zip(number(&stated.penalty_zone));
-    let is_due = longest.zip(limits).is_some_and(|(longest, (most, zone))| longest > most - zone);
+    let texts = rewards.responses.iter().map(|it| it.0.length).max().unwrap_or(0) as f64;
+    let is_shown = longest.zip(limits).is_some_and(|(longest, (most, zone))| {
+        longest > most - zone && rewards.shows_penalties(texts * (most - zone) / longest)
+    });
     let lowered = rewards.count(|it| rewards.is_lowered(it));
-    let unlowered = is_graded && lowered == 0 && (is_due || truncated > Some(0.0));
+    let unlowered = is_graded && lowered == 0 && is_shown;
     let punished = if is_graded { rewards.punished_for_length() } else { 0 };
-    let not_finite = rewards.count(|it| !it.1.is_finite());
-    let otherwise = rewards.count(|it| it.0.ours.is_some_and(|ours| ours != rewards.is_right(it)));
+    let otherwise = rewards.count(|it| rewards.is_otherwise(it));
     let penalty = &stated.length_penalty;
     let mut found = Vec::new();
     let mut add = |holds: bool, name, stated, what: String| {
@@ -155,7 +249,6 @@ fn of_rewards<'a>(
             "{punished} rewards of correct responses are lowered, all of longer texts than the others' mean"
         ),
     );
-    add(not_finite > 0, "not-finite", &None, format!("{not_finite} rewards are not finite"));
     add(
         otherwise > 0,
         "graded-otherwise",
@@ -191,7 +284,7 @@ fn of_group<'a>(
     add(is_mixed, "mixed-group", group_size, "has responses to another prompt in its group");
     add(!is_whole, "group-size", group_size, &format!("has {} responses", group.len()));
     add(!is_centred, "advantage", group_size, "has advantages that do not sum to 0");
-    let flat = is_flat(group);
+    let flat = is_flat(group, stated);
     add(
         is_unfiltered && flat == Some(true),
         "no-filter",
@@ -203,10 +296,18 @@ fn of_group<'a>(
     found
 }
 
-/// Without a gradient; `None` where a reward is not known.
-fn is_flat(group: &[&DumpedResponse]) -> Option<bool> {
-    let rewards: Vec<f64> = group.iter().map(|it| it.reward).collect::<Option<_>>()?;
-    Some(rewards.iter().all(|reward| (reward - rewards[0]).abs() < 1e-6))
+fn times_drawn(group: &[&DumpedResponse], stated: &StatedSettings) -> usize {
+    let size = stated.group_size.as_ref().and_then(|(_, value)| value.as_u64());
+    let size = size.filter(|_| group.iter().all(|it| it.session.is_none())).map(|it| it as usize);
+    size.filter(|size| group.len().is_multiple_of(*size)).map_or(1, |size| group.len() / size)
+}
+
+/// Without a gradient; `None` where that is not known. TRL counts a response that no function rewards as 0.
+fn is_flat(group: &[&DumpedResponse], stated: &StatedSettings) -> Option<bool> {
+    group.iter().find_map(|it| it.reward)?;
+    let rewards: Vec<f64> = group.iter().map(|it| it.reward.unwrap_or(0.0)).collect();
+    let is_flat = rewards.iter().all(|reward| (reward - rewards[0]).abs() < ROUNDING);
+    (is_flat || times_drawn(group, stated) == 1).then_some(is_flat)
 }
 
 fn is(stated: &StatedKey, wanted: bool) -> bool {
@@ -259,6 +360,7 @@ mod tests {
             prompt: prompt.to_string(),
             length: 0,
             reward: None,
+            penalty: None,
             advantage: None,
             ours: None,
             theirs: None,
@@ -281,7 +383,7 @@ mod tests {
             ([Some(0), Some(0), Some(1), Some(1)], false),
         ] {
             let of = |session: Option<u64>| response("q", session.map(|it| format!("u_{it}")));
-            let (traps, _) = audited(1, &sessions.map(of), &stated, None);
+            let (traps, ..) = audited(1, &sessions.map(of), &stated, None);
             assert_eq!(traps.iter().any(|it| it.name == "group-size"), is_found, "{sessions:?}");
         }
     }
@@ -292,5 +394,109 @@ mod tests {
         assert_eq!(shared(&["abcdef", "ab", "abcdex"]), 2);
         assert_eq!(shared(&["ab", "abc"]), 2);
         assert_eq!([shared(&["same", "same"]), shared(&[])], [0, 0]);
+    }
+
+    fn of(rows: &[(usize, bool, f64, Option<f64>)], stated: &StatedSettings) -> (f64, Vec<String>) {
+        let rows = rows.iter().map(|(length, ours, reward, penalty)| DumpedResponse {
+            length: *length,
+            ours: Some(*ours),
+            reward: Some(*reward),
+            penalty: *penalty,
+            ..response("q", None)
+        });
+        let log = TrackedRun {
+            name: String::new(),
+            path: "log".into(),
+            seed: None,
+            curves: [(LOGGED[3].to_string(), vec![(1.0, 100.0)])].into(),
+            seconds: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            notes: Default::default(),
+        };
+        let (traps, numbers, _) = audited(1, &rows.collect::<Vec<_>>(), stated, Some(&log));
+        (
+            numbers["lowered"],
+            traps.into_iter().map(|it| format!("{}: {}", it.name, it.what)).collect(),
+        )
+    }
+
+    #[test]
+    fn rewards_are_grades_only_where_they_have_two_levels() {
+        let stated = StatedSettings::default();
+        let otherwise = |rows: &[(usize, bool, f64)]| {
+            let rows: Vec<_> = rows.iter().map(|it| (it.0, it.1, it.2, None)).collect();
+            of(&rows, &stated)
+        };
+        let none: Vec<String> = Vec::new();
+        let one = vec!["graded-otherwise: step 1: 1 responses are graded otherwise".to_string()];
+        assert_eq!(
+            otherwise(&[(9, false, -1.0), (9, false, 0.0), (9, true, 1.0)]),
+            (1.0, none.clone())
+        );
+        assert_eq!(otherwise(&[(9, false, -1.0), (9, false, 0.0)]), (1.0, none.clone()));
+        assert_eq!(
+            otherwise(&[(9, false, 0.1), (9, true, 1.1), (9, true, 1.0)]),
+            (1.0, none.clone())
+        );
+        assert_eq!(
+            otherwise(&[(9, false, -1.0), (9, false, 0.0), (9, false, 1.0), (9, true, 1.0)]).1,
+            one
+        );
+        assert_eq!(
+            otherwise(&[(9, false, 0.0), (9, true, 1.0), (90, true, 0.0)]),
+            (1.0, none.clone())
+        );
+        assert_eq!(
+            otherwise(&[(9, false, 0.0), (9, true, 1.0), (9, true, 0.0)]),
+            (0.0, one.clone())
+        );
+        assert_eq!(
+            otherwise(&[(9, false, -1.0), (9, false, 1.0), (9, true, 1.0)]),
+            (0.0, one.clone())
+        );
+        assert_eq!(otherwise(&[(9, false, -1.0), (9, true, -1.0)]).1, one);
+        let stated = StatedSettings { reward_weights: vec![1.0, 1.0], ..StatedSettings::default() };
+        assert_eq!(of(&[(9, true, 1.0, None), (9, false, 1.0, None)], &stated).1, none);
+    }
+
+    #[test]
+    fn a_length_penalty_is_missed_only_where_it_would_show() {
+        let stated = StatedSettings {
+            length_penalty: Some(("enable", true.into())),
+            longest_response: Some(("most", 100.into())),
+            penalty_zone: Some(("zone", 20.into())),
+            ..StatedSettings::default()
+        };
+        let is_missed = |rows: &[(usize, bool, f64, Option<f64>)]| {
+            of(rows, &stated).1.iter().any(|it| it.starts_with("no-length-penalty"))
+        };
+        let right = (9, true, 1.0, None);
+        assert!(!is_missed(&[right, (100, false, -2.0, None)]));
+        assert!(is_missed(&[right, (9, false, -1.0, None), (100, false, -1.0, None)]));
+        assert!(is_missed(&[(9, true, 1.0, Some(0.0)), (100, false, -1.0, Some(0.0))]));
+        assert!(!is_missed(&[(9, true, 1.0, Some(0.0)), (100, false, -2.0, Some(-1.0))]));
+    }
+
+    #[test]
+    fn rewards_that_are_not_finite_are_named_and_are_no_level() {
+        let row = |reward: f64| (9, true, reward, None);
+        let rows = [row(1.0), row(f64::INFINITY), row(f64::NAN), (9, false, 0.0, None)];
+        let expected = "not-finite: step 1: 2 rewards are not finite (NaN, inf)";
+        assert_eq!(of(&rows, &StatedSettings::default()), (0.0, vec![expected.to_string()]));
+    }
+
+    #[test]
+    fn a_prompt_that_is_drawn_twice_counts_as_two_groups_whose_gradient_may_be_unknown() {
+        let stated = StatedSettings {
+            group_size: Some(("actor_rollout_ref.rollout.n", 2.into())),
+            ..StatedSettings::default()
+        };
+        for (rewards, flat) in [([1.0; 4], Some(2.0)), ([1.0, 1.0, 0.0, 0.0], None)] {
+            let rewarded = |it| DumpedResponse { reward: Some(it), ..response("q", None) };
+            let (traps, numbers, told) = audited(1, &rewards.map(rewarded), &stated, None);
+            assert!(traps.is_empty() && told.is_some_and(|it| it.contains("has 4 responses")));
+            assert_eq!((numbers["groups"], numbers.get("no gradient").copied()), (2.0, flat));
+        }
     }
 }

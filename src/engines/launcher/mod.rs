@@ -53,7 +53,7 @@ pub struct LaunchedJob {
     /// The cell of task 0.
     pub first: u64,
     pub cells: Vec<u64>,
-    /// Address of Ray's head.
+    /// Address of Ray's head, or Slurm's cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }

@@ -29,14 +29,41 @@ impl CellProgram {
 
 /// Fails if the program fails.
 pub fn printed(program: &str, arguments: &[String]) -> Result<String, EngineError> {
-    let output = python::command(program).args(arguments).output();
+    let mut command = python::command(program);
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let filters = |name: &String| name.starts_with("SQUEUE_") || name == "SLURM_CLUSTERS";
+    for name in names.filter(|name| program == "squeue" && filters(name)) {
+        command.env_remove(name);
+    }
+    let output = command.args(arguments).output();
     let output =
         output.map_err(|source| EngineError::Start { program: program.to_string(), source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    let last = errors.lines().rev().find(|line| !line.trim().is_empty());
-    let reason = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_string());
+    let reason = last_words(&errors).unwrap_or_else(|| output.status.to_string());
     Err(EngineError::Program { program: program.to_string(), reason })
+}
+
+fn last_words(errors: &str) -> Option<String> {
+    let has_words = |line: &&str| line.contains(char::is_alphabetic);
+    let mut lines: Vec<&str> =
+        errors.lines().rev().map(str::trim).filter(has_words).take(2).collect();
+    lines.reverse();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_end_with_lines_that_have_words() {
+        let ray =
+            "Traceback:\n  File x\nValueError: Job a already exists.\nPlease use another id\n.\n\n";
+        let words = "ValueError: Job a already exists.; Please use another id";
+        assert_eq!(last_words(ray).as_deref(), Some(words));
+        assert_eq!(last_words(".\n--\n"), None);
+    }
 }

@@ -8,6 +8,7 @@ use crate::engines::{
 use crate::study::ablate::AblateStudy;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Ray lists at most so many.
 const MOST_LISTED: &str = "10000";
@@ -18,22 +19,16 @@ struct RayJob {
     status: String,
 }
 
-/// Jobs, of one processor each, and `ray`'s arguments. The id has study folder, cell, and number of submissions before.
+/// Jobs, of one processor each, and `ray`'s arguments. The id has the time: Ray knows ids of a folder that was removed.
 pub fn jobs(
-    study: &AblateStudy,
     cells: &[u64],
     program: &CellProgram,
     address: &str,
-) -> Result<Vec<(LaunchedJob, Vec<String>)>, EngineError> {
-    let earlier = launcher::launched(study)?;
-    let mut times: BTreeMap<u64, usize> = BTreeMap::new();
-    for cell in earlier.iter().filter(|job| job.launcher == Launcher::Ray).flat_map(|it| &it.cells)
-    {
-        *times.entry(*cell).or_default() += 1;
-    }
+) -> Vec<(LaunchedJob, Vec<String>)> {
     let place = files::sha256(program.study.display().to_string().as_bytes());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let job = |&cell: &u64| {
-        let id = format!("dapo-{}-{cell}-{}", &place[..8], times.get(&cell).unwrap_or(&0));
+        let id = format!("dapo-{}-{cell}-{now:x}", &place[..8]);
         let head = ["job", "submit", "--address", address, "--no-wait", "--submission-id", &id];
         let mut arguments: Vec<String> = head.map(String::from).to_vec();
         arguments.extend(["--entrypoint-num-cpus", "1", "--"].map(String::from));
@@ -44,17 +39,17 @@ pub fn jobs(
             arguments,
         )
     };
-    Ok(cells.iter().map(job).collect())
+    cells.iter().map(job).collect()
 }
 
-/// Keeps the job's id.
+/// Keeps the job's id first: what Ray took is never forgotten.
 pub fn submit(
     study: &AblateStudy,
     job: &LaunchedJob,
     arguments: &[String],
 ) -> Result<(), EngineError> {
-    printed("ray", arguments)?;
-    launcher::keep(study, job)
+    launcher::keep(study, job)?;
+    printed("ray", arguments).map(drop)
 }
 
 pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
@@ -65,6 +60,9 @@ pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
         let arguments =
             ["list", "jobs", "--address", address, "--format", "json", "--limit", MOST_LISTED];
         let answer = printed("ray", &arguments.map(String::from))?;
+        if answer.lines().any(|line| line.trim() == "No resource in the cluster") {
+            continue;
+        }
         // Notes may precede the JSON.
         let json = answer.lines().find(|line| line.starts_with('[')).unwrap_or_default();
         let listed: Vec<RayJob> = serde_json::from_str(json).map_err(|error| {

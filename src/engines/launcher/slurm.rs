@@ -6,7 +6,7 @@ use crate::engines::{
     CellProgram, EngineError, LaunchedJob, Launcher, LauncherState, LauncherStates,
 };
 use crate::study::ablate::AblateStudy;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Words between `@` are filled in.
@@ -73,53 +73,97 @@ fn ranges(numbers: &[u64]) -> String {
     runs.map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Returns Slurm's number. The array begins after the array `before`, so that the limit of tasks holds for both.
+/// The job with its number and cluster. The array begins after `before`, so that the limit of tasks holds for both.
 pub fn submit(
     study: &AblateStudy,
     mut job: LaunchedJob,
     script: &str,
-    before: Option<&str>,
-) -> Result<String, EngineError> {
+    before: Option<&LaunchedJob>,
+) -> Result<LaunchedJob, EngineError> {
     let number = launcher::launched(study)?.len();
     let path = launcher::folder(study).join(format!("slurm-{number}.sh"));
     files::write_atomic(&path, script.as_bytes())?;
     let mut arguments = vec!["--parsable".to_string()];
-    arguments.extend(before.map(|id| format!("--dependency=afterany:{id}")));
+    arguments.extend(before.map(|job| format!("--dependency=afterany:{}", job.id)));
+    let cluster = before.and_then(|job| job.address.as_ref());
+    arguments.extend(cluster.map(|name| format!("--clusters={name}")));
     arguments.push(path.display().to_string());
     let answer = printed("sbatch", &arguments)?;
     // `<number>`, or `<number>;<cluster>`.
-    job.id = answer.trim().split(';').next().unwrap_or_default().to_string();
+    let mut parts = answer.trim().split(';').map(str::to_string);
+    (job.id, job.address) = (parts.next().unwrap_or_default(), parts.next());
     if job.id.parse::<u64>().is_err() {
         let reason = format!("{answer:?} is not the number of a job");
         return Err(EngineError::Program { program: "sbatch".to_string(), reason });
     }
     launcher::keep(study, &job)?;
-    Ok(job.id)
+    Ok(job)
 }
 
+const ENDED: [&str; 12] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "LAUNCH_FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "RECONFIG_FAIL",
+    "REVOKED",
+    "TIMEOUT",
+];
+
 pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
-    if jobs.is_empty() {
-        return Ok(LauncherStates::new());
+    let clusters: BTreeSet<Option<&str>> = jobs.iter().map(|job| job.address.as_deref()).collect();
+    let mut states = LauncherStates::new();
+    for cluster in clusters {
+        let own = jobs.iter().filter(|job| job.address.as_deref() == cluster);
+        let firsts: BTreeMap<&str, u64> = own.map(|job| (job.id.as_str(), job.first)).collect();
+        let ids = firsts.keys().copied().collect::<Vec<_>>().join(",");
+        let asked = ["--all", "--noheader", "--array", "--states=all", "--format=%F %K %T"];
+        let mut arguments = asked.map(String::from).to_vec();
+        arguments.push(format!("--jobs={ids}"));
+        arguments.extend(cluster.map(|name| format!("--clusters={name}")));
+        match printed("squeue", &arguments) {
+            Ok(answer) => states.extend(live(&answer, &firsts)),
+            Err(EngineError::Program { reason, .. }) if reason.contains("Invalid job id") => {}
+            Err(error) => return Err(error),
+        }
     }
-    let arguments = ["--me", "--noheader", "--array", "--format=%F %K %T"].map(String::from);
-    let answer = printed("squeue", &arguments)?;
-    let firsts: BTreeMap<&str, u64> = jobs.iter().map(|job| (job.id.as_str(), job.first)).collect();
+    Ok(states)
+}
+
+fn live(answer: &str, firsts: &BTreeMap<&str, u64>) -> LauncherStates {
     let state = |line: &str| {
         let mut words = line.split_whitespace();
         let first = firsts.get(words.next()?)?;
         let task: u64 = words.next()?.parse().ok()?;
         let state = match words.next()? {
-            "RUNNING" | "COMPLETING" | "STAGE_OUT" => LauncherState::Running,
+            "RUNNING" | "COMPLETING" | "STAGE_OUT" | "SUSPENDED" | "STOPPED" | "SIGNALING" => {
+                LauncherState::Running
+            }
+            ended if ENDED.contains(&ended) => return None,
             _ => LauncherState::Queued,
         };
         Some((first + task, state))
     };
-    Ok(answer.lines().filter_map(state).collect())
+    answer.lines().filter_map(state).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tasks_that_ended_are_on_their_way_no_more() {
+        let answer = "CLUSTER: big\n77 0 RUNNING\n77 1 FAILED\n77 2 OUT_OF_MEMORY\n77 3 REQUEUED\n78 4 PENDING\n\
+                      77 N/A PENDING\n";
+        let states = live(answer, &[("77", 1000)].into());
+        let expected = [(1000, LauncherState::Running), (1003, LauncherState::Queued)];
+        assert_eq!(states, LauncherStates::from(expected));
+    }
 
     #[test]
     fn tasks_are_written_as_ranges() {

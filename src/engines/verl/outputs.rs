@@ -16,13 +16,15 @@ use crate::policy::optimizer;
 use crate::training::{Metrics, run::inputs::Inputs};
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Largest relative difference of a step's tokens, ours and verl's: sampled tokens are not always
-/// those that the tokenizer gives.
+/// Largest differences of a step's tokens, ours and verl's, and of one response as a share of L_max: sampled tokens are
+/// not always those that the tokenizer gives.
 const TOKENS_DIFFER: f64 = 0.02;
+const EXTREMES_DIFFER: f64 = 0.1;
+const SCORES_DIFFER: f64 = 1e-5;
 
 /// A line of `rollouts/N.jsonl`.
 #[derive(Debug, Deserialize)]
@@ -70,7 +72,7 @@ impl<'a> VerlOutputs<'a> {
         Ok(Self { inputs, folder: folder.to_path_buf(), problems, following })
     }
 
-    fn responses(&self, step: u64) -> Result<Vec<DumpedResponse>, EngineError> {
+    fn responses(&self, step: u64) -> Result<(Vec<DumpedResponse>, Vec<f64>), EngineError> {
         let path = dump_of(&self.folder, step);
         let lines: Vec<VerlResponse> = files::read_data_lines(&path)?;
         let refused = |line: usize, what: String| {
@@ -79,7 +81,8 @@ impl<'a> VerlOutputs<'a> {
         };
         let mut groups: BTreeMap<String, u64> = BTreeMap::new();
         let mut draws = self.draws(step);
-        let mut responses = Vec::with_capacity(lines.len());
+        let (mut responses, mut scores) = (Vec::with_capacity(lines.len()), Vec::new());
+        let mut uids = BTreeSet::new();
         for (line, response) in lines.into_iter().enumerate() {
             let VerlResponse { input, output, gts, score, step: of, uid } = response;
             if of != step {
@@ -90,6 +93,10 @@ impl<'a> VerlOutputs<'a> {
             let Some(group) = group.filter(|_| turn == Some("0")) else {
                 return Err(refused(line, format!("uid {uid}: expected GROUP_SAMPLE_0")));
             };
+            if !uids.insert(uid.clone()) {
+                let what = format!("uid {uid} is in an earlier line, too; a response counts once");
+                return Err(refused(line, what));
+            }
             let Some(&problem) = self.problems.get(&(input.clone(), gts.clone())) else {
                 let what = format!("no rendered prompt is {input:?} with the answer {gts:?}");
                 return Err(refused(line, what));
@@ -106,10 +113,11 @@ impl<'a> VerlOutputs<'a> {
                 }
             };
             let tokens = tokens(self.inputs, &output)?;
+            scores.push(score);
             let score = correctness(score, &self.inputs.experiment);
             responses.push(DumpedResponse { group, problem, tokens, score });
         }
-        Ok(responses)
+        Ok((responses, scores))
     }
 
     /// In the order of training; `None` where Dynamic Sampling chooses draws.
@@ -144,6 +152,37 @@ impl<'a> VerlOutputs<'a> {
             return Err(EngineError::Output { path, reason });
         }
         Ok(difference)
+    }
+
+    fn same_extremes(
+        &self,
+        step: u64,
+        (scores, lengths): (&[f64], &[f64]),
+        log: &VerlMetrics,
+    ) -> Result<(), EngineError> {
+        let limit = self.inputs.experiment.rollout.max_response_tokens as f64;
+        let count = scores.len() as f64;
+        let mean = scores.iter().sum::<f64>() / count;
+        let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let size = most(scores).abs().max(least(scores).abs()).max(1.0) * SCORES_DIFFER;
+        for (name, ours, allowed) in [
+            ("critic/score/mean", mean, size),
+            ("critic/score/max", most(scores), size),
+            ("critic/score/min", least(scores), size),
+            ("response_length/max", most(lengths), EXTREMES_DIFFER * limit),
+            ("response_length/min", least(lengths), EXTREMES_DIFFER * limit),
+        ] {
+            let theirs = log.data.get(name).and_then(Value::as_f64);
+            if let Some(theirs) = theirs.filter(|theirs| (theirs - ours).abs() > allowed) {
+                let reason = format!(
+                    "its {count} responses give {name} {ours}; logs: step {step}: it is {theirs}: dump and log are not \
+                     of the same responses"
+                );
+                return Err(EngineError::Output { path: dump_of(&self.folder, step), reason });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -200,7 +239,11 @@ fn complete(
     }
     let text = files::read_text(&path)?;
     let lines = text.lines().count() as u64;
-    if !text.ends_with('\n') || lines < rows {
+    if !text.ends_with('\n') && lines > 0 {
+        let path = path.display();
+        return Ok(Err(format!("the end of line {lines} in {path}, which is cut off")));
+    }
+    if lines < rows {
         return Ok(Err(format!("lines in {}, which has {lines} of {rows}", path.display())));
     }
     let mut found = None;
@@ -222,11 +265,13 @@ impl Outputs for VerlOutputs<'_> {
         let started = Instant::now();
         let experiment = &self.inputs.experiment;
         let log = self.following.until(step, || complete(&self.folder, experiment, step))?;
-        let responses = self.responses(step)?;
+        let (responses, scores) = self.responses(step)?;
         let difference = self.same_tokens(step, &responses, &log)?;
+        let lengths: Vec<f64> = responses.iter().map(|it| it.tokens.len() as f64).collect();
         let path = dump_of(&self.folder, step);
         let refused = |reason: String| EngineError::Output { path: path.clone(), reason };
         let groups = dump::groups(self.inputs, responses, &path)?;
+        self.same_extremes(step, (&scores, &lengths), &log)?;
         let filters = experiment.dapo.dynamic_sampling != (DynamicSampling::None {});
         let dapo = &experiment.dapo;
         let useless = groups.iter().find(|group| !dapo.rules().is_useful(group, dapo));
@@ -297,7 +342,35 @@ fn metrics(log: &VerlMetrics, next: f64) -> Result<Metrics, String> {
     }
     let mut metrics = Metrics::new();
     for (theirs, ours) in &settings::KEYS.metrics {
+        if log.data.get(theirs).is_some_and(Value::is_null) {
+            let step = log.step;
+            tracing::warn!("logs: step {step}: {theirs} is not finite; the step has no {ours}");
+            continue;
+        }
         metrics.extend(value(theirs)?.map(|value| (ours.clone(), value)));
     }
     Ok(metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_number_that_is_not_finite_is_absent_and_a_text_is_refused() {
+        let log = |norm: Value| VerlMetrics {
+            step: 1,
+            data: [
+                ("actor/lr".to_string(), json!(0.5)),
+                ("actor/grad_norm".to_string(), norm),
+                ("actor/pg_loss".to_string(), json!(0.25)),
+            ]
+            .into(),
+        };
+        let read = metrics(&log(Value::Null), 0.5).unwrap();
+        assert_eq!(read, Metrics::from([("engine/loss".to_string(), 0.25)]));
+        assert_eq!(metrics(&log(json!(2.0)), 0.5).unwrap().len(), 2);
+        assert!(metrics(&log(json!("x")), 0.5).unwrap_err().contains("actor/grad_norm"));
+    }
 }

@@ -39,6 +39,8 @@ pub fn arms(compared: &ArmsCompared) -> Vec<Section> {
     let origin = |it: &Comparison| {
         if it.registered {
             format!("declared in the family {}", it.family)
+        } else if compared.families.contains(&it.family) {
+            format!("declared in the family {}; not registered", it.family)
         } else {
             "exploratory, not declared".to_owned()
         }

@@ -6,7 +6,7 @@ use crate::report::text::{self, Unit};
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
-    Analysis, ArmSummary, Cell, Declaration, GridSummary, Judged, Metric, Word, collection::Study,
+    Analysis, ArmSummary, Cell, GridSummary, Judged, Metric, Word, collection::Study,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,9 +42,7 @@ impl<'a> Context<'a> {
 
     /// Without a declaration the study's grids state what is compared.
     pub fn is_declared(&self) -> bool {
-        let declaration = &self.study.declaration;
-        let Declaration { primary_set, curve_set, .. } = declaration;
-        *declaration != Declaration::undeclared(&self.study.grids, primary_set, curve_set)
+        self.study.is_declared()
     }
 
     /// Foreign text is made visible; the arm's name if the study has no such arm.

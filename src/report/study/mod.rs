@@ -47,7 +47,13 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
 fn placement(study: &Study) -> Vec<String> {
     let Some(placement) = &study.placement else { return Vec::new() };
     let mut alerts = Vec::new();
-    if study.is_declared_otherwise() {
+    if study.is_declared_otherwise() && !study.is_declared() {
+        alerts.push(format!(
+            "study.json is gone; declared.json names the declaration {}…. No comparison counts as registered. Put the \
+             first study.json back, or name a copy of it with --declaration.",
+            text::short_digest(&placement.declaration_sha256)
+        ));
+    } else if study.is_declared_otherwise() {
         let [here, placed] = [&study.declaration.sha256(), &placement.declaration_sha256]
             .map(|digest| text::short_digest(digest));
         alerts.push(format!(

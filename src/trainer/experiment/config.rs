@@ -58,7 +58,9 @@ impl Experiment {
         }
         let of_sets = self.evaluation.sets.values_mut().filter_map(|set| set.verifier.as_mut());
         for grading in std::iter::once(&mut self.reward.verifier).chain(of_sets) {
-            if let Grading::Program(program) = grading {
+            if let Grading::Program(program) = grading
+                && !program.file.as_os_str().is_empty()
+            {
                 program.file = folder.join(&program.file);
             }
         }

@@ -40,9 +40,10 @@ fn of_program(key: &str, program: &RewardProgram) -> Vec<String> {
     problems.extend(functions(key, program));
     for (index, name) in program.files.iter().enumerate() {
         let is_plain = Path::new(name).components().all(|it| matches!(it, Component::Normal(_)));
-        if !is_plain || name.is_empty() {
+        let is_plain = is_plain && name.split('/').all(|part| !matches!(part, "" | "."));
+        if !is_plain {
             problems.push(format!(
-                "{key}.files must be paths from the folder of {key}.file, without `..`, got {name:?}"
+                "{key}.files must be paths from the folder of {key}.file, without `..`, `.` and doubled `/`, got {name:?}"
             ));
         } else if program.files[..index].contains(name) || program.file.ends_with(name) {
             problems.push(format!("{key}.files has {name:?}, which is there already"));

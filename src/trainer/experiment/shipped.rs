@@ -124,8 +124,10 @@ mod tests {
         symlink(&folder, other.path().join(folder.file_name().unwrap())).unwrap();
         let error = write_model_in(other.path()).unwrap_err().to_string();
         assert!(error.contains("not a folder of yours"), "{error}");
-        let error = write_model_in(Path::new("nowhere")).unwrap_err().to_string();
-        assert!(error.contains("TMPDIR"), "{error}");
+        for refused in ["nowhere", "/proc"] {
+            let error = write_model_in(Path::new(refused)).unwrap_err().to_string();
+            assert!(error.contains("TMPDIR"), "{error}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What grades the responses of an experiment: a rule, or the user's program.
 
 use crate::algorithm::{Group, Problem, Rollout, ScoredRollout};
-use crate::base::files::{self, foreign};
+use crate::base::files;
 use crate::experiment::{Grading, ProgramKind, PromptSettings, RewardProgram, Verifier};
 use crate::task::TaskError;
 use crate::task::data::{Columns, schema};
@@ -129,7 +129,7 @@ impl Grader {
         let folder = graders.program().file.parent().map(PathBuf::from).unwrap_or_default();
         for name in &ready.files {
             let stated = graders.program().files.contains(name);
-            let path = if stated { foreign::inside(&folder, name)? } else { folder.join(name) };
+            let path = if stated { graders.stated(&folder, name)? } else { folder.join(name) };
             inputs.insert(format!("reward/{name}"), files::sha256_file(&path)?);
         }
         for name in &ready.working_files {
@@ -262,6 +262,14 @@ impl Grader {
             *own = (own.0 + number, own.1 + 1);
         }
         Ok((grades, tally))
+    }
+
+    pub fn close(&self, after: &str) -> Result<(), Box<UngradedBatch>> {
+        let Self::Program { graders, .. } = self else { return Ok(()) };
+        graders.close().map_err(|error| {
+            let (program, failed) = (graders.program().name(), format!("after {after}"));
+            Box::new(UngradedBatch { program, failed, error, batch: Vec::new() })
+        })
     }
 
     /// Every rollout with its reward; `overlong` adds the length penalty. Errors: as of [`Grader::grade`].

@@ -5,17 +5,14 @@ use crate::records::{Ending, RunFolder};
 use crate::statistics::estimators::mean;
 use crate::statistics::{Equivalence, equivalence, equivalence::EquivalenceVerdict};
 use crate::training::run::inputs;
-use crate::verification::regress::{Blessed, rule::RegressPoint};
-use crate::verification::{Fast, Golden, VerificationError, regress};
+use crate::verification::regress::rule::{METRICS, RegressPoint};
+use crate::verification::regress::{self, Blessed};
+use crate::verification::{Fast, Golden, VerificationError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 const SCHEMA: &str = "dapo-curves/1";
-
-/// Curves also have avg@k of evaluated sets.
-const METRICS: [&str; 4] =
-    ["rollout/accuracy", "rollout/reward_mean", "rollout/response_tokens_mean", "policy/entropy"];
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +35,25 @@ pub struct RegressJudged {
     pub new: f64,
     #[serde(flatten)]
     pub equivalence: Equivalence,
+}
+
+pub fn check(golden: &Golden, rule: &Fast) -> Result<(), VerificationError> {
+    let experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
+    let last = experiment.training.rollout_steps;
+    for point in &rule.points {
+        let set = point.value.strip_prefix("evaluation/");
+        let first = u64::from(set.is_none());
+        let reason = if point.steps[1] > last || point.steps[0] < first {
+            format!("the experiment has the rollout steps {first} to {last}")
+        } else if set.is_some_and(|set| !experiment.evaluation.samples.contains_key(set)) {
+            "evaluation.samples of the experiment has no such set".to_string()
+        } else {
+            continue;
+        };
+        let (path, name) = (golden.rule(), point.name());
+        return Err(VerificationError::Refused(format!("{}: {name}: {reason}", path.display())));
+    }
+    Ok(())
 }
 
 /// Runs every seed below `folder`. `watch` gets each finished seed.
@@ -91,13 +107,17 @@ impl RegressCurves {
         let [first, last] = point.steps;
         let missing = |seed: u64| {
             VerificationError::Refused(format!(
-                "seed {seed}: the run records no {} at rollout steps {first} to {last}",
+                "seed {seed}: the run does not record {} at all of the rollout steps {first} to {last}",
                 point.value
             ))
         };
         let empty = BTreeMap::new();
         let curve = self.values.get(&point.value).unwrap_or(&empty);
         let steps: Vec<&Vec<f64>> = curve.range(first..=last).map(|(_, values)| values).collect();
+        let is_of_each_step = METRICS.contains(&point.value.as_str());
+        if is_of_each_step && (first..=last).any(|step| !curve.contains_key(&step)) {
+            return Err(missing(self.seeds.first().copied().unwrap_or_default()));
+        }
         let of_seed = |(place, seed): (usize, &u64)| {
             let at: Option<Vec<f64>> =
                 steps.iter().map(|values| values.get(place).copied()).collect();
@@ -180,5 +200,31 @@ pub fn verdict(judged: &[RegressJudged]) -> EquivalenceVerdict {
         EquivalenceVerdict::Inconclusive
     } else {
         EquivalenceVerdict::Reproduced
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_has_every_step_of_its_window() {
+        let steps: BTreeMap<u64, Vec<f64>> = [(1, vec![0.0, 1.0]), (2, vec![0.5, 2.0])].into();
+        let values =
+            ["rollout/accuracy", "evaluation/dev"].map(|it| (it.to_string(), steps.clone()));
+        let curves = RegressCurves {
+            schema: SCHEMA.to_string(),
+            rule_sha256: String::new(),
+            arm_sha256: String::new(),
+            inputs: BTreeMap::new(),
+            seeds: vec![1, 2],
+            values: values.into(),
+        };
+        let values = |value: &str, steps| {
+            curves.values_of(&RegressPoint { value: value.to_string(), steps, margin: 1.0 })
+        };
+        assert_eq!(values("rollout/accuracy", [1, 2]).unwrap(), [0.25, 1.5]);
+        assert!(values("rollout/accuracy", [1, 3]).is_err());
+        assert_eq!(values("evaluation/dev", [0, 2]).unwrap(), [0.25, 1.5]);
     }
 }

@@ -1,5 +1,6 @@
 use crate::base::{files, workers};
-use crate::records::{RunFolder, ledger, ledger::LedgerEntry};
+use crate::records::RunFolder;
+use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::training::run::inputs;
 use crate::verification::regress::{self, Blessed, rule::Exact};
 use crate::verification::{Golden, RunDiff, VerificationError, diff};
@@ -38,11 +39,27 @@ pub fn run(
     Ok(())
 }
 
-pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, VerificationError> {
+pub fn load(golden: &Golden) -> Result<Vec<LedgerEntry>, VerificationError> {
     let folder = golden.exact();
+    let path = folder.path(ledger::FILE);
     let Some(old) = files::optional(folder.ledger())? else {
-        return Err(VerificationError::NotBlessed { path: folder.path(ledger::FILE) });
+        return Err(VerificationError::NotBlessed { path });
     };
+    let reason = match ledger::check_chain(&old) {
+        Err(broken) => broken.to_string(),
+        Ok(_) if old.last().is_none_or(|last| last.kind != Kind::End) => {
+            "it has no last line of a finished run".to_string()
+        }
+        Ok(_) => return Ok(old),
+    };
+    let path = path.display();
+    Err(VerificationError::Refused(format!(
+        "{path}: the golden ledger is damaged, and nothing was compared: {reason}; restore it from the repository"
+    )))
+}
+
+pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, VerificationError> {
+    let (folder, old) = (golden.exact(), load(golden)?);
     let new = run.ledger()?;
     let same = old == new;
     let diff = if same { None } else { Some(diff::compare(&folder, run)?) };

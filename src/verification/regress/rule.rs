@@ -55,6 +55,10 @@ impl RegressPoint {
     }
 }
 
+/// Beside them curves have avg@k of evaluated sets.
+pub const METRICS: [&str; 4] =
+    ["rollout/accuracy", "rollout/reward_mean", "rollout/response_tokens_mean", "policy/entropy"];
+
 impl Fast {
     /// Golden curves carry it: a margin cannot change without a new blessing.
     pub fn sha256(&self) -> String {
@@ -69,7 +73,10 @@ pub fn load(path: &Path) -> Result<RegressRule, VerificationError> {
     let rule: RegressRule = toml::from_str(&text).map_err(|error: toml::de::Error| {
         refuse(files::foreign::without_text(&text, error.message(), error.span()))
     })?;
-    let Fast { seeds, points, .. } = &rule.fast;
+    let Fast { seeds, points, alpha, .. } = &rule.fast;
+    if !(*alpha > 0.0 && *alpha < 0.5) {
+        return Err(refuse(format!("fast.alpha must lie between 0 and 0.5, got {alpha}")));
+    }
     let distinct: BTreeSet<&u64> = seeds.iter().collect();
     if distinct.len() < 2 || distinct.len() < seeds.len() {
         let what = format!("fast.seeds must name at least 2 seeds, each once, got {seeds:?}");
@@ -78,9 +85,46 @@ pub fn load(path: &Path) -> Result<RegressRule, VerificationError> {
     if points.is_empty() {
         return Err(refuse("fast.points is empty: nothing would be compared".to_string()));
     }
+    for point in points {
+        let (name, RegressPoint { value, margin, .. }) = (point.name(), point);
+        if !(margin.is_finite() && *margin > 0.0) {
+            return Err(refuse(format!("{name}: margin must be above 0, got {margin}")));
+        }
+        if !METRICS.contains(&value.as_str()) && !value.starts_with("evaluation/") {
+            let known = METRICS.join(", ");
+            return Err(refuse(format!("{name}: expected {known} or evaluation/SET")));
+        }
+    }
     let is_backwards = |point: &&RegressPoint| point.steps[0] > point.steps[1];
     if let Some(RegressPoint { value, steps, .. }) = points.iter().find(is_backwards) {
         return Err(refuse(format!("{value}: steps {steps:?} end before they begin")));
     }
     Ok(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_that_no_run_can_meet_is_refused_by_its_value() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rule.toml");
+        for (alpha, value, margin, words) in [
+            ("0.05", "rollout/accuracy", "0.1", ""),
+            ("0.05", "evaluation/dev", "0.1", ""),
+            ("0.5", "rollout/accuracy", "0.1", "fast.alpha must lie between 0 and 0.5, got 0.5"),
+            ("nan", "rollout/accuracy", "0.1", "fast.alpha"),
+            ("0.05", "rollout/accuracy", "0.0", "steps 1-2: margin must be above 0, got 0"),
+            ("0.05", "rollout/accurracy", "0.1", "rollout/accurracy, steps 1-2: expected rollout/"),
+        ] {
+            let text = format!(
+                "exact.experiment = \"a.toml\"\n[fast]\nexperiment = \"a.toml\"\nseeds = [1, 2]\nalpha = {alpha}\n\
+                 [[fast.points]]\nvalue = \"{value}\"\nsteps = [1, 2]\nmargin = {margin}\n"
+            );
+            files::write_atomic(&path, text.as_bytes()).unwrap();
+            let refusal = load(&path).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refusal.contains(words) && refusal.is_empty() == words.is_empty(), "{refusal}");
+        }
+    }
 }

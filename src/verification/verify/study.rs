@@ -115,8 +115,13 @@ fn declared(
         }
     };
     if study.is_declared_otherwise() {
-        let what = "is of another declaration: study.json was changed or removed, or your copy is another one";
-        check.mismatch(Placement::FILE, what);
+        let placed = study.placement.as_ref().filter(|_| !study.is_declared()).map(|it| {
+            let digest = visible::shortened(&visible::message(&it.declaration_sha256), 12);
+            format!("names the declaration {digest}, and study.json is gone: put it back")
+        });
+        let other =
+            "is of another declaration: study.json was changed, or your copy is another one";
+        check.mismatch(Placement::FILE, placed.unwrap_or_else(|| other.to_string()));
     }
     for id in study.declaration.declared_arms() {
         if study.arm(id).is_none() {

@@ -99,7 +99,11 @@ pub fn private_folder(path: &Path) -> Result<(), FileError> {
     }
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(io_error("create folder", path)(error));
+            let reason = format!(
+                "no folder can be made in {} ({error}); TMPDIR names another",
+                folder.display()
+            );
+            return Err(invalid("create folder", path, reason));
         }
         _ => {}
     }

@@ -76,6 +76,8 @@ pub const TABLE: &str = "a table of runs";
 const STEPS: [&str; 8] =
     ["step", "_step", "Step", "steps", "global_step", "train/global_step", "update", "iteration"];
 
+const UPDATES: &str = "updates";
+
 /// The runs of a file, or the run of a folder of event files. `x` is the column that stands in for steps in a file
 /// without them, or with several. Errors: a file that cannot be read, of an unknown format or without a value, with
 /// file and line.
@@ -85,11 +87,16 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
     let is_folder = files::kind(path)? == Some(FileKind::Folder);
     let bytes = if is_folder { Vec::new() } else { files::read(path)? };
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let way = way(path, is_folder, text);
     let mut runs = if is_folder || event_file::is_event_file(&bytes) {
         vec![of_events(path, is_folder)?]
     } else if text.trim_ascii_start().starts_with(b"{") {
         of_json(path, x)?
     } else {
+        let is_store = [&b"SQLite format 3"[..], b":W&B"].iter().any(|mark| text.starts_with(mark));
+        if let Some(way) = way.filter(|_| is_store) {
+            return Err(refused(path, way.to_string()));
+        }
         format::check(path, "CSV, JSON lines or event files of TensorBoard", false)?;
         of_csv(path, x)?
     };
@@ -100,9 +107,33 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
         run.seed = run.seed.or_else(named);
     }
     if runs.is_empty() {
-        return Err(refused(path, "it has no value of any metric, nor event files".to_string()));
+        let reason = way.unwrap_or("it has no value of any metric, nor event files");
+        return Err(refused(path, reason.to_string()));
     }
     Ok(runs)
+}
+
+fn way(path: &Path, is_folder: bool, text: &[u8]) -> Option<&'static str> {
+    let file = || path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let names = if is_folder { files::list(path).ok()? } else { Vec::from_iter(file()) };
+    let has = |end: &str| names.iter().any(|name| name.ends_with(end));
+    let is_own = is_folder && (has("manifest.json") || names.iter().any(|name| name == "cells"));
+    if is_own || text.starts_with(b"{\"counters\":") {
+        return Some(
+            "it is of a run or study of dapo: `dapo export STUDY --csv` writes the curves of a study into \
+             STUDY/export/metrics.csv, `dapo export RUN --tensorboard` those of a run into the folder `export` beside it",
+        );
+    }
+    if has(".wandb") {
+        return Some(
+            "it is what W&B keeps for itself: `wandb sync` the run and export a chart as CSV, or write its history, \
+             as W&B's API gives it, as CSV",
+        );
+    }
+    has(".db").then_some(
+        "it is a database, such as trackio's: `trackio get metric --project P --run R --metric M --json > FILE` \
+         writes a curve of it",
+    )
 }
 
 /// `seed=3`, `seed_3`, `seed3`, `s3`, as a word of a name.
@@ -276,8 +307,16 @@ fn of_csv(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
     match &header[steps] {
         _ if is_export => of_export(path, rows, x),
         "_step" => rows::runs(path, "history of W&B's API", rows, x),
+        UPDATES if is_own(&header) => {
+            rows::runs(path, "CSV of `dapo export` (read over its updates)", rows, x)
+        }
         _ => rows::runs(path, "CSV", rows, x),
     }
+}
+
+fn is_own(header: &StringRecord) -> bool {
+    let has = |name: &str| header.iter().any(|column| column == name);
+    ["cell", "arms", "step", UPDATES].into_iter().all(has)
 }
 
 fn cell_of_csv<'a>(name: &str, field: &'a str) -> Option<Cell<'a>> {
@@ -324,8 +363,9 @@ fn column_of_steps(
 ) -> Result<usize, TableError> {
     let place = |name: &str| header.iter().position(|column| column == name);
     let named = STEPS.into_iter().filter(|name| Some(*name) == x);
+    let updates = is_own(header).then_some(UPDATES);
     let clocks = CLOCKS.into_iter().filter(|_| x == Some(SECONDS));
-    let candidates = named.chain(STEPS).chain(x).chain(clocks).filter_map(place);
+    let candidates = named.chain(updates).chain(STEPS).chain(x).chain(clocks).filter_map(place);
     let candidates: Vec<usize> = candidates.collect();
     let Some(&first) = candidates.first() else {
         let (usual, present) = (STEPS.join(", "), header.iter().collect::<Vec<_>>().join(", "));

@@ -210,3 +210,70 @@ fn a_column_by_which_a_run_has_several_rows_is_refused_by_its_name() {
         }
     }
 }
+
+#[test]
+fn exports_of_one_run_are_read_over_updates_whatever_their_format() {
+    let point = |step: u64, value: f64| {
+        format!(
+            "{{\"timestamp\": \"2026-11-28T21:57:57+00:00\", \"step\": {step}, \"value\": {value}}}"
+        )
+    };
+    let trackio = format!(
+        "{{\"run\": \"a\", \"metric\": \"acc\", \"values\": [{}, {}]}}",
+        point(4, 0.25),
+        point(8, 0.5)
+    );
+    let own =
+        "cell,arms,seed,step,updates,metric,value\n7f,x/a,1,1,4,acc,0.25\n7f,x/a,1,2,8,acc,0.5\n";
+    let chart = "Step,a - acc,a - acc__MIN,a - acc__MAX\n4,0.25,0.25,0.25\n8,0.5,0.5,0.5\n";
+    for (name, text) in [
+        ("metrics.csv", own),
+        (
+            "evaluations.csv",
+            "cell,arms,seed,ending,set,step,updates,acc\n7f,x/a,1,finished,dev,1,4,0.25\n\
+             7f,x/a,1,finished,dev,2,8,0.5\n",
+        ),
+        ("chart.csv", chart),
+        ("history.csv", "_step,acc\n4,0.25\n8,0.5\n"),
+        ("mlflow.csv", "run_id,key,value,timestamp,step\na,acc,0.25,1,4\na,acc,0.5,2,8\n"),
+        ("metric.json", trackio.as_str()),
+    ] {
+        let runs = read_text(name, text).unwrap();
+        assert_eq!(runs[0].curves["acc"], [(4.0, 0.25), (8.0, 0.5)], "{name}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [events, csv] =
+        ["events.out.tfevents.0.dapo", "metrics.csv"].map(|it| folder.path().join(it));
+    let scalar = |step, value| event_file::Scalar { tag: "acc".to_string(), step, value };
+    let bytes = event_file::events(&[scalar(4, 0.25), scalar(8, 0.5)]);
+    files::write_atomic(&events, &bytes).unwrap();
+    assert_eq!(read(&events, "").unwrap()[0].curves["acc"], [(4.0, 0.25), (8.0, 0.5)]);
+    files::write_atomic(&csv, own.as_bytes()).unwrap();
+    let of_steps = &read(&csv, "step").unwrap()[0];
+    assert_eq!(of_steps.curves["acc"], [(1.0, 0.25), (2.0, 0.5)]);
+    assert_eq!(of_steps.notes.format, "CSV");
+    let of_updates = &read(&csv, "updates").unwrap()[0];
+    assert!(of_updates.notes.format.contains("updates"));
+}
+
+#[test]
+fn what_is_no_table_of_curves_is_refused_with_the_way_to_one() {
+    for (name, text, words) in [
+        (
+            "metrics.jsonl",
+            "{\"counters\":{\"updates\":4},\"metrics\":{},\"step\":1}\n",
+            "dapo export RUN",
+        ),
+        ("run-a.wandb", ":W&B\0\0", "wandb sync"),
+        ("st.db", "SQLite format 3\0", "trackio get metric"),
+        ("folder/manifest.json", "{}", "dapo export STUDY --csv"),
+        ("folder/run-a.wandb", ":W&B\0\0", "export a chart as CSV"),
+        ("folder/a.txt", "", "no value of any metric, nor event files"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        let asked = folder.path().join(name.split('/').next().unwrap_or_default());
+        let refusal = read(&asked, "").unwrap_err().to_string();
+        assert!(refusal.contains(words), "{name}: {refusal}");
+    }
+}

@@ -145,6 +145,10 @@ pub fn evaluate_into(
     let outcomes =
         outcomes(model, tokenizer, (protocol, grader), set, begun, is_stopped, progress)?;
     let Some(outcomes) = outcomes else { return Ok(None) };
+    if let Err(batch) = grader.close(&format!("the evaluation of {}", set.name)) {
+        files::remove_file(&partial)?;
+        return Err(batch.into());
+    }
     let path = stem.with_added_extension("parquet");
     tables::write_outcomes(&path, &outcomes)?;
     let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;

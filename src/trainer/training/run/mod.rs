@@ -83,11 +83,21 @@ pub fn run_with(
         watch(RunEvent::Resumed(progress.counters.rollout_steps));
     }
     let mut run = RunInProgress::new(inputs, folder, start, stop, make)?;
+    let trained = run.train(watch);
     let stopped = |run: &RunInProgress| {
         session::close(run.held()?)?;
         Ok(RunEnded::Stopped(run.stepper.counters().rollout_steps))
     };
-    let trained = match run.train(watch) {
+    let closed = |trained| {
+        let after = format!("the last batch, of step {}", run.stepper.counters().rollout_steps);
+        inputs.graders().try_for_each(|grader| grader.close(&after))?;
+        Ok(trained)
+    };
+    let trained = match trained.and_then(closed) {
+        Err(TrainingError::Ungraded(batch)) if batch.batch.is_empty() => {
+            session::close(run.held()?)?;
+            return Err(batch.into());
+        }
         Err(TrainingError::Ungraded(batch)) => {
             let kept = run.held()?.path(UNGRADED);
             files::write_lines(&kept, &batch.batch)?;

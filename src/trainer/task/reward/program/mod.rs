@@ -5,7 +5,8 @@
 
 pub mod worker;
 
-use crate::base::{files::foreign, visible, workers};
+use crate::base::files::{self, FileError, FileKind, foreign};
+use crate::base::{visible, workers};
 use crate::experiment::{ProgramKind, RewardProgram};
 use crate::task::TaskError;
 use crate::task::reward::Grade;
@@ -13,8 +14,9 @@ use crate::task::reward::program::worker::{Ready, Returned, Worker};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::Instant;
 
 /// A response to grade, as the function sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -91,6 +93,11 @@ pub enum Ungraded {
     )]
     Surplus(String),
     #[error(
+        "the program answered the request with the id {asked} with {answered}, so that nobody knows which answer belongs \
+         to which response: write one line for each, with its own id in all of them or in none"
+    )]
+    OtherId { asked: u64, answered: String },
+    #[error(
         "the program returned {0}, expected a finite number, a truth value, or a dictionary with `score`"
     )]
     NoNumber(String),
@@ -152,16 +159,7 @@ enum OddNumber {
 
 impl Drop for Graders {
     fn drop(&mut self) {
-        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut closed: Vec<&mut Worker> =
-            idle.iter_mut().filter_map(|it| it.close().then_some(it)).collect();
-        for _ in 0..100 {
-            closed.retain_mut(|worker| !worker.is_gone());
-            if closed.is_empty() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let _nobody_listens = self.close();
     }
 }
 
@@ -183,7 +181,25 @@ impl Graders {
         &self.program
     }
 
-    /// What the first worker found.
+    pub fn stated(&self, folder: &Path, name: &str) -> Result<PathBuf, TaskError> {
+        let reason = match foreign::inside(folder, name) {
+            Ok(path) => match files::kind(&path)? {
+                Some(FileKind::File) => return Ok(path),
+                Some(_) => "it is a folder".to_string(),
+                None => "it is not there".to_string(),
+            },
+            Err(FileError::Outside { reason, .. }) => reason,
+            Err(error) => return Err(error.into()),
+        };
+        let looked = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let reason = format!(
+            "the key `files` (reward.verifier.files) names {name:?}, which was looked for in {}: {reason}; name regular \
+             files by plain paths from that folder (a link is not followed: list its target)",
+            looked.display()
+        );
+        Err(TaskError::Program { path: self.program.name().into(), reason })
+    }
+
     pub fn ready(&self) -> &Ready {
         &self.ready
     }
@@ -216,6 +232,15 @@ impl Graders {
             format!("{}: the further number `{name}` {what}", self.program.name())
         };
         odd.iter().map(told).collect()
+    }
+
+    pub fn close(&self) -> Result<(), Ungraded> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut closed = std::mem::take(&mut *idle());
+        closed.iter_mut().for_each(Worker::close);
+        let end = Instant::now() + worker::CLOSE;
+        let left: Vec<Ungraded> = closed.iter_mut().filter_map(|it| it.left(end)).collect();
+        left.into_iter().next().map_or(Ok(()), Err)
     }
 
     pub fn said(&self) -> Vec<String> {

@@ -5,6 +5,7 @@ use serde_json::json;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Graders of a file with this text, with little time.
 fn graders(folder: &Path, text: &str) -> Result<Graders, TaskError> {
@@ -480,6 +481,77 @@ fn a_command_answers_a_line_of_json_for_each_response() {
     // Not executable, and no command.
     let error = Graders::start(RewardProgram { kind, ..python }).unwrap_err().to_string();
     assert!(error.contains("cannot start") && error.contains("(chmod +x)"), "{error}");
+}
+
+#[test]
+fn a_late_line_of_a_command_and_another_id_are_errors() {
+    let of = |body: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("grade");
+        let text = format!("import json, sys, threading, time\n{body}\n");
+        files::write_atomic(&file, text.as_bytes()).unwrap();
+        let command = vec!["python3".to_string(), file.display().to_string()];
+        let (kind, seconds) = (ProgramKind::Command, 5.0);
+        let program = RewardProgram::of_python(file, None);
+        let graders = Graders::start(RewardProgram { kind, seconds, command, ..program }).unwrap();
+        let graded = shown(graders.grade(&asked(&["7"])));
+        (graded.concat(), graders.close())
+    };
+    let surplus = Err(Ungraded::Surplus("\"0\"".to_string()));
+    let each = "for line in sys.stdin:";
+    for (body, graded, closed) in [
+        (format!("{each} print(1, flush=True)"), "1 true", Ok(())),
+        (format!("{each} print(1, flush=True)\nprint('1 graded')"), "1 true", Ok(())),
+        (format!("{each} print(1, flush=True)\nprint(0)"), "1 true", surplus.clone()),
+        (format!("{each} print(1, flush=True)\nprint(0, end='')"), "1 true", surplus),
+        (
+            format!(
+                "{each}\n time.sleep(0.5)\n print(1, flush=True)\n threading.Timer(0.2, lambda: print(0, flush=True)).start()"
+            ),
+            "more than one line for a response, \"0\" at last",
+            Ok(()),
+        ),
+        (
+            format!(
+                "{each} print(json.dumps({{'score': 1, 'id': json.loads(line)['id']}}), flush=True)"
+            ),
+            "1 true",
+            Ok(()),
+        ),
+        (
+            format!(
+                "{each} print(json.dumps({{'score': 1, 'id': json.loads(line)['id'] + 6}}), flush=True)"
+            ),
+            "the request with the id 1 with the id 7",
+            Ok(()),
+        ),
+    ] {
+        let (answer, end) = of(&body);
+        assert!(answer.contains(graded), "{body}: {answer}");
+        assert_eq!(end, closed, "{body}");
+    }
+}
+
+#[test]
+fn a_further_file_that_cannot_be_recorded_is_named_with_its_folder_and_the_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let graders = graders(folder.path(), "def grade(a, b): return 1.0").unwrap();
+    files::create_folder(&at("rules")).unwrap();
+    std::os::unix::fs::symlink(at("reward.py"), at("link.py")).unwrap();
+    assert_eq!(graders.stated(folder.path(), "reward.py").unwrap(), at("reward.py"));
+    for (name, why) in [
+        ("gone.json", "it is not there"),
+        ("rules", "it is a folder"),
+        ("link.py", "link.py is a link"),
+        ("rules//a.json", "it is not a plain relative path"),
+    ] {
+        let error = graders.stated(folder.path(), name).unwrap_err().to_string();
+        let folder = folder.path().display().to_string();
+        for part in ["reward.verifier.files", name, &folder, why, "list its target"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const BRIDGE: &str = concat!(include_str!("sources.py"), include_str!("bridge.py"));
 
@@ -31,6 +31,8 @@ const KILL_WITH_CALLER: &str = "read -r _; sleep 1; kill -9 -\"$1\"";
 const MOST_ANSWER_BYTES: usize = 1 << 20;
 
 const LAST_BYTES: usize = 2000;
+
+pub const CLOSE: Duration = Duration::from_secs(1);
 
 /// What a worker is.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -140,6 +142,8 @@ pub struct Worker {
     errors: Arc<Mutex<Vec<u8>>>,
     seconds: f64,
     has_answered: bool,
+    requested: u64,
+    echoes: bool,
     /// The harness's own function, which limits its time of the processor.
     is_own: bool,
     has_ended: bool,
@@ -192,6 +196,8 @@ impl Worker {
             errors,
             seconds,
             has_answered,
+            requested: 0,
+            echoes: false,
             is_own,
             has_ended,
         };
@@ -231,7 +237,7 @@ impl Worker {
                 Err(failed(format!("it took longer than {LOAD_SECONDS} s to load{seen}")))
             }
             Err(Lost::Ended(how) | Lost::Broke(how)) => Err(failed(how)),
-            Err(Lost::OutOfTime) => {
+            Err(Lost::OutOfTime | Lost::OtherId(_)) => {
                 Err(failed("its limit of the processor's time ended it".to_string()))
             }
         }
@@ -245,9 +251,25 @@ impl Worker {
         self.has_answered
     }
 
-    pub fn close(&mut self) -> bool {
+    pub fn close(&mut self) {
         self.requests = None;
-        self.form == CallForm::Lines
+    }
+
+    pub fn left(&mut self, end: Instant) -> Option<Ungraded> {
+        if self.form != CallForm::Lines {
+            return None;
+        }
+        let rest = || end.saturating_duration_since(Instant::now());
+        let is_answer = |line: &[u8]| of_command(line).is_ok();
+        let mut surplus = None;
+        while let Ok(line) = self.answers.recv_timeout(rest()) {
+            surplus = surplus.or(is_answer(&line).then(|| Ungraded::Surplus(shown(&line))));
+        }
+        while !rest().is_zero() && !self.is_gone() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let part = self.part_of_line.lock().unwrap_or_else(PoisonError::into_inner);
+        surplus.or_else(|| is_answer(&part).then(|| Ungraded::Surplus(shown(&part))))
     }
 
     pub fn is_gone(&mut self) -> bool {
@@ -284,17 +306,23 @@ impl Worker {
         }
         let responses = if is_batch { asked.len() } else { 1 };
         let none = |reason: Ungraded| (vec![Err(reason); asked.len()], None);
+        let mut longest = Duration::from_millis(if asked.len() > 1 { 50 } else { 1 });
         while values.len() < asked.len() {
             if is_command {
                 if let Some(surplus) = self.surplus(Duration::ZERO) {
                     return none(surplus);
                 }
-                self.send(line(json!(asked[values.len()])));
+                self.requested += 1;
+                let mut request = json!(asked[values.len()]);
+                request["id"] = json!(self.requested);
+                self.send(line(request));
             }
+            let sent = Instant::now();
             let first = if self.has_answered { 0.0 } else { FIRST_SECONDS };
             let seconds = self.seconds * responses as f64 + first;
             let answer = self.answer(Duration::from_secs_f64(seconds));
             self.has_answered |= answer.is_ok();
+            longest = longest.max(sent.elapsed());
             match answer {
                 Ok(Answer::Value(value)) => values.push(Ok(value)),
                 Ok(Answer::Failed(reason)) if is_batch => return none(Ungraded::Raised(reason)),
@@ -313,6 +341,10 @@ impl Worker {
                 Err(Lost::TimedOut(seen)) => {
                     return (values, Some(Ungraded::TookTooLong { seconds, responses, seen }));
                 }
+                Err(Lost::OtherId(answered)) => {
+                    self.has_ended = true;
+                    return none(Ungraded::OtherId { asked: self.requested, answered });
+                }
                 Err(Lost::Ended(how)) => return (values, Some(Ungraded::Ended(how))),
                 Err(Lost::Broke(how)) => return (values, Some(Ungraded::Broke(how))),
                 Err(Lost::OutOfTime) => {
@@ -323,7 +355,7 @@ impl Worker {
             }
         }
         // A line too many gives each later response the answer of the one before it.
-        let grace = Duration::from_millis(if asked.len() > 1 { 50 } else { 1 });
+        let grace = if self.echoes { Duration::ZERO } else { longest.min(CLOSE) };
         match is_command.then(|| self.surplus(grace)).flatten() {
             Some(surplus) => none(surplus),
             None => (values, None),
@@ -338,7 +370,16 @@ impl Worker {
 
     fn answer(&mut self, within: Duration) -> Result<Answer, Lost> {
         match self.answers.recv_timeout(within) {
-            Ok(line) if self.form == CallForm::Lines => of_command(&line),
+            Ok(line) if self.form == CallForm::Lines => {
+                let (id, answer) = of_command(&line)?;
+                if id.as_ref().map_or(self.echoes, |id| *id != json!(self.requested)) {
+                    return Err(Lost::OtherId(id.map_or("no id".to_string(), |id| {
+                        format!("the id {}", visible::shortened(&id.to_string(), 60))
+                    })));
+                }
+                self.echoes |= id.is_some();
+                Ok(answer)
+            }
             Ok(line) => serde_json::from_slice(&line).map_err(|_| {
                 Lost::Broke(format!("its answer {} is no line of JSON", shown(&line)))
             }),
@@ -426,13 +467,14 @@ impl Drop for Worker {
 }
 
 /// A command's answer as the bridge would write it.
-fn of_command(line: &[u8]) -> Result<Answer, Lost> {
+fn of_command(line: &[u8]) -> Result<(Option<Value>, Answer), Lost> {
     let broke = |why: String| Lost::Broke(format!("its answer {} {why}", shown(line)));
     let text = std::str::from_utf8(line).map_err(|_| broke("is no UTF-8".to_string()))?;
-    let answer: Value =
+    let mut answer: Value =
         serde_json::from_str(text).map_err(|_| broke("is no line of JSON".to_string()))?;
     foreign::refuse_repeated_keys(text).map_err(|error| broke(format!("has a {error}")))?;
-    Ok(match answer {
+    let id = answer.as_object_mut().and_then(|fields| fields.remove("id"));
+    let answer = match answer {
         Value::Object(fields) => match fields.get("error").filter(|error| !error.is_null()) {
             Some(error) => Answer::Failed(text_of(error)),
             None => Answer::Value(Returned::Fields(
@@ -440,7 +482,8 @@ fn of_command(line: &[u8]) -> Result<Answer, Lost> {
             )),
         },
         other => Answer::Value(returned(other)),
-    })
+    };
+    Ok((id.filter(|id| !id.is_null()), answer))
 }
 
 fn field((name, value): (String, Value)) -> (String, Returned) {
@@ -477,6 +520,7 @@ fn writer(mut stdin: ChildStdin) -> Sender<Vec<u8>> {
 enum Lost {
     TimedOut(String),
     OutOfTime,
+    OtherId(String),
     Ended(String),
     Broke(String),
 }
