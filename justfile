@@ -71,7 +71,7 @@ docs:
 [group('check')]
 test: lint doc
     cargo test --quiet --lib --bins
-    if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --test it; else cargo test --test it; fi
+    if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --test it --test-threads $(({{ num_cpus() }} + 1)); else cargo test --test it; fi
 
 # Check the format, and refuse every warning of the compiler and of clippy
 [group('check')]
