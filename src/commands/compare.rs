@@ -12,7 +12,8 @@ use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS, between::FEWEST_RUN
 use crate::study::collection;
 use crate::study::comparison::{self, load, load::ComparisonOptions};
 use crate::study::gate::{self, FewRuns, Gate, GateVerdict, Undecided};
-use crate::study::{Ties, TrackedOptions, tracked};
+use crate::study::tracked::{self, sides};
+use crate::study::{Ties, TrackedOptions};
 use anyhow::Result;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -195,10 +196,10 @@ fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
     }
     let ((a, of_a), (b, of_b)) = match (&args.runs, &args.arm, &args.against[..]) {
         (Some(table), Some(arm), [against]) => {
-            (tracked::arm(table, against)?, tracked::arm(table, arm)?)
+            (sides::arm(table, against)?, sides::arm(table, arm)?)
         }
         (Some(_), ..) => bail_usage!("--against takes one arm of the table"),
-        _ => (tracked::side(&args.against, options)?, tracked::side(&args.curves, options)?),
+        _ => (sides::side(&args.against, options)?, sides::side(&args.curves, options)?),
     };
     let comparison = tracked::compare(&a, &b, options, (level, args.margin))?.beside([of_a, of_b]);
     let sections = compared::tracked::sections(&comparison);

@@ -1,0 +1,270 @@
+//! What a run is read as: its metric on the clock, the places that count, and one number of them.
+
+use crate::experiment::diagnose;
+use crate::records::tracked::{self, SECONDS, TIMES};
+use crate::records::{TrackedCurve, TrackedNotes, TrackedRun};
+use crate::statistics::estimators;
+use crate::study::tracked::sides::{listed, prefix};
+use crate::study::{StudyError, TrackedOptions, TrackedValue, curves, window};
+
+/// A run's metric over the clock.
+pub struct OnClock {
+    pub points: TrackedCurve,
+    pub notes: TrackedNotes,
+}
+
+/// What of all runs counts: up to the budget, which the shortest run sets, and from `from` where a window is asked for.
+pub struct Extent<'a> {
+    options: &'a TrackedOptions,
+    pub budget: f64,
+    pub shortest: String,
+    from: f64,
+    /// The places at which all runs are read; else they are read on the lines through their own points.
+    pub places: Option<Vec<f64>>,
+}
+
+impl<'a> Extent<'a> {
+    pub fn of(runs: &[&TrackedRun], read: &[OnClock], options: &'a TrackedOptions) -> Self {
+        let last = |points: &TrackedCurve| points.last().map(|(at, _)| *at);
+        let ends = runs.iter().zip(read).filter_map(|(run, read)| Some((last(&read.points)?, run)));
+        let shortest = ends.min_by(|one, other| one.0.total_cmp(&other.0));
+        let (end, shortest) =
+            shortest.map_or((0.0, String::new()), |(at, run)| (at, run.name.clone()));
+        let places =
+            shared_places(read, end).filter(|places| counts_enough(places, read, end, options));
+        let budget = places.as_ref().and_then(|places| places.last().copied()).unwrap_or(end);
+        let starts = read.iter().filter_map(|read| Some(read.points.first()?.0));
+        let begun = starts.fold(0.0, f64::max);
+        let from = options.window.map_or(0.0, |share| budget - share * budget);
+        let from = if places.is_none() { begun.max(from) } else { from };
+        Extent { options, budget, shortest, from, places }
+    }
+
+    /// `None` without a window or without shared places.
+    pub fn places_in_window(&self) -> Option<usize> {
+        self.options.window?;
+        let places = self.places.as_deref()?.iter();
+        Some(places.filter(|at| in_window(**at, self.budget, self.options)).count())
+    }
+
+    /// The run as one number. Errors: it is not finite.
+    pub fn value(
+        &self,
+        side: char,
+        run: &TrackedRun,
+        metric: &str,
+        read: OnClock,
+    ) -> Result<TrackedValue, StudyError> {
+        let OnClock { mut points, notes } = read;
+        let end = points.last().map_or(self.budget, |(at, _)| *at);
+        let within = points.partition_point(|(at, _)| *at <= self.budget);
+        let counted: TrackedCurve =
+            points[..within].iter().filter(|(at, _)| self.has(*at)).copied().collect();
+        let (value, reached) = if let Some(level) = self.options.to_level {
+            let line = &points[..points.len().min(within + 1)];
+            let (time, reached) =
+                self.time_to(level, if self.places.is_none() { line } else { &counted });
+            (time, Some(reached))
+        } else {
+            let used = self.used(&points, within, &counted);
+            let value = self.summary(used);
+            if !value.is_finite() {
+                let reason = format!(
+                    "{}{}; without this run its side would look better",
+                    prefix(run),
+                    self.why_not_finite(used)
+                );
+                return Err(StudyError::invalid(&run.path, reason));
+            }
+            (value, None)
+        };
+        points.truncate(within);
+        Ok(TrackedValue {
+            side,
+            run: run.name.clone(),
+            seed: run.seed,
+            value,
+            reached,
+            end,
+            unread: run.unread.get(metric).copied().unwrap_or(0),
+            not_finite: points.iter().filter(|(_, value)| !value.is_finite()).count(),
+            left_out: within - counted.len(),
+            points,
+            notes,
+        })
+    }
+
+    fn has(&self, at: f64) -> bool {
+        let is_place =
+            |places: &[f64]| places.binary_search_by(|place| place.total_cmp(&at)).is_ok();
+        self.places.as_deref().is_none_or(is_place)
+    }
+
+    /// The points that the run's number is made of; on a line, with those around the edges.
+    fn used<'p>(
+        &self,
+        points: &'p [(f64, f64)],
+        within: usize,
+        counted: &'p [(f64, f64)],
+    ) -> &'p [(f64, f64)] {
+        let around = |first: usize| &points[first.saturating_sub(1)..points.len().min(within + 1)];
+        if let Some(share) = self.options.window {
+            let is_before = |at: f64| !window::is_above(at, 1.0 - share, self.budget);
+            let first = counted.partition_point(|(at, _)| is_before(*at));
+            let is_empty = first == counted.len();
+            if self.places.is_none() && !is_empty { around(first) } else { &counted[first..] }
+        } else if counted.last().is_some_and(|(at, _)| *at == self.budget) {
+            &counted[counted.len() - 1..]
+        } else {
+            around(within)
+        }
+    }
+
+    /// The mean over the window, or the value at the budget.
+    fn summary(&self, used: &[(f64, f64)]) -> f64 {
+        let value = match self.options.window {
+            _ if used.is_empty() => None,
+            Some(_) if self.places.is_none() => {
+                curves::mean_between(used, (self.from, self.budget))
+            }
+            Some(_) => {
+                let values = used.iter().map(|(_, value)| *value);
+                Some(estimators::mean(&values.collect::<Vec<f64>>()))
+            }
+            None => curves::interpolated(used, self.budget),
+        };
+        value.unwrap_or(f64::NAN)
+    }
+
+    /// When the level is reached first, and whether it is; else the budget.
+    fn time_to(&self, level: f64, read: &[(f64, f64)]) -> (f64, bool) {
+        let sign = if self.options.lower_is_better { -1.0 } else { 1.0 };
+        let is_there =
+            |value: f64| value.is_finite() && estimators::reaches(sign * value, sign * level);
+        let crossed = |last: usize| {
+            let steep = [last.checked_sub(1)?, last].map(|it| (sign * read[it].1, read[it].0));
+            curves::interpolated(&steep, sign * level).filter(|at| at.is_finite())
+        };
+        let first = read.iter().position(|(_, value)| is_there(*value));
+        let first = first.map(|first| {
+            let crossed = self.places.is_none().then(|| crossed(first)).flatten();
+            crossed.unwrap_or(read[first].0)
+        });
+        let first = first.filter(|at| *at <= self.budget);
+        (first.unwrap_or(self.budget), first.is_some())
+    }
+
+    fn why_not_finite(&self, used: &[(f64, f64)]) -> String {
+        let (Self { from, budget, .. }, at) = (self, &self.options.at);
+        match used.iter().find(|(_, value)| !value.is_finite()) {
+            Some((place, value)) if self.options.window.is_some() => format!(
+                "its value at {place} {at} is {value}, in the window from {from} to {budget} {at}"
+            ),
+            Some((place, value)) => format!(
+                "its value at {place} {at} is {value}, which counts at the budget of {budget} {at}"
+            ),
+            None => format!("it has no point from {from} to {budget} {at}"),
+        }
+    }
+}
+
+/// The named metric, or the only one that all runs have.
+pub fn metric(runs: &[&TrackedRun], options: &TrackedOptions) -> Result<String, StudyError> {
+    let mut names: Vec<String> = runs[0].curves.keys().cloned().collect();
+    let is_clock = |name: &str| name == SECONDS || name == options.at;
+    names.retain(|name| !is_clock(name) && runs.iter().all(|it| it.curves.contains_key(name)));
+    match (options.metric.as_deref(), &names[..]) {
+        (Some(wanted), names) if names.iter().any(|name| name == wanted) => Ok(wanted.to_string()),
+        (None, [only]) => Ok(only.clone()),
+        (wanted, names) => {
+            let wanted = wanted.unwrap_or_default();
+            let without = runs.iter().find(|run| !run.curves.contains_key(wanted));
+            let is_unread = |run: &&&TrackedRun| {
+                run.notes.format != tracked::TABLE && run.unread.contains_key(wanted)
+            };
+            if let Some(run) = without.filter(is_unread) {
+                let reason =
+                    format!("--metric {wanted}: its values are text, such as `45 %`, or null");
+                return Err(StudyError::invalid(&run.path, reason));
+            }
+            let nearest = diagnose::nearest(wanted, names);
+            let nearest = nearest.map_or(String::new(), |name| format!("did you mean `{name}`? "));
+            let listed = listed(names);
+            let reason =
+                format!("--metric {wanted}: {nearest}the metrics of all runs are {listed}");
+            Err(StudyError::invalid(&without.unwrap_or(&runs[0]).path, reason))
+        }
+    }
+}
+
+/// Columns of tokens, and whether they are running totals: TRL's are, verl's are of each step.
+const TOKENS: [(&str, bool); 3] =
+    [("num_tokens", true), ("train/num_tokens", true), ("perf/total_num_tokens", false)];
+
+/// The metric over the clock. A point stands at the clock's last reading up to its step: before the first one at 0 of a
+/// sum, and nowhere of a running total.
+pub fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<OnClock, StudyError> {
+    let refuse = |reason: String| Err(StudyError::invalid(&run.path, reason));
+    let replaced = run.replaced.get(metric).copied().unwrap_or(0);
+    let mut notes = TrackedNotes { replaced, has_times: false, ..run.notes };
+    if at == "steps" {
+        return Ok(OnClock { points: run.curves[metric].clone(), notes });
+    }
+    let tokens = TOKENS.iter().find(|(name, _)| at == "tokens" && run.curves.contains_key(*name));
+    let (column, is_total) = tokens.copied().unwrap_or((at, true));
+    let wall = run.seconds.get(metric).filter(|_| at == SECONDS);
+    let Some(mut clock) = wall.or_else(|| run.curves.get(column)).cloned() else {
+        let wall = (!run.seconds.is_empty()).then(|| SECONDS.to_string());
+        let names = listed(run.curves.keys().chain(&wall));
+        let what = format!("{}--at {at}: no such column", prefix(run));
+        return refuse(format!("{what}; a running total among these can be named: {names}"));
+    };
+    notes.has_times = TIMES.contains(&column) || wall.is_some() && run.notes.has_times;
+    let starts = run.seconds.values().filter_map(|clock| Some(clock.first()?.1));
+    let start = starts.filter(|_| wall.is_some()).reduce(f64::min).unwrap_or(clock[0].1);
+    let mut total = if notes.has_times { -start } else { 0.0 };
+    for (_, reading) in &mut clock {
+        *reading += total;
+        total = if is_total { total } else { *reading };
+    }
+    if !clock.is_sorted_by(|one, next| one.1 <= next.1) {
+        return refuse(format!("--at {at}: `{column}` falls, so that it is no running total"));
+    }
+    let curve = &run.curves[metric];
+    let before = curve.partition_point(|(step, _)| *step < clock[0].0);
+    notes.before_clock = if is_total { before } else { 0 };
+    let point = |(step, value): &(f64, f64)| {
+        let readings = clock.partition_point(|(at, _)| at <= step);
+        (readings.checked_sub(1).map_or(0.0, |last| clock[last].1), *value)
+    };
+    Ok(OnClock { points: curve[notes.before_clock..].iter().map(point).collect(), notes })
+}
+
+/// The places that all runs have, up to the last of the run that is read least far before `end`: a curve that is read
+/// further is further on. `None` where another run lacks that place, or most of the budget would be lost.
+fn shared_places(read: &[OnClock], end: f64) -> Option<Vec<f64>> {
+    let last = |read: &OnClock| read.points.iter().map(|(at, _)| *at).rfind(|at| *at <= end);
+    let least = read.iter().filter_map(last).reduce(f64::min)?;
+    let has = |read: &OnClock, place: f64| {
+        read.points.binary_search_by(|(at, _)| at.total_cmp(&place)).is_ok()
+    };
+    let mut places: Vec<f64> = read[0].points.iter().map(|(at, _)| *at).collect();
+    places.retain(|place| *place <= least && read.iter().all(|read| has(read, *place)));
+    (places.last() == Some(&least) && 2.0 * least >= end).then_some(places)
+}
+
+fn in_window(at: f64, budget: f64, options: &TrackedOptions) -> bool {
+    let share = options.window.unwrap_or(1.0);
+    at <= budget && window::is_above(at, 1.0 - share, budget)
+}
+
+fn counts_enough(places: &[f64], read: &[OnClock], end: f64, options: &TrackedOptions) -> bool {
+    let budget = places.last().copied().unwrap_or(end);
+    let count = |read: &OnClock, budget| {
+        read.points.iter().filter(|(at, _)| in_window(*at, budget, options)).count()
+    };
+    options.window.is_none()
+        || places.iter().filter(|at| in_window(**at, budget, options)).count() > 1
+        || read.iter().all(|read| count(read, budget) < 2)
+        || read.iter().any(|read| count(read, end) == 0)
+}

@@ -1,0 +1,94 @@
+//! The files of a side, and which of their runs belong to it.
+
+use crate::base::{files, visible};
+use crate::records::TrackedRun;
+use crate::records::tracked;
+use crate::study::{StudyError, TrackedOptions};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+pub type TrackedSide = (Vec<TrackedRun>, BTreeSet<String>);
+
+/// The runs of some files. `FILE:TEXT` is the run of the file with this name, else those that have the text in their
+/// names, as words if there are any, and of a table with a row a run those of the arm with this name.
+pub fn side(paths: &[String], options: &TrackedOptions) -> Result<TrackedSide, StudyError> {
+    let (mut runs, mut others) = TrackedSide::default();
+    let mut known: BTreeSet<(String, String)> = BTreeSet::new();
+    for path in paths {
+        let (file, part) = file_and_part(path);
+        let (chosen, other) = named(file, part, tracked::read(Path::new(file), &options.at)?)?;
+        others.extend(other);
+        let state = files::state(Path::new(file))?;
+        for run in chosen.iter().filter(|run| run.notes.format != tracked::TABLE) {
+            if !known.insert((state.clone(), prefix(run))) {
+                let reason = format!("{}given twice; a run counts once", prefix(run));
+                return Err(StudyError::invalid(file, reason));
+            }
+        }
+        runs.extend(chosen);
+    }
+    Ok((runs, others))
+}
+
+/// The runs of an arm of a table with a row a run.
+pub fn arm(table: &str, name: &str) -> Result<TrackedSide, StudyError> {
+    named(table, name, tracked::read_table(Path::new(table))?)
+}
+
+fn named(file: &str, part: &str, runs: Vec<TrackedRun>) -> Result<TrackedSide, StudyError> {
+    let names: BTreeSet<String> = runs.iter().map(|run| run.name.clone()).collect();
+    let is_table = runs.iter().any(|run| run.notes.format == tracked::TABLE);
+    let plain = |name: &str| name.split_whitespace().collect::<String>().to_lowercase();
+    let near = names.iter().find(|name| *name != part && plain(name) == plain(part));
+    if let Some(near) = near.filter(|_| is_table && names.contains(part)) {
+        let reason = format!(
+            "arms `{part}` and `{near}` differ in capitals or blanks alone: write one name in all rows of an arm"
+        );
+        return Err(StudyError::invalid(file, reason));
+    }
+    let is_column = |name: &str| part.strip_prefix(name).is_some_and(|it| it.starts_with(" - "));
+    let rules: [&dyn Fn(&str) -> bool; 3] = [
+        &|name| name == part || !is_table && is_column(name),
+        &|name| !is_table && has_words(name, part),
+        &|name| !is_table && name.contains(part),
+    ];
+    let Some(rule) = rules.into_iter().find(|rule| names.iter().any(|name| rule(name))) else {
+        let reason = format!("no run is called {part:?}; there are {}", listed(&names));
+        return Err(StudyError::invalid(file, reason));
+    };
+    let is_other = |name: &String| !rule(name) && (is_table || plain(name).contains(&plain(part)));
+    let others = names.iter().filter(|name| is_other(name)).cloned().collect();
+    Ok((runs.into_iter().filter(|run| rule(&run.name)).collect(), others))
+}
+
+fn has_words(name: &str, text: &str) -> bool {
+    let is_inside = |one: &str, next: &str| {
+        let ends = one.chars().next_back().zip(next.chars().next());
+        ends.is_some_and(|(one, next)| one.is_alphanumeric() && next.is_alphanumeric())
+    };
+    !text.is_empty()
+        && name.match_indices(text).any(|(at, _)| {
+            !is_inside(&name[..at], text) && !is_inside(text, &name[at + text.len()..])
+        })
+}
+
+/// The run's name in a message that begins with its file.
+pub fn prefix(run: &TrackedRun) -> String {
+    if Path::new(&run.name) == run.path { String::new() } else { format!("{}: ", run.name) }
+}
+
+/// Names of arms may have colons, too.
+fn file_and_part(path: &str) -> (&str, &str) {
+    let is_there = |file: &str| Path::new(file).exists();
+    let parts = || path.match_indices(':').map(|(at, _)| (&path[..at], &path[at + 1..]));
+    let whole = (path, "");
+    if is_there(path) {
+        return whole;
+    }
+    parts().find(|(file, _)| is_there(file)).or_else(|| path.rsplit_once(':')).unwrap_or(whole)
+}
+
+pub fn listed<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let names = names.into_iter().map(|name| format!("`{}`", visible::shortened(name, 80)));
+    names.collect::<Vec<_>>().join(", ")
+}
