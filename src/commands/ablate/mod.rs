@@ -20,8 +20,9 @@ use crate::experiment::{Arm, ExperimentError, Grid, diagnose, shipped};
 use crate::report::{cells, cells::PlannedTest, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
+use crate::study::declaration::{self, Placement};
 use crate::study::{Cell, CellEnding, Declaration, Job, StudyError};
-use crate::study::{cell, collection as studies, declaration};
+use crate::study::{cell, collection as studies};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -353,7 +354,7 @@ fn tell_left_seeds(place: &str, declaration: &Declaration, grids: &[Grid]) {
     }
 }
 
-/// The study's own declaration, which never changes.
+/// The study's own declaration, which never changes. Errors: another one is given or lies there than the first.
 fn kept_declaration(
     study: &AblateStudy,
     declaration: Option<&Declaration>,
@@ -364,6 +365,25 @@ fn kept_declaration(
         let path = path.display();
         bail_invalid!(
             "{path}: the study has another declaration; keep that one, or use another --out"
+        );
+    }
+    let placed = Placement::read(study.root())?;
+    let is_other = |placed: &&Placement| {
+        let here = kept.as_ref().or(declaration).map(Declaration::sha256);
+        here.as_ref() != Some(&placed.declaration_sha256)
+    };
+    if let Some(placed) = placed.as_ref().filter(is_other) {
+        let what = match (&kept, declaration) {
+            (Some(_), _) => "the file was changed since",
+            (None, Some(_)) => "the file is gone, and --declaration has another declaration",
+            (None, None) => "the file is gone",
+        };
+        bail_invalid!(
+            "{}: the study began with the declaration {}… ({} names it), and {what}; put the first study.json back, or \
+             use another --out",
+            path.display(),
+            text::short_digest(&placed.declaration_sha256),
+            Placement::FILE
         );
     }
     Ok(kept)
@@ -384,6 +404,10 @@ fn in_a_commit(study: &AblateStudy, files: &StudyFiles) -> Result<()> {
 }
 
 fn declare(study: &AblateStudy, declaration: &Declaration, files: &StudyFiles) -> Result<()> {
+    // What was so at the first time stays, where study.json alone was lost.
+    if Placement::read(study.root())?.is_some() {
+        return Ok(files::write_json(&study.root().join("study.json"), declaration)?);
+    }
     // Failed and unreadable ones, too: somebody has seen them.
     let (cells, refused) = records(study)?;
     let recorded = cells.len() + refused.len();
