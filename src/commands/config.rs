@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// experiments/arms/clip-higher.toml), a run folder, an experiment.json or a cell's record.
 #[derive(Debug, clap::Subcommand)]
 pub enum ConfigVerb {
-    Diff(DiffArgs),
+    Diff(ConfigDiffArgs),
     Show(ShowArgs),
     Explain(ExplainArgs),
 }
@@ -29,7 +29,7 @@ pub enum ConfigVerb {
 /// that they do not state are listed by name and do not count as differences.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/config-diff.txt"))]
-pub struct DiffArgs {
+pub struct ConfigDiffArgs {
     /// Experiment file, arm, run folder, cell's record, `paper` or `released-code`.
     a: String,
     /// The second one, of the same kinds.
@@ -122,7 +122,7 @@ fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experime
     Ok((path, experiment))
 }
 
-fn diff(args: &DiffArgs) -> Result<u8> {
+fn diff(args: &ConfigDiffArgs) -> Result<u8> {
     if publication(&args.b).is_some() && !args.overrides.is_empty() {
         bail_usage!("--set is for B, and {} states values of its own; swap A and B", args.b);
     }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// configuration, inputs and machine follow. Runs may be unfinished or from other machines.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/diff.txt"))]
-pub struct DiffArgsOf {
+pub struct DiffArgs {
     /// Run folder.
     a: PathBuf,
     /// Run folder to compare with.
@@ -26,7 +26,7 @@ pub struct DiffArgsOf {
 }
 
 /// Errors: a folder that holds no run, or a record that cannot be read.
-pub fn run(args: &DiffArgsOf) -> Result<u8> {
+pub fn run(args: &DiffArgs) -> Result<u8> {
     [&args.a, &args.b].into_iter().try_for_each(|folder| collection::has_begun(folder))?;
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
     output::sections((args.json, false), &diff, || text::sections(&diff));

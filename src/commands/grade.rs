@@ -212,14 +212,14 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     if graded.iter().any(Result::is_ok) {
         graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
     }
-    let said = graders.said();
+    let stderr = graders.stderr();
     if let Err(surplus) = graders.close() {
         graded.fill(Err(surplus));
     }
     graders.odd_numbers().iter().for_each(|sentence| output::tell(format!("warning: {sentence}")));
-    for said in said {
+    for text in stderr {
         output::tell(format!("{} wrote at last:", program.name()));
-        said.lines().for_each(output::tell);
+        text.lines().for_each(output::tell);
     }
     Ok(graded)
 }

@@ -154,7 +154,7 @@ enum Verb {
     Report(report::ReportArgs),
     Figure(figure::FigureArgs),
     Verify(verify::VerifyArgs),
-    Diff(diff::DiffArgsOf),
+    Diff(diff::DiffArgs),
     Compare(compare::CompareArgs),
     Regress(regress::RegressArgs),
     #[command(subcommand)]

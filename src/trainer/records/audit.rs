@@ -492,12 +492,12 @@ fn damaged(
 }
 
 /// Evaluations before the first one whose outcomes are not as recorded.
-pub fn standing_evaluations(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, FileError> {
-    let stands = |record: &EvaluationRecord| {
+pub fn intact_evaluations(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, FileError> {
+    let is_intact = |record: &EvaluationRecord| {
         let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
         let found = path.and_then(|path| files::sha256_file(&path));
         found.is_ok_and(|digest| digest == record.outcomes_sha256)
     };
     let recorded: Vec<EvaluationRecord> = files::complete_lines(&folder.path("evaluations.jsonl"))?;
-    Ok(recorded.into_iter().take_while(stands).collect())
+    Ok(recorded.into_iter().take_while(is_intact).collect())
 }

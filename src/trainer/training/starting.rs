@@ -350,10 +350,10 @@ mod tests {
                 Grading::Program(Box::new(RewardProgram::of_python(program.clone(), None)));
             let paths =
                 ProblemPaths { train: &train, dev: &dev, test: std::slice::from_ref(&test) };
-            let (made, _) = files(folder, folder, paths, None, &grading).unwrap();
-            let template = made.settings.iter().find(|(_, key, _)| *key == "template").unwrap();
+            let (started, _) = files(folder, folder, paths, None, &grading).unwrap();
+            let template = started.settings.iter().find(|(_, key, _)| *key == "template").unwrap();
             assert_eq!(template.2.as_str(), Some(expected), "{grades}");
-            let notes = made.notes.join("\n");
+            let notes = started.notes.join("\n");
             assert!(!notes.contains("reads no line"), "{notes}");
             assert!(notes.contains("grades 3 of 3 ground truths"), "{notes}");
         }

@@ -307,16 +307,16 @@ impl<'a> Trainer<'a> {
                 choice: &stream(seed, Purpose::TokenChoice, &ids),
                 totals,
             };
-            let made =
+            let updated =
                 clock.time("update", || update::update(&mut self.policy, &batch, &settings, rate));
-            match made {
-                Ok(made) => {
-                    passes_halved += made.passes_halved;
+            match updated {
+                Ok(updated) => {
+                    passes_halved += updated.passes_halved;
                     if done == 0 && self.samples_as_trained() {
-                        old.compared(metrics, made.distance.sum, made.distance.most);
+                        old.compared(metrics, updated.distance.sum, updated.distance.most);
                     }
-                    updates.add(&made);
-                    gradients.push(made.gradients_sha256);
+                    updates.add(&updated);
+                    gradients.push(updated.gradients_sha256);
                 }
                 Err(error) if skips && error.not_finite(0).is_some() => {
                     tracing::warn!(step = step + 1, %error, "an update is left out");

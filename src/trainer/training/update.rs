@@ -106,7 +106,7 @@ pub fn update(
     let looked = look(policy.model(), batch, settings)?;
     let marks = looked.as_ref().map(|looked| &looked.marks[..]);
     let work = Work { batch, marks, settings, scale };
-    let (UpdateMade { gradients, sums, distance }, passes_halved) = if policy.model().is_native() {
+    let (Accumulated { gradients, sums, distance }, passes_halved) = if policy.model().is_native() {
         (work.in_the_native_engine(policy.model(), &passes)?, 0)
     } else {
         work.in_libtorch(policy.model(), passes)?
@@ -165,10 +165,10 @@ fn look(
         })
         .collect();
     let mut choice = batch.choice.clone();
-    let made = rules.marks(&responses, settings.dapo, &mut || choice.uniform());
+    let of_members = rules.marks(&responses, settings.dapo, &mut || choice.uniform());
     let mut marks = vec![Vec::new(); rows.len()];
-    for (&row, made) in members.iter().zip(made) {
-        marks[row] = made;
+    for (&row, of_row) in members.iter().zip(of_members) {
+        marks[row] = of_row;
     }
     Ok(Some(Looked { marks, passes_halved: frozen.passes_halved }))
 }
@@ -177,7 +177,7 @@ fn look(
 type Weighted = (usize, f64);
 
 #[derive(Default)]
-struct UpdateMade {
+struct Accumulated {
     gradients: Gradients,
     sums: Sums,
     distance: Distance,
@@ -197,22 +197,23 @@ impl Work<'_> {
         self,
         model: &Qwen2,
         passes: Vec<Vec<Weighted>>,
-    ) -> Result<(UpdateMade, u64), NumericsError> {
+    ) -> Result<(Accumulated, u64), NumericsError> {
         let all = |passes: &[Vec<Weighted>]| {
-            let mut made = UpdateMade::default();
+            let mut accumulated = Accumulated::default();
             for rows in passes {
                 let (members, weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
                 let pass = Pass::new(self.batch.rows, &members, false);
                 let loss = |log_probs: &Tensor| {
-                    let made = self.objective(&pass, &members, &weights, log_probs, model);
-                    (made.loss, made.sums)
+                    let Objective { loss, sums, .. } =
+                        self.objective(&pass, &members, &weights, log_probs, model);
+                    (loss, sums)
                 };
-                let (sums, temperature) = (&mut made.gradients, self.settings.temperature);
+                let (sums, temperature) = (&mut accumulated.gradients, self.settings.temperature);
                 let added =
                     model.add_gradients(sums, &pass.sequences, temperature, self.scale, loss);
-                made.sums.add(&added?);
+                accumulated.sums.add(&added?);
             }
-            Ok::<UpdateMade, NumericsError>(made)
+            Ok::<Accumulated, NumericsError>(accumulated)
         };
         workers::together(|| halving::together(passes, all))
     }
@@ -222,7 +223,7 @@ impl Work<'_> {
         self,
         model: &Qwen2,
         passes: &[Vec<Weighted>],
-    ) -> Result<UpdateMade, NumericsError> {
+    ) -> Result<Accumulated, NumericsError> {
         let Self { batch, settings, scale, .. } = self;
         let mut weights = vec![0.0; batch.rows.len()];
         passes.iter().flatten().for_each(|&(row, weight)| weights[row] = weight);
@@ -241,13 +242,13 @@ impl Work<'_> {
             let pass = Pass::new(batch.rows, members, shares);
             let weights: Vec<f64> = members.iter().map(|&row| weights[row]).collect();
             let loss = |log_probs: &Tensor| {
-                let made = self.objective(&pass, members, &weights, log_probs, model);
-                (made.loss, pass.by_row(&log_probs.detach()))
+                let objective = self.objective(&pass, members, &weights, log_probs, model);
+                (objective.loss, pass.by_row(&log_probs.detach()))
             };
             model.add_gradients(sums, &pass.sequences, settings.temperature, scale, loss)
         };
         let (gradients, of_passes) = batch::sum_of_passes(model, &cut, add)?;
-        let mut made = UpdateMade { gradients, ..UpdateMade::default() };
+        let mut accumulated = Accumulated { gradients, ..Accumulated::default() };
         let mut log_probs = vec![Vec::new(); batch.rows.len()];
         for (members, of_rows) in cut.iter().zip(of_passes) {
             members.iter().zip(of_rows).for_each(|(&row, of_row)| log_probs[row] = of_row);
@@ -260,14 +261,14 @@ impl Work<'_> {
             self.objective(&pass, &members, &weights, &log_probs, model).sums
         };
         for sums in workers::map(passes, || model.share(), sums) {
-            made.sums.add(&sums);
+            accumulated.sums.add(&sums);
         }
         for &row in batch.members {
             for (ours, theirs) in log_probs[row].iter().zip(&batch.old_log_probs[row]) {
-                made.distance.add((ours - theirs).abs());
+                accumulated.distance.add((ours - theirs).abs());
             }
         }
-        Ok(made)
+        Ok(accumulated)
     }
 
     /// Rows are tokens, each with its response's weight.

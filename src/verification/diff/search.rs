@@ -8,7 +8,7 @@ use crate::verification::diff::{finding::DiffFinding, is_step, records, side, we
 use crate::verification::{FirstDifference, VerificationError};
 use std::collections::BTreeSet;
 
-pub type DiffFound = (FirstDifference, Vec<DiffFinding>);
+pub type FoundDifference = (FirstDifference, Vec<DiffFinding>);
 
 #[derive(Debug)]
 pub struct Search<'a> {
@@ -42,7 +42,7 @@ impl<'a> Search<'a> {
     }
 
     /// The first differing step and evaluation; without a differing step, the ending.
-    pub fn first(&mut self) -> Result<Option<DiffFound>, VerificationError> {
+    pub fn first(&mut self) -> Result<Option<FoundDifference>, VerificationError> {
         let steps = self.a.steps().min(self.b.steps());
         let mut found = None;
         let mut unseen = 1..=steps;
@@ -65,7 +65,7 @@ impl<'a> Search<'a> {
         Ok(found.or_else(|| self.end()))
     }
 
-    fn step(&mut self, step: u64) -> Result<Option<DiffFound>, VerificationError> {
+    fn step(&mut self, step: u64) -> Result<Option<FoundDifference>, VerificationError> {
         let mut differing: BTreeSet<String> = BTreeSet::new();
         let mut compared: BTreeSet<String> = BTreeSet::new();
         let entries = [self.a, self.b].map(|side| side.components(Kind::RolloutStep, step));
@@ -174,7 +174,7 @@ impl<'a> Search<'a> {
     }
 
     /// Compares endings of two finished runs of the same length.
-    fn end(&self) -> Option<DiffFound> {
+    fn end(&self) -> Option<FoundDifference> {
         let steps = self.a.steps();
         let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
         let differing: Vec<String> = differing_keys(a, b).into_iter().cloned().collect();

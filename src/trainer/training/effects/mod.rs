@@ -189,13 +189,13 @@ struct ClippedTokens {
 }
 
 impl Updates {
-    pub fn add(&mut self, made: &Updated) {
-        self.sums.add(&made.sums);
-        let Sums { clipped_high: high, clipped_low: low, tokens: all, .. } = made.sums;
+    pub fn add(&mut self, update: &Updated) {
+        self.sums.add(&update.sums);
+        let Sums { clipped_high: high, clipped_low: low, tokens: all, .. } = update.sums;
         self.clipped.push(ClippedTokens { high, low, all });
-        self.norms.push(made.gradient_norm);
-        self.weight_shifts.extend(made.weight_shift);
-        if let Some(rounding) = &made.rounding {
+        self.norms.push(update.gradient_norm);
+        self.weight_shifts.extend(update.weight_shift);
+        if let Some(rounding) = &update.rounding {
             self.rounding.get_or_insert_default().add(rounding);
         }
     }

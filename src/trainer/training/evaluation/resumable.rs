@@ -49,11 +49,12 @@ pub fn outcomes(
         }
         let before = outcomes.len();
         let part = Set { problems, ..set };
-        let made = evaluation::outcomes(model, tokenizer, (protocol, grader), part, |done, _| {
-            progress(before + done, total);
-        })?;
-        files::append_lines(kept, &part_of(&made))?;
-        outcomes.extend(made);
+        let of_part =
+            evaluation::outcomes(model, tokenizer, (protocol, grader), part, |done, _| {
+                progress(before + done, total);
+            })?;
+        files::append_lines(kept, &part_of(&of_part))?;
+        outcomes.extend(of_part);
     }
     Ok(Some(outcomes))
 }

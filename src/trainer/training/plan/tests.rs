@@ -137,7 +137,7 @@ fn disk_grows_with_steps_and_lengths_and_holds_the_checkpoints_at_least() {
     assert!(long.needed_bytes < long.most_bytes && long.most_bytes == counted.most_bytes);
 }
 
-/// The plan of an experiment with a made-up probe in which nothing is wrong.
+/// The plan of an experiment with a memory-up probe in which nothing is wrong.
 fn sound() -> (Experiment, RunPlan) {
     let experiment = experiment("dapo.toml");
     let inputs = inputs::prepare(experiment.clone()).unwrap();
@@ -259,10 +259,10 @@ fn a_large_policy_needs_what_its_shape_says_in_the_phase_that_needs_most() {
     let mut needed = |pass_tokens| {
         experiment.execution.pass_tokens = pass_tokens;
         let sizes = RunSizes { process_bytes: 1 << 28, rows: 256 };
-        let made = space::memory(&experiment, &config, &short_prompts(), sizes);
-        assert!(made.phases.is_empty());
-        let process = made.parts["process"];
-        (made.needed_bytes - process, made.parts)
+        let memory = space::memory(&experiment, &config, &short_prompts(), sizes);
+        assert!(memory.phases.is_empty());
+        let process = memory.parts["process"];
+        (memory.needed_bytes - process, memory.parts)
     };
     let (bytes, parts) = needed(Some(2560));
     let weights = 4.0 * 134_515_008.0;

@@ -188,7 +188,7 @@ fn resume(
     for name in PLACES {
         files::remove_partial(&folder.path(name))?;
     }
-    let evaluated = audit::standing_evaluations(folder)?;
+    let evaluated = audit::intact_evaluations(folder)?;
     let steps = folder.checkpoint_steps()?;
     let last = steps.iter().max().copied().unwrap_or(0);
     let text = ResponseText::of_rollouts(&inputs.experiment, &inputs.tokenizer);

@@ -243,9 +243,9 @@ impl Graders {
         left.into_iter().next().map_or(Ok(()), Err)
     }
 
-    pub fn said(&self) -> Vec<String> {
+    pub fn stderr(&self) -> Vec<String> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.iter().map(Worker::said).filter(|text| !text.is_empty()).collect()
+        idle.iter().map(Worker::stderr).filter(|text| !text.is_empty()).collect()
     }
 
     fn check_name(&self, name: &str) -> Result<(), Ungraded> {

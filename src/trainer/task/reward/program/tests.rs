@@ -26,7 +26,7 @@ fn asked(responses: &[&str]) -> Vec<Asked> {
 }
 
 /// What a file says of the responses: rewards, or why there is none.
-fn said(text: &str, responses: &[&str]) -> Vec<String> {
+fn grades(text: &str, responses: &[&str]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let graders = graders(folder.path(), text).unwrap();
     shown(graders.grade(&asked(responses)))
@@ -182,7 +182,7 @@ fn what_a_function_does_wrong_is_told_of_the_response_and_loses_no_other() {
         ("os.closerange(3, 99); time.sleep(60)", "failed: it closed its standard output"),
         ("print('stuck at 3'); time.sleep(60)", "was stopped, after \"stuck at 3\""),
     ] {
-        let graded = said(&wrong(what), &["good", "bad", "good", "good"]);
+        let graded = grades(&wrong(what), &["good", "bad", "good", "good"]);
         let [first, bad, rest @ ..] = &graded[..] else { panic!("{graded:?}") };
         assert!(bad.contains(expected), "{what}: {bad}");
         assert!(first == "1 true" && rest.iter().all(|it| it == "1 true"), "{what}: {graded:?}");
@@ -190,7 +190,7 @@ fn what_a_function_does_wrong_is_told_of_the_response_and_loses_no_other() {
     for harmless in
         ["print('hello')", "os.write(1, b'hello')", "sys.stdin.read()", "os.fork() or None"]
     {
-        let graded = said(&wrong(harmless), &["bad", "bad", "good"]);
+        let graded = grades(&wrong(harmless), &["bad", "bad", "good"]);
         assert_eq!(graded, ["1 true"; 3], "{harmless}");
     }
 }
@@ -200,16 +200,16 @@ fn a_function_of_a_batch_returns_one_reward_for_each_response() {
     for form in ["reward(completions, **kwargs)", "compute_score(solution_strs, ground_truths)"] {
         let short = format!("def {form}:\n return [1.0]");
         assert_eq!(
-            said(&short, &["a", "b"]),
+            grades(&short, &["a", "b"]),
             ["the program returned 1 rewards for 2 responses"; 2]
         );
     }
     let state = "def reward(completions, **kwargs):\n return [kwargs['trainer_state'].global_step]";
-    assert!(said(state, &["a"])[0].contains("there is no trainer of TRL here"));
+    assert!(grades(state, &["a"])[0].contains("there is no trainer of TRL here"));
     let raises = "def reward(completions, **kwargs):\n raise KeyError('x')";
-    assert!(said(raises, &["a", "b"])[1].contains("raised KeyError"));
+    assert!(grades(raises, &["a", "b"])[1].contains("raised KeyError"));
     for value in ["1.0", "{'score': [1]}", "'11'", "None"] {
-        let one = said(&format!("def reward(completions):\n return {value}"), &["a", "b"]);
+        let one = grades(&format!("def reward(completions):\n return {value}"), &["a", "b"]);
         assert!(one[1].contains("expected a list, one number for each response"), "{one:?}");
     }
 }
@@ -241,7 +241,7 @@ fn a_metric_is_of_one_further_number_and_none_of_the_harness() {
         ("('a b' if response == '7' else 'a_b'): 1", "which is that of"),
     ] {
         let text = format!("def grade(response, answer): return {{'score': 1.0, {numbers}}}");
-        let errors = said(&text, &["7", "8"]).join("\n");
+        let errors = grades(&text, &["7", "8"]).join("\n");
         assert!(errors.contains(words), "{errors}");
     }
 }
@@ -249,7 +249,7 @@ fn a_metric_is_of_one_further_number_and_none_of_the_harness() {
 #[test]
 fn texts_that_are_taken_for_messages_and_messages_for_texts_are_told() {
     let by_message = "def reward(completions): return [c[0]['content'] for c in completions]";
-    let [of_texts, _] = &said(by_message, &["a", "b"])[..] else { panic!() };
+    let [of_texts, _] = &grades(by_message, &["a", "b"])[..] else { panic!() };
     assert!(of_texts.contains("completions are texts, with `chat` messages"), "{of_texts}");
     for body in ["c.strip()", "re.search('a', c)"] {
         let text =
@@ -423,7 +423,7 @@ fn a_function_whose_parameters_are_given_by_name_alone_is_called_so() {
         "def grade(response, *, answer): return response == answer",
         "def grade(response, answer, *, strict=True): return response == answer",
     ] {
-        assert_eq!(said(text, &["7", "8"]), ["1 true", "-1 false"], "{text}");
+        assert_eq!(grades(text, &["7", "8"]), ["1 true", "-1 false"], "{text}");
     }
     let folder = tempfile::tempdir().unwrap();
     let error = graders(folder.path(), "def grade(*, a, b): pass").unwrap_err().to_string();
@@ -591,7 +591,7 @@ fn asynchronous_functions_wait_side_by_side_and_what_they_print_is_kept() {
     assert!(shown(graded)[63].contains("raised ValueError: bad"));
     let has_said = |_: &u64| {
         std::thread::sleep(Duration::from_millis(10));
-        graders.said().iter().any(|text| text.ends_with("asked"))
+        graders.stderr().iter().any(|text| text.ends_with("asked"))
     };
     assert!((0..500).any(|it| has_said(&it)));
 }
@@ -639,7 +639,7 @@ fn a_function_gets_objects_in_the_order_of_their_keys() {
 #[test]
 fn a_function_that_always_ends_its_process_is_given_up() {
     let text = "import os\ndef grade(a, b): os._exit(1)";
-    let graded = said(text, &["a"; 40]);
+    let graded = grades(text, &["a"; 40]);
     assert!(graded[39].contains("was not called again"), "{graded:?}");
 }
 

@@ -276,7 +276,7 @@ impl Worker {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    pub fn said(&self) -> String {
+    pub fn stderr(&self) -> String {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&errors).trim().to_string()
     }
@@ -389,8 +389,8 @@ impl Worker {
     }
 
     fn seen(&self) -> String {
-        let said = self.said();
-        let last = said.lines().next_back().map(|line| format!(", after {:?}", line.trim()));
+        let stderr = self.stderr();
+        let last = stderr.lines().next_back().map(|line| format!(", after {:?}", line.trim()));
         let part = self.part_of_line.lock().unwrap_or_else(PoisonError::into_inner);
         let part = (!part.is_empty())
             .then(|| format!("; it wrote {}, an answer without a line end", shown(&part)));
