@@ -166,7 +166,7 @@ impl Grader {
         let (first, count) = (others.first()?, others.len());
         Some(format!(
             "{}: files of its folder that may be parts of it are not in the run's key ({first}; {count} in all): list \
-             those that it reads in reward.verifier.files (files = [{first:?}])",
+             those that it reads in the table of the verifier (files = [{first:?}])",
             program.name()
         ))
     }

@@ -193,7 +193,7 @@ impl Graders {
         };
         let looked = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let reason = format!(
-            "the key `files` (reward.verifier.files) names {name:?}, which was looked for in {}: {reason}; name regular \
+            "its key `files` names {name:?}, which was looked for in {}: {reason}; name regular \
              files by plain paths from that folder (a link is not followed: list its target)",
             looked.display()
         );

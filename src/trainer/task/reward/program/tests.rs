@@ -548,7 +548,7 @@ fn a_further_file_that_cannot_be_recorded_is_named_with_its_folder_and_the_rule(
     ] {
         let error = graders.stated(folder.path(), name).unwrap_err().to_string();
         let folder = folder.path().display().to_string();
-        for part in ["reward.verifier.files", name, &folder, why, "list its target"] {
+        for part in ["its key `files`", name, &folder, why, "list its target"] {
             assert!(error.contains(part), "{error}");
         }
     }
