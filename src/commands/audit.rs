@@ -79,8 +79,8 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
 /// Counts the messages, in the chat template if there is one.
 fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, TaskError> {
     let text = match tokenizer.chat_template()? {
-        Some(template) => template.render(&row.row.prompt, true)?,
-        None => row.row.prompt.iter().map(|message| message.content.as_str()).collect(),
+        Some(template) => template.render(&row.trained(), true)?,
+        None => row.trained().into_iter().map(|message| message.content).collect(),
     };
     Ok(tokenizer.encode(&text)?.len() as u64)
 }

@@ -1,5 +1,6 @@
 //! `dapo cell run`: one cell of a study, on whatever machine this is.
 
+use crate::base::files;
 use crate::commands::output::{self, tell};
 use crate::commands::{OverrideArgs, exit, exit::bail_invalid, train};
 use crate::records::RunFolder;
@@ -7,7 +8,7 @@ use crate::report::cells;
 use crate::study::ablate::recording::{self, ATTEMPTS};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing, process};
 use crate::study::{CellEnding, Job};
-use crate::training::run::inputs;
+use crate::training::{TrainingError, run::inputs};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -81,6 +82,12 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
 
 /// Builds the cell from the study's grids.
 fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
+    if files::kind(&study.root().join("cells.jsonl"))?.is_none() {
+        bail_invalid!(
+            "{} has no cells.jsonl, which numbers the cells; `dapo ablate GRID --out STUDY --launcher command` writes it",
+            args.study.display()
+        );
+    }
     let listed = listing::find(study, args.cell)?;
     let file = listing::place(study, &listed.experiment)?;
     let experiment = OverrideArgs::default().load(&file, &[])?;
@@ -123,7 +130,13 @@ fn trained(study: &AblateStudy, job: &mut Job) -> Result<Option<u8>> {
             tell(format!("error: {}", exit::message(&error)));
             Ok(None)
         }
-        Err(error) if job.folder.is_locked()? || exit::code(&error) == exit::BUG => Err(error),
+        Err(error)
+            if job.folder.is_locked()?
+                || exit::code(&error) == exit::BUG
+                || matches!(error.downcast_ref(), Some(TrainingError::LockLost { .. })) =>
+        {
+            Err(error)
+        }
         Err(error) => {
             recording::fail(study, job, &format!("error: {}", exit::message(&error)))?;
             Ok(None)

@@ -2,7 +2,7 @@
 
 use crate::base::{files, visible};
 use crate::commands::flags::wide::WideArg;
-use crate::commands::{exit, output};
+use crate::commands::{exit, exit::bail_invalid, output};
 use crate::experiment::Grid;
 use crate::records::{RunFolder, run_folder::is_portable};
 use crate::report::cells as tables;
@@ -70,6 +70,12 @@ pub fn names(study: &AblateStudy) -> Result<BTreeMap<String, Vec<String>>> {
 }
 
 fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<u8> {
+    if args.study.is_dir() {
+        let shown = args.study.display();
+        bail_invalid!(
+            "{shown} is a folder; --run compares with one record, such as {shown}/cells/CELL.json"
+        );
+    }
     let (record, own) = (Cell::read(&args.study)?, build::build(folder)?);
     let mut differences = cell::compare::differences(&record, &own);
     let graded = grading::again(folder, &own)?;
@@ -90,7 +96,7 @@ fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<u8> {
     output::tell(grades);
     let head = record.ledger_head.as_deref().unwrap_or("none");
     if differences.is_empty() {
-        output::tell(format!("the run is the record's, to the ledger's head {head}"));
+        output::tell(format!("the run equals the record; ledger head {head}"));
     } else if !is_portable(&record.exactness) {
         output::tell("where LibTorch computes, another machine or build may give other bits");
     }

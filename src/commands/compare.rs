@@ -151,7 +151,9 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
     let (a, b) = (load::side(a, &args.options)?, load::side(b, &args.options)?);
     let comparison = comparison::compare(&a, &b, level, args.common_problems)?;
     let sections = compared::sections(&comparison);
-    show(args, &comparison, "B against A", &sections, || picture::of_sides(&comparison))?;
+    show(args, &comparison, "B against A", &sections, || {
+        picture::of_sides(&comparison, args.margin)
+    })?;
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
 }
 
@@ -191,8 +193,8 @@ fn refuse(flags: &[(&str, bool)], of_what: &str) -> Result<()> {
 
 fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
     let options = &args.tracked;
-    if !options.window.is_none_or(|share| share > 0.0 && share <= 1.0) {
-        bail_usage!("--window must be a share of the budget, above 0 and at most 1");
+    if let Some(window) = options.window.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
+        bail_usage!("--window must be a share of the budget, above 0 and at most 1, got {window}");
     }
     let ((a, of_a), (b, of_b)) = match (&args.runs, &args.arm, &args.against[..]) {
         (Some(table), Some(arm), [against]) => {
@@ -214,7 +216,9 @@ fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<
     let comparison = &compared.comparison;
     let sections = compared::arms(&compared);
     let title = format!("{arm} (B) against {against} (A)");
-    show(args, &compared, &title, &sections, || picture::of_arms(&compared))?;
+    let declared = study.is_declared().then_some(study.declaration.margin);
+    let pictures = || picture::of_arms(&compared, args.margin, declared);
+    show(args, &compared, &title, &sections, pictures)?;
     let is_share = comparison.declared.metric.is_share_right();
     let unit = if is_share { (Unit::Share, 0.01) } else { (Unit::Plain, 1.0) };
     exit_code(args, unit, &sections, |gate| gate.of_arms(&study, comparison))

@@ -12,6 +12,8 @@ use crate::experiment::{Engine, Grading, named, starter};
 use crate::report::text;
 use crate::training::run::inputs::{self, Inputs};
 use anyhow::Result;
+use clap::ValueEnum as _;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,13 +33,22 @@ pub enum EngineVerb {
     /// Audit a run that another trainer made on its own: what it did to responses, beside what is configured.
     Audit(RunAuditArgs),
     /// Render, start, follow and import: as `dapo train` with the engine of the command line.
+    #[command(after_help = include_str!("help/engine-launch.txt"))]
     Launch(LaunchArgs),
     /// Make a run folder of the outputs of a trainer that ran elsewhere.
+    #[command(after_help = include_str!("help/engine-import.txt"))]
     Import(ImportArgs),
+}
+
+fn trainers() -> impl TypedValueParser<Value = Engine> {
+    let value = |it: &Engine| it.to_possible_value().map(|value| value.hide(it.is_native()));
+    let values = Engine::value_variants().iter().filter_map(value);
+    PossibleValuesParser::new(values).try_map(|name| Engine::from_str(&name, false))
 }
 
 #[derive(Debug, clap::Args)]
 pub struct RenderArgs {
+    #[arg(value_parser = trainers())]
     engine: Engine,
     /// Experiment, as `dapo plan` takes it.
     experiment: PathBuf,
@@ -54,6 +65,7 @@ pub struct RenderArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct EngineCheckArgs {
+    #[arg(value_parser = trainers())]
     engine: Engine,
     /// Experiment file (*.toml, or a record in JSON), the name of an arm, or a configuration of the trainer,
     /// as with --config.
@@ -87,6 +99,7 @@ pub struct EngineCheckArgs {
 /// between what was done and the configuration, or a grade, ends with exit code 4.
 #[derive(Debug, clap::Args)]
 pub struct RunAuditArgs {
+    #[arg(value_parser = trainers())]
     engine: Engine,
     /// Folder of verl's `rollout_data_dir` (N.jsonl), or of TRL's `log_completions` (completions_N.parquet).
     folder: PathBuf,
@@ -103,6 +116,7 @@ pub struct RunAuditArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct LaunchArgs {
+    #[arg(value_parser = trainers())]
     engine: Engine,
     #[command(flatten)]
     train: TrainArgs,
@@ -110,6 +124,7 @@ pub struct LaunchArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
+    #[arg(value_parser = trainers())]
     engine: Engine,
     #[command(flatten)]
     train: TrainArgs,

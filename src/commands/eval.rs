@@ -79,43 +79,69 @@ pub struct EvalArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Protocol with --data")]
 struct ProtocolArgs {
-    /// Text around a question
-    #[arg(long, value_enum, default_value = "dapo-chat", requires = "data")]
-    template: PromptTemplate,
+    /// Text around a question [default: dapo-chat]
+    #[arg(long, value_enum)]
+    template: Option<PromptTemplate>,
     #[command(flatten)]
     prompt: PromptArgs,
     /// Longest prompt in tokens; a longer one is an error. Default: 2048, or what the model's positions
     /// leave beside a response
-    #[arg(long, value_name = "TOKENS", requires = "data", value_parser = bounds::count())]
+    #[arg(long, value_name = "TOKENS", value_parser = bounds::count())]
     max_prompt_tokens: Option<u64>,
-    /// Longest response in tokens
-    #[arg(long, value_name = "TOKENS", default_value_t = 20_480, requires = "data",
-        value_parser = bounds::count())]
-    max_response_tokens: u64,
-    /// Divides the logits; 0 is greedy
-    #[arg(long, default_value_t = 1.0, requires = "data", allow_negative_numbers = true)]
-    temperature: f64,
-    /// Keeps the most probable tokens of this mass
-    #[arg(long, default_value_t = 0.7, requires = "data", allow_negative_numbers = true)]
-    top_p: f64,
-    /// Keeps this many most probable tokens; 0 keeps all
-    #[arg(long, default_value_t = 0, requires = "data", allow_negative_numbers = true)]
-    top_k: i64,
+    /// Longest response in tokens [default: 20480]
+    #[arg(long, value_name = "TOKENS", value_parser = bounds::count())]
+    max_response_tokens: Option<u64>,
+    /// Divides the logits; 0 is greedy [default: 1]
+    #[arg(long)]
+    temperature: Option<f64>,
+    /// Keeps the most probable tokens of this mass [default: 0.7]
+    #[arg(long)]
+    top_p: Option<f64>,
+    /// Keeps this many most probable tokens; 0 keeps all [default: 0]
+    #[arg(long)]
+    top_k: Option<i64>,
     #[command(flatten)]
     grading: GradingArgs,
-    /// How numbers are computed
-    #[arg(long, value_enum, default_value = "fast", requires = "data")]
-    numerics: Numerics,
+    /// How numbers are computed [default: fast]
+    #[arg(long, value_enum)]
+    numerics: Option<Numerics>,
     /// Where the policy is held; also when an experiment is evaluated.
     #[command(flatten)]
     place: PlaceArgs,
-    /// Threads, each with a part of the responses
-    #[arg(long, default_value_t = 1, requires = "data", value_parser = bounds::threads())]
-    threads: u64,
-    /// Responses generated at the same time
-    #[arg(long, value_name = "RESPONSES", default_value_t = 256, requires = "data",
-        value_parser = bounds::count())]
-    batch: u64,
+    /// Threads, each with a part of the responses [default: 1]
+    #[arg(long, value_parser = bounds::threads())]
+    threads: Option<u64>,
+    /// Responses generated at the same time [default: 256]
+    #[arg(long, value_name = "RESPONSES", value_parser = bounds::count())]
+    batch: Option<u64>,
+}
+
+impl ProtocolArgs {
+    fn flags(&self) -> [(&'static str, bool, &'static str); 9] {
+        [
+            ("--template", self.template.is_some(), "prompt.template"),
+            ("--max-prompt-tokens", self.max_prompt_tokens.is_some(), "rollout.max_prompt_tokens"),
+            (
+                "--max-response-tokens",
+                self.max_response_tokens.is_some(),
+                "rollout.max_response_tokens",
+            ),
+            ("--temperature", self.temperature.is_some(), "evaluation.sampling.temperature"),
+            ("--top-p", self.top_p.is_some(), "evaluation.sampling.top_p"),
+            ("--top-k", self.top_k.is_some(), "evaluation.sampling.top_k"),
+            ("--numerics", self.numerics.is_some(), "numerics"),
+            ("--threads", self.threads.is_some(), "execution.threads"),
+            ("--batch", self.batch.is_some(), "execution.generation_batch_rollouts"),
+        ]
+    }
+
+    fn numerics(&self) -> Numerics {
+        self.numerics.unwrap_or(Numerics::Fast)
+    }
+
+    fn max_response_tokens(&self) -> u64 {
+        self.max_response_tokens.unwrap_or(20_480)
+    }
 }
 
 /// Errors: an experiment, model, data set or set name that cannot be used.
@@ -136,6 +162,9 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
             "--system, --example, --response-prefix, --chat-template-kwargs and --stop are for --data; an experiment has keys, such as --set evaluation.stop='[\"TEXT\"]'"
         );
     }
+    if let Some((flag, _, key)) = args.protocol.flags().iter().find(|(_, is_given, _)| *is_given) {
+        bail_usage!("{flag} is for --data; an experiment states {key}: --set {key}=VALUE");
+    }
     let flags = [("execution.seed", args.seed.is_some()), ("inputs.model", args.model.is_some())];
     args.overrides.check(&[("evaluation.samples", args.samples.is_some())])?;
     args.overrides.check(&args.protocol.place.flags())?;
@@ -148,33 +177,30 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
         );
     }
     args.overrides.check(&flags)?;
-    let policy =
-        args.model.clone().map_or_else(|| last_checkpoint(args, experiment), |it| Ok(Some(it)))?;
-    let (mut experiment, recorded) =
-        args.overrides.load_with_inputs(experiment, &args.inputs, policy.as_deref())?;
-    args.protocol.place.overrule(&mut experiment.execution);
-    experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
-    workers::set_count(experiment.execution.threads);
     if let Some(out) = args.out.as_ref().filter(|out| out.join("manifest.json").exists()) {
         let out = out.display();
         bail_invalid!(
             "{out} holds a run, whose evaluations these would replace; choose another --out"
         );
     }
-    let inputs = inputs::prepare(experiment)?;
-    recorded.check(&inputs.manifest.inputs)?;
-    let model = inputs.base_policy()?;
+    let newest =
+        || args.model.clone().map_or_else(|| last_checkpoint(args, experiment), |it| Ok(Some(it)));
+    let mut policy = newest()?;
+    // A run at work removes its older checkpoints.
+    let (inputs, model, counters, identity) = loop {
+        let prepared = prepared(args, experiment, policy.as_deref());
+        match newest() {
+            Ok(newer) if prepared.is_err() && newer != policy => policy = newer,
+            _ => break prepared?,
+        }
+    };
     let sets = chosen(args, &inputs)?;
     let (own, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
-    let counters = counters(&own.inputs.model)?;
     say_policy(args, &own.inputs.model, counters, policy.is_none());
     let scratch = scratch()?;
     let folder = RunFolder::at(args.out.as_deref().unwrap_or(scratch.path()));
     files::create_folder(folder.root())?;
     let mut kept = files::optional(folder.evaluations())?.unwrap_or_default();
-    let Place { device, weights, .. } = own.execution.place();
-    let computed = (own.numerics, format!("{weights} on {device}"));
-    let identity = identity(&own.inputs.model, tokenizer, computed)?;
     let planned = sets.into_iter().map(|set| Planned {
         set,
         protocol: Protocol::of_set(own, set.name),
@@ -193,6 +219,27 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     let names_answers = |set: &str| own.grading_of(set).program().is_none();
     print(&records, &names_answers, args.json);
     Ok(exit::SUCCESS)
+}
+
+fn prepared(
+    args: &EvalArgs,
+    experiment: &Path,
+    policy: Option<&Path>,
+) -> Result<(Inputs, Qwen2, Counters, Value)> {
+    let (mut experiment, recorded) =
+        args.overrides.load_with_inputs(experiment, &args.inputs, policy)?;
+    args.protocol.place.overrule(&mut experiment.execution);
+    experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
+    workers::set_count(experiment.execution.threads);
+    let inputs = inputs::prepare(experiment)?;
+    recorded.check(&inputs.manifest.inputs)?;
+    let model = inputs.base_policy()?;
+    let own = &inputs.experiment;
+    let counters = counters(&own.inputs.model)?;
+    let Place { device, weights, .. } = own.execution.place();
+    let computed = (own.numerics, format!("{weights} on {device}"));
+    let identity = identity(&own.inputs.model, &inputs.tokenizer, computed)?;
+    Ok((inputs, model, counters, identity))
 }
 
 fn last_checkpoint(args: &EvalArgs, experiment: &Path) -> Result<Option<PathBuf>> {
@@ -352,10 +399,10 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     let how = &args.protocol;
     let mut protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
     let samples = args.samples.unwrap_or(32);
-    workers::set_count(how.threads);
+    workers::set_count(how.threads.unwrap_or(1));
     let (sets, columns) = problem_sets(args, protocol.verifier.rule().is_none())?;
     let grader = Grader::start(&protocol.verifier, &protocol.prompt, columns)?;
-    let (model, tokenizer) = how.place.load_both(folder, how.numerics)?;
+    let (model, tokenizer) = how.place.load_both(folder, how.numerics())?;
     protocol.max_prompt_tokens = prompt_limit(how, &model)?;
     response_text::check_stop("--stop", &tokenizer, &protocol.stop)?;
     for ((name, problems), path) in sets.iter().zip(&args.data) {
@@ -368,7 +415,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     if let Some(token) = tokenizer.unstopped_end_of_turn()? {
         output::tell(format!("warning: {}", prompt::unstopped(&token)));
     }
-    let identity = identity(folder, &tokenizer, (how.numerics, how.place.text()))?;
+    let identity = identity(folder, &tokenizer, (how.numerics(), how.place.text()))?;
     let counters = counters(folder)?;
     say_policy(args, folder, counters, false);
     let scratch = scratch()?;
@@ -422,13 +469,21 @@ fn problem_sets(args: &EvalArgs, with_columns: bool) -> Result<(NamedSets, Colum
 
 fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
     Ok(Protocol {
-        prompt: args.prompt.settings(args.template, true, "--data")?,
+        prompt: args.prompt.settings(
+            args.template.unwrap_or(PromptTemplate::DapoChat),
+            true,
+            "--data",
+        )?,
         max_prompt_tokens: args.max_prompt_tokens.unwrap_or(USUAL_PROMPT_TOKENS),
-        max_response_tokens: args.max_response_tokens,
-        sampling: bounds::sampling(args.temperature, args.top_p, args.top_k)?,
+        max_response_tokens: args.max_response_tokens(),
+        sampling: bounds::sampling(
+            args.temperature.unwrap_or(1.0),
+            args.top_p.unwrap_or(0.7),
+            args.top_k.unwrap_or(0),
+        )?,
         verifier: args.grading.grading()?,
         seed,
-        batch_rows: args.batch,
+        batch_rows: args.batch.unwrap_or(256),
         stop: args.prompt.stop.clone(),
     })
 }
@@ -438,7 +493,7 @@ const USUAL_PROMPT_TOKENS: u64 = 2048;
 /// The model needs a position for each token; without a flag a prompt has what the response leaves.
 fn prompt_limit(args: &ProtocolArgs, model: &Qwen2) -> Result<u64> {
     let positions = model.config().max_position_embeddings as u64;
-    let response = args.max_response_tokens;
+    let response = args.max_response_tokens();
     let left = positions.saturating_sub(response);
     if left == 0 {
         bail_invalid!(

@@ -58,6 +58,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
     if !(args.csv || args.parquet || to.is_some()) {
         bail_usage!("choose --csv, --parquet, --tensorboard or --to, or several");
     }
+    args.tracker.check(to, "--to")?;
     if args.follow && to.is_none() {
         bail_usage!("--follow needs --to or --tensorboard: only curves can be followed");
     }

@@ -39,13 +39,13 @@ pub struct GenerateArgs {
     #[arg(short = 'n', long = "samples", default_value_t = 1, value_parser = bounds::count())]
     samples: u64,
     /// Divides the logits; 0 is greedy.
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1.0)]
     temperature: f64,
     /// Keeps the most probable tokens of this mass.
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1.0)]
     top_p: f64,
     /// Keeps this many most probable tokens; 0 keeps all.
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 0)]
     top_k: i64,
     /// Longest response in tokens.
     #[arg(long, default_value_t = 160)]

@@ -41,7 +41,7 @@ pub struct InitArgs {
     /// only be the first.
     #[arg(long, value_delimiter = ',', default_value = "grpo,dapo")]
     arms: Vec<String>,
-    /// Seeds: a list, in which ranges include their end.
+    /// Seeds, such as 1,2,5 or 1..5 (5 included).
     #[arg(long, value_parser = seeds, default_value = "1..5")]
     seeds: Seeds,
     /// The question of the study, which is the title of its report.
@@ -59,6 +59,9 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     let folder = std::path::absolute(&args.folder)?;
     if files::kind(&folder)?.is_some() && !files::list(&folder)?.is_empty() {
         bail_invalid!("{}: the folder is not empty; name a new one", args.folder.display());
+    }
+    if args.question.as_ref().is_some_and(|text| text.trim().is_empty()) {
+        bail_usage!("--question is empty; state the question, or leave it out");
     }
     let name: String = folder.file_name().unwrap_or_default().to_string_lossy().into();
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "-");

@@ -101,6 +101,10 @@ fn with_whole_examples(mut command: clap::Command) -> clap::Command {
     let kept = |line: &str| line.replace(' ', output::KEPT_SPACE);
     let whole = |line: &str| if is_command(line) { kept(line) } else { line.to_string() };
     let whole = |text: String| text.split_inclusive('\n').map(whole).collect::<String>();
+    command = command.mut_args(|arg| {
+        let takes_values = arg.get_action().takes_values();
+        if takes_values { arg.allow_negative_numbers(true) } else { arg }
+    });
     if let Some(text) = command.get_after_help().map(ToString::to_string) {
         command = command.after_help(whole(text));
     }

@@ -3,6 +3,8 @@
 use crate::commands::exit::bail_invalid;
 use crate::commands::flags::experiment::InputsArg;
 use crate::commands::{ExecutionArgs, OverrideArgs, exit, output};
+use crate::engines::run::{self as engines, EngineOptions};
+use crate::experiment::Engine;
 use crate::policy::model::devices;
 use crate::records::{RunFolder, housekeeping::readable};
 use crate::report::text::{counted, number, percent};
@@ -60,13 +62,25 @@ pub fn run(args: &PlanArgs) -> Result<u8> {
         inputs::prepare(experiment)?
     };
     recorded.check(&inputs.manifest.inputs)?;
-    show(&inputs, !args.no_probe, (args.verbose, args.json))
+    show(&inputs, &EngineOptions::default(), !args.no_probe, (args.verbose, args.json))
 }
 
-/// Errors: a plan that cannot be met.
-pub fn show(inputs: &Inputs, sample: bool, (verbose, json): (bool, bool)) -> Result<u8> {
+/// Errors: a plan that cannot be met, an arm that its engine cannot run.
+pub fn show(
+    inputs: &Inputs,
+    options: &EngineOptions,
+    sample: bool,
+    (verbose, json): (bool, bool),
+) -> Result<u8> {
+    engines::all_settings(inputs, options)?;
+    let engine = inputs.experiment.engine;
     let plan = plan(inputs, Path::new("runs"), sample)?;
-    output::document(json, &plan, || text(&plan, verbose));
+    let mut document = serde_json::to_value(&plan)?;
+    if let Some(all) = document.as_object_mut().filter(|_| !engine.is_native()) {
+        all.retain(|name, _| !["threads", "memory", "disk"].contains(&name.as_str()));
+        all.insert("engine".to_string(), engine.name().into());
+    }
+    output::document(json, &document, || text(&plan, engine, verbose));
     warn(&plan, true)?;
     Ok(exit::SUCCESS)
 }
@@ -85,7 +99,7 @@ pub fn before_training(
     }
     let plan = plan(inputs, folder.root(), sample)?;
     if sample {
-        output::tell_lines(&text(&plan, verbose));
+        output::tell_lines(&text(&plan, inputs.experiment.engine, verbose));
     }
     warn(&plan, sample)
 }
@@ -99,7 +113,11 @@ fn plan(inputs: &Inputs, folder: &Path, sample: bool) -> Result<RunPlan> {
         }
     };
     let watch: Option<&mut dyn FnMut(&str)> = if sample { Some(&mut watch) } else { None };
-    Ok(plan::make(inputs, folder, watch)?)
+    let mut plan = plan::make(inputs, folder, watch)?;
+    if !inputs.experiment.engine.is_native() {
+        plan.warnings.retain(|it| !matches!(it.name, Name::MemoryShort | Name::DiskShort));
+    }
+    Ok(plan)
 }
 
 fn warn(plan: &RunPlan, forbid: bool) -> Result<()> {
@@ -111,22 +129,33 @@ fn warn(plan: &RunPlan, forbid: bool) -> Result<()> {
 }
 
 /// A few lines of at most 80 columns; `verbose` adds every count, and the parts of memory.
-fn text(plan: &RunPlan, verbose: bool) -> String {
+fn text(plan: &RunPlan, engine: Engine, verbose: bool) -> String {
     let (work, memory, disk) = (&plan.work, &plan.memory, &plan.disk);
     let rollouts = match (work.rollouts.expected, work.rollouts.most) {
-        (Some(expected), Some(most)) => format!("{} expected, {most} at most", number(expected)),
+        (Some(expected), Some(most)) => {
+            format!("{} expected, {} at most", number(expected), number(most))
+        }
         (Some(expected), None) => format!("{} expected, no bound", number(expected)),
-        (None, Some(most)) => format!("from {}, {most} at most", work.rollouts.least),
-        (None, None) => format!("from {}, no bound", work.rollouts.least),
+        (None, Some(most)) => {
+            format!("from {}, {} at most", number(work.rollouts.least), number(most))
+        }
+        (None, None) => format!("from {}, no bound", number(work.rollouts.least)),
     };
     let [available, free] = [memory.available_bytes, disk.free_bytes]
         .map(|bytes| bytes.map_or("unknown".to_string(), size));
     let many = |count, one: &str| counted(count as usize, one, &format!("{one}s"));
     let (threads, steps) = (many(plan.threads, "thread"), many(work.rollout_steps, "rollout step"));
-    let mut text = format!("plan of {}, seed {}, {threads}\n", plan.name, plan.seed);
+    let mut text = match engine {
+        Engine::Native => format!("plan of {}, seed {}, {threads}\n", plan.name, plan.seed),
+        other => format!("plan of {} on {}, seed {}\n", plan.name, other.name(), plan.seed),
+    };
     text += &format!("  steps    {steps}, {}\n", many(work.updates, "update"));
     text += &format!("  rollouts {rollouts}\n");
     text += &probe(plan, verbose);
+    if !engine.is_native() {
+        text += &format!("  memory and disk of {} are not planned\n", engine.name());
+        return if verbose { text + "\n" + &counts(plan) } else { text };
+    }
     text += &format!("  memory   about {} of {available}\n", size(memory.needed_bytes));
     if verbose && memory.phases.is_empty() {
         text += &sizes("its parts", &memory.parts);

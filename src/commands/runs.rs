@@ -1,6 +1,6 @@
 //! `dapo runs`: what lies in a folder of runs; `dapo runs gc`, `dapo runs cells`.
 
-use crate::base::program;
+use crate::base::{program, visible};
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{cells, exit, gc, output};
 use crate::records::{RunSummary, housekeeping};
@@ -8,12 +8,14 @@ use crate::report::text::points;
 use crate::study::collection;
 use anyhow::Result;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 /// List the runs of a folder: state, steps, size and accuracy.
 ///
 /// States: finished, saturated (nothing left to learn from), stalled (every response of a step was
 /// wrong), diverged, unfinished (no outcome, no process), running (a process holds its lock), damaged (a record cannot be read; said on
-/// standard error). Accuracy is the last evaluation of each set, avg@k in percent.
+/// standard error). Accuracy is the last evaluation of each set, avg@k in percent: of the base policy
+/// only before the first update, and with its rollout step where sets differ.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -73,15 +75,21 @@ fn list(args: &RunsArgs) -> Result<u8> {
     Ok(exit::SUCCESS)
 }
 
+const LONGEST: usize = 80;
+
 fn table(summaries: &[RunSummary]) -> String {
+    let is_wide = output::WIDE.load(Ordering::Relaxed);
+    let short = |name: String| if is_wide { name } else { visible::shortened(&name, LONGEST) };
     let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_string());
     let rows = summaries.iter().map(|summary| {
         let planned = or_unknown(summary.steps_planned.map(|steps| steps.to_string()));
         let hash = summary.arm_sha256.as_ref().map(|hash| hash.chars().take(8).collect());
-        let score = |(set, share): (&String, &f64)| format!("{set} {}", points(*share));
+        let score = |(set, share): (&String, &f64)| {
+            format!("{set} {}{}", points(*share), summary.place(set))
+        };
         [
-            summary.folder.display().to_string(),
-            or_unknown(summary.name.clone()),
+            short(summary.folder.display().to_string()),
+            or_unknown(summary.name.clone().map(short)),
             or_unknown(summary.seed.map(|seed| seed.to_string())),
             or_unknown(hash),
             summary.state.name().to_string(),

@@ -31,7 +31,7 @@ pub struct ThroughputArgs {
     #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
     /// Experiment that has the objective and the optimiser of the update.
-    #[arg(long, default_value = "experiments/dapo.toml")]
+    #[arg(long, default_value = "experiments/dapo.toml", requires = "train_rows")]
     experiment: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,

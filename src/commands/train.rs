@@ -75,6 +75,7 @@ pub fn run_line(arguments: &[OsString]) -> Result<u8> {
 /// Uses another engine than the experiment's, or the outputs of an earlier run.
 /// Errors: as [`run`], and an arm that the engine cannot run.
 pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -> Result<u8> {
+    args.tracker.check(args.follow, "--follow")?;
     args.overrides.check(&args.execution.flags())?;
     args.overrides.check(&[("engine", engine.is_some())])?;
     let (mut experiment, recorded) =
@@ -86,7 +87,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     let manifest = &inputs.manifest;
     recorded.check(&manifest.inputs)?;
     if args.dry_run {
-        return plan::show(&inputs, true, (args.verbose, false));
+        return plan::show(&inputs, &args.engine, true, (args.verbose, false));
     }
     let folder = RunFolder::at(args.out.clone().unwrap_or_else(|| {
         let key = &manifest.run_key[..8];
@@ -119,8 +120,8 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         if is_record {
             live.look(&folder, &mut |text| bar.note(text));
         }
-        if is_evaluation && let Err(error) = report::run::write(&folder) {
-            tracing::warn!(%error, "the report was not renewed");
+        if is_evaluation {
+            renew_report(&folder);
         }
     })?;
     course.finish();
@@ -129,6 +130,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     let outcome = match ended {
         RunEnded::Finished(outcome) => outcome,
         RunEnded::Stopped(step) => {
+            renew_report(&folder);
             let next = "the same command with --resume continues";
             output::tell(format!("stopped after rollout step {step}; {next}"));
             return Ok(interrupt.exit_code());
@@ -153,12 +155,16 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
 /// Errors: a flag of another trainer than `engine`, with the trainers that read it.
 pub fn check_flags(options: &EngineOptions, engine: Engine) -> Result<()> {
     let Some((flag, readers)) = options.unread(engine) else { return Ok(()) };
-    let readers = text::joined(readers.iter().map(|engine| engine.name()), " and ");
-    bail_usage!(
-        "{flag} is for {readers}, and the experiment's engine is {}; --set KEY=VALUE overrides a key of the \
-         experiment",
-        engine.name()
-    );
+    let names = text::joined(readers.iter().map(|engine| engine.name()), " and ");
+    let instead = format!(": --set engine={}", readers[0].name());
+    let instead = if engine.is_native() { &*instead } else { "" };
+    bail_usage!("{flag} is for {names}; this experiment runs on {}{instead}", engine.name());
+}
+
+fn renew_report(folder: &RunFolder) {
+    if let Err(error) = report::run::write(folder) {
+        tracing::warn!(%error, "the report was not renewed");
+    }
 }
 
 fn show(bar: &mut Progress, course: &mut RunCourse, folder: &RunFolder, event: RunEvent) {

@@ -1,17 +1,20 @@
 //! Another trainer's responses as groups, graded by this harness.
 
 use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
+use crate::base::files;
 use crate::engines::EngineError;
-use crate::experiment::Grading;
-use crate::task::{ResponseText, Twice, prompt};
+use crate::task::{Grader, ResponseText, Twice, prompt};
 use crate::training::{TrainingError, run::inputs::Inputs};
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+pub const SCORES_DIFFER: f64 = 1e-5;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct DumpedResponse {
     /// Equal within a group; decides the order of groups.
     pub group: u64,
+    pub batch: u64,
     /// Index into the training problems.
     pub problem: usize,
     /// With the stop token, if there was one.
@@ -20,8 +23,7 @@ pub struct DumpedResponse {
     pub score: f64,
 }
 
-/// Grades and shapes a step's groups again. Errors: groups of the file that are not whole, or have other scores than the
-/// arm's verifier gives.
+/// Grades a step's responses again, a trainer's batch at once, and shapes the groups. Errors: groups not whole.
 pub fn groups(
     inputs: &Inputs,
     responses: Vec<DumpedResponse>,
@@ -41,6 +43,7 @@ pub fn groups(
     }
     let mut attempts: BTreeMap<usize, u32> = BTreeMap::new();
     let mut groups = Vec::with_capacity(members.len());
+    let mut batches: BTreeMap<u64, Vec<(usize, usize)>> = BTreeMap::new();
     for (group, members) in members {
         let count = members.len();
         if count as u64 != size {
@@ -55,13 +58,55 @@ pub fn groups(
             )));
         }
         let attempt = attempts.entry(members[0].problem).or_default();
-        groups.push(graded(inputs, problem, *attempt, members, &refused)?);
+        for (place, member) in members.iter().enumerate() {
+            let batch = if inputs.grader.takes_batches() { member.batch } else { group };
+            batches.entry(batch).or_default().push((groups.len(), place));
+        }
+        groups.push(sampled(inputs, problem, *attempt, members, &refused)?);
         *attempt += 1;
+    }
+    for places in batches.values() {
+        graded(&inputs.grader, &mut groups, places, &refused)?;
+    }
+    let limit = experiment.rollout.max_response_tokens;
+    for group in &mut groups {
+        experiment.dapo.rules().shape(group, limit, &experiment.dapo);
     }
     Ok(groups)
 }
 
+/// Errors: a response that has another score than the grader gives it in this batch of (group, sample).
 fn graded(
+    grader: &Grader,
+    groups: &mut [Group<ScoredRollout>],
+    places: &[(usize, usize)],
+    refused: &dyn Fn(String) -> EngineError,
+) -> Result<(), EngineError> {
+    let asked = places.iter().map(|&(group, place)| {
+        let Rollout { text, tokens, .. } = &groups[group].rollouts[place].rollout;
+        (&groups[group].prompt.problem, &text[..], Some(&tokens[..]))
+    });
+    let graded = grader.grade(&asked.collect::<Vec<_>>(), Twice::Never);
+    let (grades, _) = graded.map_err(TrainingError::from)?;
+    for (&(group, place), grade) in places.iter().zip(grades) {
+        let Group { prompt, rollouts, .. } = &mut groups[group];
+        let (scored, ours) = (&mut rollouts[place], grade.reward);
+        if scored.correctness_reward != ours {
+            let (problem, theirs) = (&prompt.problem.id, scored.correctness_reward);
+            let verifier = match grader {
+                Grader::Rule(rule) => format!("{rule:?}"),
+                Grader::Program { graders, .. } => graders.program().name(),
+            };
+            return Err(refused(format!(
+                "a response to problem {problem} has the score {theirs}; `{verifier}` gives it {ours}"
+            )));
+        }
+        (scored.is_correct, scored.prediction) = (grade.is_correct, grade.prediction);
+    }
+    Ok(())
+}
+
+fn sampled(
     inputs: &Inputs,
     problem: &Problem,
     attempt: u32,
@@ -70,10 +115,9 @@ fn graded(
 ) -> Result<Group<ScoredRollout>, EngineError> {
     let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
     let limit = experiment.rollout.max_response_tokens;
-    let theirs: Vec<f64> = members.iter().map(|member| member.score).collect();
     let problem_id = &problem.id;
     let mut rollouts = Vec::with_capacity(members.len());
-    for DumpedResponse { tokens, .. } in members {
+    for DumpedResponse { tokens, score, .. } in members {
         let count = tokens.len();
         if count == 0 || count as u64 > limit {
             return Err(refused(format!(
@@ -89,26 +133,121 @@ fn graded(
         let stopped = tokens.last().is_some_and(|last| tokenizer.stop_tokens().contains(last));
         let finish = if stopped { Finish::Stop } else { Finish::Length };
         let text = ResponseText::of_rollouts(experiment, tokenizer).of(&tokens);
-        rollouts.push(Rollout::new(tokens, Vec::new(), finish, text));
+        rollouts.push(ScoredRollout {
+            rollout: Rollout::new(tokens, Vec::new(), finish, text),
+            is_correct: false,
+            prediction: None,
+            correctness_reward: score,
+            overlong_penalty: 0.0,
+        });
     }
     let (settings, longest) = (&experiment.prompt, experiment.rollout.max_prompt_tokens);
     let prompt =
         prompt::prompt(problem, settings, tokenizer, longest).map_err(TrainingError::from)?;
-    let groups = vec![Group { prompt, attempt, rollouts }];
-    let graded = inputs.grader.grade_groups(groups, Twice::Never);
-    let mut group = graded.map_err(TrainingError::from)?.0.remove(0);
-    for (scored, theirs) in group.rollouts.iter().zip(theirs) {
-        let ours = scored.correctness_reward;
-        if theirs != ours {
-            let verifier = match &experiment.reward.verifier {
-                Grading::Rule(rule) => format!("{rule:?}"),
-                Grading::Program(program) => program.name(),
-            };
-            return Err(refused(format!(
-                "a response to problem {problem_id} has the score {theirs}; `{verifier}` gives it {ours}"
-            )));
+    Ok(Group { prompt, attempt, rollouts })
+}
+
+pub fn spread(values: &[f64]) -> [f64; 3] {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let of = |start, better: fn(f64, f64) -> f64| values.iter().copied().fold(start, better);
+    [mean, of(f64::NEG_INFINITY, f64::max), of(f64::INFINITY, f64::min)]
+}
+
+/// The first number of a log that these responses do not have: (name, ours, largest difference).
+pub fn differing(
+    count: usize,
+    numbers: &[(&'static str, f64, f64)],
+    logged: impl Fn(&str) -> Option<f64>,
+) -> Option<String> {
+    numbers.iter().find_map(|(name, ours, allowed)| {
+        let theirs = logged(name).filter(|theirs| (theirs - ours).abs() > *allowed)?;
+        Some(format!(
+            "its {count} responses give {name} {ours}, and in the log it is {theirs}: dump and log are not of the \
+             same responses"
+        ))
+    })
+}
+
+pub fn cut_line(path: &Path) -> Result<Option<String>, EngineError> {
+    let bytes = files::read(path)?;
+    let is_cut = !bytes.is_empty() && !bytes.ends_with(b"\n");
+    Ok(is_cut.then(|| {
+        let (line, path) = (bytes.iter().filter(|it| **it == b'\n').count() + 1, path.display());
+        format!("the end of line {line} in {path}, which is cut off: copy the file again")
+    }))
+}
+
+pub fn others(folder: &Path, own: &BTreeSet<PathBuf>) -> Result<Option<String>, EngineError> {
+    let is_other = |name: &String| !name.starts_with('.') && !own.contains(&folder.join(name));
+    let others: Vec<String> = files::list(folder)?.into_iter().filter(is_other).collect();
+    let Some(first) = others.first().map(|name| folder.join(name)) else { return Ok(None) };
+    let more = match others.len() - 1 {
+        0 => "is not read: no rollout step of the experiment has it".to_string(),
+        more => format!("and {more} more are not read: no rollout step of the experiment has them"),
+    };
+    Ok(Some(format!("{} {more}", first.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Prompt;
+    use crate::base::files;
+    use crate::experiment::{Grading, PromptSettings, RewardProgram};
+    use crate::task::data::Columns;
+
+    #[test]
+    fn files_that_no_step_has_and_a_line_that_is_cut_off_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let own = BTreeSet::from([path("1.jsonl")]);
+        let told = || others(folder.path(), &own).unwrap().unwrap_or_default();
+        for (name, text, words) in [
+            ("1.jsonl", "{}\n", ""),
+            (".2.jsonl.partial", "{}\n", ""),
+            ("2.jsonl", "{}\n{", "2.jsonl is not read: "),
+            ("3.jsonl", "", "2.jsonl and 1 more are not read: "),
+        ] {
+            files::write_atomic(&path(name), text.as_bytes()).unwrap();
+            assert!(told().contains(words) && told().is_empty() == words.is_empty(), "{}", told());
         }
+        let cut = cut_line(&path("2.jsonl")).unwrap().unwrap();
+        assert!(cut.starts_with("the end of line 2 in ") && cut.ends_with(": copy the file again"));
+        assert_eq!(
+            cut_line(&path("1.jsonl")).unwrap().or(cut_line(&path("3.jsonl")).unwrap()),
+            None
+        );
     }
-    experiment.dapo.rules().shape(&mut group, limit, &experiment.dapo);
-    Ok(group)
+
+    #[test]
+    fn a_function_of_batches_gets_those_of_the_trainer() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("longest.py");
+        let text = "def f(completions, **_):\n return [float(c == max(completions, key=len)) for c in completions]\n";
+        files::write_atomic(&file, text.as_bytes()).unwrap();
+        let program = Grading::Program(Box::new(RewardProgram::of_python(file, None)));
+        let grader = Grader::start(&program, &PromptSettings::default(), Columns::new()).unwrap();
+        assert!(grader.takes_batches());
+        let scored = |(text, score): (&str, f64)| ScoredRollout {
+            rollout: Rollout::new(vec![1], Vec::new(), Finish::Stop, text.to_string()),
+            is_correct: false,
+            prediction: None,
+            correctness_reward: score,
+            overlong_penalty: 0.0,
+        };
+        let group = |texts: [(&str, f64); 2]| {
+            let problem = Problem { id: "a".into(), question: "1+1?".into(), answer: "2".into() };
+            let rollouts = texts.map(scored).to_vec();
+            Group { prompt: Prompt { problem, tokens: Vec::new() }, attempt: 0, rollouts }
+        };
+        let mut groups = [group([("bb", 0.0), ("a", 1.0)]), group([("cccc", 1.0), ("", 0.0)])];
+        let refused = |reason: String| EngineError::Output { path: "dump".into(), reason };
+        for of_process in [[(0, 0), (1, 0)], [(0, 1), (1, 1)]] {
+            graded(&grader, &mut groups, &of_process, &refused).unwrap();
+        }
+        let correct = groups.iter().flat_map(|group| &group.rollouts).map(|it| it.is_correct);
+        assert!(correct.eq([false, true, true, false]));
+        let error = graded(&grader, &mut groups, &[(0, 0)], &refused).unwrap_err().to_string();
+        assert!(error.contains("has the score 0; `") && error.contains("gives it 1"), "{error}");
+    }
 }

@@ -107,7 +107,9 @@ pub fn same_settings(
         Err(EngineError::Output { path: path.to_path_buf(), reason })
     };
     if !path.is_file() {
-        return refused("there is no such file, which says what the outputs are of".to_string());
+        return refused(
+            "it is missing: this folder was not written by `dapo engine render`".to_string(),
+        );
     }
     let text = files::read_text(path)?;
     let (stated, asked) = (by_name(&text), by_name(asked));

@@ -39,9 +39,10 @@ pub struct EngineOptions {
 impl EngineOptions {
     /// The first flag that is given although `engine` does not read it, and the engines that read it.
     pub fn unread(&self, engine: Engine) -> Option<(&'static str, &'static [Engine])> {
-        let flags: [(&str, bool, &[Engine]); 4] = [
+        let flags: [(&str, bool, &[Engine]); 5] = [
             ("--engine-set", !self.free.is_empty(), &[Engine::Verl]),
-            ("--nodes and --gpus-per-node", self.cards != Cards::default(), &[Engine::Verl]),
+            ("--nodes", self.cards.nodes.is_some(), &[Engine::Verl]),
+            ("--gpus-per-node", self.cards.per_node.is_some(), &[Engine::Verl]),
             ("--processes", self.processes.is_some(), &[Engine::Trl]),
             ("--python", self.python.is_some(), &[Engine::Trl, Engine::Verl]),
         ];

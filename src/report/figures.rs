@@ -118,7 +118,10 @@ impl Frame {
         let y_ticks = ticks(low, high, count);
         let y = (y_ticks.first()?.min(low), y_ticks.last()?.max(high));
         let doubling = curves.doubling;
-        let (x, x_ticks) = if doubling { doubles(first, last) } else { evenly(first, last, count) };
+        let (x, mut x_ticks) =
+            if doubling { doubles(first, last) } else { evenly(first, last, count) };
+        let counts = points().all(|(x, _)| x.fract() == 0.0);
+        x_ticks.retain(|tick| !counts || (tick - tick.round()).abs() < 1e-9);
         Some(Self { x, y, x_ticks, y_ticks, doubling, extent, area })
     }
 
@@ -181,13 +184,17 @@ impl Frame {
             &format!("line {published}{}", classes(line.style)),
             &path(points.iter().copied()),
         );
-        let count = MARKERS.min(points.len());
+        let is_evaluated = |it: &&PlotPoint| !line.interpolated_at.contains(&it.0);
+        let evaluated: Vec<PlotPoint> =
+            line.centre.iter().filter(is_evaluated).map(|it| self.at(*it)).collect();
+        let count = MARKERS.min(evaluated.len());
         // Arms have their markers at different places.
         for index in 0..count {
             let shift =
                 if index + 1 < MARKERS { 0.02 * (line.style % axes::SHAPES) as f64 } else { 0.0 };
             let place = ((index + 1) as f64 / count as f64 - shift).clamp(0.0, 1.0);
-            svg.marker(line.style, points[(place * (points.len() - 1) as f64).round() as usize]);
+            let last = (evaluated.len() - 1) as f64;
+            svg.marker(line.style, evaluated[(place * last).round() as usize]);
         }
     }
 }
@@ -386,6 +393,17 @@ mod tests {
             let svg = panel(&Panel::Curves(curves_of(&points, false)), "d");
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?}: {svg}");
         }
+    }
+
+    #[test]
+    fn an_axis_of_counts_has_whole_numbers() {
+        let ticks = |points: &[PlotPoint]| {
+            let frame = Frame::around(&curves_of(points, false), WIDTH).unwrap();
+            frame.x_ticks.into_iter().map(tick_label).collect::<Vec<_>>()
+        };
+        assert_eq!(ticks(&[(0.0, 1.0)]), ["0", "1"]);
+        assert_eq!(ticks(&[(0.0, 1.0), (10.0, 2.0)]), ["0", "5", "10"]);
+        assert_eq!(ticks(&[(0.0, 1.0), (0.5, 2.0)])[1], "0.2");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! One HTML file that loads nothing. askama leaves only the style sheet, [`Page::script`] and pictures unescaped.
+//! One HTML file that loads nothing. askama leaves only the style sheet, [`Page::script`], pictures and what `coded` escapes.
 
 use crate::report::page::{Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};
-use crate::report::{figures, text};
+use crate::report::{axes, figures, text};
 use askama::Template;
 
 #[derive(Template)]
@@ -34,7 +34,20 @@ fn together(text: &str) -> String {
         (" × ", "\u{a0}×\u{a0}"),
         ("Fig. ", "Fig.\u{a0}"),
     ];
-    pairs.into_iter().fold(text.to_owned(), |text, (apart, close)| text.replace(apart, close))
+    coded(
+        &pairs.into_iter().fold(text.to_owned(), |text, (apart, close)| text.replace(apart, close)),
+    )
+}
+
+fn coded(text: &str) -> String {
+    let parts: Vec<String> = text.split('`').map(axes::escape).collect();
+    if parts.len().is_multiple_of(2) {
+        return parts.join("`");
+    }
+    let part = |(index, part): (usize, &String)| {
+        if index.is_multiple_of(2) { part.clone() } else { format!("<code>{part}</code>") }
+    };
+    parts.iter().enumerate().map(part).collect()
 }
 
 fn class(cell: &TableCell, column: &Column) -> String {
@@ -74,6 +87,14 @@ fn layout(figure: &Figure) -> &'static str {
 mod tests {
     use super::*;
     use crate::report::page::{Table, row};
+
+    #[test]
+    fn what_stands_between_backticks_is_code_and_nothing_is_markup() {
+        assert_eq!(coded("set `a<b>`, 5 %"), "set <code>a&lt;b&gt;</code>, 5 %");
+        assert_eq!(coded("<i>` alone"), "&lt;i&gt;` alone");
+        let list = block(&Block::List(vec!["set `a`".to_owned()]));
+        assert!(list.contains("<li>set <code>a</code></li>"), "{list}");
+    }
 
     /// The style sheet shows them where a window is too narrow for the columns.
     #[test]

@@ -75,7 +75,8 @@ fn run_table(root: &Path, runs: &[(RunFolder, RunSummary)]) -> Table {
         let steps = summary.steps_planned.map_or("?".to_owned(), |steps| steps.to_string());
         let scores = sets
             .iter()
-            .map(|set| TableCell::shown(summary.accuracy.get(*set).copied(), text::points));
+            .map(|set| (summary.accuracy.get(*set).copied(), summary.place(set)))
+            .map(|(score, place)| TableCell::shown(score, |it| text::points(it) + &place));
         row![
             linked(root, &summary.folder),
             text::visible(summary.name.as_deref().unwrap_or("?")),

@@ -13,9 +13,11 @@ const BOTTOM: f64 = 38.0;
 const MOST_TICKS: usize = 5;
 /// The least between two ticks.
 const TICK: f64 = 35.0;
+const PHONE_TEXT_TO_TEXT: f64 = 14.0 / 12.0;
 
 pub fn draw(intervals: &Intervals, width: f64, description: &str) -> String {
-    let names = intervals.rows.iter().map(|row| name_lines(row, width - 16.0));
+    let room = (width - 16.0) / PHONE_TEXT_TO_TEXT;
+    let names = intervals.rows.iter().map(|row| name_lines(row, room));
     let names: Vec<Vec<(String, String)>> = names.collect();
     // Of each row, and of the axis.
     let mut tops = vec![8.0];
@@ -23,7 +25,7 @@ pub fn draw(intervals: &Intervals, width: f64, description: &str) -> String {
         tops.push(tops[tops.len() - 1] + ROW + LINE * (lines.len() - 1) as f64);
     }
     let floor = tops[names.len()];
-    let unit = axes::lines(&intervals.x, width - 16.0, CHARACTER);
+    let unit = axes::lines(&intervals.x, room, CHARACTER);
     let height = floor + BOTTOM + LINE * (unit.len() - 1) as f64;
     let zero = intervals.around_zero.then_some(0.0);
     let numbers = intervals.rows.iter().flat_map(|row| {
@@ -158,15 +160,19 @@ mod tests {
         let rows = vec![row];
         let drawn = Intervals::new("", &x, true, rows);
         let [narrow, wide] = [216.0, 1000.0].map(|width| axes::parts(&draw(&drawn, width, "")).1);
-        // Two more lines of the name, and two more of the unit.
-        assert_eq!(narrow, wide + 4.0 * LINE);
+        // Three more lines of the name, and two more of the unit.
+        assert_eq!(narrow, wide + 5.0 * LINE);
+        let all = draw(&drawn, 460.0, "");
+        let of_name = all.split("name\">").skip(1).map(|it| it.split("</text>").next().unwrap());
+        let longest = of_name.map(|it| it.replace("</tspan>", "").chars().count()).max().unwrap();
+        assert!(8.0 + 14.0 / 12.0 * BOLD_CHARACTER * longest as f64 <= 460.0, "{all}");
     }
 
     #[test]
     fn lines_end_at_names_and_every_number_is_below_its_line() {
         let row = |label: &str| IntervalRow {
             label: label.to_owned(),
-            interval: Some((-31.0, 0.2)),
+            interval: Some((-0.2, 31.0)),
             ..IntervalRow::default()
         };
         let rows = vec![row("a"), row(&"long ".repeat(20))];
@@ -179,6 +185,6 @@ mod tests {
             numbers.iter().map(x).collect::<Vec<_>>()
         );
         let zero = svg.split("\"zero\" d=\"").nth(1).unwrap().split('"').next().unwrap();
-        assert_eq!(zero.matches('M').count(), 3, "{zero}");
+        assert_eq!(zero.matches('M').count(), 4, "{zero}");
     }
 }

@@ -27,7 +27,8 @@ fn render_page(out: &mut String, page: &Page) -> fmt::Result {
     }
     for tile in &page.tiles {
         let [label, value, note] = [&tile.label, &tile.value, &tile.note].map(|it| escape(it));
-        writeln!(out, "- {label}: **{value}** ({note})")?;
+        let note = if note.is_empty() { note } else { format!(" ({note})") };
+        writeln!(out, "- {label}: **{value}**{note}")?;
     }
     page.sections.iter().try_for_each(|section| render_section(out, section))
 }

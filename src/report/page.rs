@@ -288,6 +288,7 @@ pub struct CurveLine {
     /// (x, low, high) around the centre; empty where there is none.
     pub band: Vec<(f64, f64, f64)>,
     pub runs: Vec<Vec<(f64, f64)>>,
+    pub interpolated_at: Vec<f64>,
     pub ghost: bool,
 }
 
@@ -313,6 +314,7 @@ impl Intervals {
 pub struct IntervalRow {
     pub label: String,
     pub against: Option<String>,
+    pub measure: String,
     pub style: usize,
     pub centre: Option<f64>,
     pub interval: Option<(f64, f64)>,

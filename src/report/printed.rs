@@ -140,19 +140,20 @@ pub fn is_csv(text: &str) -> bool {
 const NUMBERS: &str = ",value,low,high";
 
 fn of_curves(curves: &Curves) -> String {
-    let mut csv = format!("line,{}{NUMBERS}\n", curves.x.replace(' ', "_"));
+    let mut csv = format!("line,{}{NUMBERS},interpolated\n", curves.x.replace(' ', "_"));
     for line in &curves.lines {
         for (x, y) in &line.centre {
             let band = line.band.iter().find(|(at, ..)| at == x);
             let ends = band.map_or(String::from(","), |(_, low, high)| format!("{low},{high}"));
-            let _ = writeln!(csv, "{},{x},{y},{ends}", quoted(&line.label));
+            let between = if line.interpolated_at.contains(x) { "yes" } else { "no" };
+            let _ = writeln!(csv, "{},{x},{y},{ends},{between}", quoted(&line.label));
         }
     }
     csv
 }
 
 fn of_intervals(intervals: &Intervals, is_first: bool) -> String {
-    let header = format!("panel,arm,against{NUMBERS},note,seed\n");
+    let header = format!("panel,arm,against{NUMBERS},note,seed,measure\n");
     let mut csv = if is_first { header } else { String::new() };
     for row in &intervals.rows {
         let number = |value: Option<f64>| value.map_or(String::new(), |it| it.to_string());
@@ -161,7 +162,8 @@ fn of_intervals(intervals: &Intervals, is_first: bool) -> String {
             .map(|word| quoted(word));
         let mut point = |(value, low, high), note: &str, seed: Option<u64>| {
             let numbers = [value, low, high].map(number).into_iter();
-            let rest = [quoted(note), seed.map_or(String::new(), |seed| seed.to_string())];
+            let seed = seed.map_or(String::new(), |seed| seed.to_string());
+            let rest = [quoted(note), seed, quoted(&row.measure)];
             let fields = words.iter().cloned().chain(numbers).chain(rest);
             csv += &(text::joined(fields, ",") + "\n");
         };
@@ -215,6 +217,7 @@ pub fn points(width: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::page::CurveLine;
 
     #[test]
     fn what_is_drawn_is_in_the_key_and_in_the_table() {
@@ -223,19 +226,29 @@ mod tests {
             centre: Some(2.0),
             interval: Some((1.0, 3.0)),
             published: Some(2.5),
+            measure: "avg@k".to_owned(),
             runs: vec![(Some(7), 1.5), (Some(8), 2.5)],
             ..IntervalRow::default()
         };
         let page = Intervals::new("score", "%", false, vec![row]);
         let bars = "95 % interval".to_owned();
         let panels = [Panel::Intervals(Intervals { bars, ..page.clone() })];
-        let head = "panel,arm,against,value,low,high,note,seed\n";
+        let head = "panel,arm,against,value,low,high,note,seed,measure\n";
         let rows = ["2,1,3,,", "1.5,,,a run,7", "2.5,,,a run,8", "2.5,,,the paper’s step,"];
-        let rows = rows.map(|row| format!("score,'+ Clip-Higher,,{row}\n"));
+        let rows = rows.map(|row| format!("score,'+ Clip-Higher,,{row},avg@k\n"));
         assert_eq!(csv(&panels), format!("{head}{}", rows.concat()));
         let drawn = svg(&panels, 234.0);
         let words = [">a run<", ">95 % interval<", ">the paper’s step<"];
         assert!(words.iter().all(|words| drawn.contains(words)), "{drawn}");
         assert!(!svg(&[Panel::Intervals(page)], 234.0).contains(words[0]), "a page has captions");
+    }
+
+    #[test]
+    fn a_table_says_which_points_no_run_evaluated() {
+        let centre = vec![(0.0, 1.0), (2.5, 2.0)];
+        let line = CurveLine { centre, interpolated_at: vec![2.5], ..CurveLine::default() };
+        let curves = Panel::Curves(Curves::new("", "generated tokens", "%", vec![line]));
+        let head = "line,generated_tokens,value,low,high,interpolated\n";
+        assert_eq!(csv(&[curves]), format!("{head},0,1,,,no\n,2.5,2,,,yes\n"));
     }
 }

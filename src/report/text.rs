@@ -185,6 +185,10 @@ pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{} {}", grouped(count as u64), if count == 1 { one } else { many })
 }
 
+pub fn updates(count: u64) -> String {
+    counted(count as usize, "update", "updates")
+}
+
 /// `a, b and c`.
 pub fn listed(names: &[String]) -> String {
     match names {

@@ -93,6 +93,9 @@ pub struct OverSets {
     pub iqm: f64,
     /// (score, share of the runs and sets above it).
     pub profile: Vec<(f64, f64)>,
+    /// The same as a line with its corners, from a score of 0 to 1.
+    #[serde(skip)]
+    pub steps: Vec<(f64, f64)>,
 }
 
 /// The smallest total of a run with all its rollout steps, else of any run. A run that ended before keeps its score.
@@ -215,7 +218,6 @@ fn greedy(cells: &[&Cell], primary_set: &str, level: f64) -> Option<Greedy> {
     Some(Greedy { set: set.clone(), score })
 }
 
-/// Scores at which a profile is read: every 5 points.
 const PROFILE_STEPS: u64 = 20;
 
 /// `None` where a run lacks another's set, or there is one set. A set with the problems of another is left out.
@@ -243,7 +245,23 @@ fn over_sets(cells: &[&Cell], level: f64) -> Option<OverSets> {
         score: Mean::of(&means, level),
         iqm: aggregates::iqm(&all).ok()?,
         profile: thresholds.into_iter().zip(profile).collect(),
+        steps: steps(&all)?,
     })
+}
+
+fn steps(scores: &[f64]) -> Option<Vec<(f64, f64)>> {
+    let inside = scores.iter().copied().filter(|score| *score > 0.0 && *score < 1.0);
+    let mut places: Vec<f64> = inside.chain([0.0, 1.0]).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let mut before: Option<f64> = None;
+    let mut steps = Vec::new();
+    for (place, share) in places.iter().zip(aggregates::share_above(scores, &places).ok()?) {
+        steps.extend(before.filter(|before| *before != share).map(|before| (*place, before)));
+        steps.push((*place, share));
+        before = Some(share);
+    }
+    Some(steps)
 }
 
 fn base_score(cells: &[&Cell], set: &str) -> Option<f64> {
@@ -253,4 +271,16 @@ fn base_score(cells: &[&Cell], set: &str) -> Option<f64> {
     };
     let scores: Vec<f64> = cells.iter().filter_map(untrained).collect();
     (!scores.is_empty()).then(|| estimators::mean(&scores))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_falls_at_each_score_and_reaches_from_0_to_1() {
+        let corners = [(0.0, 0.75), (0.5, 0.75), (0.5, 0.25), (1.0, 0.25), (1.0, 0.0)];
+        assert_eq!(steps(&[0.5, 0.0, 1.0, 0.5]).unwrap(), corners);
+        assert_eq!(steps(&[0.0, 0.0]).unwrap(), [(0.0, 0.0), (1.0, 0.0)]);
+    }
 }

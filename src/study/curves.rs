@@ -40,6 +40,8 @@ pub struct BandPoint {
     pub lowest: f64,
     pub highest: f64,
     pub interval: Option<Interval>,
+    #[serde(skip)]
+    pub interpolated: bool,
 }
 
 /// Where all runs have the same updates after each step, as far as they got, a band point over updates takes the seeds with
@@ -151,7 +153,9 @@ fn band_point(seeds: &[SeedCurve], x: f64, exact: bool, level: f64) -> Option<Ba
     let values: Vec<f64> = seeds.iter().filter_map(|curve| value_at(curve, x, exact)).collect();
     let Mean { mean, interval, runs, .. } = Mean::of(&values, level).filter(|it| it.runs > 1)?;
     let (lowest, highest) = aggregates::range(values);
-    Some(BandPoint { x, runs, mean, lowest, highest, interval })
+    let is_between = |seed: &SeedCurve| seed.points.iter().all(|(at, _)| *at != x);
+    let interpolated = !exact && seeds.iter().any(is_between);
+    Some(BandPoint { x, runs, mean, lowest, highest, interval, interpolated })
 }
 
 fn value_at(curve: &SeedCurve, x: f64, exact: bool) -> Option<f64> {
@@ -222,6 +226,8 @@ mod tests {
         close(&exact[1].points, &[(0.0, 0.5), (4.0, 0.6)]);
         // Two blocks, not four runs.
         assert_eq!(band_point(&exact, 4.0, true, 0.95).unwrap().runs, 2);
+        let is_between = |x| band_point(&runs, x, false, 0.95).unwrap().interpolated;
+        assert!(is_between(2.0) && !is_between(4.0));
         let even = blocks(runs, 2, false);
         assert_eq!(even[0].points.len(), BAND_POINTS);
         assert!((interpolated(&even[0].points, 2.0).unwrap() - 0.35).abs() < 1e-12);

@@ -169,6 +169,14 @@ pub fn load(path: &Path) -> Result<Declaration, StudyError> {
             .map_err(|error| invalid(files::foreign::without_values(&error.to_string())))?
     } else {
         toml::from_str(&text).map_err(|error: toml::de::Error| {
+            let reason = |table: &toml::Table| {
+                let error = table.clone().try_into::<Declaration>().err()?;
+                Some(error.message().to_string())
+            };
+            let table = text.parse::<toml::Table>().unwrap_or_default();
+            if let Some(missing) = diagnose::missing(&table, reason) {
+                return invalid(missing);
+            }
             invalid(files::foreign::without_text(&text, error.message(), error.span()))
         })?
     };

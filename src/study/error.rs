@@ -34,6 +34,11 @@ pub enum StudyError {
     OtherInputs { path: PathBuf, what: String },
     #[error("{} is in use by another `dapo ablate`: wait until it has ended, or name another --out", study.display())]
     InUse { study: PathBuf },
+    #[error(
+        "{}/ablate.lock was removed or replaced, so that another `dapo ablate` may have begun; nothing further was \
+         written, and the same command continues where the study is now (--out)", study.display()
+    )]
+    LockLost { study: PathBuf },
     #[error("{} is a study that has no cells yet: dapo ablate {} runs it", study.display(), path_word(study))]
     NotBegun { study: PathBuf },
     #[error("cannot start {}: {source}", program.display())]

@@ -1,5 +1,5 @@
 //! What training did on the way: the largest ratios, KL and gradients, falls of accuracy, rounds at the cap, and runs
-//! that collapsed. It decides nothing: such a run counts in every comparison.
+//! that collapsed. It decides nothing: a run with a score counts in every comparison.
 
 use crate::algorithm::DynamicSampling;
 use crate::statistics::estimators;

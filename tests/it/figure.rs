@@ -81,27 +81,21 @@ fn a_picture_has_its_width_its_font_and_no_style_from_elsewhere() {
 }
 
 #[test]
-fn a_figure_names_its_measure_and_draws_an_arm_as_the_page_does() {
-    let folder = drawn("--curves --arms dapo,grpo --out c.svg");
+fn a_figure_names_its_measure() {
+    let folder = drawn("--forest --width 2in --out f.svg");
     let read = |name: &str| files::read_text(&folder.path().join(name)).unwrap();
-    succeeded(line_in(folder.path(), "report sums --out report"));
-    let style = |text: &str, label: &str| -> String {
-        let (before, _) = text.split_once(label).unwrap_or_else(|| panic!("no {label}: {text}"));
-        let (_, line) = before.rsplit_once("class=\"line ").unwrap();
-        line.split('"').next().unwrap().to_owned()
-    };
-    for arm in ["DAPO", "GRPO"] {
-        let on_page = style(&read("report/report.html"), &format!("</svg>{arm}<"));
-        assert_eq!(style(&read("c.svg"), &format!(">{arm}<")), on_page, "{arm}");
-    }
-    succeeded(line_in(folder.path(), "figure sums --forest --width 2in --out f.svg"));
     let svg = read("f.svg");
     let measure = "difference in avg@k on signed-sums, mean of the evaluations from 50 % of the equal \
                    generated tokens on";
     assert!(svg.contains(&format!("<title>{measure}</title>")), "{svg}");
     assert!(!svg.contains('…'), "no name is cut: {svg}");
     assert!(!svg.contains("paint-order"), "other programs draw a white edge over the text");
-    assert_eq!(rows(&folder.path().join("f.csv"))[0][0], measure);
+    let row = rows(&folder.path().join("f.csv")).remove(0);
+    assert_eq!((row[0].as_str(), format!("difference in {}", row[8]).as_str()), (measure, measure));
+    symlink(repository::root().join("reports/study-1"), folder.path().join("two")).unwrap();
+    succeeded(line_in(folder.path(), "figure two --forest --out two.svg"));
+    let rows = rows(&folder.path().join("two.csv"));
+    assert!(rows.iter().all(|row| row[0] == "difference" && row[2].ends_with(&row[8])), "{rows:?}");
 }
 
 #[test]

@@ -440,7 +440,7 @@ fn a_program_grades_for_other_trainers_with_the_columns_that_it_has_here() {
     let (code, _, talk) = ended(python.env("PYTHONDONTWRITEBYTECODE", "1"));
     assert!(code != 0 && talk.contains("reward.py"), "{talk}");
     let grade = programs.dapo("data grade lines.jsonl --verifier rewards.js");
-    says(grade, 2, &["an experiment file"]);
+    says(grade, 2, &["or an experiment: a file"]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};
 use crate::engines::Launcher;
+use crate::engines::run::{self as engines, EngineOptions};
 use crate::experiment::grid::file::{self, BaseSource};
 use crate::experiment::{Arm, ExperimentError, Grid, diagnose, shipped};
 use crate::report::{cells, cells::PlannedTest, study as study_report, text};
@@ -22,7 +23,8 @@ use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::declaration::{self, Placement};
 use crate::study::{Cell, CellEnding, Declaration, Job, StudyError};
-use crate::study::{cell, collection as studies};
+use crate::study::{cell, cell::packed, collection as studies};
+use crate::training::run::inputs;
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -41,10 +43,10 @@ use std::time::Instant;
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
 pub struct AblateArgs {
-    /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
+    /// Grids: names of shipped ones, TOML files, or the folder of a study.
     /// Default: the grids that the study keeps, else ladder.
     grids: Vec<String>,
-    /// Seeds instead of the grids' own: a list, in which ranges include their end.
+    /// Seeds instead of the grids' own, such as 1,2,5 or 1..5 (5 included).
     #[arg(long, value_parser = seeds)]
     seeds: Option<Seeds>,
     /// Run only cells of these arms now: names, or GRID/ARM, separated by commas. The others stay to run.
@@ -113,8 +115,12 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
     let out = args.out.iter().filter(|out| file::in_folder(out).is_some());
     let root = study.root();
-    let may_keep = args.grids.is_empty() && out.clone().next().is_none() && root.is_dir();
+    let names_grids = !args.grids.is_empty() && args.kept_study().is_none();
+    let may_keep = !names_grids && out.clone().next().is_none() && root.is_dir();
     let kept_grids = if may_keep { studies::grids(root)? } else { Vec::new() };
+    if may_keep && kept_grids.is_empty() {
+        has_no_cells(root)?;
+    }
     let usual = [out.map(|out| out.display().to_string()).next().unwrap_or("ladder".to_string())];
     let named = if args.grids.is_empty() { &usual[..] } else { &args.grids };
     let grid_files = match &kept_grids[..] {
@@ -184,7 +190,7 @@ fn run_cells(
     files: &StudyFiles,
 ) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
-    let _lock = study.lock()?;
+    let lock = study.lock()?;
     let mut jobs = chosen(args, study, grids)?;
     if args.last_checkpoint_only {
         jobs.iter_mut().for_each(Job::keep_last_checkpoint_only);
@@ -213,7 +219,7 @@ fn run_cells(
     tell(format!("{count} cells in {}, {} at a time", study.root().display(), options.at_once));
     let mut progress = GridProgress::new(count);
     let mut next_report = Instant::now();
-    schedule::run(study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
+    schedule::run((study, &lock), &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
         if interrupt.news() {
             progress.note("stopping after the present rollout steps; once more stops at once");
         }
@@ -297,8 +303,27 @@ impl AblateArgs {
             [folder] => file::in_folder(Path::new(folder)).map(|_grid| PathBuf::from(folder)),
             _ => None,
         };
-        self.out.clone().or(own).unwrap_or_else(|| PathBuf::from("runs/ablate"))
+        let own = self.out.clone().or(own).or_else(|| self.kept_study());
+        own.unwrap_or_else(|| PathBuf::from("runs/ablate"))
     }
+
+    fn kept_study(&self) -> Option<PathBuf> {
+        let [folder] = &self.grids[..] else { return None };
+        let is_other = self.out.is_some() || file::find(folder).is_ok();
+        (!is_other && studies::has_grids(Path::new(folder))).then(|| PathBuf::from(folder))
+    }
+}
+
+fn has_no_cells(root: &Path) -> Result<()> {
+    const OF_CELLS: [&str; 4] = ["cells", "experiments", "runs", packed::FILE];
+    if let Some(name) = OF_CELLS.into_iter().find(|name| root.join(name).exists()) {
+        bail_invalid!(
+            "{}: it has {name} and keeps no grids, so that nothing says what it is a study of; bring its folder grids \
+             back (a study that was moved has it), name the grids to run, or use another --out",
+            root.display()
+        );
+    }
+    Ok(())
 }
 
 /// Without a declaration, the grids' sets must be the study's. Fails before anything is run.
@@ -473,6 +498,13 @@ fn dry_run(
     jobs: &[Job],
     test: PlannedTest,
 ) -> Result<u8> {
+    let mut checked = BTreeSet::new();
+    for job in jobs.iter().filter(|job| !job.experiment.engine.is_native()) {
+        if job.is_to_run(args.retry_failed) && checked.insert(&job.manifest.arm_sha256) {
+            let inputs = inputs::prepare_without_weights(job.experiment.clone())?;
+            engines::all_settings(&inputs, &EngineOptions::default())?;
+        }
+    }
     if args.is_elsewhere() {
         return elsewhere::hand_over(args, study, jobs);
     }

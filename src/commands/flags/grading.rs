@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(Debug, clap::Args)]
 pub struct GradingArgs {
     /// Rule: answer-line, strict-box or last-number; or math-verify (the Python package), FILE.py,
-    /// FILE.py:FUNCTION, or an experiment file, whose verifier is taken. [default: answer-line]
+    /// FILE.py:FUNCTION, or an experiment (file, arm or run folder), whose verifier is taken. [default: answer-line]
     #[arg(long, value_name = "RULE|FILE", value_parser = grading)]
     verifier: Option<Grading>,
     #[command(flatten)]
@@ -46,18 +46,25 @@ pub fn grading(text: &str) -> Result<Grading, String> {
     if path == MATH_VERIFY {
         return Ok(Grading::Program(Box::new(RewardProgram::math_verify())));
     }
-    let file = Path::new(text);
+    if let Ok(rule) = Verifier::from_str(text, false) {
+        return Ok(Grading::Rule(rule));
+    }
+    let file = named::find(Path::new(text)).map_err(|_| EXPECTED.to_string())?;
+    if named::is_run(&file) {
+        return recorded_grading(&file.join("experiment.json"));
+    }
     match file.extension().and_then(|extension| extension.to_str()) {
-        Some("toml") => match named::load(file, &[]) {
+        Some("toml") => match named::load(&file, &[]) {
             Ok(experiment) => Ok(experiment.reward.verifier),
             Err(error) => Err(error.to_string()),
         },
-        Some("json") => recorded_grading(file),
-        _ => Verifier::from_str(text, false).map(Grading::Rule).map_err(|_| EXPECTED.to_string()),
+        Some("json") => recorded_grading(&file),
+        _ => Err(EXPECTED.to_string()),
     }
 }
 
-const EXPECTED: &str = "expected answer-line, strict-box, last-number, math-verify, a file that ends with .py, or an experiment file";
+const EXPECTED: &str = "expected answer-line, strict-box, last-number, math-verify, a file that ends with .py, or an experiment: \
+                        a file, the name of an arm or a run folder";
 
 /// Of a run's `experiment.json`, or of the `verifier.json` that `engine render` writes.
 fn recorded_grading(file: &Path) -> Result<Grading, String> {

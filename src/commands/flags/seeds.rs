@@ -16,8 +16,11 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
     for part in text.split(',') {
         let (first, last) = part.split_once("..").unwrap_or((part, part));
         let (first, last) = (number(first)?, number(last.trim_start_matches('='))?);
-        if first > last || last - first >= MOST {
-            return Err(format!("{part:?} is not a range of at most {MOST} ascending seeds"));
+        if first > last {
+            return Err(format!("{} runs backwards; write {last}..{first}", part.trim()));
+        }
+        if last - first >= MOST {
+            return Err(format!("{} has more than {MOST} seeds", part.trim()));
         }
         seeds.extend(first..=last);
     }
@@ -40,5 +43,7 @@ mod tests {
         for text in ["", "x", "1,1", "3..1", "1..3,2", "0..18446744073709551615", "-1"] {
             assert!(seeds(text).is_err(), "{text}");
         }
+        assert_eq!(seeds("7,3..1").unwrap_err(), "3..1 runs backwards; write 1..3");
+        assert_eq!(seeds("1..2000").unwrap_err(), "1..2000 has more than 1024 seeds");
     }
 }

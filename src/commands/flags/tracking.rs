@@ -1,9 +1,10 @@
 //! Where curves are sent, for every verb that sends them.
 
-use crate::commands::output;
+use crate::commands::{exit::bail_usage, output};
 use crate::records::RunFolder;
 use crate::report::export::curves;
 use crate::report::{CurveSender, ReportError, Tracker};
+use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,12 +13,26 @@ pub struct TrackerArgs {
     /// Project of wandb and trackio, experiment of mlflow. Default: the folder's name.
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
-    /// The Python that has the tracker's package.
-    #[arg(long, value_name = "PROGRAM", default_value = "python3", hide_default_value = true)]
-    tracker_python: PathBuf,
+    /// The Python that has the tracker's package. Default: python3.
+    #[arg(long, value_name = "PROGRAM")]
+    tracker_python: Option<PathBuf>,
 }
 
 impl TrackerArgs {
+    pub fn check(&self, tracker: Option<Tracker>, by: &str) -> Result<()> {
+        let flags = [
+            ("--project", self.project.is_some()),
+            ("--tracker-python", self.tracker_python.is_some()),
+        ];
+        let given = flags.iter().find(|(_, is_given)| *is_given);
+        if let Some((flag, _)) =
+            given.filter(|_| matches!(tracker, None | Some(Tracker::Tensorboard)))
+        {
+            bail_usage!("{flag} is for wandb, mlflow and trackio; name one of them with {by}");
+        }
+        Ok(())
+    }
+
     /// Errors: a tracker without the Python that it needs.
     pub fn sender(
         &self,
@@ -27,7 +42,8 @@ impl TrackerArgs {
     ) -> Result<CurveSender, ReportError> {
         let name = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
         let project = self.project.clone().or_else(name).unwrap_or_else(|| "dapo".to_string());
-        CurveSender::new(tracker, out, &project, &self.tracker_python)
+        let python = self.tracker_python.as_deref().unwrap_or(Path::new("python3"));
+        CurveSender::new(tracker, out, &project, python)
     }
 }
 

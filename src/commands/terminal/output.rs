@@ -130,13 +130,18 @@ pub fn end(status: u8) -> ! {
 
 /// Prints what clap shows instead of executing a command.
 pub fn help_or_usage(shown: &clap::Error) -> u8 {
+    let rendered = shown.render();
+    let text = |is_styled: bool| {
+        let text = if is_styled { rendered.ansi().to_string() } else { rendered.to_string() };
+        text.replace(KEPT_SPACE, " ")
+    };
     if shown.use_stderr() {
-        let _ = shown.print();
+        let text = text(colour())
+            .replace("invalid digit found in string", "expected a whole number from 0")
+            .replace("invalid float literal", "expected a number");
+        let _ = io::stderr().write_all(text.as_bytes());
     } else {
-        let help = shown.render();
-        let is_styled = is_coloured(&io::stdout());
-        let text = if is_styled { help.ansi().to_string() } else { help.to_string() };
-        let text = text.replace(KEPT_SPACE, " ");
+        let text = text(is_coloured(&io::stdout()));
         if let Err(error) =
             io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
             && error.kind() != ErrorKind::BrokenPipe

@@ -108,9 +108,16 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
             false if unread.is_empty() => "it is empty".to_string(),
             false => format!("it has {}, which are not read", shown(&unread)),
         };
-        let reason = format!(
-            "it has neither verl's N.jsonl (rollout_data_dir) nor TRL's completions_N.parquet (log_completions): {what}"
-        );
+        let is_rendered = engine == Engine::Trl
+            && ["train.py", "prompts.jsonl"].iter().all(|name| unread.iter().any(|it| it == name));
+        let reason = if is_rendered {
+            "it is a rendered folder; TRL has written no completions_N.parquet in it yet"
+                .to_string()
+        } else {
+            format!(
+                "it has neither verl's N.jsonl (rollout_data_dir) nor TRL's completions_N.parquet (log_completions): {what}"
+            )
+        };
         return Err(EngineError::Output { path: folder.to_path_buf(), reason });
     }
     for (names, what) in [
@@ -141,21 +148,22 @@ fn shown(names: &[String]) -> String {
     names[..names.len().min(3)].join(", ") + &more
 }
 
-/// Of a file in which Python may have written NaN. That of a trainer that was killed while it wrote ends in the middle of
-/// a line, which is left out and told.
 pub fn lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> {
     let refused = match files::read_data_lines(path) {
         Ok(rows) => return Ok((rows, None)),
         Err(refused) => refused,
     };
-    let bytes = files::foreign::read_up_to(path, files::foreign::HELD_DATA.bytes)?;
+    let mut bytes = files::foreign::read_up_to(path, files::foreign::HELD_DATA.bytes)?;
+    let ends = std::str::from_utf8(&bytes).err().filter(|it| it.error_len().is_none());
+    bytes.truncate(ends.map_or(bytes.len(), |it| it.valid_up_to()));
     let Ok(text) = String::from_utf8(bytes) else { return Err(refused.into()) };
-    let text = tracked::quoted_not_finite(&text);
-    let (whole, last) = text.rsplit_once('\n').unwrap_or(("", &text));
-    let is_cut = !last.is_empty() && serde_json::from_str::<Row>(last).is_err();
-    let kept = if is_cut { whole } else { &text };
+    let (rows, is_cut) = tracked::whole_lines(path, &tracked::quoted_not_finite(&text))?;
+    Ok((rows, is_cut.then(|| cut_off(path))))
+}
+
+pub fn cut_off(path: &Path) -> String {
     let told = format!("{}: its last line is cut off, and was left out", path.display());
-    Ok((files::parse_lines(path, kept.as_bytes())?, is_cut.then(|| visible::visible(&told))))
+    visible::visible(&told)
 }
 
 /// verl's trainer of before 0.9 (0.9's `use_v1=false`), which writes no `uid`, puts what a reward function returned over

@@ -27,7 +27,7 @@ pub struct RunAuditOptions {
     /// The run's configuration, as `dapo engine check` takes it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// verl's file log, TRL's `trainer_state.json`, or another file of curves: lengths and truncation.
+    /// verl's file log, TRL's `trainer_state.json`, or another file of curves: lengths, truncation, scores of verl.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// JSON lines of {"prompt", "answer"}, in place of `gts` of verl's dumps. A function that grades gets the other
@@ -81,6 +81,17 @@ pub fn run(
     }
     let mut steps: BTreeMap<u64, Vec<DumpedResponse>> = BTreeMap::new();
     let mut audit = RunAudit { notes: Vec::from_iter(cut), ..RunAudit::default() };
+    if let Some(log) = log.first() {
+        audit.notes.extend(log.notes.is_cut.then(|| dumps::cut_off(&log.path)));
+        let names = step::LOGGED.iter();
+        let replaced = names.map(|name| log.replaced.get(*name).copied().unwrap_or(0)).max();
+        audit.notes.extend(replaced.filter(|count| *count > 0).map(|count| {
+            format!(
+                "{}: {count} steps stand in it again, with other values or after a later step: the last line counts",
+                log.path.display()
+            )
+        }));
+    }
     let (mut asked, mut places) = (Vec::new(), Vec::new());
     let mut sources: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     let (mut all, cut) = dumps::rows(engine, folder)?;
@@ -139,7 +150,11 @@ pub fn run(
         }
         of_step.push(DumpedResponse { group, ..response });
     }
-    let graded = verifier.map(|verifier| graded(verifier, asked, folder)).transpose()?;
+    let graded = verifier.map(|verifier| {
+        let steps: Vec<u64> = places.iter().map(|(step, _)| *step).collect();
+        graded(verifier, (asked, &steps), folder)
+    });
+    let graded = graded.transpose()?;
     let mut ungraded = Vec::new();
     for ((step, place), is_correct) in places.into_iter().zip(graded.unwrap_or_default()) {
         let response = steps.get_mut(&step).and_then(|of_step| of_step.get_mut(place));
@@ -256,7 +271,7 @@ fn missing(steps: &[u64]) -> Option<String> {
 /// Whether each is correct, or why its ground truth is no answer that a rule reads.
 fn graded(
     verifier: &Grading,
-    asked: Vec<Asked>,
+    (asked, steps): (Vec<Asked>, &[u64]),
     folder: &Path,
 ) -> Result<Vec<Result<bool, String>>, EngineError> {
     let program = match verifier {
@@ -271,9 +286,16 @@ fn graded(
     };
     let asked: Vec<Asked> = asked.into_iter().map(|it| for_program(it, program)).collect();
     let graders = Graders::start((**program).clone())?;
-    let mut graded = graders.grade(&asked);
-    // A function that disagrees with itself is no witness.
-    graders.grade_again(&asked, &(0..asked.len()).collect::<Vec<_>>(), &mut graded);
+    let (mut graded, mut rest) = (Vec::with_capacity(asked.len()), &asked[..]);
+    let takes_batches = graders.ready().takes_batches();
+    for of_step in steps.chunk_by(|a, b| a == b || !takes_batches) {
+        let (batch, after) = rest.split_at(of_step.len());
+        let mut grades = graders.grade(batch);
+        // A function that disagrees with itself is no witness.
+        graders.grade_again(batch, &(0..batch.len()).collect::<Vec<_>>(), &mut grades);
+        graded.extend(grades);
+        rest = after;
+    }
     let of_response = |(grade, asked): (Result<Grade, Ungraded>, &Asked)| {
         grade.map(|grade| Ok(grade.is_correct)).map_err(|error| {
             let response = visible::shortened(&asked.response, 80);
@@ -282,4 +304,24 @@ fn graded(
         })
     };
     graded.into_iter().zip(&asked).map(of_response).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files;
+    use crate::experiment::RewardProgram;
+
+    #[test]
+    fn a_function_of_batches_gets_a_step_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("longest.py");
+        let text = "def f(completions, **_):\n return [float(c == max(completions, key=len)) for c in completions]\n";
+        files::write_atomic(&file, text.as_bytes()).unwrap();
+        let program = Grading::Program(Box::new(RewardProgram::of_python(file, None)));
+        let response = |text: &str| Asked { response: text.to_string(), ..Asked::default() };
+        let asked = ["bb", "a", "cccc", "ccc", ""].map(response).to_vec();
+        let right = graded(&program, (asked, &[1, 1, 2, 2, 3]), folder.path()).unwrap();
+        assert_eq!(right, [true, false, true, false, true].map(Ok));
+    }
 }

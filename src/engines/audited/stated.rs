@@ -13,6 +13,7 @@ pub type StatedKey = Option<(&'static str, Value)>;
 #[derive(Debug, Default)]
 pub struct StatedSettings {
     pub group_size: StatedKey,
+    pub batch_size: StatedKey,
     pub filter: StatedKey,
     pub filter_metric: StatedKey,
     pub length_penalty: StatedKey,
@@ -33,8 +34,10 @@ impl StatedSettings {
     }
 
     pub fn is_empty(&self) -> bool {
-        let Self { group_size, filter, filter_metric, length_penalty, longest_response, .. } = self;
-        let keys = [group_size, filter, filter_metric, length_penalty, longest_response];
+        let Self { group_size, batch_size, filter, filter_metric, .. } = self;
+        let Self { length_penalty, longest_response, .. } = self;
+        let keys =
+            [group_size, batch_size, filter, filter_metric, length_penalty, longest_response];
         keys.into_iter().all(Option::is_none) && self.reward_weights.is_empty()
     }
 
@@ -46,8 +49,14 @@ impl StatedSettings {
 fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
     let composed = compose::of_file(python, path)?;
     let stated = |key: &'static str| Some((key, composed.get(key)?.clone()));
+    let is = |key: &str, wanted: &Value| {
+        composed.get(key).is_none_or(|value| value.is_null() || value == wanted)
+    };
+    let is_sync = is("trainer.v1.trainer_mode", &Value::from("sync"));
+    let batch_size = stated("data.train_batch_size");
     Ok(StatedSettings {
         group_size: stated("actor_rollout_ref.rollout.n"),
+        batch_size: batch_size.filter(|(_, size)| is_sync && is("data.gen_batch_size", size)),
         filter: stated("algorithm.filter_groups.enable"),
         filter_metric: stated("algorithm.filter_groups.metric"),
         length_penalty: stated("reward.reward_kwargs.overlong_buffer_cfg.enable"),

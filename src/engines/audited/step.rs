@@ -4,6 +4,7 @@ use crate::base::visible;
 use crate::engines::Trap;
 use crate::engines::audited::dumps::DumpedResponse;
 use crate::engines::audited::stated::{StatedKey, StatedSettings};
+use crate::engines::{dump, verl};
 use crate::records::TrackedRun;
 use crate::statistics::estimators;
 use serde_json::Value;
@@ -12,11 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Groups of a step that are named for each contradiction.
 const TOLD: usize = 3;
 
-pub const LOGGED: [&str; 4] = [
+pub const LOGGED: [&str; 5] = [
     "response_length/mean",
     "completions/mean_length",
     "completions/clipped_ratio",
     "response_length/max",
+    "critic/score/mean",
 ];
 
 const ROUNDING: f64 = 1e-6;
@@ -162,7 +164,7 @@ pub fn audited(
     };
     // verl's response_length/clip_ratio counts what is as long as the longest response of the batch.
     let truncated = logged(&LOGGED[2..3]);
-    let longest = logged(&LOGGED[3..]);
+    let longest = logged(&LOGGED[3..4]);
     let is_graded = responses.iter().all(|it| it.is_correct().is_some());
     let mut found = of_rewards(&rewards, is_graded, stated, longest);
     let not_finite = responses.iter().filter_map(|it| it.reward.filter(|it| !it.is_finite()));
@@ -172,6 +174,23 @@ pub fn audited(
         let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
         let what = format!("{} rewards are not finite ({kinds})", not_finite.len());
         found.push(Contradiction { name: "not-finite", stated: &None, what });
+    }
+    let scores: Option<Vec<f64>> = responses.iter().map(|it| it.reward).collect();
+    let is_of_all = log.is_some_and(|it| !it.notes.is_averaged)
+        && logged(&["response/aborted_ratio"]).is_none_or(|share| share == 0.0);
+    let differing = scores.filter(|_| is_of_all).and_then(|scores| {
+        let numbers = verl::outputs::of_scores(&scores);
+        dump::differing(scores.len(), &numbers, |name| logged(&[name]))
+    });
+    found.extend(differing.map(|what| Contradiction { name: "log-differs", stated: &None, what }));
+    let drawn = |group: &Vec<&DumpedResponse>| times_drawn(group, stated);
+    let count = groups.values().map(drawn).sum::<usize>() as f64;
+    let failed = logged(&["training/rollout_failure/evicted_samples"]).unwrap_or(0.0);
+    let batch_size = stated.batch_size.as_ref().and_then(|(_, value)| value.as_f64());
+    let is_fixed = is(&stated.filter, false) && stated.group_size.is_some();
+    if batch_size.is_some_and(|size| is_fixed && size != count + failed) {
+        let what = format!("has {count} groups");
+        found.push(Contradiction { name: "batch-size", stated: &stated.batch_size, what });
     }
     let shared = shared_start(responses);
     for group in groups.values() {
@@ -184,7 +203,6 @@ pub fn audited(
     let correct = responses.iter().filter(|it| it.is_correct() == Some(true)).count();
     let lowered = rewards.count(|it| rewards.is_lowered(it));
     let lowered = Some(lowered).filter(|_| !rewards.responses.is_empty());
-    let drawn = |group: &Vec<&DumpedResponse>| times_drawn(group, stated);
     let flat =
         |group: &Vec<&DumpedResponse>| Some(if is_flat(group, stated)? { drawn(group) } else { 0 });
     let flat: Option<usize> = groups.values().map(flat).sum();
@@ -197,7 +215,7 @@ pub fn audited(
     let graded = |count: usize| is_graded.then_some(count as f64);
     let numbers = [
         ("responses", Some(responses.len() as f64)),
-        ("groups", Some(groups.values().map(drawn).sum::<usize>() as f64)),
+        ("groups", Some(count)),
         ("no gradient", flat.map(|count| count as f64)),
         ("correct", graded(correct)),
         ("lowered", lowered.and_then(graded)),
@@ -396,6 +414,49 @@ mod tests {
         assert_eq!([shared(&["same", "same"]), shared(&[])], [0, 0]);
     }
 
+    fn log(values: &[(&str, f64)]) -> TrackedRun {
+        let curves = values.iter().map(|(name, value)| (name.to_string(), vec![(1.0, *value)]));
+        TrackedRun {
+            name: String::new(),
+            path: "log".into(),
+            seed: None,
+            curves: curves.collect(),
+            seconds: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            notes: Default::default(),
+        }
+    }
+
+    #[test]
+    fn half_of_a_step_and_the_log_of_another_are_found() {
+        let key = |value: serde_json::Value| Some(("key", value));
+        let stated = |is_filtered: bool| StatedSettings {
+            group_size: key(2.into()),
+            batch_size: key(2.into()),
+            filter: key(is_filtered.into()),
+            ..StatedSettings::default()
+        };
+        let rewarded = |prompt: &str, reward: f64| DumpedResponse {
+            group: prompt.to_string(),
+            reward: Some(reward),
+            ..response(prompt, None)
+        };
+        let all = [rewarded("p", 1.0), rewarded("p", 0.0), rewarded("q", 1.0), rewarded("q", 1.0)];
+        let mean = |value: f64| ("critic/score/mean", value);
+        for (count, is_filtered, values, expected) in [
+            (4, false, vec![mean(0.75), ("critic/score/min", 0.0)], vec![]),
+            (2, false, vec![mean(0.75)], vec!["log-differs", "batch-size"]),
+            (2, true, vec![mean(0.5)], vec![]),
+            (2, false, vec![("training/rollout_failure/evicted_samples", 1.0)], vec![]),
+            (4, false, vec![mean(0.75), ("critic/score/max", 0.5)], vec!["log-differs"]),
+            (4, false, vec![mean(0.5), ("response/aborted_ratio", 0.25)], vec![]),
+        ] {
+            let (traps, ..) = audited(1, &all[..count], &stated(is_filtered), Some(&log(&values)));
+            assert_eq!(traps.iter().map(|it| it.name).collect::<Vec<_>>(), expected, "{values:?}");
+        }
+    }
+
     fn of(rows: &[(usize, bool, f64, Option<f64>)], stated: &StatedSettings) -> (f64, Vec<String>) {
         let rows = rows.iter().map(|(length, ours, reward, penalty)| DumpedResponse {
             length: *length,
@@ -404,16 +465,7 @@ mod tests {
             penalty: *penalty,
             ..response("q", None)
         });
-        let log = TrackedRun {
-            name: String::new(),
-            path: "log".into(),
-            seed: None,
-            curves: [(LOGGED[3].to_string(), vec![(1.0, 100.0)])].into(),
-            seconds: BTreeMap::new(),
-            unread: BTreeMap::new(),
-            replaced: BTreeMap::new(),
-            notes: Default::default(),
-        };
+        let log = log(&[(LOGGED[3], 100.0)]);
         let (traps, numbers, _) = audited(1, &rows.collect::<Vec<_>>(), stated, Some(&log));
         (
             numbers["lowered"],

@@ -47,7 +47,10 @@ pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, E
         Ok(text) if !text.contains('\0') => text,
         _ => return Err(refusal("it is no text", instead).of(path)),
     };
-    let found = of_text(&text, tables, instead).map_err(|error| error.of(path))?;
+    let found = of_text(&text, tables, instead).map_err(|error| {
+        let is_other = error.what.starts_with(OTHER);
+        malformed(path, &text).filter(|_| is_other).unwrap_or(error).of(path)
+    })?;
     match found {
         Configured::Values(value) => {
             let value = unwrapped(value);
@@ -62,6 +65,20 @@ pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, E
         other => Ok(other),
     }
 }
+
+fn malformed(path: &Path, text: &str) -> Option<Refused> {
+    match path.extension()?.to_str()? {
+        "json" => {
+            let error = serde_json::from_str::<serde::de::IgnoredAny>(text).err()?;
+            Some(Refused { line: None, what: format!("it is no JSON: {error}") })
+        }
+        "yaml" | "yml" => yaml::parsed(text).err(),
+        _ => None,
+    }
+}
+
+const OTHER: &str = "it is no configuration that is read (YAML, JSON, W&B's config.yaml, a log of verl), and a shell \
+                     script is not read";
 
 fn refusal(what: &str, instead: &str) -> Refused {
     Refused { line: None, what: format!("{what}; {instead}") }
@@ -200,8 +217,7 @@ fn cut<'a>(text: &'a str, bad: usize, tables: &[&str]) -> Option<&'a str> {
 
 /// YAML, as `.hydra/overrides.yaml`, or one a line.
 fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Configured, Refused> {
-    let not =
-        || refusal("it is none of the forms that are read, which a shell script is not", instead);
+    let not = || refusal(OTHER, instead);
     let stated = lines.iter().map(|(line, _)| line.trim());
     let stated: Vec<&str> =
         stated.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();

@@ -1,5 +1,6 @@
 //! Outputs of the rendered script: `rollouts/`, `log.jsonl`, `policies/`.
 
+use crate::algorithm::{Finish, Group, ScoredRollout};
 use crate::base::files;
 use crate::engines::dump::{self, DumpedResponse};
 use crate::engines::following::Following;
@@ -71,29 +72,46 @@ impl<'a> TrlOutputs<'a> {
         self.folder.join(format!("rollouts/step-{step:06}-rank-{rank}.jsonl"))
     }
 
-    /// Fewer lines than updates while the step is made.
     fn updates(&self, step: u64) -> Result<Vec<TrlUpdate>, EngineError> {
         let count = self.updates_per_step();
         let path = self.folder.join("log.jsonl");
-        let mut lines: Vec<TrlUpdate> = files::complete_lines(&path)?;
-        if let Some(at) = lines.iter().position(|line| line.update == 0) {
-            let reason = format!("line {}: there is no update 0, they count from 1", at + 1);
-            return Err(EngineError::Output { path, reason });
+        let lines: Vec<TrlUpdate> = files::complete_lines(&path)?;
+        let mut own = BTreeMap::new();
+        for (at, line) in (1..).zip(lines) {
+            let update = line.update;
+            let what = match update.checked_sub(1) {
+                None => "there is no update 0, they count from 1".to_string(),
+                Some(before) if before / count + 1 != step => continue,
+                Some(_) => match own.insert(update, (at, line)) {
+                    None => continue,
+                    Some((first, _)) => format!(
+                        "update {update} has line {first}, too: the log was appended twice, or is of two runs; keep \
+                         the lines of the run that made the rollouts"
+                    ),
+                },
+            };
+            return Err(EngineError::Output { path, reason: format!("line {at}: {what}") });
         }
-        lines.retain(|line| (line.update - 1) / count + 1 == step);
-        Ok(lines)
+        Ok(own.into_values().map(|(_, line)| line).collect())
     }
 
     fn complete(&self, step: u64) -> Result<Result<Vec<TrlUpdate>, String>, EngineError> {
-        if let Some(path) = self.rollouts(step).into_iter().find(|path| !path.is_file()) {
-            return Ok(Err(path.display().to_string()));
+        for path in self.rollouts(step) {
+            if !path.is_file() {
+                return Ok(Err(path.display().to_string()));
+            }
+            if let Some(cut) = dump::cut_line(&path)? {
+                return Ok(Err(cut));
+            }
         }
         let log = self.updates(step)?;
         let (count, updates) = (log.len() as u64, self.updates_per_step());
         if count != updates {
-            return Ok(Err(format!(
-                "updates in log.jsonl, which has {count} of this step's {updates}"
-            )));
+            let path = self.folder.join("log.jsonl");
+            let cut = if path.is_file() { dump::cut_line(&path)? } else { None };
+            let missing =
+                format!("updates in log.jsonl, which has {count} of this step's {updates}");
+            return Ok(Err(cut.unwrap_or(missing)));
         }
         let experiment = &self.inputs.experiment;
         let (steps, every) =
@@ -118,7 +136,7 @@ impl<'a> TrlOutputs<'a> {
         }
         let drawn = self.inputs.experiment.training.prompts_per_step;
         let own = (step - 1) * drawn..step * drawn;
-        for path in self.rollouts(step) {
+        for (path, batch) in self.rollouts(step).into_iter().zip(0..) {
             let lines: Vec<TrlResponse> = files::read_data_lines(&path)?;
             for (line, response) in lines.into_iter().enumerate() {
                 let TrlResponse { prompt, tokens, score, .. } = response;
@@ -132,7 +150,7 @@ impl<'a> TrlOutputs<'a> {
                     );
                     return Err(EngineError::Output { path, reason });
                 };
-                responses.push(DumpedResponse { group: prompt, problem, tokens, score });
+                responses.push(DumpedResponse { group: prompt, batch, problem, tokens, score });
             }
         }
         Ok(responses)
@@ -146,8 +164,16 @@ impl Outputs for TrlOutputs<'_> {
         let path = self.rollouts(step).swap_remove(0);
         let groups = dump::groups(self.inputs, self.responses(step)?, &path)?;
         let in_log = |reason| EngineError::Output { path: self.folder.join("log.jsonl"), reason };
+        let before = (step > 1).then(|| self.updates(step - 1)).transpose()?;
+        same_responses(&log, before.as_deref(), &groups).map_err(in_log)?;
+        let experiment = &self.inputs.experiment;
+        if step == experiment.training.rollout_steps {
+            let own = (1..=step).flat_map(|step| self.rollouts(step)).collect();
+            let others = dump::others(&self.folder.join("rollouts"), &own)?;
+            others.iter().for_each(|what| tracing::warn!("{what}"));
+        }
         let mut metrics = metrics(&log).map_err(in_log)?;
-        let rate = optimizer::learning_rate(&self.inputs.experiment.optimizer, step - 1);
+        let rate = optimizer::learning_rate(&experiment.optimizer, step - 1);
         same_rate(&log, rate).map_err(in_log)?;
         metrics.insert("optimizer/learning_rate".to_string(), rate);
         let time = |line: &TrlUpdate| line.values.get("step_time").copied().flatten();
@@ -169,7 +195,47 @@ impl Outputs for TrlOutputs<'_> {
     }
 }
 
-/// The rate of the arm's schedule is required.
+/// TRL 1.16.0 logs these of a step once, over all processes, in f32; `num_tokens` is a running total that a checkpoint
+/// keeps. It takes a last pad token for an end, and the outputs do not say which token that is.
+fn same_responses(
+    log: &[TrlUpdate],
+    before: Option<&[TrlUpdate]>,
+    groups: &[Group<ScoredRollout>],
+) -> Result<(), String> {
+    let logged = |log: &[TrlUpdate], name: &str| {
+        log.iter().find_map(|it| it.values.get(name).copied().flatten())
+    };
+    let responses: Vec<&ScoredRollout> = groups.iter().flat_map(|it| &it.rollouts).collect();
+    let of = |value: &dyn Fn(&ScoredRollout) -> f64| {
+        let values: Vec<f64> = responses.iter().map(|it| value(it)).collect();
+        let [mean, most, least] = dump::spread(&values);
+        (mean, most, least, most.abs().max(least.abs()).max(1.0) * dump::SCORES_DIFFER)
+    };
+    let mut ends = BTreeMap::<Option<&u32>, f64>::new();
+    for it in responses.iter().filter(|it| it.rollout.finish == Finish::Length) {
+        *ends.entry(it.rollout.tokens.last()).or_default() += 1.0 / responses.len() as f64;
+    }
+    let padded = ends.values().fold(dump::SCORES_DIFFER, |most, share| most.max(*share));
+    let (reward, _, _, rewards_differ) = of(&ScoredRollout::reward);
+    let (score, _, _, scores_differ) = of(&|it| it.correctness_reward);
+    let (mean, longest, shortest, lengths_differ) = of(&|it| it.rollout.tokens.len() as f64);
+    let prompts = groups.iter().map(|it| it.prompt.tokens.len() * it.rollouts.len()).sum::<usize>();
+    let tokens = prompts as f64 + mean * responses.len() as f64;
+    let total = before.map_or(Some(0.0), |before| logged(before, "num_tokens"));
+    let tokens = total.map(|total| ("num_tokens", total + tokens, 0.5));
+    let numbers = [
+        ("reward", reward, rewards_differ),
+        ("rewards/correctness/mean", score, scores_differ),
+        ("completions/mean_length", mean, lengths_differ),
+        ("completions/max_length", longest, lengths_differ),
+        ("completions/min_length", shortest, lengths_differ),
+        ("completions/clipped_ratio", ends.values().sum(), padded),
+    ];
+    let numbers: Vec<_> = numbers.into_iter().chain(tokens).collect();
+    let differing = dump::differing(responses.len(), &numbers, |name| logged(log, name));
+    differing.map_or(Ok(()), |what| Err(format!("update {}: {what}", log[0].update)))
+}
+
 fn same_rate(log: &[TrlUpdate], rate: f64) -> Result<(), String> {
     let other = |line: &&TrlUpdate| {
         let found = line.values.get("learning_rate").copied().flatten();
@@ -206,4 +272,51 @@ fn metrics(log: &[TrlUpdate]) -> Result<Metrics, String> {
         metrics.insert(ours.clone(), value);
     }
     Ok(metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Problem, Prompt, Rollout};
+
+    #[test]
+    fn tokens_are_a_running_total_and_a_last_pad_token_counts_as_an_end() {
+        let response = |tokens: &[u32], finish| ScoredRollout {
+            rollout: Rollout::new(tokens.to_vec(), Vec::new(), finish, String::new()),
+            is_correct: false,
+            prediction: None,
+            correctness_reward: -1.0,
+            overlong_penalty: -0.5,
+        };
+        let rollouts = vec![
+            response(&[5, 1], Finish::Stop),
+            response(&[5, 5, 0], Finish::Length),
+            response(&[5, 5, 5], Finish::Length),
+            response(&[5, 5, 6], Finish::Length),
+        ];
+        let problem = Problem { id: String::new(), question: String::new(), answer: String::new() };
+        let prompt = Prompt { problem, tokens: vec![7; 4] };
+        let groups = [Group { prompt, attempt: 0, rollouts }];
+        let line = |update: u64, values: &[(&str, f64)]| TrlUpdate {
+            update,
+            values: values.iter().map(|(name, value)| (name.to_string(), Some(*value))).collect(),
+        };
+        let before = [line(1, &[("num_tokens", 100.0)]), line(2, &[])];
+        for (values, before, expected) in [
+            (&[("num_tokens", 27.0), ("reward", -1.5)][..], None, None),
+            (&[("num_tokens", 127.0), ("rewards/correctness/mean", -1.0)], Some(&before[..]), None),
+            (&[("num_tokens", 27.0)], Some(&before[..]), Some("num_tokens 127, and")),
+            (&[("num_tokens", 9.0)], Some(&before[1..]), None),
+            (&[("completions/clipped_ratio", 0.5)], None, None),
+            (&[("completions/clipped_ratio", 0.25)], None, Some("completions/clipped_ratio 0.75")),
+            (&[("reward", -1.0)], None, Some("update 3: its 4 responses give reward -1.5, and")),
+        ] {
+            let found = same_responses(&[line(3, values), line(4, &[])], before, &groups).err();
+            let is_expected = match (&found, expected) {
+                (Some(found), Some(expected)) => found.contains(expected),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(is_expected, "{values:?}: {found:?}");
+        }
+    }
 }

@@ -24,7 +24,6 @@ use std::time::Instant;
 /// not always those that the tokenizer gives.
 const TOKENS_DIFFER: f64 = 0.02;
 const EXTREMES_DIFFER: f64 = 0.1;
-const SCORES_DIFFER: f64 = 1e-5;
 
 /// A line of `rollouts/N.jsonl`.
 #[derive(Debug, Deserialize)]
@@ -115,7 +114,8 @@ impl<'a> VerlOutputs<'a> {
             let tokens = tokens(self.inputs, &output)?;
             scores.push(score);
             let score = correctness(score, &self.inputs.experiment);
-            responses.push(DumpedResponse { group, problem, tokens, score });
+            let batch = responses.len() as u64;
+            responses.push(DumpedResponse { group, batch, problem, tokens, score });
         }
         Ok((responses, scores))
     }
@@ -129,7 +129,6 @@ impl<'a> VerlOutputs<'a> {
         experiment.records_every_group().then(of_step)
     }
 
-    /// About as many as verl counted.
     fn same_tokens(
         &self,
         step: u64,
@@ -160,30 +159,26 @@ impl<'a> VerlOutputs<'a> {
         (scores, lengths): (&[f64], &[f64]),
         log: &VerlMetrics,
     ) -> Result<(), EngineError> {
-        let limit = self.inputs.experiment.rollout.max_response_tokens as f64;
-        let count = scores.len() as f64;
-        let mean = scores.iter().sum::<f64>() / count;
-        let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let size = most(scores).abs().max(least(scores).abs()).max(1.0) * SCORES_DIFFER;
-        for (name, ours, allowed) in [
-            ("critic/score/mean", mean, size),
-            ("critic/score/max", most(scores), size),
-            ("critic/score/min", least(scores), size),
-            ("response_length/max", most(lengths), EXTREMES_DIFFER * limit),
-            ("response_length/min", least(lengths), EXTREMES_DIFFER * limit),
-        ] {
-            let theirs = log.data.get(name).and_then(Value::as_f64);
-            if let Some(theirs) = theirs.filter(|theirs| (theirs - ours).abs() > allowed) {
-                let reason = format!(
-                    "its {count} responses give {name} {ours}; logs: step {step}: it is {theirs}: dump and log are not \
-                     of the same responses"
-                );
-                return Err(EngineError::Output { path: dump_of(&self.folder, step), reason });
-            }
-        }
-        Ok(())
+        let allowed = EXTREMES_DIFFER * self.inputs.experiment.rollout.max_response_tokens as f64;
+        let [_, most, least] = dump::spread(lengths);
+        let lengths =
+            [("response_length/max", most, allowed), ("response_length/min", least, allowed)];
+        let numbers = [&of_scores(scores)[..], &lengths].concat();
+        let logged = |name: &str| log.data.get(name).and_then(Value::as_f64);
+        let path = dump_of(&self.folder, step);
+        let refused = |reason| Err(EngineError::Output { path, reason });
+        dump::differing(scores.len(), &numbers, logged).map_or(Ok(()), refused)
     }
+}
+
+pub fn of_scores(scores: &[f64]) -> [(&'static str, f64, f64); 3] {
+    let [mean, most, least] = dump::spread(scores);
+    let size = most.abs().max(least.abs()).max(1.0) * dump::SCORES_DIFFER;
+    [
+        ("critic/score/mean", mean, size),
+        ("critic/score/max", most, size),
+        ("critic/score/min", least, size),
+    ]
 }
 
 /// That of its problem among the draws, or the next.
@@ -237,27 +232,28 @@ fn complete(
              checkpoints/latest_checkpointed_iteration.txt"
         )));
     }
-    let text = files::read_text(&path)?;
-    let lines = text.lines().count() as u64;
-    if !text.ends_with('\n') && lines > 0 {
-        let path = path.display();
-        return Ok(Err(format!("the end of line {lines} in {path}, which is cut off")));
+    if let Some(cut) = dump::cut_line(&path)? {
+        return Ok(Err(cut));
     }
+    let lines = files::read_text(&path)?.lines().count() as u64;
     if lines < rows {
         return Ok(Err(format!("lines in {}, which has {lines} of {rows}", path.display())));
     }
     let mut found = None;
     let mut names = files::list(&folder.join("logs"))?;
     names.sort_by_key(|name| (name.len(), name.clone()));
+    let mut missing = format!("a line of step {step} in a file of logs");
     for name in names.iter().filter(|name| name.ends_with(".jsonl")) {
-        let lines: Vec<VerlMetrics> = files::complete_lines(&folder.join("logs").join(name))?;
+        let path = folder.join("logs").join(name);
+        let lines: Vec<VerlMetrics> = files::complete_lines(&path)?;
         // Validation has own lines: of step 0 and of the resumed step.
         let trained = |line: &VerlMetrics| {
             line.data.keys().any(|key| !key.starts_with("val") && key != "timing_s/testing")
         };
         found = lines.into_iter().rfind(|line| line.step == step && trained(line)).or(found);
+        missing = dump::cut_line(&path)?.unwrap_or(missing);
     }
-    Ok(found.ok_or_else(|| format!("a line of step {step} in a file of logs")))
+    Ok(found.ok_or(missing))
 }
 
 impl Outputs for VerlOutputs<'_> {
@@ -265,6 +261,11 @@ impl Outputs for VerlOutputs<'_> {
         let started = Instant::now();
         let experiment = &self.inputs.experiment;
         let log = self.following.until(step, || complete(&self.folder, experiment, step))?;
+        if step == experiment.training.rollout_steps {
+            let own = (1..=step).map(|step| dump_of(&self.folder, step)).collect();
+            let others = dump::others(&self.folder.join("rollouts"), &own)?;
+            others.iter().for_each(|what| tracing::warn!("{what}"));
+        }
         let (responses, scores) = self.responses(step)?;
         let difference = self.same_tokens(step, &responses, &log)?;
         let lengths: Vec<f64> = responses.iter().map(|it| it.tokens.len() as f64).collect();

@@ -34,9 +34,10 @@ pub fn page(title: &str, sections: Vec<Section>, pictures: Pictures) -> Page {
     }
 }
 
-pub fn of_sides(comparison: &RunComparison) -> Pictures {
-    let row = |label, difference, interval| {
-        IntervalRow::of(label, 1, (Some(difference), interval), 100.0)
+pub fn of_sides(comparison: &RunComparison, margin_points: Option<f64>) -> Pictures {
+    let row = |label, difference, interval| IntervalRow {
+        margin: margin_points,
+        ..IntervalRow::of(label, 1, (Some(difference), interval), 100.0)
     };
     let change = comparison.paired.difference;
     let paired = comparison.paired.uncertainties.iter();
@@ -50,7 +51,11 @@ pub fn of_sides(comparison: &RunComparison) -> Pictures {
     Pictures { headline, figures: vec![difference("points", paired.chain(runs).collect())] }
 }
 
-pub fn of_arms(compared: &ArmsCompared) -> Pictures {
+pub fn of_arms(
+    compared: &ArmsCompared,
+    printed_margin: Option<f64>,
+    declared_share: Option<f64>,
+) -> Pictures {
     let is_share = |it: &Comparison| it.declared.metric.is_avg_at_k();
     let is_alike = |it: &&Comparison| is_share(it) == is_share(&compared.comparison);
     let beside = compared.beside.iter().filter(is_alike);
@@ -61,7 +66,13 @@ pub fn of_arms(compared: &ArmsCompared) -> Pictures {
         let difference = result.map(|result| result.difference);
         let label = text::visible(&declared.metric.words());
         let note = TableCell::from(comparison.word.words());
-        IntervalRow { note, ..IntervalRow::of(label, 1, (difference, interval), scale) }
+        let of_scores = declared_share.filter(|_| declared.metric.is_avg_at_k());
+        let of_scores = of_scores.map(|it| scale * it / comparison.contrast_divisor as f64);
+        IntervalRow {
+            note,
+            margin: printed_margin.or(of_scores),
+            ..IntervalRow::of(label, 1, (difference, interval), scale)
+        }
     });
     let Comparison { declared, word, .. } = &compared.comparison;
     let x = if declared.metric.is_avg_at_k() { "points" } else { "" };
@@ -107,9 +118,11 @@ fn of_side(comparison: &TrackedComparison, side: char) -> impl Iterator<Item = &
 }
 
 fn difference(x: &str, rows: Vec<IntervalRow>) -> Figure {
+    let is_shaded = rows.iter().any(|row| row.margin.is_some());
+    let shaded = if is_shaded { "; differences within the margin are shaded" } else { "" };
     Figure {
         id: "difference".to_owned(),
-        caption: "B − A with its interval; the margin, if one was given, is shaded.".to_owned(),
+        caption: format!("B − A with its interval{shaded}."),
         panels: vec![Panel::Intervals(Intervals::new("B − A", x, true, rows))],
         ..Figure::default()
     }
@@ -154,4 +167,18 @@ fn mean(runs: &[&Vec<(f64, f64)>]) -> Vec<(f64, f64)> {
         (first[index].0, estimators::mean(&values))
     };
     (0..first.len()).map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caption_names_a_shade_only_where_there_is_one() {
+        let caption = |margin| {
+            let row = IntervalRow { margin, ..IntervalRow::default() };
+            difference("points", vec![row]).caption
+        };
+        assert!(caption(Some(4.0)).contains("shaded") && !caption(None).contains("shaded"));
+    }
 }

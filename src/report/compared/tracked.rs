@@ -213,8 +213,10 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
             same.as_deref().unwrap_or_default()
         );
         let points = |count| text::counted(count, "point", "points");
-        let replaced =
-            format!("{} gave way to a later line of an earlier step", points(run.notes.replaced));
+        let replaced = format!(
+            "{} replaced by a later line of the same or an earlier step",
+            points(run.notes.replaced)
+        );
         let before = points(run.notes.before_clock);
         let before = format!("{before} before the first reading of {clock}, left out");
         let reached = asked.to_level.map_or("", |_| ", which reach no level");

@@ -60,7 +60,15 @@ impl CurveSender {
             _ => {
                 let mut tried = Command::new(python);
                 let tried = tried.args(["-c", BRIDGE, tracker.name()]).output();
-                let tried = tried.map_err(|source| bridge(python, &source))?;
+                let tried = tried.map_err(|source| {
+                    bridge(
+                        python,
+                        &format!(
+                            "{source}; --tracker-python names the Python that has {}",
+                            tracker.name()
+                        ),
+                    )
+                })?;
                 if !tried.status.success() {
                     let printed = String::from_utf8_lossy(&tried.stderr);
                     let reason = format!("{} ({})", printed.trim(), tried.status);

@@ -73,10 +73,12 @@ fn tiles(report: &Report) -> Vec<Tile> {
         }
     }
     let counts = &report.counts;
-    let [steps, rounds] =
-        [counts.counters.rollout_steps, counts.counters.generation_rounds].map(text::grouped);
-    let made = format!("{steps} rollout steps, {rounds} generation rounds");
-    tiles.push(Tile::new("updates", text::grouped(counts.counters.updates), made));
+    let clocks = counts.counters;
+    let steps = text::counted(clocks.rollout_steps as usize, "rollout step", "rollout steps");
+    let rounds = clocks.generation_rounds as usize;
+    let made =
+        format!("{steps}, {}", text::counted(rounds, "generation round", "generation rounds"));
+    tiles.push(Tile::new("updates", text::grouped(clocks.updates), made));
     if let Some(seconds) = counts.seconds {
         let tokens = counts.generated_tokens.map(|tokens| text::grouped(tokens as u64));
         let tokens = tokens.map(|tokens| format!("{tokens} tokens generated")).unwrap_or_default();
@@ -102,7 +104,7 @@ fn evaluation(report: &Report) -> Section {
                    95 %, other problems # | pass@k %# | cons@k %# | truncated %# | mean tokens #";
     blocks.push(Block::Table(Table::new(caption, columns, evaluation_rows(report))));
     blocks.extend(mean_rewards(&report.evaluations));
-    blocks.extend(report.sets_together.as_ref().map(|it| Block::text(sets_together(it))));
+    blocks.extend(report.sets_together.as_ref().and_then(sets_together).map(Block::Text));
     if !report.by_tag.is_empty() {
         let rows = report.by_tag.iter().map(|it| {
             let share = |share: Option<f64>| TableCell::shown(share, text::points);
@@ -135,14 +137,13 @@ fn mean_rewards(sets: &[SetResult]) -> Option<Block> {
     (!sets.is_empty()).then(|| Block::text(text))
 }
 
-fn sets_together(together: &SetsTogether) -> String {
-    let points = |share: Option<f64>| share.map_or("–".to_owned(), text::points);
-    format!(
-        "Mean of avg@k over the test sets {}: {} % before training, {} % at the end.",
-        text::listed(&together.sets),
-        points(together.base),
-        points(together.last)
-    )
+fn sets_together(together: &SetsTogether) -> Option<String> {
+    let means = [(together.base, "before training"), (together.last, "at the end")];
+    let means = means.into_iter().filter_map(|(share, at)| Some((text::percent(share?), at)));
+    let means: Vec<String> = means.map(|(share, at)| format!("{share} {at}")).collect();
+    let sets = text::listed(&together.sets);
+    let means = (!means.is_empty()).then(|| means.join(", "));
+    means.map(|means| format!("Mean of avg@k over the test sets {sets}: {means}."))
 }
 
 /// A sentence for each reason of a withheld interval.
@@ -177,10 +178,10 @@ fn set_rows(result: &SetResult) -> Vec<Vec<TableCell>> {
     };
     let rows = [
         result.base.as_ref().map(|base| [start("base".to_owned()), evaluation_cells(base)]),
-        result.last.as_ref().map(|last| {
-            let policy = format!("{} updates", text::grouped(last.counters.updates));
-            [start(policy), evaluation_cells(last)]
-        }),
+        result
+            .last
+            .as_ref()
+            .map(|last| [start(text::updates(last.counters.updates)), evaluation_cells(last)]),
         result.difference.as_ref().map(|difference| {
             let mut cells = estimate_cells(difference, text::signed_points);
             cells.resize(9, TableCell::default());
@@ -349,4 +350,21 @@ fn checking(report: &Report) -> Section {
         ]);
     }
     Section::new("check", "How to check it", blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_over_sets_that_does_not_exist_is_not_said() {
+        let said = |base, last| {
+            let sets = ["a", "b"].map(str::to_owned).to_vec();
+            sets_together(&SetsTogether { sets, base, last })
+        };
+        let head = "Mean of avg@k over the test sets a and b: 25.0 % before training";
+        assert_eq!(said(Some(0.25), None), Some(format!("{head}.")));
+        assert_eq!(said(Some(0.25), Some(0.5)), Some(format!("{head}, 50.0 % at the end.")));
+        assert_eq!(said(None, None), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! Checks of a report: digests of files, and statistics computed again from single outcomes. Failed ones are shown.
 
 use crate::base::files;
-use crate::records::RunFolder;
+use crate::records::{Ending, RunFolder};
 use crate::report::{LoadedEvaluation, ReportError, RunReportLoaded, run::load, text};
 use crate::statistics::estimators;
 use serde::Serialize;
@@ -22,18 +22,20 @@ pub fn checks(run: &RunFolder, loaded: &RunReportLoaded) -> Result<Vec<ReportChe
     let mut checks = Vec::new();
     if let Some(outcome) = &loaded.outcome {
         checks.push(digests(run, &outcome.digests)?);
+        let diverged = outcome.ending == Ending::Diverged;
         let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
         checks.push(ReportCheck {
             what: "the clocks at the end are those of the last recorded step".to_owned(),
             // A step with nothing to train on generates only.
             held: recorded.rollout_steps == outcome.counters.rollout_steps
-                && recorded.updates == outcome.counters.updates,
+                && (recorded.updates == outcome.counters.updates || diverged),
             detail: format!(
-                "{} rollout steps and {} updates recorded, {} and {} at the end",
-                recorded.rollout_steps,
-                recorded.updates,
+                "{} and {} recorded, {} and {} at the end{}",
+                text::counted(recorded.rollout_steps as usize, "rollout step", "rollout steps"),
+                text::updates(recorded.updates),
                 outcome.counters.rollout_steps,
-                outcome.counters.updates
+                outcome.counters.updates,
+                if diverged { ", with those of the step that diverged" } else { "" }
             ),
         });
     }

@@ -61,7 +61,9 @@ fn own_line(line: &FigureLine, style: usize, is_percent: bool) -> CurveLine {
         // Blue first; black is an arm that studies share.
         style: style + 10,
         centre: line.points.clone(),
-        band: around.map(|((x, y), half)| (*x, cut(y - half), cut(y + half))).collect(),
+        band: around
+            .filter_map(|((x, y), half)| half.map(|half| (*x, cut(y - half), cut(y + half))))
+            .collect(),
         ..CurveLine::default()
     }
 }

@@ -48,7 +48,7 @@ pub struct SetResult {
     /// last − base on the same problems; needs both tables of outcomes.
     pub difference: Option<ShownEstimate>,
     /// (updates, avg@k, half width of the interval for these problems)
-    pub history: Vec<(u64, f64, f64)>,
+    pub history: Vec<(u64, f64, Option<f64>)>,
 }
 
 /// avg@k over all test sets, each with the same weight.
@@ -140,7 +140,9 @@ fn sets(loaded: &RunReportLoaded) -> Vec<EvaluatedSet<'_>> {
 fn result(set: &EvaluatedSet) -> SetResult {
     let point = |evaluation: &&LoadedEvaluation| {
         let record = &evaluation.record;
-        let half = estimators::half_width_fixed_problems(record.standard_error_fixed_problems);
+        let error = record.standard_error_fixed_problems;
+        let half = accuracy::has_interval_of_decoding(error, record.problems, record.samples)
+            .then(|| estimators::half_width_fixed_problems(error));
         (record.counters.updates, record.avg_at_k, half)
     };
     let record = set.record();
@@ -332,6 +334,15 @@ fn nothing_learned(loaded: &RunReportLoaded) -> Option<String> {
     no_gradient.then(|| format!("No update had a gradient; {weights}{why}."))
 }
 
+fn without_noise(difference: &ShownEstimate, base: &ShownEstimate, last: &ShownEstimate) -> String {
+    let side = |(name, of): (&str, &ShownEstimate)| {
+        let reason = of.fixed_problems.withheld.as_ref()?;
+        Some(format!(" The {name} policy counts without decoding noise of its own: {reason}."))
+    };
+    let sides = [("base", base), ("final", last)].into_iter().filter_map(side);
+    sides.filter(|_| difference.fixed_problems.interval.is_some()).collect()
+}
+
 fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     let Some(result) = results.first() else {
         return "No evaluation is recorded yet: this run has no result.".to_owned();
@@ -355,18 +366,19 @@ fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
                 None => "went",
             };
             format!(
-                "{on} {verb} from {} (base policy) to {} after {} updates: {} points, {}.",
+                "{on} {verb} from {} (base policy) to {} after {}: {} points, {}.{}",
                 text::percent(base.avg_at_k.value),
                 text::percent(last.avg_at_k.value),
-                text::grouped(last.counters.updates),
+                text::updates(last.counters.updates),
                 text::signed_points(difference.value),
                 around(difference),
+                without_noise(difference, &base.avg_at_k, &last.avg_at_k),
             )
         }
         (_, Some(last), _) => format!(
-            "{on} is {} after {} updates, {}.",
+            "{on} is {} after {}, {}.",
             text::percent(last.avg_at_k.value),
-            text::grouped(last.counters.updates),
+            text::updates(last.counters.updates),
             around(&last.avg_at_k),
         ),
         (Some(base), None, _) => {
@@ -379,5 +391,28 @@ fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
             )
         }
         (None, None, _) => unreachable!("a set without evaluations is not listed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_headline_names_the_policy_that_counts_without_decoding_noise() {
+        let shown = |counts: &[u64]| {
+            let counts: Vec<Counts> =
+                counts.iter().map(|&correct| Counts { correct, samples: 2 }).collect();
+            let [fixed, new, _] = accuracy::accuracy(&[counts], LEVEL).unwrap().uncertainties;
+            estimate(0.5, [fixed, new], (0.0, 1.0))
+        };
+        let (noisy, silent) = (shown(&[1, 1, 0]), shown(&[0, 0, 2]));
+        assert_eq!(without_noise(&noisy, &noisy, &noisy), "");
+        assert_eq!(without_noise(&silent, &silent, &silent), "");
+        assert_eq!(
+            without_noise(&noisy, &noisy, &silent),
+            " The final policy counts without decoding noise of its own: all responses to each \
+             problem have the same outcome."
+        );
     }
 }

@@ -29,7 +29,7 @@ pub struct FigureLine {
     /// (updates, value).
     pub points: Vec<(f64, f64)>,
     /// Half widths of 95 % intervals; may be empty.
-    pub half_widths: Vec<f64>,
+    pub half_widths: Vec<Option<f64>>,
 }
 
 /// The development score and the paper's Figs 7 and 3.
@@ -82,11 +82,17 @@ pub fn pass_at_k(results: &[SetResult]) -> Vec<RunFigure> {
 pub fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
     // The last of equally long histories is the development set.
     let result = results.iter().max_by_key(|result| result.history.len())?;
-    let label = format!("avg@{} with its interval for these problems", result.samples);
     let points = result.history.iter().map(|(x, y, _)| (*x as f64, 100.0 * y));
-    let half_widths = result.history.iter().map(|(_, _, half)| 100.0 * half).collect();
-    let ours = vec![FigureLine { half_widths, ..line(&label, points) }];
+    let half_widths: Vec<Option<f64>> =
+        result.history.iter().map(|(_, _, half)| half.map(|it| 100.0 * it)).collect();
     let title = format!("avg@{} on {}", result.samples, result.set);
+    let interval = match half_widths.iter().flatten().count() {
+        0 if result.samples == 1 => ", no interval: k = 1",
+        0 => ", no interval",
+        1 => "",
+        _ => " with its interval for these problems",
+    };
+    let ours = vec![FigureLine { half_widths, ..line(&format!("{title}{interval}"), points) }];
     let remark = format!("Ours: {} problems × {} samples.", result.problems, result.samples);
     Some(own_figure(&title, "updates", "%", ours).beside("1", &remark))
 }
@@ -160,6 +166,32 @@ mod tests {
     fn loaded(name: &str) -> Experiment {
         let experiments = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/methods");
         extends::load(&experiments.join(name)).unwrap()
+    }
+
+    #[test]
+    fn a_learning_curve_names_its_set_and_has_the_intervals_that_its_evaluations_have() {
+        let drawn = |samples, halves: &[Option<f64>]| {
+            let points = halves.iter().zip(0..).map(|(half, x)| (x, 0.5, *half));
+            let result = SetResult {
+                set: "dev".to_owned(),
+                problems: 4,
+                samples,
+                base: None,
+                last: None,
+                difference: None,
+                history: points.collect(),
+            };
+            let line = accuracy(&[result]).unwrap().ours.remove(0);
+            (line.label, line.half_widths)
+        };
+        let (label, half_widths) = drawn(1, &[None, None]);
+        assert_eq!(label, "avg@1 on dev, no interval: k = 1");
+        assert_eq!(half_widths, [None, None]);
+        assert_eq!(drawn(2, &[None]).0, "avg@2 on dev, no interval");
+        assert_eq!(drawn(2, &[Some(0.25)]), ("avg@2 on dev".to_owned(), vec![Some(25.0)]));
+        let (label, half_widths) = drawn(2, &[None, Some(0.25), Some(0.25)]);
+        assert_eq!(label, "avg@2 on dev with its interval for these problems");
+        assert_eq!(half_widths, [None, Some(25.0), Some(25.0)]);
     }
 
     #[test]

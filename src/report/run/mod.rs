@@ -109,7 +109,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
     let effects = effect_checks::check(&loaded.experiment, &loaded.metrics);
     let environment = loaded.environment.as_ref().map(|environment| visible(&environment.facts));
     Ok(Report {
-        schema: "dapo-report/3",
+        schema: "dapo-report/4",
         run: identity(&loaded),
         status: status(&loaded),
         headline: evaluations::headline(&loaded, &evaluations),
@@ -171,9 +171,10 @@ fn status(loaded: &RunReportLoaded) -> RunStatus {
         return RunStatus {
             state: UNFINISHED,
             sentence: format!(
-                "This run is unfinished: {} of {planned} rollout steps ({} updates) are recorded, \
+                "This run is unfinished: {} of {planned} rollout steps ({}) are recorded, \
                  and there is no outcome.json. What follows is a snapshot, not a result.",
-                recorded.rollout_steps, recorded.updates
+                recorded.rollout_steps,
+                text::updates(recorded.updates)
             ),
         };
     };
@@ -181,11 +182,11 @@ fn status(loaded: &RunReportLoaded) -> RunStatus {
     RunStatus {
         state,
         sentence: format!(
-            "{}: {}. {} of {planned} rollout steps, {} updates.",
+            "{}: {}. {} of {planned} rollout steps, {}.",
             text::capital(state),
             endings::sentence(outcome),
             outcome.counters.rollout_steps,
-            outcome.counters.updates
+            text::updates(outcome.counters.updates)
         ),
     }
 }

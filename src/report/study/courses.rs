@@ -270,9 +270,11 @@ fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
     } else {
         curve.band.iter().map(|point| (point.x, scale * point.mean)).collect()
     };
+    let between = curve.band.iter().filter(|point| point.interpolated);
+    let interpolated_at = between.map(|point| point.x).collect();
     let band = curve.band.iter();
     let band = band.map(|point| (point.x, scale * point.lowest, scale * point.highest)).collect();
-    CurveLine { label, style, centre, band, runs, ghost: false }
+    CurveLine { label, style, centre, band, runs, interpolated_at, ghost: false }
 }
 
 fn ends(line: &CurveLine) -> Option<(f64, f64)> {
@@ -285,15 +287,26 @@ fn caption(lines: &[CurveLine], plan: &CurvePlan, absent: &[String], remark: &st
     let highest = with_ends().reduce(|a, b| if b.0.1 > a.0.1 { b } else { a });
     let lowest = with_ends().reduce(|a, b| if b.0.1 < a.0.1 { b } else { a });
     let mut caption = match (highest, lowest) {
-        (Some((high, highest)), Some((low, lowest))) if lines.len() > 1 => {
+        (Some((high, _)), Some((low, _))) if lines.len() > 1 => {
             let rising = with_ends().filter(|((first, last), _)| last > first).count();
+            let [high, low] = [high.1, low.1].map(shown);
+            let at = |value: &String| {
+                let there = with_ends().filter(|(ends, _)| shown(ends.1) == *value);
+                let labels: Vec<String> = there.map(|(_, line)| line.label.clone()).collect();
+                match labels.len() {
+                    1 => (text::listed(&labels), "is"),
+                    2 | 3 => (text::listed(&labels), "are"),
+                    many => (format!("{many} arms"), "are"),
+                }
+            };
+            let end = if high == low {
+                format!("every arm is at {high}")
+            } else {
+                let ((highest, is), (lowest, _)) = (at(&high), at(&low));
+                format!("{highest} {is} highest ({high}), {lowest} lowest ({low})")
+            };
             format!(
-                "At the end {} is highest ({}), {} lowest ({}). From the first to the last point the \
-                 mean rises in {rising} of {} arms.",
-                highest.label,
-                shown(high.1),
-                lowest.label,
-                shown(low.1),
+                "At the end {end}. From the first to the last point the mean rises in {rising} of {} arms.",
                 lines.len()
             )
         }
@@ -349,4 +362,37 @@ fn course(line: &CurveLine, of: String, show: impl Fn(f64) -> String) -> Vec<Tab
     let [first, drawn, last, low, high] = page::course(&line.centre, SPARKLINE_COLUMNS, &show);
     let band = line.band.last().map(|(_, low, high)| format!("{} to {}", show(*low), show(*high)));
     row![&line.label, of, first, drawn, last, TableCell::or(band, "–"), low, high]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_that_tie_in_print_are_named_together() {
+        let plan = CurvePlan {
+            id: String::new(),
+            title: String::new(),
+            of_set: String::new(),
+            series: Series::Metric { name: String::new() },
+            clock: Clock::Updates,
+            unit: Unit::Share,
+            unit_name: "%",
+            paper: Vec::new(),
+            remark: "",
+        };
+        let line = |(label, last): (&str, f64)| CurveLine {
+            label: label.to_owned(),
+            centre: vec![(0.0, 0.0), (1.0, last)],
+            ..CurveLine::default()
+        };
+        let start = |ends: &[(&str, f64)]| {
+            let lines: Vec<CurveLine> = ends.iter().copied().map(line).collect();
+            caption(&lines, &plan, &[], "").split(". ").next().unwrap().to_owned()
+        };
+        let tied = start(&[("a", 10.01), ("b", 10.04)]);
+        assert_eq!(tied, "At the end every arm is at 10.0 %");
+        let two = start(&[("a", 20.0), ("b", 20.0), ("c", 10.0)]);
+        assert_eq!(two, "At the end a and b are highest (20.0 %), c lowest (10.0 %)");
+    }
 }

@@ -91,16 +91,9 @@ fn curves(context: &Context, arms: &[Vec<&str>], clock: Clock) -> Result<Vec<Pan
     Ok(vec![Panel::Curves(curves)])
 }
 
-/// An arm looks as on the study's page, but for arms of several grids that look the same there.
+/// By place: two of the page's styles may have the same dashes.
 fn own_styles(curves: &mut Curves) {
-    let mut next = curves.lines.iter().map(|line| line.style + 1).max().unwrap_or_default();
-    let mut taken = BTreeSet::new();
-    for line in &mut curves.lines {
-        if !taken.insert(line.style) {
-            line.style = next;
-            next += 1;
-        }
-    }
+    curves.lines.iter_mut().enumerate().for_each(|(place, line)| line.style = place);
 }
 
 /// Of named arms the declared differences in the first declared measure.
@@ -114,7 +107,10 @@ fn forest(context: &Context, arms: &[&str]) -> Result<Vec<Panel>, String> {
         // Several families may have a pair.
         let mut pairs = BTreeSet::new();
         shown.retain(|it| pairs.insert((&it.declared.arm, &it.declared.reference)));
-        let is_absent = |id: &&&str| shown.iter().all(|it| it.declared.arm != **id);
+        let is_absent = |id: &&&str| {
+            let mut sides = shown.iter().flat_map(|it| [&it.declared.arm, &it.declared.reference]);
+            sides.all(|side| side != **id)
+        };
         if let Some(id) = arms.iter().find(is_absent) {
             let measure = text::visible(&measure.words());
             return Err(format!("no difference of {id} in {measure} is declared"));
@@ -123,8 +119,17 @@ fn forest(context: &Context, arms: &[&str]) -> Result<Vec<Panel>, String> {
     if shown.is_empty() {
         return Err("it compares nothing: there is no difference to draw".to_owned());
     }
-    let title = format!("difference in {}", measures(&shown));
-    let differences = scores::differences(context, shown);
+    let measures = measures(&shown);
+    let mut differences = scores::differences(context, shown.iter().copied());
+    let title = if let [measure] = &measures[..] {
+        format!("difference in {measure}")
+    } else {
+        for (row, comparison) in differences.rows.iter_mut().zip(&shown) {
+            let reference = context.label_in_study(&comparison.declared.reference);
+            row.against = Some(format!("{reference}, {}", row.measure));
+        }
+        "difference".to_owned()
+    };
     let (x, bars) = (axis(&title, &differences.x), format!("{} interval", context.level()));
     Ok(vec![Panel::Intervals(Intervals { title, x, bars, ..differences })])
 }
@@ -135,7 +140,7 @@ fn axis(title: &str, unit: &str) -> String {
 }
 
 /// What is compared, in words; rows that differ in the resource that is equal name it.
-fn measures(shown: &[&Comparison]) -> String {
+fn measures(shown: &[&Comparison]) -> Vec<String> {
     let clock = |it: &Comparison| it.declared.metric.equal_clock();
     let is_mixed = shown.iter().any(|it| clock(it) != clock(shown[0]));
     let words = shown.iter().map(|it| {
@@ -147,7 +152,7 @@ fn measures(shown: &[&Comparison]) -> String {
             None => words,
         }
     });
-    text::visible(&text::joined(words.collect::<BTreeSet<_>>(), "; "))
+    words.map(|words| text::visible(&words)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn ladder(context: &Context) -> Result<Vec<Panel>, String> {
@@ -190,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn arms_of_two_grids_that_look_the_same_on_the_page_differ_in_a_figure() {
-        let lines = [2, 0, 2, 2].map(|style| CurveLine { style, ..CurveLine::default() });
+    fn lines_of_a_figure_differ_although_their_dashes_are_the_same_on_the_page() {
+        let lines = [5, 0, 2, 2].map(|style| CurveLine { style, ..CurveLine::default() });
         let mut curves = Curves { lines: lines.into(), ..Curves::default() };
         own_styles(&mut curves);
         let styles: Vec<usize> = curves.lines.iter().map(|line| line.style).collect();
-        assert_eq!(styles, [2, 0, 3, 4]);
+        assert_eq!(styles, [0, 1, 2, 3]);
     }
 }

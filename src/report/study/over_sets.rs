@@ -2,11 +2,11 @@
 
 use crate::report::Context;
 use crate::report::page::{
-    self, Block, CurveLine, Curves, Figure, Panel, PanelSize, Section, Table, TableCell, row,
+    self, Block, CurveLine, Curves, Figure, Panel, Section, Table, TableCell, row,
 };
 use crate::report::study::{answer, context};
 use crate::report::text::{self, Unit};
-use crate::study::{ArmSummary, GridSummary, OverSets};
+use crate::study::{ArmSummary, GridSummary};
 
 /// Without blocks where every grid has one test set.
 pub fn section(context: &Context) -> Section {
@@ -44,10 +44,12 @@ fn figure(context: &Context) -> Option<Figure> {
     let lines: Vec<CurveLine> = arms.iter().filter_map(|id| line(context, id)).collect();
     let runs = arms.iter().filter_map(|id| context.arm(id)).map(|arm| arm.seeds.len()).max()?;
     let legend = page::legend(&lines);
-    let title = "share of runs and sets above a score, %, over the score (avg@k, %)";
-    let curves = Curves { size: PanelSize::Low, ..Curves::new(title, "avg@k, %", "%", lines) };
+    let unit = "share of runs and sets above the score, %";
+    let curves = Curves::new("", "score (avg@k), %", unit, lines);
     (!curves.lines.is_empty()).then(|| Figure {
         id: "over-sets-figure".to_owned(),
+        title: "Performance profile".to_owned(),
+        numbers: numbers(context, &arms),
         caption: format!(
             "Performance profile (rliable): for each score the share of an arm\u{2019}s runs, on each of the sets, that are above it. \
              It has no band: with {} an arm a resampled one would be too narrow.",
@@ -55,16 +57,28 @@ fn figure(context: &Context) -> Option<Figure> {
         ),
         legend,
         panels: vec![Panel::Curves(curves)],
-        ..Figure::default()
     })
 }
 
 fn line(context: &Context, id: &str) -> Option<CurveLine> {
-    let OverSets { profile, .. } = context.arm(id)?.over_sets.as_ref()?;
+    let steps = &context.arm(id)?.over_sets.as_ref()?.steps;
     Some(CurveLine {
         label: context.label(id),
         style: context.style(id),
-        centre: profile.iter().map(|(score, share)| (100.0 * score, 100.0 * share)).collect(),
+        centre: steps.iter().map(|(score, share)| (100.0 * score, 100.0 * share)).collect(),
         ..CurveLine::default()
     })
+}
+
+fn numbers(context: &Context, arms: &[&str]) -> Table {
+    let of = |id: &&str| Some((context.label(id), &context.arm(id)?.over_sets.as_ref()?.profile));
+    let (labels, profiles): (Vec<_>, Vec<_>) = arms.iter().filter_map(of).unzip();
+    let rows = (0..profiles.first().map_or(0, |profile| profile.len())).map(|step| {
+        let score = TableCell::from(format!("{:.0}", 100.0 * profiles[0][step].0));
+        let shares = profiles.iter().map(|profile| text::points(profile[step].1).into());
+        [score].into_iter().chain(shares).collect()
+    });
+    let caption = "Share of an arm\u{2019}s runs and sets above a score, %.";
+    let columns = labels.into_iter().map(|label| format!("{label} #"));
+    Table::new(caption, "score, %", rows).with(columns)
 }

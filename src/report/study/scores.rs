@@ -126,6 +126,7 @@ fn difference_row(context: &Context, comparison: &Comparison, told: &str) -> Int
     let (label, style) = (context.label(&declared.arm), context.style(&declared.arm));
     IntervalRow {
         against: Some(context.label(&declared.reference) + told),
+        measure: text::visible(&declared.metric.words()),
         margin: declared.metric.is_avg_at_k().then_some(margin),
         published: published_step(context, declared),
         note: context::word(comparison),

@@ -71,21 +71,38 @@ fn ratios_of_responses(context: &Context, arms: &[ArmStability]) -> String {
     )
 }
 
-/// One sentence that names collapsed and diverged runs; `None` without one.
+/// Names collapsed and diverged runs, in a sentence those that have a score; `None` without one.
 pub fn collapsed(context: &Context) -> Option<String> {
-    let of_arm = |arm: &ArmStability| {
+    let set = &context.analysis.declaration.primary_set;
+    let (mut counted, mut scoreless) = (Vec::new(), Vec::new());
+    for arm in &context.analysis.stability {
         let label = context.label_in_study(&arm.arm);
-        let (own, nan) = (label.clone(), label);
-        let collapsed = arm.collapsed.iter().map(move |run| named(&own, run));
-        let not_finite =
-            arm.not_finite.iter().map(move |seed| format!("{nan}, seed {seed} (not finite)"));
-        collapsed.chain(not_finite).collect::<Vec<_>>()
+        counted.extend(arm.collapsed.iter().map(|run| named(&label, run)));
+        let cells = context.study.cells_of(&arm.arm);
+        for seed in &arm.not_finite {
+            let cell = cells.iter().find(|cell| cell.seed == *seed);
+            let score = cell.and_then(|cell| cell.last_evaluation(set));
+            let runs = if score.is_some() { &mut counted } else { &mut scoreless };
+            runs.push(format!("{label}, seed {seed} (not finite)"));
+        }
+    }
+    unstable(&counted, &scoreless)
+}
+
+fn unstable(counted: &[String], scoreless: &[String]) -> Option<String> {
+    let said = |runs: &[String], [one, several]: [&str; 2]| {
+        let what = if runs.len() == 1 { one } else { several };
+        (!runs.is_empty()).then(|| format!("{} {what}: {}.", runs.len(), runs.join("; ")))
     };
-    let runs: Vec<String> = context.analysis.stability.iter().flat_map(of_arm).collect();
-    (!runs.is_empty()).then(|| {
-        let (run, count) = if runs.len() == 1 { ("run", "counts") } else { ("runs", "count") };
-        format!("{} {run} collapsed, and {count} like the others: {}.", runs.len(), runs.join("; "))
-    })
+    let collapsed =
+        ["run collapsed, and counts like the others", "runs collapsed, and count like the others"];
+    let diverged = [
+        "run diverged before it had a score, does not count, and no score of its arm is compared",
+        "runs diverged before they had a score, do not count, and no score of their arms is compared",
+    ];
+    let sentences = [said(counted, collapsed), said(scoreless, diverged)].into_iter().flatten();
+    let sentences = text::joined(sentences, " ");
+    (!sentences.is_empty()).then_some(sentences)
 }
 
 fn named(label: &str, run: &Collapse) -> String {
@@ -141,4 +158,21 @@ fn falls(context: &Context, arms: &[ArmStability]) -> Option<Block> {
         "Every fall of more than 10 points, up to the evaluation after this rollout step.";
     let columns = "arm | seed # | rollout step # | before, % # | after, % #";
     (!rows.is_empty()).then(|| Block::Folded(Table::new(caption, columns, rows)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_diverged_before_a_score_are_not_said_to_count() {
+        let [one, two] = ["X, seed 1", "Y, seed 2 (not finite)"].map(str::to_owned);
+        let (one, two) = (std::slice::from_ref(&one), std::slice::from_ref(&two));
+        assert_eq!(unstable(&[], &[]), None);
+        let collapsed = "1 run collapsed, and counts like the others: X, seed 1.";
+        assert_eq!(unstable(one, &[]).as_deref(), Some(collapsed));
+        let both = unstable(one, two).unwrap();
+        assert!(both.starts_with(collapsed), "{both}");
+        assert!(both.contains(" 1 run diverged before it had a score, does not count"), "{both}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The queue of cells: runs up to `at_once` at a time and records each when it ends.
 
-use crate::base::{Pace, files};
+use crate::base::{Lock, Pace, files};
 use crate::experiment::sets;
 use crate::records::{EvaluationRecord, RunFolder};
 use crate::study::ablate::recording::{self, ATTEMPTS};
@@ -53,6 +53,7 @@ pub enum ScheduleEvent<'a> {
 
 struct Queue<'a> {
     study: &'a AblateStudy,
+    lock: &'a Lock,
     options: &'a ScheduleOptions,
     jobs: &'a mut [Job],
     watch: &'a mut dyn FnMut(ScheduleEvent),
@@ -67,7 +68,7 @@ struct Queue<'a> {
 
 /// When `stop` returns true, each process ends after its present rollout step with a checkpoint.
 pub fn run(
-    study: &AblateStudy,
+    (study, lock): (&AblateStudy, &Lock),
     jobs: &mut [Job],
     options: &ScheduleOptions,
     stop: &dyn Fn() -> bool,
@@ -75,6 +76,7 @@ pub fn run(
 ) -> Result<(), StudyError> {
     let mut queue = Queue {
         study,
+        lock,
         options,
         attempts: vec![0; jobs.len()],
         waiting: (0..jobs.len())
@@ -90,6 +92,7 @@ pub fn run(
     };
     let mut looked = None::<Instant>;
     loop {
+        queue.held()?;
         if stop() && !queue.stopping {
             queue.stopping = true;
             queue.waiting.clear();
@@ -110,11 +113,19 @@ pub fn run(
 }
 
 impl Queue<'_> {
+    fn held(&self) -> Result<(), StudyError> {
+        if self.lock.is_held()? {
+            return Ok(());
+        }
+        Err(StudyError::LockLost { study: self.study.root().to_path_buf() })
+    }
+
     /// A cell waits while a process of an earlier call has its folder locked.
     fn start(&mut self) -> Result<(), StudyError> {
         let mut held = Vec::new();
         while self.running.len() < self.options.at_once {
             let Some(index) = self.waiting.pop_front() else { break };
+            self.held()?;
             let job = &self.jobs[index];
             if job.folder.is_locked()? {
                 held.push(index);
@@ -151,6 +162,7 @@ impl Queue<'_> {
             let ended = ended.map_err(|source| StudyError::Start { program: program(), source })?;
             if let Some(ended) = ended {
                 self.running.remove(at);
+                self.held()?;
                 self.after(index, &ended)?;
             }
         }

@@ -190,10 +190,10 @@ impl Cell {
         self.evaluations.iter().filter(move |evaluation| evaluation.set == set)
     }
 
-    /// The base policy's evaluation is no result of a run that diverged before another one.
     pub fn last_evaluation(&self, set: &str) -> Option<&CellEvaluation> {
         let last = self.evaluations.iter().rfind(|evaluation| evaluation.set == set)?;
-        (self.ending != CellEnding::Diverged || last.counters.updates > 0).then_some(last)
+        let end = self.counters.last().copied().unwrap_or_default();
+        last.counters.is_result_of(end, self.ending == CellEnding::Diverged).then_some(last)
     }
 
     pub fn digest(&self) -> String {
@@ -283,6 +283,10 @@ pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), StudyE
     let packed = packed::beside(folder)?;
     let mut names = match files::kind(folder)? {
         None if !packed.is_empty() => Vec::new(),
+        None => {
+            let study = folder.parent().unwrap_or(folder);
+            return Err(StudyError::invalid(study, "is no study: it has no folder cells"));
+        }
         _ => files::list(folder)?,
     };
     names.retain(|name| name.ends_with(".json"));

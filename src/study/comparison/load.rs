@@ -2,7 +2,7 @@
 
 use crate::base::files::{self, FileKind, foreign};
 use crate::records::{
-    ColumnNames, GradedTable, RunFolder,
+    ColumnNames, Counters, Ending, GradedTable, RunFolder,
     tables::{format, graded_lines},
 };
 use crate::statistics::Counts;
@@ -90,9 +90,19 @@ fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, 
     let folder = RunFolder::at(path);
     let evaluations = folder.evaluations()?;
     let set = choose(path, evaluations.iter().map(|record| record.set.as_str()), options)?;
+    let outcome = files::optional(folder.outcome())?;
+    let (state, end) = match &outcome {
+        Some(outcome) => (outcome.ending.name(), outcome.counters),
+        None => {
+            let metrics = files::optional(folder.metrics())?.unwrap_or_default();
+            ("unfinished", metrics.last().map(|step| step.counters).unwrap_or_default())
+        }
+    };
+    let diverged = outcome.is_some_and(|outcome| outcome.ending == Ending::Diverged);
     let last = evaluations.iter().rfind(|record| record.set == set);
-    let step = last.map_or(0, |record| record.counters.rollout_steps);
-    let outcomes = folder.recorded_outcomes(&set, step)?;
+    let last = last.map(|record| record.counters).filter(|it| it.is_result_of(end, diverged));
+    let at = last.ok_or_else(|| no_result(path, &set, (state, end)))?;
+    let outcomes = folder.recorded_outcomes(&set, at.rollout_steps)?;
     let name = |name: &str| Some(name.to_string());
     let columns = ColumnNames {
         problem: name("problem"),
@@ -101,8 +111,26 @@ fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, 
         no_sample: false,
     };
     let mut run = table(path, &outcomes, &columns, options)?;
-    run.remark = Some(format!("set `{set}`, last evaluation"));
+    run.remark = Some(evaluated(&set, at, (state, end)));
     Ok(run)
+}
+
+fn evaluated(set: &str, at: Counters, (state, end): (&str, Counters)) -> String {
+    let what = format!("set `{set}`, last evaluation; updates: {}", at.updates);
+    if state == "finished" {
+        return what;
+    }
+    let (step, steps) = (at.rollout_steps, end.rollout_steps);
+    format!("{what}; the run is {state}: evaluated at rollout step {step} of {steps} recorded")
+}
+
+fn no_result(path: &Path, set: &str, (state, end): (&str, Counters)) -> StudyError {
+    let reason = format!(
+        "only the base policy was evaluated on set `{set}`, which is no result of the run ({state}, updates: {}); \
+         name another set with --evaluation-set, or leave the run out",
+        end.updates
+    );
+    StudyError::invalid(path, reason)
 }
 
 /// A cell has only a digest of its problems: each problem's name is that digest and its place.
@@ -110,15 +138,17 @@ fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyE
     let cell = Cell::read(path)?;
     let sets = cell.evaluations.iter().map(|evaluation| evaluation.set.as_str());
     let set = choose(path, sets, options)?;
+    let end = (cell.ending.name(), cell.counters.last().copied().unwrap_or_default());
     let (Some(last), Some(ids)) = (cell.last_evaluation(&set), cell.problems.get(&set)) else {
-        return Err(StudyError::invalid(path, format!("set `{set}` was not evaluated")));
+        return Err(no_result(path, &set, end));
     };
     let digest = ids.sha256.get(..8).unwrap_or(&ids.sha256);
     let problem = |(index, counts)| (format!("{set}/{digest}/{index:05}"), counts);
     let problems = last.counts().into_iter().enumerate().map(problem).collect();
     let remark = format!(
-        "set `{set}`, last evaluation; problems of a cell are named by their place; the fields of \
-         its record were checked against each other; {}",
+        "{}\nproblems of a cell are named by their place; the fields of its record were checked against each \
+         other; {}",
+        evaluated(&set, last.counters, end),
         cell::ONLY_TRAINING
     );
     Ok(EvaluatedRun { path: path.to_path_buf(), problems, remark: Some(remark) })

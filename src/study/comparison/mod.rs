@@ -88,9 +88,22 @@ pub fn compare(
 ) -> Result<RunComparison, StudyError> {
     let all: Vec<&EvaluatedRun> = a.iter().chain(b).collect();
     let mut remarks: Vec<String> = Vec::new();
-    for remark in all.iter().filter_map(|run| run.remark.as_ref()) {
-        if !remarks.contains(remark) {
-            remarks.push(remark.clone());
+    let lines = |runs: &[EvaluatedRun]| -> Vec<String> {
+        runs.iter()
+            .filter_map(|run| run.remark.as_ref())
+            .flat_map(|it| it.lines())
+            .map(str::to_owned)
+            .collect()
+    };
+    let [of_a, of_b] = [lines(a), lines(b)];
+    for line in of_a.iter().chain(&of_b) {
+        let remark = match (of_a.contains(line), of_b.contains(line)) {
+            (true, false) => format!("A: {line}"),
+            (false, true) => format!("B: {line}"),
+            _ => line.clone(),
+        };
+        if !remarks.contains(&remark) {
+            remarks.push(remark);
         }
     }
     remarks.extend([a, b].into_iter().flat_map(copies));

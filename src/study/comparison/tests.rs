@@ -119,7 +119,7 @@ fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
     assert!(load::side(&[Path::new(&empty)], &options).is_err());
 }
 
-/// The record of a run that diverged in its first rollout step: one evaluation of 4 problems × 2
+/// The record of a run that stalled in its first rollout step: one evaluation of 4 problems × 2
 /// samples.
 fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
     use crate::experiment::extends;
@@ -184,6 +184,73 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
 }
 
 #[test]
+fn a_run_counts_with_an_evaluation_of_its_trained_policy_and_says_which() {
+    use crate::records::{Counters, Ending, EvaluationRecord, Outcome, RunFolder, StepMetrics};
+    let root = tempfile::tempdir().unwrap();
+    let counters =
+        |step| Counters { rollout_steps: step, updates: 2 * step, ..Counters::default() };
+    let write = |name: &str, evaluated: &[u64], steps: u64, ending: Option<Ending>| {
+        let run = RunFolder::at(root.path().join(name));
+        let record = |step: &u64| EvaluationRecord {
+            counters: counters(*step),
+            set: "dev".to_owned(),
+            problems: 1,
+            samples: 1,
+            avg_at_k: 1.0,
+            standard_error_fixed_problems: 0.0,
+            standard_error_new_problems: 0.0,
+            pass_at_k: BTreeMap::new(),
+            cons_at_k: 1.0,
+            truncated_share: 0.0,
+            response_tokens_mean: 1.0,
+            reward_mean: None,
+            outcomes_sha256: String::new(),
+        };
+        let records: Vec<EvaluationRecord> = evaluated.iter().map(record).collect();
+        files::write_lines(&run.path("evaluations.jsonl"), &records).unwrap();
+        let line = |step| StepMetrics { step, counters: counters(step), metrics: BTreeMap::new() };
+        let lines: Vec<StepMetrics> = (1..=steps).map(line).collect();
+        files::write_lines(&run.path("metrics.jsonl"), &lines).unwrap();
+        for step in evaluated {
+            let outcome = OutcomeRecord {
+                problem: "dev/0".into(),
+                sample: 0,
+                is_correct: true,
+                response_tokens: 1,
+                truncated: false,
+                prediction: None,
+                answer: "1".into(),
+                response: "x".into(),
+                reward: None,
+            };
+            let table = run.recorded_outcomes("dev", *step).unwrap();
+            tables::write_outcomes(&table, &[outcome]).unwrap();
+        }
+        if let Some(ending) = ending {
+            let outcome = Outcome::new(4, ending, None, counters(steps));
+            files::write_json(&run.path("outcome.json"), &outcome).unwrap();
+        }
+        load::side(&[run.root()], &ComparisonOptions::default())
+    };
+    let finished = write("finished", &[0, 4], 4, Some(Ending::Finished)).unwrap();
+    let stopped = write("stopped", &[0, 2], 3, None).unwrap();
+    let late = write("late", &[0, 2], 3, Some(Ending::Diverged)).unwrap();
+    assert!(write("begun", &[0], 0, None).is_ok());
+    let refused = |name, ending| write(name, &[0], 3, ending).unwrap_err().to_string();
+    assert!(refused("early", Some(Ending::Diverged)).contains("(diverged, updates: 6)"));
+    assert!(refused("under-way", None).contains("(unfinished, updates: 6)"));
+    assert!(write("at-once", &[0], 0, Some(Ending::Diverged)).is_err());
+    let remarks = |b: &[EvaluatedRun]| compare(&finished, b, 0.95, false).unwrap().remarks;
+    let told = |state| {
+        let b = "B: set `dev`, last evaluation; updates: 4";
+        let a = "A: set `dev`, last evaluation; updates: 8".to_owned();
+        [a, format!("{b}; the run is {state}: evaluated at rollout step 2 of 3 recorded")]
+    };
+    assert_eq!(remarks(&stopped), told("unfinished"));
+    assert_eq!(remarks(&late), told("diverged"));
+}
+
+#[test]
 fn cells_are_compared_when_they_are_about_the_same_problems() {
     let folder = tempfile::tempdir().unwrap();
     let (t, f) = (true, false);
@@ -194,6 +261,12 @@ fn cells_are_compared_when_they_are_about_the_same_problems() {
     let got = compare(&side(&one), &side(&two), 0.95, false).unwrap();
     assert_eq!(got.paired.by_problem, [0.5, 0.0, 0.0, 0.5]);
     assert!(compare(&side(&one), &side(&other), 0.95, false).is_err());
+    let text = files::read_text(&two).unwrap();
+    let mut diverged: crate::study::Cell = serde_json::from_str(&text).unwrap();
+    diverged.ending = crate::study::CellEnding::Diverged;
+    let diverged = diverged.sealed().write(&folder.path().join("diverged")).unwrap();
+    let error = load::side(&[diverged], &ComparisonOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("only the base policy was evaluated on set `dev`"), "{error}");
     let missing = ComparisonOptions { set: Some("plus".into()), ..ComparisonOptions::default() };
     let error = load::side(&[&one], &missing).unwrap_err().to_string();
     assert!(error.ends_with("no evaluation of set `plus`, only of dev"), "{error}");

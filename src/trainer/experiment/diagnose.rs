@@ -48,11 +48,57 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
             );
             Failure { key: failure.key, reason }
         }
+        Some(table) if failure.reason.starts_with("missing field `") => {
+            let reason =
+                |table: &Table| reason_with(merged, &failure.key, Value::Table(table.clone()));
+            let inside = table.iter().find_map(|(name, value)| {
+                let reason = |inner: &Table| {
+                    let mut table = table.clone();
+                    table.insert(name.clone(), Value::Table(inner.clone()));
+                    reason(&table)
+                };
+                let reason = missing(value.as_table()?, reason)?;
+                Some(Failure { key: format!("{}.{name}", failure.key), reason })
+            });
+            match (missing(table, reason), inside) {
+                (Some(reason), _) => Failure { key: failure.key, reason },
+                (None, Some(inside)) => inside,
+                (None, None) => failure,
+            }
+        }
         _ => {
             let reason = with_variants(merged, &failure);
             Failure { key: failure.key, reason: with_suggestion(&reason) }
         }
     }
+}
+
+pub fn missing(table: &Table, reason: impl Fn(&Table) -> Option<String>) -> Option<String> {
+    let field = |reason: String| {
+        reason.strip_prefix("missing field `")?.split('`').next().map(str::to_string)
+    };
+    let (mut table, mut names) = (table.clone(), Vec::new());
+    while let Some(name) = reason(&table).and_then(field) {
+        let with = |value: Value| {
+            let mut filled = table.clone();
+            filled.insert(name.clone(), value);
+            filled
+        };
+        let variants = reason(&with(Value::String(NOBODY.into())));
+        let variants = variants.filter(|reason| reason.starts_with("unknown variant"));
+        let variants = variants.map(|reason| valid_names(&reason)).unwrap_or_default();
+        let plain = [1.into(), true.into(), "".into(), Value::Array(Vec::new())];
+        let fits = |filled: &Table| match reason(filled) {
+            None => true,
+            Some(reason) => field(reason).is_some_and(|other| other != name),
+        };
+        let mut filled = variants.into_iter().map(Value::String).chain(plain).map(with);
+        let Some(filled) = filled.find(fits) else { break };
+        table = filled;
+        names.push(name);
+    }
+    let s = if names.len() == 1 { "" } else { "s" };
+    (!names.is_empty()).then(|| format!("missing field{s} `{}`", names.join("`, `")))
 }
 
 /// Other programs have a negative number for a sampler that keeps all tokens.
@@ -78,6 +124,13 @@ fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failur
     let Some(stray) = failure.reason.split('`').nth(1).map(str::to_string) else { return failure };
     if failure.key.rsplit('.').next() == Some(stray.as_str()) {
         return Failure { reason: with_suggestion(&failure.reason), ..failure };
+    }
+    let inside = table.iter().find(|(_, value)| value.get(&stray).is_some());
+    if (stray == "kind" || !table.contains_key(&stray))
+        && let Some((name, _)) = inside
+    {
+        let key = format!("{}.{name}.{stray}", failure.key);
+        return Failure { key, reason: with_suggestion(&failure.reason) };
     }
     let Some(kind) = table.get("kind").and_then(Value::as_str) else {
         return Failure { reason: with_suggestion(&failure.reason), ..failure };

@@ -80,7 +80,10 @@ fn outside(path: &str, value: &Value, range: &KeyRange) -> Option<String> {
     match value.as_f64() {
         Some(number) if range.contains(number) => None,
         Some(_) => Some(format!("{path} must be {range}, got {value}")),
-        None => Some(format!("{path} must be {range}, got NaN or an infinity")),
+        None => {
+            let range = format!(" {range}").replace(" finite", "");
+            Some(format!("{path} must be a finite number{range}"))
+        }
     }
 }
 

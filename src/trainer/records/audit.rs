@@ -54,7 +54,14 @@ impl FolderEntries {
         let mut folders = vec![String::new()];
         let mut count = 0;
         while let Some(parent) = folders.pop() {
-            for name in files::list(&folder.path(&parent))? {
+            let names = match files::list(&folder.path(&parent)) {
+                Err(error) if error.is_missing() && !parent.is_empty() => {
+                    entries.folders.remove(&parent);
+                    continue;
+                }
+                names => names?,
+            };
+            for name in names {
                 let path = if parent.is_empty() { name } else { format!("{parent}/{name}") };
                 count += 1;
                 if count > MOST_ENTRIES {

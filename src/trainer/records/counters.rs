@@ -13,3 +13,10 @@ pub struct Counters {
     /// Optimiser steps.
     pub updates: u64,
 }
+
+impl Counters {
+    /// The base policy's evaluation is no result of a run that diverged, or has updates.
+    pub fn is_result_of(self, run: Self, diverged: bool) -> bool {
+        self.updates > 0 || !(diverged || run.updates > 0)
+    }
+}

@@ -1,7 +1,7 @@
 //! Lists what could be deleted, and changes nothing. Unknown folders, links and their targets are no candidates.
 
 use crate::base::files::{self, FileKind};
-use crate::records::{Ending, FolderEntries, RunFolder, audit, ledger};
+use crate::records::{Ending, EvaluationRecord, FolderEntries, RunFolder, audit, ledger};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,18 @@ pub struct RunSummary {
     pub size_bytes: u64,
     /// Last evaluation of each set: avg@k in [0, 1].
     pub accuracy: BTreeMap<String, f64>,
+    pub evaluated_at_step: BTreeMap<String, u64>,
+}
+
+impl RunSummary {
+    pub fn place(&self, set: &str) -> String {
+        let steps = &self.evaluated_at_step;
+        match steps.get(set) {
+            Some(0) => " (base)".to_owned(),
+            Some(step) if steps.values().any(|other| other != step) => format!(" (step {step})"),
+            _ => String::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -114,7 +126,11 @@ fn collect(
         let below =
             if is_study && name == "runs" { Some(depth.max(1)) } else { depth.checked_sub(1) };
         match (files::kind(&path)?, below) {
-            (Some(FileKind::Folder), Some(below)) => collect(&path, below, found, passed_over)?,
+            (Some(FileKind::Folder), Some(below)) => {
+                if let Err(error) = collect(&path, below, found, passed_over) {
+                    tracing::warn!("{error}; {} is passed over", path.display());
+                }
+            }
             (Some(FileKind::Folder), None) if !is_study => passed_over.push(path),
             (Some(FileKind::Other), _) if path.is_dir() => passed_over.push(path),
             (None, _) if path.to_string_lossy().contains(char::REPLACEMENT_CHARACTER) => {
@@ -144,9 +160,15 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
     let outcome = files::optional(run.outcome()).map_err(&mut note);
     let metrics = files::optional(run.metrics()).map_err(&mut note).ok().flatten();
     let evaluations = files::optional(run.evaluations()).map_err(&mut note).ok().flatten();
+    let ended = outcome.as_ref().ok().and_then(Option::as_ref);
+    let recorded = metrics.iter().flatten().last().map(|line| line.counters);
+    let end = ended.map(|it| it.counters).or(recorded).unwrap_or_default();
+    let diverged = ended.is_some_and(|it| it.ending == Ending::Diverged);
     // A lock that is no file is suspicious: the run has no candidates.
     let locked = run.is_locked().map_err(&mut note).ok();
-    let can_go_on = is_whole && locked.is_some() && manifest.is_some() && experiment.is_some();
+    let size_bytes = files::size_bytes(run.root()).map_err(&mut note).ok();
+    let is_known = locked.is_some() && size_bytes.is_some();
+    let can_go_on = is_whole && is_known && manifest.is_some() && experiment.is_some();
     let state = match outcome {
         _ if locked == Some(true) => HousekeepingState::Running,
         Ok(Some(outcome)) if damage.is_empty() => HousekeepingState::Ended(outcome.ending),
@@ -154,8 +176,10 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
         Ok(None) if can_go_on => HousekeepingState::Unfinished,
         _ => HousekeepingState::Damaged,
     };
-    let accuracy =
-        evaluations.into_iter().flatten().map(|record| (record.set, record.avg_at_k)).collect();
+    let last = evaluations.into_iter().flatten().map(|record| (record.set.clone(), record));
+    let mut last: BTreeMap<_, _> = last.collect();
+    last.retain(|_, record| record.counters.is_result_of(end, diverged));
+    let step = |record: &EvaluationRecord| (record.set.clone(), record.counters.rollout_steps);
     Ok(RunSummary {
         folder: run.root().to_path_buf(),
         name: manifest.as_ref().map(|manifest| manifest.name.clone()),
@@ -165,8 +189,9 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
         damage: (!damage.is_empty()).then(|| damage.join("; ")),
         steps_done: metrics.iter().flatten().last().map_or(0, |line| line.step),
         steps_planned: experiment.map(|experiment| experiment.training.rollout_steps),
-        size_bytes: files::size_bytes(run.root())?,
-        accuracy,
+        size_bytes: size_bytes.unwrap_or(0),
+        evaluated_at_step: last.values().map(step).collect(),
+        accuracy: last.into_iter().map(|(set, record)| (set, record.avg_at_k)).collect(),
     })
 }
 
@@ -228,10 +253,56 @@ pub fn readable(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::{Counters, Outcome, StepMetrics};
 
     fn found(root: &Path) -> Vec<String> {
         let name = |run: &RunFolder| run.root().strip_prefix(root).unwrap().display().to_string();
         runs(root).unwrap().iter().map(name).collect()
+    }
+
+    #[test]
+    fn scores_are_those_of_the_trained_policy_with_their_steps() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        let counters =
+            |step: u64| Counters { rollout_steps: step, updates: 2 * step, ..Counters::default() };
+        let evaluations =
+            [("dev", 0), ("test", 0), ("dev", 5), ("other", 10)].map(|(set, step)| {
+                EvaluationRecord {
+                    counters: counters(step),
+                    set: set.to_owned(),
+                    problems: 2,
+                    samples: 1,
+                    avg_at_k: 0.5,
+                    standard_error_fixed_problems: 0.0,
+                    standard_error_new_problems: 0.0,
+                    pass_at_k: BTreeMap::new(),
+                    cons_at_k: 0.5,
+                    truncated_share: 0.0,
+                    response_tokens_mean: 1.0,
+                    reward_mean: None,
+                    outcomes_sha256: String::new(),
+                }
+            });
+        files::write_lines(&run.path("evaluations.jsonl"), &evaluations[..2]).unwrap();
+        let shown = || {
+            let summary = summary(&run).unwrap();
+            let place = |set: &String| format!("{set}{}", summary.place(set));
+            summary.accuracy.keys().map(place).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(), ["dev (base)", "test (base)"]);
+        let line = StepMetrics { step: 11, counters: counters(11), metrics: BTreeMap::new() };
+        files::write_lines(&run.path("metrics.jsonl"), &[line]).unwrap();
+        assert!(shown().is_empty());
+        files::write_lines(&run.path("evaluations.jsonl"), &evaluations[..3]).unwrap();
+        assert_eq!(shown(), ["dev"]);
+        files::write_lines(&run.path("evaluations.jsonl"), &evaluations).unwrap();
+        assert_eq!(shown(), ["dev (step 5)", "other (step 10)"]);
+        files::write_lines(&run.path("evaluations.jsonl"), &evaluations[..2]).unwrap();
+        files::write_lines::<StepMetrics>(&run.path("metrics.jsonl"), &[]).unwrap();
+        let outcome = Outcome::new(4, Ending::Diverged, None, counters(0));
+        files::write_json(&run.path("outcome.json"), &outcome).unwrap();
+        assert!(shown().is_empty());
     }
 
     #[test]

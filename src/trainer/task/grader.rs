@@ -122,6 +122,10 @@ impl Grader {
         if let Self::Program { graders, .. } = self { Some(graders.program()) } else { None }
     }
 
+    pub fn takes_batches(&self) -> bool {
+        matches!(self, Self::Program { graders, .. } if graders.ready().takes_batches())
+    }
+
     /// What the program is, as inputs of a run: digests of its files, versions of Python and packages.
     pub fn inputs(&self) -> Result<BTreeMap<String, String>, TaskError> {
         let Self::Program { graders, .. } = self else { return Ok(BTreeMap::new()) };

@@ -20,6 +20,8 @@ pub enum TrainingError {
     Problem { path: PathBuf, source: TaskError },
     #[error("there is no {}; `{command}` makes it", path.display())]
     NoBase { path: PathBuf, command: String },
+    #[error("{key}: there is no {}", path.display())]
+    Missing { key: String, path: PathBuf },
     #[error(transparent)]
     Ungraded(#[from] Box<UngradedBatch>),
     #[error(
@@ -98,7 +100,7 @@ pub enum TrainingError {
     #[error(transparent)]
     OtherTrainer(Box<dyn std::error::Error + Send + Sync>),
     #[error(
-        "no group had a useful gradient, so nothing was trained; use dynamic_sampling.kind = \"none\" or another model"
+        "no group had a useful gradient, so nothing was trained; use dapo.dynamic_sampling.kind = \"none\" or another model"
     )]
     Saturated,
 }

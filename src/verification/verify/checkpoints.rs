@@ -3,6 +3,7 @@
 use crate::base::files;
 use crate::policy::{Loaded, Qwen2, checkpoint, optimizer};
 use crate::records::{Ending, FolderEntries, RunFolder, RunRecords, StepMetrics, TensorDigest};
+use crate::report::text;
 use crate::training::trainer;
 use crate::verification::Waiting;
 use crate::verification::verify::{Check, VerifySubject, inputs, inputs::Local, steps};
@@ -37,8 +38,8 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
         let what = "is missing: the last weights cannot be compared with the ledger";
         check.inconclusive(format!("checkpoints/step-{last:06}"), what);
     }
-    let compared =
-        format!("{} checkpoints: files, weights, moments, clocks, carried groups", steps.len());
+    let count = text::counted(steps.len(), "checkpoint", "checkpoints");
+    let compared = format!("{count}: files, weights, moments, clocks, carried groups");
     (check.compared(compared), kept)
 }
 

@@ -93,7 +93,7 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
     let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
     let here = [data.is_some(), base.is_some(), tokenizer.is_some()];
     let [problems, policy, text] = here.map(|is_here| if is_here { "here" } else { "not here" });
-    let columns = data.as_ref().map(|data| data.columns.clone()).unwrap_or_default();
+    let (columns, mut lacks) = (data.as_ref().map(|data| data.columns.clone()), BTreeSet::new());
     let mut graders: BTreeMap<Option<String>, Option<Grader>> = BTreeMap::new();
     let mut used = BTreeSet::new();
     for (set, grading) in records.experiment.gradings() {
@@ -108,12 +108,26 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
             Grading::Program(program) => {
                 options.rewards.iter().find(|file| is_copy(program, &own, file)).and_then(|file| {
                     used.insert(file);
-                    let told = (&records.experiment.prompt, &columns);
+                    let is_own = program.kind == ProgramKind::MathVerify;
+                    let bare = Columns::new();
+                    let Some(columns) = columns.as_ref().or(is_own.then_some(&bare)) else {
+                        lacks.insert(file.display().to_string());
+                        return None;
+                    };
+                    let told = (&records.experiment.prompt, columns);
                     copy_of(&mut check, (program, &own), file, told)
                 })
             }
         };
         graders.insert(set.map(str::to_string), grader);
+    }
+    if !lacks.is_empty() {
+        let what = format!(
+            "{}: not started, because a program gets the columns of the problem files, and these are not here; \
+             rewards are taken as recorded (--data FOLDER says where the files are)",
+            Vec::from_iter(lacks).join(", ")
+        );
+        check.inconclusive("reward", what);
     }
     for file in options.rewards.iter().filter(|file| !used.contains(file)) {
         let graded = "is not the file that graded the run: not started";

@@ -130,6 +130,22 @@ impl Check {
         check.compared("nothing")
     }
 
+    fn excuse_removed(&mut self, folder: &RunFolder) {
+        let is_gone = |finding: &&mut Finding| {
+            let path = finding.place.split(", ").next().unwrap_or_default();
+            let is_none = |path: PathBuf| matches!(files::kind(&path), Ok(None));
+            path.contains('/') && folder.inside(path).is_ok_and(is_none)
+        };
+        for finding in self.findings.iter_mut().filter(is_gone) {
+            finding.verdict = VerifyVerdict::Inconclusive;
+            finding.what += "; it is gone, and the run goes on";
+        }
+        if self.further_findings == 0 {
+            let verdicts = self.findings.iter().map(|finding| finding.verdict);
+            self.verdict = verdicts.max().unwrap_or(VerifyVerdict::Verified);
+        }
+    }
+
     /// Counts findings that are not kept, too.
     fn all_findings(&self) -> u64 {
         self.findings.len() as u64 + self.further_findings
@@ -152,7 +168,7 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// Your own copy of the program that graded a run (or math-verify): it is started if its digest is the recorded
     /// one, with the Python of DAPO_PYTHON. Without it no program is started, and rewards are taken as recorded.
-    /// Repeat it where sets have programs of their own.
+    /// Repeat it where sets have programs of their own; a run on files needs --data, too.
     #[arg(long = "run-rewards", value_name = "FILE")]
     pub rewards: Vec<PathBuf>,
     #[arg(skip)]
@@ -173,6 +189,8 @@ pub struct Extent {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sets_as_recorded: Vec<String>,
     pub unfinished: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub running: bool,
     /// Which base policy, and from where.
     pub base: String,
     /// Damaged checkpoints.
@@ -227,8 +245,16 @@ pub fn verify(
         let (root, reason) = (folder.root().to_path_buf(), folder.flaw().to_string());
         return Err(VerificationError::NotARun { root, reason });
     }
-    let (mut checks, mut extent) = (Vec::new(), Extent::default());
+    let is_running = || folder.is_locked().unwrap_or(false);
+    let mut extent = Extent { running: is_running(), ..Extent::default() };
+    let mut checks = Vec::new();
     let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
+    if extent.running && worst(&checks) != VerifyVerdict::Verified {
+        if !is_running() {
+            return verify(folder, options, watch);
+        }
+        checks.iter_mut().for_each(|check| check.excuse_removed(folder));
+    }
     let verdict = worst(&checks);
     Ok(Verification {
         schema: "dapo-verification/2",
@@ -244,10 +270,16 @@ pub fn verify(
 fn summary(verdict: VerifyVerdict, extent: &Extent, replay: Option<&Replay>) -> String {
     if verdict == VerifyVerdict::Inconclusive && extent.unfinished {
         let steps = extent.steps;
-        return format!(
-            "inconclusive: the run is unfinished after {steps} rollout steps; resume it \
-             (dapo train EXPERIMENT --out FOLDER --resume) and verify it again"
-        );
+        let next = match extent {
+            Extent { running: true, .. } => {
+                "a process works in it: verify it again when that has ended"
+            }
+            Extent { imported: true, .. } => {
+                "the command that imported it goes on with --resume; then verify it again"
+            }
+            _ => "resume it (dapo train EXPERIMENT --out FOLDER --resume) and verify it again",
+        };
+        return format!("inconclusive: the run is unfinished after {steps} rollout steps; {next}");
     }
     if verdict != VerifyVerdict::Verified {
         return verdict.name().to_string();
@@ -291,7 +323,7 @@ fn examine(
 ) -> Result<Option<Replay>, VerificationError> {
     watch("walking the folder");
     let entries = FolderEntries::of(folder)?;
-    checks.push(records::folder(&entries));
+    checks.push(records::folder(&entries, extent.running));
     // Links may lead to files that the sender wants read.
     if entries.has_links() {
         return Ok(None);
@@ -299,7 +331,8 @@ fn examine(
     let (check, records) = records::read(folder);
     checks.push(check);
     let Some(records) = records else { return Ok(None) };
-    *extent = Extent::of(&records);
+    *extent = Extent { running: extent.running, ..Extent::of(&records) };
+    let entries = if extent.running { FolderEntries::of(folder)? } else { entries };
     if entries.has_engine && !extent.imported {
         checks[0].mismatch("engine", "has no place in a run of this harness: it was added");
     }
@@ -324,13 +357,17 @@ fn examine(
     checks.push(scores::evaluations(subject));
     checks.push(scores::report(subject));
     let Some(request) = &options.replay else { return Ok(None) };
-    if extent.imported {
-        let why = "another trainer made the rollout steps; dapo eval samples from the checkpoints";
-        checks.push(Check::not_begun("replay", why));
-        return Ok(None);
-    }
-    if checks.iter().any(Check::failed) {
-        let why = "not begun: the checks above found mismatches already";
+    let why = match extent {
+        Extent { imported: true, .. } => {
+            "another trainer made the rollout steps; dapo eval samples from the checkpoints"
+        }
+        Extent { running: true, .. } => "not begun: a process works in the folder",
+        _ if checks.iter().any(Check::failed) => {
+            "not begun: the checks above found mismatches already"
+        }
+        _ => "",
+    };
+    if !why.is_empty() {
         checks.push(Check::not_begun("replay", why));
         return Ok(None);
     }
@@ -370,13 +407,15 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
     }
     if extent.rewards_as_recorded {
         let note = "rewards and correctness: a program graded the responses, and none was started here \
-                    (--run-rewards FILE starts your own copy of it); they are taken as recorded";
+                    (--run-rewards FILE starts your own copy of it, in a run on files with --data FOLDER); they are \
+                    taken as recorded";
         notes.push(note.to_string());
     }
     if !extent.sets_as_recorded.is_empty() {
         notes.push(format!(
             "correctness in the evaluations of {}: a program of their own graded them, and none was started here \
-             (--run-rewards FILE starts your own copy of it); it is taken as recorded",
+             (--run-rewards FILE starts your own copy of it, in a run on files with --data FOLDER); it is taken as \
+             recorded",
             extent.sets_as_recorded.join(", ")
         ));
     }
@@ -405,4 +444,47 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
         notes.push(note.to_string());
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_that_a_running_process_removed_is_no_mismatch() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        files::write_atomic(&run.path("checkpoints/step-000002/trainer.json"), b"{}").unwrap();
+        let verdict = |places: &[&str]| {
+            let mut check = Check::new("checkpoints");
+            places.iter().for_each(|place| check.mismatch(place, "is another"));
+            check.excuse_removed(&run);
+            check.verdict
+        };
+        let gone = ["checkpoints/step-000001", "checkpoints/step-000001/trainer.json, counters"];
+        assert_eq!(verdict(&gone), VerifyVerdict::Inconclusive);
+        for kept in
+            ["checkpoints/step-000002/trainer.json", "metrics.jsonl, step 1", "../a/b", "run_key"]
+        {
+            assert_eq!(verdict(&[gone[0], kept]), VerifyVerdict::Mismatch, "{kept}");
+        }
+        let mut many = Check::new("checkpoints");
+        (0..=MOST_FINDINGS).for_each(|_| many.mismatch(gone[0], "is another"));
+        many.excuse_removed(&run);
+        assert!(many.failed());
+    }
+
+    #[test]
+    fn what_to_do_about_an_unfinished_run_depends_on_its_lock_and_engine() {
+        let said = |running, imported| {
+            let extent = Extent { unfinished: true, running, imported, ..Extent::default() };
+            summary(VerifyVerdict::Inconclusive, &extent, None)
+        };
+        assert!(said(false, false).contains("--out FOLDER --resume"));
+        assert!(said(false, true).contains("the command that imported it"));
+        for imported in [false, true] {
+            let said = said(true, imported);
+            assert!(said.contains("a process works in it") && !said.contains("resume"), "{said}");
+        }
+    }
 }

@@ -3,20 +3,23 @@ use crate::records::audit::{self, DigestFault, Unreadable};
 use crate::records::{
     Ending, EvaluationRecord, FolderEntries, Outcome, RunFolder, RunRecords, ending,
 };
+use crate::report::text;
 use crate::training::run::inputs;
 use crate::verification::verify::Check;
 
 /// Place in the layout, and kind.
-pub fn folder(entries: &FolderEntries) -> Check {
+pub fn folder(entries: &FolderEntries, is_running: bool) -> Check {
     let mut check = Check::new("folder");
     for (path, reason) in &entries.misplaced {
         check.mismatch(path, reason);
     }
     for path in &entries.partial {
-        check.inconclusive(
-            path,
-            "was left half written; the run's command with --resume removes it",
-        );
+        let what = if is_running {
+            "is being written or removed"
+        } else {
+            "was left half written; the run's command with --resume removes it"
+        };
+        check.inconclusive(path, what);
     }
     check.compared(format!("{} files against the layout of a run", entries.files.len()))
 }
@@ -36,7 +39,8 @@ pub fn digests(folder: &RunFolder, entries: &FolderEntries, records: &RunRecords
             _ => check.mismatch(name, fault),
         }
     }
-    check.compared(format!("{} files hashed again", outcome.digests.len()))
+    let count = text::counted(outcome.digests.len(), "file", "files");
+    check.compared(format!("{count} hashed again"))
 }
 
 /// `None` where nothing can be checked.
@@ -60,7 +64,7 @@ fn examine(check: &mut Check, folder: &RunFolder, records: &mut RunRecords) {
         let whole = records.steps();
         let what = format!(
             "is missing: the run is unfinished. Its first {whole} rollout steps are checked, \
-             what follows them is not. Resume it (dapo train EXPERIMENT --out FOLDER --resume)"
+             what follows them is not"
         );
         check.inconclusive("outcome.json", what);
     }
@@ -120,8 +124,8 @@ pub fn ledger(records: &RunRecords) -> Check {
         Some(outcome) => ending(&mut check, records, outcome),
         None => check.inconclusive("ledger.jsonl", "has no end: the run is not finished"),
     }
-    let lines = records.ledger.len();
-    check.compared(format!("{lines} lines: chain, genesis, metrics and end computed again"))
+    let lines = text::counted(records.ledger.len(), "line", "lines");
+    check.compared(format!("{lines}: chain, genesis, metrics and end computed again"))
 }
 
 /// Clocks of the last step, and fields of the ending and the format.

@@ -226,7 +226,7 @@ impl OutcomeTable<'_> {
 pub fn report(VerifySubject { folder, records, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
     if records.is_unfinished() {
-        let what = "is not compared: an unfinished run has written more since. Resume it";
+        let what = "is not compared: an unfinished run has written more since";
         check.inconclusive("report.json", what);
         return check.compared("nothing");
     }

@@ -1,10 +1,10 @@
 //! Computes rewards, trained groups, advantages, metrics and ledger components again from stored responses.
 
 use crate::algorithm::{Group, Prompt, ScoredRollout, Selected, Selection};
-use crate::experiment::Experiment;
+use crate::experiment::{Engine, Experiment};
 use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, metrics, tables};
-use crate::task::{ResponseText, Twice};
+use crate::task::{ResponseText, Twice, grader::Answered, reward::Grade};
 use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::{Check, VerifySubject};
 use std::collections::BTreeMap;
@@ -84,16 +84,15 @@ impl StepTable<'_> {
             return None;
         }
         let groups = groups(self.rows);
-        let mut rows = self.rows.iter().enumerate();
-        for group in &groups {
-            let again = self.graded(check, group).rollouts;
-            for (again, (number, row)) in again.iter().zip(&mut rows) {
-                let place = format!("{}, row {number}", self.name);
-                same_grade(check, &place, row, again);
-                self.decoded(check, &place, row);
-            }
-        }
         let carried = self.carried(check, &groups, waiting.get(&(self.step - 1)));
+        let graded = self.graded(check, &groups, carried);
+        let carried = carried.unwrap_or(0);
+        let again = graded.iter().flat_map(|group| &group.rollouts);
+        for ((number, row), again) in self.rows.iter().enumerate().zip(again) {
+            let place = format!("{}, row {number}", self.name);
+            same_grade(check, &place, row, again);
+            self.decoded(check, &place, row);
+        }
         self.drawn(check, &groups, carried);
         Some((groups, carried))
     }
@@ -128,21 +127,66 @@ impl StepTable<'_> {
         true
     }
 
-    /// With the rewards as they are recorded where no program grades again.
-    fn graded(self, check: &mut Check, group: &ScoredGroup) -> ScoredGroup {
+    /// A program that takes batches gets those of the run. Rewards are as recorded where nothing grades again.
+    fn graded(
+        self,
+        check: &mut Check,
+        groups: &[ScoredGroup],
+        carried: Option<usize>,
+    ) -> Vec<ScoredGroup> {
         let VerifySubject { records, local, .. } = self.subject;
-        let (experiment, mut graded) = (&records.experiment, group.clone());
+        let (experiment, mut graded) = (&records.experiment, groups.to_vec());
         if let Some(grader) = &local.grader {
-            let rollouts = group.rollouts.iter().map(|scored| scored.rollout.clone()).collect();
-            let (prompt, attempt) = (group.prompt.clone(), group.attempt);
-            let sampled = vec![Group { prompt, attempt, rollouts }];
-            match grader.grade_groups(sampled, Twice::Never) {
-                Ok((mut groups, _)) => graded = groups.remove(0),
-                Err(error) => check.inconclusive(self.name, error),
+            let size = experiment.rollout.group_size as usize;
+            let round = size.saturating_mul(trainer::prompts_per_round(experiment) as usize);
+            let (first, batch) = match (grader.takes_batches(), &experiment.engine) {
+                (false, _) => (0, size),
+                (true, Engine::Verl) => (0, 1),
+                (true, _) => (carried.map_or(self.rows.len(), |groups| groups * size), round),
+            };
+            let is_of_process = grader.takes_batches() && experiment.engine == Engine::Trl;
+            let mut asked: Vec<Answered> = Vec::with_capacity(self.rows.len());
+            for Group { prompt, rollouts, .. } in groups {
+                let rollouts = rollouts.iter().map(|scored| &scored.rollout);
+                asked.extend(
+                    rollouts.map(|it| (&prompt.problem, &it.text[..], Some(&it.tokens[..]))),
+                );
+            }
+            let mut rollouts = graded.iter_mut().flat_map(|group| &mut group.rollouts).skip(first);
+            for part in asked.get(first..).unwrap_or_default().chunks(batch.max(1)) {
+                let scored: Vec<_> = rollouts.by_ref().take(part.len()).collect();
+                if part.len() < batch {
+                    check.inconclusive(self.name, "has not all of a batch that was graded at once");
+                    continue;
+                }
+                let grades = match grader.grade(part, Twice::Never) {
+                    Ok((grades, _)) => grades,
+                    Err(error) => {
+                        check.inconclusive(self.name, error);
+                        continue;
+                    }
+                };
+                let is_other = |(scored, grade): (&&mut ScoredRollout, &Grade)| {
+                    (scored.is_correct, scored.correctness_reward, &scored.prediction)
+                        != (grade.is_correct, grade.reward, &grade.prediction)
+                };
+                if is_of_process && scored.iter().zip(&grades).any(is_other) {
+                    let what = "its responses have other rewards as one batch, and of several processes of TRL each \
+                                grades its own: rewards are taken as recorded";
+                    check.inconclusive(self.name, what);
+                    continue;
+                }
+                for (scored, grade) in scored.into_iter().zip(grades) {
+                    (scored.is_correct, scored.correctness_reward) =
+                        (grade.is_correct, grade.reward);
+                    scored.prediction = grade.prediction;
+                }
             }
         }
         let (limit, dapo) = (experiment.rollout.max_response_tokens, &experiment.dapo);
-        dapo.rules().shape(&mut graded, limit, dapo);
+        for group in &mut graded {
+            dapo.rules().shape(group, limit, dapo);
+        }
         graded
     }
 
@@ -173,19 +217,20 @@ impl StepTable<'_> {
         check: &mut Check,
         groups: &[ScoredGroup],
         before: Option<&Vec<ScoredGroup>>,
-    ) -> usize {
+    ) -> Option<usize> {
         let Some(before) = before else {
             if self.step > 1 {
                 let what = "what was carried over is unknown: the step before is damaged";
                 check.inconclusive(self.name, what);
+                return None;
             }
-            return 0;
+            return Some(0);
         };
         if groups.get(..before.len()) != Some(before) {
             let what = format!("does not begin with the {} groups that waited", before.len());
             check.mismatch(self.name, what);
         }
-        before.len()
+        Some(before.len())
     }
 
     /// Problems must be those of the seed, in order, with earlier draws counted. Where not every drawn

@@ -333,9 +333,9 @@ fn of_runs(folder: &Path, study: &Study) -> Vec<String> {
          them"
             .to_string(),
         "that the runs took place: only training a cell again shows it".to_string(),
-        cost("all runs together", all),
     ];
     if let Some(cell) = cheapest {
+        lines.push(cost("all runs together", all));
         let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));
         let inputs = place_of_data(folder, cell);
@@ -391,4 +391,15 @@ fn base_of_seed(folder: &Path, inputs: Option<&str>, cell: &Cell) -> (Vec<String
     );
     commands.insert(0, place);
     (commands, Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_runs_take_no_time() {
+        let lines = of_runs(Path::new(""), &Study::new(Vec::new(), Vec::new(), None));
+        assert!(!lines.iter().any(|line| line.contains("minutes")), "{lines:?}");
+    }
 }

@@ -228,7 +228,7 @@ pub fn size_bytes(path: &Path) -> Result<u64, FileError> {
     }
     let mut bytes = 0;
     for name in list(path)? {
-        bytes += size_bytes(&path.join(name))?;
+        bytes += optional(size_bytes(&path.join(name)))?.unwrap_or(0);
     }
     Ok(bytes)
 }

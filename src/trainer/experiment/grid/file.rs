@@ -96,6 +96,9 @@ pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, Experi
         keys.problem("name", &problem);
     }
     let question = keys.needed_text("question");
+    if question.as_ref().is_some_and(|text| text.trim().is_empty()) {
+        keys.problem("question", "is empty");
+    }
     let base = keys.needed_text("base");
     let seeds = seeds(&mut keys);
     let stated = Sets { primary: keys.text("primary_set"), curve: keys.text("curve_set") };

@@ -16,11 +16,11 @@ pub fn plain(name: &str) -> Option<String> {
 
 pub fn seeds(seeds: &[u64]) -> Option<String> {
     let distinct: BTreeSet<&u64> = seeds.iter().collect();
+    let twice = distinct.iter().find(|seed| seeds.iter().filter(|it| *it == **seed).count() > 1);
     match seeds.len() {
         0 => Some("there must be at least one".to_string()),
         count if count > MOST_SEEDS => Some(format!("must be at most {MOST_SEEDS}, got {count}")),
-        count if count != distinct.len() => Some("one stands there twice".to_string()),
-        _ => None,
+        _ => twice.map(|seed| format!("{seed} is listed twice")),
     }
 }
 

@@ -56,24 +56,35 @@ pub struct WantedKeys {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Sent {
-    Head { rows: u64, columns: Vec<String> },
+    Head(Head),
     Row(Map<String, Value>),
     Refused(Refusal),
     End {},
 }
 
-/// Calls `each` in order with a row and the file's number of rows. Other columns are ignored.
+/// `binary`: columns of bytes that are no text.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Head {
+    pub rows: u64,
+    pub columns: Vec<String>,
+    pub binary: Vec<String>,
+}
+
+/// What is done with a row of a file.
+pub type EachRow<'a, E> = dyn FnMut(&Head, Map<String, Value>) -> Result<(), E> + 'a;
+
+/// Calls `each` in order. Other columns are ignored.
 pub fn each_problem_row<E: From<TableError>>(
     path: &Path,
     wanted: &WantedKeys,
-    each: &mut dyn FnMut(u64, Map<String, Value>) -> Result<(), E>,
+    each: &mut EachRow<E>,
 ) -> Result<(), E> {
     let mut failure: Option<E> = None;
-    let mut count = 0;
+    let mut head = Head::default();
     each_sent(path, wanted, &mut |sent| {
         match sent {
-            Sent::Head { rows, .. } => count = rows,
-            Sent::Row(row) => failure = each(count, row).err(),
+            Sent::Head(sent) => head = sent,
+            Sent::Row(row) => failure = each(&head, row).err(),
             Sent::Refused(_) | Sent::End {} => {}
         }
         failure.is_none()
@@ -85,8 +96,8 @@ pub fn each_problem_row<E: From<TableError>>(
 pub fn column_names(path: &Path) -> Result<Vec<String>, TableError> {
     let mut names = Vec::new();
     each_sent(path, &WantedKeys::default(), &mut |sent| {
-        if let Sent::Head { columns, .. } = sent {
-            names = columns;
+        if let Sent::Head(head) = sent {
+            names = head.columns;
         }
         false
     })?;
@@ -222,23 +233,38 @@ fn decode<F: ChunkReader + 'static>(
     let rows = claimed_rows(&reader)?;
     let schema = reader.metadata().file_metadata().schema();
     distinct(schema)?;
-    let columns = fields_of(schema).iter().map(|field| field.name().to_string()).collect();
-    sent(Sent::Head { rows, columns })?;
+    let columns: Vec<String> =
+        fields_of(schema).iter().map(|field| field.name().to_string()).collect();
+    let is_marked = any_leaf(schema, is_text);
+    let binary = fields_of(schema).iter().filter(|field| is_marked && any_leaf(field, is_bytes));
+    let binary: Vec<String> = binary.map(|field| field.name().to_string()).collect();
+    let local = fields_of(schema).iter().filter(|field| any_leaf(field, is_local));
+    let local: Vec<&str> = local.map(|field| field.name()).collect();
+    let read_as_text = || wanted.question.iter().chain(&wanted.answer);
+    let form = |name: &str| Form {
+        bytes_are_texts: !is_marked
+            || read_as_text()
+                .any(|key| key.split('.').next().is_some_and(|it| it.eq_ignore_ascii_case(name))),
+        times_are_local: local.contains(&name),
+    };
+    let head = Head { rows, columns: columns.clone(), binary: binary.clone() };
+    sent(Sent::Head(head))?;
     if let Some(key) = wanted.answer.iter().find(|key| !wanted.all && is_time_at(schema, key)) {
         let reason = "expected text or a number, got dates, times or durations; write texts".into();
         return Err(Refusal::Cell { column: key.clone(), row: 0, reason }.into());
     }
-    let columns = projection(schema, wanted)?;
+    let chosen = projection(schema, wanted, &binary)?;
     let mut count = 0;
-    for row in reader.get_row_iter(Some(columns)).map_err(Refusal::parquet)? {
+    for row in reader.get_row_iter(Some(chosen)).map_err(Refusal::parquet)? {
         let row = row.map_err(Refusal::parquet)?;
-        let mut read = wanted.question.iter().chain(&wanted.answer);
-        if let Some(key) = read.find(|key| at(&row, key).is_some_and(has_other_bytes)) {
+        if let Some(key) = read_as_text().find(|key| at(&row, key).is_some_and(has_other_bytes)) {
             let reason = "its bytes are no text; write it as text in UTF-8".to_string();
             let (column, row) = (key.clone(), count as usize);
             return Err(Refusal::Cell { column, row, reason }.into());
         }
-        sent(Sent::Row(object(&row)))?;
+        let cells = row.get_column_iter();
+        let cells = cells.map(|(name, field)| (name.clone(), json(field, form(name))));
+        sent(Sent::Row(cells.collect()))?;
         count += 1;
     }
     if count == rows {
@@ -247,8 +273,31 @@ fn decode<F: ChunkReader + 'static>(
     Err(Refusal::parquet(format!("it claims {rows} rows and has {count}")).into())
 }
 
-fn object(row: &Row) -> Map<String, Value> {
-    row.get_column_iter().map(|(name, field)| (name.clone(), json(field))).collect()
+fn any_leaf(field: &Type, is_such: fn(&Type) -> bool) -> bool {
+    if !field.is_group() {
+        return is_such(field);
+    }
+    fields_of(field).iter().any(|field| any_leaf(field, is_such))
+}
+
+fn is_text(leaf: &Type) -> bool {
+    use parquet::basic::ConvertedType::{ENUM, JSON, UTF8};
+    [UTF8, ENUM, JSON].contains(&leaf.get_basic_info().converted_type())
+}
+
+fn is_bytes(leaf: &Type) -> bool {
+    use parquet::basic::Type::{BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY};
+    use parquet::basic::{ConvertedType, LogicalType};
+    let info = leaf.get_basic_info();
+    [BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY].contains(&leaf.get_physical_type())
+        && [ConvertedType::NONE, ConvertedType::BSON].contains(&info.converted_type())
+        && info.logical_type_ref() != Some(&LogicalType::Float16)
+}
+
+fn is_local(leaf: &Type) -> bool {
+    use parquet::basic::LogicalType::Timestamp;
+    let logical = leaf.get_basic_info().logical_type_ref();
+    matches!(logical, Some(Timestamp(time)) if !time.is_adjusted_to_u_t_c)
 }
 
 fn distinct(group: &Type) -> Result<(), Refusal> {
@@ -310,26 +359,38 @@ fn is_time(field: &Type) -> bool {
         || fields_of(field).iter().any(|field| is_time(field))
 }
 
-/// Unmarked texts are texts, bytes that are no text base64; 0.1 in 32 bits is 0.1, a decimal 2.50 is 2.5.
-fn json(field: &Field) -> Value {
+#[derive(Clone, Copy)]
+struct Form {
+    bytes_are_texts: bool,
+    times_are_local: bool,
+}
+
+/// Bytes are base64, but for those in UTF-8 of a file that marks no column as text; 0.1 in 32 bits is 0.1, a decimal 2.50 is 2.5.
+fn json(field: &Field, form: Form) -> Value {
     match field {
         Field::Bytes(bytes) => match bytes.as_utf8() {
-            Ok(text) => Value::from(text),
-            Err(_no_text) => field.to_json_value(),
+            Ok(text) if form.bytes_are_texts => Value::from(text),
+            _ => field.to_json_value(),
         },
+        Field::TimestampMillis(_) | Field::TimestampMicros(_) if form.times_are_local => {
+            let text = field.to_json_value();
+            text.as_str().map(|text| text.trim_end_matches(" +00:00")).into()
+        }
         Field::Decimal(_) => {
             Value::from(field.to_string().trim_end_matches('0').trim_end_matches('.'))
         }
         Field::Float(float) => float.to_string().parse::<f64>().map_or(Value::Null, Value::from),
         // A struct has the fields of every row.
         Field::Group(row) => {
-            Value::Object(object(row).into_iter().filter(|(_, value)| !value.is_null()).collect())
+            let cells =
+                row.get_column_iter().map(|(name, field)| (name.clone(), json(field, form)));
+            Value::Object(cells.filter(|(_, value)| !value.is_null()).collect())
         }
-        Field::ListInternal(list) => list.elements().iter().map(json).collect(),
+        Field::ListInternal(list) => list.elements().iter().map(|it| json(it, form)).collect(),
         Field::MapInternal(map) => {
             let entry = |(key, value): &(Field, Field)| {
-                let key = json(key);
-                (key.as_str().map_or_else(|| key.to_string(), str::to_string), json(value))
+                let key = json(key, form);
+                (key.as_str().map_or_else(|| key.to_string(), str::to_string), json(value, form))
             };
             Value::Object(map.entries().iter().map(entry).collect())
         }
@@ -354,7 +415,7 @@ fn claimed_rows(reader: &impl FileReader) -> Result<u64, Refusal> {
 }
 
 /// Unwanted columns of unreadable types do no harm.
-fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
+fn projection(schema: &Type, wanted: &WantedKeys, binary: &[String]) -> Result<Type, Refusal> {
     let alike = |fields: &[Arc<Type>], name: &str| -> Vec<Arc<Type>> {
         let is_alike = |field: &&Arc<Type>| field.name().eq_ignore_ascii_case(name);
         fields.iter().filter(is_alike).cloned().collect()
@@ -386,14 +447,16 @@ fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
         true
     };
     for (keys, what) in [(&wanted.question, "question"), (&wanted.answer, "answer")] {
-        if keys.iter().filter(|key| choose(key)).count() == 0 {
+        let is_optional = wanted.all && what == "answer";
+        if keys.iter().filter(|key| choose(key)).count() == 0 && !is_optional {
             let (column, present) = (keys.join("`, `"), present(schema));
             let advice = format!("; name it with --{what}-key KEY (`dapo data prepare`)");
             let present = if present.is_empty() { present } else { present + &advice };
             return Err(Refusal::MissingColumn { column, present });
         }
     }
-    for key in &wanted.others {
+    let is_binary = |key: &str| binary.iter().any(|name| name.eq_ignore_ascii_case(key));
+    for key in wanted.others.iter().filter(|key| !is_binary(key)) {
         choose(key);
     }
     if wanted.all {

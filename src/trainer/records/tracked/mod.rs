@@ -235,6 +235,19 @@ pub fn quoted_not_finite(text: &str) -> String {
     quoted
 }
 
+/// Of a file in which Python may have written NaN. That of a trainer that was killed while it wrote ends in the middle of
+/// a line, which is left out and told.
+pub fn whole_lines(
+    path: &Path,
+    quoted: &str,
+) -> Result<(Vec<Map<String, Value>>, bool), FileError> {
+    let (whole, last) = quoted.rsplit_once('\n').unwrap_or(("", quoted));
+    let parsed = serde_json::from_str::<Map<String, Value>>(last);
+    let is_cut = !last.is_empty() && parsed.is_err_and(|error| error.is_eof());
+    let kept = if is_cut { whole } else { quoted };
+    Ok((files::parse_lines(path, kept.as_bytes())?, is_cut))
+}
+
 pub fn number(value: &Value) -> Option<f64> {
     let named = |word: &&str| NOT_FINITE.contains(word);
     value.as_f64().or_else(|| value.as_str().filter(named)?.parse().ok())
@@ -252,10 +265,14 @@ fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> 
         serde_json::from_value(document["log_history"].take()).ok();
     let format =
         history.as_ref().map_or("JSON lines, as verl's file log", |_| "TRL's trainer_state.json");
-    let lines = match history {
-        Some(history) => history,
-        None => files::parse_lines(path, text.as_bytes())?,
+    let (lines, is_cut) = match history {
+        Some(history) => (history, false),
+        None => whole_lines(path, &text)?,
     };
+    if is_cut && lines.is_empty() {
+        let reason = "the line is cut off: copy the file again";
+        return Err(csv_rows::at(path, 1, reason.to_string()));
+    }
     let has = |name: &str| lines.iter().any(|line| line.contains_key(name));
     let named = STEPS.iter().find(|name| Some(**name) == x && has(name));
     let names = named.map_or(&STEPS[..], std::slice::from_ref);
@@ -274,7 +291,9 @@ fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> 
         let cells = cells.filter_map(|(name, value)| Some((name.as_str(), cell_of_json(value)?)));
         rows.push(TrackedRow { line, step, tag: "", cells: cells.collect() });
     }
-    rows::runs(path, format, rows, x)
+    let mut runs = rows::runs(path, format, rows, x)?;
+    runs.iter_mut().for_each(|run| run.notes.is_cut = is_cut);
+    Ok(runs)
 }
 
 fn cell_of_json(value: &Value) -> Option<Cell<'_>> {
@@ -369,7 +388,11 @@ fn column_of_steps(
     let candidates: Vec<usize> = candidates.collect();
     let Some(&first) = candidates.first() else {
         let (usual, present) = (STEPS.join(", "), header.iter().collect::<Vec<_>>().join(", "));
-        let reason = format!("no column of steps ({usual}) but {present}; --at names another");
+        let reason = if header.is_empty() {
+            "the file is empty".to_string()
+        } else {
+            format!("no column of steps ({usual}); the columns are {present}; --at names another")
+        };
         return Err(refused(path, reason));
     };
     let without = |column: usize| rows.iter().find(|(_, row)| step_of(row, column).is_none());

@@ -154,6 +154,21 @@ fn what_python_writes_for_numbers_that_are_not_finite_is_read_in_every_json() {
 }
 
 #[test]
+fn a_last_line_that_is_cut_off_is_left_out_and_told() {
+    let text = "{\"step\": 1, \"acc\": 0.5}\n{\"step\": 2, \"acc\": 0.6}\n";
+    let read = |bytes: usize| read_text("t.jsonl", &text[..bytes]);
+    for (bytes, points, is_cut) in
+        [(text.len(), 2, false), (text.len() - 1, 2, false), (45, 1, true)]
+    {
+        let run = read(bytes).unwrap().remove(0);
+        assert_eq!((run.curves["acc"].len(), run.notes.is_cut), (points, is_cut), "{bytes}");
+    }
+    assert!(read(20).unwrap_err().contains("the line is cut off: copy the file again"));
+    let other = text.replace("\"step\": 2", "\"step\" 2");
+    assert!(read_text("t.jsonl", other.trim_end()).is_err());
+}
+
+#[test]
 fn a_point_gives_way_to_another_value_and_not_to_its_own() {
     let replaced =
         |text: &str| read_text("t.jsonl", text).unwrap()[0].replaced.values().sum::<usize>();

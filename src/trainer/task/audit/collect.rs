@@ -72,7 +72,7 @@ impl Collected {
         let refuse = |reason| TaskError::Tokens { path, record, reason };
         let length = match &options.tokens {
             Some(tokens) => (tokens.count)(row).map_err(refuse)?,
-            None => row.row.prompt.iter().map(|m| m.content.chars().count() as u64).sum(),
+            None => row.trained().iter().map(|m| m.content.chars().count() as u64).sum(),
         };
         let start = start(row.question());
         let answers = vec![(answer.clone(), 1)];

@@ -151,10 +151,10 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
                           verifier reads. With `prompt.template = \"dapo\"` the harness puts it around the question; \
                           verl takes the prompt as it stands.";
     // Questions alone: what a file of one's own holds.
-    if prompts.other_template == audit.problems {
-        findings.note(prompts.other_template, other_template);
-    } else {
-        findings.warn(prompts.other_template, other_template);
+    match prompts.other_template {
+        _ if audit.for_program => {}
+        all if all == audit.problems => findings.note(all, other_template),
+        some => findings.warn(some, other_template),
     }
     if prompts.raw_problem_differs > 0 {
         let text = format!(

@@ -147,6 +147,23 @@ fn a_column_that_may_belong_to_the_question_and_is_in_no_prompt_is_warned_of() {
 }
 
 #[test]
+fn what_is_trained_on_is_measured_and_a_program_is_told_of_no_template() {
+    let prompt = json!([{"role": "user", "content": "Think well. Why?"}]);
+    let (_folder, path) =
+        lines(&[json!({"question": "Why?", "prompt": prompt, "ground_truth": {"a": 1}})]);
+    let options = AuditOptions {
+        keys: RowKeys { columns: true, ..RowKeys::default() },
+        tokens: None,
+        max_prompt_tokens: 2,
+        prompts_per_step: 1,
+    };
+    let audit = audit(&path, &options, &mut |_done, _total| {}).unwrap();
+    assert_eq!(audit.prompts.lengths.longest, 4);
+    assert_eq!(kinds(&audit, "1 rows have a `prompt` with more"), [FindingKind::Warning]);
+    assert_eq!(kinds(&audit, "released template").len() + kinds(&audit, "is read as").len(), 0);
+}
+
+#[test]
 fn every_form_of_an_answer_is_graded_and_saying_nothing_earns_nothing() {
     let audit = audited(&[
         row("a?", "$5", json!(0)),

@@ -25,8 +25,8 @@ const LISTS: [&str; 2] = ["left-out.jsonl", "alike.jsonl"];
 pub struct Preparation {
     #[command(flatten)]
     pub keys: RowKeys,
-    /// For problems that a program grades: write the rows as they are, to DIR/NAME.jsonl
-    #[arg(long, conflicts_with_all = ["question", "answer"])]
+    /// For problems that a program grades: write the rows as they are but for keys that are named, to DIR/NAME.jsonl
+    #[arg(long)]
     pub for_program: bool,
     /// Refuse a file in which a question has several answers, instead of leaving the question out
     #[arg(long)]
@@ -163,7 +163,11 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
     ));
     prepared.notes.extend(file.told.all().cloned());
     prepared.notes.push(if for_program {
-        "kept of a row: all of it, as it is".to_string()
+        let chosen = keys.given().map_or("", |_flag| {
+            ", but for the keys that were named: the question is `question` and no other key says one, the ground \
+             truth is `reward_model.ground_truth`"
+        });
+        format!("kept of a row: all of it, as it is{chosen}")
     } else {
         format!(
             "kept of a row: question, ground truth as text, tags, data_source and extra_info{}; for a reward program \

@@ -3,7 +3,7 @@
 use crate::base::files::{self, foreign};
 use crate::records::tables::csv_rows;
 use crate::records::tables::problem_rows::{self, each_problem_row};
-use crate::records::{ProblemRow, tables};
+use crate::records::{Message, ProblemRow, tables};
 use crate::task::data::{schema, template};
 use crate::task::{ReadRow, RowKeys, TaskError, Truth};
 use serde::Serialize;
@@ -71,6 +71,16 @@ impl SourceRow {
         raw.unwrap_or_else(|| template::unwrap(prompt).unwrap_or(prompt))
     }
 
+    pub fn trained(&self) -> Vec<Message> {
+        let mut prompt = self.row.prompt.clone();
+        if let Some(last) = prompt.last_mut()
+            && template::unwrap(&last.content).is_none()
+        {
+            last.content = self.question().to_string();
+        }
+        prompt
+    }
+
     /// Whether the prompt is one message of the user: what training takes. A system message would be lost.
     pub fn is_one_user_message(&self) -> bool {
         matches!(&self.row.prompt[..], [message] if message.role == "user")
@@ -96,21 +106,31 @@ pub fn each_row(
                 None => usual.iter().map(ToString::to_string).collect(),
             };
             let origins = if keys.origins { &schema::ORIGINS[..] } else { &[] };
-            let others = [&schema::OTHERS[..], &schema::beside::BESIDE_QUESTIONS, origins].concat();
+            let beside = [&schema::beside::BESIDE_QUESTIONS[..], &schema::beside::MEDIA];
+            let others = [&schema::OTHERS[..], &beside.concat(), origins].concat();
             let wanted = problem_rows::WantedKeys {
                 question: chosen(&keys.question, &schema::QUESTIONS),
                 answer: chosen(&keys.answer, &schema::ANSWERS),
                 others: others.iter().map(ToString::to_string).collect(),
                 all: keys.columns,
             };
-            each_problem_row(path, &wanted, &mut |total, row: Map<String, Value>| {
-                let read = schema::read(&row, keys).map_err(|error| {
+            each_problem_row(path, &wanted, &mut |head, row: Map<String, Value>| {
+                let mut read = schema::read(&row, keys).map_err(|error| {
                     let schema::RowError { key: column, reason } = error;
                     let refusal = tables::Refusal::Cell { column, row: number, reason };
                     tables::TableError::Refused { path: path.to_path_buf(), refusal }
                 })?;
+                let named = read.keys.iter().map(String::as_str).chain(schema::OTHERS);
+                let named: Vec<&str> = named.filter_map(|key| key.split('.').next()).collect();
+                let is_unseen = |column: &&String| {
+                    row.get(*column).is_none_or(|value| !value.is_null())
+                        && !named.contains(&column.as_str())
+                        && !read.unseen.contains(column)
+                };
+                let unseen: Vec<String> = head.binary.iter().filter(is_unseen).cloned().collect();
+                read.unseen.extend(unseen);
                 let place = format!(": row {}", number + 1);
-                each(SourceRow::new(read, number, place, [total, number as u64 + 1]))?;
+                each(SourceRow::new(read, number, place, [head.rows, number as u64 + 1]))?;
                 number += 1;
                 Ok(())
             })

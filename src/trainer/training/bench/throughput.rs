@@ -31,7 +31,7 @@ pub struct ThroughputWorkload {
     #[arg(long, default_value_t = 0, value_parser = within(0, MOST_ROWS))]
     pub train_rows: usize,
     /// Tokens of one forward and backward pass.
-    #[arg(long, default_value_t = 16384, value_parser = within(1, 1 << 24))]
+    #[arg(long, default_value_t = 16384, requires = "train_rows", value_parser = within(1, 1 << 24))]
     pub pass_tokens: usize,
 }
 

@@ -74,6 +74,15 @@ fn assemble(
             let command = base.commands("", folder, seed).join(" && ");
             return Err(TrainingError::NoBase { path, command });
         }
+        return Err(TrainingError::Missing { key: "inputs.model".to_string(), path });
+    }
+    for (set, grading) in experiment.gradings() {
+        let Some(path) = grading.program().map(|program| &program.file) else { continue };
+        if !path.as_os_str().is_empty() && !path.exists() {
+            let table = set.map_or("reward".to_string(), |set| format!("evaluation.sets.{set}"));
+            let key = format!("{table}.verifier.file");
+            return Err(TrainingError::Missing { key, path: path.clone() });
+        }
     }
     let tokenizer = Tokenizer::load(folder)?;
     let process_bytes = machine::process_bytes("VmRSS");

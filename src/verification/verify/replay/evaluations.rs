@@ -2,9 +2,11 @@
 
 use crate::algorithm::Problem;
 use crate::base::{rng::Id, visible};
+use crate::experiment::Verifier;
 use crate::policy::Qwen2;
 use crate::records::tables::{self, OutcomeRecord};
 use crate::records::{RunRecords, run_folder::is_portable};
+use crate::task::Grader;
 use crate::training::{Protocol, evaluation, evaluation::Set};
 use crate::verification::AlteredProblems;
 use crate::verification::verify::inputs::Local;
@@ -82,7 +84,9 @@ impl Replayed<'_> {
     pub(super) fn evaluation(&mut self, model: &Qwen2, picked: &Picked) {
         let name = picked.name();
         let protocol = Protocol::of_set(&self.inputs.experiment, &picked.set);
-        let grading = (&protocol, self.inputs.grader_of(&picked.set));
+        let grader = self.inputs.grader_of(&picked.set);
+        let by_rule = grader.takes_batches().then_some(Grader::Rule(Verifier::AnswerLine));
+        let grading = (&protocol, by_rule.as_ref().unwrap_or(grader));
         let samples = self.inputs.samples(&picked.set).unwrap_or_default();
         let set = Set { name: &picked.set, problems: &picked.problems, samples };
         let stored = self.subject.folder.outcomes(&picked.set, picked.step);
@@ -101,6 +105,10 @@ impl Replayed<'_> {
         }
         for (stored, again) in chosen.iter().zip(&mut again) {
             again.reward = stored.reward.and(again.reward);
+            if by_rule.is_some() {
+                (again.is_correct, again.reward) = (stored.is_correct, stored.reward);
+                again.prediction.clone_from(&stored.prediction);
+            }
         }
         let differing: Vec<(&OutcomeRecord, &OutcomeRecord)> =
             chosen.into_iter().zip(&again).filter(|(stored, again)| stored != again).collect();

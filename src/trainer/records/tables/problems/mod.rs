@@ -167,4 +167,15 @@ fn prompt_column(rows: &[NamedProblem]) -> PolarsResult<Column> {
 }
 
 #[cfg(test)]
+pub fn write_one_row(
+    path: &Path,
+    texts: &[(&str, &str)],
+    bytes: &[(&str, &[u8])],
+) -> Result<(), TableError> {
+    let texts = texts.iter().map(|(name, text)| Column::new((*name).into(), [*text]));
+    let bytes = bytes.iter().map(|(name, bytes)| Column::new((*name).into(), [*bytes]));
+    columns::write(path, 1, texts.chain(bytes).collect())
+}
+
+#[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 use super::*;
 use crate::base::files;
 use crate::records::tables::Refusal;
-use crate::records::tables::problem_rows::{WantedKeys, each_problem_row};
+use crate::records::tables::problem_rows::{Head, WantedKeys, each_problem_row};
 use parquet::column::writer::ColumnWriter;
 use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
 use parquet::schema::parser;
@@ -25,14 +25,18 @@ fn wanted() -> WantedKeys {
 
 /// The rows, or the refusal without the folder.
 fn rows(path: &Path) -> Result<Vec<Value>, String> {
+    rows_with(path, &wanted())
+}
+
+fn rows_with(path: &Path, wanted: &WantedKeys) -> Result<Vec<Value>, String> {
     let mut rows = Vec::new();
-    let mut take = |total: u64, row: Map<String, Value>| -> Result<(), TableError> {
-        assert!(total > 0);
+    let mut take = |head: &Head, row: Map<String, Value>| -> Result<(), TableError> {
+        assert!(head.rows > 0);
         rows.push(Value::Object(row));
         Ok(())
     };
     let folder = path.parent().unwrap().display();
-    match each_problem_row(path, &wanted(), &mut take) {
+    match each_problem_row(path, wanted, &mut take) {
         Ok(()) => Ok(rows),
         Err(error) => Err(error.to_string().replace(&format!("{folder}/"), "")),
     }
@@ -108,7 +112,7 @@ fn fields_of_extra_info_are_kept_with_their_kinds_and_no_others_are_added() {
     write_problems(&path, &written).unwrap();
     let wanted = WantedKeys { all: true, ..wanted() };
     let mut found = Vec::new();
-    let mut take = |_total: u64, row: Map<String, Value>| -> Result<(), TableError> {
+    let mut take = |_: &Head, row: Map<String, Value>| -> Result<(), TableError> {
         found.push((row["data_source"].clone(), row["extra_info"].clone()));
         Ok(())
     };
@@ -156,7 +160,7 @@ fn a_file_that_is_cut_off_or_no_parquet_is_refused() {
 #[test]
 fn an_error_of_the_caller_ends_the_reading() {
     let (_folder, path) = table(vec![messages(&["user"]), truth()]);
-    let mut take = |_total: u64, _row| {
+    let mut take = |_: &Head, _row| {
         Err(Refusal::MissingColumn { column: "c".into(), present: "x".into() }.of(Path::new("p")))
     };
     let error = each_problem_row(&path, &wanted(), &mut take).unwrap_err().to_string();
@@ -165,6 +169,15 @@ fn an_error_of_the_caller_ends_the_reading() {
 
 /// As [`rows`], of one row in whose columns the text or the number stands.
 fn raw(columns: &str, text: &[u8], number: i64) -> Result<Vec<Value>, String> {
+    raw_with(columns, text, number, &wanted())
+}
+
+fn raw_with(
+    columns: &str,
+    text: &[u8],
+    number: i64,
+    wanted: &WantedKeys,
+) -> Result<Vec<Value>, String> {
     let schema = parser::parse_message_type(&format!("message t {{ {columns} }}")).unwrap();
     let (mut bytes, properties) = (Vec::new(), WriterProperties::builder().build());
     let properties = Arc::new(properties);
@@ -186,13 +199,32 @@ fn raw(columns: &str, text: &[u8], number: i64) -> Result<Vec<Value>, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
     files::write_atomic(&path, &bytes).unwrap();
-    rows(&path)
+    rows_with(&path, wanted)
 }
 
 const PROMPT: &str = "required binary prompt;";
 
 fn with_truth(kind: &str) -> String {
     format!("{PROMPT} required group reward_model {{ required {kind}; }}")
+}
+
+#[test]
+fn a_columns_type_says_what_its_cells_are_and_not_their_value() {
+    let all = WantedKeys { all: true, ..wanted() };
+    let unmarked = "required binary prompt; required binary tags;";
+    let marked = "required binary prompt (UTF8); required binary tags; required int64 local \
+                  (TIMESTAMP(MICROS, false)); required int64 zoned (TIMESTAMP(MICROS, true));";
+    let row = &raw_with(marked, b"abc", 1_000_000, &all).unwrap()[0];
+    let day = "1970-01-01 00:00:01.000000";
+    let expected =
+        json!({"prompt": "abc", "tags": "YWJj", "local": day, "zoned": format!("{day} +00:00")});
+    assert_eq!(row, &expected);
+    assert_eq!(raw_with(unmarked, b"abc", 1, &all).unwrap()[0]["tags"], "abc");
+    let refusal = raw_with(unmarked, b"\xff", 1, &all).unwrap_err();
+    assert!(refusal.contains("its bytes are no text"), "{refusal}");
+    let wanted = WantedKeys { answer: vec!["prompt".into()], ..wanted() };
+    let row = &raw_with(marked, b"abc", 1, &wanted).unwrap()[0];
+    assert_eq!(row, &json!({"prompt": "abc"}));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::base::visible;
 use crate::experiment::sets;
 use crate::records::Index;
 use crate::records::tables::problems::PREPARED_ID;
+use crate::task::data::schema::beside;
 use crate::task::data::{self, Columns, schema, source};
 use crate::task::reward::program;
 use crate::task::{Reading, RowKeys, SourceRow, TaskError, Truth};
@@ -89,7 +90,8 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
         let first = || {
             let read: String = row.row.ground_truth.chars().take(60).collect();
             let Truth { stated, solved, .. } = &row.truth;
-            let stated = if *reading == Reading::SolvedOtherwise { solved } else { stated };
+            let is_other = matches!(reading, Reading::SolvedOtherwise | Reading::Outranks);
+            let stated = if is_other { solved } else { stated };
             (0, stated.clone().unwrap_or_default(), read)
         };
         readings.entry(*reading).or_insert_with(first).0 += 1;
@@ -107,6 +109,17 @@ pub fn count_unseen(unseen: &mut Unseen, row: &SourceRow) {
 pub fn told_unseen(unseen: &Unseen) -> Vec<String> {
     let told = |(column, rows): (&String, &u64)| {
         let column: String = column.chars().take(60).collect();
+        if column == "prompt" {
+            return format!(
+                "{rows} rows have a `prompt` with more than the question, and the question alone is trained on: \
+                 --question-key prompt takes the whole (`dapo data prepare`), and `[prompt]` states an instruction"
+            );
+        }
+        if beside::MEDIA.iter().any(|known| known.eq_ignore_ascii_case(&column)) {
+            return format!(
+                "{rows} rows have a column `{column}`, which no prompt shows: a policy reads text alone"
+            );
+        }
         format!(
             "{rows} rows have a column `{column}`, which no prompt shows: where it belongs to the question, write its \
              text into the question"
@@ -124,7 +137,10 @@ pub fn told(readings: &Readings) -> Vec<(Reading, String)> {
         Reading::Unmarked => format!(
             "{rows} rows have no ground truth and are left out: {reading}, such as `{stated}`"
         ),
-        Reading::OtherColumns => {
+        Reading::Outranks => format!(
+            "{rows} rows state {reading}, such as `{stated}` where it says `{read}`: it counts for a program"
+        ),
+        Reading::OtherColumns | Reading::Structured => {
             format!("the ground truths of {rows} rows are {reading}, such as `{read}`")
         }
         _ => format!(

@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::files;
 use crate::records::NamedProblem;
-use crate::records::tables::problems::write_problems;
+use crate::records::tables::problems::{write_one_row, write_problems};
 use crate::task::data::template;
 use std::path::PathBuf;
 
@@ -58,6 +58,50 @@ fn json_lines_take_integers_and_number_the_problems_without_id() {
     assert_eq!(file.records, 4);
     assert_eq!(ids(&file.problems), ["set/00000", "7", "set/00002"]);
     assert_eq!(file.problems[2].answer, "-1");
+}
+
+#[test]
+fn a_row_without_a_ground_truth_is_for_a_program_alone_in_every_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let cells = [("question", "Make 9"), ("nums", "4 5")];
+    let object = "{\"question\": \"Make 9\", \"nums\": \"4 5\"}";
+    for (name, content) in [
+        ("set.parquet", None),
+        ("set.jsonl", Some(object.to_string())),
+        ("set.json", Some(format!("[{object}]"))),
+        ("set.csv", Some("question,nums\nMake 9,4 5\n".to_string())),
+    ] {
+        let path = folder.path().join(name);
+        match content {
+            None => write_one_row(&path, &cells, &[]).unwrap(),
+            Some(content) => files::write_atomic(&path, content.as_bytes()).unwrap(),
+        }
+        let keys = RowKeys { columns: true, ..RowKeys::default() };
+        let file = read_with(&path, &keys).unwrap();
+        let [problem] = &file.problems[..] else { panic!("{name}") };
+        assert_eq!(problem.answer, "{\"nums\":\"4 5\"}", "{name}");
+        assert_eq!(file.columns[&problem.id]["ground_truth"], json!({"nums": "4 5"}), "{name}");
+        let refusal = read(&path).unwrap_err().to_string();
+        assert!(refusal.contains("--answer-key KEY"), "{name}: {refusal}");
+    }
+}
+
+#[test]
+fn a_column_of_bytes_is_told_and_is_read_for_a_program_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("set.parquet");
+    let bytes: [(&str, &[u8]); 2] = [("images", b"abc"), ("scan", b"abc")];
+    write_one_row(&path, &[("question", "q"), ("answer", "1")], &bytes).unwrap();
+    let keys = RowKeys { columns: true, ..RowKeys::default() };
+    for keys in [RowKeys::default(), keys] {
+        let file = read_with(&path, &keys).unwrap();
+        let told = file.told.unseen.join("\n");
+        assert!(told.contains("`images`, which no prompt shows: a policy reads text"), "{told}");
+        assert!(told.contains("1 rows have a column `scan`"), "{told}");
+        assert_eq!(file.told.unseen.len(), 2, "{told}");
+        let scans: Vec<&Value> = file.columns.values().map(|row| &row["scan"]).collect();
+        assert_eq!(scans, vec![&json!("YWJj"); scans.len()]);
+    }
 }
 
 #[test]

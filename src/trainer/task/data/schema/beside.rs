@@ -39,11 +39,14 @@ pub const BESIDE_QUESTIONS: [&str; 31] = [
     "table",
 ];
 
+pub const MEDIA: [&str; 6] = ["image", "images", "video", "videos", "audio", "audios"];
+
 pub fn unseen(row: &Map<String, Value>, read: [&str; 2], prompt: &[Message]) -> Vec<String> {
     let is_beside = |key: &str| {
         let is_read = |read: &str| read.split('.').next().unwrap_or(read).eq_ignore_ascii_case(key);
-        BESIDE_QUESTIONS.iter().any(|known| known.eq_ignore_ascii_case(key))
-            && !read.into_iter().any(is_read)
+        let is_known =
+            |known: &&str| *known == key || (key.len() > 1 && known.eq_ignore_ascii_case(key));
+        BESIDE_QUESTIONS.iter().chain(&MEDIA).any(is_known) && !read.into_iter().any(is_read)
     };
     let mut beside = row.iter().filter(|(key, _)| is_beside(key)).peekable();
     if beside.peek().is_none() {

@@ -9,7 +9,7 @@ use crate::records::{Index, Message, ProblemRow};
 use crate::task::data::schema::truth::{Reading, Truth, TruthRead};
 use crate::task::data::{self, template};
 use crate::task::reward::program;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
 /// Which keys of a row hold its question and its ground truth, where they are not to be found by
@@ -152,16 +152,39 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     if let Some(stated) = columns.get_mut("extra_info") {
         *stated = program::extra_info(stated.take());
     }
-    if let Some(value) = for_program {
+    if let Some(value) = &for_program {
         // A column of that name may be another than the one that was chosen.
-        if columns.get("ground_truth").unwrap_or(&Value::from(ground_truth.clone())) != &value {
-            columns.insert("ground_truth".to_string(), value);
+        if columns.get("ground_truth").unwrap_or(&Value::from(ground_truth.clone())) != value {
+            columns.insert("ground_truth".to_string(), value.clone());
         }
+    }
+    let mut unseen = beside::unseen(row, [&question_key, &answer_key], &prompt);
+    let content = prompt.last().map_or("", |message| &message.content);
+    let inside = template::unwrap(content);
+    let asked = raw_problem.as_deref().or(inside).unwrap_or(content);
+    if inside.is_none() && words(content) != words(asked) {
+        unseen.push("prompt".to_string());
     }
     if keys.rows {
         columns = row.clone();
+        if keys.question.is_some() {
+            let [texts @ .., messages] = QUESTIONS;
+            let is_other = |key: &str| texts.iter().any(|it| it.eq_ignore_ascii_case(key));
+            columns.retain(|key, value| !is_other(key) || *value == asked);
+            if let Some(stated) = columns.get_mut(messages) {
+                *stated = json!(prompt);
+            }
+            columns.insert("question".to_string(), asked.into());
+        }
+        if let Some(truth) = for_program.filter(|_truth| keys.answer.is_some()) {
+            let model = columns.entry("reward_model").or_insert_with(|| Map::new().into());
+            *model = program::extra_info(model.take());
+            if !model.is_object() {
+                *model = Map::new().into();
+            }
+            model["ground_truth"] = truth;
+        }
     }
-    let unseen = beside::unseen(row, [&question_key, &answer_key], &prompt);
     let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
     Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, unseen, columns })
 }

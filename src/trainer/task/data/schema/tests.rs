@@ -1,5 +1,4 @@
 use super::*;
-use serde_json::json;
 
 fn read_value(row: &Value, keys: &RowKeys) -> Result<ReadRow, String> {
     read(row.as_object().unwrap(), keys).map_err(|error| format!("{}: {}", error.key, error.reason))
@@ -155,6 +154,8 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         ("answer", json!("[\"4\"]"), "4", Some(json!("[\"4\"]"))),
         ("answer", json!("so it is\n#### 1,234"), "1234", None),
         ("solution", json!("thus \\boxed{5}."), "5", None),
+        ("solution", json!("def f():\n #### 1\n return 1"), "def f():\n #### 1\n return 1", None),
+        ("answer", json!("#### First\nso\n#### Second\n\\boxed{5}"), "5", None),
         ("solution", json!("sorted by hand"), "sorted by hand", None),
         ("ground_truth", json!("thus \\boxed{5}."), "5", Some(json!("thus \\boxed{5}."))),
     ] {
@@ -194,6 +195,30 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
 }
 
 #[test]
+fn for_a_program_the_ground_truth_of_verl_counts_and_named_keys_are_written_as_the_usual_ones() {
+    let keys = RowKeys { columns: true, ..RowKeys::default() };
+    let truth = json!({"names": ["Ann"]});
+    let row = json!({"question": "q", "solution": [true, false], "Answer": "a", "answer": "b",
+        "reward_model": {"ground_truth": truth}});
+    let read = read_value(&row, &keys).unwrap();
+    assert_eq!(read.columns["ground_truth"], truth);
+    assert!(read.truth.readings.contains(&Reading::Outranks));
+    assert!(read.truth.solved.unwrap().contains("answer: "));
+    assert!(read_value(&row, &RowKeys::default()).is_err());
+    let row = json!({"id": 1, "question": "p", "task": "t", "gold": truth, "answer": "b",
+        "prompt": [{"role": "user", "content": "Think. t"}], "reward_model": {"style": "rule"}});
+    for (question, asked) in [("task", "t"), ("prompt", "Think. t"), ("question", "p")] {
+        let (question, answer) = (Some(question.to_string()), Some("gold".to_string()));
+        let named = RowKeys { question, answer, rows: true, ..keys.clone() };
+        let written = Value::Object(read_value(&row, &named).unwrap().columns);
+        let read = read_value(&written, &keys).unwrap();
+        assert_eq!((read.row.raw_problem.as_deref(), read.is_named), (Some(asked), false));
+        assert_eq!((&read.columns["ground_truth"], read.unseen), (&truth, vec![]));
+        assert_eq!(written["reward_model"]["style"], "rule");
+    }
+}
+
+#[test]
 fn what_belongs_to_the_question_and_no_prompt_shows_is_named() {
     for (row, unseen) in [
         (
@@ -211,6 +236,18 @@ fn what_belongs_to_the_question_and_no_prompt_shows_is_named() {
         (
             json!({"question": "q", "A": 3, "source": "x", "level": "5", "split": "train", "answer": "C"}),
             vec!["A"],
+        ),
+        (
+            json!({"question": "q", "b": true, "d": "2020", "images": [{"bytes": "x"}], "Video": null, "answer": 1}),
+            vec!["images"],
+        ),
+        (
+            json!({"question": "q", "prompt": [{"role": "user", "content": "Think. q"}], "answer": 1}),
+            vec!["prompt"],
+        ),
+        (
+            json!({"question": "q r", "prompt": [{"role": "user", "content": " q  r\n"}], "answer": 1}),
+            vec![],
         ),
     ] {
         assert_eq!(read_value(&row, &RowKeys::default()).unwrap().unseen, unseen, "{row}");

@@ -29,13 +29,15 @@ pub enum Reading {
     Unmarked,
     #[error("another answer than their worked solutions state")]
     SolvedOtherwise,
+    #[error("another `reward_model.ground_truth` than other columns")]
+    Outranks,
     #[error("not stated: a program gets the other columns")]
     OtherColumns,
 }
 
 impl Reading {
     pub fn is_of_row(self) -> bool {
-        matches!(self, Self::Unmarked | Self::SolvedOtherwise)
+        matches!(self, Self::Unmarked | Self::SolvedOtherwise | Self::Outranks)
     }
 }
 
@@ -67,15 +69,24 @@ pub fn ground_truth(
     let mut first: Option<TruthRead> = None;
     let (mut prose, mut is_blank) = (None, None);
     for &key in &keys {
-        if chosen.is_none() {
+        let outranked = first.as_ref().is_some_and(|known| whole && known.key == ANSWERS[0]);
+        if chosen.is_none() && !outranked {
             one_spelling(row, key, "answer")?;
         }
         let Some(value) = at(row, key) else { continue };
         let mut readings = Vec::new();
         let (ground_truth, for_program) = match taken(&value, &mut readings) {
             taken if whole => {
+                let end = value.as_str().and_then(|text| Some(text.trim().rsplit_once("####")?.1));
+                let is_code = readings.contains(&Reading::Hashes)
+                    && !readings.contains(&Reading::Boxed)
+                    && end.is_some_and(|end| end.trim().contains('\n'));
+                if is_code {
+                    readings.clear();
+                }
                 let stated = for_a_program(key, &value, &mut readings);
-                (taken.unwrap_or_else(|_not_one| as_text(&stated)), Some(stated))
+                let taken = taken.ok().filter(|_answer| !is_code);
+                (taken.unwrap_or_else(|| as_text(&stated)), Some(stated))
             }
             taken => (taken.or_else(|reason| refuse(key, reason))?, None),
         };
@@ -100,6 +111,14 @@ pub fn ground_truth(
         }
         match &mut first {
             Some(known) if loose(&known.ground_truth) != loose(&ground_truth) => {
+                if outranked {
+                    if known.truth.solved.is_none() {
+                        known.truth.readings.push(Reading::Outranks);
+                        let told = format!("{key}: {}", shown_text(&as_text(&value)));
+                        known.truth.solved = Some(told);
+                    }
+                    continue;
+                }
                 if key == "solution" && is_marked {
                     known.truth.readings.push(Reading::SolvedOtherwise);
                     known.truth.solved = Some(shown_text(&ground_truth));

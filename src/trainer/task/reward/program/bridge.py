@@ -427,9 +427,14 @@ def form_of_texts(error, items):
     """What a function that takes texts for messages, or messages for texts, has not seen."""
     if isinstance(items[0]["prompt"], list):
         is_of_list = re.search(r"\blist\b", str(error))
-        return '; with this template completions are messages (completion[0]["content"])' if is_of_list else ""
+        told = '; completions are messages here, as the prompts are (completion[0]["content"])'
+        return told if is_of_list else ""
     is_of_text = isinstance(error, TypeError) and "string ind" in str(error)
-    return "; with this template prompts and completions are texts, with `chat` messages" if is_of_text else ""
+    told = (
+        "; prompts and completions are texts here: they are messages with a template of messages (`chat`), and in "
+        "`data grade` where a line's `prompt` is a list of messages"
+    )
+    return told if is_of_text else ""
 
 
 def failed(error, of_function="", hint=""):
@@ -438,7 +443,10 @@ def failed(error, of_function="", hint=""):
     text = f"{type(error).__name__}: {error}".strip().rstrip(":")
     text += (f" ({place})" if place else "") + hint
     if "relative import with no known parent" in text:
-        text += "; the file is no part of a package: import it without the dot, from the folder of the file"
+        text += (
+            "; the file is loaded alone, as no part of a package: name a file beside the package that has "
+            "`from PACKAGE.MODULE import FUNCTION` (or import without the dot, from the folder of the file)"
+        )
     if isinstance(error, ModuleNotFoundError):
         text += f"; install it into {sys.executable}, or name a Python that has it (the key `python`, or DAPO_PYTHON)"
     answer({"failed": of_function + text})

@@ -53,7 +53,11 @@ impl Asked {
         };
         let stated = columns.get("ground_truth").filter(|it| !it.is_null());
         let ground_truth = stated.cloned().unwrap_or(Value::String(ground_truth));
-        let (extra, columns) = match columns.remove("extra_info").map(extra_info) {
+        let extra = columns.remove("extra_info").map(extra_info);
+        if !matches!(extra, Some(Value::Object(_))) {
+            columns.retain(|key, value| key != "ground_truth" || value.is_null());
+        }
+        let (extra, columns) = match extra {
             Some(Value::Object(extra)) => (extra, columns),
             None | Some(Value::Null) => (columns, Map::new()),
             Some(other) => {

@@ -247,10 +247,21 @@ fn a_metric_is_of_one_further_number_and_none_of_the_harness() {
 }
 
 #[test]
+fn extra_info_has_no_ground_truth_that_a_file_does_not_have() {
+    let columns = json!({"nums": [4], "ground_truth": {"nums": [4]}});
+    let asked =
+        Asked::new("q".into(), "r".into(), String::new(), columns.as_object().unwrap().clone());
+    assert_eq!(
+        (json!(asked.extra), asked.ground_truth),
+        (json!({"nums": [4]}), json!({"nums": [4]}))
+    );
+}
+
+#[test]
 fn texts_that_are_taken_for_messages_and_messages_for_texts_are_told() {
     let by_message = "def reward(completions): return [c[0]['content'] for c in completions]";
     let [of_texts, _] = &grades(by_message, &["a", "b"])[..] else { panic!() };
-    assert!(of_texts.contains("completions are texts, with `chat` messages"), "{of_texts}");
+    assert!(of_texts.contains("where a line's `prompt` is a list of messages"), "{of_texts}");
     for body in ["c.strip()", "re.search('a', c)"] {
         let text =
             format!("import re\ndef reward(completions): return [{body} for c in completions]");
@@ -258,7 +269,7 @@ fn texts_that_are_taken_for_messages_and_messages_for_texts_are_told() {
         let mut asked = asked(&["a"]);
         asked[0].prompt = json!([{"role": "user", "content": "q"}]);
         let told = shown(graders(folder.path(), &text).unwrap().grade(&asked)).remove(0);
-        assert!(told.contains("completions are messages (completion[0][\"content\"])"), "{told}");
+        assert!(told.contains("as the prompts are (completion[0][\"content\"])"), "{told}");
     }
 }
 
@@ -651,7 +662,10 @@ fn a_file_that_cannot_be_used_says_why() {
             "import no_such_package\n",
             "ModuleNotFoundError: No module named 'no_such_package' (line 1); install it into /",
         ),
-        ("from .rules import ok\n", "import it without the dot"),
+        (
+            "from .rules import ok\n",
+            "a file beside the package that has `from PACKAGE.MODULE import",
+        ),
         (
             "def compute_score(solution_str, tokenizer): pass\n",
             "compute_score needs tokenizer, which no call has; a call has data_source,",
