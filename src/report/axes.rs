@@ -71,7 +71,16 @@ impl Svg {
         );
     }
 
-    pub fn marker(&mut self, style: usize, (x, y): PlotPoint) {
+    pub fn marker(&mut self, style: usize, at: PlotPoint) {
+        self.shape("mark", style, at);
+    }
+
+    /// Of a point that was not measured.
+    pub fn hollow_marker(&mut self, style: usize, at: PlotPoint) {
+        self.shape("seed", style, at);
+    }
+
+    fn shape(&mut self, class: &str, style: usize, (x, y): PlotPoint) {
         let shape = match style % SHAPES {
             0 => "m-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
             1 => "m-2.9 -2.9h5.8v5.8h-5.8z",
@@ -81,7 +90,7 @@ impl Svg {
             5 => "m-1.2 -3.6h2.4v2.4h2.4v2.4h-2.4v2.4h-2.4v-2.4h-2.4v-2.4h2.4z",
             _ => "m0 -4.2l4 2.9l-1.5 4.7h-5l-1.5 -4.7z",
         };
-        self.path(&format!("mark c{}", style % COLOURS), &format!("M{x:.1} {y:.1}{shape}"));
+        self.path(&format!("{class} c{}", style % COLOURS), &format!("M{x:.1} {y:.1}{shape}"));
     }
 
     /// What another picture has inside, moved.

@@ -184,17 +184,18 @@ impl Frame {
             &format!("line {published}{}", classes(line.style)),
             &path(points.iter().copied()),
         );
-        let is_evaluated = |it: &&PlotPoint| !line.interpolated_at.contains(&it.0);
-        let evaluated: Vec<PlotPoint> =
-            line.centre.iter().filter(is_evaluated).map(|it| self.at(*it)).collect();
-        let count = MARKERS.min(evaluated.len());
+        let count = MARKERS.min(points.len());
         // Arms have their markers at different places.
         for index in 0..count {
             let shift =
                 if index + 1 < MARKERS { 0.02 * (line.style % axes::SHAPES) as f64 } else { 0.0 };
             let place = ((index + 1) as f64 / count as f64 - shift).clamp(0.0, 1.0);
-            let last = (evaluated.len() - 1) as f64;
-            svg.marker(line.style, evaluated[(place * last).round() as usize]);
+            let index = (place * (points.len() - 1) as f64).round() as usize;
+            if line.interpolated_at.contains(&line.centre[index].0) {
+                svg.hollow_marker(line.style, points[index]);
+            } else {
+                svg.marker(line.style, points[index]);
+            }
         }
     }
 }
