@@ -8,7 +8,7 @@ use crate::report::cells;
 use crate::study::ablate::recording::{self, ATTEMPTS};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing, process};
 use crate::study::{CellEnding, Job};
-use crate::training::{TrainingError, run::inputs};
+use crate::training::run::inputs;
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -130,13 +130,7 @@ fn trained(study: &AblateStudy, job: &mut Job) -> Result<Option<u8>> {
             tell(format!("error: {}", exit::message(&error)));
             Ok(None)
         }
-        Err(error)
-            if job.folder.is_locked()?
-                || exit::code(&error) == exit::BUG
-                || matches!(error.downcast_ref(), Some(TrainingError::LockLost { .. })) =>
-        {
-            Err(error)
-        }
+        Err(error) if job.folder.is_locked()? || exit::code(&error) == exit::BUG => Err(error),
         Err(error) => {
             recording::fail(study, job, &format!("error: {}", exit::message(&error)))?;
             Ok(None)

@@ -118,6 +118,8 @@ fn is_machine(cause: &Cause) -> bool {
     ];
     let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
     kind.is_some_and(|kind| !ASKED_FOR.contains(&kind))
+        || matches!(cause.downcast_ref(), Some(TrainingError::LockLost { .. }))
+        || matches!(cause.downcast_ref(), Some(StudyError::LockLost { .. }))
 }
 
 fn is_input(cause: &Cause) -> bool {
@@ -161,9 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_taken_away_is_the_users_to_mend() {
+    fn a_folder_that_was_taken_away_is_no_failure_of_the_arm() {
         let lost = TrainingError::LockLost { folder: "runs/a".into() };
-        assert_eq!(code(&anyhow::Error::from(lost)), INVALID);
+        assert_eq!(code(&anyhow::Error::from(lost)), BUG);
+        let lost = StudyError::LockLost { study: "study".into() };
+        assert_eq!(code(&anyhow::Error::from(lost)), BUG);
     }
 
     #[test]

@@ -42,8 +42,7 @@ impl ProcessEnded {
 
     /// A full disk, or a folder that was taken away. A panic, which has the same code, prints no such line.
     pub fn by_machine(&self) -> bool {
-        let lost_its_folder = self.last_words.contains("/run.lock was removed or replaced");
-        (self.status.code() == Some(1) || lost_its_folder) && self.last_words.starts_with("error: ")
+        self.status.code() == Some(1) && self.last_words.starts_with("error: ")
     }
 
     pub fn reason(&self) -> String {
@@ -123,20 +122,5 @@ impl Drop for Process {
             let _gone = self.child.kill();
             let _status = self.child.wait();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::training::TrainingError;
-
-    #[test]
-    fn a_run_whose_folder_was_taken_away_is_not_recorded_as_failed() {
-        let ended =
-            |last_words: String| ProcessEnded { status: ExitStatus::from_raw(3 << 8), last_words };
-        let lost = TrainingError::LockLost { folder: "runs/a".into() };
-        assert!(ended(format!("error: {lost}")).by_machine());
-        assert!(!ended("error: a file that cannot be used".to_string()).by_machine());
     }
 }
