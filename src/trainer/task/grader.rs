@@ -154,6 +154,14 @@ impl Grader {
         if let Self::Program { graders, .. } = self { graders.odd_numbers() } else { Vec::new() }
     }
 
+    pub fn unstated_packages(&self) -> &[String] {
+        if let Self::Program { graders, .. } = self {
+            &graders.ready().unstated_packages
+        } else {
+            &[]
+        }
+    }
+
     pub fn unlisted_files(&self) -> Option<String> {
         let program = self.program()?;
         if program.kind != ProgramKind::Command || !program.files.is_empty() {

@@ -50,11 +50,13 @@ pub fn files(
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;
     let tuned = tuned::prompt_of(model)?;
-    let trial = if grading.rule().is_none() {
+    let (trial, packages) = if grading.rule().is_none() {
         let asking = PromptSettings::of(template(&tokenizer, &problems.train[0], true)?);
-        earned_of_program(grading, tuned.as_ref().unwrap_or(&asking), &problems)?
+        let prompt = tuned.as_ref().unwrap_or(&asking);
+        let grader = Grader::start(grading, prompt, problems.columns.clone())?;
+        (earned_of_program(&grader, &problems)?, grader.unstated_packages().to_vec())
     } else {
-        None
+        (None, Vec::new())
     };
     let settings = match tuned {
         Some(settings) => {
@@ -162,9 +164,7 @@ pub fn files(
     if let Grading::Program(program) = &mut grading
         && program.kind != ProgramKind::MathVerify
     {
-        if gym::is_program(&program.file) && program.packages.is_empty() {
-            program.packages.push(gym::PACKAGE.to_string());
-        }
+        program.packages.extend(packages);
         program.file = relative(folder, &program.file);
     }
     if grading != Grading::Rule(Verifier::AnswerLine) {
@@ -211,12 +211,7 @@ impl std::fmt::Display for Trial {
     }
 }
 
-fn earned_of_program(
-    grading: &Grading,
-    prompt: &PromptSettings,
-    problems: &DataSets,
-) -> Result<Option<Trial>, TrainingError> {
-    let grader = Grader::start(grading, prompt, problems.columns.clone())?;
+fn earned_of_program(grader: &Grader, problems: &DataSets) -> Result<Option<Trial>, TrainingError> {
     let is_text = |problem: &&Problem| {
         let truth = problems.columns.get(&problem.id).and_then(|row| row.get("ground_truth"));
         !truth.is_some_and(|truth| truth.is_object() || truth.is_array())

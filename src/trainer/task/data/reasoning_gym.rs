@@ -42,9 +42,6 @@ enum Printed {
     LeftOut { repeated: u64, unscored: u64 },
 }
 
-/// The Python package, whose version decides the grades.
-pub const PACKAGE: &str = "reasoning-gym";
-
 pub fn is_program(file: &Path) -> bool {
     files::read_text_up_to(file, 1 << 20)
         .is_ok_and(|text| text.lines().next() == REWARD.lines().next())

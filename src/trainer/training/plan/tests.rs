@@ -244,6 +244,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         Name::RewardNumbers,
         Name::RewardArguments,
         Name::RewardFiles,
+        Name::RewardPackages,
         Name::ColumnsUnseen,
         Name::RowsUncounted,
     ];

@@ -46,11 +46,12 @@ pub enum Name {
     RowsUncounted,
     RewardArguments,
     RewardFiles,
+    RewardPackages,
 }
 
 impl Name {
     /// Help texts show names and meanings.
-    pub const ALL: [(Name, &'static str); 20] = [
+    pub const ALL: [(Name, &'static str); 21] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
@@ -77,6 +78,7 @@ impl Name {
             "a reward program gets other arguments than verl or TRL would give it",
         ),
         (Name::RewardFiles, "files beside a command that grades are not in the run's key"),
+        (Name::RewardPackages, "packages that a reward program imports are not in the run's key"),
     ];
 
     pub fn text(self) -> String {
@@ -130,10 +132,23 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
     let arguments = arguments.map(|text| (Name::RewardArguments, text));
     let beside = inputs.graders().filter_map(Grader::unlisted_files);
     let arguments = arguments.chain(beside.map(|text| (Name::RewardFiles, text)));
+    let packages = inputs.graders().filter_map(unstated_packages);
+    let arguments = arguments.chain(packages.map(|text| (Name::RewardPackages, text)));
     let Told { rows, unseen, .. } = inputs.data.told.clone();
     let unseen = unseen.into_iter().map(|text| (Name::ColumnsUnseen, text));
     let rows = rows.into_iter().map(|text| (Name::RowsUncounted, text));
     unreadable.chain(numbers).chain(arguments).chain(unseen).chain(rows).map(warning).collect()
+}
+
+fn unstated_packages(grader: &Grader) -> Option<String> {
+    let (program, packages) = (grader.program()?, grader.unstated_packages());
+    (!packages.is_empty()).then(|| {
+        format!(
+            "{}: versions of packages that it imports are not in the run's key: list them in the table of the \
+             verifier (packages = {packages:?})",
+            program.name()
+        )
+    })
 }
 
 fn warning((name, message): (Name, String)) -> Warning {

@@ -75,15 +75,15 @@ def load(path):
 
 
 def choose(module, name):
-    own = {
+    # A decorated function, a method and an object that is called are functions, too.
+    public = {
         each: value
         for each, value in vars(module).items()
-        # A decorated function, a method and an object that is called are functions, too.
-        if callable(value)
-        and not inspect.isclass(value)
-        and getattr(value, "__module__", None) == module.__name__
-        and not each.startswith("_")
+        if callable(value) and not inspect.isclass(value) and not each.startswith("_")
     }
+    own = {each: value for each, value in public.items() if getattr(value, "__module__", None) == module.__name__}
+    # A file of imports alone: `from verl.utils.reward_score import default_compute_score`.
+    own = own or {each: value for each, value in public.items() if inspect.isfunction(value)}
     if name:
         if not callable(getattr(module, name, None)):
             raise LookupError(f"it has no function `{name}`; its functions: {', '.join(own) or 'none'}")
@@ -93,7 +93,7 @@ def choose(module, name):
         if callable(getattr(module, usual, None)):
             return getattr(module, usual), usual
     if len(own) != 1:
-        raise LookupError(f"name one of its functions (FILE.py:NAME): {', '.join(own) or 'none is defined in it'}")
+        raise LookupError(f"name one of its functions (FILE.py:NAME): {', '.join(own) or 'it has none'}")
     return next((value, each) for each, value in own.items())
 
 
@@ -472,10 +472,11 @@ def main():
         return
     SOURCES = None if SETTINGS["text"] else Sources(SETTINGS["file"])
     files, working = (SOURCES.names(0), SOURCES.names(1)) if SOURCES else ([], [])
+    unstated = SOURCES.packages(packages) if SOURCES else []
     name, forms = ", ".join(each.name for each in called), {each.form() for each in called}
     stated = forms.pop() if len(forms) == 1 else "mixed"
     roles = called[0].roles() if len(called) == 1 else []
-    answer({"ready": {"function": name, "form": stated, "roles": roles, "truths": sorted({name for each in called for name in each.truths()}), "packages": packages, "files": files, "working_files": working}})
+    answer({"ready": {"function": name, "form": stated, "roles": roles, "truths": sorted({name for each in called for name in each.truths()}), "packages": packages, "unstated_packages": unstated, "files": files, "working_files": working}})
     for line in requests:
         items = json.loads(line)
         if len(called) == 1 and called[0].kind not in ("trl", "verl-batch"):

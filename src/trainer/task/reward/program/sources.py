@@ -1,7 +1,9 @@
 """The files that a reward function is made of. Python gets this text and then that of bridge.py, as one program."""
 
 import ast
+import importlib.metadata
 import os
+import re
 import sys
 import sysconfig
 import tokenize
@@ -37,6 +39,19 @@ class Sources:
         """Of the recorded files below the root of this number."""
         places = [self.place(each) for each in self.recorded]
         return sorted(name for root, name in places if root in self.roots[number : number + 1])
+
+    def packages(self, stated):
+        """Installed packages that these files import, but for those whose names are stated."""
+        known = {normal_name(each) for each in stated}
+        names = {
+            name.partition(".")[0]
+            for importer in self.recorded
+            for level, name in imports(importer, False)
+            if not level and not self.files_of(importer, level, name)
+        }
+        names = {each for each in names - getattr(sys, "stdlib_module_names", names) if normal_name(each) not in known}
+        installed = importlib.metadata.packages_distributions() if names else {}
+        return sorted({each for name in names for each in installed.get(name, []) if normal_name(each) not in known})
 
     def loaded(self):
         # Modules of some packages run code when they are asked for an attribute.
@@ -76,6 +91,10 @@ class Sources:
         if first in sys.builtin_module_names or isinstance(known, str) and not self.place(known):
             return []
         return next(filter(None, (files_below(root, name) for root in self.roots)), [])
+
+
+def normal_name(package):
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def files_below(root, name):

@@ -670,7 +670,7 @@ fn a_file_that_cannot_be_used_says_why() {
             "def compute_score(solution_str, tokenizer): pass\n",
             "compute_score needs tokenizer, which no call has; a call has data_source,",
         ),
-        ("x = 1\n", "none is defined in it"),
+        ("x = 1\n", "(FILE.py:NAME): it has none"),
         ("def grade(answer, b): pass\n", "it is not clear which one is the response"),
         (
             "def a(x, y): pass\ndef b(x, y): pass\n",
@@ -684,6 +684,18 @@ fn a_file_that_cannot_be_used_says_why() {
         let error = graders(folder.path(), text).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains("reward.py: ") && error.contains(expected), "{text}: {error}");
     }
+}
+
+#[test]
+fn a_file_of_imports_alone_has_its_only_function() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "def ends(response, answer): return response.endswith(answer)\ndef other(): pass\n";
+    files::write_atomic(&folder.path().join("rules.py"), rules.as_bytes()).unwrap();
+    let graders = graders(folder.path(), "from rules import ends\n").unwrap();
+    assert_eq!(graders.ready().function, "ends");
+    let folder = folder.path();
+    let error = self::graders(folder, "from rules import ends, other\n").map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("name one of its functions (FILE.py:NAME): ends, other"));
 }
 
 #[test]

@@ -47,6 +47,9 @@ pub struct Ready {
     pub truths: Vec<String>,
     /// Versions of Python and of the packages that were asked for.
     pub packages: BTreeMap<String, String>,
+    /// Installed packages that its files import and that nobody asked for.
+    #[serde(default)]
+    pub unstated_packages: Vec<String>,
     /// The program's file and what it imports from its folder, also while it grades, relative to it.
     pub files: Vec<String>,
     /// What it imports from the working folder, relative to that.
@@ -207,8 +210,17 @@ impl Worker {
             let (function, packages) = (String::new(), BTreeMap::new());
             let files = own.into_iter().chain(program.files.iter().cloned()).collect();
             let working_files = Vec::new();
-            let (roles, truths) = (Vec::new(), Vec::new());
-            let ready = Ready { function, form, roles, truths, packages, files, working_files };
+            let (roles, truths, unstated_packages) = (Vec::new(), Vec::new(), Vec::new());
+            let ready = Ready {
+                function,
+                form,
+                roles,
+                truths,
+                packages,
+                unstated_packages,
+                files,
+                working_files,
+            };
             return Ok((worker, ready));
         }
         let settings = json!({
