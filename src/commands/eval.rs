@@ -400,7 +400,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     let mut protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
     let samples = args.samples.unwrap_or(32);
     workers::set_count(how.threads.unwrap_or(1));
-    let (sets, columns) = problem_sets(args, protocol.verifier.rule().is_none())?;
+    let (sets, columns) = problem_sets(args, &protocol)?;
     let grader = Grader::start(&protocol.verifier, &protocol.prompt, columns)?;
     let (model, tokenizer) = how.place.load_both(folder, how.numerics())?;
     protocol.max_prompt_tokens = prompt_limit(how, &model)?;
@@ -449,8 +449,9 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
 
 type NamedSets = Vec<(String, Vec<Problem>)>;
 
-fn problem_sets(args: &EvalArgs, with_columns: bool) -> Result<(NamedSets, Columns)> {
+fn problem_sets(args: &EvalArgs, protocol: &Protocol) -> Result<(NamedSets, Columns)> {
     let (mut sets, mut columns) = (NamedSets::new(), Columns::new());
+    let with_columns = protocol.verifier.rule().is_none();
     let keys = RowKeys { columns: with_columns, ..args.keys.clone() };
     for path in &args.data {
         let name = sets::set_name(path);
@@ -461,6 +462,8 @@ fn problem_sets(args: &EvalArgs, with_columns: bool) -> Result<(NamedSets, Colum
         for sentence in file.told.all() {
             output::tell(format!("{}: {sentence}", path.display()));
         }
+        let other = problem_file::other_system(path, file.system.as_deref(), &protocol.prompt)?;
+        other.iter().for_each(output::tell);
         columns.extend(file.columns);
         sets.push((name, file.problems));
     }

@@ -3,7 +3,7 @@
 use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
 use crate::commands::exit::{bail_invalid, bail_usage};
-use crate::commands::{PolicyArgs, Progress, PromptArgs, bounds, exit};
+use crate::commands::{PolicyArgs, Progress, PromptArgs, bounds, exit, output};
 use crate::experiment::{PromptSettings, PromptTemplate};
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};
@@ -141,9 +141,11 @@ fn prompts(
     tokenizer: &Tokenizer,
 ) -> Result<Prompts> {
     if let Some(path) = &args.problems {
-        let problems = problem_file::read_with(path, &args.keys)?.consistent(path)?.problems;
+        let file = problem_file::read_with(path, &args.keys)?.consistent(path)?;
+        let other = problem_file::other_system(path, file.system.as_deref(), settings)?;
+        other.iter().for_each(output::tell);
         let prompt = |problem| prompt::prompt(problem, settings, tokenizer, MOST_PROMPT_TOKENS);
-        return problems.iter().map(|problem| Ok(prompt(problem)?.tokens)).collect();
+        return file.problems.iter().map(|problem| Ok(prompt(problem)?.tokens)).collect();
     }
     let path = args.prompts.as_deref().expect("clap requires prompts without problems");
     let lines: Vec<GenerateLine> = files::read_data_lines(path)?;

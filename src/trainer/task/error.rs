@@ -58,8 +58,12 @@ pub enum TaskError {
     Unstopped { folder: PathBuf, token: String },
     #[error("{}{place}: no response can be graded right for the ground truth {value:?}: `Answer: {value}` is graded wrong; leave the row out, or name the key of the answer with `dapo data prepare --answer-key`", path.display())]
     Unearned { path: PathBuf, place: String, value: String },
-    #[error("{}{place}: its prompt has the messages `{roles}`, expected one of a `user`; a system text is for `[prompt] system = \"…\"` of the experiment file, examples for `[[prompt.examples]]`", path.display())]
+    #[error("{}{place}: its prompt has the messages `{roles}`, expected one of a `user`, behind one of `system` or none; examples are for `[[prompt.examples]]` of the experiment file", path.display())]
     Messages { path: PathBuf, place: String, roles: String },
+    #[error("{}{place}: its prompt has another system message than the rows before it, or none; a run has one: make a file of each", path.display())]
+    OtherSystem { path: PathBuf, place: String },
+    #[error("{}: its prompts have a system message ({start:?} …), and none is stated: state it as `system` of [prompt] (`dapo init` does) or with --system, or another text that counts in its place", path.display())]
+    SystemUnstated { path: PathBuf, start: String },
     #[error("{}: record {record} (from 0): {reason}", path.display())]
     Tokens { path: PathBuf, record: usize, reason: String },
     #[error("{}: its distinct problems have more than {most} bytes", path.display())]

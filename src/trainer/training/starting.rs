@@ -100,6 +100,13 @@ pub fn files(
             settings
         }
     };
+    let mut settings = settings;
+    if let Some((path, system)) = problems.systems.first_key_value()
+        && settings.system.is_none()
+    {
+        notes.push(format!("`system` is the system message of {}", path.display()));
+        settings.system = Some(system.clone());
+    }
     if grading.rule().is_none() {
         let untried = "the program was not tried: no response states a ground truth that is a list or an object; \
                        `dapo data grade` tries it on responses";

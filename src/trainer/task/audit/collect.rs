@@ -9,7 +9,7 @@ use crate::task::{
 };
 use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const LISTED_CHARACTERS: usize = 60;
@@ -30,6 +30,7 @@ pub struct Collected {
     indices: BTreeMap<u64, (u64, bool)>,
     counted: Indices,
     prompts: AuditPrompts,
+    systems: BTreeSet<u64>,
     data_sources: BTreeMap<String, u64>,
     styles: BTreeMap<String, u64>,
     keys: BTreeMap<String, u64>,
@@ -84,11 +85,15 @@ impl Collected {
     fn take_prompt(&mut self, row: &SourceRow) {
         let counted = &mut self.prompts;
         counted.blank += u64::from(row.question().trim().is_empty());
-        if !row.is_one_user_message() {
+        let (Ok(system), Some(last)) = (row.system(), row.row.prompt.last()) else {
             counted.not_one_user_message += 1;
             return;
+        };
+        if let Some(system) = system {
+            counted.with_system += 1;
+            self.systems.insert(first_bytes(&Sha256::digest(system).into()));
         }
-        match template::unwrap(&row.row.prompt[0].content) {
+        match template::unwrap(&last.content) {
             Some(inside) => {
                 counted.released_template += 1;
                 let raw = row.row.raw_problem.as_deref().unwrap_or(inside);
@@ -147,6 +152,7 @@ impl Collected {
             prompts: AuditPrompts {
                 spaced_differently: respaced.count() as u64,
                 lengths: lengths(&self.problems, options),
+                systems: self.systems.len() as u64,
                 ..self.prompts
             },
             answers: answers(&self.problems),

@@ -144,7 +144,17 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
     let prompts = &audit.prompts;
     findings.warn(
         prompts.not_one_user_message,
-        "prompts are not one message of the user. Training refuses the file.",
+        "prompts are not one message of the user, behind one system message or none. Training refuses the file.",
+    );
+    let mixed = prompts.systems > 1
+        || !matches!(prompts.with_system, rows if rows == 0 || rows == audit.rows);
+    findings.warn(
+        if mixed { prompts.with_system } else { 0 },
+        "prompts have a system message that other rows do not have. Training takes one of all rows: make a file of each.",
+    );
+    findings.note(
+        if mixed { 0 } else { prompts.with_system },
+        "prompts have one system message. [prompt] of the experiment must state it (`system`); `dapo init` does.",
     );
     findings.warn(prompts.blank, "rows have an empty question. Training refuses the file.");
     let other_template = "prompts are not in the released template, which asks for the `Answer:` line that the \

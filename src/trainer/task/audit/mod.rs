@@ -82,9 +82,12 @@ pub struct Copies {
 pub struct AuditPrompts {
     /// Rows whose prompt is exactly the released template around a question.
     pub released_template: u64,
+    /// Rows with a system message, and how many different ones: training takes one of all rows.
+    pub with_system: u64,
+    pub systems: u64,
     /// Rows whose prompt is one user message without that template.
     pub other_template: u64,
-    /// Rows whose prompt is anything else: training refuses them.
+    /// Rows whose prompt is anything else than one user message, or one behind a system message: training refuses them.
     pub not_one_user_message: u64,
     /// Rows of the released template whose `raw_problem` is another question.
     pub raw_problem_differs: u64,

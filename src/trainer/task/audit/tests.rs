@@ -105,15 +105,15 @@ fn digests_depend_neither_on_order_nor_the_second_on_copies_or_templates() {
 
 #[test]
 fn prompts_that_training_refuses_or_verl_reads_otherwise_are_warned_of() {
-    let mut system = row("a?", "3", json!(0));
-    system["prompt"] =
-        json!([{"role": "system", "content": "s"}, {"role": "user", "content": "a?"}]);
+    let mut turns = row("a?", "3", json!(0));
+    turns["prompt"] =
+        json!([{"role": "assistant", "content": "s"}, {"role": "user", "content": "a?"}]);
     let mut bare = row("b?", "4", json!(1));
     bare["prompt"][0]["content"] = json!("b?");
     bare["data_source"] = json!("gsm8k");
     let mut differs = row("c?", "4", json!(2));
     differs["extra_info"]["raw_problem"] = json!("c? (shortened)");
-    let audit = audited(&[system, bare, differs, row(" ", "", json!(3))]);
+    let audit = audited(&[turns, bare, differs, row(" ", "", json!(3))]);
     assert_eq!(audit.prompts.not_one_user_message, 1);
     assert_eq!(audit.prompts.other_template, 1);
     assert_eq!(audit.prompts.raw_problem_differs, 1);

@@ -20,7 +20,7 @@ use crate::task::{RowKeys, TaskError};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a problem file has beside question and ground truth, by the problem's id; a program that grades may read it.
 pub type Columns = BTreeMap<String, Map<String, Value>>;
@@ -35,6 +35,8 @@ pub struct DataSets {
     pub tags: Tags,
     pub columns: Columns,
     pub told: Told,
+    /// System messages of the prompts of files.
+    pub systems: BTreeMap<PathBuf, String>,
 }
 
 impl DataSets {
@@ -67,6 +69,13 @@ pub fn of_experiment(experiment: &Experiment, data: &Data) -> Result<DataSets, T
         }
     }
     refuse_shown(&experiment.prompt.examples, &sets)?;
+    for (path, system) in &sets.systems {
+        sets.told.unseen.extend(problem_file::other_system(
+            path,
+            Some(system),
+            &experiment.prompt,
+        )?);
+    }
     Ok(sets)
 }
 
@@ -94,9 +103,11 @@ pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
     };
     let keys = RowKeys { columns, ..RowKeys::default() };
     let (mut all_columns, mut told) = (Columns::new(), Told::default());
+    let mut systems = BTreeMap::new();
     let mut consistent = |path: &Path| -> Result<ProblemFile, TaskError> {
         let mut file = problem_file::read_with(path, &keys)?.consistent(path)?;
         told.add(path, &file.told);
+        systems.extend(file.system.take().map(|system| (path.to_path_buf(), system)));
         for (id, of_row) in std::mem::take(&mut file.columns) {
             if all_columns.insert(id.clone(), of_row).is_some() {
                 return Err(TaskError::IdOfTwoSets { path: path.to_path_buf(), id });
@@ -121,7 +132,7 @@ pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
     tags.retain(|_, of_set| !of_set.is_empty());
     let train_problems = consistent(train)?.problems;
     let (train_set, dev_set, columns) = (train_problems, dev_file.problems, all_columns);
-    let sets = DataSets { train: train_set, dev: dev_set, tests, tags, columns, told };
+    let sets = DataSets { train: train_set, dev: dev_set, tests, tags, columns, told, systems };
     let evaluated = sets.tests.iter().map(|(_, problems)| problems);
     for (path, problems) in test.iter().zip(evaluated).chain([(dev, &sets.dev)]) {
         refuse_overlap((train, &sets.train), (path, problems))?;

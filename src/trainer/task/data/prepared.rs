@@ -162,6 +162,10 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
         file.problems.len()
     ));
     prepared.notes.extend(file.told.all().cloned());
+    if file.system.is_some() && !for_program {
+        let note = "its prompts have a system message, which is not kept: state it in [prompt] (system = \"…\")";
+        prepared.notes.push(note.to_string());
+    }
     prepared.notes.push(if for_program {
         let chosen = keys.given().map_or("", |_flag| {
             ", but for the keys that were named: the question is `question` and no other key says one, the ground \

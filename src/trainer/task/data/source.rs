@@ -81,9 +81,18 @@ impl SourceRow {
         prompt
     }
 
-    /// Whether the prompt is one message of the user: what training takes. A system message would be lost.
-    pub fn is_one_user_message(&self) -> bool {
-        matches!(&self.row.prompt[..], [message] if message.role == "user")
+    /// The system message before one message of the user. Training takes no other prompt; the error has its roles.
+    pub fn system(&self) -> Result<Option<&str>, String> {
+        match &self.row.prompt[..] {
+            [user] if user.role == "user" => Ok(None),
+            [system, user] if system.role == "system" && user.role == "user" => {
+                Ok(Some(&system.content))
+            }
+            other => {
+                let roles: Vec<&str> = other.iter().take(8).map(|it| it.role.as_str()).collect();
+                Err(roles.join(", "))
+            }
+        }
     }
 }
 

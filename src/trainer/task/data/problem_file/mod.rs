@@ -3,7 +3,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::visible;
-use crate::experiment::sets;
+use crate::experiment::{PromptSettings, sets};
 use crate::records::Index;
 use crate::records::tables::problems::PREPARED_ID;
 use crate::task::data::schema::beside;
@@ -23,6 +23,8 @@ const MOST_BYTES: usize = 1 << 30;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProblemFile {
     pub records: usize,
+    /// The system message of every prompt.
+    pub system: Option<String>,
     /// Problems in the order of their first record, without those of `conflicts`.
     pub problems: Vec<Problem>,
     pub conflicts: Vec<Conflict>,
@@ -161,6 +163,26 @@ pub struct Conflict {
     pub answers: Vec<(String, usize)>,
 }
 
+/// Whether `[prompt]` states the system message of a file's prompts; a sentence where it states another, which counts.
+/// Errors: it states none.
+pub fn other_system(
+    path: &Path,
+    system: Option<&str>,
+    prompt: &PromptSettings,
+) -> Result<Option<String>, TaskError> {
+    match (system, &prompt.system) {
+        (Some(own), None) => {
+            let (path, start) = (path.to_path_buf(), own.chars().take(60).collect());
+            Err(TaskError::SystemUnstated { path, start })
+        }
+        (Some(own), Some(stated)) if own != stated => Ok(Some(format!(
+            "{}: its prompts have another system message than `prompt.system`, which counts",
+            path.display()
+        ))),
+        _ => Ok(None),
+    }
+}
+
 impl ProblemFile {
     /// The file, when no question has conflicting answers. `path` is for the message.
     pub fn consistent(self, path: &Path) -> Result<Self, TaskError> {
@@ -202,8 +224,8 @@ struct FirstSeen {
 /// Reads any format of [`source`]. The id is `extra_info.index` when it is text, `<file stem>/<index>`
 /// when it is a number. When one has none or two share one (an index need not be unique), every problem is
 /// `<file stem>/<position>`. In JSON lines of our own form an `id` is a promise; without it the position counts.
-/// Errors: no problems, an empty question or answer, a prompt that is not one message of the user, an id that two JSON
-/// lines share. Conflicting answers are returned.
+/// Errors: no problems, an empty question or answer, a prompt that is not one message of the user behind one system
+/// message of all rows or none, an id that two JSON lines share. Conflicting answers are returned.
 pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
     read_with(path, &RowKeys::default())
 }
@@ -217,9 +239,13 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     let mut bytes = 0;
     let mut firsts: Vec<FirstSeen> = Vec::new();
     let mut unmarked = Vec::new();
+    let mut system: Option<Option<String>> = None;
     let mut known: BTreeMap<[u8; 32], usize> = BTreeMap::new();
     source::each_row(path, keys, &mut |mut row| {
-        usable(path, &row)?;
+        let of_row = usable(path, &row)?;
+        if system.get_or_insert_with(|| of_row.map(str::to_string)).as_deref() != of_row {
+            return Err(TaskError::OtherSystem { path: path.to_path_buf(), place: row.place });
+        }
         records += 1;
         count_readings(&mut readings, &row);
         count_unseen(&mut unseen, &row);
@@ -284,7 +310,8 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     let columns = columns.map(|(problem, of_row)| (problem.id.clone(), of_row)).collect();
     let tagged = problems.iter().zip(tags).filter(|(_, tags)| !tags.is_empty());
     let tags = tagged.map(|(problem, tags)| (problem.id.clone(), tags)).collect();
-    Ok(ProblemFile { records, problems, conflicts, tags, repeats, unmarked, told, columns })
+    let system = system.flatten();
+    Ok(ProblemFile { records, system, problems, conflicts, tags, repeats, unmarked, told, columns })
 }
 
 fn within(path: &Path, bytes: usize) -> Result<(), TaskError> {
@@ -315,20 +342,19 @@ fn other_columns(row: &SourceRow, first: &Map<String, Value>) -> BTreeSet<String
     names.filter(|name| value(&row.columns, name) != value(first, name)).cloned().collect()
 }
 
-fn usable(path: &Path, row: &SourceRow) -> Result<(), TaskError> {
+/// The row's system message.
+fn usable<'a>(path: &Path, row: &'a SourceRow) -> Result<Option<&'a str>, TaskError> {
     let place = row.place.clone();
-    if !row.is_one_user_message() {
-        let roles = row.row.prompt.iter().map(|message| message.role.as_str());
-        let roles: Vec<&str> = roles.take(8).collect();
-        let (path, roles) = (path.to_path_buf(), roles.join(", "));
-        return Err(TaskError::Messages { path, place, roles });
-    }
+    let system = match row.system() {
+        Ok(system) => system,
+        Err(roles) => return Err(TaskError::Messages { path: path.to_path_buf(), place, roles }),
+    };
     for (field, text) in [("question", row.question()), ("answer", &row.row.ground_truth)] {
         if text.trim().is_empty() {
             return Err(TaskError::Blank { path: path.to_path_buf(), place, field });
         }
     }
-    Ok(())
+    Ok(system)
 }
 
 fn id(row: &SourceRow, stem: &str) -> Option<String> {

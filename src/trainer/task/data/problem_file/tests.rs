@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::files;
+use crate::experiment::PromptTemplate;
 use crate::records::NamedProblem;
 use crate::records::tables::problems::{write_one_row, write_problems};
 use crate::task::data::template;
@@ -263,11 +264,11 @@ fn lines_in_the_released_schema_and_the_table_are_the_same_problems() {
 
 #[test]
 fn a_prompt_with_other_messages_than_one_of_the_user_is_refused() {
-    let line = r#"{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "reward_model": {"ground_truth": 1}}"#;
+    let line = r#"{"prompt": [{"role": "user", "content": "s"}, {"role": "assistant", "content": "t"}, {"role": "user", "content": "q"}], "reward_model": {"ground_truth": 1}}"#;
     assert_eq!(
         refusal(line),
-        "set.jsonl:1: its prompt has the messages `system, user`, expected one of a `user`; a system text \
-         is for `[prompt] system = \"…\"` of the experiment file, examples for `[[prompt.examples]]`"
+        "set.jsonl:1: its prompt has the messages `user, assistant, user`, expected one of a `user`, behind one of \
+         `system` or none; examples are for `[[prompt.examples]]` of the experiment file"
     );
     for (line, expected) in [
         (
@@ -284,6 +285,34 @@ fn a_prompt_with_other_messages_than_one_of_the_user_is_refused() {
         let refusal = refusal(line);
         assert!(refusal.contains(expected), "{refusal}");
     }
+}
+
+#[test]
+fn one_system_message_of_all_rows_is_for_the_prompt_settings() {
+    let line = |system: &str, question: &str| {
+        let system = serde_json::json!({"role": "system", "content": system});
+        let user = serde_json::json!({"role": "user", "content": question});
+        let messages: Vec<_> =
+            [system, user].into_iter().filter(|it| it["content"] != "").collect();
+        serde_json::json!({"prompt": messages, "reward_model": {"ground_truth": 1}}).to_string()
+    };
+    let (_folder, path) = jsonl(&format!("{}\n{}", line("Be brief.", "a"), line("Be brief.", "b")));
+    let file = read(&path).unwrap();
+    assert_eq!((file.system.as_deref(), file.problems.len()), (Some("Be brief."), 2));
+    for second in [line("Be long.", "b"), line("", "b")] {
+        let refusal = refusal(&format!("{}\n{second}", line("Be brief.", "a")));
+        assert!(
+            refusal.starts_with("set.jsonl:2: its prompt has another system message"),
+            "{refusal}"
+        );
+    }
+    let mut prompt = PromptSettings::of(PromptTemplate::Chat);
+    let other = |prompt: &PromptSettings| other_system(&path, file.system.as_deref(), prompt);
+    assert!(other(&prompt).unwrap_err().to_string().contains("(\"Be brief.\" …), and none is"));
+    prompt.system = Some("Be long.".into());
+    assert!(other(&prompt).unwrap().unwrap().ends_with("than `prompt.system`, which counts"));
+    prompt.system = Some("Be brief.".into());
+    assert_eq!(other(&prompt).unwrap(), None);
 }
 
 #[test]
