@@ -143,8 +143,10 @@ mod native {
     use dapo_core::base::rng::{self, Id};
     use dapo_core::numerics::Numerics;
     use dapo_trainer::experiment::Sampling;
-    use dapo_trainer::policy::sampling::generate::{self, Request};
-    use dapo_trainer::policy::{Config, Family, Gradients, Limits, Qwen2, Sequences, UpdateScale};
+    use dapo_trainer::policy::sampling::generate;
+    use dapo_trainer::policy::{
+        Config, Family, Gradients, Limits, Qwen2, Request, Sequences, UpdateScale,
+    };
     use std::hint::black_box;
     use tch::Tensor;
 

@@ -2,8 +2,7 @@
 
 use crate::commands::exit::Usage;
 use crate::experiment::{Sampling, diagnose, validate};
-use crate::policy::Response;
-use crate::policy::sampling::generate::Request;
+use crate::policy::{Request, Response};
 use clap::builder::RangedU64ValueParser;
 
 /// Prompts, responses, samples or tokens of a flag.

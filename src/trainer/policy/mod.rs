@@ -28,5 +28,5 @@ pub use crate::policy::model::sequences::Sequences;
 pub use crate::policy::model::tensors::{Linear, Weight};
 pub use crate::policy::optimizer::on_device::{DeviceAdamW, OnDevice};
 pub use crate::policy::optimizer::{AdamW, Element, Moments, Stepped, Update};
-pub use crate::policy::sampling::generate::{Limits, Response};
+pub use crate::policy::sampling::lane::{Limits, Request, Response};
 pub use crate::policy::trainable::Policy;

@@ -7,11 +7,10 @@ use crate::algorithm::{
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Experiment, NonFinite};
 use crate::policy::frozen::{self, Frozen};
-use crate::policy::sampling::{
-    generate::{self, Request},
-    rounded,
+use crate::policy::sampling::{generate, rounded};
+use crate::policy::{
+    Limits, Policy, PolicyError, Qwen2, Request, Response, batch, batch::Cut, optimizer,
 };
-use crate::policy::{Limits, Policy, PolicyError, Qwen2, Response, batch, batch::Cut, optimizer};
 use crate::records::{Components, Counters, NotFinite, ledger};
 use crate::task::{Grader, ResponseText, Tally, Tokenizer, Twice, prompt};
 use crate::training::{

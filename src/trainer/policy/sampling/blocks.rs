@@ -2,10 +2,13 @@
 //! draws them, a block of them before anybody looks whether a row has ended, so that it never waits; what a row draws
 //! beyond its end is dropped.
 
-use crate::policy::sampling::generate::{BLOCK, Drawing, LaneRow, Newest};
+use crate::policy::sampling::lane::{Drawing, LaneRow, Newest};
 use crate::policy::sampling::tensor_sampler::{self, Drawn};
 use crate::policy::{KvCache, Limits, Prepared, Qwen2, Sequences, Token};
 use tch::{Kind, Tensor};
+
+/// Tokens between two looks at rows whose weights lie as they are stored. On average a row computes half in vain.
+pub const BLOCK: usize = 16;
 
 pub struct Blocks<'a> {
     model: &'a Qwen2,

@@ -3,5 +3,6 @@
 pub mod generate;
 pub mod rounded;
 pub mod sampler;
+pub mod lane;
 pub mod blocks;
 pub mod tensor_sampler;

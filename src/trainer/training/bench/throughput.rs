@@ -3,8 +3,8 @@
 use crate::algorithm::{Kl, Row, StepTotals};
 use crate::base::{Purpose, rng::Id, rng::stream, workers};
 use crate::experiment::{Experiment, Sampling};
-use crate::policy::sampling::generate::{self, Request};
-use crate::policy::{Config, Limits, Policy, Qwen2, batch::Cut, frozen};
+use crate::policy::sampling::generate;
+use crate::policy::{Config, Limits, Policy, Qwen2, Request, batch::Cut, frozen};
 use crate::training::{TrainingError, UpdateError, machine, update};
 use clap::builder::RangedU64ValueParser;
 use serde::Serialize;

@@ -4,8 +4,8 @@
 use crate::algorithm::{Group, Prompt, ScoredRollout};
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::Experiment;
-use crate::policy::sampling::generate::{self, Request};
-use crate::policy::{Limits, Qwen2, Response};
+use crate::policy::sampling::generate;
+use crate::policy::{Limits, Qwen2, Request, Response};
 use crate::task::{ResponseText, Twice, prompt};
 use crate::training::run::inputs::Inputs;
 use crate::training::{Protocol, TrainingError, trainer};

@@ -1,8 +1,10 @@
 use super::*;
+use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream};
+use crate::experiment::Sampling;
 use crate::numerics::Numerics;
 use crate::policy::{Config, Family, PolicyError, Sequences};
-use crate::task::{Tokenizer, data::embedded::characters};
+use crate::task::{ResponseText, Tokenizer, data::embedded::characters};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
