@@ -11,6 +11,7 @@ use crate::report::text::{counted, number, percent};
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::{Name, Range, RunPlan, TrainingError, plan};
 use anyhow::Result;
+use clap::{ValueEnum as _, builder::PossibleValue};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -44,9 +45,11 @@ pub struct PlanArgs {
 
 fn help() -> String {
     let examples = "Examples:\n  dapo plan experiments/dapo.toml\n  dapo plan experiments/base.toml --threads 1 --json\n\nWarnings and errors (exit code 3) by name:\n";
-    let names = Name::ALL.iter();
-    let names = names.map(|(name, meaning)| format!("  {:<24} {meaning}\n", name.text()));
-    examples.to_string() + &names.collect::<String>()
+    let names = Name::value_variants().iter().filter_map(Name::to_possible_value);
+    let line = |name: PossibleValue| {
+        format!("  {:<24} {}\n", name.get_name(), name.get_help().unwrap_or_default())
+    };
+    examples.to_string() + &names.map(line).collect::<String>()
 }
 
 /// Errors: an experiment, model or data set that cannot be used; a plan that cannot be met.
