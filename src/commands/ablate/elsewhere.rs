@@ -51,7 +51,7 @@ impl LauncherArgs {
         ];
         for (flag, is_given, readers) in flags {
             if is_given && !readers.contains(&launcher) {
-                let readers: Vec<String> = readers.iter().map(|it| it.name().to_string()).collect();
+                let readers: Vec<String> = readers.iter().map(|it| it.name()).collect();
                 let (own, readers) = (launcher.name(), text::listed(&readers));
                 bail_usage!("{flag} is for --launcher {readers}, and the launcher is {own}");
             }

@@ -120,13 +120,8 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
         };
         return Err(EngineError::Output { path: folder.to_path_buf(), reason });
     }
-    for (names, what) in [
-        (
-            repeated,
-            "have the responses of the file before (steps_per_generation), which count once",
-        ),
-        (unread, "are not read"),
-    ] {
+    let repeats = "have the responses of the file before (steps_per_generation), which count once";
+    for (names, what) in [(repeated, repeats), (unread, "are not read")] {
         notes.extend((!names.is_empty()).then(|| format!("{} {what}", shown(&names))));
     }
     notes.iter_mut().for_each(|note| *note = visible::visible(note));
