@@ -141,7 +141,10 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
 /// Reads `.hydra/hydra.yaml` beside the overrides, if it exists.
 fn primary(path: &Path) -> Result<String, EngineError> {
     let beside = path.with_file_name("hydra.yaml");
-    let text = files::optional(files::read_text_up_to(&beside, 1 << 20))?.unwrap_or_default();
+    if !beside.is_file() {
+        return Ok("ppo_trainer".to_string());
+    }
+    let text = files::read_text_up_to(&beside, 1 << 20)?;
     let found = configuration::yaml::parsed(&text).map_err(|error| error.of(&beside))?;
     let name = found.pointer("/hydra/job/config_name").and_then(Value::as_str);
     Ok(name.unwrap_or("ppo_trainer").to_string())
