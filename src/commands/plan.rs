@@ -155,21 +155,21 @@ fn text(plan: &RunPlan, engine: Engine, verbose: bool) -> String {
     text += &format!("  steps    {steps}, {}\n", many(work.updates, "update"));
     text += &format!("  rollouts {rollouts}\n");
     text += &probe(plan, verbose);
-    if !engine.is_native() {
+    if engine.is_native() {
+        text += &format!("  memory   about {} of {available}\n", size(memory.needed_bytes));
+        if verbose && memory.phases.is_empty() {
+            text += &sizes("its parts", &memory.parts);
+        } else if verbose {
+            text += &sizes("by phase", &memory.phases);
+            text += &sizes("parts of the largest phase", &memory.parts);
+        }
+        let [expected, most, one] =
+            [disk.needed_bytes, disk.most_bytes, disk.checkpoint_bytes].map(size);
+        let expected = if verbose { format!("about {expected}, ") } else { String::new() };
+        text += &format!("  disk     {expected}{most} at most, {one} a checkpoint, {free} free\n");
+    } else {
         text += &format!("  memory and disk of {} are not planned\n", engine.name());
-        return if verbose { text + "\n" + &counts(plan) } else { text };
     }
-    text += &format!("  memory   about {} of {available}\n", size(memory.needed_bytes));
-    if verbose && memory.phases.is_empty() {
-        text += &sizes("its parts", &memory.parts);
-    } else if verbose {
-        text += &sizes("by phase", &memory.phases);
-        text += &sizes("parts of the largest phase", &memory.parts);
-    }
-    let [expected, most, one] =
-        [disk.needed_bytes, disk.most_bytes, disk.checkpoint_bytes].map(size);
-    let expected = if verbose { format!("about {expected}, ") } else { String::new() };
-    text += &format!("  disk     {expected}{most} at most, {one} a checkpoint, {free} free\n");
     if verbose { text + "\n" + &counts(plan) } else { text }
 }
 

@@ -184,8 +184,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
         println!("{}", output::page_table(&cells::states(grid, &jobs, &names)));
     }
     let count = |class: &&str| format!("{} {class}", counts.get(*class).unwrap_or(&0));
-    let counts: Vec<String> = CLASSES.iter().map(count).collect();
-    println!("{} cells: {}", jobs.len(), counts.join(", "));
+    println!("{} cells: {}", jobs.len(), text::joined(CLASSES.iter().map(count), ", "));
     Ok(exit::SUCCESS)
 }
 
