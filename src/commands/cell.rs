@@ -90,7 +90,7 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     }
     let listed = listing::find(study, args.cell)?;
     let file = listing::place(study, &listed.experiment)?;
-    let experiment = OverrideArgs::default().load(&file, &[])?;
+    let experiment = OverrideArgs::default().load(&file)?;
     let manifest = inputs::identified(&experiment)?;
     if manifest.run_key != listed.run_key {
         bail_invalid!(

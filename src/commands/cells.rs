@@ -1,9 +1,8 @@
 //! `dapo runs cells`: the records of a study, and whether a run is the one of a record.
 
-use crate::base::{files, visible};
+use crate::base::visible;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{exit, exit::bail_invalid, output};
-use crate::experiment::Grid;
 use crate::records::{RunFolder, run_folder::is_portable};
 use crate::report::cells as tables;
 use crate::study::cell::grading::{self, RegradedResponses};
@@ -56,12 +55,7 @@ fn list(args: &CellsArgs) -> Result<u8> {
 /// Arm hash → every `<grid>/<arm>`. Errors: a grid that cannot be read.
 pub fn names(study: &AblateStudy) -> Result<BTreeMap<String, Vec<String>>> {
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let folder = study.root().join("grids");
-    if files::kind(&folder)?.is_none() {
-        return Ok(names);
-    }
-    for name in files::list(&folder)?.iter().filter(|name| name.ends_with(".json")) {
-        let grid = Grid::read(&folder.join(name))?;
+    for grid in collection::grids(study.root())? {
         for arm in grid.arms {
             names.entry(arm.arm_sha256).or_default().push(format!("{}/{}", grid.name, arm.name));
         }

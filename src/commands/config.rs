@@ -117,7 +117,7 @@ fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experime
     let experiment = if named::is_run(&path) {
         overrides.apply(RunFolder::at(&path).experiment()?, &path)?
     } else {
-        overrides.load(&path, &[])?
+        overrides.load(&path)?
     };
     Ok((path, experiment))
 }

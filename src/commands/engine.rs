@@ -259,7 +259,7 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
         bail_usage!("the native engine has no configuration of its own");
     }
     let asked = match &args.against {
-        Some(experiment) => args.overrides.load(experiment, &[])?,
+        Some(experiment) => args.overrides.load(experiment)?,
         None => args.overrides.apply(starter::paper()?, Path::new("the paper's settings"))?,
     };
     let check = check::configuration(args.engine, file, &asked, &args.options)?;

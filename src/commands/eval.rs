@@ -348,21 +348,20 @@ fn identity(
     tokenizer: &Tokenizer,
     (numerics, place): (Numerics, String),
 ) -> Result<Value> {
-    Ok(json!({
-        "numerics": numerics,
-        "place": place,
-        "weights": weights_sha256(model)?,
-        "tokenizer": tokenizer.sha256(),
-    }))
+    let names = weights::names(model)?.into_iter();
+    let weights = names.map(|name| files::sha256_file_once(&model.join(name)));
+    let weights = files::sha256(weights.collect::<Result<String, _>>()?.as_bytes());
+    let tokenizer = tokenizer.sha256();
+    Ok(json!({"numerics": numerics, "place": place, "weights": weights, "tokenizer": tokenizer}))
 }
 
 /// What a run's checkpoint states; 0 of any other model.
 fn counters(model: &Path) -> Result<Counters> {
-    let record: Option<Value> = files::optional(files::read_json(&model.join("trainer.json")))?;
+    let path = model.join("trainer.json");
+    let record: Option<Value> = files::optional(files::read_json(&path))?;
     let Some(counters) = record.and_then(|record| record.get("counters").cloned()) else {
         return Ok(Counters::default());
     };
-    let path = model.join("trainer.json");
     let refused = |error| Invalid(format!("{}: counters: {error}", path.display()));
     Ok(serde_json::from_value(counters).map_err(refused)?)
 }
@@ -472,11 +471,7 @@ fn problem_sets(args: &EvalArgs, protocol: &Protocol) -> Result<(NamedSets, Colu
 
 fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
     Ok(Protocol {
-        prompt: args.prompt.settings(
-            args.template.unwrap_or(PromptTemplate::DapoChat),
-            true,
-            "--data",
-        )?,
+        prompt: args.prompt.settings(args.template.unwrap_or(PromptTemplate::DapoChat))?,
         max_prompt_tokens: args.max_prompt_tokens.unwrap_or(USUAL_PROMPT_TOKENS),
         max_response_tokens: args.max_response_tokens(),
         sampling: bounds::sampling(
@@ -512,14 +507,6 @@ fn prompt_limit(args: &ProtocolArgs, model: &Qwen2) -> Result<u64> {
         );
     }
     Ok(limit)
-}
-
-/// Hashes the digests of weight files, in order.
-fn weights_sha256(folder: &Path) -> Result<String> {
-    let names = weights::names(folder)?.into_iter();
-    let digests: Result<String, _> =
-        names.map(|name| files::sha256_file_once(&folder.join(name))).collect();
-    Ok(files::sha256(digests?.as_bytes()))
 }
 
 fn accuracy(outcomes: &[OutcomeRecord]) -> Result<Accuracy> {

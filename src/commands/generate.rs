@@ -1,6 +1,5 @@
 //! `dapo model generate`: sample responses from a checkpoint.
 
-use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
 use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::{PolicyArgs, Progress, PromptArgs, bounds, exit, output};
@@ -9,7 +8,8 @@ use crate::policy::sampling::generate;
 use crate::policy::{Limits, Request};
 use crate::task::{ResponseText, RowKeys, Tokenizer, data::problem_file, prompt, response_text};
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use std::path::PathBuf;
 
 /// Sample responses for prompts, with per-token log-probs.
@@ -69,17 +69,6 @@ struct GenerateLine {
     prompt_ids: Option<Vec<u32>>,
 }
 
-#[derive(Debug, Serialize)]
-struct Output<'a> {
-    prompt: u64,
-    sample: u64,
-    prompt_ids: &'a [u32],
-    response_ids: &'a [u32],
-    text: String,
-    finish: Finish,
-    log_probs: &'a [f64],
-}
-
 /// Errors: a model or prompts that cannot be used, or sampling settings out of range.
 pub fn run(args: &GenerateArgs) -> Result<u8> {
     if let (Some(flag), None) = (args.keys.given(), &args.problems) {
@@ -88,7 +77,13 @@ pub fn run(args: &GenerateArgs) -> Result<u8> {
     let sampling = bounds::sampling(args.temperature, args.top_p, args.top_k)?;
     workers::set_count(args.threads);
     let (model, tokenizer) = args.policy.load_both()?;
-    let settings = args.prompt.settings(args.template, args.problems.is_some(), "--problems")?;
+    if args.prompt.is_around() && args.problems.is_none() {
+        bail_usage!(
+            "--system, --example, --response-prefix and --chat-template-kwargs stand around a question: they need \
+             --problems"
+        );
+    }
+    let settings = args.prompt.settings(args.template)?;
     response_text::check_stop("--stop", &tokenizer, &args.prompt.stop)?;
     let prompts = prompts(args, &settings, &tokenizer)?;
     // The model's positions limit longer responses below.
@@ -116,16 +111,16 @@ pub fn run(args: &GenerateArgs) -> Result<u8> {
         generate::generate(&model, &requests, &limits, |done| bar.set(done as u64, "responses"))?;
     bar.finish();
     for ((&(prompt, sample), request), response) in keys.iter().zip(&requests).zip(&responses) {
-        let output = Output {
-            prompt,
-            sample,
-            prompt_ids: request.prompt,
-            response_ids: &response.tokens,
-            text: text.of(&response.tokens),
-            finish: response.finish,
-            log_probs: &response.log_probs,
-        };
-        println!("{}", visible::json(&serde_json::to_string(&output)?));
+        let output = json!({
+            "prompt": prompt,
+            "sample": sample,
+            "prompt_ids": request.prompt,
+            "response_ids": response.tokens,
+            "text": text.of(&response.tokens),
+            "finish": response.finish,
+            "log_probs": response.log_probs,
+        });
+        println!("{}", visible::json(&output.to_string()));
     }
     Ok(exit::SUCCESS)
 }

@@ -102,7 +102,7 @@ impl<'a> GradeAnswer<'a> {
     ) -> Result<String> {
         let Grade { is_correct: acc, reward: score, extra, .. } = grade;
         let answer = Self { score: *score, acc: *acc, pred, explained, extra };
-        Ok(serde_json::to_string(&answer)?)
+        Ok(visible::json(&serde_json::to_string(&answer)?))
     }
 }
 
@@ -335,7 +335,7 @@ impl Disagreements {
 fn program_answer(graded: &Result<Grade, Ungraded>) -> Result<String> {
     match graded {
         Ok(grade) => GradeAnswer::line(grade, grade.prediction.as_deref(), None),
-        Err(error) => Ok(json!({"error": error.to_string()}).to_string()),
+        Err(error) => Ok(visible::json(&json!({"error": error.to_string()}).to_string())),
     }
 }
 
@@ -388,8 +388,7 @@ fn answer(
         reason: explanation.reason.to_string(),
         ground_truth_readings: readings.iter().map(Reading::to_string).collect(),
     });
-    let line = GradeAnswer::line(grade, grade.released_prediction(verifier), explained)?;
-    Ok(visible::json(&line))
+    GradeAnswer::line(grade, grade.released_prediction(verifier), explained)
 }
 
 #[derive(Default)]

@@ -11,6 +11,7 @@ use crate::report::text::{counted, number, percent};
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::{Name, Range, RunPlan, TrainingError, plan};
 use anyhow::Result;
+use clap::{ValueEnum as _, builder::PossibleValue};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -44,9 +45,11 @@ pub struct PlanArgs {
 
 fn help() -> String {
     let examples = "Examples:\n  dapo plan experiments/dapo.toml\n  dapo plan experiments/base.toml --threads 1 --json\n\nWarnings and errors (exit code 3) by name:\n";
-    let names = Name::ALL.iter();
-    let names = names.map(|(name, meaning)| format!("  {:<24} {meaning}\n", name.text()));
-    examples.to_string() + &names.collect::<String>()
+    let names = Name::value_variants().iter().filter_map(Name::to_possible_value);
+    let line = |name: PossibleValue| {
+        format!("  {:<24} {}\n", name.get_name(), name.get_help().unwrap_or_default())
+    };
+    examples.to_string() + &names.map(line).collect::<String>()
 }
 
 /// Errors: an experiment, model or data set that cannot be used; a plan that cannot be met.
@@ -152,21 +155,21 @@ fn text(plan: &RunPlan, engine: Engine, verbose: bool) -> String {
     text += &format!("  steps    {steps}, {}\n", many(work.updates, "update"));
     text += &format!("  rollouts {rollouts}\n");
     text += &probe(plan, verbose);
-    if !engine.is_native() {
+    if engine.is_native() {
+        text += &format!("  memory   about {} of {available}\n", size(memory.needed_bytes));
+        if verbose && memory.phases.is_empty() {
+            text += &sizes("its parts", &memory.parts);
+        } else if verbose {
+            text += &sizes("by phase", &memory.phases);
+            text += &sizes("parts of the largest phase", &memory.parts);
+        }
+        let [expected, most, one] =
+            [disk.needed_bytes, disk.most_bytes, disk.checkpoint_bytes].map(size);
+        let expected = if verbose { format!("about {expected}, ") } else { String::new() };
+        text += &format!("  disk     {expected}{most} at most, {one} a checkpoint, {free} free\n");
+    } else {
         text += &format!("  memory and disk of {} are not planned\n", engine.name());
-        return if verbose { text + "\n" + &counts(plan) } else { text };
     }
-    text += &format!("  memory   about {} of {available}\n", size(memory.needed_bytes));
-    if verbose && memory.phases.is_empty() {
-        text += &sizes("its parts", &memory.parts);
-    } else if verbose {
-        text += &sizes("by phase", &memory.phases);
-        text += &sizes("parts of the largest phase", &memory.parts);
-    }
-    let [expected, most, one] =
-        [disk.needed_bytes, disk.most_bytes, disk.checkpoint_bytes].map(size);
-    let expected = if verbose { format!("about {expected}, ") } else { String::new() };
-    text += &format!("  disk     {expected}{most} at most, {one} a checkpoint, {free} free\n");
     if verbose { text + "\n" + &counts(plan) } else { text }
 }
 

@@ -49,7 +49,7 @@ pub fn run(args: &ThroughputArgs) -> Result<u8> {
     if workload.train_rows == 0 && !args.overrides.is_empty() {
         bail_usage!("--set is for the experiment of an update; give --train-rows, too");
     }
-    let experiment = (workload.train_rows > 0).then(|| args.overrides.load(&args.experiment, &[]));
+    let experiment = (workload.train_rows > 0).then(|| args.overrides.load(&args.experiment));
     let experiment = experiment.transpose()?;
     workers::set_count(args.threads);
     let model = args.place.load(&args.model, Numerics::Fast)?;

@@ -169,10 +169,10 @@ fn renew_report(folder: &RunFolder) {
 
 fn show(bar: &mut Progress, course: &mut RunCourse, folder: &RunFolder, event: RunEvent) {
     match event {
-        RunEvent::Phase(step, _, Phase::Generation(done, total)) => {
+        RunEvent::Phase(step, Phase::Generation(done, total)) => {
             bar.set(step - 1, &format!("generating {done}/{total}"));
         }
-        RunEvent::Phase(step, _, Phase::Update(done, total)) => {
+        RunEvent::Phase(step, Phase::Update(done, total)) => {
             bar.set(step - 1, &format!("update {done}/{total}"));
         }
         RunEvent::Resumed(step) => {

@@ -3,7 +3,7 @@
 use crate::experiment::Experiment;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -58,28 +58,22 @@ pub struct Unread {
 }
 
 /// What is known of a trainer's keys: its `keys.toml`, which says what each part is.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct EngineKeys {
     settings: Vec<SettingRow>,
-    refusals: BTreeMap<String, String>,
+    refusals: Vec<RefusalRow>,
     pub not_held: BTreeMap<String, String>,
     pub metrics: Vec<(String, String)>,
-    #[serde(default)]
     pub free: Vec<String>,
     machine: Vec<String>,
     pub whole: Vec<String>,
-    #[serde(default)]
     pub dumped: Vec<String>,
     /// Values of versions that lack the key.
-    #[serde(default)]
     pub earlier: BTreeMap<String, Value>,
-    #[serde(default)]
     pub predecessors: BTreeMap<String, Vec<String>>,
-    #[serde(default)]
     pub megatron: BTreeMap<String, BTreeMap<String, Value>>,
     /// Beginnings of names whose absence means that nothing does it.
-    #[serde(default)]
     pub lacking: Vec<String>,
     traps: BTreeMap<String, String>,
 }
@@ -107,33 +101,42 @@ impl EngineKeys {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct SettingRow {
     name: String,
-    #[serde(default)]
     key: String,
     value: Option<Value>,
-    #[serde(default)]
     computed: bool,
     when: Option<String>,
     unless: Option<String>,
-    #[serde(default)]
     remark: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RefusalRow {
+    key: String,
+    only: Option<Vec<Value>>,
+    reason: String,
 }
 
 #[derive(Debug)]
 pub struct Demand {
     keys: &'static EngineKeys,
+    arm: Value,
     computed: BTreeMap<&'static str, Value>,
-    settings: Vec<Setting>,
-    refusals: Vec<DemandRefusal>,
+    /// Rows of refusals.
+    unmet: BTreeSet<usize>,
 }
 
 impl Demand {
-    pub fn of(keys: &'static EngineKeys) -> Self {
-        let (computed, settings, refusals) = Default::default();
-        Self { keys, computed, settings, refusals }
+    pub fn of(keys: &'static EngineKeys, experiment: &Experiment) -> Self {
+        Self { keys, arm: name(experiment), computed: BTreeMap::new(), unmet: BTreeSet::new() }
+    }
+
+    fn stated(&self, key: &str) -> Option<&Value> {
+        self.arm.pointer(&format!("/{}", key.replace('.', "/")))
     }
 
     /// The value of a setting that `keys.toml` has as computed.
@@ -141,44 +144,43 @@ impl Demand {
         self.computed.insert(name, value.into());
     }
 
-    /// Unless `holds`, the trainer cannot do what a key asks; `reason` is the key in the refusals of `keys.toml`.
-    pub fn need(&mut self, holds: bool, reason: &str, asked: &impl Serialize) {
-        if holds {
-            return;
-        }
-        self.refusals.push(DemandRefusal {
-            key: reason.split('#').next().unwrap_or_default().to_string(),
-            asked: serde_json::to_string(asked).unwrap_or_default(),
-            reason: self.keys.refusals[reason].clone(),
-        });
-    }
-
-    /// Every setting of `keys.toml` that the arm asks for, in its order.
-    #[must_use]
-    pub fn filled(mut self, experiment: &Experiment) -> Self {
-        let arm = name(experiment);
-        let stated = |key: &String| arm.pointer(&format!("/{}", key.replace('.', "/")));
-        for SettingRow { name, key, value, computed, when, unless, remark } in &self.keys.settings {
-            if when.as_ref().is_some_and(|key| stated(key).is_none())
-                || unless.as_ref().is_some_and(|key| stated(key).is_some())
-            {
-                continue;
-            }
-            let given = if *computed { self.computed.get(name.as_str()) } else { value.as_ref() };
-            let value = given.or_else(|| stated(key).filter(|_| !computed));
-            let [name, key, remark] = [name, key, remark].map(String::clone);
-            self.settings.extend(value.cloned().map(|value| Setting { name, value, key, remark }));
-        }
-        self
+    /// Unless `holds`, the trainer cannot do what a key asks; `key` is that of a refusal of `keys.toml`.
+    pub fn need(&mut self, holds: bool, key: &str) {
+        let row = self.keys.refusals.iter().position(|row| row.key == key);
+        self.unmet.extend((!holds).then(|| row.expect("a refusal of keys.toml")));
     }
 
     pub fn finish(self) -> Result<Vec<Setting>, Vec<DemandRefusal>> {
-        if self.refusals.is_empty() { Ok(self.settings) } else { Err(self.refusals) }
+        let (settings, refusals) = self.into_parts();
+        if refusals.is_empty() { Ok(settings) } else { Err(refusals) }
     }
 
-    /// Possible settings and refusals.
+    /// Every setting of `keys.toml` that the arm asks for, and the refusals, both in its order.
     pub fn into_parts(self) -> (Vec<Setting>, Vec<DemandRefusal>) {
-        (self.settings, self.refusals)
+        let is_stated = |key: &String| self.stated(key).is_some();
+        let setting = |row: &SettingRow| {
+            let SettingRow { name, key, value, computed, when, unless, remark } = row;
+            if !when.as_ref().is_none_or(is_stated) || unless.as_ref().is_some_and(is_stated) {
+                return None;
+            }
+            let given = if *computed { self.computed.get(name.as_str()) } else { value.as_ref() };
+            let value = given.or_else(|| self.stated(key).filter(|_| !computed))?.clone();
+            let [name, key, remark] = [name, key, remark].map(String::clone);
+            Some(Setting { name, value, key, remark })
+        };
+        let refusal = |(place, RefusalRow { key, only, reason }): (usize, &RefusalRow)| {
+            let key = key.split('#').next()?;
+            let asked = self.stated(key);
+            let stated = asked.filter(|value| !value.is_null());
+            let is_other = only.as_ref().zip(stated).is_some_and(|(only, it)| !only.contains(it));
+            (is_other || self.unmet.contains(&place)).then(|| DemandRefusal {
+                key: key.to_string(),
+                asked: asked.unwrap_or(&Value::Null).to_string(),
+                reason: reason.clone(),
+            })
+        };
+        let refusals = self.keys.refusals.iter().enumerate().filter_map(refusal).collect();
+        (self.keys.settings.iter().filter_map(setting).collect(), refusals)
     }
 }
 

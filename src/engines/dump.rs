@@ -4,7 +4,7 @@ use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
 use crate::base::files;
 use crate::engines::EngineError;
 use crate::task::{Grader, ResponseText, Twice, prompt};
-use crate::training::{TrainingError, run::inputs::Inputs};
+use crate::training::{TrainingError, run::inputs::Inputs, trainer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -68,10 +68,7 @@ pub fn groups(
     for places in batches.values() {
         graded(&inputs.grader, &mut groups, places, &refused)?;
     }
-    let limit = experiment.rollout.max_response_tokens;
-    for group in &mut groups {
-        experiment.dapo.rules().shape(group, limit, &experiment.dapo);
-    }
+    trainer::shape(&mut groups, experiment);
     Ok(groups)
 }
 

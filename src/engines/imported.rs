@@ -2,8 +2,7 @@
 
 use crate::algorithm::{Group, ScoredRollout, Selection};
 use crate::engines::EngineError;
-use crate::experiment::Experiment;
-use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint};
+use crate::policy::{CheckpointProgress, Qwen2, checkpoint};
 use crate::records::{Components, Counters, TensorDigest};
 use crate::training::{Metrics, Phase, StepOutcome, Stepper, TrainingError};
 use crate::training::{effects, run::inputs::Inputs, step::Step, trainer};
@@ -33,35 +32,19 @@ pub trait Outputs {
 }
 
 pub struct Imported<'a> {
-    inputs: &'a Inputs,
-    outputs: Box<dyn Outputs + 'a>,
-    counters: Counters,
-}
-
-impl<'a> Imported<'a> {
-    /// The run is at a checkpoint, or before the first step.
-    pub fn new(
-        inputs: &'a Inputs,
-        outputs: Box<dyn Outputs + 'a>,
-        checkpoint: Option<Loaded>,
-    ) -> Self {
-        let counters = checkpoint.map(|loaded| loaded.progress.counters).unwrap_or_default();
-        Self { inputs, outputs, counters }
-    }
-
-    fn experiment(&self) -> &Experiment {
-        &self.inputs.experiment
-    }
+    pub inputs: &'a Inputs,
+    pub outputs: Box<dyn Outputs + 'a>,
+    /// Those of a checkpoint, or of before the first step.
+    pub counters: Counters,
 }
 
 impl Stepper for Imported<'_> {
     fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, TrainingError> {
         let number = self.counters.rollout_steps + 1;
-        let expected =
-            self.experiment().training.prompts_per_step * self.experiment().rollout.group_size;
+        let experiment = &self.inputs.experiment;
+        let expected = experiment.training.prompts_per_step * experiment.rollout.group_size;
         watch(Phase::Generation(0, expected as usize));
         let read = self.outputs.step(number)?;
-        let experiment = self.experiment();
         let mut selection =
             Selection::new(&experiment.dapo, experiment.training.prompts_per_step, Vec::new());
         selection
@@ -99,17 +82,16 @@ impl Stepper for Imported<'_> {
     }
 
     fn model(&self) -> Result<Qwen2, TrainingError> {
-        match self.counters.rollout_steps {
-            0 => self.inputs.base_policy(),
-            step => {
-                let Some(folder) = self.outputs.policy(step) else {
-                    let path = PathBuf::from(format!("policies/step-{step:06}"));
-                    let reason = "the policy of this rollout step was not written".to_string();
-                    return Err(EngineError::Output { path, reason }.into());
-                };
-                self.inputs.executed(checkpoint::load_model(&folder)?)
-            }
+        let step = self.counters.rollout_steps;
+        if step == 0 {
+            return self.inputs.base_policy();
         }
+        let Some(folder) = self.outputs.policy(step) else {
+            let path = PathBuf::from(format!("policies/step-{step:06}"));
+            let reason = "the policy of this rollout step was not written".to_string();
+            return Err(EngineError::Output { path, reason }.into());
+        };
+        self.inputs.executed(checkpoint::load_model(&folder)?)
     }
 
     fn save(&self, folder: &Path) -> Result<bool, TrainingError> {
@@ -118,13 +100,10 @@ impl Stepper for Imported<'_> {
             return Ok(false);
         }
         let model = self.model()?;
-        let progress = CheckpointProgress {
-            counters: self.counters,
-            prompts_drawn: self.counters.generation_rounds
-                * trainer::prompts_per_round(self.experiment()),
-            carried: Vec::new(),
-        };
-        let base = &self.experiment().inputs.model;
+        let (experiment, counters) = (&self.inputs.experiment, self.counters);
+        let prompts_drawn = counters.generation_rounds * trainer::prompts_per_round(experiment);
+        let progress = CheckpointProgress { counters, prompts_drawn, carried: Vec::new() };
+        let base = &experiment.inputs.model;
         checkpoint::save(folder, model.parameters(), None, base, &progress)?;
         Ok(true)
     }

@@ -39,24 +39,20 @@ impl RenderedPrompt {
         let lines: Vec<Self> = files::read_data_lines(&path)?;
         let ids = inputs.data.train.iter().enumerate();
         let places: BTreeMap<&str, usize> = ids.map(|(at, it)| (it.id.as_str(), at)).collect();
-        let place = |(line, prompt): (usize, &Self)| {
-            places.get(prompt.problem.as_str()).copied().ok_or_else(|| {
-                let (line, id) = (line + 1, &prompt.problem);
-                let reason =
-                    format!("line {line}: problem {id} is not one of the training problems");
-                EngineError::Output { path: path.clone(), reason }
-            })
-        };
-        let places: Vec<usize> = lines.iter().enumerate().map(place).collect::<Result<_, _>>()?;
-        for (line, (prompt, &at)) in lines.iter().zip(&places).enumerate() {
-            if *prompt != Self::of(inputs, at)? {
-                let (line, id) = (line + 1, &prompt.problem);
-                let reason =
-                    format!("line {line}: this experiment has another prompt of problem {id}");
-                return Err(EngineError::Output { path, reason });
-            }
+        let mut problems = Vec::with_capacity(lines.len());
+        for (line, prompt) in (1..).zip(&lines) {
+            let id = prompt.problem.as_str();
+            let what = match places.get(id) {
+                Some(&at) if *prompt == Self::of(inputs, at)? => {
+                    problems.push(at);
+                    continue;
+                }
+                Some(_) => format!("this experiment has another prompt of problem {id}"),
+                None => format!("problem {id} is not one of the training problems"),
+            };
+            return Err(EngineError::Output { path, reason: format!("line {line}: {what}") });
         }
-        Ok((lines, places))
+        Ok((lines, problems))
     }
 }
 
@@ -154,13 +150,6 @@ pub fn verifier(grading: &Grading) -> Value {
         Grading::Rule(rule) => demand::name(rule),
         Grading::Program(_) => Value::from(format!("{{folder}}/{VERIFIER}")),
     }
-}
-
-/// What holds of a program in every trainer's script.
-pub fn need_program(demand: &mut Demand, grading: &Grading) {
-    let Grading::Program(program) = grading else { return };
-    let allowed = program.allow_nondeterministic;
-    demand.need(!allowed, "reward.verifier.allow_nondeterministic", &allowed);
 }
 
 /// A script with the packages whose versions it notes, and how: a list of texts and a text are the same in JSON and Python.

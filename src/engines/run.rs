@@ -72,11 +72,10 @@ pub fn packages(engine: Engine) -> &'static [&'static str] {
 
 /// Errors: an arm that the engine cannot run.
 pub fn all_settings(inputs: &Inputs, options: &EngineOptions) -> Result<Vec<Setting>, EngineError> {
-    let EngineOptions { cards, free, .. } = options;
     match inputs.experiment.engine {
         Engine::Native => Ok(Vec::new()),
         Engine::Trl => trl::render::all_settings(inputs, options.processes()),
-        Engine::Verl => verl::render::all_settings(inputs, *cards, free),
+        Engine::Verl => verl::render::all_settings(inputs, options.cards, &options.free),
     }
 }
 
@@ -86,11 +85,10 @@ pub fn render(
     folder: &Path,
     options: &EngineOptions,
 ) -> Result<Vec<Setting>, EngineError> {
-    let EngineOptions { cards, free, .. } = options;
     match inputs.experiment.engine {
         Engine::Native => Ok(Vec::new()),
         Engine::Trl => trl::render::render(inputs, folder, options.processes()),
-        Engine::Verl => verl::render::render(inputs, folder, *cards, free),
+        Engine::Verl => verl::render::render(inputs, folder, options.cards, &options.free),
     }
 }
 
@@ -130,7 +128,8 @@ pub fn run(
         };
         let from = options.from.clone().unwrap_or_else(|| folder.path("engine"));
         note_versions(folder, engine, &from)?;
-        let stepper: Box<dyn Stepper + '_> = Box::new(Imported::new(inputs, outputs, checkpoint));
+        let counters = checkpoint.map(|loaded| loaded.progress.counters).unwrap_or_default();
+        let stepper: Box<dyn Stepper + '_> = Box::new(Imported { inputs, outputs, counters });
         Ok(stepper)
     })
 }
@@ -177,11 +176,8 @@ fn begin<'a>(
 
 /// Adds versions to the run's facts.
 fn note_versions(run: &RunFolder, engine: Engine, from: &Path) -> Result<(), EngineError> {
-    let path = from.join(VERSIONS);
-    if files::kind(&path)?.is_none() {
-        return Ok(());
-    }
-    let versions: BTreeMap<String, String> = files::read_json(&path)?;
+    let read = files::optional(files::read_json(&from.join(VERSIONS)))?;
+    let Some(versions): Option<BTreeMap<String, String>> = read else { return Ok(()) };
     let mut environment = run.environment()?;
     let all = versions.iter().map(|(name, version)| format!("{name} {version}"));
     let fact = format!("{}: {}", engine.name(), all.collect::<Vec<_>>().join(", "));

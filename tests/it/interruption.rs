@@ -272,7 +272,7 @@ fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
                     RunEvent::Step(..) => "step",
                     RunEvent::Evaluated(_) => "evaluated",
                     RunEvent::Saved(_) => "saved",
-                    RunEvent::Phase(2, _, Phase::Update(1, _)) => "update",
+                    RunEvent::Phase(2, Phase::Update(1, _)) => "update",
                     _ => "",
                 };
                 if now == moment && left.is_none() {

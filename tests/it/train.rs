@@ -161,7 +161,7 @@ fn without_dynamic_sampling_every_group_trains() {
     let (steps, _) = steps(&short(r#"dapo.dynamic_sampling={kind="none"}"#), 1).unwrap();
     let Step { groups, trained, metrics, .. } = &steps[0];
     assert_eq!((trained.len(), metrics["rollout/rounds"]), (8, 1.0));
-    let is_useless = |(index, _): &(usize, _)| {
+    let is_useless = |(index, _): (&usize, _)| {
         let group = &groups[*index];
         group.correct() == 0 || group.correct() == group.rollouts.len()
     };

@@ -51,7 +51,7 @@ impl LauncherArgs {
         ];
         for (flag, is_given, readers) in flags {
             if is_given && !readers.contains(&launcher) {
-                let readers: Vec<String> = readers.iter().map(|it| it.name().to_string()).collect();
+                let readers: Vec<String> = readers.iter().map(|it| it.name()).collect();
                 let (own, readers) = (launcher.name(), text::listed(&readers));
                 bail_usage!("{flag} is for --launcher {readers}, and the launcher is {own}");
             }
@@ -184,8 +184,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
         println!("{}", output::page_table(&cells::states(grid, &jobs, &names)));
     }
     let count = |class: &&str| format!("{} {class}", counts.get(*class).unwrap_or(&0));
-    let counts: Vec<String> = CLASSES.iter().map(count).collect();
-    println!("{} cells: {}", jobs.len(), counts.join(", "));
+    println!("{} cells: {}", jobs.len(), text::joined(CLASSES.iter().map(count), ", "));
     Ok(exit::SUCCESS)
 }
 

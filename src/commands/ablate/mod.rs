@@ -123,7 +123,7 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     }
     let usual = [out.map(|out| out.display().to_string()).next().unwrap_or("ladder".to_string())];
     let named = if args.grids.is_empty() { &usual[..] } else { &args.grids };
-    let grid_files = match &kept_grids[..] {
+    let mut grid_files = match &kept_grids[..] {
         [] => named.iter().map(|name| file::find(name)).collect::<Result<Vec<_>, _>>()?,
         kept => kept.iter().map(|grid| Grid::path(root, &grid.name)).collect(),
     };
@@ -178,7 +178,8 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
         let jobs = chosen(args, &study, &grids)?;
         return dry_run(args, &study, (&grids, &sources), &jobs, test);
     }
-    let files = StudyFiles::new(&grid_files, args.declaration.as_deref());
+    grid_files.retain(|path| path.exists());
+    let files = StudyFiles { grids: grid_files, declaration: args.declaration.clone() };
     run_cells(args, &study, &grids, declaration.as_ref(), &files)
 }
 

@@ -16,11 +16,6 @@ pub struct StudyFiles {
 }
 
 impl StudyFiles {
-    pub fn new(grids: &[PathBuf], declaration: Option<&Path>) -> Self {
-        let grids = grids.iter().filter(|path| path.exists()).cloned().collect();
-        Self { grids, declaration: declaration.map(Path::to_path_buf) }
-    }
-
     /// Why no commit shows what is run, a line each.
     pub fn uncommitted(&self) -> Vec<String> {
         let named: Vec<&PathBuf> = self.grids.iter().chain(&self.declaration).collect();

@@ -36,9 +36,8 @@ pub struct OverrideArgs {
 }
 
 impl OverrideArgs {
-    /// Leaves a stored experiment's paths as they are. Errors: a bad experiment, an override that a flag states too.
-    pub fn load(&self, name: &Path, flags: &[(&str, bool)]) -> Result<Experiment> {
-        self.check(flags)?;
+    /// Leaves a stored experiment's paths as they are. Errors: a bad experiment.
+    pub fn load(&self, name: &Path) -> Result<Experiment> {
         let path = Self::find(name)?;
         if stored::is_stored(&path) {
             return self.apply(Stored::read(&path)?.experiment, &path);
@@ -54,12 +53,12 @@ impl OverrideArgs {
         model: Option<&Path>,
     ) -> Result<(Experiment, Recorded)> {
         let path = Self::find(name)?;
-        let exchange = |experiment| {
-            let mut experiment = self.apply(experiment, &path)?;
+        let with_model = |mut experiment: Experiment| {
             experiment.inputs.model = model.map_or(experiment.inputs.model, Path::to_path_buf);
-            Ok(experiment)
+            experiment
         };
         if stored::is_stored(&path) {
+            let exchange = |experiment| Ok(with_model(self.apply(experiment, &path)?));
             return Stored::read(&path)?.placed(inputs.as_deref(), exchange);
         }
         if inputs.is_some() {
@@ -68,9 +67,7 @@ impl OverrideArgs {
                 path.display()
             );
         }
-        let mut experiment = named::load(&path, &self.set)?;
-        experiment.inputs.model = model.map_or(experiment.inputs.model, Path::to_path_buf);
-        Ok((experiment, Recorded::default()))
+        Ok((with_model(named::load(&path, &self.set)?), Recorded::default()))
     }
 
     fn find(name: &Path) -> Result<PathBuf> {

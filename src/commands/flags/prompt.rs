@@ -32,24 +32,15 @@ impl PromptArgs {
     }
 
     /// Whether anything but the template stands around a question.
-    fn is_around(&self) -> bool {
+    pub fn is_around(&self) -> bool {
         self.system.is_some()
             || self.response_prefix.is_some()
             || !self.example.is_empty()
             || self.chat_template_kwargs.is_some()
     }
 
-    /// Errors: texts that an experiment could not have, and flags without the `questions` that they stand around.
-    pub fn settings(
-        &self,
-        template: PromptTemplate,
-        has_questions: bool,
-        questions: &str,
-    ) -> Result<PromptSettings, Usage> {
-        if self.is_around() && !has_questions {
-            let flags = "--system, --example, --response-prefix and --chat-template-kwargs";
-            return Err(Usage(format!("{flags} stand around a question: they need {questions}")));
-        }
+    /// Errors: texts that an experiment could not have.
+    pub fn settings(&self, template: PromptTemplate) -> Result<PromptSettings, Usage> {
         let example = |pair: &[String]| PromptExample {
             question: pair[0].clone(),
             response: pair[1].clone(),

@@ -54,22 +54,20 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
     for name in files::list(folder)? {
         let path = files::foreign::inside(folder, &name)?;
         let first = rows.len();
+        let file_row = |number, row| {
+            let path = path.clone();
+            FileRow { path, number, row, candidates: Arc::default() }
+        };
         if engine == Engine::Verl && name.ends_with(".jsonl") {
             let (lines, cut) = lines(&path)?;
             notes.extend(cut);
-            rows.extend((1..).zip(lines).map(|(number, row)| FileRow {
-                path: path.clone(),
-                number,
-                row,
-                candidates: Arc::default(),
-            }));
+            rows.extend((1..).zip(lines).map(|(number, row)| file_row(number, row)));
         } else if engine == Engine::Trl && name.ends_with(".parquet") {
             let others = tables::column_names(&path).map_err(TaskError::from)?;
             let [question, answer] = [1, 2].map(|place: usize| vec![TRL[place].to_string()]);
             let wanted = WantedKeys { question, answer, others: others.clone(), all: false };
             problem_rows::each_problem_row(&path, &wanted, &mut |_, row| {
-                let (path, number) = (path.clone(), rows.len() - first + 1);
-                rows.push(FileRow { path, number, row, candidates: Arc::default() });
+                rows.push(file_row(rows.len() - first + 1, row));
                 Ok::<(), TaskError>(())
             })?;
             // TRL writes rewards as floats; functions log texts and other numbers beside them.
@@ -120,13 +118,8 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
         };
         return Err(EngineError::Output { path: folder.to_path_buf(), reason });
     }
-    for (names, what) in [
-        (
-            repeated,
-            "have the responses of the file before (steps_per_generation), which count once",
-        ),
-        (unread, "are not read"),
-    ] {
+    let repeats = "have the responses of the file before (steps_per_generation), which count once";
+    for (names, what) in [(repeated, repeats), (unread, "are not read")] {
         notes.extend((!names.is_empty()).then(|| format!("{} {what}", shown(&names))));
     }
     notes.iter_mut().for_each(|note| *note = visible::visible(note));

@@ -48,7 +48,7 @@ pub struct RunAudit {
     pub contradictions: Vec<Trap>,
     /// What was taken for granted, one sentence each.
     pub notes: Vec<String>,
-    pub not_looked_at: Vec<&'static str>,
+    pub not_looked_at: Vec<String>,
 }
 
 /// `folder` has verl's dumps (`rollout_data_dir`) or TRL's completions (`log_completions`), which `verifier` grades
@@ -200,26 +200,17 @@ pub fn run(
     let is_logged = step::LOGGED.iter().filter_map(|name| log.first()?.curves.get(*name));
     let is_logged = is_logged.flatten().any(|(at, _)| steps.keys().any(|step| *step as f64 == *at));
     for (is_missing, flag, given, what) in [
-        (
-            stated.is_empty(),
-            "--config",
-            &options.config,
-            "whether a configuration explains this (--config)",
-        ),
-        (!is_logged, "--log", &options.log, "lengths and truncation (--log)"),
-        (
-            !is_graded,
-            "--verifier",
-            &None,
-            "every grade (--verifier, and --answers where there is no `gts`)",
-        ),
+        (stated.is_empty(), "--config", &options.config, "whether a configuration explains this"),
+        (!is_logged, "--log", &options.log, "lengths and truncation"),
     ] {
-        audit.not_looked_at.extend(is_missing.then_some(what));
+        audit.not_looked_at.extend(is_missing.then(|| format!("{what} ({flag})")));
         let unfit = given.as_ref().filter(|_| is_missing);
         audit.notes.extend(unfit.map(|path| {
             format!("{flag} {}: it has nothing of this run that an audit reads", path.display())
         }));
     }
+    let every_grade = "every grade (--verifier, and --answers where there is no `gts`)";
+    audit.not_looked_at.extend((!is_graded).then(|| every_grade.to_string()));
     let told =
         |name, what| Trap { name, key: "reward".to_string(), value: "as dumped".into(), what };
     let repeated = repeated.into_iter().map(|(step, count)| {

@@ -249,30 +249,18 @@ fn of_rewards<'a>(
     let punished = if is_graded { rewards.punished_for_length() } else { 0 };
     let otherwise = rewards.count(|it| rewards.is_otherwise(it));
     let penalty = &stated.length_penalty;
+    let long = "a response is longer than max_response_length without the buffer, and no reward is lowered";
+    let lowered = format!(
+        "{punished} rewards of correct responses are lowered, all of longer texts than the others' mean"
+    );
+    let graded = format!("{otherwise} responses are graded otherwise");
     let mut found = Vec::new();
-    let mut add = |holds: bool, name, stated, what: String| {
-        found.extend(holds.then_some(Contradiction { name, stated, what }));
+    let mut add = |holds: bool, name, stated, what: &str| {
+        found.extend(holds.then(|| Contradiction { name, stated, what: what.to_string() }));
     };
-    add(
-        is(penalty, true) && unlowered,
-        "no-length-penalty",
-        penalty,
-        "a response is longer than max_response_length without the buffer, and no reward is lowered".to_string(),
-    );
-    add(
-        is(penalty, false) && punished > 0,
-        "length-penalty",
-        penalty,
-        format!(
-            "{punished} rewards of correct responses are lowered, all of longer texts than the others' mean"
-        ),
-    );
-    add(
-        otherwise > 0,
-        "graded-otherwise",
-        &None,
-        format!("{otherwise} responses are graded otherwise"),
-    );
+    add(is(penalty, true) && unlowered, "no-length-penalty", penalty, long);
+    add(is(penalty, false) && punished > 0, "length-penalty", penalty, &lowered);
+    add(otherwise > 0, "graded-otherwise", &None, &graded);
     found
 }
 
@@ -294,7 +282,7 @@ fn of_group<'a>(
     let rounding = 1e-3 * advantages().map(f64::abs).sum::<f64>() + 1e-6;
     let is_centred = advantages().sum::<f64>().abs() <= rounding;
     let is_even = is_graded && group.iter().all(|it| it.is_correct() == group[0].is_correct());
-    let is_unfiltered = is(filter, true) && is_even;
+    let flat = is_flat(group, stated).filter(|_| is(filter, true) && is_even);
     let mut found = Vec::new();
     let mut add = |holds: bool, name, stated, what: &str| {
         found.extend(holds.then(|| Contradiction { name, stated, what: what.to_string() }));
@@ -302,15 +290,9 @@ fn of_group<'a>(
     add(is_mixed, "mixed-group", group_size, "has responses to another prompt in its group");
     add(!is_whole, "group-size", group_size, &format!("has {} responses", group.len()));
     add(!is_centred, "advantage", group_size, "has advantages that do not sum to 0");
-    let flat = is_flat(group, stated);
-    add(
-        is_unfiltered && flat == Some(true),
-        "no-filter",
-        filter,
-        "trained, all correct or all wrong",
-    );
+    add(flat == Some(true), "no-filter", filter, "trained, all correct or all wrong");
     let by_rewards = "trained, all correct or all wrong, by rewards that differ";
-    add(is_unfiltered && flat == Some(false), "filter-metric", filter_metric, by_rewards);
+    add(flat == Some(false), "filter-metric", filter_metric, by_rewards);
     found
 }
 

@@ -51,19 +51,15 @@ pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, E
         let is_other = error.what.starts_with(OTHER);
         malformed(path, &text).filter(|_| is_other).unwrap_or(error).of(path)
     })?;
-    match found {
-        Configured::Values(value) => {
-            let value = unwrapped(value);
-            let mut known = tables.iter().chain(&[RECORDED]);
-            let is_one = known.any(|table| value.get(table).is_some());
-            if !is_one {
-                let what = format!("it states none of {}", tables.join(", "));
-                return Err(refusal(&what, instead).of(path));
-            }
-            interpolation::resolved(&value).map(Configured::Values).map_err(|error| error.of(path))
-        }
-        other => Ok(other),
+    let value = match found {
+        Configured::Values(value) => unwrapped(value),
+        other => return Ok(other),
+    };
+    if !tables.iter().chain(&[RECORDED]).any(|table| value.get(table).is_some()) {
+        let what = format!("it states none of {}", tables.join(", "));
+        return Err(refusal(&what, instead).of(path));
     }
+    interpolation::resolved(&value).map(Configured::Values).map_err(|error| error.of(path))
 }
 
 fn malformed(path: &Path, text: &str) -> Option<Refused> {

@@ -14,12 +14,13 @@ pub mod ray;
 use crate::base::files;
 use crate::engines::EngineError;
 use crate::study::ablate::AblateStudy;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Who runs the cells of a study.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Launcher {
     /// Processes on this machine.
@@ -33,13 +34,8 @@ pub enum Launcher {
 }
 
 impl Launcher {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Command => "command",
-            Self::Slurm => "slurm",
-            Self::Ray => "ray",
-        }
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
     }
 }
 
@@ -76,10 +72,7 @@ fn jobs_file(study: &AblateStudy) -> PathBuf {
 }
 
 pub fn launched(study: &AblateStudy) -> Result<Vec<LaunchedJob>, EngineError> {
-    match files::kind(&jobs_file(study))? {
-        None => Ok(Vec::new()),
-        Some(_) => Ok(files::read_lines(&jobs_file(study))?),
-    }
+    Ok(files::optional(files::read_lines(&jobs_file(study)))?.unwrap_or_default())
 }
 
 fn keep(study: &AblateStudy, job: &LaunchedJob) -> Result<(), EngineError> {

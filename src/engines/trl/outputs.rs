@@ -116,7 +116,7 @@ impl<'a> TrlOutputs<'a> {
         let experiment = &self.inputs.experiment;
         let (steps, every) =
             (experiment.training.rollout_steps, experiment.checkpoints.every_steps);
-        let saves = step == steps || (every > 0 && step.is_multiple_of(every));
+        let saves = step == steps || step.is_multiple_of(every);
         if saves && self.policy(step).is_none() {
             return Ok(Err(format!("policies/step-{step:06}")));
         }

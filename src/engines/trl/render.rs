@@ -14,17 +14,12 @@ const SETTINGS: &str = "config.yaml";
 
 /// Includes settings that name this machine's files.
 pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, EngineError> {
-    let demand = settings::demand(&inputs.experiment, processes);
-    let stop_tokens = json!(inputs.tokenizer.stop_tokens());
-    rendered::settings(
-        inputs,
-        demand,
-        &[
-            ("harness.model", rendered::base_policy(inputs), "inputs.model"),
-            ("harness.stop_tokens", stop_tokens, "inputs.model"),
-            ("harness.program", rendered::harness(), ""),
-        ],
-    )
+    let of_machine = [
+        ("harness.model", rendered::base_policy(inputs), "inputs.model"),
+        ("harness.stop_tokens", json!(inputs.tokenizer.stop_tokens()), "inputs.model"),
+        ("harness.program", rendered::harness(), ""),
+    ];
+    rendered::settings(inputs, settings::demand(&inputs.experiment, processes), &of_machine)
 }
 
 /// Errors: an arm that TRL cannot run, a prompt that cannot be rendered, a folder that cannot be written or has outputs of
@@ -33,7 +28,11 @@ pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Sett
     let all = all_settings(inputs, processes)?;
     let (path, lines) = (folder.join(SETTINGS), demand::yaml(&all));
     rendered::refuse_other_outputs(&path, &lines, &settings::KEYS)?;
-    let prompts = prompts(inputs)?;
+    // All rollout steps, as this harness's trainer draws them.
+    let training = &inputs.experiment.training;
+    let drawn = rendered::drawn(inputs, training.rollout_steps * training.prompts_per_step);
+    let prompts = drawn.into_iter().map(|problem| RenderedPrompt::of(inputs, problem));
+    let prompts = prompts.collect::<Result<Vec<_>, _>>()?;
     files::create_folder(folder)?;
     let title = format!(
         "# {} on TRL. After each value: the key of the experiment.\n",
@@ -51,11 +50,4 @@ pub fn same_settings(inputs: &Inputs, folder: &Path, processes: u64) -> Result<(
     let lines = demand::yaml(&all_settings(inputs, processes)?);
     let instead = "import the experiment, with the seed and the --processes, of which the folder was rendered";
     rendered::same_settings(&folder.join(SETTINGS), &lines, &settings::KEYS, instead)
-}
-
-/// All rollout steps, as this harness's trainer draws them.
-fn prompts(inputs: &Inputs) -> Result<Vec<RenderedPrompt>, EngineError> {
-    let training = &inputs.experiment.training;
-    let drawn = rendered::drawn(inputs, training.rollout_steps * training.prompts_per_step);
-    drawn.into_iter().map(|problem| RenderedPrompt::of(inputs, problem)).collect()
 }

@@ -23,27 +23,21 @@ const CORRECTION: &str = "vllm_importance_sampling_correction";
 const INSTEAD: &str = "give the GRPOConfig as YAML or JSON, or write it where it is made: \
     open(\"config.json\", \"w\").write(config.to_json_string()), then: dapo engine check trl config.json";
 
-#[derive(Debug, Clone, PartialEq, Default)]
+/// As `filled.py` says it, but for what the file states.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct TrlConfig {
     pub values: Map<String, Value>,
     /// Why TRL's own values are unknown.
+    #[serde(skip)]
     pub unasked: Option<String>,
     /// Keys that the installed TRL has not, where it was asked.
     pub unknown: Vec<String>,
     /// Keys that the file states at other values than TRL's own; without TRL all that it states but for nulls.
     pub changed: Vec<String>,
     /// Keys that the file does not state, and that TRL filled in.
+    #[serde(skip)]
     pub filled: Vec<String>,
     pub version: Option<String>,
-}
-
-/// Of `filled.py`.
-#[derive(Deserialize)]
-struct Filled {
-    values: Map<String, Value>,
-    unknown: Vec<String>,
-    changed: Vec<String>,
-    version: String,
 }
 
 impl TrlConfig {
@@ -72,13 +66,12 @@ impl TrlConfig {
         config.count_steps(processes);
         let asked = json!({"values": config.values, "processes": processes});
         match process::ask(python, FILLED, &asked) {
-            Ok(Filled { values, unknown, changed, version }) => {
+            Ok(Self { values, unknown, changed, version, .. }) => {
                 let is_filled = |name: &&String| !config.values.contains_key(*name);
                 config.filled = values.keys().filter(is_filled).cloned().collect();
-                config.version = Some(version);
                 // What TRL has not keeps the file's value.
                 config.values.extend(values);
-                (config.unknown, config.changed) = (unknown, changed);
+                (config.unknown, config.changed, config.version) = (unknown, changed, version);
             }
             Err(error) => {
                 config.unasked = Some(error.to_string());

@@ -2,7 +2,6 @@
 //! trainer/main_ppo.py, trainer/ppo/core_algos.py, and recipe/dapo.
 
 use crate::algorithm::{AtCap, DynamicSampling};
-use crate::engines::demand::Demand;
 use crate::engines::verl::compose::Composed;
 use crate::engines::verl::settings::{self, Cards, KEYS, MIXED_PRECISION};
 use crate::engines::{DemandRefusal, Effective, Setting};
@@ -108,7 +107,6 @@ pub fn demand(
     asked: &Experiment,
     cards: Cards,
 ) -> (Vec<Setting>, Vec<DemandRefusal>) {
-    let (mut settings, mut refusals) = settings::demand(asked, cards).into_parts();
     let recipe = composed.recipe;
     let is_fsdp = composed.is_legacy_fsdp() == Some(true);
     let is_balanced = composed.get(BALANCED) == Some(&json!(true));
@@ -120,6 +118,9 @@ pub fn demand(
         }
         _ => (asked.training.prompts_per_step, 0, AtCap::Stop),
     };
+    let mut demand = settings::demand(asked, cards);
+    demand.need(most == 0 || at_cap == AtCap::Stop, "dapo.dynamic_sampling.at_cap");
+    let (mut settings, mut refusals) = demand.into_parts();
     let before = composed.lacks("trainer.use_v1") || recipe;
     let is_of_v1 =
         |name: &str| name.starts_with("trainer.v1.") || name.ends_with(".max_inflight_gen_batches");
@@ -158,10 +159,6 @@ pub fn demand(
         "training.mini_batch_order" => !in_bands,
         _ => true,
     });
-    let mut own = Demand::of(&KEYS);
-    let stops = most == 0 || at_cap == AtCap::Stop;
-    own.need(stops, "dapo.dynamic_sampling.at_cap", &at_cap);
-    refusals.extend(own.into_parts().1);
     (settings, refusals)
 }
 

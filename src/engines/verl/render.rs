@@ -25,16 +25,12 @@ pub fn all_settings(
     cards: Cards,
     free: &[String],
 ) -> Result<Vec<Setting>, EngineError> {
+    let of_machine = [
+        ("actor_rollout_ref.model.path", rendered::base_policy(inputs), "inputs.model"),
+        ("reward.custom_reward_function.reward_kwargs.program", rendered::harness(), ""),
+    ];
     let demand = settings::demand(&inputs.experiment, cards);
-    let program = "reward.custom_reward_function.reward_kwargs.program";
-    let mut all = rendered::settings(
-        inputs,
-        demand,
-        &[
-            ("actor_rollout_ref.model.path", rendered::base_policy(inputs), "inputs.model"),
-            (program, rendered::harness(), ""),
-        ],
-    )?;
+    let mut all = rendered::settings(inputs, demand, &of_machine)?;
     for text in free {
         let refused =
             |reason: &str| EngineError::Override { text: text.clone(), reason: reason.to_string() };

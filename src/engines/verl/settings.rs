@@ -2,13 +2,12 @@
 //! not say. Source: verl 0.9.1, verl/trainer/ppo/v1 and verl/trainer/config.
 
 use crate::algorithm::{
-    Aggregation, AtCap, DualClip, DynamicSampling, FilterMetric, Kl, KlEstimator, LogRatioClamp,
-    Method, Punishment, Std, Surplus, TokenMeanUnit,
+    Aggregation, AtCap, DualClip, DynamicSampling, Kl, KlEstimator, Method, Punishment, Std,
+    TokenMeanUnit,
 };
 use crate::engines::demand::{Demand, EngineKeys};
 use crate::engines::rendered;
-use crate::experiment::{Experiment, MiniBatchOrder, NonFinite, Sampling, WarmUpStart, WeightKind};
-use crate::numerics::Numerics;
+use crate::experiment::{Experiment, NonFinite, Sampling, WarmUpStart, WeightKind};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -17,9 +16,6 @@ pub static KEYS: LazyLock<EngineKeys> =
 
 /// Added to a group's standard deviation.
 const EPSILON: f64 = 1e-6;
-
-/// verl's hard bound on the log-ratio.
-pub const LOG_RATIO_BOUND: f64 = 20.0;
 
 /// Cannot act: the ratio is at most e^20 < 5e8.
 pub const NO_DUAL_CLIP: f64 = 1e9;
@@ -56,7 +52,7 @@ impl Cards {
 
 /// Includes what verl cannot do.
 pub fn demand(experiment: &Experiment, cards: Cards) -> Demand {
-    let mut demand = Demand::of(&KEYS);
+    let mut demand = Demand::of(&KEYS, experiment);
     numbers(&mut demand, experiment);
     batches(&mut demand, experiment, cards);
     dynamic_sampling(&mut demand, experiment);
@@ -69,12 +65,11 @@ pub fn demand(experiment: &Experiment, cards: Cards) -> Demand {
     demand.set("trainer.nnodes", cards.nodes());
     demand.set("trainer.n_gpus_per_node", cards.per_node());
     demand.set("trainer.save_freq", save_every(experiment));
-    demand.filled(experiment)
+    demand
 }
 
 fn numbers(demand: &mut Demand, experiment: &Experiment) {
     let execution = &experiment.execution;
-    demand.need(experiment.numerics == Numerics::Fast, "numerics", &experiment.numerics);
     let kind = match execution.weights.unwrap_or_default() {
         WeightKind::Bf16 => "bfloat16",
         WeightKind::F32 => {
@@ -99,28 +94,21 @@ fn batches(demand: &mut Demand, experiment: &Experiment, cards: Cards) {
     let mini = training.mini_batch_rollouts;
     let rows = training.prompts_per_step.saturating_mul(group);
     let whole = mini > 0 && mini.is_multiple_of(group) && rows.is_multiple_of(mini);
-    demand.need(whole, "training.mini_batch_rollouts", &mini);
+    demand.need(whole, "training.mini_batch_rollouts");
     let shared = mini.is_multiple_of(cards.all().max(1));
-    demand.need(shared, "training.mini_batch_rollouts#cards", &mini);
+    demand.need(shared, "training.mini_batch_rollouts#cards");
     demand.set("actor_rollout_ref.actor.ppo_mini_batch_size", mini / group.max(1));
-    let order = training.mini_batch_order;
-    let is_shuffled = order == MiniBatchOrder::ShuffledRollouts;
-    demand.need(is_shuffled, "training.mini_batch_order", &order);
 }
 
 fn dynamic_sampling(demand: &mut Demand, experiment: &Experiment) {
-    let DynamicSampling::Resample { max_rounds, at_cap, surplus, metric } =
-        experiment.dapo.dynamic_sampling
+    let DynamicSampling::Resample { max_rounds, at_cap, .. } = experiment.dapo.dynamic_sampling
     else {
         return demand.set("data.gen_batch_size", Value::Null);
     };
     let uncapped = max_rounds == 0 && at_cap == AtCap::Stop;
-    demand.need(uncapped, "dapo.dynamic_sampling.max_rounds", &max_rounds);
-    demand.need(surplus == Surplus::Discard, "dapo.dynamic_sampling.surplus", &surplus);
-    demand.need(metric == FilterMetric::Acc, "dapo.dynamic_sampling.metric", &metric);
+    demand.need(uncapped, "dapo.dynamic_sampling.max_rounds");
     let drawn = experiment.rollout.prompts_per_round;
-    let is_a_step = drawn == experiment.training.prompts_per_step;
-    demand.need(is_a_step, "rollout.prompts_per_round", &drawn);
+    demand.need(drawn == experiment.training.prompts_per_step, "rollout.prompts_per_round");
 }
 
 fn top_k(sampling: Sampling) -> i64 {
@@ -128,12 +116,7 @@ fn top_k(sampling: Sampling) -> i64 {
 }
 
 fn sampling(demand: &mut Demand, experiment: &Experiment) {
-    let own = &experiment.rollout;
-    let (log_probs, weights) = (own.sampling.log_probs, own.sampler_weights);
-    demand.set("actor_rollout_ref.rollout.top_k", top_k(own.sampling));
-    demand.need(log_probs.is_none(), "rollout.sampling.log_probs", &log_probs);
-    demand.need(weights.is_none(), "rollout.sampler_weights", &weights);
-    demand.need(own.stop.is_none(), "rollout.stop", &own.stop);
+    demand.set("actor_rollout_ref.rollout.top_k", top_k(experiment.rollout.sampling));
     let prompt = &experiment.prompt;
     // What is more than the template is rendered into train.parquet.
     let chat = prompt.template.is_chat() && prompt.is_template_alone();
@@ -163,20 +146,17 @@ fn loss(demand: &mut Demand, experiment: &Experiment) {
     let dapo = &experiment.dapo;
     let dr_grpo = matches!(dapo.method, Some(Method::DrGrpo(_)));
     let known = names(dapo.method);
-    demand.need(known.is_some(), "dapo.method", &dapo.method);
+    demand.need(known.is_some(), "dapo.method");
     let (mode, _) = known.unwrap_or(PLAIN);
     demand.set("actor_rollout_ref.actor.policy_loss.loss_mode", mode);
     let clip = dapo.rules().clip(dapo);
     demand.set("actor_rollout_ref.actor.clip_ratio_low", clip.low);
     demand.set("actor_rollout_ref.actor.clip_ratio_high", clip.high);
     if let Some(Method::Sapo(_)) = dapo.method {
-        let aggregation = dapo.aggregation;
-        demand.need(aggregation == Aggregation::ResponseMean, "dapo.aggregation", &aggregation);
+        demand.need(dapo.aggregation == Aggregation::ResponseMean, "dapo.aggregation");
     }
-    if mode != PLAIN.0 {
-        let none = dapo.dual_clip == DualClip::None {};
-        demand.need(none, "dapo.dual_clip", &dapo.dual_clip);
-    }
+    let has_dual_clip = dapo.dual_clip != DualClip::None {};
+    demand.need(mode == PLAIN.0 || !has_dual_clip, "dapo.dual_clip");
     let mode = match (dr_grpo, dapo.aggregation) {
         (true, _) => "seq-mean-token-sum-norm",
         (_, Aggregation::ResponseMean) => "seq-mean-token-mean",
@@ -187,12 +167,9 @@ fn loss(demand: &mut Demand, experiment: &Experiment) {
     let scale = dr_grpo.then_some(experiment.rollout.max_response_tokens);
     demand.set("actor_rollout_ref.actor.loss_scale_factor", json!(scale));
     if dapo.aggregation == Aggregation::TokenMean {
-        let unit = dapo.token_mean_unit;
-        demand.need(unit == TokenMeanUnit::MiniBatch, "dapo.token_mean_unit", &unit);
+        let is_of_mini_batch = dapo.token_mean_unit == TokenMeanUnit::MiniBatch;
+        demand.need(is_of_mini_batch, "dapo.token_mean_unit");
     }
-    let clamp = dapo.log_ratio_clamp;
-    let same = clamp == LogRatioClamp::Symmetric { bound: LOG_RATIO_BOUND };
-    demand.need(same, "dapo.log_ratio_clamp", &clamp);
     demand.set("actor_rollout_ref.actor.clip_ratio_c", NO_DUAL_CLIP);
     if let Kl::Penalty { estimator, .. } = dapo.kl {
         let kind = match estimator {
@@ -215,24 +192,20 @@ fn advantage(demand: &mut Demand, experiment: &Experiment) {
         && !matches!(experiment.dapo.method, Some(Method::DrGrpo(_)));
     demand.set("algorithm.norm_adv_by_std_in_grpo", divides);
     if divides {
-        demand.need(own.std == Std::Sample, "dapo.advantage.std", &own.std);
-        demand.need(own.epsilon == EPSILON, "dapo.advantage.epsilon", &own.epsilon);
+        demand.need(own.std == Std::Sample, "dapo.advantage.std");
+        demand.need(own.epsilon == EPSILON, "dapo.advantage.epsilon");
     }
 }
 
 fn rewards(demand: &mut Demand, experiment: &Experiment) {
-    let overlong = experiment.dapo.overlong;
-    let verifier = &experiment.reward.verifier;
     let name = "reward.custom_reward_function.reward_kwargs.verifier";
-    demand.set(name, rendered::verifier(verifier));
-    rendered::need_program(demand, verifier);
+    demand.set(name, rendered::verifier(&experiment.reward.verifier));
     if let Some(prefix) = &experiment.prompt.response_prefix {
         let is_plain = !prefix.contains(char::is_control) && !prefix.contains("${");
-        demand.need(is_plain, "prompt.response_prefix", prefix);
+        demand.need(is_plain, "prompt.response_prefix");
     }
-    demand.need(!overlong.filter, "dapo.overlong.filter", &overlong.filter);
-    if let Punishment::Soft { factor, .. } = overlong.punishment {
-        demand.need(factor < 2.0, "dapo.overlong.punishment.factor", &factor);
+    if let Punishment::Soft { factor, .. } = experiment.dapo.overlong.punishment {
+        demand.need(factor < 2.0, "dapo.overlong.punishment.factor");
     }
 }
 
@@ -241,11 +214,10 @@ fn optimizer(demand: &mut Demand, experiment: &Experiment) {
     demand.set("actor_rollout_ref.actor.optim.betas", json!([own.beta1, own.beta2]));
     let own_config = json!({"eps": own.epsilon});
     demand.set("actor_rollout_ref.actor.optim.override_optimizer_config", own_config);
-    let skips = own.non_finite == Some(NonFinite::Skip);
-    demand.need(skips, "optimizer.non_finite", &own.non_finite);
+    demand.need(own.non_finite == Some(NonFinite::Skip), "optimizer.non_finite");
     let warm_up = own.warm_up;
     let from_zero = warm_up.start == WarmUpStart::Zero || warm_up.rollout_steps <= 1;
-    demand.need(from_zero, "optimizer.warm_up.start", &warm_up.start);
+    demand.need(from_zero, "optimizer.warm_up.start");
     let at_once = warm_up.start == WarmUpStart::FirstStep && warm_up.rollout_steps <= 1;
     let steps = if at_once { 0 } else { warm_up.rollout_steps };
     demand.set("actor_rollout_ref.actor.optim.lr_warmup_steps", steps);

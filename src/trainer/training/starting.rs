@@ -276,16 +276,12 @@ fn template(
     problem: &Problem,
     asks: bool,
 ) -> Result<PromptTemplate, TaskError> {
-    let is_chat = tokenizer.chat_template()?.is_some();
-    match (is_chat, asks) {
-        (true, true) => return Ok(PromptTemplate::DapoChat),
-        (true, false) => return Ok(PromptTemplate::Chat),
-        (false, false) => return Ok(PromptTemplate::Question),
-        (false, true) => {}
+    if tokenizer.chat_template()?.is_some() {
+        return Ok(if asks { PromptTemplate::DapoChat } else { PromptTemplate::Chat });
     }
     let settings = PromptSettings::of(PromptTemplate::Dapo);
-    let dapo = prompt::prompt(problem, &settings, tokenizer, u64::MAX);
-    Ok(if dapo.is_ok() { PromptTemplate::Dapo } else { PromptTemplate::Question })
+    let is_plain = asks && prompt::prompt(problem, &settings, tokenizer, u64::MAX).is_ok();
+    Ok(if is_plain { PromptTemplate::Dapo } else { PromptTemplate::Question })
 }
 
 /// `path` relative to `folder`.

@@ -16,8 +16,8 @@ pub enum Phase {
 pub struct Step {
     /// Carried groups come first.
     pub groups: Vec<Group<ScoredRollout>>,
-    /// Indices of the batch in `groups`, in batch order, with each rollout's advantage.
-    pub trained: Vec<(usize, Vec<f64>)>,
+    /// Place in `groups` of each group of the batch → its rollouts' advantages.
+    pub trained: BTreeMap<usize, Vec<f64>>,
     pub carried: usize,
     /// `stage/name` → value.
     pub metrics: Metrics,

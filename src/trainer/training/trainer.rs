@@ -92,11 +92,10 @@ impl<'a> Trainer<'a> {
                 let step = Step { groups, carried, seconds: clock.seconds(), ..Step::default() };
                 return Ok(diverged(step, NotFinite::SamplerLogits { prompt: index, token }));
             }
-            Err(error @ TrainingError::Ungraded(_)) => {
+            Err(error) => {
                 self.position = before;
                 return Err(error);
             }
-            Err(error) => return Err(error),
         };
         let selected = selection.select(); // 9
         if selected.batch.is_empty() {
@@ -232,16 +231,13 @@ impl<'a> Trainer<'a> {
         &mut self,
         sampled: Vec<Group<Rollout>>,
     ) -> Result<Vec<Group<ScoredRollout>>, TrainingError> {
-        let (limit, dapo) = (self.experiment.rollout.max_response_tokens, &self.experiment.dapo);
         let twice = match self.position.counters.rollout_steps {
             0 => Twice::All,
             _ => Twice::Few(self.position.counters.generation_rounds),
         };
         let (mut groups, graded) = self.grader.grade_groups(sampled, twice)?;
         self.graded.add(graded);
-        for group in &mut groups {
-            dapo.rules().shape(group, limit, dapo);
-        }
+        shape(&mut groups, self.experiment);
         Ok(groups)
     }
 
@@ -319,7 +315,7 @@ impl<'a> Trainer<'a> {
                 }
                 Err(error) if skips && error.not_finite(0).is_some() => {
                     tracing::warn!(step = step + 1, %error, "an update is left out");
-                    updates.skip();
+                    updates.skipped += 1;
                     gradients.push(SKIPPED.to_string());
                 }
                 Err(error) => return Err(error),
@@ -332,7 +328,7 @@ impl<'a> Trainer<'a> {
             metrics.extend(updates.clipped_by_quarter());
         }
         if skips {
-            metrics.insert("optimizer/skipped_updates".to_string(), updates.skipped() as f64);
+            metrics.insert("optimizer/skipped_updates".to_string(), updates.skipped as f64);
         }
         if passes_halved > 0 {
             metrics.insert("memory/passes_halved".to_string(), passes_halved as f64);
@@ -348,6 +344,12 @@ impl<'a> Trainer<'a> {
         };
         Ok(clock.time("ledger", components))
     }
+}
+
+/// Adds the arm's rules to the rewards of graded groups.
+pub fn shape(groups: &mut [Group<ScoredRollout>], experiment: &Experiment) {
+    let (dapo, limit) = (&experiment.dapo, experiment.rollout.max_response_tokens);
+    groups.iter_mut().for_each(|group| dapo.rules().shape(group, limit, dapo));
 }
 
 /// Prompts, each with its attempt, and `size` of the responses each.

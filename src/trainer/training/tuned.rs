@@ -2,7 +2,7 @@
 
 use crate::base::files;
 use crate::experiment::PromptSettings;
-use crate::policy::{Qwen2, checkpoint};
+use crate::policy::checkpoint;
 use crate::task::Tokenizer;
 use crate::training::{
     StageUpdate, TrainingError, TuneEvaluation, TuneRecipe, supervised, tuning, tuning::TuneData,
@@ -59,10 +59,35 @@ pub fn make(
     if let Some(record) = finished(out, &key)? {
         return Ok((record, true));
     }
-    let record = supervised::write_folder(out, |partial| {
-        make_in(partial, base, recipe, data, model, key, watch)
-    });
-    Ok((record?, false))
+    supervised::write_folder(out, |partial| {
+        tuning::write_companions(recipe, base, partial)?;
+        let tokenizer = Tokenizer::load(partial)?;
+        let stop_token = tuning::stop_token(&tokenizer, recipe.template, base)?;
+        tokenizer.fits(base, model.config().vocab_size)?;
+        data.fit(recipe, &tokenizer, model.config().max_position_embeddings)?;
+        let before = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
+            watch(TuneEvent::Evaluating("evaluate before", done));
+        })?;
+        let mut updates = Vec::new();
+        let model = tuning::tune(model, recipe, data, &tokenizer, stop_token, |update| {
+            updates.push(update.clone());
+            watch(TuneEvent::Updated(update));
+        })?;
+        let after = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
+            watch(TuneEvent::Evaluating("evaluate after", done));
+        })?;
+        checkpoint::save_model(partial, model.parameters(), partial)?;
+        checkpoint::state_float32(partial)?;
+        let mut sha256 = BTreeMap::new();
+        for name in files::list(partial)? {
+            let digest = files::sha256_file(&partial.join(&name))?;
+            sha256.insert(name, digest);
+        }
+        let harness = env!("CARGO_PKG_VERSION").to_string();
+        let record = TuneRecord { harness, key, stop_token, before, after, updates, sha256 };
+        files::write_json(&partial.join(RECORD), &record)?;
+        Ok((record, false))
+    })
 }
 
 fn finished(out: &Path, key: &TuneKey) -> Result<Option<TuneRecord>, TrainingError> {
@@ -91,50 +116,8 @@ fn finished(out: &Path, key: &TuneKey) -> Result<Option<TuneRecord>, TrainingErr
     Ok(Some(record))
 }
 
-fn make_in(
-    partial: &Path,
-    base: &Path,
-    recipe: &TuneRecipe,
-    data: &TuneData,
-    model: Qwen2,
-    key: TuneKey,
-    watch: &mut dyn FnMut(TuneEvent),
-) -> Result<TuneRecord, TrainingError> {
-    tuning::write_companions(recipe, base, partial)?;
-    let tokenizer = Tokenizer::load(partial)?;
-    let stop_token = tuning::stop_token(&tokenizer, recipe.template, base)?;
-    tokenizer.fits(base, model.config().vocab_size)?;
-    data.fit(recipe, &tokenizer, model.config().max_position_embeddings)?;
-    let before = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
-        watch(TuneEvent::Evaluating("evaluate before", done));
-    })?;
-    let mut updates = Vec::new();
-    let model = tuning::tune(model, recipe, data, &tokenizer, stop_token, |update| {
-        updates.push(update.clone());
-        watch(TuneEvent::Updated(update));
-    })?;
-    let after = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
-        watch(TuneEvent::Evaluating("evaluate after", done));
-    })?;
-    checkpoint::save_model(partial, model.parameters(), partial)?;
-    checkpoint::state_float32(partial)?;
-    let mut sha256 = BTreeMap::new();
-    for name in files::list(partial)? {
-        let digest = files::sha256_file(&partial.join(&name))?;
-        sha256.insert(name, digest);
-    }
-    let harness = env!("CARGO_PKG_VERSION").to_string();
-    let record = TuneRecord { harness, key, stop_token, before, after, updates, sha256 };
-    files::write_json(&partial.join(RECORD), &record)?;
-    Ok(record)
-}
-
 /// `None` where the policy was not tuned here. Errors: a record that cannot be read.
 pub fn prompt_of(folder: &Path) -> Result<Option<PromptSettings>, TrainingError> {
-    let path = folder.join(RECORD);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let record: TuneRecord = files::read_json(&path)?;
-    Ok(Some(record.key.recipe.prompt()))
+    let record: Option<TuneRecord> = files::optional(files::read_json(&folder.join(RECORD)))?;
+    Ok(record.map(|record| record.key.recipe.prompt()))
 }

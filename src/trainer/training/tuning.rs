@@ -98,14 +98,9 @@ const EXAMPLES: usize = 4;
 impl TuneRecipe {
     /// As `[prompt]` of an experiment. A table of it here would change the records of earlier policies.
     pub fn prompt(&self) -> PromptSettings {
-        let (examples, response_prefix) = (self.examples.clone(), self.response_prefix.clone());
-        PromptSettings {
-            template: self.template,
-            system: self.system.clone(),
-            examples,
-            response_prefix,
-            chat_template_kwargs: self.chat_template_kwargs.clone(),
-        }
+        let Self { template, system, examples, .. } = self.clone();
+        let Self { response_prefix, chat_template_kwargs, .. } = self.clone();
+        PromptSettings { template, system, examples, response_prefix, chat_template_kwargs }
     }
 
     /// Relative paths start from `folder`.
@@ -270,60 +265,40 @@ impl TuneData {
             }
             return Ok(());
         };
-        let rows = FittedRows { path, settings: &settings, tokenizer, positions };
+        // The error with its line instead of its problem.
+        let at = |line, error| {
+            let reason = match error {
+                TaskError::Problem { source, .. } => source.to_string(),
+                error => error.to_string(),
+            };
+            TaskError::from(files::FileError::Line { path: path.clone(), line, reason })
+        };
+        let check = |line, problem: &Problem, response: u64, of_response| {
+            let prompt = prompt::prompt(problem, &settings, tokenizer, u64::MAX);
+            let prompt = prompt.map_err(|error| at(line, error))?.tokens.len();
+            if (prompt as u64).saturating_add(response) <= positions as u64 {
+                return Ok(());
+            }
+            let path = path.clone();
+            Err(TaskError::LongRow { path, line, prompt, response, of_response, positions })
+        };
         let response = recipe.evaluation.max_response_tokens;
         for (line, problem) in self.lines.iter().zip(&self.problems) {
-            rows.check(*line, problem, response, "evaluation.max_response_tokens")?;
+            check(*line, problem, response, "evaluation.max_response_tokens")?;
         }
         let limits = recipe.stages.iter().map(|stage| stage.max_response_tokens);
         let limit = limits.min().unwrap_or(u64::MAX);
         for (line, question, solution) in texts.iter() {
             let encoded = tokenizer.encode(solution);
-            let tokens = encoded.map_err(|error| rows.at(line, error))?.len();
+            let tokens = encoded.map_err(|error| at(line, error))?.len();
             if tokens as u64 > limit {
                 return Err(TaskError::LongSolution { path: path.clone(), line, tokens, limit });
             }
             let (id, question) = (format!("line {line}"), question.to_string());
             let problem = Problem { id, question, answer: String::new() };
-            rows.check(line, &problem, tokens as u64 + 1, "its solution with the stop token")?;
+            check(line, &problem, tokens as u64 + 1, "its solution with the stop token")?;
         }
         Ok(())
-    }
-}
-
-/// What rows of a file of solutions have to fit.
-#[derive(Clone, Copy)]
-struct FittedRows<'a> {
-    path: &'a Path,
-    settings: &'a PromptSettings,
-    tokenizer: &'a Tokenizer,
-    positions: i64,
-}
-
-impl FittedRows<'_> {
-    fn check(
-        self,
-        line: usize,
-        problem: &Problem,
-        response: u64,
-        of_response: &'static str,
-    ) -> Result<(), TaskError> {
-        let prompt = prompt::prompt(problem, self.settings, self.tokenizer, u64::MAX);
-        let prompt = prompt.map_err(|error| self.at(line, error))?.tokens.len();
-        let (path, positions) = (self.path.to_path_buf(), self.positions);
-        if (prompt as u64).saturating_add(response) <= positions as u64 {
-            return Ok(());
-        }
-        Err(TaskError::LongRow { path, line, prompt, response, of_response, positions })
-    }
-
-    /// The error with its line instead of its problem.
-    fn at(self, line: usize, error: TaskError) -> TaskError {
-        let reason = match error {
-            TaskError::Problem { source, .. } => source.to_string(),
-            error => error.to_string(),
-        };
-        files::FileError::Line { path: self.path.to_path_buf(), line, reason }.into()
     }
 }
 

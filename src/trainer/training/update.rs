@@ -104,7 +104,7 @@ pub fn update(
         }
     }
     let looked = look(policy.model(), batch, settings)?;
-    let marks = looked.as_ref().map(|looked| &looked.marks[..]);
+    let marks = looked.as_ref().map(|(marks, _)| &marks[..]);
     let work = Work { batch, marks, settings, scale };
     let (Accumulated { gradients, sums, distance }, passes_halved) = if policy.model().is_native() {
         (work.in_the_native_engine(policy.model(), &passes)?, 0)
@@ -123,7 +123,7 @@ pub fn update(
         activations,
         gradients,
     });
-    let passes_halved = passes_halved + looked.map_or(0, |looked| looked.passes_halved);
+    let passes_halved = passes_halved + looked.map_or(0, |(_, halved)| halved);
     let (gradients_sha256, gradient_norm) = policy.update(gradients, learning_rate)?;
     Ok(Updated {
         sums,
@@ -136,11 +136,8 @@ pub fn update(
     })
 }
 
-struct Looked {
-    /// One value for each token, by row of the step.
-    marks: Vec<Vec<f64>>,
-    passes_halved: u64,
-}
+/// One value for each token, by row of the step, and the halved passes.
+type Looked = (Vec<Vec<f64>>, u64);
 
 /// `None` when the method does not look.
 fn look(
@@ -170,7 +167,7 @@ fn look(
     for (&row, of_row) in members.iter().zip(of_members) {
         marks[row] = of_row;
     }
-    Ok(Some(Looked { marks, passes_halved: frozen.passes_halved }))
+    Ok(Some((marks, frozen.passes_halved)))
 }
 
 /// Index of a row, and its weight in the loss.

@@ -7,12 +7,12 @@ use crate::base::{files, workers};
 use crate::experiment::{Experiment, MiniAimeVariant};
 use crate::numerics::native::product;
 use crate::numerics::{Arithmetic, Left, Numerics, Panels, Windows};
-use crate::policy::{Config, Family, Policy, Qwen2, checkpoint};
+use crate::policy::{Config, Family, Qwen2, checkpoint};
 use crate::records::environment;
 use crate::task::Solutions;
 use crate::task::data::embedded::{characters, mini_aime::MiniAime};
-use crate::training::run::inputs::{self, Inputs};
-use crate::training::{StepOutcome, Trainer, TrainingError, machine, step::Step};
+use crate::training::run::{self, inputs, inputs::Inputs};
+use crate::training::{StepOutcome, TrainingError, machine, step::Step};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -182,12 +182,8 @@ fn phases(
 fn spread(values: &[f64]) -> BenchSpread {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let most = sorted.last().copied().unwrap_or(f64::NAN);
-    BenchSpread {
-        median: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN),
-        least: sorted.first().copied().unwrap_or(f64::NAN),
-        most,
-    }
+    let last = sorted.len() - 1;
+    BenchSpread { median: sorted[sorted.len() / 2], least: sorted[0], most: sorted[last] }
 }
 
 type BenchDone = (BenchWorkload, BTreeMap<&'static str, f64>);
@@ -195,13 +191,10 @@ type Seconds = Vec<(&'static str, f64)>;
 
 fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let experiment = &inputs.experiment;
-    let model = inputs.base_policy()?;
-    let config = model.config().clone();
-    let parameters = throughput::parameters(&model);
-    let policy = Policy::new(model, &experiment.optimizer);
-    let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
-    let mut trainer = Trainer::new(experiment, tokenizer, problems, &inputs.grader, policy, None);
-    let is_native = trainer.policy().model().is_native();
+    let mut trainer = run::trainer(inputs, None)?;
+    let model = trainer.policy().model();
+    let (config, parameters) = (model.config().clone(), throughput::parameters(model));
+    let is_native = model.is_native();
     let penalised = experiment.dapo.kl != Kl::None {};
     let fed = Fed {
         reads: f64::from(!trainer.samples_as_trained()) + f64::from(penalised),
@@ -246,11 +239,9 @@ struct BenchGroup {
 
 fn sequence_lengths(step: &Step) -> Vec<BenchGroup> {
     let length = |tokens: &Vec<u32>| tokens.len() as u64;
-    let trained: BTreeMap<usize, &Vec<f64>> =
-        step.trained.iter().map(|(group, advantages)| (*group, advantages)).collect();
     let groups = step.groups.iter().enumerate().map(|(at, group)| {
         let responses = group.rollouts.iter().map(|scored| length(&scored.rollout.tokens));
-        let learns = trained.get(&at).map(|advantages| advantages.iter().any(|it| *it != 0.0));
+        let learns = step.trained.get(&at).map(|advantages| advantages.iter().any(|it| *it != 0.0));
         BenchGroup { prompt: length(&group.prompt.tokens), responses: responses.collect(), learns }
     });
     groups.collect()
@@ -326,14 +317,7 @@ fn gemm_gflops<A: Arithmetic>(threads: u64, kind: Kind) -> f64 {
 
 /// Product of square matrices, best of five.
 fn best_rate(size: usize, product: impl Fn()) -> f64 {
-    let timed = || {
-        let started = Instant::now();
-        product();
-        started.elapsed().as_secs_f64()
-    };
-    timed();
-    let best = (0..5).map(|_| timed()).fold(f64::INFINITY, f64::min);
-    2.0 * (size as f64).powi(3) / best / 1e9
+    2.0 * (size as f64).powi(3) / throughput::fastest(5, product) / 1e9
 }
 
 #[cfg(test)]

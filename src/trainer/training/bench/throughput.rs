@@ -95,10 +95,7 @@ pub fn measure(
         Device::Cuda(card) => format!("cuda:{card}"),
         device => format!("{device:?}").to_lowercase(),
     };
-    let weights = match model.kind() {
-        Kind::BFloat16 => "bf16".to_string(),
-        _ => "f32".to_string(),
-    };
+    let weights = if model.kind() == Kind::BFloat16 { "bf16" } else { "f32" }.to_string();
     let mut training = None;
     if let Some(experiment) = experiment {
         progress(&format!("an update of {} rows", workload.train_rows));
@@ -125,14 +122,19 @@ fn bandwidth(device: Device) -> f64 {
     let vector = Tensor::ones([WIDTH], (Kind::Float, device));
     let matrix = Tensor::ones([WIDTH, WIDTH], (Kind::Float, device));
     // Reading a number waits for the device.
-    let pass = || matrix.mv(&vector).double_value(&[0]);
-    pass();
-    let seconds = (0..9).map(|_| {
+    let pass = || _ = matrix.mv(&vector).double_value(&[0]);
+    4.0 * (WIDTH * WIDTH) as f64 / fastest(9, pass)
+}
+
+/// Seconds of the fastest of so many calls, after one that is not timed.
+pub fn fastest(times: usize, work: impl Fn()) -> f64 {
+    work();
+    let timed = |_| {
         let started = Instant::now();
-        pass();
+        work();
         started.elapsed().as_secs_f64()
-    });
-    4.0 * (WIDTH * WIDTH) as f64 / seconds.fold(f64::INFINITY, f64::min)
+    };
+    (0..times).map(timed).fold(f64::INFINITY, f64::min)
 }
 
 fn prompts(config: &Config, rows: usize, tokens: usize) -> Vec<Vec<u32>> {

@@ -28,9 +28,8 @@ fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
         probability += log_probs.iter().map(|log_prob| libm::exp(*log_prob)).sum::<f64>();
         tokens += log_probs.len() as f64;
     }
-    let sums = [(ROLLOUT_ENTROPY, entropy), (ROLLOUT_PROBABILITY, Some(probability))];
-    let means = sums.into_iter().filter_map(|(name, sum)| Some((name.to_string(), sum? / tokens)));
-    means.filter(|_| tokens > 0.0).collect()
+    let entropy = entropy.map(|sum| (ROLLOUT_ENTROPY, sum / tokens));
+    named("", entropy.into_iter().chain([(ROLLOUT_PROBABILITY, probability / tokens)]))
 }
 
 /// Functions of the rollouts. `entropy`: the sum over the new responses, if known.
@@ -49,15 +48,17 @@ pub fn of_rollouts(step: &Selected, experiment: &Experiment, entropy: Option<f64
     metrics.extend(trained(&step.trained(), masked));
     // verl's Dynamic Sampling does not record all groups.
     if !experiment.records_every_group() {
-        metrics.retain(|name, _| !is_of_every_group(name));
+        metrics.retain(|name, _| {
+            metrics::of(name).is_none_or(|metric| metric.of != DeterminedBy::Generated)
+        });
     }
-    finite(metrics)
+    metrics
 }
 
 /// JSON has no infinity and no NaN: a line with one could not be read again.
-fn finite(mut metrics: Metrics) -> Metrics {
-    metrics.retain(|_, value| value.is_finite());
-    metrics
+fn named(prefix: &str, values: impl IntoIterator<Item = (&'static str, f64)>) -> Metrics {
+    let finite = values.into_iter().filter(|(_, value)| value.is_finite());
+    finite.map(|(name, value)| (format!("{prefix}{name}"), value)).collect()
 }
 
 pub const GENERATED_ROLLOUTS: &str = "rollout/generated_rollouts";
@@ -73,10 +74,6 @@ pub fn generated_by_engine(step: &Metrics, experiment: &Experiment) -> Option<f6
     Some((trained + left_out) * experiment.rollout.group_size as f64)
 }
 
-fn is_of_every_group(name: &str) -> bool {
-    metrics::of(name).is_some_and(|metric| metric.of == DeterminedBy::Generated)
-}
-
 /// Metrics before Dynamic Sampling. A generated `task` adds how responses were written.
 fn generated(
     groups: &[&Group<ScoredRollout>],
@@ -84,25 +81,22 @@ fn generated(
     task: Option<&dyn Embedded>,
     dapo: &Dapo,
 ) -> Metrics {
-    let mut metrics = described("rollout", groups);
     let count = groups.len() as f64;
     let share = |of: &dyn Fn(&Group<ScoredRollout>) -> bool| {
         groups.iter().filter(|group| of(group)).count() as f64 / count
     };
     let size = |group: &Group<ScoredRollout>| group.rollouts.len();
-    let mut put = |name: &str, value: f64| {
-        metrics.insert(format!("rollout/{name}"), value);
-    };
-    put("rounds", rounds as f64);
-    put("groups", count);
-    if !groups.is_empty() {
-        put("groups_all_correct_share", share(&|group| group.correct() == size(group)));
-        put("groups_all_wrong_share", share(&|group| group.correct() == 0));
-        put("groups_useful_share", share(&|group| dapo.rules().is_useful(group, dapo)));
-    }
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
-    put("generated_rollouts", rollouts.len() as f64);
-    put("generated_tokens", rollouts.iter().map(|r| r.rollout.tokens.len() as f64).sum());
+    let values = [
+        ("rounds", rounds as f64),
+        ("groups", count),
+        ("groups_all_correct_share", share(&|group| group.correct() == size(group))),
+        ("groups_all_wrong_share", share(&|group| group.correct() == 0)),
+        ("groups_useful_share", share(&|group| dapo.rules().is_useful(group, dapo))),
+        ("generated_rollouts", rollouts.len() as f64),
+        ("generated_tokens", rollouts.iter().map(|r| r.rollout.tokens.len() as f64).sum()),
+    ];
+    let mut metrics = named("rollout/", described(groups).into_iter().chain(values));
     if let Some(task) = task
         && !rollouts.is_empty()
     {
@@ -111,7 +105,8 @@ fn generated(
             let question = group.prompt.problem.question.as_str();
             responses.extend(group.rollouts.iter().map(|it| (question, it.rollout.text.as_str())));
         }
-        task.measures(&responses).iter().for_each(|(name, value)| put(name, *value));
+        let measures = task.measures(&responses).into_iter();
+        metrics.extend(measures.map(|(name, value)| (format!("rollout/{name}"), value)));
     }
     metrics
 }
@@ -126,38 +121,34 @@ fn spread(groups: &[&Group<ScoredRollout>]) -> Metrics {
     // The smallest length that this share of responses does not exceed.
     let quantile = |share: f64| {
         let rank = (share * lengths.len() as f64).ceil() as usize;
-        lengths.get(rank.saturating_sub(1)).copied()
+        lengths.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
     };
-    let mean = |values: &[f64]| {
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    };
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let of = |correct: bool| -> Vec<f64> {
         rollouts.iter().filter(|rollout| rollout.is_correct == correct).map(length).collect()
     };
-    let deviation = mean(&rewards).and_then(|centre| {
-        let squares: Vec<f64> = rewards.iter().map(|it| (it - centre) * (it - centre)).collect();
-        Some(mean(&squares)?.sqrt())
-    });
+    let centre = mean(&rewards);
+    let squares: Vec<f64> = rewards.iter().map(|it| (it - centre) * (it - centre)).collect();
     let values = [
-        ("reward_std", deviation),
+        ("reward_std", mean(&squares).sqrt()),
         ("response_tokens_p10", quantile(0.1)),
         ("response_tokens_p50", quantile(0.5)),
         ("response_tokens_p90", quantile(0.9)),
         ("response_tokens_correct_mean", mean(&of(true))),
         ("response_tokens_wrong_mean", mean(&of(false))),
     ];
-    let values = values.into_iter();
-    values.filter_map(|(name, value)| Some((format!("rollout/{name}"), value?))).collect()
+    named("rollout/", values)
 }
 
 /// Metrics after Dynamic Sampling. `masked` rollouts are in the batch but not in the loss.
 fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
-    let mut metrics = described("train", groups);
     let rollouts: usize = groups.iter().map(|group| group.rollouts.len()).sum();
-    metrics.insert("train/groups".to_string(), groups.len() as f64);
-    metrics.insert("train/rollouts".to_string(), rollouts as f64);
-    metrics.insert("train/masked_rollouts".to_string(), masked as f64);
-    metrics
+    let values = [
+        ("groups", groups.len() as f64),
+        ("rollouts", rollouts as f64),
+        ("masked_rollouts", masked as f64),
+    ];
+    named("train/", described(groups).into_iter().chain(values))
 }
 
 /// Prefix of another trainer's own measurements.
@@ -178,7 +169,8 @@ pub struct Updates {
     norms: Vec<f64>,
     weight_shifts: Vec<WeightShift>,
     rounding: Option<Rounding>,
-    skipped: u64,
+    /// Updates that were left out because a number was not finite.
+    pub skipped: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -200,35 +192,26 @@ impl Updates {
         }
     }
 
-    /// An update was left out because a number was not finite.
-    pub fn skip(&mut self) {
-        self.skipped += 1;
-    }
-
-    pub fn skipped(&self) -> u64 {
-        self.skipped
-    }
-
     /// `loss/…`, `optimizer/…`, and `effect/…` of techniques that act in the loss.
     pub fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
         let updates = self.norms.len() as f64;
         if self.norms.is_empty() {
-            return [("optimizer/learning_rate".to_string(), learning_rate)].into();
+            return named("optimizer/", [("learning_rate", learning_rate)]);
         }
         let largest = self.norms.iter().copied().fold(0.0, f64::max);
         let clipped = self.norms.iter().filter(|&&norm| norm > max_norm).count() as f64;
-        let mut metrics = Metrics::from([
-            ("loss/value".to_string(), self.sums.loss / updates),
-            ("optimizer/gradient_norm_mean".to_string(), self.norms.iter().sum::<f64>() / updates),
-            ("optimizer/gradient_norm_max".to_string(), largest),
-            ("optimizer/clipped_updates_share".to_string(), clipped / updates),
-            ("optimizer/learning_rate".to_string(), learning_rate),
-        ]);
-        let means = self.sums.means().into_iter();
-        metrics.extend(means.map(|(name, mean)| (format!("loss/{name}"), mean)));
+        let optimizer = [
+            ("gradient_norm_mean", self.norms.iter().sum::<f64>() / updates),
+            ("gradient_norm_max", largest),
+            ("clipped_updates_share", clipped / updates),
+            ("learning_rate", learning_rate),
+        ];
+        let value = ("value", self.sums.loss / updates);
+        let mut metrics = named("loss/", self.sums.means().into_iter().chain([value]));
+        metrics.extend(named("optimizer/", optimizer));
         metrics.extend(self.effects());
         metrics.extend(self.rounding.iter().flat_map(rounding_metrics));
-        finite(metrics)
+        metrics
     }
 
     /// Quarters of the updates, the first nearest to π_old; from format 3 on. One without loss tokens is left out.
@@ -251,31 +234,25 @@ impl Updates {
     }
 
     fn effects(&self) -> Metrics {
-        let Sums { tokens, let_through, clipped_high, ref measures, .. } = self.sums;
-        let mut metrics = Metrics::new();
-        let mut put = |name: &str, value: f64| {
-            metrics.insert(format!("effect/{name}"), value);
-        };
-        put("loss_tokens", tokens as f64);
-        put("clip_higher_let_through_tokens", let_through as f64);
-        put("clip_higher_clipped_above_tokens", clipped_high as f64);
-        if tokens > 0 {
-            put("clip_higher_let_through_share", let_through as f64 / tokens as f64);
-            for (name, sum) in measures {
-                put(name, sum / tokens as f64);
-            }
-        }
+        let Sums { let_through, clipped_high, ref measures, .. } = self.sums;
+        let (tokens, let_through) = (self.sums.tokens as f64, let_through as f64);
         let shifts = &self.weight_shifts;
         let mean =
             |of: fn(&WeightShift) -> f64| shifts.iter().map(of).sum::<f64>() / shifts.len() as f64;
-        if !shifts.is_empty() {
-            let largest = shifts.iter().map(|shift| shift.moved_share).fold(0.0, f64::max);
-            put("token_level_loss_moved_share_mean", mean(|shift| shift.moved_share));
-            put("token_level_loss_moved_share_max", largest);
-            put("token_level_loss_longest_quarter_weight", mean(|shift| shift.longest_quarter));
-            put("token_level_loss_shortest_quarter_weight", mean(|shift| shift.shortest_quarter));
-        }
-        metrics
+        let largest =
+            shifts.iter().map(|shift| shift.moved_share).fold(f64::NEG_INFINITY, f64::max);
+        let values = [
+            ("loss_tokens", tokens),
+            ("clip_higher_let_through_tokens", let_through),
+            ("clip_higher_clipped_above_tokens", clipped_high as f64),
+            ("clip_higher_let_through_share", let_through / tokens),
+            ("token_level_loss_moved_share_mean", mean(|shift| shift.moved_share)),
+            ("token_level_loss_moved_share_max", largest),
+            ("token_level_loss_longest_quarter_weight", mean(|shift| shift.longest_quarter)),
+            ("token_level_loss_shortest_quarter_weight", mean(|shift| shift.shortest_quarter)),
+        ];
+        let measures = measures.iter().map(|(name, sum)| (*name, sum / tokens));
+        named("effect/", measures.chain(values))
     }
 }
 
@@ -293,30 +270,23 @@ fn rounding_metrics(rounding: &Rounding) -> Metrics {
     metrics
 }
 
-fn described(stage: &str, groups: &[&Group<ScoredRollout>]) -> Metrics {
+fn described(groups: &[&Group<ScoredRollout>]) -> [(&'static str, f64); 8] {
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
-    let mut metrics = Metrics::new();
-    if rollouts.is_empty() {
-        return metrics;
-    }
     let mean = |of: &dyn Fn(&ScoredRollout) -> f64| {
         rollouts.iter().map(|rollout| of(rollout)).sum::<f64>() / rollouts.len() as f64
     };
     let share = |of: &dyn Fn(&ScoredRollout) -> bool| mean(&|rollout| f64::from(of(rollout)));
-    let longest = rollouts.iter().map(|r| r.rollout.tokens.len()).max().unwrap_or(0);
-    for (name, value) in [
+    let lengths = rollouts.iter().map(|r| r.rollout.tokens.len() as f64);
+    [
         ("reward_mean", mean(&ScoredRollout::reward)),
         ("correctness_mean", mean(&|r| r.correctness_reward)),
         ("accuracy", share(&|r| r.is_correct)),
         ("response_tokens_mean", mean(&|r| r.rollout.tokens.len() as f64)),
-        ("response_tokens_max", longest as f64),
+        ("response_tokens_max", lengths.fold(f64::NEG_INFINITY, f64::max)),
         ("truncated_share", share(&|r| r.rollout.truncated())),
         ("overlong_penalty_mean", mean(&|r| r.overlong_penalty)),
         ("punished_share", share(&|r| r.overlong_penalty < 0.0)),
-    ] {
-        metrics.insert(format!("{stage}/{name}"), value);
-    }
-    metrics
+    ]
 }
 
 #[cfg(test)]

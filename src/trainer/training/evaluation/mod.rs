@@ -102,7 +102,9 @@ pub fn sampled(
     entropy: bool,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Vec<(OutcomeRecord, Vec<f64>)>, TrainingError> {
-    let prompts = prompts(tokenizer, protocol, set)?;
+    let (settings, limit) = (&protocol.prompt, protocol.max_prompt_tokens);
+    let prompt = |problem| prompt::prompt(problem, settings, tokenizer, limit);
+    let prompts: Vec<Prompt> = set.problems.iter().map(prompt).collect::<Result<_, _>>()?;
     let seed = protocol.seed;
     let requests: Vec<Request> = prompts
         .iter()
@@ -208,10 +210,4 @@ pub fn unanswered(protocol: &Protocol, set: Set, outcomes: &[OutcomeRecord]) -> 
     let none = outcomes.iter().filter(|row| row.prediction.is_none()).count();
     let told = reward::unanswered(none, outcomes.len(), protocol.verifier.rule()?)?;
     Some(format!("{}: {told}", set.name))
-}
-
-fn prompts(tokenizer: &Tokenizer, protocol: &Protocol, set: Set) -> Result<Vec<Prompt>, TaskError> {
-    let Protocol { prompt, max_prompt_tokens, .. } = protocol;
-    let prompt = |problem| prompt::prompt(problem, prompt, tokenizer, *max_prompt_tokens);
-    set.problems.iter().map(prompt).collect()
 }

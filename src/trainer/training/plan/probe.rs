@@ -124,9 +124,6 @@ fn score(
     let prompts = prompts.iter().map(|prompt| (prompt, 0));
     let groups = trainer::grouped(prompts, experiment.rollout.group_size, responses, text);
     let (mut groups, _) = inputs.grader.grade_groups(groups, Twice::All)?;
-    let limit = experiment.rollout.max_response_tokens;
-    for group in &mut groups {
-        experiment.dapo.rules().shape(group, limit, &experiment.dapo);
-    }
+    trainer::shape(&mut groups, experiment);
     Ok(groups)
 }

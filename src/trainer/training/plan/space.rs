@@ -40,29 +40,21 @@ pub fn memory(
     prompts: &PlanPrompts,
     sizes: RunSizes,
 ) -> PlanMemory {
-    if phases::are_stored(experiment, config) {
-        return by_phase(experiment, config, prompts, sizes);
-    }
-    let parts = parts(experiment, config, prompts.longest_tokens as f64, sizes);
-    let needed_bytes = parts.values().sum::<f64>();
-    let (phases, available_bytes) = (BTreeMap::new(), available(Device::Cpu));
-    PlanMemory { needed_bytes, parts, phases, available_bytes }
-}
-
-fn by_phase(
-    experiment: &Experiment,
-    config: &Config,
-    prompts: &PlanPrompts,
-    sizes: RunSizes,
-) -> PlanMemory {
-    let phases = phases::of(experiment, config, prompts, sizes.rows);
+    let by_phase = if phases::are_stored(experiment, config) {
+        phases::of(experiment, config, prompts, sizes.rows)
+    } else {
+        BTreeMap::new()
+    };
     let sum = |parts: &Parts| parts.values().sum::<f64>();
-    let most = phases.values().max_by(|a, b| sum(a).total_cmp(&sum(b)));
-    let parts = most.cloned().unwrap_or_default();
-    let needed_bytes = sum(&parts);
-    let phases = phases.iter().map(|(phase, parts)| (phase.clone(), sum(parts))).collect();
-    let available_bytes = available(experiment.execution.device.unwrap_or_default());
-    PlanMemory { needed_bytes, parts, phases, available_bytes }
+    let largest = by_phase.values().max_by(|a, b| sum(a).total_cmp(&sum(b))).cloned();
+    let of_native = || parts(experiment, config, prompts.longest_tokens as f64, sizes);
+    let parts = largest.unwrap_or_else(of_native);
+    PlanMemory {
+        needed_bytes: sum(&parts),
+        parts,
+        phases: by_phase.iter().map(|(phase, parts)| (phase.clone(), sum(parts))).collect(),
+        available_bytes: available(experiment.execution.device.unwrap_or_default()),
+    }
 }
 
 /// Still available, and what the process holds now.

@@ -22,65 +22,55 @@ pub enum Severity {
     Error,
 }
 
-/// Published names do not change. [`Name::ALL`] says what they mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// Published names do not change. Help texts show them with their meanings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Name {
+    #[value(help = "the training data are used more than once")]
     DataRepeats,
+    #[value(help = "one generation round draws a problem more than once")]
     DataSmallerThanRound,
+    #[value(help = "the warm-up ends in the second half of the run")]
     WarmUpLong,
+    #[value(help = "no group of the base policy would train")]
     NothingToLearn,
+    #[value(help = "over half of the base policy's responses are truncated")]
     TruncationHigh,
+    #[value(help = "no response of the base policy ended with a stop token")]
     StopTokenMissing,
+    #[value(help = "the chat template's end of a turn stops no response")]
     EndOfTurnUnstopped,
+    #[value(help = "evaluations sample several times the responses of training")]
     EvaluationHeavy,
+    #[value(help = "more memory needed than there is (error beyond 25 %, by phases beyond 15 %)")]
     MemoryShort,
+    #[value(help = "more disk needed than is free (error unless only at L_max)")]
     DiskShort,
+    #[value(help = "half of the base policy's responses state no answer to read")]
     AnswerMissing,
+    #[value(help = "the probe shortened responses to stay short")]
     ProbeCut,
+    #[value(help = "ground truths that the verifier never grades right")]
     AnswerUnreadable,
+    #[value(help = "a reward program's further numbers that differ or are not finite")]
     RewardNumbers,
+    #[value(help = "keys that differ from base.toml's and that the arm does not read")]
     KeysUnread,
+    #[value(help = "a set is evaluated at temperature 0 with several samples")]
     GreedySamples,
+    #[value(help = "columns that may belong to the question and are in no prompt")]
     ColumnsUnseen,
+    #[value(help = "rows without a ground truth, or with another solution or columns")]
     RowsUncounted,
+    #[value(help = "a reward program gets other arguments than verl or TRL would give it")]
     RewardArguments,
+    #[value(help = "files beside a command that grades are not in the run's key")]
     RewardFiles,
+    #[value(help = "packages that a reward program imports are not in the run's key")]
     RewardPackages,
 }
 
 impl Name {
-    /// Help texts show names and meanings.
-    pub const ALL: [(Name, &'static str); 21] = [
-        (Name::DataRepeats, "the training data are used more than once"),
-        (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
-        (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
-        (Name::NothingToLearn, "no group of the base policy would train"),
-        (Name::TruncationHigh, "over half of the base policy's responses are truncated"),
-        (Name::StopTokenMissing, "no response of the base policy ended with a stop token"),
-        (Name::EndOfTurnUnstopped, "the chat template's end of a turn stops no response"),
-        (Name::EvaluationHeavy, "evaluations sample several times the responses of training"),
-        (
-            Name::MemoryShort,
-            "more memory needed than there is (error beyond 25 %, by phases beyond 15 %)",
-        ),
-        (Name::DiskShort, "more disk needed than is free (error unless only at L_max)"),
-        (Name::AnswerMissing, "half of the base policy's responses state no answer to read"),
-        (Name::ProbeCut, "the probe shortened responses to stay short"),
-        (Name::AnswerUnreadable, "ground truths that the verifier never grades right"),
-        (Name::RewardNumbers, "a reward program's further numbers that differ or are not finite"),
-        (Name::KeysUnread, "keys that differ from base.toml's and that the arm does not read"),
-        (Name::GreedySamples, "a set is evaluated at temperature 0 with several samples"),
-        (Name::ColumnsUnseen, "columns that may belong to the question and are in no prompt"),
-        (Name::RowsUncounted, "rows without a ground truth, or with another solution or columns"),
-        (
-            Name::RewardArguments,
-            "a reward program gets other arguments than verl or TRL would give it",
-        ),
-        (Name::RewardFiles, "files beside a command that grades are not in the run's key"),
-        (Name::RewardPackages, "packages that a reward program imports are not in the run's key"),
-    ];
-
     pub fn text(self) -> String {
         let value = serde_json::to_value(self).unwrap_or_default();
         value.as_str().unwrap_or_default().to_string()

@@ -2,9 +2,8 @@
 
 use crate::base::files;
 use crate::experiment::{Experiment, sets};
-use crate::policy::Qwen2;
-use crate::records::{Counters, RunFolder, tables};
-use crate::training::run::{RunEvent, RunInProgress, inputs::Inputs};
+use crate::records::tables;
+use crate::training::run::{RunEvent, RunInProgress};
 use crate::training::{Protocol, TrainingError, evaluation, evaluation::Set};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -30,8 +29,22 @@ impl RunInProgress<'_> {
             tracing::debug!(set = name, step, "evaluation");
             let started = Instant::now();
             let set = Set { name, problems, samples: inputs.samples(name)? };
-            let model = self.stepper.model()?;
-            evaluate_into(inputs, || self.held(), &model, set, (step, counters), watch)?;
+            let (model, grader) = (self.stepper.model()?, inputs.grader_of(name));
+            let protocol = Protocol::of_set(&inputs.experiment, name);
+            let how = (&protocol, grader);
+            let outcomes =
+                evaluation::outcomes(&model, &inputs.tokenizer, how, set, |done, total| {
+                    watch(RunEvent::Evaluating(name, done, total));
+                })?;
+            let folder = self.held()?;
+            let path = folder.outcomes(name, step);
+            tables::write_outcomes(&path, &outcomes)?;
+            let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
+            files::append_line(&folder.path("evaluations.jsonl"), &record)?;
+            watch(RunEvent::Evaluated(&record));
+            if let Some(told) = evaluation::unanswered(&protocol, set, &outcomes) {
+                watch(RunEvent::Warning(&told));
+            }
             self.evaluated.push(key);
             self.record_seconds("evaluation", started)?;
         }
@@ -85,31 +98,4 @@ pub fn schedule_faults(
     }
     faults.extend(due.into_iter().map(|key| (key, ScheduleFault::Missing)));
     faults
-}
-
-/// Writes every outcome, then the record. `folder` is called before something is written.
-fn evaluate_into<'f>(
-    inputs: &Inputs,
-    folder: impl FnOnce() -> Result<&'f RunFolder, TrainingError>,
-    model: &Qwen2,
-    set: Set,
-    (step, counters): (u64, Counters),
-    watch: &mut dyn FnMut(RunEvent),
-) -> Result<(), TrainingError> {
-    let protocol = Protocol::of_set(&inputs.experiment, set.name);
-    let grader = inputs.grader_of(set.name);
-    let outcomes =
-        evaluation::outcomes(model, &inputs.tokenizer, (&protocol, grader), set, |done, total| {
-            watch(RunEvent::Evaluating(set.name, done, total));
-        })?;
-    let folder = folder()?;
-    let path = folder.outcomes(set.name, step);
-    tables::write_outcomes(&path, &outcomes)?;
-    let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
-    files::append_line(&folder.path("evaluations.jsonl"), &record)?;
-    watch(RunEvent::Evaluated(&record));
-    if let Some(told) = evaluation::unanswered(&protocol, set, &outcomes) {
-        watch(RunEvent::Warning(&told));
-    }
-    Ok(())
 }

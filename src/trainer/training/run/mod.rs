@@ -24,8 +24,8 @@ use std::time::Instant;
 
 #[derive(Debug)]
 pub enum RunEvent<'a> {
-    /// Step from 1, number of steps, phase.
-    Phase(u64, u64, Phase),
+    /// Step from 1, phase.
+    Phase(u64, Phase),
     Step(&'a StepMetrics, &'a StepTimings),
     /// Set, responses done, total.
     Evaluating(&'a str, usize, usize),
@@ -82,7 +82,11 @@ pub fn run_with(
     if let Some(Loaded { progress, .. }) = &start.checkpoint {
         watch(RunEvent::Resumed(progress.counters.rollout_steps));
     }
-    let mut run = RunInProgress::new(inputs, folder, start, stop, make)?;
+    let Start { checkpoint, evaluated, head, lock } = start;
+    let stepper = make(checkpoint)?;
+    let key = |record: EvaluationRecord| (record.set, record.counters.rollout_steps);
+    let evaluated = evaluated.into_iter().map(key).collect();
+    let mut run = RunInProgress { inputs, folder, stepper, evaluated, head, stop, lock };
     let trained = run.train(watch);
     let stopped = |run: &RunInProgress| {
         session::close(run.held()?)?;
@@ -110,7 +114,10 @@ pub fn run_with(
     let Some((ending, not_finite)) = trained else { return stopped(&run) };
     let format = inputs.experiment.record_format();
     let mut outcome = Outcome::new(format, ending, not_finite, run.stepper.counters());
-    run.record_end(&outcome)?;
+    // The ledger has no digests of files, because its own is among them.
+    let components = ledger::end(&folder.evaluations()?, &outcome);
+    let place = (Kind::End, run.stepper.counters().rollout_steps);
+    ledger::append(run.held()?, &run.head, place, components)?;
     outcome.digests = folder.digests()?;
     files::write_json(&run.held()?.path("outcome.json"), &outcome)?;
     session::close(run.held()?)?;
@@ -119,16 +126,13 @@ pub fn run_with(
 
 pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_>, TrainingError> {
     let experiment = &inputs.experiment;
-    let load = || inputs.base_policy();
-    let reference = match experiment.dapo.kl {
-        Kl::None {} => None,
-        Kl::Penalty { .. } => Some(load()?),
-    };
+    let is_penalised = experiment.dapo.kl != Kl::None {};
+    let reference = is_penalised.then(|| inputs.base_policy()).transpose()?;
     let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
     let grader = &inputs.grader;
     let trainer = |policy| Trainer::new(experiment, tokenizer, problems, grader, policy, reference);
     let Some(Loaded { model, optimizer, progress }) = checkpoint else {
-        return Ok(trainer(Policy::new(load()?, &experiment.optimizer)));
+        return Ok(trainer(Policy::new(inputs.base_policy()?, &experiment.optimizer)));
     };
     inputs.forget_base_policy();
     let stored = model.share();
@@ -154,20 +158,6 @@ struct RunInProgress<'a> {
 }
 
 impl<'a> RunInProgress<'a> {
-    fn new(
-        inputs: &'a Inputs,
-        folder: &'a RunFolder,
-        start: Start,
-        stop: &'a dyn Fn() -> bool,
-        make: &'a MakeStepper,
-    ) -> Result<Self, TrainingError> {
-        let Start { checkpoint, evaluated, head, lock } = start;
-        let stepper = make(checkpoint)?;
-        let key = |record: EvaluationRecord| (record.set, record.counters.rollout_steps);
-        let evaluated = evaluated.into_iter().map(key).collect();
-        Ok(Self { inputs, folder, stepper, evaluated, head, stop, lock })
-    }
-
     /// `Err` if this process lost its lock. Call it before anything is written or deleted.
     fn held(&self) -> Result<&'a RunFolder, TrainingError> {
         if self.lock.is_held()? {
@@ -198,16 +188,14 @@ impl<'a> RunInProgress<'a> {
                 return Ok(None);
             }
             let (started, number) = (Instant::now(), done + 1);
-            let outcome =
-                self.stepper.step(&mut |phase| watch(RunEvent::Phase(number, steps, phase)));
+            let outcome = self.stepper.step(&mut |phase| watch(RunEvent::Phase(number, phase)));
             match outcome? {
                 StepOutcome::Trained(step) => self.record_step(number, *step, started, watch)?,
                 StepOutcome::Saturated { correct, differing: (differing, groups) } => {
                     let told = kept_by_reward(differing, groups);
                     if !told.is_empty() {
-                        watch(RunEvent::Warning(&format!(
-                            "no group of step {number} trains{told}"
-                        )));
+                        let warning = format!("no group of step {number} trains{told}");
+                        watch(RunEvent::Warning(&warning));
                     }
                     self.save_checkpoint(watch)?;
                     if !self.evaluate(true, watch)? {
@@ -269,14 +257,6 @@ impl<'a> RunInProgress<'a> {
         if let Some(told) = rule.and_then(|rule| reward::unanswered(none, rows.len(), rule)) {
             watch(RunEvent::Warning(&format!("rollout step 1: {told}")));
         }
-        Ok(())
-    }
-
-    /// The ledger has no digests of files, because its own is among them.
-    fn record_end(&self, outcome: &Outcome) -> Result<(), TrainingError> {
-        let components = ledger::end(&self.folder.evaluations()?, outcome);
-        let place = (Kind::End, self.stepper.counters().rollout_steps);
-        ledger::append(self.held()?, &self.head, place, components)?;
         Ok(())
     }
 

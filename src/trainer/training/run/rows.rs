@@ -9,9 +9,7 @@ use crate::training::{Trainer, step::Step};
 use std::collections::BTreeMap;
 
 pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
-    let advantages: BTreeMap<usize, &Vec<f64>> =
-        step.trained.iter().map(|(index, advantages)| (*index, advantages)).collect();
-    rows(&step.groups, &advantages)
+    rows(&step.groups, &step.trained)
 }
 
 /// `unrecorded`: components that only the trainer knows.
@@ -37,7 +35,7 @@ pub fn progress(trainer: &Trainer) -> CheckpointProgress {
 
 fn rows(
     groups: &[Group<ScoredRollout>],
-    advantages: &BTreeMap<usize, &Vec<f64>>,
+    advantages: &BTreeMap<usize, Vec<f64>>,
 ) -> Vec<RolloutRow> {
     let mut rows = Vec::new();
     for (index, group) in groups.iter().enumerate() {

@@ -4,7 +4,7 @@ use crate::algorithm::methods::{ADVANTAGE_DISTANCE, Grpo};
 use crate::algorithm::step::rewarded;
 use crate::algorithm::{Group, Punishment, Rewarded, Row, Rules, ScoredRollout, Selected};
 use crate::experiment::Experiment;
-use crate::training::Metrics;
+use crate::training::{Metrics, effects::named};
 
 /// Larger than the rounding of a group's mean.
 const ROUNDING: f64 = 1e-9;
@@ -14,12 +14,12 @@ pub fn metrics(step: &Selected, experiment: &Experiment) -> Metrics {
     let mut metrics = soft_punishment(step, experiment);
     metrics.extend(dynamic_sampling(step, experiment));
     metrics.extend(overlong_filtering(step));
-    metrics.extend(method(step, experiment));
+    metrics.extend(named("", method(step, experiment)));
     metrics
 }
 
 /// Mean distance of a method's advantages from GRPO's.
-fn method(step: &Selected, experiment: &Experiment) -> Option<(String, f64)> {
+fn method(step: &Selected, experiment: &Experiment) -> Option<(&'static str, f64)> {
     let dapo = &experiment.dapo;
     dapo.method?;
     let rewarded = |group: &&Group<ScoredRollout>| rewarded(group, dapo, ScoredRollout::reward);
@@ -28,7 +28,7 @@ fn method(step: &Selected, experiment: &Experiment) -> Option<(String, f64)> {
     let distances = step.advantages.concat();
     let distances = distances.iter().zip(&plain).map(|(ours, plain)| (ours - plain).abs());
     let mean = distances.sum::<f64>() / plain.len().max(1) as f64;
-    Some((ADVANTAGE_DISTANCE.to_string(), mean))
+    Some((ADVANTAGE_DISTANCE, mean))
 }
 
 /// Eq. 13: punished responses, and trained advantages that differ from those of correctness alone.
@@ -40,29 +40,15 @@ fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
     let count = punished.len() as f64;
     // `sum` of nothing is −0.
     let sum = punished.iter().fold(0.0, |sum, rollout| sum + rollout.overlong_penalty);
-    let mut metrics = Metrics::new();
-    let mut put = |name: &str, value: f64| {
-        metrics.insert(format!("effect/soft_punishment_{name}"), value);
-    };
-    put("punished_rollouts", count);
-    put("penalty_sum", sum);
-    if !generated.is_empty() {
-        put("punished_share", count / generated.len() as f64);
-    }
-    if !punished.is_empty() {
-        put("penalty_mean", sum / count);
-    }
     let limit = experiment.rollout.max_response_tokens;
     let tokens = |rollout: &ScoredRollout| rollout.rollout.tokens.len() as u64;
-    put("beyond_limit_rollouts", counted(&generated, |rollout| tokens(rollout) > limit));
+    let mut due = Vec::new();
     if let Punishment::Soft { cache_tokens, .. } = experiment.dapo.overlong.punishment {
         // Eq. 13 punishes responses longer than this.
         let begin = limit.saturating_sub(cache_tokens);
-        put("due_rollouts", counted(&generated, |rollout| tokens(rollout) > begin));
-        if !punished.is_empty() {
-            let inside: u64 = punished.iter().map(|r| tokens(r).saturating_sub(begin)).sum();
-            put("cache_tokens_mean", inside as f64 / count);
-        }
+        due.push(("due_rollouts", counted(&generated, |rollout| tokens(rollout) > begin)));
+        let inside: u64 = punished.iter().map(|r| tokens(r).saturating_sub(begin)).sum();
+        due.push(("cache_tokens_mean", inside as f64 / count));
     }
     let (mut moved, mut distance, mut trained) = (0.0, 0.0, 0.0);
     let dapo = &experiment.dapo;
@@ -77,11 +63,16 @@ fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
             trained += 1.0;
         }
     }
-    put("moved_advantages", moved);
-    if trained > 0.0 {
-        put("moved_advantage_mean", distance / trained);
-    }
-    metrics
+    let values = [
+        ("punished_rollouts", count),
+        ("penalty_sum", sum),
+        ("punished_share", count / generated.len() as f64),
+        ("penalty_mean", sum / count),
+        ("beyond_limit_rollouts", counted(&generated, |rollout| tokens(rollout) > limit)),
+        ("moved_advantages", moved),
+        ("moved_advantage_mean", distance / trained),
+    ];
+    named("effect/soft_punishment_", values.into_iter().chain(due))
 }
 
 /// Eq. 11: generated groups that neither train nor wait, and how the batch was filled.
@@ -95,24 +86,19 @@ fn dynamic_sampling(step: &Selected, experiment: &Experiment) -> Metrics {
         .collect();
     let all_correct = counted(&left_out, |group| !useful(group) && group.correct() == size(group));
     let useless = counted(&left_out, |group| !useful(group));
-    let generated = step.generated().len() as f64;
     let batch = step.trained();
     let target = experiment.training.prompts_per_step as f64;
-    let mut metrics = Metrics::new();
-    let mut put = |name: &str, value: f64| {
-        metrics.insert(format!("effect/dynamic_sampling_{name}"), value);
-    };
-    put("dropped_all_correct_groups", all_correct);
-    put("dropped_all_wrong_groups", useless - all_correct);
-    if generated > 0.0 {
-        put("dropped_share", useless / generated);
-    }
-    put("refill_rounds", step.rounds.saturating_sub(1) as f64);
-    put("discarded_surplus_groups", left_out.len() as f64 - useless);
-    put("carried_surplus_groups", step.surplus.len() as f64);
-    put("trained_useless_groups", counted(&batch, |group| !useful(group)));
-    put("batch_filled_share", batch.len() as f64 / target);
-    metrics
+    let values = [
+        ("dropped_all_correct_groups", all_correct),
+        ("dropped_all_wrong_groups", useless - all_correct),
+        ("dropped_share", useless / step.generated().len() as f64),
+        ("refill_rounds", step.rounds.saturating_sub(1) as f64),
+        ("discarded_surplus_groups", left_out.len() as f64 - useless),
+        ("carried_surplus_groups", step.surplus.len() as f64),
+        ("trained_useless_groups", counted(&batch, |group| !useful(group))),
+        ("batch_filled_share", batch.len() as f64 / target),
+    ];
+    named("effect/dynamic_sampling_", values)
 }
 
 /// Rollouts of the batch that are not in the loss, and truncated ones.
@@ -122,14 +108,12 @@ fn overlong_filtering(step: &Selected) -> Metrics {
     let masked: Vec<&Row> =
         step.rows.iter().filter(|row| row.loss_tokens() < row.response_tokens() as u64).collect();
     let tokens: u64 = masked.iter().map(|row| row.response_tokens() as u64).sum();
-    [
+    let values = [
         ("truncated_rollouts", truncated),
         ("masked_rollouts", masked.len() as f64),
         ("masked_tokens", tokens as f64),
-    ]
-    .into_iter()
-    .map(|(name, value)| (format!("effect/overlong_filtering_{name}"), value))
-    .collect()
+    ];
+    named("effect/overlong_filtering_", values)
 }
 
 fn counted<T>(of: &[&T], is: impl Fn(&T) -> bool) -> f64 {
