@@ -4,7 +4,7 @@ use crate::records::tables::decode;
 use crate::records::tables::{Refusal, TableError};
 use polars::prelude::{
     AnyValue, Column, DataFrame, DataType, Float64Type, IntoSeries, ListBuilderTrait,
-    ListPrimitiveChunkedBuilder, ParquetWriter, PolarsNumericType, PolarsResult, UInt32Type,
+    ListPrimitiveChunkedBuilder, ParquetWriter, PolarsNumericType, UInt32Type,
 };
 use std::io;
 use std::path::Path;
@@ -190,7 +190,11 @@ pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), Table
 
 /// In order.
 pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, TableError> {
-    let table = ColumnTable::read_exactly(path, R::NAMES)?;
+    let table = ColumnTable::read_columns(path, None)?;
+    let foreign = table.names().into_iter().find(|name| !R::NAMES.contains(&name.as_str()));
+    if let Some(column) = foreign {
+        return Err(Refusal::ForeignColumn { column }.of(path));
+    }
     table.rows().map(|row| R::from_row(&row)).collect()
 }
 
@@ -200,15 +204,6 @@ pub struct ColumnTable<'a> {
 }
 
 impl<'a> ColumnTable<'a> {
-    pub fn read_exactly(path: &'a Path, names: &[&str]) -> Result<Self, TableError> {
-        let table = Self::read_columns(path, None)?;
-        let foreign = table.names().into_iter().find(|name| !names.contains(&name.as_str()));
-        match foreign {
-            None => Ok(table),
-            Some(column) => Err(Refusal::ForeignColumn { column }.of(path)),
-        }
-    }
-
     /// Named columns that exist, or all: a column of an unreadable type does no harm when nobody asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
         let bytes = foreign::read_up_to(path, foreign::MOST_FILE_BYTES)?;
@@ -221,35 +216,8 @@ impl<'a> ColumnTable<'a> {
         (0..self.frame.height()).map(|row| ColumnRow { table: self, row })
     }
 
-    /// Or a field of a struct column, as `column.field`.
-    pub fn column(&self, name: &str) -> Result<Column, TableError> {
-        let (outer, field) = name.split_once('.').map_or((name, None), |(o, f)| (o, Some(f)));
-        let find = || -> PolarsResult<Column> {
-            let column = self.frame.column(outer)?;
-            match field {
-                None => Ok(column.clone()),
-                Some(field) => Ok(column.struct_()?.field_by_name(field)?.into()),
-            }
-        };
-        find().map_err(|_absent| {
-            let (column, present) = (name.to_string(), self.present());
-            Refusal::MissingColumn { column, present }.of(self.path)
-        })
-    }
-
-    pub fn names(&self) -> Vec<String> {
+    fn names(&self) -> Vec<String> {
         self.frame.columns().iter().map(|column| column.name().to_string()).collect()
-    }
-
-    fn present(&self) -> String {
-        let describe = |column: &Column| match column.dtype() {
-            DataType::Struct(fields) => {
-                let fields: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
-                format!("{}.{{{}}}", column.name(), fields.join(","))
-            }
-            _ => column.name().to_string(),
-        };
-        self.frame.columns().iter().map(describe).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -260,8 +228,11 @@ pub struct ColumnRow<'a> {
 
 impl ColumnRow<'_> {
     pub fn get<T: Read>(&self, name: &str) -> Result<T, TableError> {
-        let column = self.table.column(name)?;
-        let value = column.get(self.row).expect("rows are counted by the frame's height");
+        let cells = self.table.frame.column(name).map_err(|_absent| {
+            let (column, present) = (name.to_string(), self.table.names().join(", "));
+            Refusal::MissingColumn { column, present }.of(self.table.path)
+        })?;
+        let value = cells.get(self.row).expect("rows are counted by the frame's height");
         let refuse = || {
             // Long cells are cut.
             let got = visible::start(&value.to_string(), 80);

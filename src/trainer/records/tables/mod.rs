@@ -2,7 +2,7 @@
 //! files too large to be held whole. Equal records give equal bytes, so SHA-256 identifies content.
 
 #[macro_use]
-mod columns;
+pub mod columns;
 pub mod csv_rows;
 pub mod decode;
 pub mod format;
@@ -139,11 +139,6 @@ pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
     }
     let table = ColumnTable::read_columns(path, Some(StoredResponse::NAMES))?;
     table.rows().map(|row| StoredResponse::from_row(&row)).collect()
-}
-
-/// Errors: a file that is no parquet.
-pub fn column_names(path: &Path) -> Result<Vec<String>, TableError> {
-    problem_rows::column_names(path)
 }
 
 pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), TableError> {
