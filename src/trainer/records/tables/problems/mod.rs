@@ -37,6 +37,12 @@ pub struct Message {
     pub content: String,
 }
 
+impl Message {
+    pub fn new(role: &str, content: impl Into<String>) -> Self {
+        Self { role: role.to_string(), content: content.into() }
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProblemRow {
     /// Decides verl's verifier.
