@@ -43,20 +43,6 @@ impl Message {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProblemRow {
-    /// Decides verl's verifier.
-    pub data_source: Option<String>,
-    pub prompt: Vec<Message>,
-    pub ground_truth: String,
-    pub style: Option<String>,
-    pub index: Option<Index>,
-    /// `extra_info.raw_problem`: without a template.
-    pub raw_problem: Option<String>,
-    /// In our lines and prepared files, not in released ones.
-    pub tags: Vec<String>,
-}
-
 /// One row each, atomically; with a column `tags` when any problem has one.
 pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableError> {
     let text = |name: &str, values: Vec<&str>| Column::new(name.into(), values);
