@@ -133,7 +133,7 @@ pub trait ColumnRecord: Sized {
 pub trait Stored: Sized {
     const NAMES: &'static [&'static str];
 
-    fn from_row(row: &ColumnRow) -> Result<Self, TableError>;
+    fn from_row(table: &ColumnTable, row: usize) -> Result<Self, TableError>;
 }
 
 /// A record's fields, in the order and with the names of the columns.
@@ -162,11 +162,12 @@ macro_rules! table {
             const NAMES: &'static [&'static str] = &[$(stringify!($field),)* $(stringify!($optional))?];
 
             fn from_row(
-                row: &$crate::records::tables::columns::ColumnRow,
+                table: &$crate::records::tables::columns::ColumnTable,
+                row: usize,
             ) -> Result<Self, $crate::records::tables::TableError> {
                 Ok(Self {
-                    $($field: row.get(stringify!($field))?,)*
-                    $($optional: row.get_or_default(stringify!($optional))?)?
+                    $($field: table.get(row, stringify!($field))?,)*
+                    $($optional: table.get_or_default(row, stringify!($optional))?)?
                 })
             }
         }
@@ -195,7 +196,7 @@ pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, TableError> {
     if let Some(column) = foreign {
         return Err(Refusal::ForeignColumn { column }.of(path));
     }
-    table.rows().map(|row| R::from_row(&row)).collect()
+    table.records()
 }
 
 pub struct ColumnTable<'a> {
@@ -212,39 +213,34 @@ impl<'a> ColumnTable<'a> {
         Ok(Self { path, frame })
     }
 
-    pub fn rows(&self) -> impl Iterator<Item = ColumnRow<'_>> {
-        (0..self.frame.height()).map(|row| ColumnRow { table: self, row })
+    pub fn records<R: Stored>(&self) -> Result<Vec<R>, TableError> {
+        (0..self.frame.height()).map(|row| R::from_row(self, row)).collect()
     }
 
     fn names(&self) -> Vec<String> {
         self.frame.columns().iter().map(|column| column.name().to_string()).collect()
     }
-}
 
-pub struct ColumnRow<'a> {
-    table: &'a ColumnTable<'a>,
-    row: usize,
-}
-
-impl ColumnRow<'_> {
-    pub fn get<T: Read>(&self, name: &str) -> Result<T, TableError> {
-        let cells = self.table.frame.column(name).map_err(|_absent| {
-            let (column, present) = (name.to_string(), self.table.names().join(", "));
-            Refusal::MissingColumn { column, present }.of(self.table.path)
+    pub fn get<T: Read>(&self, row: usize, name: &str) -> Result<T, TableError> {
+        let cells = self.frame.column(name).map_err(|_absent| {
+            let (column, present) = (name.to_string(), self.names().join(", "));
+            Refusal::MissingColumn { column, present }.of(self.path)
         })?;
-        let value = cells.get(self.row).expect("rows are counted by the frame's height");
+        let value = cells.get(row).expect("rows are counted by the frame's height");
         let refuse = || {
             // Long cells are cut.
             let got = visible::start(&value.to_string(), 80);
-            let (column, row) = (name.to_string(), self.row);
             let reason = format!("expected {}, got {got}", T::EXPECTED);
-            Refusal::Cell { column, row, reason }.of(self.table.path)
+            Refusal::Cell { column: name.to_string(), row, reason }.of(self.path)
         };
         T::read(&value).ok_or_else(refuse)
     }
 
-    pub fn get_or_default<T: Read + Default>(&self, name: &str) -> Result<T, TableError> {
-        if self.table.frame.column(name).is_err() { Ok(T::default()) } else { self.get(name) }
+    pub fn get_or_default<T>(&self, row: usize, name: &str) -> Result<T, TableError>
+    where
+        T: Read + Default,
+    {
+        if self.frame.column(name).is_err() { Ok(T::default()) } else { self.get(row, name) }
     }
 }
 

@@ -137,8 +137,7 @@ pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
         let (column, present) = (column.to_string(), present.join(", "));
         return Err(Refusal::MissingColumn { column, present }.of(path));
     }
-    let table = ColumnTable::read_columns(path, Some(StoredResponse::NAMES))?;
-    table.rows().map(|row| StoredResponse::from_row(&row)).collect()
+    ColumnTable::read_columns(path, Some(StoredResponse::NAMES))?.records()
 }
 
 pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), TableError> {
@@ -252,7 +251,7 @@ mod tests {
         let missing = text(read_outcomes(&path).unwrap_err());
         assert!(missing.starts_with("/t.parquet: no column `is_correct`"), "{missing}");
         let table = ColumnTable::read_columns(&path, None).unwrap();
-        let cell = table.rows().nth(1).unwrap().get::<String>("problem").unwrap_err();
+        let cell = table.get::<String>(1, "problem").unwrap_err();
         assert_eq!(
             text(cell),
             "/t.parquet: column `problem`, row 1 (from 0): expected text, got null"
