@@ -246,41 +246,32 @@ fn batches(experiment: &Experiment) -> Vec<String> {
         "be a multiple of rollout.group_size ({group}) with mini_batch_order = \"shuffled-groups\", which keeps \
          groups whole"
     );
-    let divides = in_step.is_multiple_of(mini_batch);
+    let is_within_step = (1..=in_step).contains(&mini_batch);
+    let leaves_rest = is_within_step && !in_step.is_multiple_of(mini_batch);
+    let torn_groups = "dapo.token_mean_unit must not be \"group\" unless training.mini_batch_order is \
+                       \"shuffled-groups\": the other orders tear groups apart";
+    let long_ramp = format!(
+        "optimizer.warm_up.rollout_steps must be at most training.rollout_steps ({steps}), got {warm_up}"
+    );
     refused([
         too_many("training.prompts_per_step", in_step),
         too_many("rollout.prompts_per_round", in_round),
         (mini_batch > in_step, of_mini_batch(&format!("be at most {in_all}"))),
-        (
-            (1..=in_step).contains(&mini_batch) && !divides,
-            of_mini_batch(&format!("divide {in_all}")),
-        ),
+        (leaves_rest, of_mini_batch(&format!("divide {in_all}"))),
         (keeps_groups && !mini_batch.is_multiple_of(group), of_mini_batch(&whole_groups)),
-        (
-            mean_of_groups && !keeps_groups,
-            "dapo.token_mean_unit must not be \"group\" unless training.mini_batch_order is \
-             \"shuffled-groups\": the other orders tear groups apart"
-                .into(),
-        ),
-        (
-            warm_up > steps,
-            format!(
-                "optimizer.warm_up.rollout_steps must be at most training.rollout_steps ({steps}), got {warm_up}"
-            ),
-        ),
+        (mean_of_groups && !keeps_groups, torn_groups.into()),
+        (warm_up > steps, long_ramp),
     ])
 }
 
 fn groups(experiment: &Experiment) -> Vec<String> {
     let Experiment { rollout, training, dapo, .. } = experiment;
-    let mut problems = Vec::new();
-    if rollout.group_size == 1 {
-        problems.push(format!(
-            "rollout.group_size must be at least 2: under {} the baseline of a reward is its group's, and a \
-             response alone has the advantage 0, got 1",
-            dapo.method_name()
-        ));
-    }
+    let alone = format!(
+        "rollout.group_size must be at least 2: under {} the baseline of a reward is its group's, and a \
+         response alone has the advantage 0, got 1",
+        dapo.method_name()
+    );
+    let mut problems = refused([(rollout.group_size == 1, alone)]);
     let limit = rollout.max_response_tokens;
     if let Punishment::Soft { cache_tokens, .. } = dapo.overlong.punishment
         && cache_tokens >= limit

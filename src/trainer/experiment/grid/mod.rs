@@ -89,10 +89,8 @@ impl Grid {
     }
 
     fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if let Some(problem) = text::plain(&self.name) {
-            problems.push(format!("name: {problem}"));
-        }
+        let name = text::plain(&self.name).map(|problem| format!("name: {problem}"));
+        let mut problems = Vec::from_iter(name);
         problems.extend(text::seeds(&self.seeds).map(|problem| format!("seeds: {problem}")));
         if self.arms.is_empty() || self.arms.len() > MOST_ARMS {
             let count = self.arms.len();
