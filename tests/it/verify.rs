@@ -7,7 +7,9 @@ use dapo::base::{files, workers};
 use dapo::experiment::{Data, Experiment, MiniAimeVariant, WeightKind};
 use dapo::numerics::Numerics;
 use dapo::policy::{Loaded, checkpoint};
-use dapo::records::{RolloutRow, RunFolder, ledger, ledger::Kind, ledger::LedgerEntry, tables};
+use dapo::records::{
+    RolloutRow, RunFolder, Tensors, ledger, ledger::Kind, ledger::LedgerEntry, tables,
+};
 use dapo::report;
 use dapo::task::data::{self, embedded::mini_aime};
 use dapo::training::run::{self, RunEvent, inputs, inputs::Inputs};
@@ -136,9 +138,9 @@ pub fn forge(folder: &RunFolder) {
             checkpoint::load(&folder.checkpoint(line.step))
         {
             let weights = checkpoint::values(&model).into_iter();
-            let weights = weights.map(|(name, (_, values))| (name, values)).collect();
-            let (first, second) = (&state.first_moments, &state.second_moments);
-            let moments = ledger::moments(state.updates, first, second);
+            let weights: Tensors = weights.map(|(name, (_, values))| (name, values)).collect();
+            let moments = [&state.first_moments, &state.second_moments];
+            let moments = ledger::moments(state.updates, moments);
             components.insert("weights".to_string(), ledger::tensors(&weights));
             components.insert("moments".to_string(), moments);
         }

@@ -146,7 +146,7 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
     assert!(text.contains("+reward.custom_reward_function.reward_kwargs.response_prefix=\"12\"\n"));
     let mut contents = Vec::new();
     let each = &mut |row: dapo::task::SourceRow| {
-        contents.push(row.row.prompt[0].content.clone());
+        contents.push(row.read.prompt[0].content.clone());
         Ok(())
     };
     let (path, keys) = (folder.path().join("train.parquet"), dapo::task::RowKeys::default());

@@ -3,6 +3,7 @@
 use crate::base::{files, workers};
 use crate::commands::bounds;
 use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::experiment::sources::is_within;
 use crate::experiment::{Device, Execution, Experiment, extends, named};
 use crate::study::cell::stored::{self, Recorded, Stored};
 use anyhow::Result;
@@ -98,10 +99,8 @@ impl OverrideArgs {
     pub fn check(&self, flags: &[(&str, bool)]) -> Result<()> {
         let keys = self.set.iter().map(|text| text.split('=').next().unwrap_or_default().trim());
         for key in keys {
-            let is_same = |flag: &str| {
-                key.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            };
-            if let Some((flag, _)) = flags.iter().find(|(flag, given)| *given && is_same(flag)) {
+            let is_stated = |(flag, given): &&(&str, bool)| *given && is_within(key, flag);
+            if let Some((flag, _)) = flags.iter().find(is_stated) {
                 bail_usage!(
                     "--set {flag}: this command or a flag of it sets this key; leave one out"
                 );

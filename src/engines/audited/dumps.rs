@@ -4,7 +4,7 @@ use crate::base::{files, visible};
 use crate::engines::EngineError;
 use crate::experiment::Engine;
 use crate::records::tables::problem_rows::{self, WantedKeys};
-use crate::records::{tables, tracked};
+use crate::records::tracked;
 use crate::task::TaskError;
 use crate::task::reward::program::Asked;
 use serde_json::{Map, Value};
@@ -63,7 +63,7 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
             notes.extend(cut);
             rows.extend((1..).zip(lines).map(|(number, row)| file_row(number, row)));
         } else if engine == Engine::Trl && name.ends_with(".parquet") {
-            let others = tables::column_names(&path).map_err(TaskError::from)?;
+            let others = problem_rows::column_names(&path).map_err(TaskError::from)?;
             let [question, answer] = [1, 2].map(|place: usize| vec![TRL[place].to_string()]);
             let wanted = WantedKeys { question, answer, others: others.clone(), all: false };
             problem_rows::each_problem_row(&path, &wanted, &mut |_, row| {

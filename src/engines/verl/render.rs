@@ -7,7 +7,8 @@ use crate::engines::verl::{self, overrides, settings, settings::Cards};
 use crate::engines::{EngineError, Setting};
 use crate::experiment::sets;
 use crate::records::tables::TableError;
-use crate::task::{TaskError, data, prompt};
+use crate::task::data::{self, template};
+use crate::task::{TaskError, prompt};
 use crate::training::run::inputs::Inputs;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -81,7 +82,7 @@ pub fn render(
     let settings = &inputs.experiment.prompt;
     let content = |(_, problem): &(&str, &Problem)| {
         if settings.is_template_alone() {
-            return Ok(data::content(problem, settings.template.instructs()));
+            return Ok(template::asked(&problem.question, settings.template.instructs()));
         }
         prompt::render(problem, settings, &inputs.tokenizer)
     };

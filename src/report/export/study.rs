@@ -1,7 +1,7 @@
 //! A study's cells as long-format tables, CSV or parquet. Without times, so that the same records give the same bytes.
 
 use crate::base::files;
-use crate::records::tables::long;
+use crate::records::tables::columns::write_records;
 use crate::records::{CellKey, EvaluationRow, MetricRow, OutcomeRow};
 use crate::report::{ReportError, text};
 use crate::study::Cell;
@@ -69,9 +69,9 @@ pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathB
     let rows = rows(cells, keys);
     let paths = ["metrics", "evaluations", "outcomes"].map(|it| out.join(format!("{it}.parquet")));
     let [metrics, evaluations, outcomes] = &paths;
-    long::write(metrics, &rows.metrics)?;
-    long::write(evaluations, &rows.evaluations)?;
-    long::write(outcomes, &rows.outcomes)?;
+    write_records(metrics, &rows.metrics)?;
+    write_records(evaluations, &rows.evaluations)?;
+    write_records(outcomes, &rows.outcomes)?;
     Ok(paths.into())
 }
 

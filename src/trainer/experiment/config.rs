@@ -467,8 +467,6 @@ pub struct RecordsSettings {
     pub format: u64,
 }
 
-pub const NEWEST_FORMAT: u64 = 4;
-
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InputPaths {

@@ -1,7 +1,7 @@
 //! The exact key that is wrong, the nearest valid name, and the variant that a stray key belongs to. Names come from
 //! serde's own messages, so that there is no second list: a table is deserialised again with one thing changed.
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, sources::is_within};
 use toml::{Table, Value};
 
 const NOBODY: &str = "\u{1}";
@@ -84,9 +84,7 @@ pub fn missing(table: &Table, reason: impl Fn(&Table) -> Option<String>) -> Opti
             filled.insert(name.clone(), value);
             filled
         };
-        let variants = reason(&with(Value::String(NOBODY.into())));
-        let variants = variants.filter(|reason| reason.starts_with("unknown variant"));
-        let variants = variants.map(|reason| valid_names(&reason)).unwrap_or_default();
+        let variants = variants(reason(&with(Value::String(NOBODY.into()))));
         let plain = [1.into(), true.into(), "".into(), Value::Array(Vec::new())];
         let fits = |filled: &Table| match reason(filled) {
             None => true,
@@ -173,11 +171,7 @@ fn with_variants(merged: &Table, failure: &Failure) -> String {
         return failure.reason.clone();
     }
     let got = get(merged, &failure.key).map(Value::to_string).unwrap_or_default();
-    let nobody = Value::String(NOBODY.into());
-    let names = match reason_with(merged, &failure.key, nobody) {
-        Some(reason) if reason.starts_with("unknown variant") => valid_names(&reason),
-        _ => Vec::new(),
-    };
+    let names = variants(reason_with(merged, &failure.key, Value::String(NOBODY.into())));
     if !names.is_empty() {
         return format!("expected {}, got {got}", quoted(&names));
     }
@@ -194,19 +188,18 @@ fn with_variants(merged: &Table, failure: &Failure) -> String {
 fn kinds(merged: &Table, key: &str) -> Vec<String> {
     let mut probe = Table::new();
     probe.insert("kind".into(), Value::String(NOBODY.into()));
-    match reason_with(merged, key, Value::Table(probe)) {
-        Some(reason) if reason.starts_with("unknown variant") => valid_names(&reason),
-        _ => Vec::new(),
-    }
+    variants(reason_with(merged, key, Value::Table(probe)))
+}
+
+fn variants(reason: Option<String>) -> Vec<String> {
+    let reason = reason.filter(|reason| reason.starts_with("unknown variant"));
+    reason.map(|reason| valid_names(&reason)).unwrap_or_default()
 }
 
 /// serde's message at `key` (or inside it) when another value stands there; none when the failure is elsewhere.
 fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
-    let here = |failure: &Failure| {
-        let inside = failure.key.strip_prefix(key);
-        inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    parse(&with(merged, key, value)?).err().filter(here).map(|failure| failure.reason)
+    let failure = parse(&with(merged, key, value)?).err()?;
+    is_within(&failure.key, key).then_some(failure.reason)
 }
 
 /// The names that a key takes, or the type of its value; `None` where the table cannot have it.

@@ -1,16 +1,17 @@
 //! Where a policy is held and in which form: `execution.device` and `execution.weights`.
 
 use serde::{Deserialize, Serialize};
-use std::fmt::Display;
 use std::str::FromStr;
 
 /// What computes: `cpu`, `cuda` or `cuda:N`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, thiserror::Error)]
 #[serde(try_from = "String", into = "String")]
 pub enum Device {
     #[default]
+    #[error("cpu")]
     Cpu,
     /// The number of an Nvidia card, from 0.
+    #[error("cuda:{0}")]
     Cuda(u32),
 }
 
@@ -52,34 +53,29 @@ impl From<Device> for String {
     }
 }
 
-impl Display for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(card) => write!(f, "cuda:{card}"),
-        }
-    }
-}
-
 /// The form in which a policy computes with its weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    thiserror::Error,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightKind {
     /// 32 bits.
     #[default]
+    #[error("f32")]
     F32,
     /// 16 bits with the range of f32. A policy that is trained keeps its weights, its moments and
     /// the sums of its gradients in f32 beside them.
+    #[error("bf16")]
     Bf16,
-}
-
-impl Display for WeightKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-        })
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -68,11 +68,8 @@ pub fn refused<const N: usize>(conditions: [(bool, String); N]) -> Vec<String> {
 
 fn functions(key: &str, program: &RewardProgram) -> Vec<String> {
     let RewardProgram { function, functions, weights, .. } = program;
-    let mut problems = Vec::new();
-    if function.is_some() && !functions.is_empty() {
-        let sentence = format!("{key}.function must be absent beside {key}.functions");
-        problems.push(sentence);
-    }
+    let both = format!("{key}.function must be absent beside {key}.functions");
+    let mut problems = refused([(function.is_some() && !functions.is_empty(), both)]);
     for (index, name) in functions.iter().enumerate() {
         if functions[..index].contains(name) {
             problems.push(format!("{key}.functions has {name} twice"));
@@ -84,16 +81,13 @@ fn functions(key: &str, program: &RewardProgram) -> Vec<String> {
             ));
         }
     }
-    if !weights.is_empty() && weights.len() != functions.len() {
-        problems.push(format!(
-            "{key}.weights must have one number for each of {key}.functions ({}), got {}",
-            functions.len(),
-            weights.len()
-        ));
-    }
-    if weights.iter().any(|weight| !weight.is_finite()) {
-        problems.push(format!("{key}.weights must be finite, got {weights:?}"));
-    }
+    let (expected, got) = (functions.len(), weights.len());
+    let counted = format!("have one number for each of {key}.functions ({expected}), got {got}");
+    let are_finite = weights.iter().all(|weight| weight.is_finite());
+    problems.extend(refused([
+        (got > 0 && got != expected, format!("{key}.weights must {counted}")),
+        (!are_finite, format!("{key}.weights must be finite, got {weights:?}")),
+    ]));
     problems
 }
 

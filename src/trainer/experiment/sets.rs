@@ -58,10 +58,8 @@ impl Sets {
     /// On files an unstated primary set is the only test set, or `dev` where there is none.
     pub fn resolved(self, experiment: &Experiment) -> Result<Self, (&'static str, String)> {
         let (data, known) = (&experiment.inputs.data, experiment.set_names());
-        for (key, name) in [("primary_set", &self.primary), ("curve_set", &self.curve)] {
-            if let Some(problem) = name.as_ref().and_then(|name| unknown(name, &known)) {
-                return Err((key, problem));
-            }
+        if let Some(problem) = self.unknown(&known).next() {
+            return Err(problem);
         }
         let primary = match (self.primary, data, known.as_slice()) {
             (Some(name), ..) => Some(name),
@@ -78,6 +76,15 @@ impl Sets {
         Ok(Self { primary, curve: self.curve })
     }
 
+    /// Keys that name another set than these, with what is wrong.
+    pub fn unknown(&self, known: &[String]) -> impl Iterator<Item = (&'static str, String)> {
+        let keys = [("primary_set", &self.primary), ("curve_set", &self.curve)];
+        keys.into_iter().filter_map(|(key, name)| {
+            let name = name.as_ref().filter(|name| !known.contains(name))?;
+            Some((key, format!("there is no set {name:?}; there are {}", known.join(", "))))
+        })
+    }
+
     pub fn primary(&self) -> &str {
         self.primary.as_deref().unwrap_or(MINI_AIME_PLUS)
     }
@@ -85,9 +92,4 @@ impl Sets {
     pub fn curve(&self) -> &str {
         self.curve.as_deref().unwrap_or(DEV)
     }
-}
-
-pub fn unknown(name: &str, known: &[String]) -> Option<String> {
-    let missing = known.iter().all(|set| set != name);
-    missing.then(|| format!("there is no set {name:?}; there are {}", known.join(", ")))
 }

@@ -174,15 +174,12 @@ impl Starter {
         for key in ["name", "extends"] {
             patch.remove(key);
         }
-        let limit = ["rollout", "max_response_tokens"]
-            .iter()
-            .try_fold(&Value::Table(base.clone()), |value, key| value.get(*key))
-            .and_then(Value::as_integer);
-        let soft = patch.get_mut("dapo").and_then(|dapo| dapo.get_mut("overlong"));
-        if let (Some(punishment), Some(limit)) = (
-            soft.and_then(|overlong| overlong.get_mut("punishment")).and_then(Value::as_table_mut),
-            limit,
-        ) {
+        let limit = base.get("rollout").and_then(|rollout| rollout.get("max_response_tokens"));
+        let overlong = patch.get_mut("dapo").and_then(|dapo| dapo.get_mut("overlong"));
+        if let Some(punishment) = overlong.and_then(|overlong| overlong.get_mut("punishment"))
+            && let Some(punishment) = punishment.as_table_mut()
+            && let Some(limit) = limit.and_then(Value::as_integer)
+        {
             // The paper's fifth of L_max.
             punishment.insert("cache_tokens".to_string(), Value::from(limit / 5));
         }

@@ -8,7 +8,7 @@ use crate::experiment::sources::{self, KeyRange, Needs};
 use crate::experiment::{
     Evaluation, Experiment, MiniBatchOrder, PromptSettings, SetSettings, sets,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Bound on rollouts of a step or round, as `keys.toml` has it: products do not overflow. The paper's largest is 8192.
 const MOST: u64 = 1 << 24;
@@ -19,28 +19,27 @@ pub const MOST_THREADS: u64 = 1024;
 /// Everything that is wrong with an experiment, one sentence each, starting with the key's path.
 pub fn problems(experiment: &Experiment) -> Vec<String> {
     let mut problems = ranges(experiment);
-    let experiment_json = json(experiment);
+    let experiment_json = json!(experiment);
     for key in sources::all() {
         let Some(needs) = &key.needs else { continue };
         for (path, value) in stated(&experiment_json, &key.path) {
             problems.extend(unmet(&experiment_json, &path, value, needs));
         }
     }
-    problems.extend(programs::problems(experiment));
-    problems.extend(sampling(experiment));
-    problems.extend(stop(experiment));
-    problems.extend(prompt("prompt.", &experiment.prompt));
-    problems.extend(evaluation(experiment));
-    problems.extend(batches(experiment));
-    problems.extend(groups(experiment));
-    problems.extend(method(experiment));
+    let of_prompt = |experiment: &Experiment| prompt("prompt.", &experiment.prompt);
+    let rules: [fn(&Experiment) -> Vec<String>; 8] =
+        [programs::problems, sampling, stop, of_prompt, evaluation, batches, groups, method];
+    problems.extend(rules.iter().flat_map(|rule| rule(experiment)));
     problems
 }
 
 /// Problems of single values, whatever the other keys are.
 pub fn ranges(experiment: &Experiment) -> Vec<String> {
-    let experiment_json = json(experiment);
-    let mut problems: Vec<String> = name(&experiment.name).into_iter().collect();
+    let experiment_json = json!(experiment);
+    // A run's folder is named after the experiment.
+    let name = &experiment.name;
+    let plain = format!("name must be letters, digits and any of -_+. (not first), got {name:?}");
+    let mut problems = refused([(!is_plain_name(name), plain)]);
     for key in sources::all() {
         for (path, value) in stated(&experiment_json, &key.path) {
             problems.extend(match &key.range {
@@ -52,10 +51,6 @@ pub fn ranges(experiment: &Experiment) -> Vec<String> {
         }
     }
     problems
-}
-
-fn json(experiment: &Experiment) -> Value {
-    serde_json::to_value(experiment).expect("an experiment is representable in JSON")
 }
 
 /// The stated values at a path of `keys.toml`, with their own paths. Names that `*` stands for may have dots.
@@ -100,12 +95,6 @@ fn unmet(experiment: &Value, path: &str, value: &Value, needs: &Needs) -> Option
     Some(format!("{path} = {value} needs {key} = \"{needed}\": {because}"))
 }
 
-/// A run's folder is named after the experiment.
-fn name(name: &str) -> Option<String> {
-    (!is_plain_name(name))
-        .then(|| format!("name must be letters, digits and any of -_+. (not first), got {name:?}"))
-}
-
 /// Whether files and folders can have the name on every system.
 pub fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
@@ -131,21 +120,13 @@ const MOST_STOP_STRINGS: usize = 16;
 const MOST_STOP_BYTES: usize = 256;
 
 fn stop(experiment: &Experiment) -> Vec<String> {
-    let of_key = |(key, texts): (&str, &Option<Vec<String>>)| {
-        let texts = texts.as_deref().unwrap_or_default();
-        let mut problems = stop_strings(key, texts);
-        if key == "rollout.stop" && texts.is_empty() && experiment.rollout.stop.is_some() {
-            problems.push(format!(
-                "{key} must be absent where nothing but a stop token ends a response"
-            ));
-        }
-        problems
-    };
-    let keys = [
-        ("rollout.stop", &experiment.rollout.stop),
-        ("evaluation.stop", &experiment.evaluation.stop),
-    ];
-    keys.into_iter().flat_map(of_key).collect()
+    let Experiment { rollout, evaluation, .. } = experiment;
+    let mut problems = stop_strings("rollout.stop", experiment.rollout_stop());
+    let nothing = "rollout.stop must be absent where nothing but a stop token ends a response";
+    problems.extend(refused([(rollout.stop == Some(Vec::new()), nothing.into())]));
+    let of_evaluation = evaluation.stop.as_deref().unwrap_or_default();
+    problems.extend(stop_strings("evaluation.stop", of_evaluation));
+    problems
 }
 
 /// One sentence for each problem, starting with the key or flag.
@@ -265,41 +246,32 @@ fn batches(experiment: &Experiment) -> Vec<String> {
         "be a multiple of rollout.group_size ({group}) with mini_batch_order = \"shuffled-groups\", which keeps \
          groups whole"
     );
-    let divides = in_step.is_multiple_of(mini_batch);
+    let is_within_step = (1..=in_step).contains(&mini_batch);
+    let leaves_rest = is_within_step && !in_step.is_multiple_of(mini_batch);
+    let torn_groups = "dapo.token_mean_unit must not be \"group\" unless training.mini_batch_order is \
+                       \"shuffled-groups\": the other orders tear groups apart";
+    let long_ramp = format!(
+        "optimizer.warm_up.rollout_steps must be at most training.rollout_steps ({steps}), got {warm_up}"
+    );
     refused([
         too_many("training.prompts_per_step", in_step),
         too_many("rollout.prompts_per_round", in_round),
         (mini_batch > in_step, of_mini_batch(&format!("be at most {in_all}"))),
-        (
-            (1..=in_step).contains(&mini_batch) && !divides,
-            of_mini_batch(&format!("divide {in_all}")),
-        ),
+        (leaves_rest, of_mini_batch(&format!("divide {in_all}"))),
         (keeps_groups && !mini_batch.is_multiple_of(group), of_mini_batch(&whole_groups)),
-        (
-            mean_of_groups && !keeps_groups,
-            "dapo.token_mean_unit must not be \"group\" unless training.mini_batch_order is \
-             \"shuffled-groups\": the other orders tear groups apart"
-                .into(),
-        ),
-        (
-            warm_up > steps,
-            format!(
-                "optimizer.warm_up.rollout_steps must be at most training.rollout_steps ({steps}), got {warm_up}"
-            ),
-        ),
+        (mean_of_groups && !keeps_groups, torn_groups.into()),
+        (warm_up > steps, long_ramp),
     ])
 }
 
 fn groups(experiment: &Experiment) -> Vec<String> {
     let Experiment { rollout, training, dapo, .. } = experiment;
-    let mut problems = Vec::new();
-    if rollout.group_size == 1 {
-        problems.push(format!(
-            "rollout.group_size must be at least 2: under {} the baseline of a reward is its group's, and a \
-             response alone has the advantage 0, got 1",
-            dapo.method_name()
-        ));
-    }
+    let alone = format!(
+        "rollout.group_size must be at least 2: under {} the baseline of a reward is its group's, and a \
+         response alone has the advantage 0, got 1",
+        dapo.method_name()
+    );
+    let mut problems = refused([(rollout.group_size == 1, alone)]);
     let limit = rollout.max_response_tokens;
     if let Punishment::Soft { cache_tokens, .. } = dapo.overlong.punishment
         && cache_tokens >= limit
@@ -344,7 +316,7 @@ fn method(experiment: &Experiment) -> Vec<String> {
     {
         problems.push(format!(
             "dapo.aggregation must be {} with the method {}",
-            serde_json::json!(needed),
+            json!(needed),
             experiment.dapo.method_name()
         ));
     }

@@ -19,7 +19,7 @@ pub fn tensors<'a>(
     how: TensorDigest,
 ) -> String {
     match how {
-        TensorDigest::Bytes => ledger::each_tensor(named.map(values)),
+        TensorDigest::Bytes => ledger::tensors(named.map(values)),
         TensorDigest::OnACard => summed(named, ledger::on_a_card),
     }
 }
@@ -31,7 +31,7 @@ pub fn moments<'a>(
     how: TensorDigest,
 ) -> String {
     match how {
-        TensorDigest::Bytes => ledger::each_moment(updates, both.map(|named| named.map(values))),
+        TensorDigest::Bytes => ledger::moments(updates, both.map(|named| named.map(values))),
         TensorDigest::OnACard => {
             let [first, second] = both;
             summed(first, |first| {

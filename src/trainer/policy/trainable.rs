@@ -96,7 +96,7 @@ impl Policy {
                 std::thread::scope(|scope| {
                     let moments =
                         scope.spawn(|| checkpoint::moments_digest(state, TensorDigest::Bytes));
-                    let weights = ledger::tensors(&self.model.plain_parameters());
+                    let weights = ledger::tensors(&*self.model.plain_parameters());
                     [weights, moments.join().expect("a digest")]
                 })
             }

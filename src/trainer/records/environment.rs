@@ -72,7 +72,7 @@ pub fn describe(threads: u64) -> Environment {
     put("cpu_capability", cpu_capability());
     put("memory", field("/proc/meminfo", "MemTotal"));
     put("kernel", proc_text(Path::new("/proc/sys/kernel/osrelease")));
-    put("git_commit", git_in(Path::new(""), &["rev-parse", "HEAD"]).map(|bytes| line(&bytes)));
+    put("git_commit", git_in(Path::new(""), &["rev-parse", "HEAD"]));
     put("git_dirty", has_changes_in(Path::new("")).map(|changes| changes.to_string()));
     for name in PINS {
         put(name, std::env::var(name).ok());
@@ -105,7 +105,7 @@ pub fn file_in_git(file: &Path) -> FileInGit {
     if repository(folder).is_none() {
         return FileInGit::NoRepository;
     }
-    let text = |arguments: &[&str]| git_in(folder, arguments).map(|bytes| line(&bytes));
+    let text = |arguments: &[&str]| git_in(folder, arguments);
     let kept = text(&["rev-parse", "--verify", "--quiet", &format!("HEAD:./{name}")]);
     let (Some(kept), Some(commit)) = (kept, text(&["rev-parse", "HEAD"])) else {
         return FileInGit::NotCommitted;
@@ -120,8 +120,7 @@ pub fn file_in_git(file: &Path) -> FileInGit {
 
 /// The root of the repository that a folder lies in.
 pub fn repository(folder: &Path) -> Option<PathBuf> {
-    let root = git_in(folder, &["rev-parse", "--show-toplevel"])?;
-    Some(PathBuf::from(line(&root)))
+    git_in(folder, &["rev-parse", "--show-toplevel"]).map(PathBuf::from)
 }
 
 /// Reads it from LibTorch's archive or the Python package `torch`.
@@ -149,15 +148,12 @@ fn cpu_capability() -> Option<String> {
     Some(["avx512f", "avx2"].into_iter().find(|name| has(name)).unwrap_or("baseline").to_string())
 }
 
-/// An empty path is the working folder.
-fn git_in(folder: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+/// What git says, without a line end. An empty path is the working folder.
+fn git_in(folder: &Path, arguments: &[&str]) -> Option<String> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let output = Command::new("git").args(arguments).current_dir(folder).output().ok()?;
-    output.status.success().then_some(output.stdout)
-}
-
-fn line(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_end_matches(['\n', '\r']).to_string()
+    let text = String::from_utf8_lossy(&output.stdout);
+    output.status.success().then(|| text.trim_end_matches(['\n', '\r']).to_string())
 }
 
 fn proc_text(path: &Path) -> Option<String> {

@@ -1,6 +1,6 @@
 //! Lists what could be deleted, and changes nothing. Unknown folders, links and their targets are no candidates.
 
-use crate::base::files::{self, FileKind};
+use crate::base::files::{self, FileError, FileKind};
 use crate::records::{Ending, EvaluationRecord, FolderEntries, RunFolder, audit, ledger};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -78,12 +78,12 @@ pub struct HousekeepingRules {
 const FILES_OF_A_RUN: [&str; 5] =
     ["manifest.json", "experiment.json", "metrics.jsonl", ledger::FILE, "outcome.json"];
 
-fn has(folder: &Path, name: &str, kind: FileKind) -> Result<bool, files::FileError> {
+fn has(folder: &Path, name: &str, kind: FileKind) -> Result<bool, FileError> {
     Ok(files::kind(&folder.join(name))? == Some(kind))
 }
 
 /// Whether a folder has any file that only a run has.
-pub fn is_run(folder: &Path) -> Result<bool, files::FileError> {
+pub fn is_run(folder: &Path) -> Result<bool, FileError> {
     for name in FILES_OF_A_RUN {
         if has(folder, name, FileKind::File)? {
             return Ok(true);
@@ -93,7 +93,7 @@ pub fn is_run(folder: &Path) -> Result<bool, files::FileError> {
 }
 
 /// `root` or folders below it, sorted. Folders that are too deep and links are named in a warning.
-pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::FileError> {
+pub fn runs(root: &Path) -> Result<Vec<RunFolder>, FileError> {
     let mut found = Vec::new();
     // The named folder may be a link; folders below may not.
     files::list(root)?;
@@ -114,7 +114,7 @@ fn collect(
     depth: u32,
     found: &mut Vec<RunFolder>,
     passed_over: &mut Vec<PathBuf>,
-) -> Result<(), files::FileError> {
+) -> Result<(), FileError> {
     if is_run(folder)? {
         found.push(RunFolder::at(folder));
         return Ok(());
@@ -142,7 +142,7 @@ fn collect(
     Ok(())
 }
 
-pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
+pub fn summary(run: &RunFolder) -> Result<RunSummary, FileError> {
     let lost = audit::lost(run);
     let is_whole = matches!(lost, Ok(None));
     let mut damage: Vec<String> = Vec::new();
@@ -150,7 +150,7 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
         Ok(lost) => damage.extend(lost.map(|it| format!("its {it} is missing; bring it back"))),
         Err(error) => damage.push(error.to_string()),
     }
-    let mut note = |error: files::FileError| {
+    let mut note = |error: FileError| {
         if damage.is_empty() || !error.is_missing() {
             damage.push(error.to_string());
         }
@@ -197,10 +197,7 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
 
 /// Leftovers of killed writes (`.partial…`), refused checkpoints, all but the newest ones and, if asked, runs without
 /// an outcome. Runs that a process works on, damaged runs and links are never candidates.
-pub fn candidates(
-    root: &Path,
-    rules: HousekeepingRules,
-) -> Result<Vec<Candidate>, files::FileError> {
+pub fn candidates(root: &Path, rules: HousekeepingRules) -> Result<Vec<Candidate>, FileError> {
     let mut found = Vec::new();
     for run in runs(root)? {
         let state = summary(&run)?.state;
@@ -229,7 +226,7 @@ pub fn candidates(
     Ok(found)
 }
 
-fn candidate(path: PathBuf, reason: String) -> Result<Candidate, files::FileError> {
+fn candidate(path: PathBuf, reason: String) -> Result<Candidate, FileError> {
     let size_bytes = files::size_bytes(&path)?;
     Ok(Candidate { path, size_bytes, reason })
 }

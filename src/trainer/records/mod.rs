@@ -25,6 +25,6 @@ pub use crate::records::run_folder::{
 };
 pub use crate::records::tables::graded::{ColumnNames, GradedTable};
 pub use crate::records::tables::long::{CellKey, EvaluationRow, MetricRow, OutcomeRow};
-pub use crate::records::tables::problems::{Index, Message, NamedProblem, ProblemRow};
+pub use crate::records::tables::problems::{Index, Message, NamedProblem};
 pub use crate::records::tables::{RolloutRow, StoredResponse};
 pub use crate::records::tracked::{TrackedCurve, TrackedNotes, TrackedRun};

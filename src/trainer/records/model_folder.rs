@@ -1,36 +1,26 @@
 use crate::base::files;
-use std::fmt;
 use std::path::Path;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OtherFolder {
     /// Of PEFT: LoRA and the like.
+    #[error(
+        "its adapter_config.json says that it is an adapter and no whole model; merge the adapter into its base model \
+         with PEFT's merge_and_unload and save_pretrained"
+    )]
     Adapter,
     /// The name of the file.
+    #[error(
+        "{0} is a GGUF file, which is not read; convert it to safetensors: from_pretrained(FOLDER, gguf_file={0:?}) of \
+         transformers, then save_pretrained, for the model and for the tokenizer"
+    )]
     Gguf(String),
     /// The name of the vocabulary.
+    #[error(
+        "it has {0} and no tokenizer.json; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of \
+         transformers writes tokenizer.json"
+    )]
     SlowTokenizer(&'static str),
-}
-
-impl fmt::Display for OtherFolder {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::Adapter => formatter.write_str(
-                "its adapter_config.json says that it is an adapter and no whole model; merge the adapter into \
-                 its base model with PEFT's merge_and_unload and save_pretrained",
-            ),
-            Self::Gguf(name) => write!(
-                formatter,
-                "{name} is a GGUF file, which is not read; convert it to safetensors: from_pretrained(FOLDER, \
-                 gguf_file={name:?}) of transformers, then save_pretrained, for the model and for the tokenizer"
-            ),
-            Self::SlowTokenizer(name) => write!(
-                formatter,
-                "it has {name} and no tokenizer.json; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) \
-                 of transformers writes tokenizer.json"
-            ),
-        }
-    }
 }
 
 /// A folder without `config.json` or without weights.

@@ -22,7 +22,7 @@
 //!   plan.json, ro-crate-metadata.json, statement.json   of earlier versions; nothing reads them
 //! ```
 
-use crate::base::files::{self, foreign};
+use crate::base::files::{self, FileError, foreign};
 use crate::experiment::Experiment;
 use crate::records::{Counters, Outcome};
 use serde::{Deserialize, Serialize};
@@ -205,7 +205,7 @@ impl Session {
 
 macro_rules! records {
     ($($name:ident: $read:ident($file:literal) -> $record:ty;)*) => {
-        $(pub fn $name(&self) -> Result<$record, files::FileError> {
+        $(pub fn $name(&self) -> Result<$record, FileError> {
             files::$read(&self.inside($file)?)
         })*
     };
@@ -239,12 +239,12 @@ impl RunFolder {
 
     /// As [`RunFolder::path`], for names from records: the folder may come from somebody else. Errors: a name that
     /// leaves the folder, and one that is a link or leads through one.
-    pub fn inside(&self, name: &str) -> Result<PathBuf, files::FileError> {
+    pub fn inside(&self, name: &str) -> Result<PathBuf, FileError> {
         foreign::inside(&self.root, name)
     }
 
     /// The names come from a record.
-    pub fn recorded_outcomes(&self, set: &str, step: u64) -> Result<PathBuf, files::FileError> {
+    pub fn recorded_outcomes(&self, set: &str, step: u64) -> Result<PathBuf, FileError> {
         self.inside(set)?;
         self.inside(&format!("evaluations/{set}-step-{step:06}.parquet"))
     }
@@ -270,16 +270,16 @@ impl RunFolder {
     }
 
     /// `None` when another process works on the run.
-    pub fn lock(&self) -> Result<Option<files::Lock>, files::FileError> {
+    pub fn lock(&self) -> Result<Option<files::Lock>, FileError> {
         files::lock(&self.path("run.lock"))
     }
 
-    pub fn is_locked(&self) -> Result<bool, files::FileError> {
+    pub fn is_locked(&self) -> Result<bool, FileError> {
         files::is_locked(&self.path("run.lock"))
     }
 
     /// Ascending.
-    pub fn checkpoint_steps(&self) -> Result<Vec<u64>, files::FileError> {
+    pub fn checkpoint_steps(&self) -> Result<Vec<u64>, FileError> {
         let path = self.path("checkpoints");
         if !path.is_dir() {
             return Ok(Vec::new());

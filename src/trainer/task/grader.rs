@@ -12,7 +12,7 @@ use crate::task::reward::program::{
 };
 use crate::task::reward::{self, Grade};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -208,9 +208,13 @@ impl Grader {
 
     /// What the program is told of a response; `None` of a rule.
     pub fn asked(&self, (problem, text, tokens): Answered) -> Option<Asked> {
-        let Self::Program { graders, prompt, columns } = self else { return None };
+        let Self::Program { graders, prompt: settings, columns } = self else { return None };
         let of_problem = columns.get(&problem.id).cloned().unwrap_or_default();
-        let prompt = prompt_of(&problem.question, prompt);
+        let prompt = if settings.template.is_chat() {
+            json!(prompt::messages(&problem.question, settings))
+        } else {
+            json!(prompt::plain(&problem.question, settings))
+        };
         let asked = Asked::new(prompt, text.to_string(), problem.answer.clone(), of_problem);
         let completion_ids = tokens.map(<[u32]>::to_vec);
         Some(for_program(Asked { completion_ids, ..asked }, graders.program()))
@@ -330,14 +334,6 @@ fn scored((rollout, grade): (Rollout, Grade)) -> ScoredRollout {
         correctness_reward: grade.reward,
         prediction: grade.prediction,
         overlong_penalty: 0.0,
-    }
-}
-
-fn prompt_of(question: &str, settings: &PromptSettings) -> Value {
-    if settings.template.is_chat() {
-        json!(prompt::messages(question, settings))
-    } else {
-        json!(prompt::plain(question, settings))
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 pub struct ResponseLine {
     pub response: String,
     /// Null: not stated, or under a key of problems.
@@ -31,9 +31,7 @@ pub struct ResponseLine {
 
 impl ResponseLine {
     fn new(response: String, ground_truth: impl Into<Value>, others: Map<String, Value>) -> Self {
-        let (strict_box_verify, truncated, is_of_a_table) = (None, false, false);
-        let ground_truth = ground_truth.into();
-        Self { response, ground_truth, strict_box_verify, truncated, is_of_a_table, others }
+        Self { response, ground_truth: ground_truth.into(), others, ..Self::default() }
     }
 
     /// As a function sees it: `prompt` (verl's `input`), `data_source`, `extra_info`, `completion_ids` by their names;

@@ -253,10 +253,10 @@ fn earnable(path: &Path, rule: Option<Verifier>) -> Result<bool, TaskError> {
     let mut is_wrapped = false;
     let keys = RowKeys { columns: rule.is_none(), ..RowKeys::default() };
     source::each_row(path, &keys, &mut |row| {
-        let prompt = row.row.prompt.last();
+        let prompt = row.read.prompt.last();
         is_wrapped |= prompt.is_some_and(|it| data::template::unwrap(&it.content).is_some());
-        let truth = &row.row.ground_truth;
-        let is_left_out = row.truth.readings.contains(&Reading::Unmarked);
+        let truth = &row.read.ground_truth;
+        let is_left_out = row.read.truth.readings.contains(&Reading::Unmarked);
         if is_left_out
             || truth.trim().is_empty()
             || form.is_none_or(|form| reward::is_earned(truth, form))

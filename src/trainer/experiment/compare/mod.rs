@@ -2,7 +2,7 @@
 
 use crate::experiment::{Experiment, config::OUTSIDE_OF_ARM, sources, sources::Key};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Key path → value of every setting: `dapo.clip.low` → 0.2. A list is one value.
@@ -18,8 +18,7 @@ pub fn flat(experiment: &Experiment) -> BTreeMap<String, Value> {
         }
     }
     let mut values = BTreeMap::new();
-    let value = serde_json::to_value(experiment).expect("an experiment is representable in JSON");
-    walk("", value, &mut values);
+    walk("", json!(experiment), &mut values);
     values
 }
 

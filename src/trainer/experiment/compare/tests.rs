@@ -1,6 +1,6 @@
 use super::*;
 use crate::algorithm::methods;
-use crate::experiment::{config, diagnose, extends, validate};
+use crate::experiment::{diagnose, extends, validate};
 use serde_json::json;
 use std::path::Path;
 use toml::Table;
@@ -156,7 +156,6 @@ fn every_number_has_a_range_but_those_of_which_all_values_are_allowed() {
 fn the_bounds_that_code_states_are_those_of_the_table() {
     let most = |path: &str| sources::of(path).unwrap().range.unwrap().at_most;
     assert_eq!(most("execution.threads"), Some(validate::MOST_THREADS as f64));
-    assert_eq!(most("records.format"), Some(config::NEWEST_FORMAT as f64));
 }
 
 #[test]

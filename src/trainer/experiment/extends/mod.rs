@@ -1,6 +1,7 @@
 //! Loading an experiment file: follow `extends`, merge, resolve paths, deserialise, validate.
 
 use crate::base::files;
+use crate::experiment::sources::is_within;
 use crate::experiment::{Experiment, ExperimentError, diagnose, shipped, validate};
 use std::path::{Component, Path, PathBuf};
 use toml::{Table, Value};
@@ -54,11 +55,6 @@ pub fn overridden(mut chain: Chain, set: &[String]) -> Result<Chain, ExperimentE
         chain.insert(0, (PathBuf::from(OVERRIDE), overlay));
     }
     Ok(chain)
-}
-
-/// Whether a key is the table, or stands in it.
-pub fn is_within(key: &str, table: &str) -> bool {
-    key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 pub fn overlap(a: &str, b: &str) -> bool {

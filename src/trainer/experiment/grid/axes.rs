@@ -63,12 +63,11 @@ pub(super) fn arms(
         }
         arms.push(StatedArm {
             label: Some(parts(" = ").join(", ")),
-            after: None,
             compared_with: arms.first().map(|first| first.name.clone()),
-            paper: None,
             set,
             may_restate: true,
             name,
+            ..StatedArm::default()
         });
     }
     arms

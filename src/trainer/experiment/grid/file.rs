@@ -26,10 +26,10 @@
 use crate::base::files;
 use crate::experiment::ExperimentError;
 use crate::experiment::grid::{MOST_ARMS, StatedArm, axes, differences, text};
-use crate::experiment::sets::Sets;
 use crate::experiment::{
     Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, diagnose, extends, shipped,
 };
+use crate::experiment::{sets::Sets, sources::is_within};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -91,10 +91,7 @@ pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, Experi
     let place = path.display().to_string();
     let mut problems = Vec::new();
     let mut keys = Keys::of(place.clone(), extends::read_table(path)?, &mut problems);
-    let name = keys.needed_text("name");
-    if let Some(problem) = name.as_deref().and_then(text::plain) {
-        keys.problem("name", &problem);
-    }
+    let name = keys.name();
     let question = keys.needed_text("question");
     if question.as_ref().is_some_and(|text| text.trim().is_empty()) {
         keys.problem("question", "is empty");
@@ -151,10 +148,7 @@ fn seeds(keys: &mut Keys) -> Vec<u64> {
         keys.problem("seeds", "is missing");
         return Vec::new();
     };
-    let integer = |value: &toml::Value| u64::try_from(value.as_integer()?).ok();
-    let list: Option<Vec<u64>> =
-        value.as_array().and_then(|values| values.iter().map(integer).collect());
-    let Some(seeds) = list else {
+    let Ok(seeds) = value.clone().try_into::<Vec<u64>>() else {
         keys.problem("seeds", &format!("expected a list of seeds, got {value}"));
         return Vec::new();
     };
@@ -173,10 +167,7 @@ fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<S
             None => format!("{place}, arm {}", index + 1),
         };
         let mut keys = Keys::of(place, table, problems);
-        let name = keys.needed_text("name");
-        if let Some(problem) = name.as_deref().and_then(text::plain) {
-            keys.problem("name", &problem);
-        }
+        let name = keys.name();
         let label = keys.text("label");
         let after = keys.text("after");
         let compared_with = keys.text("compared_with");
@@ -190,12 +181,9 @@ fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<S
 }
 
 fn paper(keys: &mut Keys) -> Option<PaperRow> {
-    let table = keys.table("paper")?;
-    let mut inner = Vec::new();
-    let mut row = Keys::of(format!("{}: paper", keys.place), table, &mut inner);
+    let mut row = keys.inside("paper")?;
     let (table, label) = (row.needed_text("table"), row.needed_text("row"));
     row.finish();
-    keys.add(inner);
     Some(PaperRow { table: table?, row: label? })
 }
 
@@ -223,7 +211,7 @@ impl FileContext<'_> {
             problems.push(format!("{}: arms: at most {MOST_ARMS}, got {count}", self.place));
             return (Vec::new(), Vec::new());
         }
-        let mut names: Vec<String> = Vec::new();
+        let mut names: BTreeSet<String> = BTreeSet::new();
         let mut resolved: Vec<Resolved> = Vec::new();
         for arm in written {
             let place = format!("{}, arm {:?}", self.place, arm.name);
@@ -231,12 +219,9 @@ impl FileContext<'_> {
                 problems.push(format!("{place}: name: another arm has it"));
                 continue;
             }
-            for (key, other) in [("after", &arm.after), ("compared_with", &arm.compared_with)] {
-                if let Some(other) = other.as_ref().filter(|other| !names.contains(*other)) {
-                    problems.push(format!("{place}: {key}: no arm before it is named {other:?}"));
-                }
-            }
-            names.push(arm.name.clone());
+            let unknown = text::unknown_arms(&names, &arm.after, &arm.compared_with);
+            problems.extend(unknown.into_iter().map(|problem| format!("{place}: {problem}")));
+            names.insert(arm.name.clone());
             match self.one(&place, arm, &resolved) {
                 Ok(arm) => resolved.push(arm),
                 // What is wrong with an arm is wrong with those that stand on it.
@@ -282,7 +267,8 @@ impl FileContext<'_> {
             ExperimentError::Invalid { problems } => problems,
             other => vec![format!("{place}: {other}")],
         })?;
-        let changed = changed(parent, &experiment);
+        let changed = differences(parent, &experiment).into_iter().map(|it| (it.key, it.b));
+        let changed: BTreeMap<String, Option<Value>> = changed.collect();
         let notes = check(place, &arm, &changed, after.is_some() || !before.is_empty())?;
         experiment.name = format!("{}.{}", self.grid, arm.name);
         Ok(Resolved {
@@ -302,10 +288,6 @@ impl FileContext<'_> {
     }
 }
 
-fn changed(parent: &Experiment, arm: &Experiment) -> BTreeMap<String, Option<Value>> {
-    differences(parent, arm).into_iter().map(|difference| (difference.key, difference.b)).collect()
-}
-
 /// Whether a patch changes something of the arm's identity, and nothing else. Notes name keys that it restates.
 fn check(
     place: &str,
@@ -315,16 +297,13 @@ fn check(
 ) -> Result<Vec<String>, Vec<String>> {
     let (mut problems, mut notes) = (Vec::new(), Vec::new());
     let declared = declared(&arm.set);
-    let within = |key: &str, unit: &str| {
-        key.strip_prefix(unit).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
     for unit in &declared {
         if !compare::in_arm(unit) {
             problems.push(format!(
                 "{place}: {unit}: is no part of an arm's identity, so that two arms which differ in \
                  it would share their cells; state it in the base"
             ));
-        } else if !arm.may_restate && !changed.keys().any(|key| within(key, unit)) {
+        } else if !arm.may_restate && !changed.keys().any(|key| is_within(key, unit)) {
             notes.push(format!("{place}: {unit}: changes nothing: it has this value already"));
         }
     }
@@ -336,7 +315,7 @@ fn check(
     if changed.is_empty() {
         problems.append(&mut notes);
     }
-    for key in changed.keys().filter(|key| !declared.iter().any(|unit| within(key, unit))) {
+    for key in changed.keys().filter(|key| !declared.iter().any(|unit| is_within(key, unit))) {
         problems.push(format!("{place}: {key}: differs without being declared"));
     }
     if problems.is_empty() { Ok(notes) } else { Err(problems) }

@@ -6,7 +6,7 @@ pub mod text;
 
 use crate::base::files;
 use crate::experiment::compare::{self, ComparedSide, Difference};
-use crate::experiment::{Experiment, ExperimentError, sets, sets::Sets, validate};
+use crate::experiment::{Experiment, ExperimentError, sets::Sets, sources::is_within, validate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,24 +89,19 @@ impl Grid {
     }
 
     fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        if let Some(problem) = text::plain(&self.name) {
-            problems.push(format!("name: {problem}"));
-        }
+        let name = text::plain(&self.name).map(|problem| format!("name: {problem}"));
+        let mut problems = Vec::from_iter(name);
         problems.extend(text::seeds(&self.seeds).map(|problem| format!("seeds: {problem}")));
         if self.arms.is_empty() || self.arms.len() > MOST_ARMS {
             let count = self.arms.len();
             problems.push(format!("arms: there must be 1 to {MOST_ARMS}, got {count}"));
         }
-        let mut names = BTreeSet::new();
+        let (mut names, sets) = (BTreeSet::new(), self.sets());
         for arm in &self.arms {
             let at = |problem: String| format!("arm {:?}: {problem}", arm.name);
             problems.extend(text::plain(&arm.name).map(at));
-            for (key, other) in [("after", &arm.after), ("compared_with", &arm.compared_with)] {
-                if let Some(other) = other.as_ref().filter(|other| !names.contains(*other)) {
-                    problems.push(at(format!("{key}: no arm before it is named {other:?}")));
-                }
-            }
+            let unknown = text::unknown_arms(&names, &arm.after, &arm.compared_with);
+            problems.extend(unknown.into_iter().map(at));
             if !names.insert(arm.name.clone()) {
                 problems.push(at("name: another arm has it".to_string()));
             }
@@ -115,11 +110,8 @@ impl Grid {
             }
             problems.extend(validate::problems(&arm.experiment).into_iter().map(at));
             let known = arm.experiment.set_names();
-            for (key, name) in [("primary_set", &self.primary_set), ("curve_set", &self.curve_set)]
-            {
-                let problem = name.as_ref().and_then(|name| sets::unknown(name, &known));
-                problems.extend(problem.map(|problem| at(format!("{key}: {problem}"))));
-            }
+            let unknown = sets.unknown(&known).map(|(key, problem)| format!("{key}: {problem}"));
+            problems.extend(unknown.map(at));
         }
         problems.extend(self.contradictions());
         problems
@@ -182,9 +174,7 @@ impl Grid {
 /// Whether a key is the table of a stated one, or stands in it: a table of another kind takes the place of the whole
 /// table, and of a value.
 fn replaces(stated: &str, key: &str) -> bool {
-    let table = stated.rsplit_once('.').map(|(table, _)| table);
-    let rest = table.and_then(|table| key.strip_prefix(table));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    stated.rsplit_once('.').is_some_and(|(table, _)| is_within(key, table))
 }
 
 /// Every key in which `arm` differs from the experiment that its patch was applied to.
@@ -197,7 +187,7 @@ pub fn differences(before: &Experiment, arm: &Experiment) -> Vec<Difference> {
 }
 
 /// An arm as a grid file states it, before it is applied to what it comes after.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct StatedArm {
     pub name: String,
     pub label: Option<String>,

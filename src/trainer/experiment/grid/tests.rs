@@ -45,13 +45,11 @@ fn each_shipped_arm_differs_from_the_one_before_in_exactly_the_declared_keys() {
             let declared = file::declared(set.unwrap_or(&Table::new()));
             let differences = differences(source.before(arm), &arm.experiment);
             for difference in &differences {
-                let declared =
-                    declared.iter().any(|unit| extends::is_within(&difference.key, unit));
+                let declared = declared.iter().any(|unit| is_within(&difference.key, unit));
                 assert!(declared, "{name}/{}: {}", arm.name, difference.key);
             }
             for unit in &declared {
-                let acts =
-                    differences.iter().any(|difference| extends::is_within(&difference.key, unit));
+                let acts = differences.iter().any(|difference| is_within(&difference.key, unit));
                 assert!(acts, "{name}/{}: {unit} changes nothing", arm.name);
             }
             let keys: Vec<&String> = differences

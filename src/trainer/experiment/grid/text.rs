@@ -24,10 +24,24 @@ pub fn seeds(seeds: &[u64]) -> Option<String> {
     }
 }
 
+/// A problem for each of the arms that an arm states and that are not among those before it.
+pub fn unknown_arms(
+    names: &BTreeSet<String>,
+    after: &Option<String>,
+    compared_with: &Option<String>,
+) -> Vec<String> {
+    let stated = [("after", after), ("compared_with", compared_with)];
+    let unknown = |(key, arm): (&str, &Option<String>)| {
+        let arm = arm.as_ref().filter(|arm| !names.contains(*arm))?;
+        Some(format!("{key}: no arm before it is named {arm:?}"))
+    };
+    stated.into_iter().filter_map(unknown).collect()
+}
+
 #[derive(Debug)]
 pub struct Keys<'a> {
     /// Where the table stands, such as `grid.toml, arm 2`.
-    pub place: String,
+    place: String,
     table: Table,
     known: Vec<&'static str>,
     problems: &'a mut Vec<String>,
@@ -36,10 +50,6 @@ pub struct Keys<'a> {
 impl<'a> Keys<'a> {
     pub fn of(place: String, table: Table, problems: &'a mut Vec<String>) -> Self {
         Self { place, table, known: Vec::new(), problems }
-    }
-
-    pub fn add(&mut self, problems: Vec<String>) {
-        self.problems.extend(problems);
     }
 
     pub fn problem(&mut self, key: &str, what: &str) {
@@ -65,6 +75,15 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// The needed `name`, which names files and folders.
+    pub fn name(&mut self) -> Option<String> {
+        let name = self.needed_text("name")?;
+        if let Some(problem) = plain(&name) {
+            self.problem("name", &problem);
+        }
+        Some(name)
+    }
+
     pub fn needed_text(&mut self, key: &'static str) -> Option<String> {
         if !self.table.contains_key(key) {
             self.problem(key, "is missing");
@@ -72,15 +91,10 @@ impl<'a> Keys<'a> {
         self.text(key)
     }
 
-    pub fn name(&mut self, key: &'static str) -> Option<String> {
-        let name = self.text(key)?;
-        match plain(&name) {
-            None => Some(name),
-            Some(problem) => {
-                self.problem(key, &problem);
-                None
-            }
-        }
+    /// The keys of a table inside this one.
+    pub fn inside(&mut self, key: &'static str) -> Option<Keys<'_>> {
+        let table = self.table(key)?;
+        Some(Keys::of(format!("{}: {key}", self.place), table, self.problems))
     }
 
     pub fn table(&mut self, key: &'static str) -> Option<Table> {

@@ -275,7 +275,7 @@ pub fn weights_digest(model: &Qwen2, how: TensorDigest) -> String {
 pub fn moments_digest(state: &optimizer::OptimizerState, how: TensorDigest) -> String {
     let both = [&state.first_moments, &state.second_moments];
     match how {
-        TensorDigest::Bytes => ledger::moments(state.updates, both[0], both[1]),
+        TensorDigest::Bytes => ledger::moments(state.updates, both),
         TensorDigest::OnACard => {
             let tensors = both.map(|moments| {
                 moments.iter().map(|(name, values)| (name, Tensor::from_slice(values)))

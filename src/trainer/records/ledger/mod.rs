@@ -7,10 +7,11 @@
 //!
 //! A forger who writes every line anew gets a chain that holds: only computing a run again checks its computation.
 
-use crate::base::files;
+use crate::base::files::{self, FileError};
 use crate::experiment::{Device, Experiment};
 use crate::records::{EvaluationRecord, Manifest, Outcome, RolloutRow, RunFolder, StepMetrics};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 
@@ -57,18 +58,10 @@ pub struct LedgerEntry {
     pub head: String,
 }
 
-/// Hashed with the head before.
-#[derive(Serialize)]
-struct LedgerContent<'a> {
-    kind: Kind,
-    step: u64,
-    components: &'a Components,
-}
-
 impl LedgerEntry {
     /// `previous`: the head of the line before, empty at the genesis.
     pub fn after(previous: &str, kind: Kind, step: u64, components: Components) -> Self {
-        let content = LedgerContent { kind, step, components: &components };
+        let content = json!({"kind": kind, "step": step, "components": components});
         let line = previous.to_string() + &files::canonical_json_line(&content);
         Self { kind, step, head: files::sha256(line.as_bytes()), components }
     }
@@ -137,7 +130,7 @@ pub fn append(
     previous: &str,
     (kind, step): (Kind, u64),
     components: Components,
-) -> Result<LedgerEntry, files::FileError> {
+) -> Result<LedgerEntry, FileError> {
     let entry = LedgerEntry::after(previous, kind, step, components);
     files::append_line(&folder.path(FILE), &entry)?;
     Ok(entry)
@@ -192,8 +185,7 @@ pub fn rollouts(rows: &[RolloutRow]) -> Components {
         rewards.real(row.reward);
         advantages.real(row.advantage);
     }
-    let names = ["problems", "tokens", "sampler_log_probs", "rewards", "kept_groups", "advantages"];
-    names.into_iter().map(String::from).zip(digests.map(Digest::finish)).collect()
+    STEP_COMPONENTS.into_iter().map(String::from).zip(digests.map(Digest::finish)).collect()
 }
 
 /// `old_log_probs`: the training forward at θ_old, a list for each row, in nats.
@@ -206,29 +198,20 @@ pub fn log_probs<T: Copy + Into<f64>>(rows: &[Vec<T>]) -> String {
     digest.finish()
 }
 
-/// Tensors in order of names: `weights`, or an update's gradient before clipping.
-pub fn tensors(tensors: &Tensors) -> String {
-    each_tensor(tensors.iter())
-}
-
-/// As [`tensors`], one value at a time: a policy may be large.
-pub fn each_tensor<'a, V: AsRef<[f32]>>(
-    tensors: impl ExactSizeIterator<Item = (&'a String, V)>,
+/// Tensors in order of names, one value at a time, since a policy may be large: `weights`, or an update's gradient
+/// before clipping.
+pub fn tensors<'a, V: AsRef<[f32]>>(
+    tensors: impl IntoIterator<Item = (&'a String, V), IntoIter: ExactSizeIterator>,
 ) -> String {
     let mut digest = Digest::default();
     digest.tensors(tensors);
     digest.finish()
 }
 
-/// `moments`: AdamW's number of updates, first and second moments.
-pub fn moments(updates: u64, first: &Tensors, second: &Tensors) -> String {
-    each_moment(updates, [first.iter(), second.iter()])
-}
-
-/// As [`moments`], one value at a time.
-pub fn each_moment<'a, V: AsRef<[f32]>>(
+/// `moments`: AdamW's number of updates, first and second moments, one value at a time.
+pub fn moments<'a, V: AsRef<[f32]>>(
     updates: u64,
-    moments: [impl ExactSizeIterator<Item = (&'a String, V)>; 2],
+    moments: [impl IntoIterator<Item = (&'a String, V), IntoIter: ExactSizeIterator>; 2],
 ) -> String {
     let mut digest = Digest::default();
     digest.count(updates);
@@ -239,7 +222,7 @@ pub fn each_moment<'a, V: AsRef<[f32]>>(
 /// How the ledger has the numbers of tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorDigest {
-    /// Their bytes: [`each_tensor`].
+    /// Their bytes: [`tensors`].
     Bytes,
     /// Sums that a card computes: [`on_a_card`].
     OnACard,
@@ -317,7 +300,7 @@ pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
 
 impl RunFolder {
     /// [`check_chain`] tells whether the chain holds.
-    pub fn ledger(&self) -> Result<Vec<LedgerEntry>, files::FileError> {
+    pub fn ledger(&self) -> Result<Vec<LedgerEntry>, FileError> {
         files::read_lines(&self.inside(FILE)?)
     }
 }
@@ -358,8 +341,9 @@ impl Digest {
 
     fn tensors<'a, V: AsRef<[f32]>>(
         &mut self,
-        tensors: impl ExactSizeIterator<Item = (&'a String, V)>,
+        tensors: impl IntoIterator<Item = (&'a String, V), IntoIter: ExactSizeIterator>,
     ) {
+        let tensors = tensors.into_iter();
         self.count(tensors.len() as u64);
         // Fits into a core's first cache.
         const PART: usize = 2048;

@@ -100,7 +100,7 @@ fn values_that_run_into_each_other_have_different_digests() {
     let moved = renamed.remove("b").unwrap();
     renamed.insert("c".to_string(), moved);
     assert_ne!(tensors(&weights()), tensors(&renamed));
-    assert_ne!(moments(1, &weights(), &renamed), moments(1, &renamed, &weights()));
+    assert_ne!(moments(1, [&weights(), &renamed]), moments(1, [&renamed, &weights()]));
     assert_ne!(sequence(&["a".into(), "b".into()]), sequence(&["ab".into()]));
 }
 

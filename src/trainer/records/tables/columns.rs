@@ -4,7 +4,7 @@ use crate::records::tables::decode;
 use crate::records::tables::{Refusal, TableError};
 use polars::prelude::{
     AnyValue, Column, DataFrame, DataType, Float64Type, IntoSeries, ListBuilderTrait,
-    ListPrimitiveChunkedBuilder, ParquetWriter, PolarsNumericType, PolarsResult, UInt32Type,
+    ListPrimitiveChunkedBuilder, ParquetWriter, PolarsNumericType, UInt32Type,
 };
 use std::io;
 use std::path::Path;
@@ -133,7 +133,7 @@ pub trait ColumnRecord: Sized {
 pub trait Stored: Sized {
     const NAMES: &'static [&'static str];
 
-    fn from_row(row: &ColumnRow) -> Result<Self, TableError>;
+    fn from_row(table: &ColumnTable, row: usize) -> Result<Self, TableError>;
 }
 
 /// A record's fields, in the order and with the names of the columns.
@@ -162,11 +162,12 @@ macro_rules! table {
             const NAMES: &'static [&'static str] = &[$(stringify!($field),)* $(stringify!($optional))?];
 
             fn from_row(
-                row: &$crate::records::tables::columns::ColumnRow,
+                table: &$crate::records::tables::columns::ColumnTable,
+                row: usize,
             ) -> Result<Self, $crate::records::tables::TableError> {
                 Ok(Self {
-                    $($field: row.get(stringify!($field))?,)*
-                    $($optional: row.get_or_default(stringify!($optional))?)?
+                    $($field: table.get(row, stringify!($field))?,)*
+                    $($optional: table.get_or_default(row, stringify!($optional))?)?
                 })
             }
         }
@@ -190,8 +191,12 @@ pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), Table
 
 /// In order.
 pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, TableError> {
-    let table = ColumnTable::read_exactly(path, R::NAMES)?;
-    table.rows().map(|row| R::from_row(&row)).collect()
+    let table = ColumnTable::read_columns(path, None)?;
+    let foreign = table.names().into_iter().find(|name| !R::NAMES.contains(&name.as_str()));
+    if let Some(column) = foreign {
+        return Err(Refusal::ForeignColumn { column }.of(path));
+    }
+    table.records()
 }
 
 pub struct ColumnTable<'a> {
@@ -200,15 +205,6 @@ pub struct ColumnTable<'a> {
 }
 
 impl<'a> ColumnTable<'a> {
-    pub fn read_exactly(path: &'a Path, names: &[&str]) -> Result<Self, TableError> {
-        let table = Self::read_columns(path, None)?;
-        let foreign = table.names().into_iter().find(|name| !names.contains(&name.as_str()));
-        match foreign {
-            None => Ok(table),
-            Some(column) => Err(Refusal::ForeignColumn { column }.of(path)),
-        }
-    }
-
     /// Named columns that exist, or all: a column of an unreadable type does no harm when nobody asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
         let bytes = foreign::read_up_to(path, foreign::MOST_FILE_BYTES)?;
@@ -217,63 +213,34 @@ impl<'a> ColumnTable<'a> {
         Ok(Self { path, frame })
     }
 
-    pub fn rows(&self) -> impl Iterator<Item = ColumnRow<'_>> {
-        (0..self.frame.height()).map(|row| ColumnRow { table: self, row })
+    pub fn records<R: Stored>(&self) -> Result<Vec<R>, TableError> {
+        (0..self.frame.height()).map(|row| R::from_row(self, row)).collect()
     }
 
-    /// Or a field of a struct column, as `column.field`.
-    pub fn column(&self, name: &str) -> Result<Column, TableError> {
-        let (outer, field) = name.split_once('.').map_or((name, None), |(o, f)| (o, Some(f)));
-        let find = || -> PolarsResult<Column> {
-            let column = self.frame.column(outer)?;
-            match field {
-                None => Ok(column.clone()),
-                Some(field) => Ok(column.struct_()?.field_by_name(field)?.into()),
-            }
-        };
-        find().map_err(|_absent| {
-            let (column, present) = (name.to_string(), self.present());
-            Refusal::MissingColumn { column, present }.of(self.path)
-        })
-    }
-
-    pub fn names(&self) -> Vec<String> {
+    fn names(&self) -> Vec<String> {
         self.frame.columns().iter().map(|column| column.name().to_string()).collect()
     }
 
-    fn present(&self) -> String {
-        let describe = |column: &Column| match column.dtype() {
-            DataType::Struct(fields) => {
-                let fields: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
-                format!("{}.{{{}}}", column.name(), fields.join(","))
-            }
-            _ => column.name().to_string(),
-        };
-        self.frame.columns().iter().map(describe).collect::<Vec<_>>().join(", ")
-    }
-}
-
-pub struct ColumnRow<'a> {
-    table: &'a ColumnTable<'a>,
-    row: usize,
-}
-
-impl ColumnRow<'_> {
-    pub fn get<T: Read>(&self, name: &str) -> Result<T, TableError> {
-        let column = self.table.column(name)?;
-        let value = column.get(self.row).expect("rows are counted by the frame's height");
+    pub fn get<T: Read>(&self, row: usize, name: &str) -> Result<T, TableError> {
+        let cells = self.frame.column(name).map_err(|_absent| {
+            let (column, present) = (name.to_string(), self.names().join(", "));
+            Refusal::MissingColumn { column, present }.of(self.path)
+        })?;
+        let value = cells.get(row).expect("rows are counted by the frame's height");
         let refuse = || {
             // Long cells are cut.
             let got = visible::start(&value.to_string(), 80);
-            let (column, row) = (name.to_string(), self.row);
             let reason = format!("expected {}, got {got}", T::EXPECTED);
-            Refusal::Cell { column, row, reason }.of(self.table.path)
+            Refusal::Cell { column: name.to_string(), row, reason }.of(self.path)
         };
         T::read(&value).ok_or_else(refuse)
     }
 
-    pub fn get_or_default<T: Read + Default>(&self, name: &str) -> Result<T, TableError> {
-        if self.table.frame.column(name).is_err() { Ok(T::default()) } else { self.get(name) }
+    pub fn get_or_default<T>(&self, row: usize, name: &str) -> Result<T, TableError>
+    where
+        T: Read + Default,
+    {
+        if self.frame.column(name).is_err() { Ok(T::default()) } else { self.get(row, name) }
     }
 }
 

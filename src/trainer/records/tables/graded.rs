@@ -70,21 +70,6 @@ pub fn choose(
     Ok((problem, sample, find(&names.correct, &CORRECT_NAMES)?))
 }
 
-pub const NAME: &str = "text of at most 1024 bytes or an integer";
-pub const TRUTH: &str = "true, false, 0 or 1";
-
-pub fn whole(number: f64) -> Option<bool> {
-    (number == 0.0 || number == 1.0).then_some(number == 1.0)
-}
-
-pub fn truth_of_text(text: &str) -> Option<bool> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "true" | "1" | "1.0" => Some(true),
-        "false" | "0" | "0.0" => Some(false),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@ use crate::base::files::{self, foreign};
 use crate::records::GradedTable;
 use crate::records::tables::graded::{self, ColumnNames, Graded};
 use crate::records::tables::problem_rows::{self, WantedKeys};
-use crate::records::tables::{self, Refusal, TableError, csv_rows, format};
+use crate::records::tables::{Refusal, TableError, csv_rows, format};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,22 +13,8 @@ type Line = Map<String, Value>;
 
 type GradedColumns = (String, Option<String>, String);
 
-/// No metrics.
-const LM_EVAL: [&str; 13] = [
-    "doc_id",
-    "doc",
-    "target",
-    "arguments",
-    "resps",
-    "filtered_resps",
-    "filter",
-    "metrics",
-    "doc_hash",
-    "prompt_hash",
-    "target_hash",
-    "idx",
-    "task_id",
-];
+/// Keys of lm-eval whose numbers are no metrics.
+const LM_EVAL: [&str; 5] = ["doc_id", "doc", "target", "idx", "task_id"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Writer {
@@ -57,7 +43,8 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
     let is_lines = is_named(&["jsonl", "json", "ndjson"]) || begins(b"{");
     let is_csv = !is_lines && !is_named(&["parquet"]) && !begins(b"PAR1");
     if !is_lines {
-        let present = if is_csv { csv_rows::names(path)? } else { tables::column_names(path)? };
+        let present =
+            if is_csv { csv_rows::names(path)? } else { problem_rows::column_names(path)? };
         chosen = Some((Writer::Anybody, graded::choose(path, names, &present)?));
     }
     let wanted = chosen.as_ref().map(|(_, (problem, sample, correct))| WantedKeys {
@@ -98,7 +85,7 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
             if is_name && !text.is_empty() && text.len() <= graded::MOST_NAME_BYTES {
                 Ok(text)
             } else {
-                let (expected, got) = (graded::NAME, cut(&text));
+                let (expected, got) = ("text of at most 1024 bytes or an integer", cut(&text));
                 let reason = format!("`{key}`: expected {expected}, got `{got}`");
                 Err(at(format!("{reason}; name another with --{flag}-column")))
             }
@@ -115,11 +102,8 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         let is_correct = value(correct)?;
         let is_correct = truth(is_correct, *writer).ok_or_else(|| {
             let got = is_correct.as_str().map_or_else(|| is_correct.to_string(), str::to_string);
-            let got = cut(&got);
-            at(format!(
-                "`{correct}`: expected {}, got `{got}`; name another with --correct-column",
-                graded::TRUTH
-            ))
+            let reason = format!("`{correct}`: expected true, false, 0 or 1, got `{}`", cut(&got));
+            at(format!("{reason}; name another with --correct-column"))
         })?;
         if rows.len() == graded::MOST_ROWS {
             return Err(at(format!("more than {} rows", graded::MOST_ROWS)));
@@ -286,12 +270,18 @@ fn prompt_name(line: &Line) -> String {
 fn truth(value: &Value, writer: Writer) -> Option<bool> {
     match value {
         Value::Bool(value) => Some(*value),
-        // A wrong response by Eq. 7.
-        Value::Number(number) if writer == Writer::Verl && number.as_f64() == Some(-1.0) => {
-            Some(false)
-        }
-        Value::Number(number) => graded::whole(number.as_f64()?),
-        Value::String(text) => graded::truth_of_text(text),
+        Value::Number(number) => match number.as_f64()? {
+            1.0 => Some(true),
+            0.0 => Some(false),
+            // A wrong response by Eq. 7.
+            -1.0 if writer == Writer::Verl => Some(false),
+            _ => None,
+        },
+        Value::String(text) => match text.trim().to_ascii_lowercase().as_str() {
+            "true" | "1" | "1.0" => Some(true),
+            "false" | "0" | "0.0" => Some(false),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -1,9 +1,7 @@
 //! A study's cells as long-format tables, one row for each value.
 
-use crate::records::tables::TableError;
-use crate::records::tables::columns::{ColumnRecord, ColumnWritten, write_records};
+use crate::records::tables::columns::ColumnWritten;
 use polars::prelude::Column;
-use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellKey {
@@ -71,7 +69,3 @@ columns!(MetricRow<'_>: key, step, updates, metric, value);
 columns!(EvaluationRow<'_>: key, ending, set, step, updates, generated_rollouts, problems, samples,
     avg_at_k, cons_at_k, truncated_share, response_tokens_mean, reward_mean);
 columns!(OutcomeRow<'_>: key, set, step, problem, sample, correct);
-
-pub fn write<R: ColumnRecord>(path: &Path, rows: &[R]) -> Result<(), TableError> {
-    write_records(path, rows)
-}

@@ -2,7 +2,7 @@
 //! files too large to be held whole. Equal records give equal bytes, so SHA-256 identifies content.
 
 #[macro_use]
-mod columns;
+pub mod columns;
 pub mod csv_rows;
 pub mod decode;
 pub mod format;
@@ -137,13 +137,7 @@ pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
         let (column, present) = (column.to_string(), present.join(", "));
         return Err(Refusal::MissingColumn { column, present }.of(path));
     }
-    let table = ColumnTable::read_columns(path, Some(StoredResponse::NAMES))?;
-    table.rows().map(|row| StoredResponse::from_row(&row)).collect()
-}
-
-/// Errors: a file that is no parquet.
-pub fn column_names(path: &Path) -> Result<Vec<String>, TableError> {
-    problem_rows::column_names(path)
+    ColumnTable::read_columns(path, Some(StoredResponse::NAMES))?.records()
 }
 
 pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), TableError> {
@@ -257,7 +251,7 @@ mod tests {
         let missing = text(read_outcomes(&path).unwrap_err());
         assert!(missing.starts_with("/t.parquet: no column `is_correct`"), "{missing}");
         let table = ColumnTable::read_columns(&path, None).unwrap();
-        let cell = table.rows().nth(1).unwrap().get::<String>("problem").unwrap_err();
+        let cell = table.get::<String>(1, "problem").unwrap_err();
         assert_eq!(
             text(cell),
             "/t.parquet: column `problem`, row 1 (from 0): expected text, got null"

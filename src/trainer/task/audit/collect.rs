@@ -51,16 +51,16 @@ impl Collected {
         options: &AuditOptions,
     ) -> Result<(), TaskError> {
         self.row_digests.push(row_digest(row));
-        count(&mut self.data_sources, row.row.data_source.as_deref());
-        count(&mut self.styles, row.row.style.as_deref());
-        count(&mut self.keys, Some(&row.keys.join(", ")));
+        count(&mut self.data_sources, row.read.data_source.as_deref());
+        count(&mut self.styles, row.read.style.as_deref());
+        count(&mut self.keys, Some(&row.read.keys.join(", ")));
         problem_file::count_readings(&mut self.readings, row);
         problem_file::count_unseen(&mut self.unseen, row);
         self.take_prompt(row);
         let identity = data::identity(row.question());
         self.take_index(row, first_bytes(&identity));
         let exact = first_bytes(&Sha256::digest(row.question()).into());
-        let answer = &row.row.ground_truth;
+        let answer = &row.read.ground_truth;
         if let Some(known) = self.problems.get_mut(&identity) {
             known.spaced_differently |= known.exact != exact;
             match known.answers.iter_mut().find(|(other, _)| other == answer) {
@@ -85,7 +85,7 @@ impl Collected {
     fn take_prompt(&mut self, row: &SourceRow) {
         let counted = &mut self.prompts;
         counted.blank += u64::from(row.question().trim().is_empty());
-        let (Ok(system), Some(last)) = (row.system(), row.row.prompt.last()) else {
+        let (Ok(system), Some(last)) = (row.system(), row.read.prompt.last()) else {
             counted.not_one_user_message += 1;
             return;
         };
@@ -96,7 +96,7 @@ impl Collected {
         match template::unwrap(&last.content) {
             Some(inside) => {
                 counted.released_template += 1;
-                let raw = row.row.raw_problem.as_deref().unwrap_or(inside);
+                let raw = row.read.raw_problem.as_deref().unwrap_or(inside);
                 counted.raw_problem_differs += u64::from(raw != inside);
             }
             None => counted.other_template += 1,
@@ -104,7 +104,7 @@ impl Collected {
     }
 
     fn take_index(&mut self, row: &SourceRow, problem: u64) {
-        match &row.row.index {
+        match &row.read.index {
             None => self.counted.missing += 1,
             Some(Index::Number(_)) => self.counted.integers += 1,
             Some(Index::Name(_)) => self.counted.texts += 1,
@@ -179,7 +179,7 @@ impl KnownQuestions {
 }
 
 fn index_text(row: &SourceRow) -> Option<String> {
-    row.row.index.as_ref().map(|index| match index {
+    row.read.index.as_ref().map(|index| match index {
         Index::Number(number) => format!("number {number}"),
         Index::Name(name) => format!("name {name}"),
     })
@@ -194,7 +194,7 @@ fn row_digest(row: &SourceRow) -> [u8; 32] {
         hash.update(text.unwrap_or_default());
     };
     let index = index_text(row);
-    let row = &row.row;
+    let row = &row.read;
     field(row.data_source.as_deref());
     field(Some(&row.prompt.len().to_string()));
     for message in &row.prompt {

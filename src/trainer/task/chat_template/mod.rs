@@ -55,6 +55,13 @@ struct TokenizerConfig {
 
 type JsonObject = BTreeMap<String, serde_json::Value>;
 
+#[derive(Serialize, Deserialize)]
+struct Conversation {
+    messages: Vec<Message>,
+    add_generation_prompt: bool,
+    kwargs: JsonObject,
+}
+
 impl TokenizerConfig {
     /// Special tokens in a file of their own go, as in transformers 5.23, tokenization_utils_base.py, before
     /// those of `tokenizer_config.json` where that file has no `added_tokens_decoder`.
@@ -81,26 +88,23 @@ impl ChatTemplate {
         let config_path = folder.join(TOKENIZER_CONFIG);
         let config = TokenizerConfig::read(folder)?;
         let file = folder.join("chat_template.jinja");
-        let (path, source) = match foreign::read_up_to(&file, MOST_TEMPLATE_BYTES) {
-            Ok(bytes) => {
+        let stated = files::optional(foreign::read_up_to(&file, MOST_TEMPLATE_BYTES))?;
+        let (path, source) = match (stated, &config.chat_template) {
+            (Some(bytes), _) => {
                 let source = String::from_utf8(bytes);
                 let source = source.map_err(|error| refuse(&file, error.to_string()))?;
                 (file, source)
             }
-            Err(error) if error.is_missing() => match config.chat_template.clone() {
-                None | Some(serde_json::Value::Null) => return Ok(None),
-                Some(value) => match default_template(value) {
-                    Some(source) => (config_path, source),
-                    None => return Err(TaskError::Form { path: config_path }),
-                },
+            (None, None | Some(serde_json::Value::Null)) => return Ok(None),
+            (None, Some(value)) => match default_template(value) {
+                Some(source) => (config_path, source),
+                None => return Err(TaskError::Form { path: config_path }),
             },
-            Err(error) => return Err(error.into()),
         };
         let token = |name: &str| Some((name.to_string(), config.token(name)?.to_string()));
         let tokens = SPECIAL_TOKENS.into_iter().filter_map(token).collect();
         let template = Self { path, source, tokens };
-        let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
-        template.render(&[message], true)?;
+        template.render(&[Message::new("user", "1+1?")], true)?;
         Ok(Some(template))
     }
 
@@ -111,8 +115,8 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, TaskError> {
-        let date = [(DATE_FUNCTION.to_string(), FIXED_DATE.into())].into();
-        self.text(messages, add_generation_prompt, &date)
+        let kwargs = [(DATE_FUNCTION.to_string(), FIXED_DATE.into())].into();
+        self.text(&Conversation { messages: messages.to_vec(), add_generation_prompt, kwargs })
     }
 
     /// As [`Self::render`], with `kwargs` as variables, as `apply_chat_template(…, **kwargs)` of transformers has them.
@@ -132,13 +136,13 @@ impl ChatTemplate {
                 return Err(refuse(&self.path, reason));
             }
         }
-        self.text(messages, add_generation_prompt, kwargs)
+        let (messages, kwargs) = (messages.to_vec(), kwargs.clone());
+        self.text(&Conversation { messages, add_generation_prompt, kwargs })
     }
 
     /// Whether a question cannot be rendered before a date is stated.
     pub fn asks_for_date(&self) -> bool {
-        let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
-        self.render_with(&[message], true, &JsonObject::new()).is_err()
+        self.render_with(&[Message::new("user", "1+1?")], true, &JsonObject::new()).is_err()
     }
 
     /// What the template reads and does not set itself, functions included.
@@ -152,30 +156,19 @@ impl ChatTemplate {
         read(&tags::read_before_set(&source)).or_else(|| read(&source)).unwrap_or_default()
     }
 
-    fn text(
-        &self,
-        messages: &[Message],
-        add_generation_prompt: bool,
-        kwargs: &JsonObject,
-    ) -> Result<String, TaskError> {
+    fn text(&self, conversation: &Conversation) -> Result<String, TaskError> {
         let rendered = if apart::is_available() {
-            let conversation = (self, messages, add_generation_prompt, kwargs);
-            let conversation = serde_json::to_vec(&conversation).expect("texts");
-            apart::ask(&[REQUEST.as_bytes(), &conversation].concat(), LIMITS)
+            let request = serde_json::to_vec(&(self, conversation)).expect("texts");
+            apart::ask(&[REQUEST.as_bytes(), &request].concat(), LIMITS)
                 .and_then(|text| String::from_utf8(text).map_err(|error| error.to_string()))
         } else {
-            self.contained(messages, add_generation_prompt, kwargs)
+            self.contained(conversation)
         };
         rendered.map_err(|reason| refuse(&self.path, reason))
     }
 
-    fn contained(
-        &self,
-        messages: &[Message],
-        add_generation_prompt: bool,
-        kwargs: &JsonObject,
-    ) -> Result<String, String> {
-        contained::contained(|| self.rendered(messages, add_generation_prompt, kwargs))
+    fn contained(&self, conversation: &Conversation) -> Result<String, String> {
+        contained::contained(|| self.rendered(conversation))
             .and_then(|rendered| rendered.map_err(|error| told(&error)))
     }
 
@@ -188,8 +181,7 @@ impl ChatTemplate {
         kwargs: &JsonObject,
     ) -> Result<String, TaskError> {
         const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
-        let content = [beginning, TAG].concat();
-        messages.push(Message { role: "assistant".to_string(), content });
+        messages.push(Message::new("assistant", [beginning, TAG].concat()));
         let text = self.render_with(&messages, false, kwargs)?;
         let parts = text.rsplit_once(TAG.trim_end());
         match parts.filter(|(before, _)| before.contains(beginning.trim())) {
@@ -206,11 +198,7 @@ impl ChatTemplate {
     /// What the template puts behind an assistant's answer; empty when it takes no answer.
     pub fn end_of_turn(&self) -> String {
         const ANSWER: &str = "a7f3c1";
-        let message = |role: &str, content: &str| Message {
-            role: role.to_string(),
-            content: content.to_string(),
-        };
-        let turns = [message("user", "?"), message("assistant", ANSWER)];
+        let turns = [Message::new("user", "?"), Message::new("assistant", ANSWER)];
         let text = self.render(&turns, false).unwrap_or_default();
         text.rsplit_once(ANSWER).map_or_else(String::new, |(_, end)| end.to_string())
     }
@@ -224,12 +212,8 @@ impl ChatTemplate {
         &self.path
     }
 
-    fn rendered(
-        &self,
-        messages: &[Message],
-        add_generation_prompt: bool,
-        kwargs: &JsonObject,
-    ) -> Result<String, JinjaError> {
+    fn rendered(&self, conversation: &Conversation) -> Result<String, JinjaError> {
+        let Conversation { messages, add_generation_prompt, kwargs } = conversation;
         let mut environment = environment()?;
         let date = kwargs.get(DATE_FUNCTION).map(|date| Value::from(Serde(date)));
         let stated = move |format: String| date.clone().ok_or_else(|| undated(&format));
@@ -237,8 +221,8 @@ impl ChatTemplate {
         let source = tags::replaced(&self.source);
         let template = environment.template_from_str(&source)?;
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
-        context.insert("messages", messages.iter().map(value).collect::<Vec<_>>().into());
-        context.insert("add_generation_prompt", Value::from(add_generation_prompt));
+        context.insert("messages", Value::from(Serde(messages)));
+        context.insert("add_generation_prompt", Value::from(*add_generation_prompt));
         // transformers passes them always.
         context.insert("tools", Value::from(()));
         context.insert("documents", Value::from(()));
@@ -287,33 +271,26 @@ const REQUEST: &str = "chat template\n";
 
 /// The answer of the second process, when the request is one to render.
 pub fn answer(request: &[u8]) -> Option<Result<Vec<u8>, String>> {
-    let conversation = request.strip_prefix(REQUEST.as_bytes())?;
-    let read = serde_json::from_slice::<(ChatTemplate, Vec<Message>, bool, JsonObject)>;
-    Some(read(conversation).map_err(|error| error.to_string()).and_then(
-        |(template, messages, add_generation_prompt, kwargs)| {
-            template.contained(&messages, add_generation_prompt, &kwargs).map(String::into_bytes)
-        },
-    ))
-}
-
-fn value(message: &Message) -> Value {
-    Value::from_pairs([("role", &message.role[..]), ("content", &message.content[..])])
+    let request = request.strip_prefix(REQUEST.as_bytes())?;
+    let read = serde_json::from_slice::<(ChatTemplate, Conversation)>(request);
+    let rendered = |(template, conversation): (ChatTemplate, Conversation)| {
+        template.contained(&conversation).map(String::into_bytes)
+    };
+    Some(read.map_err(|error| error.to_string()).and_then(rendered))
 }
 
 fn refuse(path: &Path, reason: String) -> TaskError {
     TaskError::Template { path: path.to_path_buf(), reason }
 }
 
-fn default_template(value: serde_json::Value) -> Option<String> {
-    match value {
-        serde_json::Value::String(text) => Some(text),
-        serde_json::Value::Array(named) => named.into_iter().find_map(|entry| {
-            let name = entry.get("name")?.as_str()?;
-            let template = entry.get("template")?.as_str()?;
-            (name == "default").then(|| template.to_string())
-        }),
-        _ => None,
-    }
+fn default_template(value: &serde_json::Value) -> Option<String> {
+    let of_name =
+        |entry: &&serde_json::Value| entry["name"] == "default" && entry["template"].is_string();
+    let template = match value.as_array() {
+        Some(named) => &named.iter().find(of_name)?["template"],
+        None => value,
+    };
+    template.as_str().map(str::to_string)
 }
 
 fn told(error: &JinjaError) -> String {

@@ -145,11 +145,6 @@ impl Formatter for PythonFormat {
         self.element(writer, first)
     }
 
-    fn end_array_value<W: ?Sized + Write>(&mut self, _writer: &mut W) -> IoResult<()> {
-        self.is_empty = false;
-        Ok(())
-    }
-
     fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> IoResult<()> {
         self.begin(writer, b"{")
     }
@@ -164,11 +159,6 @@ impl Formatter for PythonFormat {
 
     fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> IoResult<()> {
         writer.write_all(self.behind_key.as_bytes())
-    }
-
-    fn end_object_value<W: ?Sized + Write>(&mut self, _writer: &mut W) -> IoResult<()> {
-        self.is_empty = false;
-        Ok(())
     }
 
     fn write_string_fragment<W: ?Sized + Write>(

@@ -115,21 +115,12 @@ pub struct Alike {
 
 /// Each of `questions` that looks like one of `others`. Time grows with the number of words, times at most 64.
 pub fn alike<T: AsRef<str>>(questions: &[T], others: &[T]) -> Vec<Alike> {
-    let hashed = |questions: &[T]| -> Vec<Vec<u64>> {
-        questions
-            .iter()
-            .map(|question| words(question.as_ref()).iter().map(|word| hash(word)).collect())
-            .collect()
-    };
-    let (questions, others) = (hashed(questions), hashed(others));
-    let short = |questions: &[Vec<u64>]| -> BTreeSet<usize> {
-        questions
-            .iter()
-            .map(Vec::len)
-            .filter(|length| (FEWEST..SEQUENCE).contains(length))
-            .collect()
-    };
-    let (short_questions, short_others) = (short(&questions), short(&others));
+    let hashed = |question: &T| words(question.as_ref()).iter().map(|word| hash(word)).collect();
+    let [questions, others] =
+        [questions, others].map(|all| all.iter().map(hashed).collect::<Vec<Vec<u64>>>());
+    let is_short = |length: &usize| (FEWEST..SEQUENCE).contains(length);
+    let [short_questions, short_others] = [&questions, &others]
+        .map(|all| all.iter().map(Vec::len).filter(is_short).collect::<BTreeSet<usize>>());
     let mut index: BTreeMap<(usize, u64), Vec<usize>> = BTreeMap::new();
     let mut counts: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for (place, other) in others.iter().enumerate() {

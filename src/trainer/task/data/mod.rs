@@ -130,8 +130,8 @@ pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
     let dev_file = consistent(dev)?;
     tags.insert(sets::DEV.to_string(), dev_file.tags);
     tags.retain(|_, of_set| !of_set.is_empty());
-    let train_problems = consistent(train)?.problems;
-    let (train_set, dev_set, columns) = (train_problems, dev_file.problems, all_columns);
+    let (train_set, dev_set) = (consistent(train)?.problems, dev_file.problems);
+    let columns = all_columns;
     let sets = DataSets { train: train_set, dev: dev_set, tests, tags, columns, told, systems };
     let evaluated = sets.tests.iter().map(|(_, problems)| problems);
     for (path, problems) in test.iter().zip(evaluated).chain([(dev, &sets.dev)]) {
@@ -142,26 +142,22 @@ pub fn load_with(data: &Data, columns: bool) -> Result<DataSets, TaskError> {
 
 /// What makes two questions the same problem: SHA-256 of their words, however they are spaced.
 pub fn identity(question: &str) -> [u8; 32] {
-    let mut separator = "";
-    let mut hash = Sha256::new();
-    for word in question.split_whitespace() {
-        hash.update(separator);
-        hash.update(word);
-        separator = " ";
-    }
-    hash.finalize().into()
+    Sha256::digest(words(question)).into()
+}
+
+/// A text with one space between its words and none around them.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn refuse_overlap(
     (train, trained): (&Path, &[Problem]),
     (path, evaluated): (&Path, &[Problem]),
 ) -> Result<(), TaskError> {
-    let identities = trained.iter().map(|problem| leaks::identity(&problem.question));
-    let known: BTreeSet<[u8; 32]> = identities.collect();
-    let shared: Vec<&Problem> = evaluated
-        .iter()
-        .filter(|problem| known.contains(&leaks::identity(&problem.question)))
-        .collect();
+    let identity = |problem: &Problem| leaks::identity(&problem.question);
+    let known: BTreeSet<[u8; 32]> = trained.iter().map(identity).collect();
+    let is_shared = |problem: &&Problem| known.contains(&identity(problem));
+    let shared: Vec<&Problem> = evaluated.iter().filter(is_shared).collect();
     if shared.is_empty() {
         return Ok(());
     }
@@ -176,17 +172,19 @@ fn refuse_overlap(
 
 /// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever file it came from.
 pub fn digest(problems: &[Problem]) -> String {
-    let line = |problem| files::canonical_json_line(problem) + "\n";
-    files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
+    digest_with(problems, &Columns::new())
 }
 
 /// As [`digest`], with what a program reads of them, where there is anything.
 pub fn digest_with(problems: &[Problem], columns: &Columns) -> String {
-    if columns.is_empty() {
-        return digest(problems);
-    }
-    let line =
-        |problem: &Problem| files::canonical_json_line(&(problem, columns.get(&problem.id))) + "\n";
+    let line = |problem: &Problem| {
+        let line = if columns.is_empty() {
+            files::canonical_json_line(problem)
+        } else {
+            files::canonical_json_line(&(problem, columns.get(&problem.id)))
+        };
+        line + "\n"
+    };
     files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
 }
 
@@ -204,7 +202,8 @@ pub fn write_kept(
     (tags, columns): (&BTreeMap<String, Vec<String>>, Option<&Columns>),
     templated: bool,
 ) -> Result<(), tables::TableError> {
-    let prompts: Vec<String> = problems.iter().map(|problem| content(problem, templated)).collect();
+    let prompt = |problem: &Problem| template::asked(&problem.question, templated);
+    let prompts: Vec<String> = problems.iter().map(prompt).collect();
     let pairs = problems.iter().zip(&prompts).map(|(problem, prompt)| (problem, prompt.as_str()));
     let none = Map::new();
     let tags = |problem: &Problem| tags.get(&problem.id).map_or(&[][..], Vec::as_slice);
@@ -218,11 +217,6 @@ pub fn write_kept(
     };
     let rows: Vec<NamedProblem> = pairs.map(row).collect();
     write_problems(path, &rows)
-}
-
-/// The message of a problem: its question, or the released instruction around it.
-pub fn content(problem: &Problem, templated: bool) -> String {
-    if templated { template::wrap(&problem.question) } else { problem.question.clone() }
 }
 
 /// As [`write()`], with `data_source` and prompt of each problem; a problem may stand in several rows.

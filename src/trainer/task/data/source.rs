@@ -3,9 +3,9 @@
 use crate::base::files::{self, foreign};
 use crate::records::tables::csv_rows;
 use crate::records::tables::problem_rows::{self, each_problem_row};
-use crate::records::{Message, ProblemRow, tables};
+use crate::records::{Message, tables};
 use crate::task::data::{schema, template};
-use crate::task::{ReadRow, RowKeys, TaskError, Truth};
+use crate::task::{ReadRow, RowKeys, TaskError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::io;
@@ -47,32 +47,19 @@ pub struct SourceRow {
     pub total: u64,
     /// How much of `total` has been read with this row.
     pub done: u64,
-    /// It promises that its index is unique: it has an `id`.
-    pub is_named: bool,
-    pub keys: [String; 2],
-    pub truth: Truth,
-    pub unseen: Vec<String>,
-    /// [`ReadRow::columns`].
-    pub columns: Map<String, Value>,
-    /// What stands there. A question as text is the only message and `raw_problem`.
-    pub row: ProblemRow,
+    pub read: ReadRow,
 }
 
 impl SourceRow {
-    fn new(read: ReadRow, number: usize, place: String, [total, done]: [u64; 2]) -> Self {
-        let ReadRow { row, is_named, keys, truth, unseen, columns } = read;
-        Self { number, place, total, done, is_named, keys, truth, unseen, columns, row }
-    }
-
     /// `raw_problem`; else the last message, without the released template where it matches exactly.
     pub fn question(&self) -> &str {
-        let prompt = self.row.prompt.last().map_or("", |message| &message.content);
-        let raw = self.row.raw_problem.as_deref();
+        let prompt = self.read.prompt.last().map_or("", |message| &message.content);
+        let raw = self.read.raw_problem.as_deref();
         raw.unwrap_or_else(|| template::unwrap(prompt).unwrap_or(prompt))
     }
 
     pub fn trained(&self) -> Vec<Message> {
-        let mut prompt = self.row.prompt.clone();
+        let mut prompt = self.read.prompt.clone();
         if let Some(last) = prompt.last_mut()
             && template::unwrap(&last.content).is_none()
         {
@@ -83,7 +70,7 @@ impl SourceRow {
 
     /// The system message before one message of the user. Training takes no other prompt; the error has its roles.
     pub fn system(&self) -> Result<Option<&str>, String> {
-        match &self.row.prompt[..] {
+        match &self.read.prompt[..] {
             [user] if user.role == "user" => Ok(None),
             [system, user] if system.role == "system" && user.role == "user" => {
                 Ok(Some(&system.content))
@@ -139,9 +126,10 @@ pub fn each_row(
                 let unseen: Vec<String> = head.binary.iter().filter(is_unseen).cloned().collect();
                 read.unseen.extend(unseen);
                 let place = format!(": row {}", number + 1);
-                each(SourceRow::new(read, number, place, [head.rows, number as u64 + 1]))?;
+                let row =
+                    SourceRow { number, place, total: head.rows, done: number as u64 + 1, read };
                 number += 1;
-                Ok(())
+                each(row)
             })
         }
         Format::JsonLines => {
@@ -158,9 +146,10 @@ pub fn each_row(
                 }
                 let read = schema::read(&row, keys)
                     .map_err(|error| csv_rows::at(path, line, error.to_string()))?;
-                each(SourceRow::new(read, number, format!(":{line}"), [total, done.min(total)]))?;
+                let (place, done) = (format!(":{line}"), done.min(total));
+                let row = SourceRow { number, place, total, done, read };
                 number += 1;
-                Ok(())
+                each(row)
             })
         }
         Format::Json => {
@@ -173,15 +162,10 @@ pub fn each_row(
             inexact(text).map_or(Ok(()), |integer| Err(refuse(integer)))?;
             let total = rows.len() as u64;
             for (number, row) in rows.iter().enumerate() {
-                let place = number + 1;
+                let done = number as u64 + 1;
                 let read = schema::read(row, keys)
-                    .map_err(|error| refuse(format!("row {place}: {error}")))?;
-                each(SourceRow::new(
-                    read,
-                    number,
-                    format!(": row {place}"),
-                    [total, place as u64],
-                ))?;
+                    .map_err(|error| refuse(format!("row {done}: {error}")))?;
+                each(SourceRow { number, place: format!(": row {done}"), total, done, read })?;
             }
             Ok(())
         }
@@ -198,7 +182,8 @@ pub fn each_row(
                 let read = schema::read(&cells(|cell| !cell.is_empty()), keys)
                     .or_else(|error| schema::read(&cells(|_| true), keys).map_err(|_| error))
                     .map_err(|error| csv_rows::at(path, *line, error.to_string()))?;
-                each(SourceRow::new(read, number, format!(":{line}"), [total, number as u64 + 1]))?;
+                let (place, done) = (format!(":{line}"), number as u64 + 1);
+                each(SourceRow { number, place, total, done, read })?;
             }
             Ok(())
         }

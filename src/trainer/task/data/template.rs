@@ -6,6 +6,11 @@ const BEFORE: &str = "Solve the following math problem step by step. The last li
 
 const AFTER: &str = "\n\nRemember to put your answer on its own line after \"Answer:\".";
 
+/// The question alone, or in the instruction.
+pub fn asked(question: &str, instructs: bool) -> String {
+    if instructs { wrap(question) } else { question.to_string() }
+}
+
 pub fn wrap(question: &str) -> String {
     format!("{BEFORE}{question}{AFTER}")
 }

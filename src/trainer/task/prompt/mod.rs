@@ -70,18 +70,6 @@ impl Tokenizer {
         Ok(self.chat_template.get_or_init(|| template).as_ref())
     }
 
-    fn in_chat(&self, question: &str, settings: &PromptSettings) -> Result<String, TaskError> {
-        let Some(template) = self.chat_template()? else {
-            return Err(TaskError::NoChatTemplate { folder: self.folder.clone() });
-        };
-        let messages = messages(question, settings);
-        let kwargs = &settings.chat_template_kwargs;
-        match &settings.response_prefix {
-            Some(prefix) => template.render_continued(messages, prefix, kwargs),
-            None => template.render_with(&messages, true, kwargs),
-        }
-    }
-
     /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
     pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), TaskError> {
         match self.inner.get_vocab(true).into_iter().max_by_key(|(_, id)| *id) {
@@ -139,11 +127,6 @@ impl Tokenizer {
         let decode = || self.inner.decode(tokens, true).map_err(|error| error.to_string());
         // When the decoder fails, the tokens have no text, as an unknown id has none.
         contained::contained(decode).and_then(|result| result).unwrap_or_default()
-    }
-
-    /// Number of tokens, special and added ones included. A model's vocabulary may be padded beyond it.
-    pub fn vocabulary_size(&self) -> usize {
-        self.inner.get_vocab_size(true)
     }
 
     /// Most characters by which one token makes a text longer; special tokens have none.
@@ -259,26 +242,20 @@ fn unread(folder: &Path, error: files::FileError) -> TaskError {
 fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, TaskError> {
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
-        let config: Value = match files::read_json(&path) {
-            Ok(config) => config,
-            Err(error) if error.is_missing() => continue,
-            Err(error) => return Err(error.into()),
-        };
+        let config: Option<Value> = files::optional(files::read_json(&path))?;
+        let Some(config) = config else { continue };
         let stated = config.get("eos_token_id").filter(|value| !value.is_null());
         let Some(value) = stated else { continue };
-        let id = |value: &Value| value.as_u64().filter(|id| *id <= u64::from(largest));
-        let ids: Option<Vec<u64>> = match value {
+        let id = |value: &Value| u32::try_from(value.as_u64()?).ok().filter(|id| *id <= largest);
+        let ids: Option<BTreeSet<u32>> = match value {
             Value::Array(values) if !values.is_empty() => values.iter().map(id).collect(),
-            single => id(single).map(|id| vec![id]),
+            single => id(single).map(|id| [id].into()),
         };
         let Some(ids) = ids else {
             let vocabulary_size = largest as usize + 1;
             return Err(TaskError::StopToken { path, vocabulary_size, value: value.to_string() });
         };
-        let mut ids: Vec<u32> = ids.into_iter().map(|id| id as u32).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        return Ok(ids);
+        return Ok(ids.into_iter().collect());
     }
     Err(TaskError::NoStopToken { folder: folder.to_path_buf() })
 }
@@ -291,31 +268,36 @@ pub fn render(
     if !settings.template.is_chat() {
         return Ok(plain(&problem.question, settings));
     }
-    tokenizer.in_chat(&problem.question, settings)
-}
-
-fn asked(question: &str, settings: &PromptSettings) -> String {
-    if settings.template.instructs() { template::wrap(question) } else { question.to_string() }
+    let Some(template) = tokenizer.chat_template()? else {
+        return Err(TaskError::NoChatTemplate { folder: tokenizer.folder.clone() });
+    };
+    let messages = messages(&problem.question, settings);
+    let kwargs = &settings.chat_template_kwargs;
+    match &settings.response_prefix {
+        Some(prefix) => template.render_continued(messages, prefix, kwargs),
+        None => template.render_with(&messages, true, kwargs),
+    }
 }
 
 /// The prompt where the template is no chat.
 pub fn plain(question: &str, settings: &PromptSettings) -> String {
     let PromptSettings { system, examples, response_prefix, .. } = settings;
-    let turns = examples.iter().map(|it| asked(&it.question, settings) + &it.response);
+    let asked = |question: &str| template::asked(question, settings.template.instructs());
+    let turns = examples.iter().map(|it| asked(&it.question) + &it.response);
     let before = system.iter().cloned().chain(turns);
     let text: String = before.map(|part| part + "\n\n").collect();
-    text + &asked(question, settings) + response_prefix.as_deref().unwrap_or_default()
+    text + &asked(question) + response_prefix.as_deref().unwrap_or_default()
 }
 
 /// The messages of a chat, without the beginning of the response.
 pub fn messages(question: &str, settings: &PromptSettings) -> Vec<Message> {
-    let message = |role: &str, content| Message { role: role.to_string(), content };
-    let system = settings.system.iter().map(|text| message("system", text.clone()));
+    let asked = |question: &str| template::asked(question, settings.template.instructs());
+    let system = settings.system.iter().map(|text| Message::new("system", text));
     let turns = settings.examples.iter().flat_map(|example| {
-        let response = message("assistant", example.response.clone());
-        [message("user", asked(&example.question, settings)), response]
+        let question = Message::new("user", asked(&example.question));
+        [question, Message::new("assistant", &example.response)]
     });
-    let question = message("user", asked(question, settings));
+    let question = Message::new("user", asked(question));
     system.chain(turns).chain([question]).collect()
 }
 

@@ -47,7 +47,7 @@ fn mini_aime_texts_survive_encoding_and_decoding() {
         r#"cannot tokenize "0a": 'a' is not in the vocabulary"#
     );
     assert_eq!(tokenizer.encode("09").unwrap(), [2, 11]);
-    assert_eq!(tokenizer.vocabulary_size(), 26);
+    assert_eq!(tokenizer.inner.get_vocab_size(true), 26);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub const WINDOW: usize = 300;
 /// What the released verifier prints as prediction when there is no answer line.
 pub const INVALID: &str = "[INVALID]";
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Grade {
     /// `is_equivalent(ŷ, y)` of Eq. 7. Dynamic Sampling looks at this.
     pub is_correct: bool,
@@ -33,7 +33,7 @@ impl Grade {
     /// Eq. 7.
     pub fn of_rule(is_correct: bool, prediction: Option<String>) -> Self {
         let reward = if is_correct { 1.0 } else { -1.0 };
-        Self { is_correct, reward, prediction, extra: BTreeMap::new() }
+        Self { is_correct, reward, prediction, ..Self::default() }
     }
 
     /// As the released verifier returns it: `[INVALID]` without an answer line, nothing without a box.

@@ -3,7 +3,7 @@
 
 use crate::algorithm::dynamic_sampling::kept_by_reward;
 use crate::algorithm::{Beyond, Dapo, DynamicSampling, Problem, Punishment};
-use crate::experiment::{Experiment, Sampling, Verifier, compare, extends, sets, shipped};
+use crate::experiment::{Experiment, Sampling, Verifier, compare, sets, shipped, sources};
 use crate::records::housekeeping::readable;
 use crate::task::data::problem_file::Told;
 use crate::task::{Grader, prompt, reward};
@@ -210,7 +210,7 @@ fn unread(experiment: &Experiment) -> Option<(Name, String)> {
     let base = Experiment { dapo: base_dapo(), ..experiment.clone() };
     let (base, own) = (compare::flat(&base), compare::flat(experiment));
     let differing = compare::differing_keys(&base, &own).into_iter();
-    let is_unread = |key: &&String| unread.iter().any(|table| extends::is_within(key, table));
+    let is_unread = |key: &&String| unread.iter().any(|table| sources::is_within(key, table));
     let stated = differing.filter(is_unread).filter_map(|key| Some((key, own.get(key)?)));
     let stated: Vec<String> = stated.map(|(key, value)| format!("{key} = {value}")).collect();
     let name = experiment.dapo.method_name();

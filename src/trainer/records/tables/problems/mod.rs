@@ -37,18 +37,10 @@ pub struct Message {
     pub content: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProblemRow {
-    /// Decides verl's verifier.
-    pub data_source: Option<String>,
-    pub prompt: Vec<Message>,
-    pub ground_truth: String,
-    pub style: Option<String>,
-    pub index: Option<Index>,
-    /// `extra_info.raw_problem`: without a template.
-    pub raw_problem: Option<String>,
-    /// In our lines and prepared files, not in released ones.
-    pub tags: Vec<String>,
+impl Message {
+    pub fn new(role: &str, content: impl Into<String>) -> Self {
+        Self { role: role.to_string(), content: content.into() }
+    }
 }
 
 /// One row each, atomically; with a column `tags` when any problem has one.

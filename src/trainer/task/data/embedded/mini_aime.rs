@@ -26,21 +26,16 @@ const EARLIER_EVALUATION_SEED: u64 = 20_261_122;
 /// Seed of every set of [`MiniAimeVariant::MoreProducts`].
 pub const MORE_PRODUCTS_SEED: u64 = 20_261_123;
 
-struct MiniAimeSet {
-    name: &'static str,
-    problems: usize,
-    digits: usize,
-    /// Whether runs are judged by it, so that no choice may be made by it.
-    evaluation: bool,
-}
-
 /// In the order in which the sets take their questions: a question that an earlier set has is drawn again.
-const SETS: [MiniAimeSet; 4] = [
-    MiniAimeSet { name: MINI_AIME, problems: 30, digits: 4, evaluation: true },
-    MiniAimeSet { name: MINI_AIME_PLUS, problems: 256, digits: 4, evaluation: true },
-    MiniAimeSet { name: DEV, problems: 64, digits: 4, evaluation: false },
-    MiniAimeSet { name: TRAIN, problems: 17_000, digits: 5, evaluation: false },
+const SETS: [SetShape; 4] = [
+    SetShape { name: MINI_AIME, problems: 30, digits: 4 },
+    SetShape { name: MINI_AIME_PLUS, problems: 256, digits: 4 },
+    SetShape { name: DEV, problems: 64, digits: 4 },
+    SetShape { name: TRAIN, problems: 17_000, digits: 5 },
 ];
+
+/// Those that runs are judged by, so that no choice may be made by them.
+const EVALUATED: [&str; 2] = [MINI_AIME, MINI_AIME_PLUS];
 
 const OPERATIONS: (u64, u64) = (2, 4);
 /// First operands and addends, below 10^[`DIGITS`].
@@ -49,9 +44,9 @@ const FACTORS: (u64, u64) = (2, 9);
 /// Results keep this many last digits.
 const DIGITS: u32 = 3;
 
-fn seed(variant: MiniAimeVariant, set: &MiniAimeSet) -> u64 {
+fn seed(variant: MiniAimeVariant, set: &str) -> u64 {
     match variant {
-        MiniAimeVariant::Standard if set.evaluation => EVALUATION_SEED,
+        MiniAimeVariant::Standard if EVALUATED.contains(&set) => EVALUATION_SEED,
         MiniAimeVariant::Standard => GENERATOR_SEED,
         MiniAimeVariant::MoreProducts => MORE_PRODUCTS_SEED,
     }
@@ -133,7 +128,7 @@ impl Expression {
 pub fn generate(variant: MiniAimeVariant) -> DataSets {
     let mut taken = BTreeSet::new();
     let [mini_aime, plus, dev, train] =
-        SETS.map(|set| draw(&set, variant, seed(variant, &set), &mut taken));
+        SETS.map(|set| draw(set, variant, seed(variant, set.name), &mut taken));
     let tests = vec![(MINI_AIME.to_string(), mini_aime), (MINI_AIME_PLUS.to_string(), plus)];
     DataSets { train, dev, tests, ..DataSets::default() }
 }
@@ -184,11 +179,10 @@ impl Embedded for MiniAime {
 
 /// Questions that pretraining never sees: the evaluated ones of every variant, and those of earlier evaluation sets.
 pub fn evaluated_questions() -> BTreeSet<String> {
-    let mut taken = BTreeSet::new();
-    for set in SETS.iter().filter(|set| set.evaluation) {
-        draw(set, MiniAimeVariant::Standard, EARLIER_EVALUATION_SEED, &mut taken);
+    let mut questions = BTreeSet::new();
+    for set in SETS.into_iter().filter(|set| EVALUATED.contains(&set.name)) {
+        draw(set, MiniAimeVariant::Standard, EARLIER_EVALUATION_SEED, &mut questions);
     }
-    let mut questions = taken;
     for variant in [MiniAimeVariant::Standard, MiniAimeVariant::MoreProducts] {
         questions.extend(evaluated(&generate(variant)));
     }
@@ -196,13 +190,12 @@ pub fn evaluated_questions() -> BTreeSet<String> {
 }
 
 fn draw(
-    set: &MiniAimeSet,
+    set: SetShape,
     variant: MiniAimeVariant,
     seed: u64,
     taken: &mut BTreeSet<String>,
 ) -> Vec<Problem> {
-    let MiniAimeSet { name, problems, digits, .. } = *set;
-    let (problems, _) = draw_set(SetShape { name, problems, digits }, seed, taken, |stream| {
+    let (problems, _) = draw_set(set, seed, taken, |stream| {
         let expression = Expression::draw(variant, stream);
         let (question, answer) = (expression.question(), expression.answer().to_string());
         DrawnProblem { question, answer, tags: Vec::new() }
@@ -341,10 +334,10 @@ mod tests {
     #[test]
     fn a_duplicate_question_is_drawn_again() {
         let mut taken = BTreeSet::new();
-        let set = MiniAimeSet { name: TRAIN, problems: 3, digits: 5, evaluation: false };
-        let first = draw(&set, MiniAimeVariant::Standard, 1, &mut taken);
-        assert_eq!(draw(&set, MiniAimeVariant::Standard, 1, &mut BTreeSet::new()), first);
-        let other = draw(&set, MiniAimeVariant::Standard, 1, &mut taken);
+        let set = SetShape { name: TRAIN, problems: 3, digits: 5 };
+        let first = draw(set, MiniAimeVariant::Standard, 1, &mut taken);
+        assert_eq!(draw(set, MiniAimeVariant::Standard, 1, &mut BTreeSet::new()), first);
+        let other = draw(set, MiniAimeVariant::Standard, 1, &mut taken);
         assert!(first.iter().all(|problem| !other.iter().any(|o| o.question == problem.question)));
         assert_eq!(first[2].id, other[2].id);
     }

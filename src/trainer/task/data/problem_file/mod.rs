@@ -88,10 +88,10 @@ impl Told {
 pub type Readings = BTreeMap<Reading, (u64, String, String)>;
 
 pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
-    for reading in &row.truth.readings {
+    for reading in &row.read.truth.readings {
         let first = || {
-            let read: String = row.row.ground_truth.chars().take(60).collect();
-            let Truth { stated, solved, .. } = &row.truth;
+            let read: String = row.read.ground_truth.chars().take(60).collect();
+            let Truth { stated, solved, .. } = &row.read.truth;
             let is_other = matches!(reading, Reading::SolvedOtherwise | Reading::Outranks);
             let stated = if is_other { solved } else { stated };
             (0, stated.clone().unwrap_or_default(), read)
@@ -103,7 +103,7 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
 pub type Unseen = BTreeMap<String, u64>;
 
 pub fn count_unseen(unseen: &mut Unseen, row: &SourceRow) {
-    for column in &row.unseen {
+    for column in &row.read.unseen {
         *unseen.entry(column.clone()).or_default() += 1;
     }
 }
@@ -211,8 +211,7 @@ impl Conflict {
 }
 
 struct FirstSeen {
-    question: String,
-    answers: Vec<(String, usize)>,
+    stated: Conflict,
     id: Option<String>,
     /// No other problem of the file may have this id.
     is_named: bool,
@@ -249,34 +248,34 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
         records += 1;
         count_readings(&mut readings, &row);
         count_unseen(&mut unseen, &row);
-        if row.truth.readings.contains(&Reading::Unmarked) {
+        if row.read.truth.readings.contains(&Reading::Unmarked) {
             bytes += row.question().len();
-            unmarked.push((row.question().to_string(), row.truth.stated.unwrap_or_default()));
+            unmarked.push((row.question().to_string(), row.read.truth.stated.unwrap_or_default()));
             return within(path, bytes);
         }
-        let answer = &row.row.ground_truth;
+        let answer = &row.read.ground_truth;
         match known.entry(data::identity(row.question())) {
             Entry::Vacant(free) => {
                 bytes += row.question().len() + answer.len();
                 if has_columns {
-                    bytes += json!(row.columns).to_string().len();
+                    bytes += json!(row.read.columns).to_string().len();
                 }
                 free.insert(firsts.len());
+                let question = row.question().to_string();
                 firsts.push(FirstSeen {
-                    question: row.question().to_string(),
-                    answers: vec![(answer.clone(), row.number)],
+                    stated: Conflict { question, answers: vec![(answer.clone(), row.number)] },
                     id: id(&row, &stem),
-                    is_named: row.is_named,
-                    tags: row.row.tags.clone(),
-                    columns: std::mem::take(&mut row.columns),
+                    is_named: row.read.is_named,
+                    tags: row.read.tags.clone(),
+                    columns: std::mem::take(&mut row.read.columns),
                     repeats: BTreeMap::new(),
                 });
             }
             Entry::Occupied(present) => {
                 let first = &mut firsts[*present.get()];
-                if !first.answers.iter().any(|(other, _)| other == answer) {
+                if !first.stated.answers.iter().any(|(other, _)| other == answer) {
                     bytes += answer.len();
-                    first.answers.push((answer.clone(), row.number));
+                    first.stated.answers.push((answer.clone(), row.number));
                 }
                 for column in other_columns(&row, &first.columns) {
                     *first.repeats.entry(column).or_default() += 1;
@@ -292,24 +291,26 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
         return Err(TaskError::Unmarked { path: path.to_path_buf(), rows: records });
     }
     let (kept, conflicting): (Vec<FirstSeen>, Vec<FirstSeen>) =
-        firsts.into_iter().partition(|first| first.answers.len() == 1);
-    let conflict = |first: FirstSeen| Conflict { question: first.question, answers: first.answers };
-    let conflicts = conflicting.into_iter().map(conflict).collect();
-    let (tags, columns): (Vec<_>, Vec<_>) =
-        kept.iter().map(|first| (first.tags.clone(), first.columns.clone())).unzip();
-    let repeat = |first: &FirstSeen| Repeat {
-        question: first.question.clone(),
-        answer: first.answers[0].0.clone(),
-        columns: first.repeats.clone(),
-    };
-    let repeats: Vec<Repeat> =
-        kept.iter().filter(|first| !first.repeats.is_empty()).map(repeat).collect();
+        firsts.into_iter().partition(|first| first.stated.answers.len() == 1);
+    let conflicts = conflicting.into_iter().map(|first| first.stated).collect();
+    let (mut problems, mut repeats) = (Vec::new(), Vec::new());
+    let (mut tags, mut columns) = (BTreeMap::new(), Columns::new());
+    for (id, first) in ids(&kept, path, &stem)?.into_iter().zip(kept) {
+        let Conflict { question, answers } = first.stated;
+        let answer = answers.into_iter().next().map_or_else(String::new, |(answer, _)| answer);
+        if !first.tags.is_empty() {
+            tags.insert(id.clone(), first.tags);
+        }
+        if has_columns {
+            columns.insert(id.clone(), first.columns);
+        }
+        if !first.repeats.is_empty() {
+            let (question, answer) = (question.clone(), answer.clone());
+            repeats.push(Repeat { question, answer, columns: first.repeats });
+        }
+        problems.push(Problem { id, question, answer });
+    }
     let told = Told::new(&readings, &repeats, &unseen);
-    let problems = with_ids(kept, path, &stem)?;
-    let columns = problems.iter().zip(columns).filter(|_| has_columns);
-    let columns = columns.map(|(problem, of_row)| (problem.id.clone(), of_row)).collect();
-    let tagged = problems.iter().zip(tags).filter(|(_, tags)| !tags.is_empty());
-    let tags = tagged.map(|(problem, tags)| (problem.id.clone(), tags)).collect();
     let system = system.flatten();
     Ok(ProblemFile { records, system, problems, conflicts, tags, repeats, unmarked, told, columns })
 }
@@ -325,7 +326,7 @@ fn within(path: &Path, bytes: usize) -> Result<(), TaskError> {
 fn other_columns(row: &SourceRow, first: &Map<String, Value>) -> BTreeSet<String> {
     let is_own = |name: &str| {
         let own = schema::QUESTIONS.iter().chain(&["id", "unique_id", PREPARED_ID]);
-        own.copied().chain([&row.keys[0][..]]).any(|own| own.eq_ignore_ascii_case(name))
+        own.copied().chain([&row.read.keys[0][..]]).any(|own| own.eq_ignore_ascii_case(name))
     };
     let value = |columns: &Map<String, Value>, name: &str| -> Value {
         let value = columns.get(name).cloned().unwrap_or_default();
@@ -338,8 +339,8 @@ fn other_columns(row: &SourceRow, first: &Map<String, Value>) -> BTreeSet<String
         }
         extra
     };
-    let names = row.columns.keys().chain(first.keys()).filter(|name| !is_own(name));
-    names.filter(|name| value(&row.columns, name) != value(first, name)).cloned().collect()
+    let names = row.read.columns.keys().chain(first.keys()).filter(|name| !is_own(name));
+    names.filter(|name| value(&row.read.columns, name) != value(first, name)).cloned().collect()
 }
 
 /// The row's system message.
@@ -349,7 +350,7 @@ fn usable<'a>(path: &Path, row: &'a SourceRow) -> Result<Option<&'a str>, TaskEr
         Ok(system) => system,
         Err(roles) => return Err(TaskError::Messages { path: path.to_path_buf(), place, roles }),
     };
-    for (field, text) in [("question", row.question()), ("answer", &row.row.ground_truth)] {
+    for (field, text) in [("question", row.question()), ("answer", &row.read.ground_truth)] {
         if text.trim().is_empty() {
             return Err(TaskError::Blank { path: path.to_path_buf(), place, field });
         }
@@ -358,31 +359,30 @@ fn usable<'a>(path: &Path, row: &'a SourceRow) -> Result<Option<&'a str>, TaskEr
 }
 
 fn id(row: &SourceRow, stem: &str) -> Option<String> {
-    row.row.index.as_ref().map(|index| match index {
+    row.read.index.as_ref().map(|index| match index {
         Index::Number(number) => format!("{stem}/{number}"),
         Index::Name(name) => name.clone(),
     })
 }
 
 /// A named problem keeps its name; the others keep their index where every one has an index of its own.
-fn with_ids(kept: Vec<FirstSeen>, path: &Path, stem: &str) -> Result<Vec<Problem>, TaskError> {
+fn ids(kept: &[FirstSeen], path: &Path, stem: &str) -> Result<Vec<String>, TaskError> {
     let indices = || kept.iter().filter(|first| !first.is_named);
     let distinct: BTreeSet<&String> = indices().filter_map(|first| first.id.as_ref()).collect();
     let usable = distinct.len() == indices().count();
-    let mut questions: BTreeMap<String, String> = BTreeMap::new();
-    let mut problems = Vec::new();
-    for (position, first) in kept.into_iter().enumerate() {
-        let FirstSeen { question, answers, id, is_named, .. } = first;
-        let id = id.filter(|_| is_named || usable);
+    let mut questions: BTreeMap<String, &String> = BTreeMap::new();
+    let mut ids = Vec::new();
+    for (position, first) in kept.iter().enumerate() {
+        let id = first.id.clone().filter(|_| first.is_named || usable);
         let id = id.unwrap_or_else(|| format!("{stem}/{position:05}"));
-        let answer = answers.into_iter().next().map_or_else(String::new, |(answer, _)| answer);
-        if let Some(first) = questions.insert(id.clone(), question.clone()) {
-            let path = path.to_path_buf();
-            return Err(TaskError::DuplicateId { path, id, first, second: question });
+        let question = &first.stated.question;
+        if let Some(first) = questions.insert(id.clone(), question) {
+            let (path, first, second) = (path.to_path_buf(), first.clone(), question.clone());
+            return Err(TaskError::DuplicateId { path, id, first, second });
         }
-        problems.push(Problem { id, question, answer });
+        ids.push(id);
     }
-    Ok(problems)
+    Ok(ids)
 }
 
 #[cfg(test)]

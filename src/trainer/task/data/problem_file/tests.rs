@@ -340,8 +340,8 @@ fn aime_2024_is_thirty_problems_in_960_rows() {
     }
     // The released template around the raw problem is the released prompt, byte for byte.
     source::each_row(&path, &RowKeys::default(), &mut |row| {
-        let raw = row.row.raw_problem.as_deref().expect("AIME 2024 has the raw problem");
-        assert_eq!(template::unwrap(&row.row.prompt[0].content), Some(raw));
+        let raw = row.read.raw_problem.as_deref().expect("AIME 2024 has the raw problem");
+        assert_eq!(template::unwrap(&row.read.prompt[0].content), Some(raw));
         Ok(())
     })
     .unwrap();

@@ -1,7 +1,7 @@
 //! Columns that belong to a question and that its prompt does not have.
 
 use crate::records::Message;
-use crate::task::data::schema::{as_text, words};
+use crate::task::data::{schema::as_text, words};
 use serde_json::{Map, Value};
 
 /// Keys of what belongs to the question in known sets (MMLU, ARC, SVAMP, SQuAD, MedMCQA, COPA, GLUE): no prompt has them.

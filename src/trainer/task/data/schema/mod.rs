@@ -5,9 +5,9 @@ pub mod truth;
 
 use crate::base::{files, visible};
 use crate::records::tables::problems::PREPARED_ID;
-use crate::records::{Index, Message, ProblemRow};
+use crate::records::{Index, Message};
 use crate::task::data::schema::truth::{Reading, Truth, TruthRead};
-use crate::task::data::{self, template};
+use crate::task::data::{self, template, words};
 use crate::task::reward::program;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -70,9 +70,19 @@ pub const OTHERS: [&str; 8] = [
     "unique_id",
 ];
 
+/// What stands in a row. A question as text is the only message and `raw_problem`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadRow {
-    pub row: ProblemRow,
+    /// Decides verl's verifier.
+    pub data_source: Option<String>,
+    pub prompt: Vec<Message>,
+    pub ground_truth: String,
+    pub style: Option<String>,
+    pub index: Option<Index>,
+    /// `extra_info.raw_problem`: without a template.
+    pub raw_problem: Option<String>,
+    /// In our lines and prepared files, not in released ones.
+    pub tags: Vec<String>,
     /// It promises that its index is unique: it has a key `id`.
     pub is_named: bool,
     pub keys: [String; 2],
@@ -185,12 +195,21 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
             model["ground_truth"] = truth;
         }
     }
-    let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
-    Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth, unseen, columns })
-}
-
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let (is_named, keys) = (is_own, [question_key, answer_key]);
+    Ok(ReadRow {
+        data_source,
+        prompt,
+        ground_truth,
+        style,
+        index,
+        raw_problem,
+        tags,
+        is_named,
+        keys,
+        truth,
+        unseen,
+        columns,
+    })
 }
 
 fn whole_number(value: &Value) -> Option<i64> {
@@ -263,7 +282,7 @@ fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, R
 type QuestionRead = (String, Vec<Message>, Option<String>);
 
 fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRead, RowError> {
-    let user = |content: &str| vec![Message { role: "user".into(), content: content.into() }];
+    let user = |content: &str| vec![Message::new("user", content)];
     let keys = chosen.map_or(QUESTIONS.to_vec(), |key| vec![key]);
     let mut question: Option<(&str, String)> = None;
     let mut messages: Option<Vec<Message>> = None;

@@ -7,7 +7,7 @@ fn read_value(row: &Value, keys: &RowKeys) -> Result<ReadRow, String> {
 fn truth(answer: &Value) -> (String, Vec<Reading>) {
     let row = json!({"question": "q", "answer": answer});
     let read = read_value(&row, &RowKeys::default()).unwrap();
-    (read.row.ground_truth, read.truth.readings)
+    (read.ground_truth, read.truth.readings)
 }
 
 fn refusal(row: &Value) -> String {
@@ -122,7 +122,7 @@ fn an_option_names_the_key_and_settles_what_contradicts_itself() {
     ] {
         let read = read_value(&row, &keys(question, answer)).unwrap();
         let asked = row[question].as_str();
-        assert_eq!((read.row.raw_problem.as_deref(), &*read.row.ground_truth), (asked, expected));
+        assert_eq!((read.raw_problem.as_deref(), &*read.ground_truth), (asked, expected));
         assert_eq!(read.keys, [question, answer]);
     }
     let absent = read_value(&row, &keys("task", "nothing")).unwrap_err();
@@ -133,10 +133,10 @@ fn an_option_names_the_key_and_settles_what_contradicts_itself() {
 fn keys_that_say_the_same_agree_whatever_their_notation() {
     let row = json!({"problem": "q", "answer": "\\frac12", "solution": "It is $\\boxed{\\dfrac{1}{2}}$."});
     let read = read_value(&row, &RowKeys::default()).unwrap();
-    assert_eq!((&*read.row.ground_truth, &*read.keys[1]), ("\\frac12", "answer"));
+    assert_eq!((&*read.ground_truth, &*read.keys[1]), ("\\frac12", "answer"));
     let messages = json!("[{\"role\": \"user\", \"content\": \"q\"}]");
     let row = json!({"prompt": messages, "answer": "1"});
-    assert_eq!(read_value(&row, &RowKeys::default()).unwrap().row.prompt[0].content, "q");
+    assert_eq!(read_value(&row, &RowKeys::default()).unwrap().prompt[0].content, "q");
 }
 
 /// A program compares with what the file has, as verl and TRL hand it over.
@@ -160,7 +160,7 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         ("ground_truth", json!("thus \\boxed{5}."), "5", Some(json!("thus \\boxed{5}."))),
     ] {
         let read = read_value(&json!({"question": "q", key: value}), &keys).unwrap();
-        assert_eq!(read.row.ground_truth, text, "{value}");
+        assert_eq!(read.ground_truth, text, "{value}");
         assert_eq!(read.columns.get("ground_truth"), given.as_ref(), "{value}");
     }
     // Rows of code or of Countdown state no answer; one of prompts alone has nothing to say.
@@ -177,17 +177,14 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
     ] {
         let read = read_value(&row, &keys).unwrap();
         assert_eq!(read.columns["ground_truth"], truth, "{row}");
-        assert_eq!(read.row.ground_truth, files::canonical_json_line(&truth), "{row}");
+        assert_eq!(read.ground_truth, files::canonical_json_line(&truth), "{row}");
         assert!(read_value(&row, &RowKeys::default()).is_err(), "{row}");
     }
     assert!(read_value(&json!({"question": "q", "answer": null}), &keys).is_err());
     // A solution in words says no answer where another key does; an object in a text is an object.
     let row = json!({"problem": "q", "answer": "2", "solution": "Because 1 + 1 = 2.", "extra_info": "{\"a\": 1}"});
     let read = read_value(&row, &keys).unwrap();
-    assert_eq!(
-        (read.row.ground_truth.as_str(), &read.columns["extra_info"]),
-        ("2", &json!({"a": 1}))
-    );
+    assert_eq!((read.ground_truth.as_str(), &read.columns["extra_info"]), ("2", &json!({"a": 1})));
     // Another column of the name is not the one that was chosen.
     let chosen = RowKeys { answer: Some("target".into()), ..keys };
     let row = json!({"question": "q", "target": "7", "ground_truth": {"a": 1}});
@@ -212,7 +209,7 @@ fn for_a_program_the_ground_truth_of_verl_counts_and_named_keys_are_written_as_t
         let named = RowKeys { question, answer, rows: true, ..keys.clone() };
         let written = Value::Object(read_value(&row, &named).unwrap().columns);
         let read = read_value(&written, &keys).unwrap();
-        assert_eq!((read.row.raw_problem.as_deref(), read.is_named), (Some(asked), false));
+        assert_eq!((read.raw_problem.as_deref(), read.is_named), (Some(asked), false));
         assert_eq!((&read.columns["ground_truth"], read.unseen), (&truth, vec![]));
         assert_eq!(written["reward_model"]["style"], "rule");
     }
@@ -265,17 +262,14 @@ fn what_belongs_to_the_question_and_no_prompt_shows_is_named() {
 fn keys_are_found_whatever_their_case_and_further_columns_are_taken_as_they_are_written() {
     let row = json!({"ID": "2024-I-1", "Problem": "q", "Answer": 204, "tags": "algebra"});
     let read = read_value(&row, &RowKeys::default()).unwrap();
-    assert_eq!(
-        (read.row.ground_truth.as_str(), &read.row.tags[..]),
-        ("204", &["algebra".to_string()][..])
-    );
-    assert_eq!(read.row.index, Some(Index::Name("2024-I-1".to_string())));
+    assert_eq!((read.ground_truth.as_str(), &read.tags[..]), ("204", &["algebra".to_string()][..]));
+    assert_eq!(read.index, Some(Index::Name("2024-I-1".to_string())));
     for (row, index) in [
         (json!({"question": "q", "answer": 1, "unique_id": 5}), Index::Name("5".to_string())),
         (json!({"question": "q", "answer": 1, "id": 1.5}), Index::Name("1.5".to_string())),
         (json!({"question": "q", "answer": 1, "extra_info": {"index": 3.0}}), Index::Number(3)),
     ] {
-        assert_eq!(read_value(&row, &RowKeys::default()).unwrap().row.index, Some(index), "{row}");
+        assert_eq!(read_value(&row, &RowKeys::default()).unwrap().index, Some(index), "{row}");
     }
 }
 
@@ -284,7 +278,7 @@ fn a_worked_solution_contradicts_no_stated_answer_and_a_proof_states_none() {
     let read = |row: Value| read_value(&row, &RowKeys::default()).unwrap();
     let other =
         read(json!({"question": "q", "answer": "\\frac{1}{2}", "solution": "so \\boxed{0.5}"}));
-    assert_eq!(other.row.ground_truth, "\\frac{1}{2}");
+    assert_eq!(other.ground_truth, "\\frac{1}{2}");
     let Truth { readings, solved, .. } = other.truth;
     assert_eq!((readings, solved.as_deref()), (vec![Reading::SolvedOtherwise], Some("0.5")));
     for row in [
@@ -306,15 +300,11 @@ fn keys_that_differ_in_their_case_alone_may_say_the_same_or_nothing() {
         (json!({"question": "q", "Answer": "1", "answer": null}), "1"),
         (json!({"question": "q", "ANSWER": 3, "Answer": "3"}), "3"),
     ] {
-        assert_eq!(
-            read_value(&row, &RowKeys::default()).unwrap().row.ground_truth,
-            answer,
-            "{row}"
-        );
+        assert_eq!(read_value(&row, &RowKeys::default()).unwrap().ground_truth, answer, "{row}");
     }
     let row = json!({"question": "q", "Answer": "1", "answer": "2"});
     for (key, answer) in [("answer", "2"), ("Answer", "1")] {
         let keys = RowKeys { answer: Some(key.into()), ..RowKeys::default() };
-        assert_eq!(read_value(&row, &keys).unwrap().row.ground_truth, answer);
+        assert_eq!(read_value(&row, &keys).unwrap().ground_truth, answer);
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// A response to grade, as the function sees it.
@@ -155,9 +155,11 @@ pub fn are_lost_together(errors: &[&Ungraded], responses: usize) -> bool {
     responses > 1 && errors.len() == responses && errors.windows(2).all(|it| it[0] == it[1])
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum OddNumber {
+    #[error("is not finite for some responses, which its metric leaves out")]
     NotFinite,
+    #[error("differs where a response is graded twice: its metric is not reproducible")]
     Differs,
 }
 
@@ -225,22 +227,13 @@ impl Graders {
         let odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |(name, what): (&String, &OddNumber)| {
             let name = visible::shortened(name, 60);
-            let what = match what {
-                OddNumber::NotFinite => {
-                    "is not finite for some responses, which its metric leaves out"
-                }
-                OddNumber::Differs => {
-                    "differs where a response is graded twice: its metric is not reproducible"
-                }
-            };
             format!("{}: the further number `{name}` {what}", self.program.name())
         };
         odd.iter().map(told).collect()
     }
 
     pub fn close(&self) -> Result<(), Ungraded> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut closed = std::mem::take(&mut *idle());
+        let mut closed = std::mem::take(&mut *self.idle());
         closed.iter_mut().for_each(Worker::close);
         let end = Instant::now() + worker::CLOSE;
         let left: Vec<Ungraded> = closed.iter_mut().filter_map(|it| it.left(end)).collect();
@@ -248,8 +241,11 @@ impl Graders {
     }
 
     pub fn stderr(&self) -> Vec<String> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.iter().map(Worker::stderr).filter(|text| !text.is_empty()).collect()
+        self.idle().iter().map(Worker::stderr).filter(|text| !text.is_empty()).collect()
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Worker>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn check_name(&self, name: &str) -> Result<(), Ungraded> {
@@ -265,9 +261,7 @@ impl Graders {
 
     fn note(&self, name: &str, what: OddNumber) {
         let mut odd = self.odd.lock().unwrap_or_else(PoisonError::into_inner);
-        if !odd.contains_key(name) {
-            odd.insert(name.to_string(), what);
-        }
+        odd.entry(name.to_string()).or_insert(what);
     }
 
     /// Grades these once more and returns how many differ: they have no grade unless that is allowed. Further
@@ -283,23 +277,18 @@ impl Graders {
         for (&index, second) in again.iter().zip(self.grade(&chosen)) {
             if let (Ok(first), Ok(second)) = (&first[index], &second) {
                 differing_extra(first, second).for_each(|name| self.note(name, OddNumber::Differs));
-                if difference(first, second).is_none() {
-                    continue;
-                }
-            } else if first[index] == second {
-                continue;
             }
+            let Some(disagreement) = disagreement(&first[index], &second) else { continue };
             disagreeing += 1;
             if !self.program.allow_nondeterministic {
-                first[index] = disagreement(&first[index], second);
+                first[index] = Err(disagreement);
             }
         }
         disagreeing
     }
 
     fn part(&self, part: &[Asked], chunk: usize) -> Vec<Result<Grade, Ungraded>> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut worker = idle().pop();
+        let mut worker = self.idle().pop();
         let mut restarts = 0;
         let mut graded = Vec::with_capacity(part.len());
         while graded.len() < part.len() {
@@ -338,17 +327,12 @@ impl Graders {
                 }
             }
         }
-        idle().extend(worker);
+        self.idle().extend(worker);
         graded
     }
 
     fn graded(&self, value: Returned) -> Result<Grade, Ungraded> {
-        let of = |reward: f64, is_correct| Grade {
-            is_correct,
-            reward,
-            prediction: None,
-            extra: BTreeMap::new(),
-        };
+        let of = |reward, is_correct| Grade { is_correct, reward, ..Grade::default() };
         match value {
             // verl and TRL make a number of it; a grade is a reward as the built-in rules give it.
             Returned::Flag(is_correct) => {
@@ -361,8 +345,7 @@ impl Graders {
             }
             Returned::Other(what) => Err(Ungraded::NoNumber(visible::shortened(&what, 60))),
             Returned::Fields(mut fields) => {
-                let score = fields.remove("score");
-                let Some(score) = score else {
+                let Some(score) = fields.remove("score") else {
                     return Err(Ungraded::NoNumber("a dictionary without `score`".to_string()));
                 };
                 let mut grade = self.graded(score)?;
@@ -425,33 +408,31 @@ fn differing_extra<'a>(first: &'a Grade, second: &'a Grade) -> impl Iterator<Ite
     names.filter(|name| first.extra.get(*name) != second.extra.get(*name)).map(String::as_str)
 }
 
-/// The first part of two grades that differs, and both values.
-fn difference(first: &Grade, second: &Grade) -> Option<(&'static str, String, String)> {
+/// The first part of two grades that differs, or why there are no two grades.
+fn disagreement(
+    first: &Result<Grade, Ungraded>,
+    second: &Result<Grade, Ungraded>,
+) -> Option<Ungraded> {
+    let (first, second) = match (first, second) {
+        (Ok(first), Ok(second)) => (first, second),
+        (Err(first), Err(second)) if first == second => return None,
+        (Err(error), _) | (_, Err(error)) => return Some(error.clone()),
+    };
     let prediction = |grade: &Grade| match &grade.prediction {
         Some(text) => format!("{:?}", visible::shortened(text, 60)),
         None => "none".to_string(),
     };
     let label = |grade: &Grade| if grade.is_correct { "correct" } else { "wrong" }.to_string();
-    if first.reward != second.reward {
-        Some(("score", first.reward.to_string(), second.reward.to_string()))
+    let (field, first, second) = if first.reward != second.reward {
+        ("score", first.reward.to_string(), second.reward.to_string())
     } else if first.is_correct != second.is_correct {
-        Some(("acc", label(first), label(second)))
+        ("acc", label(first), label(second))
     } else if first.prediction != second.prediction {
-        Some(("pred", prediction(first), prediction(second)))
+        ("pred", prediction(first), prediction(second))
     } else {
-        None
-    }
-}
-
-fn disagreement(
-    first: &Result<Grade, Ungraded>,
-    second: Result<Grade, Ungraded>,
-) -> Result<Grade, Ungraded> {
-    let (first, second) = (first.clone()?, second?);
-    match difference(&first, &second) {
-        Some((field, first, second)) => Err(Ungraded::Disagrees { field, first, second }),
-        None => Ok(first),
-    }
+        return None;
+    };
+    Some(Ungraded::Disagrees { field, first, second })
 }
 
 #[cfg(test)]

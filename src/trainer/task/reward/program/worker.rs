@@ -35,7 +35,7 @@ const LAST_BYTES: usize = 2000;
 pub const CLOSE: Duration = Duration::from_secs(1);
 
 /// What a worker is.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Ready {
     /// Several by commas; empty for a command.
     pub function: String,
@@ -63,17 +63,9 @@ impl Ready {
         if let [response, truth] = &self.roles[..] {
             return format!("with a response as `{response}` and an answer as `{truth}`");
         }
-        let form = match self.form {
-            CallForm::Verl => "as verl calls it",
-            CallForm::VerlBatch => "as verl's batch reward manager calls it",
-            CallForm::Trl => "as TRL calls it",
-            CallForm::Mixed => "each in its own form",
-            CallForm::Plain => "with a response and an answer",
-            CallForm::Lines => "a command that answers lines",
-        };
         match &self.truths[..] {
-            [] => form.to_string(),
-            truths => format!("{form}, {}", Self::told(truths)),
+            [] => self.form.to_string(),
+            truths => format!("{}, {}", self.form, Self::told(truths)),
         }
     }
 
@@ -91,15 +83,22 @@ impl Ready {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 enum CallForm {
+    #[error("as verl calls it")]
     Verl,
+    #[error("as verl's batch reward manager calls it")]
     VerlBatch,
+    #[error("as TRL calls it")]
     Trl,
+    #[error("with a response and an answer")]
     Plain,
     /// Functions of several forms.
+    #[error("each in its own form")]
     Mixed,
+    #[default]
+    #[error("a command that answers lines")]
     Lines,
 }
 
@@ -183,45 +182,30 @@ impl Worker {
         let kept = errors.clone();
         std::thread::spawn(move || keep_last(stderr, &kept));
         let part_of_line = Arc::new(Mutex::new(Vec::new()));
-        let (requests, answers) = (Some(writer(stdin)), lines(stdout, part_of_line.clone()));
         let form = if is_python { CallForm::Plain } else { CallForm::Lines };
-        let (is_own, has_ended, has_answered) = (own.is_some(), false, is_python);
         let watch = (!is_python).then(|| watch(&child)).flatten();
         // Its own limit is of the processor: on a busy machine that takes longer.
-        let seconds = if is_own { 10.0 * program.seconds } else { program.seconds };
+        let seconds = if own.is_some() { 10.0 * program.seconds } else { program.seconds };
         let mut worker = Self {
             child,
             form,
             watch,
-            requests,
-            answers,
+            requests: Some(writer(stdin)),
+            answers: lines(stdout, part_of_line.clone()),
             part_of_line,
             errors,
             seconds,
-            has_answered,
+            has_answered: is_python,
             requested: 0,
             echoes: false,
-            is_own,
-            has_ended,
+            is_own: own.is_some(),
+            has_ended: false,
         };
         if !is_python {
             worker.limit(program.memory_gib << 30).map_err(failed)?;
             let own = program.file.file_name().map(|name| name.to_string_lossy().into_owned());
-            let (function, packages) = (String::new(), BTreeMap::new());
             let files = own.into_iter().chain(program.files.iter().cloned()).collect();
-            let working_files = Vec::new();
-            let (roles, truths, unstated_packages) = (Vec::new(), Vec::new(), Vec::new());
-            let ready = Ready {
-                function,
-                form,
-                roles,
-                truths,
-                packages,
-                unstated_packages,
-                files,
-                working_files,
-            };
-            return Ok((worker, ready));
+            return Ok((worker, Ready { form, files, ..Ready::default() }));
         }
         let settings = json!({
             "file": path,
