@@ -15,12 +15,15 @@ pub fn plain(name: &str) -> Option<String> {
 }
 
 pub fn seeds(seeds: &[u64]) -> Option<String> {
-    let distinct: BTreeSet<&u64> = seeds.iter().collect();
-    let twice = distinct.iter().find(|seed| seeds.iter().filter(|it| *it == **seed).count() > 1);
     match seeds.len() {
         0 => Some("there must be at least one".to_string()),
         count if count > MOST_SEEDS => Some(format!("must be at most {MOST_SEEDS}, got {count}")),
-        _ => twice.map(|seed| format!("{seed} is listed twice")),
+        _ => {
+            let mut sorted = seeds.to_vec();
+            sorted.sort_unstable();
+            let twice = sorted.array_windows().find(|[one, next]| one == next);
+            twice.map(|[seed, _]| format!("{seed} is listed twice"))
+        }
     }
 }
 

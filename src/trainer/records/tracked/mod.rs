@@ -1,8 +1,6 @@
 //! Curves that other programs tracked. The format is recognised by its content.
 
 mod rows;
-#[cfg(test)]
-mod tests;
 
 use crate::base::files::{self, FileError, FileKind, foreign};
 use crate::records::event_file;
@@ -519,3 +517,6 @@ pub fn read_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
     }
     Ok(runs)
 }
+
+#[cfg(test)]
+mod tests;
