@@ -95,8 +95,8 @@ pub fn table(shown: &Table, width: Option<usize>) -> String {
     }
     let mut out = table.trim_fmt() + "\n";
     if !hidden.is_empty() {
-        let names: Vec<String> = hidden.iter().map(|column| column.name.clone()).collect();
-        let line = format!("(--wide also shows {})", text::listed(&names));
+        let names = text::listed(hidden.iter().map(|column| &column.name));
+        let line = format!("(--wide also shows {names})");
         out += &wrapped(&line, width, ["  ", "  "]);
     }
     out

@@ -6,7 +6,7 @@ use crate::report::{Context, study::answer, text};
 use crate::statistics::estimators;
 use crate::study::Effects;
 use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// For the report, and in full for the appendix where that is more.
 pub fn sections(context: &Context) -> (Section, Option<Section>) {
@@ -45,18 +45,15 @@ fn section(context: &Context) -> Section {
 
 /// Each warning has the number of its runs.
 fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for effects in effects {
+    let warnings = effects.iter().flat_map(|effects| {
         let named = effects.named_warnings.iter().map(|named| named.name.to_owned());
-        for what in effects.findings.iter().filter_map(EffectFinding::fault).chain(named) {
-            *counts.entry(what).or_default() += 1;
-        }
-    }
+        effects.findings.iter().filter_map(EffectFinding::fault).chain(named)
+    });
     let (label, total) = (context.label_in_study(id), effects.len());
     let line = |(what, count): (String, usize)| {
         format!("{label}: {} in {count} of {total} runs", text::visible(&what))
     };
-    counts.into_iter().map(line).collect()
+    text::counts(warnings).into_iter().map(line).collect()
 }
 
 fn table(context: &Context, checked: &[(&str, Vec<Effects>)]) -> Table {

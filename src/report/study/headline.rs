@@ -212,7 +212,7 @@ fn named(context: &Context, comparisons: &[&Comparison], all: &[Comparison]) -> 
         let measured = difference(it) + &measure_among(it, all);
         context.label(&it.declared.arm) + &in_brackets(measured.trim_start_matches([',', ' ']))
     };
-    text::listed(&comparisons.iter().map(name).collect::<Vec<_>>())
+    text::listed(comparisons.iter().map(name))
 }
 
 /// Empty where all are of one measure; ` at equal generated tokens` where nothing but the resource that is equal
