@@ -4,7 +4,7 @@
 use crate::report::axes::{
     self, CHARACTER, LINE, PlotPoint, Svg, classes, nothing, path, tick_label, ticks,
 };
-use crate::report::page::{Changes, CurveLine, Curves, Heat, PageOutcomes, Panel, PanelSize};
+use crate::report::page::{Changes, CurveLine, Curves, Heat, Panel, PanelSize};
 use crate::report::{intervals, text};
 use crate::statistics::aggregates;
 use std::collections::BTreeMap;
@@ -241,17 +241,18 @@ fn shade(share: f64) -> usize {
 
 fn heat(heat: &Heat, description: &str) -> Svg {
     let height = 8.0 + ROW * heat.rows.len() as f64 + 22.0;
-    let Some(problems) = heat.rows.first().map(|row| row.shares.len()).filter(|it| *it > 0) else {
+    let Some(problems) = heat.rows.first().map(|(_, shares)| shares.len()).filter(|it| *it > 0)
+    else {
         return nothing((WIDTH, height.max(60.0)), description, "not evaluated");
     };
     let mut svg = Svg::new("chart", (WIDTH, height), description);
     let (left, width) = (8.0, WIDTH - 16.0);
     let pitch = width / problems as f64;
-    for (index, row) in heat.rows.iter().enumerate() {
+    for (index, (label, shares)) in heat.rows.iter().enumerate() {
         let top = 8.0 + ROW * index as f64;
-        svg.text("name", (left, top + 11.0), shortened(&row.label, 60));
+        svg.text("name", (left, top + 11.0), shortened(label, 60));
         let at = |column: usize| (left + pitch * column as f64, top + 16.0);
-        let shares = row.shares.iter().enumerate();
+        let shares = shares.iter().enumerate();
         let shades = shares.map(|(column, share)| (format!("h{}", shade(*share)), at(column)));
         cells(&mut svg, shades, (pitch, 15.0));
         svg.rect("frame", (left, top + 16.0), (width, 15.0));
@@ -316,27 +317,27 @@ const MARKS: [(char, &str, &str); 4] = [
     ('N', "no-answer", "no answer found"),
 ];
 
-fn outcomes(outcomes: &PageOutcomes, description: &str) -> Svg {
+fn outcomes(problems: &[(String, [String; 2])], description: &str) -> Svg {
+    const POLICIES: [&str; 2] = ["base policy", "final policy"];
     const ALL: f64 = 960.0;
     const NAMES: f64 = 132.0;
     const SHARE: f64 = 46.0;
     const LINE: f64 = 13.0;
     const HEAD: f64 = 46.0;
-    let mut svg = Svg::new("strip", (ALL, HEAD + LINE * outcomes.rows.len() as f64), description);
+    let mut svg = Svg::new("strip", (ALL, HEAD + LINE * problems.len() as f64), description);
     for (index, (_, class, meaning)) in MARKS.iter().enumerate() {
         let x = NAMES + 120.0 * index as f64;
         svg.rect(class, (x, 3.0), (11.0, 11.0));
         svg.text("key", (x + 16.0, 13.0), meaning);
     }
     let top = |row: usize| HEAD + LINE * row as f64;
-    for (row, (problem, _)) in outcomes.rows.iter().enumerate() {
+    for (row, (problem, _)) in problems.iter().enumerate() {
         svg.text("y", (NAMES - 10.0, top(row) + 9.6), shortened(problem, 22));
     }
-    let width = (ALL - NAMES) / outcomes.policies.len().max(1) as f64;
-    for (policy, name) in outcomes.policies.iter().enumerate() {
+    let width = (ALL - NAMES) / POLICIES.len() as f64;
+    for (policy, name) in POLICIES.iter().enumerate() {
         let left = NAMES + width * policy as f64;
-        let rows: Vec<&str> =
-            outcomes.rows.iter().map(|(_, marks)| marks[policy].as_str()).collect();
+        let rows: Vec<&str> = problems.iter().map(|(_, marks)| marks[policy].as_str()).collect();
         let columns = rows.iter().map(|marks| marks.len()).max().unwrap_or(0).max(1) as f64;
         // A small gap between cells; they stay square with few samples.
         let pitch = ((width - SHARE - 16.0) / columns).min(24.0);
@@ -407,9 +408,9 @@ mod tests {
 
     #[test]
     fn outcomes_draw_one_cell_a_sample_and_count_the_correct_ones() {
-        let rows =
-            vec![("p".to_owned(), vec!["CWT".to_owned()]), ("q".to_owned(), vec![String::new()])];
-        let svg = panel(&Panel::Outcomes(PageOutcomes { policies: vec!["base"], rows }), "d");
+        let row =
+            |problem: &str, base: &str| (problem.to_owned(), [base.to_owned(), String::new()]);
+        let svg = panel(&Panel::Outcomes(vec![row("p", "CWT"), row("q", "")]), "d");
         assert!(svg.contains(">1/3<") && svg.matches("class=\"share\"").count() == 1, "{svg}");
     }
 

@@ -1,6 +1,6 @@
 //! One HTML file that loads nothing. askama leaves only the style sheet, [`Page::script`], pictures and what `coded` escapes.
 
-use crate::report::page::{Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};
+use crate::report::page::{self, Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};
 use crate::report::{axes, figures, text};
 use askama::Template;
 
@@ -67,7 +67,7 @@ fn keys(figure: &Figure, panel: &Panel) -> Vec<(usize, String)> {
     match panel {
         Panel::Curves(curves) if curves.size == PanelSize::Small => Vec::new(),
         Panel::Curves(curves) if curves.published || figure.legend.is_empty() => {
-            curves.lines.iter().map(|line| (line.style, line.label.clone())).collect()
+            page::legend(&curves.lines)
         }
         _ => Vec::new(),
     }
