@@ -90,9 +90,8 @@ fn records(context: &Context, cells: &[&Cell]) -> Table {
     let rows = cells.iter().map(|cell| {
         let file = cell.file_name();
         let weights = cell.digests.iter().find(|(name, _)| name.ends_with("model.safetensors"));
-        let digest = |digest: Option<&str>| match digest {
-            Some(digest) => Look::Code.of(text::visible(digest)),
-            None => TableCell::missing("none"),
+        let digest = |digest: Option<&str>| {
+            digest.map_or(TableCell::missing("none"), |it| Look::Code.of(text::visible(it)))
         };
         row![
             Look::Code.of(text::visible(&file)),

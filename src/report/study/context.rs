@@ -3,10 +3,11 @@
 use crate::records::metrics;
 use crate::report::page::{Look, TableCell};
 use crate::report::text::{self, Unit};
+use crate::report::words;
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
-    Analysis, ArmSummary, Cell, GridSummary, Judged, Metric, Word, collection::Study,
+    Analysis, ArmSummary, Cell, Declared, GridSummary, Judged, Metric, Word, collection::Study,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +39,13 @@ impl<'a> Context<'a> {
     /// `A against B` of arms.
     pub fn pair(&self, arm: &str, reference: &str) -> String {
         format!("{} against {}", self.label(arm), self.label(reference))
+    }
+
+    /// `None` where the runs were evaluated alike.
+    pub fn evaluated_apart(&self, comparison: &Comparison) -> Option<String> {
+        let Declared { arm, reference, .. } = &comparison.declared;
+        let apart = text::visible(&words::evaluated_apart(comparison)?);
+        Some(format!("{}: {apart}", self.pair(arm, reference)))
     }
 
     /// Without a declaration the study's grids state what is compared.

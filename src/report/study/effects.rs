@@ -25,12 +25,11 @@ fn section(context: &Context) -> Section {
     // An arm may be in several grids.
     let mut seen = BTreeSet::new();
     let arms = context.arms().filter(|arm| seen.insert(&arm.arm_sha256));
-    let checked: Vec<(&str, Vec<Effects>)> = arms
-        .map(|arm| {
-            let cells = context.study.cells_of(&arm.id);
-            (arm.id.as_str(), workers::on_all_cores(&cells, |cell| effect_checks::of_cell(cell)))
-        })
-        .collect();
+    let arms = arms.map(|arm| {
+        let cells = context.study.cells_of(&arm.id);
+        (arm.id.as_str(), workers::on_all_cores(&cells, |cell| effect_checks::of_cell(cell)))
+    });
+    let checked: Vec<(&str, Vec<Effects>)> = arms.collect();
     let warnings: BTreeSet<String> =
         checked.iter().flat_map(|(id, effects)| arm_warnings(context, id, effects)).collect();
     let warnings = if warnings.is_empty() {
@@ -68,10 +67,8 @@ fn table(context: &Context, checked: &[(&str, Vec<Effects>)]) -> Table {
     let has_methods = checked.iter().any(|(_, effects)| method(effects).is_some());
     let rows = checked.iter().map(|(id, effects)| {
         let of_paper = common.iter().map(|technique| summary(effects, technique));
-        let of_method = has_methods.then(|| match method(effects) {
-            Some(method) => summary(effects, method),
-            None => TableCell::missing("none"),
-        });
+        let of_method = method(effects).map(|method| summary(effects, method));
+        let of_method = has_methods.then(|| of_method.unwrap_or(TableCell::missing("none")));
         row![context.label_in_study(id)].into_iter().chain(of_paper).chain(of_method).collect()
     });
     let own = has_methods.then_some(&"its method");
@@ -88,11 +85,8 @@ fn techniques(effects: &[Effects]) -> Vec<&'static str> {
 }
 
 fn summary(effects: &[Effects], technique: &str) -> TableCell {
-    let findings: Vec<&EffectFinding> = effects
-        .iter()
-        .flat_map(|effects| &effects.findings)
-        .filter(|finding| finding.technique == technique)
-        .collect();
+    let findings = effects.iter().flat_map(|effects| &effects.findings);
+    let findings: Vec<&EffectFinding> = findings.filter(|it| it.technique == technique).collect();
     // Other arms do not have a method's own check.
     let none = if effects.is_empty() { "no run" } else { "off" };
     let Some(first) = findings.first() else { return TableCell::missing(none) };

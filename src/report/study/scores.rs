@@ -43,22 +43,20 @@ pub fn anchor(name: &str) -> String {
 fn scores_caption(context: &Context, grid: &GridSummary) -> String {
     let of = |arm: &ArmSummary| arm.score.as_ref()?.standard_deviation;
     let spread = grid.arms.iter().filter_map(of).reduce(f64::max);
-    let spread = spread.map_or(
-        "No arm has two runs, so nothing is known of the spread between training runs".to_owned(),
-        |spread| {
-            format!(
-                "The largest standard deviation between training runs of an arm is {} points",
-                text::standard_error(spread)
-            )
-        },
-    );
-    let base_score = grid.arms.iter().find_map(|arm| arm.base_score);
-    let start = base_score.map_or(String::new(), |score| {
-        format!(" The base policy starts at {}.", text::percent(score))
-    });
+    let spread = match spread {
+        Some(spread) => format!(
+            "The largest standard deviation between training runs of an arm is {} points",
+            text::standard_error(spread)
+        ),
+        None => {
+            "No arm has two runs, so nothing is known of the spread between training runs".into()
+        }
+    };
+    let base_score = grid.arms.iter().find_map(|arm| arm.base_score).map(text::percent);
+    let start = base_score.map(|score| format!(" The base policy starts at {score}."));
     format!(
-        "{spread}.{start} Circles: single runs; filled mark: their mean; bar: {} interval for other \
-         training runs.",
+        "{spread}.{} Circles: single runs; filled mark: their mean; bar: {} interval for other training runs.",
+        start.unwrap_or_default(),
         context.level()
     )
 }
