@@ -26,15 +26,13 @@ type Area = [f64; 4];
 
 fn extent(size: PanelSize, width: f64) -> (PlotPoint, Area) {
     let (wide, tall) = match size {
-        PanelSize::Whole => (width, HEIGHT),
+        PanelSize::Whole => {
+            return ((width, HEIGHT), [LEFT, TOP, width - RIGHT, HEIGHT - BOTTOM]);
+        }
         PanelSize::Low => (width, 118.0),
         PanelSize::Small => (250.0, 96.0),
     };
-    let area = match size {
-        PanelSize::Whole => [LEFT, TOP, wide - RIGHT, tall - BOTTOM],
-        PanelSize::Low | PanelSize::Small => [LOW_LEFT, 8.0, wide - 8.0, tall - LOW_BOTTOM],
-    };
-    ((wide, tall), area)
+    ((wide, tall), [LOW_LEFT, 8.0, wide - 8.0, tall - LOW_BOTTOM])
 }
 
 const MARKERS: usize = 6;

@@ -31,13 +31,8 @@ pub fn draw(intervals: &Intervals, width: f64, description: &str) -> Svg {
     let numbers = intervals.rows.iter().flat_map(|row| {
         let ends = row.interval.iter().flat_map(|(low, high)| [*low, *high]);
         let margin = row.margin.iter().flat_map(|margin| [-margin, *margin]);
-        row.runs
-            .iter()
-            .map(|run| run.1)
-            .chain(row.centre)
-            .chain(row.published)
-            .chain(ends)
-            .chain(margin)
+        let runs = row.runs.iter().map(|run| run.1);
+        runs.chain(row.centre).chain(row.published).chain(ends).chain(margin)
     });
     let (low, high) = aggregates::range(numbers.chain(zero).filter(|number| number.is_finite()));
     if !(low.is_finite() && high.is_finite()) {

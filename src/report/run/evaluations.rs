@@ -91,16 +91,15 @@ pub fn together(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<SetsT
     let is_its_own =
         |result: &&SetResult| result.set != DEVELOPMENT_SET && !copies.contains(&&result.set);
     let tests: Vec<&SetResult> = results.iter().filter(is_its_own).collect();
+    if tests.len() < 2 {
+        return None;
+    }
     let mean = |of: fn(&SetResult) -> &Option<ShownEvaluation>| {
         let values = tests.iter().map(|set| Some(of(set).as_ref()?.avg_at_k.value));
         values.collect::<Option<Vec<f64>>>().map(|values| estimators::mean(&values))
     };
     let sets = tests.iter().map(|result| result.set.clone()).collect();
-    (tests.len() > 1).then(|| SetsTogether {
-        sets,
-        base: mean(|set| &set.base),
-        last: mean(|set| &set.last),
-    })
+    Some(SetsTogether { sets, base: mean(|set| &set.base), last: mean(|set| &set.last) })
 }
 
 /// A set's evaluations; at least one.
@@ -208,13 +207,10 @@ fn counts(problems: &[ProblemOutcomes]) -> Vec<Counts> {
 /// Paired by name: the tables may have another order.
 fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownEstimate> {
     let (base, last) = (base.outcomes.as_ref()?, last.outcomes.as_ref()?);
-    let by_name: BTreeMap<&str, Counts> = base
-        .iter()
-        .map(|problem| (problem.problem.as_str(), Counts::of(&problem.samples)))
-        .collect();
-    let before = last.iter().map(|problem| by_name.get(problem.problem.as_str()).copied());
-    let before: Vec<Counts> =
-        before.collect::<Option<Vec<_>>>().filter(|_| base.len() == last.len())?;
+    let by_name = base.iter().map(|problem| (&problem.problem, Counts::of(&problem.samples)));
+    let by_name: BTreeMap<&String, Counts> = by_name.collect();
+    let before = last.iter().map(|problem| by_name.get(&problem.problem).copied());
+    let before = before.collect::<Option<Vec<_>>>().filter(|_| base.len() == last.len())?;
     let paired = paired::paired(&[before], &[counts(last)], LEVEL).ok()?;
     Some(estimate(paired.difference, paired.uncertainties, (-1.0, 1.0)))
 }
@@ -237,23 +233,18 @@ pub fn strip(loaded: &RunReportLoaded) -> Option<Strip> {
 }
 
 fn marks(evaluation: Option<&LoadedEvaluation>) -> BTreeMap<String, String> {
+    let mark = |(sample, truncated): (&Sample, &bool)| match sample {
+        Sample { is_correct: true, .. } => 'C',
+        _ if *truncated => 'T',
+        Sample { prediction: None, .. } => 'N',
+        _ => 'W',
+    };
     let problems = evaluation.and_then(|evaluation| evaluation.outcomes.as_ref());
-    let problems = problems.into_iter().flatten();
-    problems.map(|problem| (problem.problem.clone(), marks_of(problem))).collect()
-}
-
-fn marks_of(problem: &ProblemOutcomes) -> String {
-    problem
-        .samples
-        .iter()
-        .zip(&problem.truncated)
-        .map(|(sample, truncated)| match sample {
-            Sample { is_correct: true, .. } => 'C',
-            _ if *truncated => 'T',
-            Sample { prediction: None, .. } => 'N',
-            _ => 'W',
-        })
-        .collect()
+    let marks = |problem: &ProblemOutcomes| {
+        let samples = problem.samples.iter().zip(&problem.truncated);
+        (problem.problem.clone(), samples.map(mark).collect())
+    };
+    problems.into_iter().flatten().map(marks).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -294,8 +285,7 @@ fn share(evaluation: Option<&LoadedEvaluation>, problems: &BTreeSet<&String>) ->
 /// One sentence with an interval; it begins with what makes the result void.
 pub fn headline(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     let sentences = [left_out(loaded), nothing_learned(loaded)].into_iter().flatten();
-    let sentences: Vec<String> = sentences.chain([result_sentence(loaded, results)]).collect();
-    sentences.join(" ")
+    text::joined(sentences.chain([result_sentence(loaded, results)]), " ")
 }
 
 /// What `optimizer.non_finite = "skip"` left out.
