@@ -111,9 +111,7 @@ fn accuracies(comparison: &RunComparison) -> Section {
     });
     let withheld = [withheld("A, ", &a.uncertainties), withheld("B, ", &b.uncertainties)].concat();
     let mut blocks = vec![Block::Table(Table::new("", &columns, rows))];
-    if !withheld.is_empty() {
-        blocks.push(Block::List(withheld));
-    }
+    blocks.extend((!withheld.is_empty()).then_some(Block::List(withheld)));
     Section::new("accuracy", "avg@k, percent", blocks)
 }
 
@@ -195,9 +193,8 @@ fn another_run(comparison: &RunComparison) -> Section {
         format!("{name}, each run: {}", text::joined(scores, ", "))
     });
     let interval = match &welch.interval {
-        Some(interval) => {
-            let level = text::level(interval.level);
-            format!("Welch {level} interval {}", Unit::Share.interval(interval))
+        Some(it) => {
+            format!("Welch {} interval {}", text::level(it.level), Unit::Share.interval(it))
         }
         None => format!("no interval below {} runs a side", between::FEWEST_RUNS),
     };
@@ -265,9 +262,7 @@ fn changes(all: &[Change]) -> Section {
         ]
     });
     let table = Table::new("", "problem | A # | B # | B − A #", rows);
-    if !table.rows.is_empty() {
-        blocks.push(Block::Table(table));
-    }
+    blocks.extend(table.filled().map(Block::Table));
     Section::new("changes", "Problems that changed most, percent correct", blocks)
 }
 

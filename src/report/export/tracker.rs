@@ -60,15 +60,8 @@ impl CurveSender {
             _ => {
                 let mut tried = Command::new(python);
                 let tried = tried.args(["-c", BRIDGE, tracker.name()]).output();
-                let tried = tried.map_err(|source| {
-                    bridge(
-                        python,
-                        &format!(
-                            "{source}; --tracker-python names the Python that has {}",
-                            tracker.name()
-                        ),
-                    )
-                })?;
+                let hint = format!("--tracker-python names the Python that has {}", tracker.name());
+                let tried = tried.map_err(|it| bridge(python, &format!("{it}; {hint}")))?;
                 if !tried.status.success() {
                     let printed = String::from_utf8_lossy(&tried.stderr);
                     let reason = format!("{} ({})", printed.trim(), tried.status);
