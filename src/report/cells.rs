@@ -51,7 +51,11 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> Table {
             let names = seeds.iter().filter_map(|seed| state(arm, *seed));
             // At any step.
             let states = names.map(|name| name.split(", ").next().unwrap_or_default());
-            row![text::visible(&arm.name), seeds.len().to_string(), counted(states)]
+            row![
+                text::visible(&arm.name),
+                seeds.len().to_string(),
+                text::tally(states, |name| name)
+            ]
         });
         return Table::new("", "arm | seeds # | cells", rows);
     }
@@ -108,11 +112,6 @@ pub fn document(jobs: &[Job], states: &[String], records: &[KeptRecord]) -> Valu
     json!({"cells": jobs.iter().zip(states).map(of_job).chain(further).collect::<Vec<_>>()})
 }
 
-/// `2 finished, 1 stalled`.
-fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    text::joined(text::counts(names).iter().map(|(name, count)| format!("{count} {name}")), ", ")
-}
-
 /// What the cells that are left take: each as long as the measured cells of its arm, else as all of them.
 pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
     let left: Vec<&Job> = jobs.iter().filter(|job| job.state.cell().is_none()).collect();
@@ -142,10 +141,10 @@ pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
 /// Intervals and tests are the report's.
 pub fn summary(study: &Study, grid: &Grid) -> Table {
     let cells_of = |arm: &Arm| study.cells_of(&format!("{}/{}", grid.name, arm.name));
-    let sets: BTreeSet<&String> =
+    let mut sets: Vec<&String> =
         grid.arms.iter().flat_map(cells_of).flat_map(|cell| cell.problems.keys()).collect();
-    let mut sets: Vec<&String> = sets.into_iter().collect();
-    sets.sort_by_key(|set| *set != sets::DEV);
+    sets.sort_by_key(|set| (*set != sets::DEV, *set));
+    sets.dedup();
     let rows = grid.arms.iter().map(|arm| summary_row(study, grid, arm, &sets));
     let scores = sets.iter().map(|set| format!("{} % #", text::visible(set)));
     let budgets = ["updates # ?", "rollouts # ?", "cells"].map(String::from);
@@ -178,7 +177,8 @@ fn summary_row(study: &Study, grid: &Grid, arm: &Arm, sets: &[&String]) -> Vec<T
             None => "missing",
         }
     });
-    let endings = counted(cells.iter().map(|cell| cell.ending.name()).chain(without));
+    let endings = cells.iter().map(|cell| cell.ending.name()).chain(without);
+    let endings = text::tally(endings, |name| name);
     std::iter::once(text::visible(&arm.label))
         .chain(sets.iter().map(score))
         .chain([updates, rollouts, endings])

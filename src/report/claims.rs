@@ -30,10 +30,7 @@ pub fn by_verdict(judged: &Judged) -> BTreeMap<ClaimVerdict, Vec<&ClaimResult>> 
 
 /// `2 supported, 1 inconclusive`; empty without claims.
 pub fn headline(judged: &Judged) -> String {
-    let groups = by_verdict(judged);
-    let counts =
-        groups.iter().map(|(verdict, claims)| format!("{} {}", claims.len(), verdict.words()));
-    text::joined(counts, ", ")
+    text::tally(judged.claims.iter().map(|claim| claim.verdict), |verdict| verdict.words())
 }
 
 pub fn listed(claims: &Claims) -> Vec<Section> {

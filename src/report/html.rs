@@ -34,9 +34,8 @@ fn together(text: &str) -> String {
         (" × ", "\u{a0}×\u{a0}"),
         ("Fig. ", "Fig.\u{a0}"),
     ];
-    coded(
-        &pairs.into_iter().fold(text.to_owned(), |text, (apart, close)| text.replace(apart, close)),
-    )
+    let replaced = |text: String, (apart, close)| text.replace(apart, close);
+    coded(&pairs.into_iter().fold(text.to_owned(), replaced))
 }
 
 fn coded(text: &str) -> String {
@@ -51,9 +50,8 @@ fn coded(text: &str) -> String {
 }
 
 fn class(cell: &TableCell, column: &Column) -> String {
-    format!("{}{}", if column.numeric { "number " } else { "" }, cell.look.class())
-        .trim()
-        .to_owned()
+    let number = if column.numeric { "number " } else { "" };
+    format!("{number}{}", cell.look.class()).trim().to_owned()
 }
 
 fn picture(figure: &Figure, panel: &Panel) -> String {

@@ -74,9 +74,8 @@ pub fn interval_or_none(of: &Uncertainty) -> String {
 /// An interval in percentage points, or why there is none.
 pub fn uncertainty(of: &Uncertainty) -> String {
     match (&of.interval, &of.withheld) {
-        (Some(interval), _) => Unit::Share.interval(interval),
         (None, Some(reason)) => format!("none ({reason})"),
-        (None, None) => "none".to_owned(),
+        _ => interval_or_none(of),
     }
 }
 
@@ -195,6 +194,11 @@ pub fn counts<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeMap<T, usize> 
         *counts.entry(item).or_default() += 1;
         counts
     })
+}
+
+/// `2 finished, 1 stalled`.
+pub fn tally<T: Ord>(items: impl IntoIterator<Item = T>, words: impl Fn(&T) -> &str) -> String {
+    joined(counts(items).iter().map(|(item, count)| format!("{count} {}", words(item))), ", ")
 }
 
 pub fn joined<T: ToString>(items: impl IntoIterator<Item = T>, between: &str) -> String {

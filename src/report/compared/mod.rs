@@ -99,15 +99,8 @@ fn accuracies(comparison: &RunComparison) -> Section {
     let level = level(comparison);
     let columns = format!("question | A # | SE # | {level} # | B # | SE # | {level} #");
     let rows = a.uncertainties.iter().zip(&b.uncertainties).map(|(one, other)| {
-        row![
-            one.question.text(),
-            text::points(a.avg_at_k),
-            standard_error(one),
-            interval(one),
-            text::points(b.avg_at_k),
-            standard_error(other),
-            interval(other)
-        ]
+        let side = |share, of| row![text::points(share), standard_error(of), interval(of)];
+        [row![one.question.text()], side(a.avg_at_k, one), side(b.avg_at_k, other)].concat()
     });
     let withheld = [withheld("A, ", &a.uncertainties), withheld("B, ", &b.uncertainties)].concat();
     let mut blocks = vec![Block::Table(Table::new("", &columns, rows))];

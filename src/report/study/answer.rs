@@ -11,6 +11,7 @@ use crate::study::{
     Clock, FamilyResult, Judged, Metric, Remark, Series, Why, Word, analysis::SpreadDesign,
     comparisons::Comparison,
 };
+use std::collections::BTreeSet;
 
 /// What is missing, and what was not evaluated alike. Limits, status and assumptions of the study are not alerts.
 pub fn alerts(context: &Context) -> Vec<String> {
@@ -47,7 +48,8 @@ pub fn section(context: &Context) -> Section {
     let mut blocks: Vec<Block> = figure(context).map(Block::Figure).into_iter().collect();
     blocks.extend(declared(context));
     blocks.push(Block::List(lines(context)));
-    let title = if context.is_declared() { "The declared comparisons" } else { "The comparisons" };
+    let title =
+        if context.study.is_declared() { "The declared comparisons" } else { "The comparisons" };
     Section::new("answer", title, blocks)
 }
 
@@ -84,7 +86,7 @@ fn declared(context: &Context) -> Vec<Block> {
     } else {
         ""
     };
-    let whose_margin = if context.is_declared() {
+    let whose_margin = if context.study.is_declared() {
         ""
     } else {
         "; the program\u{2019}s own margin, as none is declared"
@@ -109,12 +111,9 @@ fn declared(context: &Context) -> Vec<Block> {
 
 fn others(families: &[&FamilyResult]) -> Table {
     let rows = families.iter().map(|family| {
-        let count = |words: &[Word]| {
-            let counts = words.iter().filter_map(|word| {
-                let count = family.comparisons.iter().filter(|it| it.word == *word).count();
-                (count > 0).then(|| format!("{count} {}", word.words()))
-            });
-            text::joined(counts, ", ")
+        let count = |counted: &[Word]| {
+            let words = family.comparisons.iter().map(|comparison| comparison.word);
+            text::tally(words.filter(|word| counted.contains(word)), |word| word.words())
         };
         let shown = count(&[Word::Improves, Word::Hurts, Word::Higher, Word::Lower]);
         let open = count(&[Word::Inconclusive, Word::NothingToActOn, Word::NotCompared]);
@@ -163,7 +162,7 @@ fn comparison_row(
 fn decided_by(context: &Context, comparison: &Comparison) -> String {
     let declaration = &context.analysis.declaration;
     let reason = match (&comparison.why, &comparison.result) {
-        (Why::Shown { .. }, _) if !context.is_declared() => return String::new(),
+        (Why::Shown { .. }, _) if !context.study.is_declared() => return String::new(),
         (Why::Shown { .. }, _) => {
             let is_as_declared = comparison.shown() == Some(comparison.declared.direction);
             let side = if is_as_declared { "in" } else { "against" };
@@ -238,7 +237,7 @@ pub fn differences<'a>(context: &Context<'a>) -> Option<(String, Vec<&'a Compari
         }
     };
     let declared: Vec<&Comparison> = declared.filter(is_drawn).collect();
-    if declared.is_empty() || !context.is_declared() {
+    if declared.is_empty() || !context.study.is_declared() {
         let shown = if declared.is_empty() { grid.differences.iter().collect() } else { declared };
         return Some((format!("the grid {}", text::visible(&grid.name)), shown));
     }
@@ -258,17 +257,10 @@ fn training_metric<'a>(context: &Context<'a>) -> Option<&'a str> {
 const MOST_CURVES: usize = 4;
 
 pub fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a str> {
-    let mut arms = Vec::new();
     let comparisons = context.analysis.families.iter().take(1).flat_map(|it| &it.comparisons);
-    for declared in comparisons.map(|comparison| &comparison.declared) {
-        for arm in [declared.arm.as_str(), &declared.reference] {
-            if !arms.contains(&arm) {
-                arms.push(arm);
-            }
-        }
-    }
-    arms.truncate(MOST_CURVES);
-    arms
+    let sides = comparisons.flat_map(|it| [it.declared.arm.as_str(), &it.declared.reference]);
+    let mut seen = BTreeSet::new();
+    sides.filter(|id| seen.insert(*id)).take(MOST_CURVES).collect()
 }
 
 pub fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
