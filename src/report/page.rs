@@ -143,12 +143,7 @@ impl TableCell {
 
     /// What is shown, or why there is no value.
     pub fn or<T: Into<String>>(shown: Option<T>, why_not: &str) -> Self {
-        shown.map_or_else(|| Self::missing(why_not), Self::from)
-    }
-
-    /// Why there is no value.
-    pub fn missing(why: impl Into<String>) -> Self {
-        Self::from(why).looking(Look::Quiet)
+        shown.map_or_else(|| Look::Quiet.of(why_not), Self::from)
     }
 
     #[must_use]

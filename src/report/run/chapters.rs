@@ -3,7 +3,7 @@
 use crate::records::Session;
 use crate::report::page::{Block, Figure, Look, Page, Panel, Section, Table, TableCell, Tile, row};
 use crate::report::run::evaluations::StripRow;
-use crate::report::run::{Report, courses, samples, techniques};
+use crate::report::run::{Report, UNFINISHED, courses, samples, techniques};
 use crate::report::{SetResult, SetsTogether, ShownEstimate, ShownEvaluation, Strip, text};
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub fn page(report: &Report) -> Page {
             folded(environment(report), "Digests, and the machine"),
             checking(report),
         ],
-        unfinished: report.status.state == "unfinished",
+        unfinished: report.status.state == UNFINISHED,
         ..Page::default()
     }
 }
@@ -270,17 +270,15 @@ fn environment(report: &Report) -> Section {
         Block::Table(Table::new("Identity and inputs.", "what | SHA-256, or version", digests)),
         Block::Table(Table::new(machine, "fact | value", facts)),
     ];
-    if !report.sessions.is_empty() {
-        blocks.push(Block::Text(sessions(&report.sessions)));
-    }
+    blocks.extend(sessions(&report.sessions).map(Block::Text));
     Section::new("environment", "Environment and digests", blocks)
 }
 
 /// Resumptions, and whether machine and build stayed the same.
-fn sessions(sessions: &[Session]) -> String {
-    let [_, resumed @ ..] = sessions else { return String::new() };
+fn sessions(sessions: &[Session]) -> Option<String> {
+    let [_, resumed @ ..] = sessions else { return None };
     if resumed.is_empty() {
-        return "The run was made in one session.".to_owned();
+        return Some("The run was made in one session.".to_owned());
     }
     let steps = text::joined(resumed.iter().map(|it| it.from_step), ", ");
     let changed: BTreeMap<&String, &[String; 2]> =
@@ -292,7 +290,7 @@ fn sessions(sessions: &[Session]) -> String {
     } else {
         format!(". What differed from the first session: {facts}.")
     };
-    format!("The run was resumed after rollout step {steps}{differed}")
+    Some(format!("The run was resumed after rollout step {steps}{differed}"))
 }
 
 fn checking(report: &Report) -> Section {

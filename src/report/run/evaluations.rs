@@ -1,5 +1,6 @@
 //! Scores of each set before training and at the end, their difference and history, and the headline set's outcomes.
 
+use crate::experiment::sets;
 use crate::records::{Counters, Ending, EvaluationRecord, StepMetrics};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
 use crate::statistics::{
@@ -75,13 +76,11 @@ pub struct StripRow {
     pub last: Option<String>,
 }
 
-const HEADLINE_SET: &str = "mini-aime";
-const DEVELOPMENT_SET: &str = "dev";
 /// Larger pictures do not show single problems.
 const STRIP_PROBLEMS: usize = 64;
 
 pub fn results(loaded: &RunReportLoaded) -> Vec<SetResult> {
-    sets(loaded).iter().map(result).collect()
+    evaluated_sets(loaded).iter().map(result).collect()
 }
 
 /// `None` where there is one test set. A set that has the problems of another one is left out.
@@ -89,7 +88,7 @@ pub fn together(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<SetsT
     let copies: Vec<&String> =
         loaded.experiment.evaluation.copies().map(|(name, _)| name).collect();
     let is_its_own =
-        |result: &&SetResult| result.set != DEVELOPMENT_SET && !copies.contains(&&result.set);
+        |result: &&SetResult| result.set != sets::DEV && !copies.contains(&&result.set);
     let tests: Vec<&SetResult> = results.iter().filter(is_its_own).collect();
     if tests.len() < 2 {
         return None;
@@ -117,14 +116,11 @@ impl EvaluatedSet<'_> {
 }
 
 /// The headline set first, the development set last.
-fn sets(loaded: &RunReportLoaded) -> Vec<EvaluatedSet<'_>> {
-    let mut names: Vec<&str> = Vec::new();
-    for evaluation in &loaded.evaluations {
-        if !names.contains(&evaluation.record.set.as_str()) {
-            names.push(&evaluation.record.set);
-        }
-    }
-    names.sort_by_key(|set| (*set != HEADLINE_SET, *set == DEVELOPMENT_SET));
+fn evaluated_sets(loaded: &RunReportLoaded) -> Vec<EvaluatedSet<'_>> {
+    let mut seen = BTreeSet::new();
+    let names = loaded.evaluations.iter().map(|evaluation| evaluation.record.set.as_str());
+    let mut names: Vec<&str> = names.filter(|set| seen.insert(*set)).collect();
+    names.sort_by_key(|set| (*set != sets::MINI_AIME, *set == sets::DEV));
     let set = |name: &str| {
         let all = loaded.evaluations.iter().filter(|evaluation| evaluation.record.set == name);
         let all: Vec<&LoadedEvaluation> = all.collect();
@@ -217,7 +213,7 @@ fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownE
 
 /// Of the headline set, or another set that is small enough.
 pub fn strip(loaded: &RunReportLoaded) -> Option<Strip> {
-    let sets = sets(loaded);
+    let sets = evaluated_sets(loaded);
     let set = sets.iter().find(|set| set.record().problems as usize <= STRIP_PROBLEMS)?;
     let (base, last) = (marks(set.base), marks(set.last));
     let names: BTreeSet<&String> = base.keys().chain(last.keys()).collect();
@@ -256,7 +252,7 @@ pub struct TagResult {
 }
 
 pub fn by_tag(loaded: &RunReportLoaded) -> Vec<TagResult> {
-    let sets = sets(loaded);
+    let sets = evaluated_sets(loaded);
     let Some(set) = sets.first() else { return Vec::new() };
     let Some(tags) = loaded.tags.get(&set.record().set) else { return Vec::new() };
     let mut problems: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();

@@ -91,7 +91,7 @@ fn records(context: &Context, cells: &[&Cell]) -> Table {
         let file = cell.file_name();
         let weights = cell.digests.iter().find(|(name, _)| name.ends_with("model.safetensors"));
         let digest = |digest: Option<&str>| {
-            digest.map_or(TableCell::missing("none"), |it| Look::Code.of(text::visible(it)))
+            digest.map_or(Look::Quiet.of("none"), |it| Look::Code.of(text::visible(it)))
         };
         row![
             Look::Code.of(text::visible(&file)),

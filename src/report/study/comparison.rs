@@ -1,6 +1,6 @@
 //! Every comparison in full, and every run's scores.
 
-use crate::report::page::{Block, Section, Table, TableCell, row};
+use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::context, study::scores, words};
 use crate::statistics::{Estimate, estimators};
@@ -122,7 +122,7 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
         TableCell::or(p, "–"),
         TableCell::or(result.and_then(|result| detectable(context, result)), "–"),
         context::word(comparison),
-        context::status(comparison.registered),
+        Look::Quiet.of(if comparison.registered { "registered" } else { "exploratory" }),
         why
     ]
 }

@@ -286,7 +286,7 @@ fn caption(lines: &[CurveLine], plan: &CurvePlan, absent: &[String], remark: &st
             let [high, low] = [high.1, low.1].map(shown);
             let at = |value: &String| {
                 let there = with_ends().filter(|(ends, _)| shown(ends.1) == *value);
-                let labels: Vec<String> = there.map(|(_, line)| line.label.clone()).collect();
+                let labels: Vec<&String> = there.map(|(_, line)| &line.label).collect();
                 match labels.len() {
                     1 => (text::listed(&labels), "is"),
                     2 | 3 => (text::listed(&labels), "are"),
@@ -309,12 +309,11 @@ fn caption(lines: &[CurveLine], plan: &CurvePlan, absent: &[String], remark: &st
         }
         _ => "No run that counts recorded it.".to_owned(),
     };
-    let single: Vec<String> =
-        lines.iter().filter(|line| line.runs.len() == 1).map(|line| line.label.clone()).collect();
-    if !single.is_empty() && single.len() == lines.len() {
-        caption += " Every arm has one run: there is no band.";
-    } else if !single.is_empty() {
-        caption += &format!(" One run, no band: {}.", text::listed(&single));
+    let single = lines.iter().filter(|line| line.runs.len() == 1).map(|line| &line.label);
+    match single.clone().count() {
+        0 => {}
+        count if count == lines.len() => caption += " Every arm has one run: there is no band.",
+        _ => caption += &format!(" One run, no band: {}.", text::listed(single)),
     }
     if !absent.is_empty() && !lines.is_empty() {
         caption += &format!(" Not recorded: {}.", text::listed(absent));

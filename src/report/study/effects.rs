@@ -68,7 +68,7 @@ fn table(context: &Context, checked: &[(&str, Vec<Effects>)]) -> Table {
     let rows = checked.iter().map(|(id, effects)| {
         let of_paper = common.iter().map(|technique| summary(effects, technique));
         let of_method = method(effects).map(|method| summary(effects, method));
-        let of_method = has_methods.then(|| of_method.unwrap_or(TableCell::missing("none")));
+        let of_method = has_methods.then(|| of_method.unwrap_or(Look::Quiet.of("none")));
         row![context.label_in_study(id)].into_iter().chain(of_paper).chain(of_method).collect()
     });
     let own = has_methods.then_some(&"its method");
@@ -89,18 +89,18 @@ fn summary(effects: &[Effects], technique: &str) -> TableCell {
     let findings: Vec<&EffectFinding> = findings.filter(|it| it.technique == technique).collect();
     // Other arms do not have a method's own check.
     let none = if effects.is_empty() { "no run" } else { "off" };
-    let Some(first) = findings.first() else { return TableCell::missing(none) };
+    let Some(first) = findings.first() else { return Look::Quiet.of(none) };
     let count = |verdict: EffectVerdict| findings.iter().filter(|it| it.verdict == verdict).count();
     let total = findings.len();
     let unknown = count(EffectVerdict::NotRecorded);
     let switch = if first.enabled { "on" } else { "off" };
     if unknown == total {
-        return TableCell::missing(format!("{switch}, not recorded"));
+        return Look::Quiet.of(format!("{switch}, not recorded"));
     }
     let acted = count(EffectVerdict::Acted) + count(EffectVerdict::DisabledButActed);
     let wrong = findings.iter().filter(|finding| finding.fault().is_some()).count();
     let cell = match (first.enabled, acted) {
-        (false, 0) => TableCell::missing("off"),
+        (false, 0) => Look::Quiet.of("off"),
         _ => TableCell::from(format!("{switch} {acted}/{total}{}", dose(&findings))),
     };
     match (wrong > 0, first.enabled) {

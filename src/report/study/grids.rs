@@ -115,7 +115,7 @@ fn arm_row(grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
     let label = text::visible(&arm.label);
     let Some(score) = &arm.score else {
         let why = if arm.failed == 0 { "no run" } else { "every run failed" };
-        let mut row = row![label, runs(arm, None), TableCell::missing(why)];
+        let mut row = row![label, runs(arm, None), Look::Quiet.of(why)];
         row.resize(COLUMNS, TableCell::default());
         return row;
     };

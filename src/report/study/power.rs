@@ -92,7 +92,7 @@ fn declared(context: &Context) -> Table {
     let rows = rows.map(|(what, value)| {
         row![what, if value.is_empty() { "not declared".to_owned() } else { value }]
     });
-    let caption = if context.is_declared() {
+    let caption = if context.study.is_declared() {
         "What was declared."
     } else {
         "Nothing was declared: the program\u{2019}s own settings."

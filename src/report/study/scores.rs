@@ -155,16 +155,11 @@ pub fn details(context: &Context, grid: &GridSummary) -> Table {
          The score at equal generated rollouts is each run\u{2019}s last one at or below the common number.",
         text::visible(&grid.name)
     );
-    let columns = format!(
-        "arm | cons@k, % # | response tokens # | SE of decoding, points # | \
-         SE of problems, points # | updates # | generated rollouts # | generated tokens # | \
-         at equal # | {} of it # | seconds a run #",
-        context.level()
-    );
-    let mut table = Table::new(caption, &columns, grid.arms.iter().map(details_row));
-    // Foreign text may contain the separator of columns.
-    table.columns[8].name = equal_name;
-    table
+    let columns = "arm | cons@k, % # | response tokens # | SE of decoding, points # | \
+                   SE of problems, points # | updates # | generated rollouts # | generated tokens #";
+    let at_equal = [equal_name + " #", format!("{} of it #", context.level())];
+    let at_equal = at_equal.into_iter().chain(["seconds a run #".to_owned()]);
+    Table::new(caption, columns, grid.arms.iter().map(details_row)).with(at_equal)
 }
 
 /// Over the runs of an arm; `None` where one has no value.

@@ -134,7 +134,7 @@ fn arm_row(context: &Context, arm: &ArmStability) -> Vec<TableCell> {
         of_run(arm.gradient_norm),
         TableCell::count(arm.falls.len()),
         TableCell::or(arm.at_cap.map(|(at, all)| format!("{at} of {all}")), "no cap"),
-        if collapsed.is_empty() { TableCell::missing("none") } else { Look::Bad.of(collapsed) }
+        if collapsed.is_empty() { Look::Quiet.of("none") } else { Look::Bad.of(collapsed) }
     ]
 }
 
