@@ -4,7 +4,7 @@ use crate::base::visible;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{exit, exit::bail_invalid, output};
 use crate::records::{RunFolder, run_folder::is_portable};
-use crate::report::cells as tables;
+use crate::report::{cells as tables, export::study::keys};
 use crate::study::cell::grading::{self, RegradedResponses};
 use crate::study::cell::{self, build};
 use crate::study::{Cell, ablate::AblateStudy, collection};
@@ -48,7 +48,8 @@ fn list(args: &CellsArgs) -> Result<u8> {
     let (cells, refused) = cell::read_folder(&study.cells())?;
     refused.iter().for_each(output::tell);
     let names = if args.json { BTreeMap::new() } else { names(&study)? };
-    output::document(args.json, &cells, || output::page_table(&tables::listed(&cells, &names)));
+    let table = || tables::listed(&cells, &keys(&cells, &names));
+    output::document(args.json, &cells, || output::page_table(&table()));
     Ok(exit::agreed(refused.is_empty()))
 }
 

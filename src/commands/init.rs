@@ -7,6 +7,7 @@ use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::{bounds, exit, output};
 use crate::experiment::{Starter, StarterFiles, grid::file, shipped};
 use crate::report::cells;
+use crate::study::Declaration;
 use crate::training::TrainingError;
 use crate::training::run::inputs;
 use crate::training::starting::{self, ProblemPaths};
@@ -107,7 +108,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
     }
-    let evidence = cells::evidence(args.seeds.0.len(), cells::PlannedTest::UNDECLARED);
+    let evidence = cells::evidence(args.seeds.0.len(), &Declaration::undeclared(&[], "", ""));
     output::say(format!("\n{evidence}"));
     let shown = program::path_word(&args.folder);
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");

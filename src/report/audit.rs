@@ -1,5 +1,6 @@
 //! What a file of problems holds, as lines.
 
+use crate::report::text;
 use crate::task::audit::{Answers, AuditContent, AuditPrompts, Copies, Indices, Lengths};
 use crate::task::data::source::Format;
 use crate::task::{Audit, FindingKind};
@@ -23,16 +24,13 @@ pub fn text(audit: &Audit) -> String {
         lines.push("Nothing to note.".to_string());
     }
     for finding in &audit.findings {
-        let kind = match finding.kind {
-            FindingKind::Note => "note",
-            FindingKind::Warning => "warning",
-        };
+        let kind = if finding.kind == FindingKind::Note { "note" } else { "warning" };
         lines.push(format!("{kind}: {}", finding.text));
     }
     for conflict in &audit.conflicts.listed {
         let answer = |(answer, rows): &(String, u64)| format!("`{answer}` in {rows} rows");
-        let answers: Vec<String> = conflict.answers.iter().map(answer).collect();
-        lines.push(format!("  {:?} has {}", conflict.question, answers.join(" and ")));
+        let answers = text::joined(conflict.answers.iter().map(answer), " and ");
+        lines.push(format!("  {:?} has {answers}", conflict.question));
     }
     lines.join("\n")
 }
@@ -46,13 +44,12 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
     };
     let Answers { distinct, integers, negative, above_999, padded, other, blank, .. } =
         audit.answers;
-    let read_otherwise = !audit.readings.is_empty();
     let verifier = match audit.answers.unverifiable {
         _ if audit.for_program => "a program".to_string(),
-        0 if read_otherwise => {
-            "accepts every answer as it is read; not all stand so in the file".to_string()
+        0 if audit.readings.is_empty() => {
+            "accepts every answer when a response states it".to_string()
         }
-        0 => "accepts every answer when a response states it".to_string(),
+        0 => "accepts every answer as it is read; not all stand so in the file".to_string(),
         count => format!("rejects {count} answers even when a response states them"),
     };
     let AuditPrompts { released_template, other_template, not_one_user_message, .. } =
@@ -102,11 +99,11 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
 
 fn shared(answers: &Answers) -> String {
     let one = |(answer, problems): &(String, u64)| format!("{answer} ({problems} problems)");
-    let listed: Vec<String> = answers.shared_listed.iter().take(3).map(one).collect();
-    match (answers.shared, listed.join(", ")) {
-        (0, _) => "none".to_string(),
-        (1..=3, listed) => listed,
-        (count, listed) => format!("{count}: {listed}, …"),
+    let listed = text::joined(answers.shared_listed.iter().take(3).map(one), ", ");
+    match answers.shared {
+        0 => "none".to_string(),
+        1..=3 => listed,
+        count => format!("{count}: {listed}, …"),
     }
 }
 
@@ -115,5 +112,5 @@ fn counts(names: &BTreeMap<String, u64>) -> String {
         "" => format!("none {rows}"),
         name => format!("{name} {rows}"),
     };
-    names.iter().map(one).collect::<Vec<_>>().join(", ")
+    text::joined(names.iter().map(one), ", ")
 }

@@ -19,22 +19,28 @@ pub const LINE: f64 = 14.0;
 
 pub type PlotPoint = (f64, f64);
 
-pub struct Svg(String);
+pub struct Svg {
+    head: String,
+    pub extent: PlotPoint,
+    pub content: String,
+}
 
 impl Svg {
     /// The description is for readers who cannot see the picture.
-    pub fn new(class: &str, (width, height): PlotPoint, description: &str) -> Self {
+    pub fn new(class: &str, extent: PlotPoint, description: &str) -> Self {
         let description = escape(description);
-        Self(format!(
-            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{description}\">"
-        ))
+        Self::open(class, extent, &format!("role=\"img\" aria-label=\"{description}\""))
     }
 
     /// Hidden from screen readers: the sentence around it says the same.
-    pub fn hidden(class: &str, (width, height): PlotPoint) -> Self {
-        Self(format!(
-            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" aria-hidden=\"true\">"
-        ))
+    pub fn hidden(class: &str, extent: PlotPoint) -> Self {
+        Self::open(class, extent, "aria-hidden=\"true\"")
+    }
+
+    fn open(class: &str, extent: PlotPoint, attributes: &str) -> Self {
+        let (width, height) = extent;
+        let head = format!("<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" {attributes}>");
+        Self { head, extent, content: String::new() }
     }
 
     pub fn line(&mut self, class: &str, (x1, y1): PlotPoint, (x2, y2): PlotPoint) {
@@ -43,44 +49,38 @@ impl Svg {
 
     pub fn path(&mut self, class: &str, path: &str) {
         if !path.is_empty() {
-            let _ = write!(self.0, "<path class=\"{class}\" d=\"{path}\"/>");
+            let _ = write!(self.content, "<path class=\"{class}\" d=\"{path}\"/>");
         }
     }
 
     pub fn circle(&mut self, class: &str, (x, y): PlotPoint) {
-        let _ = write!(self.0, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
+        let _ =
+            write!(self.content, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
     }
 
     pub fn rect(&mut self, class: &str, (x, y): PlotPoint, (width, height): PlotPoint) {
         let _ = write!(
-            self.0,
+            self.content,
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
         );
     }
 
     pub fn text(&mut self, class: &str, (x, y): PlotPoint, text: impl Display) {
         let text = escape(&text.to_string());
-        let _ = write!(self.0, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
+        let _ =
+            write!(self.content, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
     }
 
     pub fn named(&mut self, class: &str, (x, y): PlotPoint, name: &str, rest: &str) {
         let (name, rest) = (escape(name), escape(rest));
         let _ = write!(
-            self.0,
+            self.content,
             "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\"><tspan class=\"name\">{name}</tspan>{rest}</text>"
         );
     }
 
-    pub fn marker(&mut self, style: usize, at: PlotPoint) {
-        self.shape("mark", style, at);
-    }
-
-    /// Of a point that was not measured.
-    pub fn hollow_marker(&mut self, style: usize, at: PlotPoint) {
-        self.shape("seed", style, at);
-    }
-
-    fn shape(&mut self, class: &str, style: usize, (x, y): PlotPoint) {
+    /// `mark` is filled, `seed` hollow.
+    pub fn marker(&mut self, class: &str, style: usize, (x, y): PlotPoint) {
         let shape = match style % SHAPES {
             0 => "m-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
             1 => "m-2.9 -2.9h5.8v5.8h-5.8z",
@@ -95,41 +95,32 @@ impl Svg {
 
     /// What another picture has inside, moved.
     pub fn group(&mut self, (x, y): PlotPoint, inside: &str) {
-        let _ = write!(self.0, "<g transform=\"translate({x:.1} {y:.1})\">{inside}</g>");
+        let _ = write!(self.content, "<g transform=\"translate({x:.1} {y:.1})\">{inside}</g>");
     }
 
     /// A line of the style, 38 wide, with its marker.
     pub fn key(&mut self, style: usize, (x, y): PlotPoint) {
         self.line(&format!("line {}", classes(style)), (x + 1.0, y + 6.0), (x + 39.0, y + 6.0));
-        self.marker(style, (x + 20.0, y + 6.0));
+        self.marker("mark", style, (x + 20.0, y + 6.0));
     }
 
     pub fn end(self) -> String {
-        self.0 + "</svg>"
+        self.head + &self.content + "</svg>"
     }
 }
 
 /// An empty frame with a word of explanation.
-pub fn nothing((width, height): PlotPoint, description: &str, word: &str) -> String {
+pub fn nothing((width, height): PlotPoint, description: &str, word: &str) -> Svg {
     let mut svg = Svg::new("chart", (width, height), description);
     svg.rect("empty", (1.0, 1.0), (width - 2.0, height - 2.0));
     svg.text("nothing", (width / 2.0, height / 2.0 + 4.0), word);
-    svg.end()
+    svg
 }
 
 /// Lines of text that fit into the width, at least one; a longer word is broken.
 pub fn lines(text: &str, width: f64, character: f64) -> Vec<String> {
     let most = (width / character).max(1.0) as usize;
     textwrap::wrap(text, most).into_iter().map(Cow::into_owned).collect()
-}
-
-/// Width, height and content of a picture that [`Svg`] drew.
-pub fn parts(picture: &str) -> (f64, f64, &str) {
-    let (head, rest) = picture.split_once('>').unwrap_or((picture, ""));
-    let extent = head.split('"').find_map(|it| it.strip_prefix("0 0 ")).unwrap_or_default();
-    let mut numbers = extent.split(' ').map(|it| it.parse().unwrap_or_default());
-    let mut next = || numbers.next().unwrap_or_default();
-    (next(), next(), rest.trim_end_matches("</svg>"))
 }
 
 pub fn classes(style: usize) -> String {

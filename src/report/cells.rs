@@ -2,6 +2,7 @@
 
 use crate::experiment::grid::file::BaseSource;
 use crate::experiment::{Arm, Grid, grid::differences, sets};
+use crate::records::CellKey;
 use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, points};
 use crate::statistics::{Measured, between, needed};
@@ -21,14 +22,12 @@ pub fn arms(source: &BaseSource) -> Section {
 
 fn arm_blocks(source: &BaseSource, arm: &Arm) -> [Block; 2] {
     let after = text::visible(arm.after.as_deref().unwrap_or("base"));
-    let mut lines: Vec<String> = differences(source.before(arm), &arm.experiment)
-        .iter()
-        .map(|difference| {
-            let [before, own] =
-                [&difference.a, &difference.b].map(|value| text::literal(value.as_ref()));
-            format!("{after} → {}: {before} → {own}", difference.key)
-        })
-        .collect();
+    let differences = differences(source.before(arm), &arm.experiment);
+    let differences = differences.iter().map(|it| {
+        let [before, own] = [&it.a, &it.b].map(|value| text::literal(value.as_ref()));
+        format!("{after} → {}: {before} → {own}", it.key)
+    });
+    let mut lines: Vec<String> = differences.collect();
     if lines.is_empty() {
         lines.push(format!("as {after}"));
     }
@@ -52,7 +51,11 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> Table {
             let names = seeds.iter().filter_map(|seed| state(arm, *seed));
             // At any step.
             let states = names.map(|name| name.split(", ").next().unwrap_or_default());
-            row![text::visible(&arm.name), seeds.len().to_string(), counted(states)]
+            row![
+                text::visible(&arm.name),
+                seeds.len().to_string(),
+                text::tally(states, |name| name)
+            ]
         });
         return Table::new("", "arm | seeds # | cells", rows);
     }
@@ -109,15 +112,6 @@ pub fn document(jobs: &[Job], states: &[String], records: &[KeptRecord]) -> Valu
     json!({"cells": jobs.iter().zip(states).map(of_job).chain(further).collect::<Vec<_>>()})
 }
 
-/// `2 finished, 1 stalled`.
-fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for name in names {
-        *counts.entry(name).or_default() += 1;
-    }
-    text::joined(counts.iter().map(|(name, count)| format!("{count} {name}")), ", ")
-}
-
 /// What the cells that are left take: each as long as the measured cells of its arm, else as all of them.
 pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
     let left: Vec<&Job> = jobs.iter().filter(|job| job.state.cell().is_none()).collect();
@@ -147,10 +141,10 @@ pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
 /// Intervals and tests are the report's.
 pub fn summary(study: &Study, grid: &Grid) -> Table {
     let cells_of = |arm: &Arm| study.cells_of(&format!("{}/{}", grid.name, arm.name));
-    let sets: BTreeSet<&String> =
+    let mut sets: Vec<&String> =
         grid.arms.iter().flat_map(cells_of).flat_map(|cell| cell.problems.keys()).collect();
-    let mut sets: Vec<&String> = sets.into_iter().collect();
-    sets.sort_by_key(|set| *set != sets::DEV);
+    sets.sort_by_key(|set| (*set != sets::DEV, *set));
+    sets.dedup();
     let rows = grid.arms.iter().map(|arm| summary_row(study, grid, arm, &sets));
     let scores = sets.iter().map(|set| format!("{} % #", text::visible(set)));
     let budgets = ["updates # ?", "rollouts # ?", "cells"].map(String::from);
@@ -183,7 +177,8 @@ fn summary_row(study: &Study, grid: &Grid, arm: &Arm, sets: &[&String]) -> Vec<T
             None => "missing",
         }
     });
-    let endings = counted(cells.iter().map(|cell| cell.ending.name()).chain(without));
+    let endings = cells.iter().map(|cell| cell.ending.name()).chain(without);
+    let endings = text::tally(endings, |name| name);
     std::iter::once(text::visible(&arm.label))
         .chain(sets.iter().map(score))
         .chain([updates, rollouts, endings])
@@ -203,126 +198,83 @@ pub fn scores(cell: &Cell) -> String {
     text::joined(cell.problems.keys().filter_map(score), ", ")
 }
 
-/// How comparisons are judged.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PlannedTest {
-    /// Sign flips of the differences within seeds, not splits of independent runs.
-    pub is_paired: bool,
-    /// Of the largest family: Holm asks the first of them for α divided by their number.
-    pub comparisons: usize,
-    pub alpha: f64,
-    pub level: f64,
-    pub power: f64,
-}
-
-impl PlannedTest {
-    /// One unpaired comparison.
-    pub const UNDECLARED: Self =
-        Self { is_paired: false, comparisons: 1, alpha: 0.05, level: 0.95, power: 0.8 };
-
-    pub fn of(declaration: &Declaration) -> Self {
-        let sizes = declaration.families.iter().map(|family| family.comparisons.len());
-        Self {
-            is_paired: declaration.paired,
-            comparisons: sizes.max().unwrap_or(1).max(1),
-            alpha: declaration.alpha,
-            level: declaration.level,
-            power: declaration.power,
-        }
-    }
-
-    fn first_alpha(self) -> f64 {
-        self.alpha / self.comparisons as f64
-    }
-
-    fn alpha_of_both(self) -> f64 {
-        let (alpha, of_interval) = (self.first_alpha(), 1.0 - self.level);
-        if of_interval < alpha - 1e-12 { of_interval } else { alpha }
-    }
-
-    fn smallest_p(self, seeds: usize) -> f64 {
-        if self.is_paired {
-            (2.0 / (1u64 << seeds.min(62)) as f64).min(1.0)
-        } else {
-            between::smallest_p(seeds, seeds)
-        }
-    }
-
-    /// In standard deviations between runs, or of the differences within seeds.
-    fn detectable(self, seeds: usize) -> f64 {
-        let (level, power) = (self.alpha_of_both(), self.power);
-        if self.is_paired {
-            between::minimum_detectable_effect_of_blocks(1.0, seeds, level, power)
-        } else {
-            between::minimum_detectable_effect(1.0, seeds, seeds, level, power)
-        }
-    }
-
-    fn fewest_seeds(self) -> usize {
-        let measured = if self.is_paired {
-            Measured::Blocks(Vec::new())
-        } else {
-            Measured::Runs(Vec::new(), Vec::new())
-        };
-        needed::fewest(&measured, self.alpha_of_both())
-    }
-
-    fn level_words(self) -> String {
-        let is_stricter = self.alpha_of_both() < self.first_alpha();
-        let level = text::level(self.level);
-        let interval =
-            if is_stricter { format!(" and a {level} interval beside 0") } else { String::new() };
-        match self.comparisons {
-            1 => format!("with p at most {}{interval}, if it is the only comparison", self.alpha),
-            several => {
-                let (level, alpha) = (text::p_value(self.first_alpha()), self.alpha);
-                format!(
-                    "with p at most {level}{interval}: {alpha} over the {several} comparisons of the largest family, as Holm's first step asks"
-                )
-            }
-        }
-    }
-}
-
 /// What an arm of so many seeds can show of one comparison.
-pub fn evidence(seeds: usize, test: PlannedTest) -> String {
-    let (p, effect) = (test.smallest_p(seeds), test.detectable(seeds));
-    let (unit, spread) = if test.is_paired {
-        (
-            if seeds == 1 { "seed, paired," } else { "seeds, paired," },
-            "of the differences within seeds",
-        )
+pub fn evidence(seeds: usize, declaration: &Declaration) -> String {
+    let (alpha, level) = (alpha_of_both(declaration), level_words(declaration));
+    let effect = detectable(seeds, declaration);
+    // Sign flips of the differences within seeds, or splits of independent runs.
+    let (p, of, spread, none) = if declaration.paired {
+        let p = (2.0 / (1u64 << seeds.min(62)) as f64).min(1.0);
+        (p, ", paired,", "of the differences within seeds", Measured::Blocks(Vec::new()))
     } else {
-        (if seeds == 1 { "seed an arm" } else { "seeds an arm" }, "between training runs")
+        let none = Measured::Runs(Vec::new(), Vec::new());
+        (between::smallest_p(seeds, seeds), " an arm", "between training runs", none)
     };
-    let start = format!("with {seeds} {unit} the smallest possible p of a comparison is {p:.4}");
-    if p <= test.alpha_of_both() && seeds >= between::FEWEST_RUNS && effect.is_finite() {
+    let unit = if seeds == 1 { "seed" } else { "seeds" };
+    let start =
+        format!("with {seeds} {unit}{of} the smallest possible p of a comparison is {p:.4}");
+    let has_interval = seeds >= between::FEWEST_RUNS;
+    if p <= alpha && has_interval && effect.is_finite() {
+        let power = 100.0 * declaration.power;
         return format!(
-            "{start}; a difference of {effect:.1} standard deviations {spread} is found in \
-             {:.0} % of cases ({})",
-            100.0 * test.power,
-            test.level_words()
+            "{start}; a difference of {effect:.1} standard deviations {spread} is found in {power:.0} % of cases ({level})"
         );
     }
-    let fewest = test.fewest_seeds();
-    let needs = if seeds >= between::FEWEST_RUNS {
-        format!(" ({})", test.level_words())
-    } else {
-        String::new()
-    };
+    let needs = if has_interval { format!(" ({level})") } else { String::new() };
+    let fewest = needed::fewest(&none, alpha);
     format!(
         "{start}: these are too few to show a difference or to decide a gate{needs}; {fewest} seeds are enough"
     )
 }
 
+/// In standard deviations between runs, or of the differences within seeds.
+fn detectable(seeds: usize, declaration: &Declaration) -> f64 {
+    let (alpha, power) = (alpha_of_both(declaration), declaration.power);
+    if declaration.paired {
+        between::minimum_detectable_effect_of_blocks(1.0, seeds, alpha, power)
+    } else {
+        between::minimum_detectable_effect(1.0, seeds, seeds, alpha, power)
+    }
+}
+
+/// Of the largest family: Holm asks the first of them for α divided by their number.
+fn comparisons(declaration: &Declaration) -> usize {
+    let sizes = declaration.families.iter().map(|family| family.comparisons.len());
+    sizes.max().unwrap_or(1).max(1)
+}
+
+fn first_alpha(declaration: &Declaration) -> f64 {
+    declaration.alpha / comparisons(declaration) as f64
+}
+
+fn alpha_of_both(declaration: &Declaration) -> f64 {
+    let (alpha, of_interval) = (first_alpha(declaration), 1.0 - declaration.level);
+    if of_interval < alpha - 1e-12 { of_interval } else { alpha }
+}
+
+fn level_words(declaration: &Declaration) -> String {
+    let (first, alpha) = (first_alpha(declaration), declaration.alpha);
+    let interval = if alpha_of_both(declaration) < first {
+        format!(" and a {} interval beside 0", text::level(declaration.level))
+    } else {
+        String::new()
+    };
+    match comparisons(declaration) {
+        1 => format!("with p at most {alpha}{interval}, if it is the only comparison"),
+        several => format!(
+            "with p at most {}{interval}: {alpha} over the {several} comparisons of the largest family, as Holm's first step asks",
+            text::p_value(first)
+        ),
+    }
+}
+
 /// The cells of a study, one a line, with every `<grid>/<arm>` that each is a cell of.
-pub fn listed(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Table {
-    let rows = cells.iter().map(|cell| {
-        let arms = names.get(&cell.arm_sha256).map_or(cell.name.clone(), |names| names.join(" "));
+pub fn listed(cells: &[Cell], keys: &[CellKey]) -> Table {
+    let rows = cells.iter().zip(keys).map(|(cell, key)| {
         row![
-            text::visible(cell.file_name().trim_end_matches(".json")),
-            text::visible(&arms),
-            cell.seed.to_string(),
+            text::visible(&key.cell),
+            text::visible(&key.arms),
+            key.seed.to_string(),
             cell.ending.name(),
             cell.counters.len().to_string(),
             cell.counters.last().map_or(0, |counters| counters.updates).to_string(),
@@ -341,13 +293,14 @@ mod tests {
 
     #[test]
     fn a_plan_takes_the_interval_into_account() {
-        let paired = PlannedTest { is_paired: true, level: 0.99, ..PlannedTest::UNDECLARED };
-        let six = evidence(6, paired);
+        let own = Declaration::undeclared(&[], "", "");
+        let paired = Declaration { paired: true, level: 0.99, ..own.clone() };
+        let six = evidence(6, &paired);
         assert!(six.ends_with("; 8 seeds are enough"), "{six}");
-        let eight = evidence(8, paired);
+        let eight = evidence(8, &paired);
         let rule =
             "(with p at most 0.05 and a 99 % interval beside 0, if it is the only comparison)";
         assert!(eight.contains(" is found in 80 % of cases ") && eight.ends_with(rule), "{eight}");
-        assert!(paired.detectable(8) > PlannedTest { level: 0.95, ..paired }.detectable(8));
+        assert!(detectable(8, &paired) > detectable(8, &Declaration { paired: true, ..own }));
     }
 }

@@ -30,10 +30,7 @@ pub fn by_verdict(judged: &Judged) -> BTreeMap<ClaimVerdict, Vec<&ClaimResult>> 
 
 /// `2 supported, 1 inconclusive`; empty without claims.
 pub fn headline(judged: &Judged) -> String {
-    let groups = by_verdict(judged);
-    let counts =
-        groups.iter().map(|(verdict, claims)| format!("{} {}", claims.len(), verdict.words()));
-    text::joined(counts, ", ")
+    text::tally(judged.claims.iter().map(|claim| claim.verdict), |verdict| verdict.words())
 }
 
 pub fn listed(claims: &Claims) -> Vec<Section> {
@@ -80,9 +77,8 @@ fn question(test: &Test) -> String {
 
 pub fn table(judged: &Judged) -> Vec<Section> {
     let columns = "claim | source | verdict | evidence here | the paper\u{2019}s own numbers";
-    let table = (!judged.claims.is_empty())
-        .then(|| Block::Table(Table::new("", columns, judged.claims.iter().map(claim_row))));
-    let blocks = table.into_iter().chain([remarks(judged)]).collect();
+    let table = Table::new("", columns, judged.claims.iter().map(claim_row)).filled();
+    let blocks = table.map(Block::Table).into_iter().chain([remarks(judged)]).collect();
     vec![Section::new("claims", titled_count(judged).trim_end_matches(": "), blocks)]
 }
 

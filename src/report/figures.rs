@@ -4,7 +4,7 @@
 use crate::report::axes::{
     self, CHARACTER, LINE, PlotPoint, Svg, classes, nothing, path, tick_label, ticks,
 };
-use crate::report::page::{Changes, CurveLine, Curves, Heat, PageOutcomes, Panel, PanelSize};
+use crate::report::page::{Changes, CurveLine, Curves, Heat, Panel, PanelSize};
 use crate::report::{intervals, text};
 use crate::statistics::aggregates;
 use std::collections::BTreeMap;
@@ -26,15 +26,13 @@ type Area = [f64; 4];
 
 fn extent(size: PanelSize, width: f64) -> (PlotPoint, Area) {
     let (wide, tall) = match size {
-        PanelSize::Whole => (width, HEIGHT),
+        PanelSize::Whole => {
+            return ((width, HEIGHT), [LEFT, TOP, width - RIGHT, HEIGHT - BOTTOM]);
+        }
         PanelSize::Low => (width, 118.0),
         PanelSize::Small => (250.0, 96.0),
     };
-    let area = match size {
-        PanelSize::Whole => [LEFT, TOP, wide - RIGHT, tall - BOTTOM],
-        PanelSize::Low | PanelSize::Small => [LOW_LEFT, 8.0, wide - 8.0, tall - LOW_BOTTOM],
-    };
-    ((wide, tall), area)
+    ((wide, tall), [LOW_LEFT, 8.0, wide - 8.0, tall - LOW_BOTTOM])
 }
 
 const MARKERS: usize = 6;
@@ -42,11 +40,11 @@ const SHADES: usize = 8;
 const ROW: f64 = 36.0;
 
 pub fn panel(panel: &Panel, description: &str) -> String {
-    panel_of_width(panel, WIDTH, description)
+    panel_of_width(panel, WIDTH, description).end()
 }
 
 /// Curves and intervals fill the width; text keeps its size.
-pub fn panel_of_width(panel: &Panel, width: f64, description: &str) -> String {
+pub fn panel_of_width(panel: &Panel, width: f64, description: &str) -> Svg {
     match panel {
         Panel::Curves(curves) => self::curves(curves, width, description),
         Panel::Intervals(rows) => intervals::draw(rows, width, description),
@@ -54,10 +52,6 @@ pub fn panel_of_width(panel: &Panel, width: f64, description: &str) -> String {
         Panel::Changes(changes) => self::changes(changes, description),
         Panel::Outcomes(outcomes) => self::outcomes(outcomes, description),
     }
-}
-
-fn open(height: f64, description: &str) -> Svg {
-    Svg::new("chart", (WIDTH, height), description)
 }
 
 pub fn key(style: &usize) -> String {
@@ -81,19 +75,19 @@ pub fn spark(points: &[PlotPoint]) -> String {
 }
 
 /// The data's place on the canvas.
-struct Frame {
+struct Frame<'a> {
+    curves: &'a Curves,
     x: (f64, f64),
     y: (f64, f64),
     x_ticks: Vec<f64>,
     y_ticks: Vec<f64>,
-    doubling: bool,
     extent: PlotPoint,
     area: Area,
 }
 
-impl Frame {
+impl<'a> Frame<'a> {
     /// `None` without finite values.
-    fn around(curves: &Curves, width: f64) -> Option<Self> {
+    fn around(curves: &'a Curves, width: f64) -> Option<Self> {
         let points = || {
             curves.lines.iter().flat_map(|line| {
                 let band = line.band.iter().flat_map(|(x, low, high)| [(*x, *low), (*x, *high)]);
@@ -117,16 +111,15 @@ impl Frame {
         let count = if curves.size == PanelSize::Whole { 4 } else { 3 };
         let y_ticks = ticks(low, high, count);
         let y = (y_ticks.first()?.min(low), y_ticks.last()?.max(high));
-        let doubling = curves.doubling;
         let (x, mut x_ticks) =
-            if doubling { doubles(first, last) } else { evenly(first, last, count) };
+            if curves.doubling { doubles(first, last) } else { evenly(first, last, count) };
         let counts = points().all(|(x, _)| x.fract() == 0.0);
         x_ticks.retain(|tick| !counts || (tick - tick.round()).abs() < 1e-9);
-        Some(Self { x, y, x_ticks, y_ticks, doubling, extent, area })
+        Some(Self { curves, x, y, x_ticks, y_ticks, extent, area })
     }
 
     fn at(&self, (x, y): PlotPoint) -> PlotPoint {
-        let scale = |x: f64| if self.doubling { x.max(1.0).log2() } else { x };
+        let scale = |x: f64| if self.curves.doubling { x.max(1.0).log2() } else { x };
         let part = (scale(x) - scale(self.x.0)) / (scale(self.x.1) - scale(self.x.0));
         let height = (y - self.y.0) / (self.y.1 - self.y.0);
         let [left, top, right, bottom] = self.area;
@@ -136,7 +129,7 @@ impl Frame {
         )
     }
 
-    fn axes(&self, svg: &mut Svg, curves: &Curves) {
+    fn axes(&self, svg: &mut Svg) {
         let [left, _, right, floor] = self.area;
         for tick in &self.y_ticks {
             let (_, y) = self.at((self.x.0, *tick));
@@ -152,11 +145,11 @@ impl Frame {
                 if x > right - 14.0 { ("end", self.extent.0 - 2.0) } else { ("x", x) };
             svg.text(anchor, (x, floor + 17.0), tick_label(*tick));
         }
-        if curves.size == PanelSize::Whole {
-            for (index, line) in unit_lines(curves, self.extent.0).iter().enumerate() {
+        if self.curves.size == PanelSize::Whole {
+            for (index, line) in unit_lines(self.curves, self.extent.0).iter().enumerate() {
                 svg.text("unit", (4.0, 13.0 + LINE * index as f64), line);
             }
-            svg.text("end unit", (self.extent.0 - 2.0, self.extent.1 - 4.0), &curves.x);
+            svg.text("end unit", (self.extent.0 - 2.0, self.extent.1 - 4.0), &self.curves.x);
         }
     }
 
@@ -174,16 +167,14 @@ impl Frame {
         }
     }
 
-    fn centre(&self, svg: &mut Svg, line: &CurveLine, published: bool) {
+    fn centre(&self, svg: &mut Svg, line: &CurveLine) {
         let points: Vec<PlotPoint> = line.centre.iter().map(|point| self.at(*point)).collect();
         if line.ghost {
             return svg.path("ghost", &path(points));
         }
-        let published = if published { "published " } else { "" };
-        svg.path(
-            &format!("line {published}{}", classes(line.style)),
-            &path(points.iter().copied()),
-        );
+        let class = if self.curves.published { "line published" } else { "line" };
+        let class = format!("{class} {}", classes(line.style));
+        svg.path(&class, &path(points.iter().copied()));
         let count = MARKERS.min(points.len());
         // Arms have their markers at different places.
         for index in 0..count {
@@ -191,11 +182,9 @@ impl Frame {
                 if index + 1 < MARKERS { 0.02 * (line.style % axes::SHAPES) as f64 } else { 0.0 };
             let place = ((index + 1) as f64 / count as f64 - shift).clamp(0.0, 1.0);
             let index = (place * (points.len() - 1) as f64).round() as usize;
-            if line.interpolated_at.contains(&line.centre[index].0) {
-                svg.hollow_marker(line.style, points[index]);
-            } else {
-                svg.marker(line.style, points[index]);
-            }
+            let is_measured = !line.interpolated_at.contains(&line.centre[index].0);
+            let class = if is_measured { "mark" } else { "seed" };
+            svg.marker(class, line.style, points[index]);
         }
     }
 }
@@ -220,15 +209,15 @@ fn unit_lines(curves: &Curves, width: f64) -> Vec<String> {
     axes::lines(&curves.unit, width - 8.0, CHARACTER)
 }
 
-fn curves(curves: &Curves, width: f64, description: &str) -> String {
+fn curves(curves: &Curves, width: f64, description: &str) -> Svg {
     let Some(frame) = Frame::around(curves, width) else {
         return nothing((width, HEIGHT), description, "not recorded");
     };
     let mut svg = Svg::new("chart", frame.extent, description);
-    frame.axes(&mut svg, curves);
+    frame.axes(&mut svg);
     curves.lines.iter().rev().for_each(|line| frame.around_line(&mut svg, line));
-    curves.lines.iter().rev().for_each(|line| frame.centre(&mut svg, line, curves.published));
-    svg.end()
+    curves.lines.iter().rev().for_each(|line| frame.centre(&mut svg, line));
+    svg
 }
 
 /// Rows have one line.
@@ -248,19 +237,20 @@ fn shade(share: f64) -> usize {
     }
 }
 
-fn heat(heat: &Heat, description: &str) -> String {
+fn heat(heat: &Heat, description: &str) -> Svg {
     let height = 8.0 + ROW * heat.rows.len() as f64 + 22.0;
-    let Some(problems) = heat.rows.first().map(|row| row.shares.len()).filter(|it| *it > 0) else {
+    let Some(problems) = heat.rows.first().map(|(_, shares)| shares.len()).filter(|it| *it > 0)
+    else {
         return nothing((WIDTH, height.max(60.0)), description, "not evaluated");
     };
-    let mut svg = open(height, description);
+    let mut svg = Svg::new("chart", (WIDTH, height), description);
     let (left, width) = (8.0, WIDTH - 16.0);
     let pitch = width / problems as f64;
-    for (index, row) in heat.rows.iter().enumerate() {
+    for (index, (label, shares)) in heat.rows.iter().enumerate() {
         let top = 8.0 + ROW * index as f64;
-        svg.text("name", (left, top + 11.0), shortened(&row.label, 60));
+        svg.text("name", (left, top + 11.0), shortened(label, 60));
         let at = |column: usize| (left + pitch * column as f64, top + 16.0);
-        let shares = row.shares.iter().enumerate();
+        let shares = shares.iter().enumerate();
         let shades = shares.map(|(column, share)| (format!("h{}", shade(*share)), at(column)));
         cells(&mut svg, shades, (pitch, 15.0));
         svg.rect("frame", (left, top + 16.0), (width, 15.0));
@@ -268,7 +258,7 @@ fn heat(heat: &Heat, description: &str) -> String {
     svg.text("unit", (left, height - 6.0), "hardest");
     svg.text("end unit", (WIDTH - 8.0, height - 6.0), "easiest");
     svg.text("x unit", (WIDTH / 2.0, height - 6.0), &heat.columns);
-    svg.end()
+    svg
 }
 
 /// One path a class, so that a thousand problems stay a small file.
@@ -289,12 +279,12 @@ pub fn shades() -> String {
     svg.end()
 }
 
-fn changes(changes: &Changes, description: &str) -> String {
+fn changes(changes: &Changes, description: &str) -> Svg {
     const TALL: f64 = 150.0;
     if changes.differences.is_empty() {
         return nothing((WIDTH, TALL), description, "not on the same problems");
     }
-    let mut svg = open(TALL, description);
+    let mut svg = Svg::new("chart", (WIDTH, TALL), description);
     let (top, floor) = (10.0, TALL - 12.0);
     let (_, largest) = aggregates::range(changes.differences.iter().map(|change| change.abs()));
     let scale = if largest > 0.0 { largest } else { 1.0 };
@@ -315,7 +305,7 @@ fn changes(changes: &Changes, description: &str) -> String {
         svg.path(class, &path);
     }
     svg.line("axis", (LEFT, y(0.0)), (WIDTH - RIGHT, y(0.0)));
-    svg.end()
+    svg
 }
 
 const MARKS: [(char, &str, &str); 4] = [
@@ -325,27 +315,27 @@ const MARKS: [(char, &str, &str); 4] = [
     ('N', "no-answer", "no answer found"),
 ];
 
-fn outcomes(outcomes: &PageOutcomes, description: &str) -> String {
+fn outcomes(problems: &[(String, [String; 2])], description: &str) -> Svg {
+    const POLICIES: [&str; 2] = ["base policy", "final policy"];
     const ALL: f64 = 960.0;
     const NAMES: f64 = 132.0;
     const SHARE: f64 = 46.0;
     const LINE: f64 = 13.0;
     const HEAD: f64 = 46.0;
-    let mut svg = Svg::new("strip", (ALL, HEAD + LINE * outcomes.rows.len() as f64), description);
+    let mut svg = Svg::new("strip", (ALL, HEAD + LINE * problems.len() as f64), description);
     for (index, (_, class, meaning)) in MARKS.iter().enumerate() {
         let x = NAMES + 120.0 * index as f64;
         svg.rect(class, (x, 3.0), (11.0, 11.0));
         svg.text("key", (x + 16.0, 13.0), meaning);
     }
     let top = |row: usize| HEAD + LINE * row as f64;
-    for (row, (problem, _)) in outcomes.rows.iter().enumerate() {
+    for (row, (problem, _)) in problems.iter().enumerate() {
         svg.text("y", (NAMES - 10.0, top(row) + 9.6), shortened(problem, 22));
     }
-    let width = (ALL - NAMES) / outcomes.policies.len().max(1) as f64;
-    for (policy, name) in outcomes.policies.iter().enumerate() {
+    let width = (ALL - NAMES) / POLICIES.len() as f64;
+    for (policy, name) in POLICIES.iter().enumerate() {
         let left = NAMES + width * policy as f64;
-        let rows: Vec<&str> =
-            outcomes.rows.iter().map(|(_, marks)| marks[policy].as_str()).collect();
+        let rows: Vec<&str> = problems.iter().map(|(_, marks)| marks[policy].as_str()).collect();
         let columns = rows.iter().map(|marks| marks.len()).max().unwrap_or(0).max(1) as f64;
         // A small gap between cells; they stay square with few samples.
         let pitch = ((width - SHARE - 16.0) / columns).min(24.0);
@@ -362,7 +352,7 @@ fn outcomes(outcomes: &PageOutcomes, description: &str) -> String {
             svg.text("share", (left + pitch * columns + 5.0, top(row) + 9.6), share);
         }
     }
-    svg.end()
+    svg
 }
 
 #[cfg(test)]
@@ -399,7 +389,8 @@ mod tests {
     #[test]
     fn an_axis_of_counts_has_whole_numbers() {
         let ticks = |points: &[PlotPoint]| {
-            let frame = Frame::around(&curves_of(points, false), WIDTH).unwrap();
+            let curves = curves_of(points, false);
+            let frame = Frame::around(&curves, WIDTH).unwrap();
             frame.x_ticks.into_iter().map(tick_label).collect::<Vec<_>>()
         };
         assert_eq!(ticks(&[(0.0, 1.0)]), ["0", "1"]);
@@ -415,9 +406,9 @@ mod tests {
 
     #[test]
     fn outcomes_draw_one_cell_a_sample_and_count_the_correct_ones() {
-        let rows =
-            vec![("p".to_owned(), vec!["CWT".to_owned()]), ("q".to_owned(), vec![String::new()])];
-        let svg = panel(&Panel::Outcomes(PageOutcomes { policies: vec!["base"], rows }), "d");
+        let row =
+            |problem: &str, base: &str| (problem.to_owned(), [base.to_owned(), String::new()]);
+        let svg = panel(&Panel::Outcomes(vec![row("p", "CWT"), row("q", "")]), "d");
         assert!(svg.contains(">1/3<") && svg.matches("class=\"share\"").count() == 1, "{svg}");
     }
 
@@ -427,7 +418,8 @@ mod tests {
             points in proptest::collection::vec((0.0f64..1e5, -1e6f64..1e6), 1..40),
             doubling in any::<bool>(),
         ) {
-            let frame = Frame::around(&curves_of(&points, doubling), WIDTH).unwrap();
+            let curves = curves_of(&points, doubling);
+            let frame = Frame::around(&curves, WIDTH).unwrap();
             for point in points {
                 let (x, y) = frame.at(point);
                 prop_assert!((LEFT - 0.01..=WIDTH - RIGHT + 0.01).contains(&x), "x {x}");

@@ -1,6 +1,6 @@
 //! One HTML file that loads nothing. askama leaves only the style sheet, [`Page::script`], pictures and what `coded` escapes.
 
-use crate::report::page::{Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};
+use crate::report::page::{self, Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};
 use crate::report::{axes, figures, text};
 use askama::Template;
 
@@ -34,9 +34,8 @@ fn together(text: &str) -> String {
         (" × ", "\u{a0}×\u{a0}"),
         ("Fig. ", "Fig.\u{a0}"),
     ];
-    coded(
-        &pairs.into_iter().fold(text.to_owned(), |text, (apart, close)| text.replace(apart, close)),
-    )
+    let replaced = |text: String, (apart, close)| text.replace(apart, close);
+    coded(&pairs.into_iter().fold(text.to_owned(), replaced))
 }
 
 fn coded(text: &str) -> String {
@@ -51,9 +50,8 @@ fn coded(text: &str) -> String {
 }
 
 fn class(cell: &TableCell, column: &Column) -> String {
-    format!("{}{}", if column.numeric { "number " } else { "" }, cell.look.class())
-        .trim()
-        .to_owned()
+    let number = if column.numeric { "number " } else { "" };
+    format!("{number}{}", cell.look.class()).trim().to_owned()
 }
 
 fn picture(figure: &Figure, panel: &Panel) -> String {
@@ -67,7 +65,7 @@ fn keys(figure: &Figure, panel: &Panel) -> Vec<(usize, String)> {
     match panel {
         Panel::Curves(curves) if curves.size == PanelSize::Small => Vec::new(),
         Panel::Curves(curves) if curves.published || figure.legend.is_empty() => {
-            curves.lines.iter().map(|line| (line.style, line.label.clone())).collect()
+            page::legend(&curves.lines)
         }
         _ => Vec::new(),
     }

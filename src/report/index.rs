@@ -35,16 +35,16 @@ pub fn page(root: &Path) -> Result<Option<Page>, ReportError> {
         text::counted(study_rows.len(), "study", "studies"),
         format!("{} that cannot be read", unreadable.len()),
     ];
-    let mut tables = vec![
+    let tables = [
         run_table(root, &runs),
         Table::new("Studies.", "study | question | arms # | records # | status", study_rows),
         Table::new("What cannot be read.", "folder | reason", unreadable),
     ];
-    tables.retain(|table| !table.rows.is_empty());
-    if tables.is_empty() {
+    let tables = tables.into_iter().filter_map(Table::filled);
+    let blocks: Vec<Block> = tables.map(Block::Table).collect();
+    if blocks.is_empty() {
         return Ok(None);
     }
-    let blocks = tables.into_iter().map(Block::Table).collect();
     Ok(Some(Page {
         kind: "index",
         title: text::visible(&root.display().to_string()),

@@ -15,7 +15,7 @@ const MOST_TICKS: usize = 5;
 const TICK: f64 = 35.0;
 const PHONE_TEXT_TO_TEXT: f64 = 14.0 / 12.0;
 
-pub fn draw(intervals: &Intervals, width: f64, description: &str) -> String {
+pub fn draw(intervals: &Intervals, width: f64, description: &str) -> Svg {
     let room = (width - 16.0) / PHONE_TEXT_TO_TEXT;
     let names = intervals.rows.iter().map(|row| name_lines(row, room));
     let names: Vec<Vec<(String, String)>> = names.collect();
@@ -31,13 +31,8 @@ pub fn draw(intervals: &Intervals, width: f64, description: &str) -> String {
     let numbers = intervals.rows.iter().flat_map(|row| {
         let ends = row.interval.iter().flat_map(|(low, high)| [*low, *high]);
         let margin = row.margin.iter().flat_map(|margin| [-margin, *margin]);
-        row.runs
-            .iter()
-            .map(|run| run.1)
-            .chain(row.centre)
-            .chain(row.published)
-            .chain(ends)
-            .chain(margin)
+        let runs = row.runs.iter().map(|run| run.1);
+        runs.chain(row.centre).chain(row.published).chain(ends).chain(margin)
     });
     let (low, high) = aggregates::range(numbers.chain(zero).filter(|number| number.is_finite()));
     if !(low.is_finite() && high.is_finite()) {
@@ -85,7 +80,7 @@ pub fn draw(intervals: &Intervals, width: f64, description: &str) -> String {
     for (index, line) in unit.iter().enumerate() {
         svg.text("end unit", (end, floor + BOTTOM - 4.0 + LINE * index as f64), line);
     }
-    svg.end()
+    svg
 }
 
 /// The name, and what it is compared with, of each line.
@@ -130,7 +125,7 @@ fn interval_row(
     row.published.iter().for_each(|value| svg.circle("hollow", (at(*value), y)));
     row.runs.iter().for_each(|run| svg.circle(&format!("seed {classes}"), (at(run.1), y)));
     if let Some(centre) = row.centre {
-        svg.marker(row.style, (at(centre), y));
+        svg.marker("mark", row.style, (at(centre), y));
     }
 }
 
@@ -159,10 +154,10 @@ mod tests {
         let x = "difference in avg@k on checked-chains, last evaluation, points".to_owned();
         let rows = vec![row];
         let drawn = Intervals::new("", &x, true, rows);
-        let [narrow, wide] = [216.0, 1000.0].map(|width| axes::parts(&draw(&drawn, width, "")).1);
+        let [narrow, wide] = [216.0, 1000.0].map(|width| draw(&drawn, width, "").extent.1);
         // Three more lines of the name, and two more of the unit.
         assert_eq!(narrow, wide + 5.0 * LINE);
-        let all = draw(&drawn, 460.0, "");
+        let all = draw(&drawn, 460.0, "").content;
         let of_name = all.split("name\">").skip(1).map(|it| it.split("</text>").next().unwrap());
         let longest = of_name.map(|it| it.replace("</tspan>", "").chars().count()).max().unwrap();
         assert!(8.0 + 14.0 / 12.0 * BOLD_CHARACTER * longest as f64 <= 460.0, "{all}");
@@ -176,7 +171,7 @@ mod tests {
             ..IntervalRow::default()
         };
         let rows = vec![row("a"), row(&"long ".repeat(20))];
-        let svg = draw(&Intervals::new("", "points", true, rows), 400.0, "");
+        let svg = draw(&Intervals::new("", "points", true, rows), 400.0, "").content;
         let paths: Vec<&str> = svg.split("\"grid\" d=\"M").skip(1).collect();
         let numbers: Vec<&str> = svg.split("<text class=\"x\" x=\"").skip(1).collect();
         let x = |text: &&str| text.split([' ', '"']).next().unwrap().to_owned();

@@ -19,9 +19,7 @@ fn render_page(out: &mut String, page: &Page) -> fmt::Result {
     writeln!(out, "# DAPO {} report: {}\n", page.kind, escape(&page.title))?;
     writeln!(out, "{} · **{}**\n", escape(&page.subtitle), page.state)?;
     writeln!(out, "**{}**\n", escape(&page.headline))?;
-    if !page.status.is_empty() {
-        writeln!(out, "{}\n", escape(&page.status))?;
-    }
+    paragraph(out, &page.status)?;
     for alert in &page.alerts {
         writeln!(out, "> **{}**\n", escape(alert))?;
     }

@@ -98,6 +98,11 @@ impl Table {
         self.columns.extend(columns.into_iter().map(|name| Column::new(&name)));
         self
     }
+
+    /// `None` without rows.
+    pub fn filled(self) -> Option<Self> {
+        (!self.rows.is_empty()).then_some(self)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -138,12 +143,7 @@ impl TableCell {
 
     /// What is shown, or why there is no value.
     pub fn or<T: Into<String>>(shown: Option<T>, why_not: &str) -> Self {
-        shown.map_or_else(|| Self::missing(why_not), Self::from)
-    }
-
-    /// Why there is no value.
-    pub fn missing(why: impl Into<String>) -> Self {
-        Self::from(why).looking(Look::Quiet)
+        shown.map_or_else(|| Look::Quiet.of(why_not), Self::from)
     }
 
     #[must_use]
@@ -214,22 +214,15 @@ pub struct Figure {
     pub title: String,
     /// What to see, computed from the values.
     pub caption: String,
-    /// In the order of styles; empty where panels name their own lines.
-    pub legend: Vec<LegendEntry>,
+    /// Styles (colour, dashes and marker together) in their order, and what has them; empty where panels name their own lines.
+    pub legend: Vec<(usize, String)>,
     pub panels: Vec<Panel>,
     /// Markdown shows this in place of the panels.
     pub numbers: Table,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct LegendEntry {
-    /// Colour, dashes and marker together.
-    pub style: usize,
-    pub label: String,
-}
-
-pub fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
-    lines.iter().map(|line| LegendEntry { style: line.style, label: line.label.clone() }).collect()
+pub fn legend(lines: &[CurveLine]) -> Vec<(usize, String)> {
+    lines.iter().map(|line| (line.style, line.label.clone())).collect()
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -238,7 +231,8 @@ pub enum Panel {
     Intervals(Intervals),
     Heat(Heat),
     Changes(Changes),
-    Outcomes(PageOutcomes),
+    /// Problem, and marks of base and final policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
+    Outcomes(Vec<(String, [String; 2])>),
 }
 
 impl Panel {
@@ -346,26 +340,14 @@ impl IntervalRow {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Heat {
     pub columns: String,
-    pub rows: Vec<HeatRow>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct HeatRow {
-    pub label: String,
-    pub shares: Vec<f64>,
+    /// Labels and shares.
+    pub rows: Vec<(String, Vec<f64>)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
     pub title: String,
     pub differences: Vec<f64>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct PageOutcomes {
-    pub policies: Vec<&'static str>,
-    /// Problem, and marks of each policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
-    pub rows: Vec<(String, Vec<String>)>,
 }
 
 #[cfg(test)]

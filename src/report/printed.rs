@@ -37,13 +37,11 @@ pub fn svg(panels: &[Panel], width_points: f64) -> String {
             all.text("name", (left + 8.0, top + 12.0 + LINE * line as f64), words);
         }
         let picture = figures::panel_of_width(panel, each, "");
-        let (_, tall, inside) = axes::parts(&picture);
-        all.group((left, top + title), inside);
-        height = height.max(top + title + tall);
+        all.group((left, top + title), &picture.content);
+        height = height.max(top + title + picture.extent.1);
     }
     let title = axes::escape(panels.first().map_or("nothing is compared", Panel::title));
-    let (all, tall) = (all.end(), height / UNITS_A_POINT);
-    let (_, _, content) = axes::parts(&all);
+    let (content, tall) = (all.content, height / UNITS_A_POINT);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{width_points}pt\" height=\"{tall:.2}pt\" \
          viewBox=\"0 0 {width} {height:.1}\" font-family=\"Ubuntu, Helvetica, Arial, sans-serif\">\
@@ -71,7 +69,7 @@ fn legend(panels: &[Panel], width: f64) -> (Svg, f64) {
             Key::Paper => svg.circle("hollow", middle),
             Key::Bar => {
                 svg.path("whisker c0", &format!("M{x:.1} {:.1}v8m0 -4h38m0 -4v8", y + 2.0));
-                svg.marker(0, middle);
+                svg.marker("mark", 0, middle);
             }
         }
         for (line, words) in lines.iter().enumerate() {

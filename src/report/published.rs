@@ -1,7 +1,7 @@
 //! The paper's results and re-runs beside ours.
 
 use crate::experiment::PaperRow;
-use crate::report::page::{Block, CurveLine, Curves, Look, Table, row};
+use crate::report::page::{CurveLine, Curves, Look, Table, row};
 use crate::report::text;
 use crate::study::paper::{self, PublishedCurve, PublishedTable};
 
@@ -38,11 +38,7 @@ pub fn beside(paper: &PaperRow) -> Option<Published> {
     Some(Published { value: row.value, step: above.map(|above| row.value - above), rerun })
 }
 
-pub fn tables<'a>(tables: impl IntoIterator<Item = &'a PublishedTable>) -> Vec<Block> {
-    tables.into_iter().map(|table| Block::Folded(published(table))).collect()
-}
-
-fn published(table: &PublishedTable) -> Table {
+pub fn table(table: &PublishedTable) -> Table {
     let mut above: Option<f64> = None;
     let rows = table.rows.iter().map(|row| {
         let step = row.technique.as_ref().and(above).map(|above| row.value - above);

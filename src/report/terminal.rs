@@ -74,15 +74,13 @@ pub fn table(shown: &Table, width: Option<usize>) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     if let Some(width) = width {
-        table
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(width.min(1000) as u16);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(width.min(1000) as u16);
     }
     table.set_header(kept.iter().map(|column| shown.columns[*column].name.as_str()));
     for row in &shown.rows {
-        let cells =
-            kept.iter().map(|column| row.get(*column).map_or("", |cell| cell.text.as_str()));
-        table.add_row(cells);
+        let cell = |column: &usize| row.get(*column).map_or("", |cell| cell.text.as_str());
+        table.add_row(kept.iter().map(cell));
     }
     for (place, column) in table.column_iter_mut().zip(&kept) {
         place.set_padding((2, 0));
@@ -95,8 +93,8 @@ pub fn table(shown: &Table, width: Option<usize>) -> String {
     }
     let mut out = table.trim_fmt() + "\n";
     if !hidden.is_empty() {
-        let names: Vec<String> = hidden.iter().map(|column| column.name.clone()).collect();
-        let line = format!("(--wide also shows {})", text::listed(&names));
+        let names = text::listed(hidden.iter().map(|column| &column.name));
+        let line = format!("(--wide also shows {names})");
         out += &wrapped(&line, width, ["  ", "  "]);
     }
     out

@@ -4,7 +4,7 @@
 use crate::base::visible;
 use crate::statistics::{Interval, Uncertainty, aggregates};
 use serde_json::Value;
-use std::fmt::Write;
+use std::collections::BTreeMap;
 
 /// Foreign text on one line; see [`visible::visible`].
 pub fn visible(text: &str) -> String {
@@ -20,14 +20,9 @@ pub fn excerpt(text: &str, limit: usize) -> String {
     }
     let head = limit * 3 / 5;
     let tail = limit - head;
-    let start: String = text.chars().take(head).collect();
-    let end: String = text.chars().skip(total - tail).collect();
-    format!(
-        "{}\n[… {} characters …]\n{}",
-        shown(&start),
-        grouped((total - limit) as u64),
-        shown(&end)
-    )
+    let start = shown(&text.chars().take(head).collect::<String>());
+    let end = shown(&text.chars().skip(total - tail).collect::<String>());
+    format!("{start}\n[… {} characters …]\n{end}", grouped((total - limit) as u64))
 }
 
 /// `71.2 %`.
@@ -79,9 +74,8 @@ pub fn interval_or_none(of: &Uncertainty) -> String {
 /// An interval in percentage points, or why there is none.
 pub fn uncertainty(of: &Uncertainty) -> String {
     match (&of.interval, &of.withheld) {
-        (Some(interval), _) => Unit::Share.interval(interval),
         (None, Some(reason)) => format!("none ({reason})"),
-        (None, None) => "none".to_owned(),
+        _ => interval_or_none(of),
     }
 }
 
@@ -170,14 +164,9 @@ pub fn signed(value: f64, decimals: usize) -> String {
 /// `12,345`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let mut groups: Vec<_> = digits.as_bytes().rchunks(3).map(String::from_utf8_lossy).collect();
+    groups.reverse();
+    groups.join(",")
 }
 
 /// `3 runs`, `1 run`.
@@ -190,12 +179,26 @@ pub fn updates(count: u64) -> String {
 }
 
 /// `a, b and c`.
-pub fn listed(names: &[String]) -> String {
-    match names {
+pub fn listed<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
+    match names.as_slice() {
         [] => "none".to_owned(),
         [one] => one.clone(),
         [all @ .., last] => format!("{} and {last}", all.join(", ")),
     }
+}
+
+/// How often each is there.
+pub fn counts<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeMap<T, usize> {
+    items.into_iter().fold(BTreeMap::new(), |mut counts, item| {
+        *counts.entry(item).or_default() += 1;
+        counts
+    })
+}
+
+/// `2 finished, 1 stalled`.
+pub fn tally<T: Ord>(items: impl IntoIterator<Item = T>, words: impl Fn(&T) -> &str) -> String {
+    joined(counts(items).iter().map(|(item, count)| format!("{count} {}", words(item))), ", ")
 }
 
 pub fn joined<T: ToString>(items: impl IntoIterator<Item = T>, between: &str) -> String {
@@ -246,19 +249,15 @@ pub fn sparkline(points: &[(f64, f64)], width: usize) -> String {
         return String::new();
     };
     let (low, high) = aggregates::range(points.iter().map(|point| point.1));
-    let mut line = String::new();
-    let mut at = 0;
-    for column in 0..width.min(points.len()) {
-        let columns = width.min(points.len());
-        let part = if columns == 1 { 0.0 } else { column as f64 / (columns - 1) as f64 };
+    let columns = width.min(points.len());
+    let block = |column: usize| {
+        let part = column as f64 / (columns - 1).max(1) as f64;
         let x = first.0 + part * (last.0 - first.0);
-        while at + 1 < points.len() && points[at + 1].0 <= x {
-            at += 1;
-        }
+        let at = points[1..].iter().take_while(|point| point.0 <= x).count();
         let level = if high > low { (points[at].1 - low) / (high - low) * 7.0 } else { 0.0 };
-        let _ = write!(line, "{}", BLOCKS[(level.round() as usize).min(7)]);
-    }
-    line
+        BLOCKS[(level.round() as usize).min(7)]
+    };
+    (0..columns).map(block).collect()
 }
 
 #[cfg(test)]

@@ -209,14 +209,14 @@ pub fn evidence(part: &PartResult) -> String {
 }
 
 pub fn part_why(part: &PartResult) -> String {
+    let of_comparison = || part.comparison.as_ref().map(|it| why(&it.why)).unwrap_or_default();
     let bound = part.level.as_ref().map(|it| it.bound);
     let bound = bound.or(part.across_runs.as_ref().map(|it| it.bound)).unwrap_or_default();
     match &part.why {
-        PartWhy::Comparison => part.comparison.as_ref().map(|it| why(&it.why)).unwrap_or_default(),
-        PartWhy::EquivalentIsNoSize => format!(
-            "{}; what is claimed is a direction, or a size below that",
-            part.comparison.as_ref().map(|it| why(&it.why)).unwrap_or_default()
-        ),
+        PartWhy::Comparison => of_comparison(),
+        PartWhy::EquivalentIsNoSize => {
+            of_comparison() + "; what is claimed is a direction, or a size below that"
+        }
         PartWhy::SmallerThanClaimed { claimed, most } => {
             let (unit, _, points) = part.comparison.as_ref().map_or((Unit::Plain, "", ""), units);
             format!(
@@ -227,8 +227,8 @@ pub fn part_why(part: &PartResult) -> String {
         }
         PartWhy::Absent { absence: missing } => absence(missing),
         PartWhy::NoRunHasTheValue { without_value: runs } => {
-            let runs: Vec<String> = runs.iter().map(without_value).collect();
-            format!("no run has the value ({})", runs.join("; "))
+            let runs = text::joined(runs.iter().map(without_value), "; ");
+            format!("no run has the value ({runs})")
         }
         PartWhy::TooFewRuns { runs, least } => {
             format!("an interval over training runs takes {least} of them, and there are {runs}")
@@ -286,34 +286,31 @@ pub fn claim_why(claim: &ClaimResult) -> String {
 }
 
 pub fn needed(needed: &Needed) -> String {
+    let if_as_seen = "if the true difference is as large as the one seen";
+    let if_it_stays = "if mean and spread stay as they are";
     let unit = |blocks: bool| if blocks { "blocks" } else { "runs of each arm" };
     match needed {
         Needed::AtLeast { count, of, .. } if !of.is_empty() => {
-            let of: Vec<String> = of.iter().map(|arm| format!("of `{arm}`")).collect();
             let value = if of.len() > 1 { " that have this value" } else { "" };
-            format!("at least {count} runs {}{value}", of.join(" and "))
+            let of = text::joined(of.iter().map(|arm| format!("of `{arm}`")), " and ");
+            format!("at least {count} runs {of}{value}")
         }
         Needed::AtLeast { count, blocks, .. } => format!("at least {count} {}", unit(*blocks)),
         Needed::MoreThan { count, blocks } => {
             format!("more than the {count} {} that there are", unit(*blocks))
         }
         Needed::MoreThanForSeen { count, blocks } => {
-            format!(
-                "more than {count} {}, if the true difference is as large as the one seen",
-                unit(*blocks)
-            )
+            format!("more than {count} {}, {if_as_seen}", unit(*blocks))
         }
-        Needed::AboutForSeen { count, blocks, power } => format!(
-            "about {count} {}, if the true difference is as large as the one seen (power {:.0} %)",
-            unit(*blocks),
-            100.0 * power
-        ),
+        Needed::AboutForSeen { count, blocks, power } => {
+            format!("about {count} {}, {if_as_seen} (power {:.0} %)", unit(*blocks), 100.0 * power)
+        }
         Needed::RunsThatRecordTheMetric => "runs that record this metric".to_string(),
         Needed::AboutForSeenSpread { count } => {
-            format!("about {count} runs, if mean and spread stay as they are")
+            format!("about {count} runs, {if_it_stays}")
         }
         Needed::MoreThanForSeenSpread { count } => {
-            format!("more than {count} runs, if mean and spread stay as they are")
+            format!("more than {count} runs, {if_it_stays}")
         }
         Needed::MoreRunsOf { arms } => format!("more runs of {}", arms.join(", ")),
         Needed::AtLeastInAll { count } => {

@@ -7,8 +7,9 @@ use crate::repository::{self, replace};
 use crate::transcript::play;
 use dapo::base::files;
 use dapo::experiment::Grid;
-use dapo::report::{cells, cells::PlannedTest};
-use dapo::study::{Cell, CellEnding, declaration, declaration::Placement};
+use dapo::report::cells;
+use dapo::study::declaration::{self, Placement};
+use dapo::study::{Cell, CellEnding, Declaration, Declared, DeclaredFamily, Direction, Metric};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -211,15 +212,21 @@ fn a_declaration_that_fits_no_grid_is_refused_with_every_problem_and_the_nearest
 /// Five sign flips reach 2/2⁵ at best, however large the difference.
 #[test]
 fn a_plan_of_paired_runs_is_that_of_sign_flips_and_of_the_largest_family() {
-    let paired = PlannedTest { is_paired: true, ..PlannedTest::UNDECLARED };
-    let five = cells::evidence(5, paired);
+    let own = Declaration::undeclared(&[], "", "");
+    let paired = Declaration { paired: true, ..own.clone() };
+    let five = cells::evidence(5, &paired);
     assert!(five.starts_with("with 5 seeds, paired, the smallest possible p of a comparison is 0.0625: these are too few"), "{five}");
     assert!(five.ends_with("; 6 seeds are enough"), "{five}");
-    assert!(cells::evidence(6, paired).contains(" is found in 80 % of cases "));
-    let two = cells::evidence(6, PlannedTest { comparisons: 2, ..paired });
+    assert!(cells::evidence(6, &paired).contains(" is found in 80 % of cases "));
+    let [id, question, arm, reference] = ["c", "q", "g/a", "g/b"].map(str::to_owned);
+    let (metric, direction) = (Metric::last_score("dev"), Direction::Higher);
+    let declared = Declared { id: id.clone(), arm, reference, metric, direction };
+    let comparisons = vec![declared.clone(), declared];
+    let families = vec![DeclaredFamily { id, question, after: Vec::new(), comparisons }];
+    let two = cells::evidence(6, &Declaration { families, ..paired });
     assert!(two.contains("over the 2 comparisons of the largest family"), "{two}");
     assert!(two.ends_with("; 7 seeds are enough"), "{two}");
-    let alone = cells::evidence(5, PlannedTest::UNDECLARED);
+    let alone = cells::evidence(5, &own);
     assert!(alone.contains("is 0.0079; a difference of "), "{alone}");
     assert!(alone.ends_with("(with p at most 0.05, if it is the only comparison)"), "{alone}");
 }

@@ -18,7 +18,7 @@ use crate::engines::Launcher;
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::experiment::grid::file::{self, BaseSource};
 use crate::experiment::{Arm, ExperimentError, Grid, diagnose, shipped};
-use crate::report::{cells, cells::PlannedTest, study as study_report, text};
+use crate::report::{cells, study as study_report, text};
 use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::declaration::{self, Placement};
@@ -174,9 +174,9 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
         return elsewhere::status(&study, &all.unwrap_or(grids), args.json);
     }
     if args.dry_run {
-        let test = declaration.as_ref().map_or(PlannedTest::UNDECLARED, PlannedTest::of);
+        let declaration = declaration.unwrap_or(Declaration::undeclared(&[], "", ""));
         let jobs = chosen(args, &study, &grids)?;
-        return dry_run(args, &study, (&grids, &sources), &jobs, test);
+        return dry_run(args, &study, (&grids, &sources), &jobs, &declaration);
     }
     grid_files.retain(|path| path.exists());
     let files = StudyFiles { grids: grid_files, declaration: args.declaration.clone() };
@@ -497,7 +497,7 @@ fn dry_run(
     study: &AblateStudy,
     (grids, sources): (&[Grid], &[BaseSource]),
     jobs: &[Job],
-    test: PlannedTest,
+    declaration: &Declaration,
 ) -> Result<u8> {
     let mut checked = BTreeSet::new();
     for job in jobs.iter().filter(|job| !job.experiment.engine.is_native()) {
@@ -521,7 +521,9 @@ fn dry_run(
         println!("{}", output::page_table(&cells::states(grid, jobs, &names)));
     }
     let counts: BTreeSet<usize> = grids.iter().map(|grid| grid.seeds.len()).collect();
-    counts.into_iter().for_each(|seeds| output::say(format!("{}\n", cells::evidence(seeds, test))));
+    for seeds in counts {
+        output::say(cells::evidence(seeds, declaration) + "\n");
+    }
     for job in jobs {
         if let JobState::Unusable { reason } = &job.state {
             output::say(format!("{}: {reason}", job.title()));

@@ -99,21 +99,12 @@ fn accuracies(comparison: &RunComparison) -> Section {
     let level = level(comparison);
     let columns = format!("question | A # | SE # | {level} # | B # | SE # | {level} #");
     let rows = a.uncertainties.iter().zip(&b.uncertainties).map(|(one, other)| {
-        row![
-            one.question.text(),
-            text::points(a.avg_at_k),
-            standard_error(one),
-            interval(one),
-            text::points(b.avg_at_k),
-            standard_error(other),
-            interval(other)
-        ]
+        let side = |share, of| row![text::points(share), standard_error(of), interval(of)];
+        [row![one.question.text()], side(a.avg_at_k, one), side(b.avg_at_k, other)].concat()
     });
     let withheld = [withheld("A, ", &a.uncertainties), withheld("B, ", &b.uncertainties)].concat();
     let mut blocks = vec![Block::Table(Table::new("", &columns, rows))];
-    if !withheld.is_empty() {
-        blocks.push(Block::List(withheld));
-    }
+    blocks.extend((!withheld.is_empty()).then_some(Block::List(withheld)));
     Section::new("accuracy", "avg@k, percent", blocks)
 }
 
@@ -195,9 +186,8 @@ fn another_run(comparison: &RunComparison) -> Section {
         format!("{name}, each run: {}", text::joined(scores, ", "))
     });
     let interval = match &welch.interval {
-        Some(interval) => {
-            let level = text::level(interval.level);
-            format!("Welch {level} interval {}", Unit::Share.interval(interval))
+        Some(it) => {
+            format!("Welch {} interval {}", text::level(it.level), Unit::Share.interval(it))
         }
         None => format!("no interval below {} runs a side", between::FEWEST_RUNS),
     };
@@ -265,9 +255,7 @@ fn changes(all: &[Change]) -> Section {
         ]
     });
     let table = Table::new("", "problem | A # | B # | B − A #", rows);
-    if !table.rows.is_empty() {
-        blocks.push(Block::Table(table));
-    }
+    blocks.extend(table.filled().map(Block::Table));
     Section::new("changes", "Problems that changed most, percent correct", blocks)
 }
 

@@ -46,7 +46,7 @@ pub fn of_sides(comparison: &RunComparison, margin_points: Option<f64>) -> Pictu
         row("another training run", between.welch.difference, between.welch.interval)
     });
     let [a, b] = [&comparison.a, &comparison.b].map(|side| text::points(side.accuracy.avg_at_k));
-    let change = text::signed_points(comparison.paired.difference);
+    let change = text::signed_points(change);
     let headline = format!("A has {a} % right, B {b} %: {change} points on the same problems.");
     Pictures { headline, figures: vec![difference("points", paired.chain(runs).collect())] }
 }
@@ -60,30 +60,26 @@ pub fn of_arms(
     let is_alike = |it: &&Comparison| is_share(it) == is_share(&compared.comparison);
     let beside = compared.beside.iter().filter(is_alike);
     let rows = [&compared.comparison].into_iter().chain(beside).map(|comparison| {
-        let (result, declared) = (comparison.result.as_ref(), &comparison.declared);
-        let scale = if declared.metric.is_avg_at_k() { 100.0 } else { 1.0 };
-        let interval = result.and_then(|result| result.interval);
-        let difference = result.map(|result| result.difference);
-        let label = text::visible(&declared.metric.words());
-        let note = TableCell::from(comparison.word.words());
-        let of_scores = declared_share.filter(|_| declared.metric.is_avg_at_k());
+        let result = comparison.result.as_ref();
+        let difference = (result.map(|it| it.difference), result.and_then(|it| it.interval));
+        let scale = if is_share(comparison) { 100.0 } else { 1.0 };
+        let of_scores = declared_share.filter(|_| is_share(comparison));
         let of_scores = of_scores.map(|it| scale * it / comparison.contrast_divisor as f64);
+        let label = text::visible(&comparison.declared.metric.words());
         IntervalRow {
-            note,
+            note: TableCell::from(comparison.word.words()),
             margin: printed_margin.or(of_scores),
-            ..IntervalRow::of(label, 1, (difference, interval), scale)
+            ..IntervalRow::of(label, 1, difference, scale)
         }
     });
-    let Comparison { declared, word, .. } = &compared.comparison;
-    let x = if declared.metric.is_avg_at_k() { "points" } else { "" };
+    let x = if is_share(&compared.comparison) { "points" } else { "" };
     let line = words::comparison(&compared.comparison);
-    let headline = [word.words(), &line].map(text::visible).join(": ");
+    let headline = [compared.comparison.word.words(), &line].map(text::visible).join(": ");
     Pictures { headline, figures: vec![difference(x, rows.collect())] }
 }
 
 /// The second picture is left out where the runs have no course.
 pub fn of_tracked(comparison: &TrackedComparison) -> Pictures {
-    let sign = if comparison.asked.lower_is_better { -1.0 } else { 1.0 };
     let estimate = comparison.estimate.as_ref().filter(|estimate| estimate.medians.is_none());
     let rows = estimate.map(|estimate| {
         let difference = (Some(estimate.difference), estimate.interval);
@@ -100,7 +96,7 @@ pub fn of_tracked(comparison: &TrackedComparison) -> Pictures {
     let x_of_values = if comparison.asked.to_level.is_some() { &comparison.asked.at } else { &x };
     let values = Panel::Intervals(Intervals::new("each run", x_of_values, false, values.into()));
     let mut figure = difference(&x, rows.into_iter().collect());
-    if sign < 0.0 {
+    if comparison.asked.lower_is_better {
         figure.caption += " A lower value is better.";
     }
     figure.panels.retain(|panel| !matches!(panel, Panel::Intervals(it) if it.rows.is_empty()));

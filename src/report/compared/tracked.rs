@@ -115,8 +115,8 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
             format!("Median time to the level: A {a}, B {b}.")
         }
         None => {
-            let better = if comparison.asked.lower_is_better { "lower" } else { "higher" };
-            let sign = if comparison.asked.lower_is_better { "A − B" } else { "B − A" };
+            let lower = comparison.asked.lower_is_better;
+            let (better, sign) = if lower { ("lower", "A − B") } else { ("higher", "B − A") };
             let difference = Unit::Plain.signed(difference);
             format!("{means}. {sign}: {difference}, {interval}; {better} is better.")
         }
@@ -155,9 +155,7 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
     let counted = match (asked.window, asked.to_level) {
         (Some(share), _) => {
             let places = comparison.places_in_window.map_or(String::new(), |count| {
-                let shared = "that all runs have";
-                let places = text::counted(count, "place", "places");
-                format!(", at {places} {shared}")
+                format!(", at {} that all runs have", text::counted(count, "place", "places"))
             });
             format!("means over its last {}{places}", text::percent(share))
         }

@@ -36,8 +36,7 @@ pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
             evaluation.generated_rollouts as f64,
         ));
     }
-    let (name, group) = named(key);
-    named_curves(name, group, &cell.experiment, scalars, Some(cell.ending.name()))
+    named_curves(named(key), &cell.experiment, scalars, Some(cell.ending.name()))
 }
 
 /// Named by its folder or, in a study, by its cell. Errors: when its records cannot be read.
@@ -70,7 +69,7 @@ pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, Repor
         ));
     }
     let experiment = run.experiment()?;
-    let (name, group) = match key {
+    let names = match key {
         Some(key) => named(key),
         None => {
             let path = std::path::absolute(run.root()).unwrap_or_else(|_| run.root().into());
@@ -78,12 +77,11 @@ pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, Repor
             (plain(&name), plain(&experiment.name))
         }
     };
-    Ok(named_curves(name, group, &experiment, scalars, ending))
+    Ok(named_curves(names, &experiment, scalars, ending))
 }
 
 fn named_curves(
-    name: String,
-    group: String,
+    (name, group): (String, String),
     experiment: &impl serde::Serialize,
     mut scalars: Vec<Scalar>,
     ending: Option<&'static str>,

@@ -3,6 +3,7 @@
 use crate::base::files;
 use crate::records::event_file::{self, Scalar};
 use crate::report::{ReportError, export::curves::RunCurves};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
@@ -11,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 const BRIDGE: &str = include_str!("bridge.py");
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Tracker {
     Tensorboard,
     Wandb,
@@ -20,13 +21,10 @@ pub enum Tracker {
 }
 
 impl Tracker {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tensorboard => "tensorboard",
-            Self::Wandb => "wandb",
-            Self::Mlflow => "mlflow",
-            Self::Trackio => "trackio",
-        }
+    /// As the command line has it.
+    pub fn name(self) -> String {
+        let value = self.to_possible_value().expect("no tracker is hidden");
+        value.get_name().to_owned()
     }
 }
 
@@ -58,24 +56,17 @@ impl CurveSender {
         let sink = match tracker {
             Tracker::Tensorboard => CurveSink::Files(out.to_path_buf()),
             _ => {
-                let mut tried = Command::new(python);
-                let tried = tried.args(["-c", BRIDGE, tracker.name()]).output();
-                let tried = tried.map_err(|source| {
-                    bridge(
-                        python,
-                        &format!(
-                            "{source}; --tracker-python names the Python that has {}",
-                            tracker.name()
-                        ),
-                    )
-                })?;
+                let name = tracker.name();
+                let tried = Command::new(python).args(["-c", BRIDGE, &name]).output();
+                let hint = format!("--tracker-python names the Python that has {name}");
+                let tried = tried.map_err(|it| bridge(python, &format!("{it}; {hint}")))?;
                 if !tried.status.success() {
                     let printed = String::from_utf8_lossy(&tried.stderr);
                     let reason = format!("{} ({})", printed.trim(), tried.status);
                     return Err(bridge(python, &reason));
                 }
                 let mut command = Command::new(python);
-                command.args(["-c", BRIDGE, tracker.name(), project]);
+                command.args(["-c", BRIDGE, &name, project]);
                 // Output of trackers is for people.
                 command.stdin(Stdio::piped()).stdout(io::stderr());
                 let child = command.spawn().map_err(|source| bridge(python, &source))?;

@@ -88,11 +88,9 @@ pub fn decisions(experiment: &Experiment) -> Vec<Decision> {
 
 /// `table.key` → value, by name; a long text is cut. Inputs have their digests in the report.
 pub fn settings(experiment: &Experiment) -> Vec<(String, String)> {
-    let shown = |(key, value): (String, Value)| match value {
-        Value::String(choice) => {
-            (text::visible(&key), visible::shortened(&text::visible(&choice), MOST_CHARACTERS))
-        }
-        other => (text::visible(&key), visible::shortened(&other.to_string(), MOST_CHARACTERS)),
+    let shown = |(key, value): (String, Value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), text::visible);
+        (text::visible(&key), visible::shortened(&value, MOST_CHARACTERS))
     };
     let is_shown = |(key, _): &(String, Value)| key != "name" && !key.starts_with("inputs.");
     compare::flat(experiment).into_iter().filter(is_shown).map(shown).collect()

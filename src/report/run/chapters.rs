@@ -1,11 +1,9 @@
 //! The run's report as a page, in reviewer order.
 
 use crate::records::Session;
-use crate::report::page::{
-    Block, Figure, Look, Page, PageOutcomes, Panel, Section, Table, TableCell, Tile, row,
-};
+use crate::report::page::{Block, Figure, Look, Page, Panel, Section, Table, TableCell, Tile, row};
 use crate::report::run::evaluations::StripRow;
-use crate::report::run::{Report, courses, samples, techniques};
+use crate::report::run::{Report, UNFINISHED, courses, samples, techniques};
 use crate::report::{SetResult, SetsTogether, ShownEstimate, ShownEvaluation, Strip, text};
 use std::collections::BTreeMap;
 
@@ -41,7 +39,7 @@ pub fn page(report: &Report) -> Page {
             folded(environment(report), "Digests, and the machine"),
             checking(report),
         ],
-        unfinished: report.status.state == "unfinished",
+        unfinished: report.status.state == UNFINISHED,
         ..Page::default()
     }
 }
@@ -88,10 +86,9 @@ fn tiles(report: &Report) -> Vec<Tile> {
 }
 
 fn evaluation(report: &Report) -> Section {
-    let mut blocks = Vec::new();
     if report.evaluations.is_empty() {
-        blocks.push(Block::text("No evaluation is recorded in this run folder."));
-        return Section::new("evaluation", "Evaluation", blocks);
+        let none = Block::text("No evaluation is recorded in this run folder.");
+        return Section::new("evaluation", "Evaluation", vec![none]);
     }
     let caption = "Two intervals answer two questions. \u{201c}These problems\u{201d}: how far off is the \
                    number for this checkpoint on exactly these problems, with decoding noise alone \
@@ -102,18 +99,16 @@ fn evaluation(report: &Report) -> Section {
     let caption = [vec![caption.to_owned()], withheld(report)].concat().join(" ");
     let columns = "set | n × k × runs # | policy | avg@k %# | SE # | 95 %, these problems # | SE # | \
                    95 %, other problems # | pass@k %# | cons@k %# | truncated %# | mean tokens #";
-    blocks.push(Block::Table(Table::new(caption, columns, evaluation_rows(report))));
+    let mut blocks = vec![Block::Table(Table::new(caption, columns, evaluation_rows(report)))];
     blocks.extend(mean_rewards(&report.evaluations));
     blocks.extend(report.sets_together.as_ref().and_then(sets_together).map(Block::Text));
-    if !report.by_tag.is_empty() {
-        let rows = report.by_tag.iter().map(|it| {
-            let share = |share: Option<f64>| TableCell::shown(share, text::points);
-            row![&it.tag, TableCell::count(it.problems), share(it.base), share(it.last)]
-        });
-        let caption = format!("{} by the tags of its problems.", report.evaluations[0].set);
-        let columns = "tag | problems # | base, % # | final, % #";
-        blocks.push(Block::Table(Table::new(caption, columns, rows)));
-    }
+    let by_tag = report.by_tag.iter().map(|it| {
+        let share = |share: Option<f64>| TableCell::shown(share, text::points);
+        row![&it.tag, TableCell::count(it.problems), share(it.base), share(it.last)]
+    });
+    let caption = format!("{} by the tags of its problems.", report.evaluations[0].set);
+    let columns = "tag | problems # | base, % # | final, % #";
+    blocks.extend(Table::new(caption, columns, by_tag).filled().map(Block::Table));
     let passes = courses::together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k);
     let strip = report.strip.as_ref().map(|strip| Block::Figure(every_sample(strip)));
     let more: Vec<Block> = passes.into_iter().chain(strip).collect();
@@ -124,35 +119,29 @@ fn evaluation(report: &Report) -> Section {
 }
 
 fn mean_rewards(sets: &[SetResult]) -> Option<Block> {
-    let reward = |at: &Option<ShownEvaluation>| at.as_ref()?.reward_mean;
-    let of_set = |it: &SetResult| match (reward(&it.base), reward(&it.last)) {
-        (None, None) => None,
-        (Some(base), Some(last)) => {
-            Some(format!("{} {} → {}", it.set, text::number(base), text::number(last)))
-        }
-        (base, last) => Some(format!("{} {}", it.set, text::number(base.or(last)?))),
+    let of_set = |it: &SetResult| {
+        let means = [&it.base, &it.last].into_iter().flatten().filter_map(|at| at.reward_mean);
+        let means = text::joined(means.map(text::number), " → ");
+        (!means.is_empty()).then(|| format!("{} {means}", it.set))
     };
-    let sets: Vec<String> = sets.iter().filter_map(of_set).collect();
-    let text = format!("Mean reward of the program: {}.", text::joined(&sets, ", "));
-    (!sets.is_empty()).then(|| Block::text(text))
+    let sets = text::joined(sets.iter().filter_map(of_set), ", ");
+    (!sets.is_empty()).then(|| Block::text(format!("Mean reward of the program: {sets}.")))
 }
 
 fn sets_together(together: &SetsTogether) -> Option<String> {
     let means = [(together.base, "before training"), (together.last, "at the end")];
-    let means = means.into_iter().filter_map(|(share, at)| Some((text::percent(share?), at)));
-    let means: Vec<String> = means.map(|(share, at)| format!("{share} {at}")).collect();
-    let sets = text::listed(&together.sets);
-    let means = (!means.is_empty()).then(|| means.join(", "));
-    means.map(|means| format!("Mean of avg@k over the test sets {sets}: {means}."))
+    let shown = |(share, at): (Option<f64>, &str)| Some(format!("{} {at}", text::percent(share?)));
+    let (means, sets) =
+        (text::joined(means.into_iter().filter_map(shown), ", "), text::listed(&together.sets));
+    (!means.is_empty()).then(|| format!("Mean of avg@k over the test sets {sets}: {means}."))
 }
 
 /// A sentence for each reason of a withheld interval.
 pub fn withheld(report: &Report) -> Vec<String> {
     let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for result in &report.evaluations {
-        let last = result.last.as_ref().map(|it| &it.avg_at_k);
-        let base = result.base.as_ref().map(|it| &it.avg_at_k);
-        for estimate in [base, last, result.difference.as_ref()].into_iter().flatten() {
+        let scores = [&result.base, &result.last].into_iter().flatten().map(|it| &it.avg_at_k);
+        for estimate in scores.chain(&result.difference) {
             for error in [&estimate.fixed_problems, &estimate.new_problems] {
                 let Some(reason) = &error.withheld else { continue };
                 let sets = reasons.entry((error.question.text(), reason)).or_default();
@@ -173,22 +162,19 @@ pub fn evaluation_rows(report: &Report) -> Vec<Vec<TableCell>> {
 }
 
 fn set_rows(result: &SetResult) -> Vec<Vec<TableCell>> {
-    let start = |policy: String| {
-        row![&result.set, format!("{} × {} × 1", result.problems, result.samples), policy]
+    let base = result.base.iter().map(|base| ("base".to_owned(), evaluation_cells(base)));
+    let last = result.last.iter();
+    let last = last.map(|last| (text::updates(last.counters.updates), evaluation_cells(last)));
+    let change = result.difference.iter().map(|difference| {
+        let mut cells = estimate_cells(difference, text::signed_points);
+        cells.resize(9, TableCell::default());
+        ("change".to_owned(), cells)
+    });
+    let row = |(policy, cells)| {
+        let size = format!("{} × {} × 1", result.problems, result.samples);
+        [row![&result.set, size, policy], cells].concat()
     };
-    let rows = [
-        result.base.as_ref().map(|base| [start("base".to_owned()), evaluation_cells(base)]),
-        result
-            .last
-            .as_ref()
-            .map(|last| [start(text::updates(last.counters.updates)), evaluation_cells(last)]),
-        result.difference.as_ref().map(|difference| {
-            let mut cells = estimate_cells(difference, text::signed_points);
-            cells.resize(9, TableCell::default());
-            [start("change".to_owned()), cells]
-        }),
-    ];
-    rows.into_iter().flatten().map(|parts| parts.concat()).collect()
+    base.chain(last).chain(change).map(row).collect()
 }
 
 fn evaluation_cells(evaluation: &ShownEvaluation) -> Vec<TableCell> {
@@ -226,7 +212,7 @@ fn every_sample(strip: &Strip) -> Figure {
         Look::Code.of(marks.iter().flat_map(|marks| marks.chars()).map(drawn).collect::<String>())
     };
     let rows = strip.rows.iter();
-    let of = |row: &StripRow| (row.problem.clone(), vec![marks(&row.base), marks(&row.last)]);
+    let of = |row: &StripRow| (row.problem.clone(), [&row.base, &row.last].map(marks));
     let numbers = rows.clone().map(|row| row![&row.problem, shown(&row.base), shown(&row.last)]);
     Figure {
         id: "every-sample".to_owned(),
@@ -235,16 +221,13 @@ fn every_sample(strip: &Strip) -> Figure {
             "One row a problem, one cell a sample, in order of the sample number. Problems are \
                   sorted by how often the final policy solves them."
                 .to_owned(),
-        legend: Vec::new(),
-        panels: vec![Panel::Outcomes(PageOutcomes {
-            policies: vec!["base policy", "final policy"],
-            rows: rows.map(of).collect(),
-        })],
+        panels: vec![Panel::Outcomes(rows.map(of).collect())],
         numbers: Table::new(
             "█ correct, · wrong, T truncated, ? no answer found.",
             "problem | base policy | final policy",
             numbers,
         ),
+        ..Figure::default()
     }
 }
 
@@ -287,17 +270,15 @@ fn environment(report: &Report) -> Section {
         Block::Table(Table::new("Identity and inputs.", "what | SHA-256, or version", digests)),
         Block::Table(Table::new(machine, "fact | value", facts)),
     ];
-    if !report.sessions.is_empty() {
-        blocks.push(Block::Text(sessions(&report.sessions)));
-    }
+    blocks.extend(sessions(&report.sessions).map(Block::Text));
     Section::new("environment", "Environment and digests", blocks)
 }
 
 /// Resumptions, and whether machine and build stayed the same.
-fn sessions(sessions: &[Session]) -> String {
-    let [_, resumed @ ..] = sessions else { return String::new() };
+fn sessions(sessions: &[Session]) -> Option<String> {
+    let [_, resumed @ ..] = sessions else { return None };
     if resumed.is_empty() {
-        return "The run was made in one session.".to_owned();
+        return Some("The run was made in one session.".to_owned());
     }
     let steps = text::joined(resumed.iter().map(|it| it.from_step), ", ");
     let changed: BTreeMap<&String, &[String; 2]> =
@@ -309,19 +290,17 @@ fn sessions(sessions: &[Session]) -> String {
     } else {
         format!(". What differed from the first session: {facts}.")
     };
-    format!("The run was resumed after rollout step {steps}{differed}")
+    Some(format!("The run was resumed after rollout step {steps}{differed}"))
 }
 
 fn checking(report: &Report) -> Section {
     let mut blocks = Vec::new();
-    if !report.checks.is_empty() {
-        let rows = report.checks.iter().map(|check| {
-            let verdict = if check.held { Look::Good.of("holds") } else { Look::Bad.of("fails") };
-            row![&check.what, verdict, &check.detail]
-        });
-        let caption = "Checked while this report was made.";
-        blocks.push(Block::Table(Table::new(caption, "fact | | seen", rows)));
-    }
+    let checks = report.checks.iter().map(|check| {
+        let verdict = if check.held { Look::Good.of("holds") } else { Look::Bad.of("fails") };
+        row![&check.what, verdict, &check.detail]
+    });
+    let checks = Table::new("Checked while this report was made.", "fact | | seen", checks);
+    blocks.extend(checks.filled().map(Block::Table));
     blocks.push(Block::text(
         "To check more: every number here is also in report.json; `dapo report` on this folder \
          makes the same report again; every evaluated response is in evaluations/ and every \

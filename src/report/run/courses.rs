@@ -106,25 +106,20 @@ fn course(points: &[(f64, f64)]) -> [TableCell; 5] {
 pub fn dynamics(report: &Report) -> Section {
     let (main, other): (Vec<&ShownMetric>, Vec<&ShownMetric>) =
         report.metrics.iter().partition(|metric| metric.is_main);
-    let mut blocks = Vec::new();
     if report.metrics.is_empty() {
-        blocks.push(Block::text("No rollout step is recorded yet."));
-    } else {
-        let own = together("dynamics-curves", "What the paper does not plot", &report.own_figures);
-        blocks.extend(own);
-        let columns = format!("metric | meaning | first # | {COURSE}");
-        let caption = "Metrics, from the first to the last rollout step that recorded them.";
-        let rows = main.into_iter().map(metric_row);
-        blocks.push(Block::Table(Table::new(caption, &columns, rows)));
-        let rows = other.into_iter().map(metric_row);
-        blocks.push(Block::Folded(Table::new("The other metrics", &columns, rows)));
+        let nothing = Block::text("No rollout step is recorded yet.");
+        return Section::new("dynamics", "Dynamics", vec![nothing]);
     }
-    Section::new("dynamics", "Dynamics", blocks)
+    let own = together("dynamics-curves", "What the paper does not plot", &report.own_figures);
+    let caption = "Metrics, from the first to the last rollout step that recorded them.";
+    let columns = format!("metric | meaning | first # | {COURSE}");
+    let table = |caption, of: Vec<_>| Table::new(caption, &columns, of.into_iter().map(metric_row));
+    let tables =
+        [Block::Table(table(caption, main)), Block::Folded(table("The other metrics", other))];
+    Section::new("dynamics", "Dynamics", own.into_iter().chain(tables).collect())
 }
 
 fn metric_row(metric: &ShownMetric) -> Vec<TableCell> {
-    let name = row![Look::Code.of(&metric.name)].into_iter();
-    name.chain([Look::Quiet.of(metric.meaning.unwrap_or("–"))])
-        .chain(course(&metric.points))
-        .collect()
+    let named = [Look::Code.of(&metric.name), Look::Quiet.of(metric.meaning.unwrap_or("–"))];
+    named.into_iter().chain(course(&metric.points)).collect()
 }

@@ -72,8 +72,8 @@ pub fn curve(metrics: &[StepMetrics], name: &str) -> Vec<(f64, f64)> {
 
 /// `None` when no step recorded the metric.
 pub fn sum(metrics: &[StepMetrics], name: &str) -> Option<f64> {
-    let values: Vec<f64> = curve(metrics, name).into_iter().map(|point| point.1).collect();
-    (!values.is_empty()).then(|| values.iter().sum())
+    let values = metrics.iter().filter_map(|step| step.metrics.get(name)).copied();
+    values.reduce(|sum, value| sum + value)
 }
 
 /// What a clock reads when the updates are done; `None` where it is not recorded.

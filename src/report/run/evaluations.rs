@@ -1,5 +1,6 @@
 //! Scores of each set before training and at the end, their difference and history, and the headline set's outcomes.
 
+use crate::experiment::sets;
 use crate::records::{Counters, Ending, EvaluationRecord, StepMetrics};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
 use crate::statistics::{
@@ -75,13 +76,11 @@ pub struct StripRow {
     pub last: Option<String>,
 }
 
-const HEADLINE_SET: &str = "mini-aime";
-const DEVELOPMENT_SET: &str = "dev";
 /// Larger pictures do not show single problems.
 const STRIP_PROBLEMS: usize = 64;
 
 pub fn results(loaded: &RunReportLoaded) -> Vec<SetResult> {
-    sets(loaded).iter().map(result).collect()
+    evaluated_sets(loaded).iter().map(result).collect()
 }
 
 /// `None` where there is one test set. A set that has the problems of another one is left out.
@@ -89,18 +88,17 @@ pub fn together(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<SetsT
     let copies: Vec<&String> =
         loaded.experiment.evaluation.copies().map(|(name, _)| name).collect();
     let is_its_own =
-        |result: &&SetResult| result.set != DEVELOPMENT_SET && !copies.contains(&&result.set);
+        |result: &&SetResult| result.set != sets::DEV && !copies.contains(&&result.set);
     let tests: Vec<&SetResult> = results.iter().filter(is_its_own).collect();
+    if tests.len() < 2 {
+        return None;
+    }
     let mean = |of: fn(&SetResult) -> &Option<ShownEvaluation>| {
         let values = tests.iter().map(|set| Some(of(set).as_ref()?.avg_at_k.value));
         values.collect::<Option<Vec<f64>>>().map(|values| estimators::mean(&values))
     };
     let sets = tests.iter().map(|result| result.set.clone()).collect();
-    (tests.len() > 1).then(|| SetsTogether {
-        sets,
-        base: mean(|set| &set.base),
-        last: mean(|set| &set.last),
-    })
+    Some(SetsTogether { sets, base: mean(|set| &set.base), last: mean(|set| &set.last) })
 }
 
 /// A set's evaluations; at least one.
@@ -118,14 +116,11 @@ impl EvaluatedSet<'_> {
 }
 
 /// The headline set first, the development set last.
-fn sets(loaded: &RunReportLoaded) -> Vec<EvaluatedSet<'_>> {
-    let mut names: Vec<&str> = Vec::new();
-    for evaluation in &loaded.evaluations {
-        if !names.contains(&evaluation.record.set.as_str()) {
-            names.push(&evaluation.record.set);
-        }
-    }
-    names.sort_by_key(|set| (*set != HEADLINE_SET, *set == DEVELOPMENT_SET));
+fn evaluated_sets(loaded: &RunReportLoaded) -> Vec<EvaluatedSet<'_>> {
+    let mut seen = BTreeSet::new();
+    let names = loaded.evaluations.iter().map(|evaluation| evaluation.record.set.as_str());
+    let mut names: Vec<&str> = names.filter(|set| seen.insert(*set)).collect();
+    names.sort_by_key(|set| (*set != sets::MINI_AIME, *set == sets::DEV));
     let set = |name: &str| {
         let all = loaded.evaluations.iter().filter(|evaluation| evaluation.record.set == name);
         let all: Vec<&LoadedEvaluation> = all.collect();
@@ -208,20 +203,17 @@ fn counts(problems: &[ProblemOutcomes]) -> Vec<Counts> {
 /// Paired by name: the tables may have another order.
 fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownEstimate> {
     let (base, last) = (base.outcomes.as_ref()?, last.outcomes.as_ref()?);
-    let by_name: BTreeMap<&str, Counts> = base
-        .iter()
-        .map(|problem| (problem.problem.as_str(), Counts::of(&problem.samples)))
-        .collect();
-    let before = last.iter().map(|problem| by_name.get(problem.problem.as_str()).copied());
-    let before: Vec<Counts> =
-        before.collect::<Option<Vec<_>>>().filter(|_| base.len() == last.len())?;
+    let by_name = base.iter().map(|problem| (&problem.problem, Counts::of(&problem.samples)));
+    let by_name: BTreeMap<&String, Counts> = by_name.collect();
+    let before = last.iter().map(|problem| by_name.get(&problem.problem).copied());
+    let before = before.collect::<Option<Vec<_>>>().filter(|_| base.len() == last.len())?;
     let paired = paired::paired(&[before], &[counts(last)], LEVEL).ok()?;
     Some(estimate(paired.difference, paired.uncertainties, (-1.0, 1.0)))
 }
 
 /// Of the headline set, or another set that is small enough.
 pub fn strip(loaded: &RunReportLoaded) -> Option<Strip> {
-    let sets = sets(loaded);
+    let sets = evaluated_sets(loaded);
     let set = sets.iter().find(|set| set.record().problems as usize <= STRIP_PROBLEMS)?;
     let (base, last) = (marks(set.base), marks(set.last));
     let names: BTreeSet<&String> = base.keys().chain(last.keys()).collect();
@@ -237,23 +229,18 @@ pub fn strip(loaded: &RunReportLoaded) -> Option<Strip> {
 }
 
 fn marks(evaluation: Option<&LoadedEvaluation>) -> BTreeMap<String, String> {
+    let mark = |(sample, truncated): (&Sample, &bool)| match sample {
+        Sample { is_correct: true, .. } => 'C',
+        _ if *truncated => 'T',
+        Sample { prediction: None, .. } => 'N',
+        _ => 'W',
+    };
     let problems = evaluation.and_then(|evaluation| evaluation.outcomes.as_ref());
-    let problems = problems.into_iter().flatten();
-    problems.map(|problem| (problem.problem.clone(), marks_of(problem))).collect()
-}
-
-fn marks_of(problem: &ProblemOutcomes) -> String {
-    problem
-        .samples
-        .iter()
-        .zip(&problem.truncated)
-        .map(|(sample, truncated)| match sample {
-            Sample { is_correct: true, .. } => 'C',
-            _ if *truncated => 'T',
-            Sample { prediction: None, .. } => 'N',
-            _ => 'W',
-        })
-        .collect()
+    let marks = |problem: &ProblemOutcomes| {
+        let samples = problem.samples.iter().zip(&problem.truncated);
+        (problem.problem.clone(), samples.map(mark).collect())
+    };
+    problems.into_iter().flatten().map(marks).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -265,7 +252,7 @@ pub struct TagResult {
 }
 
 pub fn by_tag(loaded: &RunReportLoaded) -> Vec<TagResult> {
-    let sets = sets(loaded);
+    let sets = evaluated_sets(loaded);
     let Some(set) = sets.first() else { return Vec::new() };
     let Some(tags) = loaded.tags.get(&set.record().set) else { return Vec::new() };
     let mut problems: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
@@ -294,8 +281,7 @@ fn share(evaluation: Option<&LoadedEvaluation>, problems: &BTreeSet<&String>) ->
 /// One sentence with an interval; it begins with what makes the result void.
 pub fn headline(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     let sentences = [left_out(loaded), nothing_learned(loaded)].into_iter().flatten();
-    let sentences: Vec<String> = sentences.chain([result_sentence(loaded, results)]).collect();
-    sentences.join(" ")
+    text::joined(sentences.chain([result_sentence(loaded, results)]), " ")
 }
 
 /// What `optimizer.non_finite = "skip"` left out.

@@ -56,7 +56,7 @@ pub fn effects(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<RunFigur
 /// Not in the paper; quantities without values are left out.
 pub fn own(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<RunFigure> {
     let figures = in_place(RunPlace::Own).map(|it| of_quantity(experiment, metrics, it));
-    let styles = own_figure("Solution styles", "updates", "%", styles(metrics));
+    let styles = over_updates("Solution styles", "%", styles(metrics));
     figures.chain([styles]).filter(|figure| !figure.ours.is_empty()).collect()
 }
 
@@ -73,7 +73,8 @@ pub fn pass_at_k(results: &[SetResult]) -> Vec<RunFigure> {
         let base = result.base.as_ref().map(|base| line("base", &base.pass_at_k));
         let last = result.last.as_ref().map(|last| line("final", &last.pass_at_k));
         let title = format!("pass@k on {}", result.set);
-        own_figure(&title, "k", "%", last.into_iter().chain(base).collect())
+        let lines = last.into_iter().chain(base).collect();
+        RunFigure { x: "k", ..over_updates(&title, "%", lines) }
     };
     results.iter().filter(|result| result.samples > 1).map(figure).collect()
 }
@@ -94,7 +95,7 @@ pub fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
     };
     let ours = vec![FigureLine { half_widths, ..line(&format!("{title}{interval}"), points) }];
     let remark = format!("Ours: {} problems × {} samples.", result.problems, result.samples);
-    Some(own_figure(&title, "updates", "%", ours).beside("1", &remark))
+    Some(over_updates(&title, "%", ours).beside("1", &remark))
 }
 
 impl RunFigure {
@@ -120,7 +121,7 @@ fn of_quantity(
     let lines = quantity.metrics.iter();
     let lines = lines.map(|drawn| course(metrics, &drawn.name, legend(drawn), scale));
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
-    own_figure(&quantity.title, "updates", &quantity.unit, lines)
+    over_updates(&quantity.title, &quantity.unit, lines)
 }
 
 fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> FigureLine {
@@ -134,13 +135,8 @@ fn line(label: &str, points: impl IntoIterator<Item = (f64, f64)>) -> FigureLine
     FigureLine { label: label.to_owned(), points, half_widths: Vec::new() }
 }
 
-fn own_figure(
-    title: &str,
-    x: &'static str,
-    unit: &'static str,
-    ours: Vec<FigureLine>,
-) -> RunFigure {
-    let title = title.to_owned();
+fn over_updates(title: &str, unit: &'static str, ours: Vec<FigureLine>) -> RunFigure {
+    let (title, x) = (title.to_owned(), "updates");
     RunFigure { title, x, unit, ours, paper_unit: unit, ..RunFigure::default() }
 }
 

@@ -74,21 +74,18 @@ pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
 
 fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, ReportError> {
     let mut rows = tables::read_outcomes(path)?;
-    let mut order: Vec<String> = Vec::new();
-    let mut position = BTreeMap::new();
+    let mut problems: Vec<ProblemOutcomes> = Vec::new();
+    let mut places = BTreeMap::new();
     for row in &rows {
-        position.entry(row.problem.clone()).or_insert_with(|| {
-            order.push(row.problem.clone());
-            order.len() - 1
+        places.entry(row.problem.clone()).or_insert_with(|| {
+            let problem = row.problem.clone();
+            problems.push(ProblemOutcomes { problem, ..ProblemOutcomes::default() });
+            problems.len() - 1
         });
     }
-    rows.sort_by_key(|row| (position[&row.problem], row.sample));
-    let mut problems: Vec<ProblemOutcomes> = order
-        .into_iter()
-        .map(|problem| ProblemOutcomes { problem, ..ProblemOutcomes::default() })
-        .collect();
+    rows.sort_by_key(|row| row.sample);
     for row in rows {
-        let problem = &mut problems[position[&row.problem]];
+        let problem = &mut problems[places[&row.problem]];
         problem.samples.push(Sample { is_correct: row.is_correct, prediction: row.prediction });
         problem.truncated.push(row.truncated);
         problem.response_tokens.push(row.response_tokens);

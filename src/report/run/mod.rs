@@ -168,27 +168,23 @@ fn status(loaded: &RunReportLoaded) -> RunStatus {
     let planned = loaded.experiment.training.rollout_steps;
     let Some(outcome) = &loaded.outcome else {
         let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
-        return RunStatus {
-            state: UNFINISHED,
-            sentence: format!(
-                "This run is unfinished: {} of {planned} rollout steps ({}) are recorded, \
-                 and there is no outcome.json. What follows is a snapshot, not a result.",
-                recorded.rollout_steps,
-                text::updates(recorded.updates)
-            ),
-        };
+        let sentence = format!(
+            "This run is unfinished: {} of {planned} rollout steps ({}) are recorded, and there is no outcome.json. \
+             What follows is a snapshot, not a result.",
+            recorded.rollout_steps,
+            text::updates(recorded.updates)
+        );
+        return RunStatus { state: UNFINISHED, sentence };
     };
     let state = outcome.ending.name();
-    RunStatus {
-        state,
-        sentence: format!(
-            "{}: {}. {} of {planned} rollout steps, {}.",
-            text::capital(state),
-            endings::sentence(outcome),
-            outcome.counters.rollout_steps,
-            text::updates(outcome.counters.updates)
-        ),
-    }
+    let sentence = format!(
+        "{}: {}. {} of {planned} rollout steps, {}.",
+        text::capital(state),
+        endings::sentence(outcome),
+        outcome.counters.rollout_steps,
+        text::updates(outcome.counters.updates)
+    );
+    RunStatus { state, sentence }
 }
 
 fn visible(facts: &BTreeMap<String, String>) -> BTreeMap<String, String> {

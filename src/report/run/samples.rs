@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SampleRollout {
     pub step: u64,
-    pub kind: SampleKind,
+    /// `correct`, `wrong` or `truncated`.
+    pub kind: &'static str,
     pub problem: String,
     /// Counts samplings of the problem within the step.
     pub attempt: u32,
@@ -31,16 +32,7 @@ pub struct SampleRollout {
     pub response: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SampleKind {
-    Correct,
-    Wrong,
-    Truncated,
-}
-
-const SHOWN: [(SampleKind, usize); 3] =
-    [(SampleKind::Correct, 2), (SampleKind::Wrong, 2), (SampleKind::Truncated, 1)];
+const SHOWN: [(&str, usize); 3] = [("correct", 2), ("wrong", 2), ("truncated", 1)];
 const RESPONSE_CHARACTERS: usize = 600;
 const QUESTION_CHARACTERS: usize = 400;
 const ANSWER_CHARACTERS: usize = 80;
@@ -61,15 +53,15 @@ pub fn samples(loaded: &RunReportLoaded) -> Vec<SampleRollout> {
     samples
 }
 
-fn kind_of(row: &RolloutRow) -> SampleKind {
+fn kind_of(row: &RolloutRow) -> &'static str {
     match row {
-        RolloutRow { truncated: true, .. } => SampleKind::Truncated,
-        RolloutRow { is_correct: true, .. } => SampleKind::Correct,
-        _ => SampleKind::Wrong,
+        RolloutRow { truncated: true, .. } => "truncated",
+        RolloutRow { is_correct: true, .. } => "correct",
+        _ => "wrong",
     }
 }
 
-fn sample(step: u64, kind: SampleKind, row: &RolloutRow) -> SampleRollout {
+fn sample(step: u64, kind: &'static str, row: &RolloutRow) -> SampleRollout {
     let short = |text: &str| text::excerpt(text, ANSWER_CHARACTERS);
     let log_probs = &row.rollout_log_probs;
     let mean = log_probs.iter().sum::<f64>() / log_probs.len() as f64;
@@ -106,12 +98,7 @@ pub fn section(samples: &[SampleRollout]) -> Section {
 }
 
 fn blocks(sample: &SampleRollout) -> [Block; 3] {
-    let SampleRollout { step, problem, attempt, sample: number, .. } = sample;
-    let kind = match sample.kind {
-        SampleKind::Correct => "correct",
-        SampleKind::Wrong => "wrong",
-        SampleKind::Truncated => "truncated",
-    };
+    let SampleRollout { step, kind, problem, attempt, sample: number, .. } = sample;
     let mean =
         sample.mean_log_prob.map(|mean| format!(", mean log-prob {}", text::signed(mean, 3)));
     [

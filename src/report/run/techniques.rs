@@ -50,12 +50,11 @@ pub fn effects(report: &Report) -> Section {
     let findings = report.effects.findings.iter().map(finding);
     let mut blocks =
         vec![Block::Table(Table::new(caption, "technique | | in this run | seen", findings))];
-    let warnings = &report.effects.named_warnings;
-    if !warnings.is_empty() {
-        let rows = warnings.iter().map(|it| row![Look::Bad.of(it.name), &it.sentence]);
-        let caption = "Settings whose effect is easily overlooked.";
-        blocks.push(Block::Table(Table::new(caption, "warning | in this run", rows)));
-    }
+    let warnings = report.effects.named_warnings.iter();
+    let warnings = warnings.map(|it| row![Look::Bad.of(it.name), &it.sentence]);
+    let caption = "Settings whose effect is easily overlooked.";
+    let warnings = Table::new(caption, "warning | in this run", warnings).filled();
+    blocks.extend(warnings.map(Block::Table));
     let figures = &report.effect_figures;
     let curves = courses::together("effects-curves", "What each technique did", figures);
     let summary = "What each technique did, over updates".to_owned();

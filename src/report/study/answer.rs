@@ -8,9 +8,10 @@ use crate::report::text::{self, Unit};
 use crate::report::{Context, axes, claims, printed, published, words};
 use crate::study::claims as paper_claims;
 use crate::study::{
-    Clock, Declared, FamilyResult, Judged, Metric, Remark, Series, Why, Word,
-    analysis::SpreadDesign, comparisons::Comparison,
+    Clock, FamilyResult, Judged, Metric, Remark, Series, Why, Word, analysis::SpreadDesign,
+    comparisons::Comparison,
 };
+use std::collections::BTreeSet;
 
 /// What is missing, and what was not evaluated alike. Limits, status and assumptions of the study are not alerts.
 pub fn alerts(context: &Context) -> Vec<String> {
@@ -21,10 +22,7 @@ pub fn alerts(context: &Context) -> Vec<String> {
     let missing = context.analysis.remarks.iter().filter(|remark| !is_elsewhere(remark));
     let mut alerts: Vec<String> =
         missing.map(|remark| text::visible(&words::remark(remark))).collect();
-    for comparison in context.comparisons() {
-        let Some(apart) = words::evaluated_apart(comparison) else { continue };
-        let Declared { arm, reference, .. } = &comparison.declared;
-        let alert = format!("{}: {}", context.pair(arm, reference), text::visible(&apart));
+    for alert in context.comparisons().filter_map(|it| context.evaluated_apart(it)) {
         if !alerts.contains(&alert) {
             alerts.push(alert);
         }
@@ -50,7 +48,8 @@ pub fn section(context: &Context) -> Section {
     let mut blocks: Vec<Block> = figure(context).map(Block::Figure).into_iter().collect();
     blocks.extend(declared(context));
     blocks.push(Block::List(lines(context)));
-    let title = if context.is_declared() { "The declared comparisons" } else { "The comparisons" };
+    let title =
+        if context.study.is_declared() { "The declared comparisons" } else { "The comparisons" };
     Section::new("answer", title, blocks)
 }
 
@@ -81,24 +80,22 @@ fn declared(context: &Context) -> Vec<Block> {
     } else {
         ("pairs of runs", "permutation test")
     };
-    let is_time = |family: &&FamilyResult| {
-        family.comparisons.iter().any(|comparison| comparison.declared.metric.is_time())
-    };
-    let test = if full.iter().any(is_time) {
-        format!("{test}; of times, a permutation test of log-rank scores over runs")
+    let mut shown = full.iter().flat_map(|family| &family.comparisons);
+    let test_of_times = if shown.any(|comparison| comparison.declared.metric.is_time()) {
+        "; of times, a permutation test of log-rank scores over runs"
     } else {
-        test.to_owned()
+        ""
     };
-    let margin = if context.is_declared() {
-        "shaded in the figure"
+    let whose_margin = if context.study.is_declared() {
+        ""
     } else {
-        "shaded in the figure; the program\u{2019}s own margin, as none is declared"
+        "; the program\u{2019}s own margin, as none is declared"
     };
     let caption = format!(
         "A difference is shown if p, after Holm in the family, is at most {} and the interval lies on one side \
-         of 0; arms are equivalent if they differ by less than {} ({margin}) by two one-sided tests, after Holm too, which ask \
+         of 0; arms are equivalent if they differ by less than {} (shaded in the figure{whose_margin}) by two one-sided tests, after Holm too, which ask \
          for a {} interval inside that margin, not for the one here; else the comparison \
-         is inconclusive. Above: share of the {of} in which the first arm is above. p: {test}. A row without a \
+         is inconclusive. Above: share of the {of} in which the first arm is above. p: {test}{test_of_times}. A row without a \
          measure has that of the row above.",
         axes::tick_label(declaration.alpha),
         headline::points(declaration.margin),
@@ -114,12 +111,9 @@ fn declared(context: &Context) -> Vec<Block> {
 
 fn others(families: &[&FamilyResult]) -> Table {
     let rows = families.iter().map(|family| {
-        let count = |words: &[Word]| {
-            let counts = words.iter().filter_map(|word| {
-                let count = family.comparisons.iter().filter(|it| it.word == *word).count();
-                (count > 0).then(|| format!("{count} {}", word.words()))
-            });
-            text::joined(counts, ", ")
+        let count = |counted: &[Word]| {
+            let words = family.comparisons.iter().map(|comparison| comparison.word);
+            text::tally(words.filter(|word| counted.contains(word)), |word| word.words())
         };
         let shown = count(&[Word::Improves, Word::Hurts, Word::Higher, Word::Lower]);
         let open = count(&[Word::Inconclusive, Word::NothingToActOn, Word::NotCompared]);
@@ -168,15 +162,11 @@ fn comparison_row(
 fn decided_by(context: &Context, comparison: &Comparison) -> String {
     let declaration = &context.analysis.declaration;
     let reason = match (&comparison.why, &comparison.result) {
-        (Why::Shown { .. }, _) if !context.is_declared() => return String::new(),
+        (Why::Shown { .. }, _) if !context.study.is_declared() => return String::new(),
         (Why::Shown { .. }, _) => {
             let is_as_declared = comparison.shown() == Some(comparison.declared.direction);
-            return if is_as_declared {
-                "in the declared direction"
-            } else {
-                "against the declared direction"
-            }
-            .to_owned();
+            let side = if is_as_declared { "in" } else { "against" };
+            return format!("{side} the declared direction");
         }
         (Why::Equivalent { margin, divisor }, _) => {
             return format!("inside ±{}", headline::points(margin / *divisor as f64));
@@ -247,7 +237,7 @@ pub fn differences<'a>(context: &Context<'a>) -> Option<(String, Vec<&'a Compari
         }
     };
     let declared: Vec<&Comparison> = declared.filter(is_drawn).collect();
-    if declared.is_empty() || !context.is_declared() {
+    if declared.is_empty() || !context.study.is_declared() {
         let shown = if declared.is_empty() { grid.differences.iter().collect() } else { declared };
         return Some((format!("the grid {}", text::visible(&grid.name)), shown));
     }
@@ -267,17 +257,10 @@ fn training_metric<'a>(context: &Context<'a>) -> Option<&'a str> {
 const MOST_CURVES: usize = 4;
 
 pub fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a str> {
-    let mut arms = Vec::new();
     let comparisons = context.analysis.families.iter().take(1).flat_map(|it| &it.comparisons);
-    for declared in comparisons.map(|comparison| &comparison.declared) {
-        for arm in [declared.arm.as_str(), &declared.reference] {
-            if !arms.contains(&arm) {
-                arms.push(arm);
-            }
-        }
-    }
-    arms.truncate(MOST_CURVES);
-    arms
+    let sides = comparisons.flat_map(|it| [it.declared.arm.as_str(), &it.declared.reference]);
+    let mut seen = BTreeSet::new();
+    sides.filter(|id| seen.insert(*id)).take(MOST_CURVES).collect()
 }
 
 pub fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
@@ -319,26 +302,21 @@ fn whose_claims(judged: &Judged) -> &'static str {
 }
 
 fn not_shown(context: &Context) -> String {
-    let all = context.comparisons().count();
+    let all = text::counted(context.comparisons().count(), "comparison", "comparisons");
     let open: Vec<&Comparison> =
         context.comparisons().filter(|it| it.word == Word::Inconclusive).collect();
-    let without = |word: Word| context.comparisons().filter(|it| it.word == word).count();
-    let mut count = if open.is_empty() {
-        format!("none of {} is inconclusive", text::counted(all, "comparison", "comparisons"))
-    } else {
-        let is = if open.len() == 1 { "is" } else { "are" };
-        format!(
-            "{} of {} {is} inconclusive",
-            open.len(),
-            text::counted(all, "comparison", "comparisons")
-        )
+    let mut count = match open.len() {
+        0 => format!("none of {all} is inconclusive"),
+        1 => format!("1 of {all} is inconclusive"),
+        several => format!("{several} of {all} are inconclusive"),
     };
     for (word, what) in [
         (Word::NotCompared, "could not be compared"),
         (Word::NothingToActOn, "had nothing to act on"),
     ] {
-        if without(word) > 0 {
-            count += &format!(", {} {what}", without(word));
+        let of_word = context.comparisons().filter(|it| it.word == word).count();
+        if of_word > 0 {
+            count += &format!(", {of_word} {what}");
         }
     }
     let smallest = open.iter().filter_map(|it| Some(it.result.as_ref()?.smallest_p));
@@ -355,9 +333,8 @@ fn detectable(context: &Context) -> Option<String> {
     let spread = context.analysis.spread.as_ref()?;
     let points = |effect: f64| format!("{} points", Unit::Share.show(effect));
     let observed = points(spread.observed_effect?);
-    let declared = spread.registered_effect;
-    let declared =
-        declared.map_or(String::new(), |effect| format!(" (declared: {})", points(effect)));
+    let declared = spread.registered_effect.map(|it| format!(" (declared: {})", points(it)));
+    let declared = declared.unwrap_or_default();
     let spread_of = match spread.design {
         SpreadDesign::IndependentRuns => "with the spread seen",
         SpreadDesign::Blocks => "with the spread seen within blocks",
@@ -366,13 +343,12 @@ fn detectable(context: &Context) -> Option<String> {
 }
 
 fn limits(context: &Context) -> String {
-    let embedded =
-        if context.is_embedded() { format!("{}; ", published::EMBEDDED) } else { String::new() };
+    let embedded = context.is_embedded().then(|| published::EMBEDDED.to_owned());
     let base = match context.base_policies() {
         0 | 1 => "all runs start from one base checkpoint".to_owned(),
         several => format!("runs start from {several} base checkpoints"),
     };
-    format!("{embedded}{base}.")
+    text::joined(embedded.into_iter().chain([base]), "; ") + "."
 }
 
 fn check(context: &Context) -> String {

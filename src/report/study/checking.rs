@@ -40,10 +40,7 @@ pub fn section(context: &Context) -> Section {
 }
 
 fn exactness(cells: &[&Cell]) -> String {
-    let mut levels: BTreeMap<String, usize> = BTreeMap::new();
-    for cell in cells {
-        *levels.entry(text::visible(&cell.exactness)).or_default() += 1;
-    }
+    let levels = text::counts(cells.iter().map(|cell| text::visible(&cell.exactness)));
     if levels.is_empty() {
         return "No run counts.".to_owned();
     }
@@ -62,7 +59,7 @@ fn exactness(cells: &[&Cell]) -> String {
     } else {
         "a run that is not exact has the same bits only on the same kind of machine and build"
     };
-    format!("{}: {meaning}.", text::listed(&words.collect::<Vec<_>>()))
+    format!("{}: {meaning}.", text::listed(words))
 }
 
 /// The cheapest finished cell to repeat; the first by name of equals.
@@ -93,9 +90,8 @@ fn records(context: &Context, cells: &[&Cell]) -> Table {
     let rows = cells.iter().map(|cell| {
         let file = cell.file_name();
         let weights = cell.digests.iter().find(|(name, _)| name.ends_with("model.safetensors"));
-        let digest = |digest: Option<&str>| match digest {
-            Some(digest) => Look::Code.of(text::visible(digest)),
-            None => TableCell::missing("none"),
+        let digest = |digest: Option<&str>| {
+            digest.map_or(Look::Quiet.of("none"), |it| Look::Code.of(text::visible(it)))
         };
         row![
             Look::Code.of(text::visible(&file)),
@@ -118,16 +114,10 @@ fn records(context: &Context, cells: &[&Cell]) -> Table {
 
 fn inputs(cells: &[&Cell]) -> Table {
     let inputs = cells.iter().flat_map(|cell| &cell.inputs);
-    let rows = counts(inputs.map(|(name, digest)| (text::visible(name), text::visible(digest))))
+    let inputs = inputs.map(|(name, digest)| (text::visible(name), text::visible(digest)));
+    let rows = text::counts(inputs)
         .into_iter()
         .map(|((name, digest), count)| row![name, Look::Code.of(digest), TableCell::count(count)]);
     let caption = "What went into the runs. An input that stands twice was not the same for all.";
     Table::new(caption, "input | SHA-256 | runs #", rows)
-}
-
-pub fn counts(pairs: impl Iterator<Item = (String, String)>) -> BTreeMap<(String, String), usize> {
-    pairs.fold(BTreeMap::new(), |mut counts, pair| {
-        *counts.entry(pair).or_default() += 1;
-        counts
-    })
 }

@@ -1,6 +1,6 @@
 //! Every comparison in full, and every run's scores.
 
-use crate::report::page::{Block, Section, Table, TableCell, row};
+use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::context, study::scores, words};
 use crate::statistics::{Estimate, estimators};
@@ -100,16 +100,11 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
     let unit = context::unit_of(&declared.metric);
     let (arm, reference) = comparison.means();
     let mean = |value: Option<f64>| value.map_or("–".to_owned(), |value| unit.show(value));
-    let mut why = text::visible(&words::why(&comparison.why));
-    if !comparison.without_value.is_empty() {
-        let without =
-            comparison.without_value.iter().map(|run| text::visible(&words::without_value(run)));
-        why += &format!("; without a value: {}", text::joined(without, "; "));
-    }
+    let without = text::joined(comparison.without_value.iter().map(words::without_value), "; ");
+    let without = (!without.is_empty()).then(|| format!("without a value: {without}"));
     let notes = [same_outcomes(comparison), words::evaluated_apart(comparison)];
-    for note in notes.into_iter().flatten() {
-        why += &format!("; {}", text::visible(&note));
-    }
+    let why = [Some(words::why(&comparison.why)), without].into_iter().chain(notes).flatten();
+    let why = text::visible(&text::joined(why, "; "));
     let result = comparison.result.as_ref();
     // A mean would count a run that never reached the level as if it had at its end.
     let means =
@@ -127,7 +122,7 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
         TableCell::or(p, "–"),
         TableCell::or(result.and_then(|result| detectable(context, result)), "–"),
         context::word(comparison),
-        context::status(comparison.registered),
+        Look::Quiet.of(if comparison.registered { "registered" } else { "exploratory" }),
         why
     ]
 }

@@ -3,10 +3,11 @@
 use crate::records::metrics;
 use crate::report::page::{Look, TableCell};
 use crate::report::text::{self, Unit};
+use crate::report::words;
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
-    Analysis, ArmSummary, Cell, GridSummary, Judged, Metric, Word, collection::Study,
+    Analysis, ArmSummary, Cell, Declared, GridSummary, Judged, Metric, Word, collection::Study,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,9 +41,11 @@ impl<'a> Context<'a> {
         format!("{} against {}", self.label(arm), self.label(reference))
     }
 
-    /// Without a declaration the study's grids state what is compared.
-    pub fn is_declared(&self) -> bool {
-        self.study.is_declared()
+    /// `None` where the runs were evaluated alike.
+    pub fn evaluated_apart(&self, comparison: &Comparison) -> Option<String> {
+        let Declared { arm, reference, .. } = &comparison.declared;
+        let apart = text::visible(&words::evaluated_apart(comparison)?);
+        Some(format!("{}: {apart}", self.pair(arm, reference)))
     }
 
     /// Foreign text is made visible; the arm's name if the study has no such arm.
@@ -112,19 +115,16 @@ fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
         let has = |grid: &&GridSummary| grid.arms.iter().any(|arm| arm.arm_sha256 == hash);
         analysis.grids.iter().filter(has).count()
     };
-    let mut shared: Vec<&str> = Vec::new();
-    for arm in analysis.grids.iter().flat_map(|grid| &grid.arms) {
-        if grids_of(&arm.arm_sha256) > 1 && !shared.contains(&arm.arm_sha256.as_str()) {
-            shared.push(&arm.arm_sha256);
-        }
-    }
+    let hashes = analysis.grids.iter().flat_map(|grid| &grid.arms).map(|arm| &arm.arm_sha256);
+    let mut seen = BTreeSet::new();
+    let shared = hashes.filter(|hash| grids_of(hash) > 1 && seen.insert(*hash));
     // With more than these two a grid would run out of colours.
-    shared.truncate(2);
+    let shared: Vec<&String> = shared.take(2).collect();
     let mut styles = BTreeMap::new();
     for grid in &analysis.grids {
         let mut next = shared.len();
         for arm in &grid.arms {
-            let place = shared.iter().position(|hash| *hash == arm.arm_sha256);
+            let place = shared.iter().position(|hash| **hash == arm.arm_sha256);
             let style = place.unwrap_or(next);
             next += usize::from(place.is_none());
             styles.insert(arm.id.clone(), style);
@@ -181,9 +181,4 @@ pub fn word(comparison: &Comparison) -> TableCell {
         Word::NothingToActOn | Word::NotCompared => Look::Quiet,
     };
     look.of(comparison.word.words())
-}
-
-/// Written down before the first run.
-pub fn status(registered: bool) -> TableCell {
-    TableCell::missing(if registered { "registered" } else { "exploratory" })
 }

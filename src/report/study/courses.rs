@@ -129,11 +129,8 @@ fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: b
             lines.push(line(&curve, label, context.style(&arm.id), plan.unit.scale()));
         }
     }
-    let published: Vec<Curves> = if with_paper {
-        plan.paper.iter().filter_map(|name| published::curves(name)).collect()
-    } else {
-        Vec::new()
-    };
+    let names = plan.paper.iter().filter(|_| with_paper);
+    let published: Vec<Curves> = names.filter_map(|name| published::curves(name)).collect();
     let remark = if with_paper { plan.remark } else { "" };
     let own = Curves::new("this study", plan.clock.words(), plan.unit_name, lines);
     Figure {
@@ -158,7 +155,7 @@ fn counted(context: &Context, grid: &GridSummary, plan: &CurvePlan) -> String {
 
 /// ScaleRL's curve through all evaluations of an arm; `None` where none can be fitted.
 fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
-    let rows: Vec<_> = grid.arms.iter().filter_map(|arm| fitted_row(context, arm)).collect();
+    let rows = grid.arms.iter().filter_map(|arm| fitted_row(context, arm));
     let caption = format!(
         "avg@k on {} over generated tokens C: R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B), ScaleRL\u{2019}s curve \
          (arXiv 2510.13786, Eq. 1), by least squares through the evaluations of all runs. A beyond what the runs \
@@ -173,7 +170,7 @@ fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
     );
     let columns = "arm | R₀ # | A # | interval of A # | C_mid, tokens # | B # | \
                    forecast off by, points # | spread around the curve, points # | at an end of the search";
-    (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
+    Table::new(caption, columns, rows).filled()
 }
 
 fn fitted_row(context: &Context, arm: &ArmSummary) -> Option<Vec<TableCell>> {
@@ -259,11 +256,8 @@ fn interval_of_share(point: &BandPoint) -> Option<(f64, f64, f64)> {
 }
 
 fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
-    let runs: Vec<Vec<(f64, f64)>> = curve
-        .seeds
-        .iter()
-        .map(|seed| seed.points.iter().map(|(x, y)| (*x, scale * y)).collect())
-        .collect();
+    let scaled = |seed: &SeedCurve| seed.points.iter().map(|(x, y)| (*x, scale * y)).collect();
+    let runs: Vec<Vec<(f64, f64)>> = curve.seeds.iter().map(scaled).collect();
     // One run is its own centre.
     let centre = if curve.band.is_empty() {
         runs.first().cloned().unwrap_or_default()
@@ -292,7 +286,7 @@ fn caption(lines: &[CurveLine], plan: &CurvePlan, absent: &[String], remark: &st
             let [high, low] = [high.1, low.1].map(shown);
             let at = |value: &String| {
                 let there = with_ends().filter(|(ends, _)| shown(ends.1) == *value);
-                let labels: Vec<String> = there.map(|(_, line)| line.label.clone()).collect();
+                let labels: Vec<&String> = there.map(|(_, line)| &line.label).collect();
                 match labels.len() {
                     1 => (text::listed(&labels), "is"),
                     2 | 3 => (text::listed(&labels), "are"),
@@ -315,12 +309,11 @@ fn caption(lines: &[CurveLine], plan: &CurvePlan, absent: &[String], remark: &st
         }
         _ => "No run that counts recorded it.".to_owned(),
     };
-    let single: Vec<String> =
-        lines.iter().filter(|line| line.runs.len() == 1).map(|line| line.label.clone()).collect();
-    if !single.is_empty() && single.len() == lines.len() {
-        caption += " Every arm has one run: there is no band.";
-    } else if !single.is_empty() {
-        caption += &format!(" One run, no band: {}.", text::listed(&single));
+    let single = lines.iter().filter(|line| line.runs.len() == 1).map(|line| &line.label);
+    match single.clone().count() {
+        0 => {}
+        count if count == lines.len() => caption += " Every arm has one run: there is no band.",
+        _ => caption += &format!(" One run, no band: {}.", text::listed(single)),
     }
     if !absent.is_empty() && !lines.is_empty() {
         caption += &format!(" Not recorded: {}.", text::listed(absent));

@@ -6,7 +6,7 @@ use crate::report::{Context, study::answer, text};
 use crate::statistics::estimators;
 use crate::study::Effects;
 use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// For the report, and in full for the appendix where that is more.
 pub fn sections(context: &Context) -> (Section, Option<Section>) {
@@ -25,12 +25,11 @@ fn section(context: &Context) -> Section {
     // An arm may be in several grids.
     let mut seen = BTreeSet::new();
     let arms = context.arms().filter(|arm| seen.insert(&arm.arm_sha256));
-    let checked: Vec<(&str, Vec<Effects>)> = arms
-        .map(|arm| {
-            let cells = context.study.cells_of(&arm.id);
-            (arm.id.as_str(), workers::on_all_cores(&cells, |cell| effect_checks::of_cell(cell)))
-        })
-        .collect();
+    let arms = arms.map(|arm| {
+        let cells = context.study.cells_of(&arm.id);
+        (arm.id.as_str(), workers::on_all_cores(&cells, |cell| effect_checks::of_cell(cell)))
+    });
+    let checked: Vec<(&str, Vec<Effects>)> = arms.collect();
     let warnings: BTreeSet<String> =
         checked.iter().flat_map(|(id, effects)| arm_warnings(context, id, effects)).collect();
     let warnings = if warnings.is_empty() {
@@ -45,18 +44,15 @@ fn section(context: &Context) -> Section {
 
 /// Each warning has the number of its runs.
 fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String> {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for effects in effects {
+    let warnings = effects.iter().flat_map(|effects| {
         let named = effects.named_warnings.iter().map(|named| named.name.to_owned());
-        for what in effects.findings.iter().filter_map(EffectFinding::fault).chain(named) {
-            *counts.entry(what).or_default() += 1;
-        }
-    }
+        effects.findings.iter().filter_map(EffectFinding::fault).chain(named)
+    });
     let (label, total) = (context.label_in_study(id), effects.len());
     let line = |(what, count): (String, usize)| {
         format!("{label}: {} in {count} of {total} runs", text::visible(&what))
     };
-    counts.into_iter().map(line).collect()
+    text::counts(warnings).into_iter().map(line).collect()
 }
 
 fn table(context: &Context, checked: &[(&str, Vec<Effects>)]) -> Table {
@@ -71,10 +67,8 @@ fn table(context: &Context, checked: &[(&str, Vec<Effects>)]) -> Table {
     let has_methods = checked.iter().any(|(_, effects)| method(effects).is_some());
     let rows = checked.iter().map(|(id, effects)| {
         let of_paper = common.iter().map(|technique| summary(effects, technique));
-        let of_method = has_methods.then(|| match method(effects) {
-            Some(method) => summary(effects, method),
-            None => TableCell::missing("none"),
-        });
+        let of_method = method(effects).map(|method| summary(effects, method));
+        let of_method = has_methods.then(|| of_method.unwrap_or(Look::Quiet.of("none")));
         row![context.label_in_study(id)].into_iter().chain(of_paper).chain(of_method).collect()
     });
     let own = has_methods.then_some(&"its method");
@@ -91,25 +85,22 @@ fn techniques(effects: &[Effects]) -> Vec<&'static str> {
 }
 
 fn summary(effects: &[Effects], technique: &str) -> TableCell {
-    let findings: Vec<&EffectFinding> = effects
-        .iter()
-        .flat_map(|effects| &effects.findings)
-        .filter(|finding| finding.technique == technique)
-        .collect();
+    let findings = effects.iter().flat_map(|effects| &effects.findings);
+    let findings: Vec<&EffectFinding> = findings.filter(|it| it.technique == technique).collect();
     // Other arms do not have a method's own check.
     let none = if effects.is_empty() { "no run" } else { "off" };
-    let Some(first) = findings.first() else { return TableCell::missing(none) };
+    let Some(first) = findings.first() else { return Look::Quiet.of(none) };
     let count = |verdict: EffectVerdict| findings.iter().filter(|it| it.verdict == verdict).count();
     let total = findings.len();
     let unknown = count(EffectVerdict::NotRecorded);
     let switch = if first.enabled { "on" } else { "off" };
     if unknown == total {
-        return TableCell::missing(format!("{switch}, not recorded"));
+        return Look::Quiet.of(format!("{switch}, not recorded"));
     }
     let acted = count(EffectVerdict::Acted) + count(EffectVerdict::DisabledButActed);
     let wrong = findings.iter().filter(|finding| finding.fault().is_some()).count();
     let cell = match (first.enabled, acted) {
-        (false, 0) => TableCell::missing("off"),
+        (false, 0) => Look::Quiet.of("off"),
         _ => TableCell::from(format!("{switch} {acted}/{total}{}", dose(&findings))),
     };
     match (wrong > 0, first.enabled) {

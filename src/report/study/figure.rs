@@ -44,9 +44,8 @@ fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<Vec<&'a str>
     let (mut ids, mut problems) = (Vec::new(), Vec::new());
     let identity = |id: &str| context.arm(id).map_or(id.to_owned(), |arm| arm.arm_sha256.clone());
     for name in names {
-        let whole = known.iter().filter(|id| **id == name);
-        let named: Vec<&str> = match whole.clone().next() {
-            Some(_) => whole.copied().collect(),
+        let named: Vec<&str> = match known.iter().find(|id| **id == name) {
+            Some(whole) => vec![whole],
             None => known.iter().copied().filter(|id| short(id) == name).collect(),
         };
         if named.iter().map(|id| identity(id)).collect::<BTreeSet<_>>().len() > 1 {

@@ -5,9 +5,9 @@ use crate::report::page::{
 };
 use crate::report::study::{comparison, context, courses, scores};
 use crate::report::text::{self, Unit};
-use crate::report::{Context, published, words};
+use crate::report::{Context, published};
 use crate::study::comparisons::Comparison;
-use crate::study::{ArmSummary, Clock, Declared, GridSummary, Metric, Word};
+use crate::study::{ArmSummary, Clock, GridSummary, Metric, Word};
 
 pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use<'a> {
     context.analysis.grids.iter().map(|grid| {
@@ -94,11 +94,8 @@ fn table(context: &Context, grid: &GridSummary) -> Table {
         }
         caption += &greedy(context, grid);
     }
-    for comparison in &grid.differences {
-        if let Some(apart) = words::evaluated_apart(comparison) {
-            let Declared { arm, reference, .. } = &comparison.declared;
-            caption += &format!(" {}: {}.", context.pair(arm, reference), text::visible(&apart));
-        }
+    for apart in grid.differences.iter().filter_map(|it| context.evaluated_apart(it)) {
+        caption += &format!(" {apart}.");
     }
     let shows_greedy = grid.arms.iter().any(|arm| arm.greedy.is_some());
     if shows_greedy {
@@ -118,7 +115,7 @@ fn arm_row(grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
     let label = text::visible(&arm.label);
     let Some(score) = &arm.score else {
         let why = if arm.failed == 0 { "no run" } else { "every run failed" };
-        let mut row = row![label, runs(arm, None), TableCell::missing(why)];
+        let mut row = row![label, runs(arm, None), Look::Quiet.of(why)];
         row.resize(COLUMNS, TableCell::default());
         return row;
     };

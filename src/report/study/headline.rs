@@ -57,12 +57,9 @@ fn answers_of_families(context: &Context, primary: &Comparison) -> String {
         format!("{}: {}", text::visible(question), finding(context, first))
     });
     let primary_set = std::slice::from_ref(&context.analysis.declaration.primary_set);
-    let measure = if primary.declared.metric.sets() == primary_set {
-        format!(" Measure: {}.", context.score_name())
-    } else {
-        String::new()
-    };
-    text::joined(told, " ") + &measure
+    let measure = (primary.declared.metric.sets() == primary_set)
+        .then(|| format!("Measure: {}.", context.score_name()));
+    text::joined(told.chain(measure), " ")
 }
 
 fn answer(context: &Context, comparison: &Comparison) -> String {
@@ -111,8 +108,9 @@ fn finding(context: &Context, comparison: &Comparison) -> String {
 /// `DAPO is 7.6 points worse than GRPO`; a verdict without a size for what has no points.
 fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str) -> String {
     let is_share = context::unit_of(&comparison.declared.metric) == Unit::Share;
-    let (Some(result), true) = (&comparison.result, is_share) else {
-        return verdict(context, comparison.word, arm, true, reference);
+    let without_size = || verdict(context, comparison.word, arm, true, reference);
+    let Some(result) = comparison.result.as_ref().filter(|_| is_share) else {
+        return without_size();
     };
     let interval = in_brackets(&with_interval(comparison));
     let between = match comparison.word {
@@ -124,11 +122,10 @@ fn sized(context: &Context, comparison: &Comparison, arm: &str, reference: &str)
             let margin = points(context.analysis.declaration.margin);
             return format!("{arm} and {reference} differ by less than {margin}{interval}");
         }
-        Word::NothingToActOn => return verdict(context, comparison.word, arm, true, reference),
+        Word::NothingToActOn => return without_size(),
         Word::Inconclusive | Word::NotCompared => {
-            let pair = format!("{arm} and {reference}");
             return format!(
-                "no difference between {pair} is shown{interval}, nor that they are equivalent"
+                "no difference between {arm} and {reference} is shown{interval}, nor that they are equivalent"
             );
         }
     };
@@ -182,7 +179,6 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
         let own = if is_one { "its reference" } else { "their references" };
         common.clone().unwrap_or_else(|| own.to_owned())
     };
-    let is_one_metric = is_common(|a, b| a.metric == b.metric);
     let mut by_word: BTreeMap<Word, Vec<&Comparison>> = BTreeMap::new();
     for comparison in comparisons {
         by_word.entry(comparison.word).or_default().push(comparison);
@@ -195,12 +191,9 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
     });
     let parts = text::capital(&text::joined(parts, "; "));
     let status = if first.registered { "" } else { " (exploratory)" };
-    let metric = if is_one_metric {
-        format!(": {}", text::visible(&first.declared.metric.words()))
-    } else {
-        String::new()
-    };
-    format!("{parts}{status}{metric}.")
+    let metric = is_common(|a, b| a.metric == b.metric)
+        .then(|| format!(": {}", text::visible(&first.declared.metric.words())));
+    format!("{parts}{status}{}.", metric.unwrap_or_default())
 }
 
 /// More are counted.
@@ -212,7 +205,7 @@ fn named(context: &Context, comparisons: &[&Comparison], all: &[Comparison]) -> 
         let measured = difference(it) + &measure_among(it, all);
         context.label(&it.declared.arm) + &in_brackets(measured.trim_start_matches([',', ' ']))
     };
-    text::listed(&comparisons.iter().map(name).collect::<Vec<_>>())
+    text::listed(comparisons.iter().map(name))
 }
 
 /// Empty where all are of one measure; ` at equal generated tokens` where nothing but the resource that is equal
@@ -243,12 +236,8 @@ fn among(comparisons: &[&Comparison]) -> String {
     let unit = context::unit_of(&comparisons[0].declared.metric);
     let all = comparisons.iter().filter_map(|it| Some(it.result.as_ref()?.difference));
     let (low, high) = aggregates::range(all);
-    let range = if low <= high {
-        format!(" ({} to {})", unit.signed(low), unit.signed(high))
-    } else {
-        String::new()
-    };
-    format!("{} arms{range}", comparisons.len())
+    let range = (low <= high).then(|| format!(" ({} to {})", unit.signed(low), unit.signed(high)));
+    format!("{} arms{}", comparisons.len(), range.unwrap_or_default())
 }
 
 fn verdict(context: &Context, word: Word, subject: &str, is_one: bool, reference: &str) -> String {
@@ -285,10 +274,7 @@ fn is_control(context: &Context, primary: &Comparison) -> bool {
     let controls = context.judged.claims.iter().filter(|claim| claim.positive_control.is_some());
     let mut compared =
         controls.flat_map(|claim| &claim.parts).filter_map(|part| part.comparison.as_ref());
-    let is_same = |other: &Declared| {
-        same_arms(other, &primary.declared) && other.metric == primary.declared.metric
-    };
-    primary.shown().is_some() && compared.any(|other| is_same(&other.declared))
+    primary.shown().is_some() && compared.any(|other| other.is_of(&primary.declared))
 }
 
 fn at_other_clocks(context: &Context, primary: &Comparison) -> String {

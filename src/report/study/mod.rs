@@ -47,18 +47,19 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
 fn placement(study: &Study) -> Vec<String> {
     let Some(placement) = &study.placement else { return Vec::new() };
     let mut alerts = Vec::new();
-    if study.is_declared_otherwise() && !study.is_declared() {
-        alerts.push(format!(
-            "study.json is gone; declared.json names the declaration {}…. No comparison counts as registered. Put the \
-             first study.json back, or name a copy of it with --declaration.",
-            text::short_digest(&placement.declaration_sha256)
-        ));
-    } else if study.is_declared_otherwise() {
+    if study.is_declared_otherwise() {
         let [here, placed] = [&study.declaration.sha256(), &placement.declaration_sha256]
             .map(|digest| text::short_digest(digest));
+        let what = if study.is_declared() {
+            format!(
+                "This is not the declaration that was put into the study: its SHA-256 begins with {here}, and \
+                 declared.json names {placed}."
+            )
+        } else {
+            format!("study.json is gone; declared.json names the declaration {placed}….")
+        };
         alerts.push(format!(
-            "This is not the declaration that was put into the study: its SHA-256 begins with {here}, and declared.json \
-             names {placed}. No comparison counts as registered. Put the first study.json back, or name a copy of it with \
+            "{what} No comparison counts as registered. Put the first study.json back, or name a copy of it with \
              --declaration."
         ));
     }
@@ -173,7 +174,7 @@ fn frame(context: &Context) -> Page {
             "{} · {} · {}",
             text::joined(names, ", "),
             text::counted(context.counted_cells().len(), "training run", "training runs"),
-            if context.is_declared() {
+            if context.study.is_declared() {
                 format!("declaration {}", text::short_digest(&context.analysis.declaration_sha256))
             } else {
                 "no declaration".to_owned()

@@ -20,7 +20,7 @@ pub fn section(context: &Context) -> Section {
     lines.extend(rows_without_runs(context));
     lines.extend(absent_rows_of_the_paper(context));
     let mut blocks = vec![Block::List(lines), Block::text(published::NO_SPREAD)];
-    blocks.extend(published::tables(paper::tables()));
+    blocks.extend(paper::tables().iter().map(|it| Block::Folded(published::table(it))));
     Section::new("omitted", "What was not reproduced", blocks)
 }
 

@@ -50,7 +50,6 @@ fn family_table(context: &Context, family: &FamilyResult) -> Block {
 
 fn declared(context: &Context) -> Table {
     let declaration = &context.analysis.declaration;
-    let seeds = |seeds: &[u64]| Some(text::joined(seeds, ", ")).filter(|seeds| !seeds.is_empty());
     let pilot = declaration.pilot.as_ref().map(|pilot| {
         format!(
             "{} points over {}: {}",
@@ -68,29 +67,32 @@ fn declared(context: &Context) -> Table {
     let margin = format!("{} points", text::points(declaration.margin));
     let doses = declaration.least_doses.iter();
     let doses = doses.map(|(technique, dose)| format!("{} {}", technique, text::percent(*dose)));
-    let doses = Some(text::joined(doses, ", ")).filter(|doses| !doses.is_empty());
     let pools = declaration.pools.iter();
     let pools = pools.map(|pool| format!("{}: {} arms", text::visible(&pool.id), pool.arms.len()));
-    let pools = Some(text::joined(pools, "; ")).filter(|pools| !pools.is_empty());
     let unit = if declaration.paired { "blocks: runs of one seed are paired" } else { "runs" };
     let rows = [
-        ("primary set", Some(text::visible(&declaration.primary_set))),
-        ("set of the curves", Some(text::visible(&declaration.curve_set))),
-        ("seeds", seeds(&declaration.seeds)),
-        ("seeds that tuning used, which never count", seeds(&declaration.tuning_seeds)),
-        ("confidence of intervals", Some(context.level())),
-        ("error rate of a family (Holm)", Some(text::percent(declaration.alpha))),
-        ("power of the detectable effects", Some(text::percent(declaration.power))),
-        ("δ: closer arms count as the same", Some(margin)),
-        ("σ between training runs, from a pilot", pilot),
-        ("level whose reaching is timed", level),
-        ("held-out task variant", held_out),
-        ("unit of tests and intervals", Some(unit.to_owned())),
-        ("least dose of a technique", doses),
-        ("pools of arms", pools),
+        ("primary set", text::visible(&declaration.primary_set)),
+        ("set of the curves", text::visible(&declaration.curve_set)),
+        ("seeds", text::joined(&declaration.seeds, ", ")),
+        (
+            "seeds that tuning used, which never count",
+            text::joined(&declaration.tuning_seeds, ", "),
+        ),
+        ("confidence of intervals", context.level()),
+        ("error rate of a family (Holm)", text::percent(declaration.alpha)),
+        ("power of the detectable effects", text::percent(declaration.power)),
+        ("δ: closer arms count as the same", margin),
+        ("σ between training runs, from a pilot", pilot.unwrap_or_default()),
+        ("level whose reaching is timed", level.unwrap_or_default()),
+        ("held-out task variant", held_out.unwrap_or_default()),
+        ("unit of tests and intervals", unit.to_owned()),
+        ("least dose of a technique", text::joined(doses, ", ")),
+        ("pools of arms", text::joined(pools, "; ")),
     ];
-    let rows = rows.map(|(what, value)| row![what, value.unwrap_or("not declared".to_owned())]);
-    let caption = if context.is_declared() {
+    let rows = rows.map(|(what, value)| {
+        row![what, if value.is_empty() { "not declared".to_owned() } else { value }]
+    });
+    let caption = if context.study.is_declared() {
         "What was declared."
     } else {
         "Nothing was declared: the program\u{2019}s own settings."
@@ -156,27 +158,21 @@ static ASSUMPTIONS: LazyLock<Assumptions> =
     LazyLock::new(|| toml::from_str(include_str!("assumptions.toml")).expect("lists of sentences"));
 
 fn assumptions(context: &Context) -> Vec<String> {
-    let mut lines: Vec<String> = context
-        .analysis
-        .remarks
-        .iter()
-        .map(|remark| text::sentence(&text::capital(&text::visible(&words::remark(remark)))))
-        .collect();
+    let remarks = context.analysis.remarks.iter().map(|it| text::visible(&words::remark(it)));
+    let remarks = remarks.map(|remark| text::sentence(&text::capital(&remark)));
     let Assumptions { runs, blocks, both } = &*ASSUMPTIONS;
     let of_unit = if context.analysis.declaration.paired { blocks } else { runs };
-    lines.extend(of_unit.iter().chain(both).cloned());
-    lines
+    remarks.chain(of_unit.iter().chain(both).cloned()).collect()
 }
 
 fn equivalence(context: &Context) -> Option<Table> {
-    let rows: Vec<Vec<TableCell>> =
-        context.comparisons().filter_map(|it| equivalence_row(context, it)).collect();
+    let rows = context.comparisons().filter_map(|it| equivalence_row(context, it));
     let caption = "Equivalence within δ (two one-sided tests), in points. The p of a family\u{2019}s tests are \
                    corrected together (Holm). An interaction of k techniques is compared as the difference of differences \
                    divided by 2^(k−1), and δ is divided alike. The attainable power is the chance to show equivalence \
                    at Holm\u{2019}s first step, α divided by the size of the family, if the two were truly the same.";
     let columns = "comparison | difference # | half width at 1 − 2α # | δ # | p # | p (Holm) # | within δ | attainable power #";
-    (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
+    Table::new(caption, columns, rows).filled()
 }
 
 fn equivalence_row(context: &Context, comparison: &Comparison) -> Option<Vec<TableCell>> {
@@ -223,8 +219,7 @@ fn reference_points(context: &Context, grid: &GridSummary) -> Option<Block> {
         text::visible(&context.analysis.declaration.curve_set)
     );
     let columns = "arm | level # | reached # | updates # | thousand generated tokens #";
-    let rows: Vec<Vec<TableCell>> = rows.collect();
-    (!rows.is_empty()).then(|| Block::Folded(Table::new(caption, columns, rows)))
+    Table::new(caption, columns, rows).filled().map(Block::Folded)
 }
 
 fn times(context: &Context) -> Vec<Block> {

@@ -1,8 +1,6 @@
 //! Which arms solve which problems, and which problems changed between two arms.
 
-use crate::report::page::{
-    Block, Changes, Figure, Heat, HeatRow, Panel, Section, Table, TableCell, row,
-};
+use crate::report::page::{Block, Changes, Figure, Heat, Panel, Section, Table, TableCell, row};
 use crate::report::{Context, study::scores, text};
 use crate::study::{GridSummary, Matrix, PairedChange, problems};
 
@@ -33,37 +31,27 @@ fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
         return vec![Block::Text(format!("No run of {name} that counts evaluated {set}."))];
     };
     let mut blocks = vec![Block::Figure(heat(context, grid, &matrix))];
-    let changes: Vec<PairedChange> = grid
-        .arms
-        .iter()
-        .filter_map(|arm| {
-            let reference = arm.compared_with.as_ref()?;
-            problems::paired_change(context.study, &arm.id, reference, set)
-        })
-        .collect();
-    if !changes.is_empty() {
-        blocks.push(Block::Figure(paired(context, grid, &changes)));
-    }
+    let changes = grid.arms.iter().filter_map(|arm| {
+        let reference = arm.compared_with.as_ref()?;
+        problems::paired_change(context.study, &arm.id, reference, set)
+    });
+    blocks.extend(paired(context, grid, &changes.collect::<Vec<_>>()).map(Block::Figure));
     blocks
 }
 
 fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
     let set = text::visible(&context.analysis.declaration.primary_set);
-    let row = |arm: &problems::ArmProblems| HeatRow {
-        label: context.label_in_study(&arm.arm),
-        shares: matrix.hardest_first.iter().map(|index| arm.accuracies[*index]).collect(),
+    let row = |arm: &problems::ArmProblems| {
+        let shares = matrix.hardest_first.iter().map(|index| arm.accuracies[*index]).collect();
+        (context.label_in_study(&arm.arm), shares)
     };
     let count = matrix.hardest_first.len();
     let always = |of: fn(f64) -> bool| {
         (0..count).filter(|index| matrix.arms.iter().all(|arm| of(arm.accuracies[*index]))).count()
     };
     let (never, solved) = (always(|share| share <= 0.0), always(|share| share >= 1.0));
-    let absent: Vec<String> = grid
-        .arms
-        .iter()
-        .filter(|arm| matrix.arms.iter().all(|row| row.arm != arm.id))
-        .map(|arm| text::visible(&arm.label))
-        .collect();
+    let absent = grid.arms.iter().filter(|arm| matrix.arms.iter().all(|row| row.arm != arm.id));
+    let absent: Vec<String> = absent.map(|arm| text::visible(&arm.label)).collect();
     let mut caption = format!(
         "Of {} of {}, {never} are never solved by any arm and {solved} always by all; the arms differ \
          on the {} in between.",
@@ -110,25 +98,20 @@ fn heat_numbers(context: &Context, matrix: &Matrix) -> Table {
     Table::new(caption, columns, rows)
 }
 
-fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Figure {
+fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Option<Figure> {
     let against = |change: &PairedChange| context.pair(&change.arm, &change.reference);
     let panel = |change: &PairedChange| {
         let mut differences = change.differences.clone();
         differences.sort_by(|a, b| b.total_cmp(a));
         Panel::Changes(Changes { title: against(change), differences })
     };
-    let most = changes.iter().max_by_key(|change| change.better + change.worse);
-    let caption = most.map_or(String::new(), |change| {
-        format!(
-            "Problems sorted from the largest gain (blue, up) to the largest loss (orange, down), in \
-             percentage points. Most problems moved in {}: {} solved more often, {} less often, {} \
-             as often.",
-            against(change),
-            change.better,
-            change.worse,
-            change.same
-        )
-    });
+    let most = changes.iter().max_by_key(|change| change.better + change.worse)?;
+    let PairedChange { better, worse, same, .. } = most;
+    let caption = format!(
+        "Problems sorted from the largest gain (blue, up) to the largest loss (orange, down), in percentage points. \
+         Most problems moved in {}: {better} solved more often, {worse} less often, {same} as often.",
+        against(most)
+    );
     let rows = changes.iter().map(|change| {
         row![
             against(change),
@@ -138,7 +121,7 @@ fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Fi
             text::signed_points(change.mean)
         ]
     });
-    Figure {
+    Some(Figure {
         id: format!("changes-{}", scores::anchor(&grid.name)),
         title: format!("{}: paired changes", text::visible(&grid.name)),
         caption,
@@ -149,5 +132,5 @@ fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Fi
             rows,
         ),
         ..Figure::default()
-    }
+    })
 }

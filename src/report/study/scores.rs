@@ -43,22 +43,20 @@ pub fn anchor(name: &str) -> String {
 fn scores_caption(context: &Context, grid: &GridSummary) -> String {
     let of = |arm: &ArmSummary| arm.score.as_ref()?.standard_deviation;
     let spread = grid.arms.iter().filter_map(of).reduce(f64::max);
-    let spread = spread.map_or(
-        "No arm has two runs, so nothing is known of the spread between training runs".to_owned(),
-        |spread| {
-            format!(
-                "The largest standard deviation between training runs of an arm is {} points",
-                text::standard_error(spread)
-            )
-        },
-    );
-    let base_score = grid.arms.iter().find_map(|arm| arm.base_score);
-    let start = base_score.map_or(String::new(), |score| {
-        format!(" The base policy starts at {}.", text::percent(score))
-    });
+    let spread = match spread {
+        Some(spread) => format!(
+            "The largest standard deviation between training runs of an arm is {} points",
+            text::standard_error(spread)
+        ),
+        None => {
+            "No arm has two runs, so nothing is known of the spread between training runs".into()
+        }
+    };
+    let base_score = grid.arms.iter().find_map(|arm| arm.base_score).map(text::percent);
+    let start = base_score.map(|score| format!(" The base policy starts at {score}."));
     format!(
-        "{spread}.{start} Circles: single runs; filled mark: their mean; bar: {} interval for other \
-         training runs.",
+        "{spread}.{} Circles: single runs; filled mark: their mean; bar: {} interval for other training runs.",
+        start.unwrap_or_default(),
         context.level()
     )
 }
@@ -157,16 +155,11 @@ pub fn details(context: &Context, grid: &GridSummary) -> Table {
          The score at equal generated rollouts is each run\u{2019}s last one at or below the common number.",
         text::visible(&grid.name)
     );
-    let columns = format!(
-        "arm | cons@k, % # | response tokens # | SE of decoding, points # | \
-         SE of problems, points # | updates # | generated rollouts # | generated tokens # | \
-         at equal # | {} of it # | seconds a run #",
-        context.level()
-    );
-    let mut table = Table::new(caption, &columns, grid.arms.iter().map(details_row));
-    // Foreign text may contain the separator of columns.
-    table.columns[8].name = equal_name;
-    table
+    let columns = "arm | cons@k, % # | response tokens # | SE of decoding, points # | \
+                   SE of problems, points # | updates # | generated rollouts # | generated tokens #";
+    let at_equal = [equal_name + " #", format!("{} of it #", context.level())];
+    let at_equal = at_equal.into_iter().chain(["seconds a run #".to_owned()]);
+    Table::new(caption, columns, grid.arms.iter().map(details_row)).with(at_equal)
 }
 
 /// Over the runs of an arm; `None` where one has no value.

@@ -15,7 +15,9 @@ pub fn sections(context: &Context) -> [Option<Section>; 2] {
     let all = &context.analysis.sensitivity;
     let [brief, full] = [true, false].map(|is_brief| {
         let tables = all.iter().map(move |it| Block::Table(table(context, it, is_brief)));
-        (!all.is_empty()).then(|| section([intro(all)].into_iter().chain(tables).collect()))
+        let blocks = [intro(all)].into_iter().chain(tables).collect();
+        let section = Section::new("sensitivity", "What does the answer depend on?", blocks);
+        (!all.is_empty()).then_some(Section { name: "sensitivity".to_owned(), ..section })
     });
     [brief.filter(|_| all.len() <= MOST_IN_REPORT), full]
 }
@@ -34,11 +36,6 @@ fn intro(all: &[Sensitivity]) -> Block {
          declared endpoint take the plain mean of evaluations, or the last one. Rows that leave runs out keep the budget of all runs. \
          {seconds}"
     ))
-}
-
-fn section(blocks: Vec<Block>) -> Section {
-    let title = "What does the answer depend on?";
-    Section { name: "sensitivity".to_owned(), ..Section::new("sensitivity", title, blocks) }
 }
 
 fn table(context: &Context, of: &Sensitivity, is_brief: bool) -> Table {

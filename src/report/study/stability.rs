@@ -11,10 +11,8 @@ pub fn sections(context: &Context) -> (Section, Section) {
     let (table, falls) = (Block::Folded(table(context, arms)), falls(context, arms));
     let summary = Block::List(summary(context, arms));
     let title = "Did training stay stable?";
-    let section = |blocks| Section {
-        name: "stability".to_owned(),
-        ..Section::new("stability", title, blocks)
-    };
+    let name = "stability".to_owned();
+    let section = |blocks| Section { name: name.clone(), ..Section::new(&name, title, blocks) };
     if arms.len() > answer::MOST_OPEN_ROWS {
         let blocks = [table].into_iter().chain(falls).collect();
         return (section(vec![summary]), section(blocks));
@@ -136,7 +134,7 @@ fn arm_row(context: &Context, arm: &ArmStability) -> Vec<TableCell> {
         of_run(arm.gradient_norm),
         TableCell::count(arm.falls.len()),
         TableCell::or(arm.at_cap.map(|(at, all)| format!("{at} of {all}")), "no cap"),
-        if collapsed.is_empty() { TableCell::missing("none") } else { Look::Bad.of(collapsed) }
+        if collapsed.is_empty() { Look::Quiet.of("none") } else { Look::Bad.of(collapsed) }
     ]
 }
 
@@ -146,18 +144,17 @@ fn falls(context: &Context, arms: &[ArmStability]) -> Option<Block> {
             let [before, after] = [fall.before, fall.after].map(text::points);
             row![
                 context.label_in_study(&arm.arm),
-                TableCell::from(fall.seed.to_string()),
-                TableCell::from(fall.rollout_step.to_string()),
+                fall.seed.to_string(),
+                fall.rollout_step.to_string(),
                 before,
                 after
             ]
         })
     });
-    let rows: Vec<Vec<TableCell>> = rows.collect();
     let caption =
         "Every fall of more than 10 points, up to the evaluation after this rollout step.";
     let columns = "arm | seed # | rollout step # | before, % # | after, % #";
-    (!rows.is_empty()).then(|| Block::Folded(Table::new(caption, columns, rows)))
+    Table::new(caption, columns, rows).filled().map(Block::Folded)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Machines, versions, and records that do not count.
 
+use crate::base::visible;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
-use crate::report::{Context, study::checking, text};
+use crate::report::{Context, text};
 use crate::study::Cell;
 
 pub fn section(context: &Context) -> Section {
@@ -24,12 +25,8 @@ fn facts(cells: &[&Cell]) -> Table {
         let all = recorded.chain([("harness version", &cell.harness)]);
         all.map(|(name, value)| (text::visible(name), text::visible(value)))
     });
-    let rows = checking::counts(facts).into_iter().map(|((name, value), count)| {
-        let shown: String = match value.chars().count() {
-            0..=200 => value,
-            _ => value.chars().take(200).chain(['…']).collect(),
-        };
-        row![name, shown, TableCell::count(count)]
+    let rows = text::counts(facts).into_iter().map(|((name, value), count)| {
+        row![name, visible::start(&value, 200), TableCell::count(count)]
     });
     let caption = "Recorded facts. A fact that stands twice was not the same for all runs.";
     Table::new(caption, "fact | value | runs #", rows)
