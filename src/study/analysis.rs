@@ -200,11 +200,7 @@ fn remarks(study: &Study) -> Vec<Remark> {
     let others = study.excluded.len() - failed;
     let held_out = declaration.held_out.as_ref();
     let absent = held_out.filter(|it| study.grids.iter().all(|grid| grid.name != it.grid));
-    let arms = study
-        .grids
-        .iter()
-        .flat_map(|grid| grid.arms.iter().map(move |arm| format!("{}/{}", grid.name, arm.name)));
-    let missing: usize = arms.map(|id| study.missing_seeds(&id).len()).sum();
+    let missing: usize = study.arms().map(|(id, _)| study.missing_seeds(&id).len()).sum();
     let grids = study.grids.iter().map(|grid| grid.name.clone()).collect();
     let remarks = [
         Some(study.bases()),

@@ -109,10 +109,11 @@ impl Gate {
     }
 
     pub fn of_tracked(self, tracked: &TrackedComparison) -> GateVerdict {
-        let Some(estimate) = tracked.estimate.as_ref().filter(|_| !tracked.other_units) else {
-            let few = Undecided::FewRuns(FewRuns::alone(1.0));
-            let why = if tracked.other_units { Undecided::OtherUnits } else { few };
-            return GateVerdict::Undecided(why);
+        if tracked.other_units {
+            return GateVerdict::Undecided(Undecided::OtherUnits);
+        }
+        let Some(estimate) = &tracked.estimate else {
+            return GateVerdict::Undecided(Undecided::FewRuns(FewRuns::alone(1.0)));
         };
         let Estimate { interval, p, smallest_p, difference, medians, .. } = *estimate;
         // The test alone decides a time.
@@ -261,11 +262,8 @@ fn swapped(mut it: Comparison) -> Comparison {
 
 /// `grid/arm` of such a name, or of the name of one arm, which may be in several grids.
 fn arm_id(study: &Study, folder: &Path, name: &str) -> Result<String, StudyError> {
-    let all = study.grids.iter().flat_map(|grid| {
-        grid.arms.iter().map(move |arm| (format!("{}/{}", grid.name, arm.name), arm))
-    });
     let (mut named, others): (Vec<_>, Vec<_>) =
-        all.partition(|(id, arm)| id == name || arm.name == name);
+        study.arms().partition(|(id, arm)| id == name || arm.name == name);
     named.sort_by_key(|(id, _)| id != name);
     let Some((id, arm)) = named.first() else {
         let known: Vec<String> = others.into_iter().map(|(id, _)| id).collect();

@@ -147,16 +147,13 @@ fn complete(study: &Study) -> Check {
     let mut check = Check::new("runs");
     // An arm may be in several grids.
     let (mut there, mut arms) = (BTreeSet::new(), BTreeSet::new());
-    for grid in &study.grids {
-        for arm in &grid.arms {
-            let id = format!("{}/{}", grid.name, arm.name);
-            there.extend(study.cells_of(&id).into_iter().map(Cell::file_name));
-            arms.insert(&arm.arm_sha256);
-            let missing = study.missing_seeds(&id);
-            if !missing.is_empty() {
-                let seeds = text::joined(missing, ", ");
-                check.inconclusive(&id, format!("no record of the seeds {seeds}"));
-            }
+    for (id, arm) in study.arms() {
+        there.extend(study.cells_of(&id).into_iter().map(Cell::file_name));
+        arms.insert(&arm.arm_sha256);
+        let missing = study.missing_seeds(&id);
+        if !missing.is_empty() {
+            let seeds = text::joined(missing, ", ");
+            check.inconclusive(&id, format!("no record of the seeds {seeds}"));
         }
     }
     let (there, arms) = (there.len(), arms.len());
