@@ -174,22 +174,19 @@ impl Queue<'_> {
         if jobs::has_outcome(&job.folder)? {
             return self.record(index);
         }
-        let steps = jobs::steps_done(&job.folder);
+        job.state = JobState::Unfinished { steps: jobs::steps_done(&job.folder) };
         let elsewhere = job.folder.is_locked()?;
         if self.stopping && ended.by_signal() {
-            job.state = JobState::Unfinished { steps };
             self.tell_ended(index);
             return Ok(());
         }
         if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS) {
-            job.state = JobState::Unfinished { steps };
             let note = format!("{}: {}; it is gone on with", job.title(), ended.reason());
             self.note(note);
             self.waiting.push_front(index);
             return Ok(());
         }
         if ended.by_machine() {
-            job.state = JobState::Unfinished { steps };
             let note = format!("{}: {}; it is not recorded", job.title(), ended.reason());
             self.note(note);
             self.tell_ended(index);
@@ -243,10 +240,7 @@ impl Queue<'_> {
         }
         let steps_planned: u64 = self.jobs.iter().map(Job::steps).sum();
         let steps_done: u64 = self.jobs.iter().map(Job::steps_done).sum();
-        let left = |job: &Job| match &job.state {
-            JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => 0,
-            _ => job.steps().saturating_sub(job.steps_done()),
-        };
+        let left = |job: &Job| job.steps().saturating_sub(job.steps_done());
         let longest = self.jobs.iter().map(left).max().unwrap_or(0);
         // The last cell runs alone.
         let left =
