@@ -147,13 +147,7 @@ impl Placement {
 
     pub fn read(study: &Path) -> Result<Option<Self>, StudyError> {
         let path = files::foreign::inside(study, Self::FILE)?;
-        if files::kind(&path)?.is_none() {
-            return Ok(None);
-        }
-        let text = files::read_text_up_to(&path, 1 << 20)?;
-        serde_json::from_str(&text).map(Some).map_err(|error| {
-            StudyError::invalid(path, files::foreign::without_values(&error.to_string()))
-        })
+        Ok(files::optional(files::read_json(&path))?)
     }
 
     pub fn write(&self, study: &Path) -> Result<(), StudyError> {
@@ -163,11 +157,10 @@ impl Placement {
 
 pub fn load(path: &Path) -> Result<Declaration, StudyError> {
     let invalid = |reason: String| StudyError::invalid(path, reason);
-    let text = files::read_text_up_to(path, 1 << 20)?;
     let declaration: Declaration = if path.extension().is_some_and(|it| it == "json") {
-        serde_json::from_str(&text)
-            .map_err(|error| invalid(files::foreign::without_values(&error.to_string())))?
+        files::read_json(path)?
     } else {
+        let text = files::read_text_up_to(path, 1 << 20)?;
         toml::from_str(&text).map_err(|error: toml::de::Error| {
             let reason = |table: &toml::Table| {
                 let error = table.clone().try_into::<Declaration>().err()?;

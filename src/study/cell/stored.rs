@@ -1,6 +1,6 @@
 //! A stored experiment: a run's, a cell record's, or resolved JSON, with the places of its inputs.
 
-use crate::base::files;
+use crate::base::{files, visible};
 use crate::experiment::compare::differing_keys;
 use crate::experiment::{Experiment, ExperimentError, bases, named, shipped, validate};
 use crate::records::RunFolder;
@@ -199,10 +199,7 @@ impl Recorded {
 }
 
 fn short(digest: &str) -> String {
-    match digest.char_indices().nth(12) {
-        Some((end, _)) => format!("{}…", &digest[..end]),
-        None => digest.to_string(),
-    }
+    visible::start(digest, 12)
 }
 
 fn place(experiment: &Experiment, input: &str) -> Option<PathBuf> {
