@@ -1,6 +1,7 @@
 //! Reads a side's runs from a table, a cell record, a run folder, or a folder of these.
 
 use crate::base::files::{self, FileKind, foreign};
+use crate::base::visible;
 use crate::records::{
     ColumnNames, Counters, Ending, GradedTable, RunFolder,
     tables::{format, graded_lines},
@@ -111,7 +112,7 @@ fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, 
         no_sample: false,
     };
     let mut run = table(path, &outcomes, &columns, options)?;
-    run.remark = Some(evaluated(&set, at, (state, end)));
+    run.remarks = vec![evaluated(&set, at, (state, end))];
     Ok(run)
 }
 
@@ -145,13 +146,12 @@ fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyE
     let digest = ids.sha256.get(..8).unwrap_or(&ids.sha256);
     let problem = |(index, counts)| (format!("{set}/{digest}/{index:05}"), counts);
     let problems = last.counts().into_iter().enumerate().map(problem).collect();
-    let remark = format!(
-        "{}\nproblems of a cell are named by their place; the fields of its record were checked against each \
-         other; {}",
-        evaluated(&set, last.counters, end),
+    let checked = format!(
+        "problems of a cell are named by their place; the fields of its record were checked against each other; {}",
         cell::ONLY_TRAINING
     );
-    Ok(EvaluatedRun { path: path.to_path_buf(), problems, remark: Some(remark) })
+    let remarks = vec![evaluated(&set, last.counters, end), checked];
+    Ok(EvaluatedRun { path: path.to_path_buf(), problems, remarks })
 }
 
 fn choose<'a>(
@@ -186,8 +186,9 @@ fn table(
     let problems = counts(shown, &table, options.unequal_samples)?;
     let (problem, sample, correct) = &table.columns;
     let sample = sample.as_ref().map_or("none".to_string(), |name| format!("`{name}`"));
-    let remark = format!("columns: problem `{problem}`, sample {sample}, correct `{correct}`");
-    Ok(EvaluatedRun { path: shown.to_path_buf(), problems, remark: Some(remark) })
+    let remarks =
+        vec![format!("columns: problem `{problem}`, sample {sample}, correct `{correct}`")];
+    Ok(EvaluatedRun { path: shown.to_path_buf(), problems, remarks })
 }
 
 fn counts(
@@ -233,5 +234,5 @@ fn counts(
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(80).collect()
+    visible::start(text, 80)
 }
