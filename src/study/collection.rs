@@ -173,11 +173,9 @@ impl Study {
     }
 
     pub fn cells_of(&self, id: &str) -> Vec<&Cell> {
-        if let Some(pool) = self.declaration.pool(id) {
-            return pool.arms.iter().flat_map(|arm| self.cells_of(arm)).collect();
-        }
-        let indices = self.members.get(id).map_or(&[][..], Vec::as_slice);
-        indices.iter().map(|index| &self.cells[*index]).collect()
+        let arms = self.declaration.arms_of(id).into_iter();
+        let indices = arms.filter_map(|arm| self.members.get(arm)).flatten();
+        indices.map(|index| &self.cells[*index]).collect()
     }
 
     pub fn missing_seeds(&self, id: &str) -> Vec<u64> {
@@ -189,16 +187,14 @@ impl Study {
     }
 
     pub fn absence(&self, id: &str) -> Option<Absence> {
-        if let Some(pool) = self.declaration.pool(id) {
-            return pool.arms.iter().find_map(|arm| self.absence(arm));
-        }
-        match self.arm(id) {
-            None => Some(Absence::NoArm { arm: id.to_string() }),
-            Some(_) if self.cells_of(id).is_empty() => {
-                Some(Absence::NoRunThatCounts { arm: id.to_string() })
+        self.declaration.arms_of(id).into_iter().find_map(|id| {
+            let arm = id.to_string();
+            match self.arm(id) {
+                None => Some(Absence::NoArm { arm }),
+                Some(_) if self.cells_of(id).is_empty() => Some(Absence::NoRunThatCounts { arm }),
+                Some(_) => None,
             }
-            Some(_) => None,
-        }
+        })
     }
 }
 

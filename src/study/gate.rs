@@ -91,21 +91,18 @@ impl Gate {
     }
 
     pub fn of_arms(self, study: &Study, comparison: &Comparison) -> GateVerdict {
-        match &comparison.result {
-            Some(result) if comparison.is_judged() => {
-                let alpha = study.declaration.alpha;
-                let (interval, p) = (result.interval, result.adjusted_p);
-                let (family_size, ties) = (comparison.family_size, comparison.ties());
-                let smallest_p = (result.smallest_p * family_size as f64).min(1.0);
-                let least = FewRuns { smallest_p, family_size, ties };
-                let equivalent_within = result.equivalent_within(alpha);
-                let pairs =
-                    comparison.paired.then(|| comparisons::block_differences(comparison).len());
-                let pairs = pairs.map(|pairs| (pairs, false));
-                self.of_runs(&Difference { interval, p, alpha, equivalent_within, pairs }, least)
-            }
-            _ => GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone())),
-        }
+        let Some(result) = comparison.result.as_ref().filter(|_| comparison.is_judged()) else {
+            return GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone()));
+        };
+        let alpha = study.declaration.alpha;
+        let (interval, p) = (result.interval, result.adjusted_p);
+        let (family_size, ties) = (comparison.family_size, comparison.ties());
+        let smallest_p = (result.smallest_p * family_size as f64).min(1.0);
+        let least = FewRuns { smallest_p, family_size, ties };
+        let equivalent_within = result.equivalent_within(alpha);
+        let pairs = || (comparisons::block_differences(comparison).len(), false);
+        let pairs = comparison.paired.then(pairs);
+        self.of_runs(&Difference { interval, p, alpha, equivalent_within, pairs }, least)
     }
 
     pub fn of_tracked(self, tracked: &TrackedComparison) -> GateVerdict {
