@@ -14,7 +14,7 @@ use std::path::Path;
 
 const SCHEMA: &str = "dapo-curves/1";
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegressCurves {
     pub schema: String,
@@ -66,10 +66,8 @@ pub fn run(
     let mut curves = RegressCurves {
         schema: SCHEMA.to_string(),
         rule_sha256: rule.sha256(),
-        arm_sha256: String::new(),
-        inputs: BTreeMap::new(),
         seeds: rule.seeds.clone(),
-        values: BTreeMap::new(),
+        ..RegressCurves::default()
     };
     for &seed in &rule.seeds {
         let mut experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
@@ -193,14 +191,10 @@ pub fn bless(
 
 /// Every point must be reproduced.
 pub fn verdict(judged: &[RegressJudged]) -> EquivalenceVerdict {
-    let is = |verdict| judged.iter().any(|it| it.equivalence.verdict == verdict);
-    if is(EquivalenceVerdict::NotReproduced) {
-        EquivalenceVerdict::NotReproduced
-    } else if is(EquivalenceVerdict::Inconclusive) {
-        EquivalenceVerdict::Inconclusive
-    } else {
-        EquivalenceVerdict::Reproduced
-    }
+    use EquivalenceVerdict::{Inconclusive, NotReproduced, Reproduced};
+    let is_of_a_point =
+        |verdict: &EquivalenceVerdict| judged.iter().any(|it| it.equivalence.verdict == *verdict);
+    [NotReproduced, Inconclusive].into_iter().find(is_of_a_point).unwrap_or(Reproduced)
 }
 
 #[cfg(test)]

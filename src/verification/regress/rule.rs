@@ -86,7 +86,10 @@ pub fn load(path: &Path) -> Result<RegressRule, VerificationError> {
         return Err(refuse("fast.points is empty: nothing would be compared".to_string()));
     }
     for point in points {
-        let (name, RegressPoint { value, margin, .. }) = (point.name(), point);
+        let (name, RegressPoint { value, steps, margin }) = (point.name(), point);
+        if steps[0] > steps[1] {
+            return Err(refuse(format!("{value}: steps {steps:?} end before they begin")));
+        }
         if !(margin.is_finite() && *margin > 0.0) {
             return Err(refuse(format!("{name}: margin must be above 0, got {margin}")));
         }
@@ -94,10 +97,6 @@ pub fn load(path: &Path) -> Result<RegressRule, VerificationError> {
             let known = METRICS.join(", ");
             return Err(refuse(format!("{name}: expected {known} or evaluation/SET")));
         }
-    }
-    let is_backwards = |point: &&RegressPoint| point.steps[0] > point.steps[1];
-    if let Some(RegressPoint { value, steps, .. }) = points.iter().find(is_backwards) {
-        return Err(refuse(format!("{value}: steps {steps:?} end before they begin")));
     }
     Ok(rule)
 }
