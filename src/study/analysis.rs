@@ -72,17 +72,14 @@ pub struct GridSummary {
 pub fn analyse(study: &Study) -> Analysis {
     let declaration = &study.declaration;
     let families = comparisons::families(study);
+    let level = declaration.time_to_level.as_ref();
     let summary = |grid: &Grid| GridSummary {
         name: grid.name.clone(),
         question: grid.question.clone(),
         arms: arms::summaries(study, grid),
         differences: differences(study, grid, &families),
         reference_points: levels::reference_points(study, grid),
-        times: declaration
-            .time_to_level
-            .as_ref()
-            .map(|level| levels::times(study, grid, level))
-            .unwrap_or_default(),
+        times: level.map_or_else(Vec::new, |level| levels::times(study, grid, level)),
     };
     let grids: Vec<GridSummary> = study.grids.iter().map(summary).collect();
     Analysis {

@@ -259,17 +259,18 @@ impl Queue<'_> {
 
 /// Mean time of a step in recorded cells, with the weight of `at_once` cells.
 fn pace(jobs: &[Job], at_once: usize) -> Pace {
-    let recorded = jobs.iter().filter_map(|job| match &job.state {
-        JobState::Recorded(cell) if cell.wall_seconds > 0.0 => {
-            Some((job.steps_done() as f64, cell.wall_seconds))
-        }
-        _ => None,
-    });
     let (mut cells, mut units, mut seconds) = (0.0, 0.0, 0.0);
-    for (steps, wall) in recorded {
-        (cells, units, seconds) = (cells + 1.0, units + steps, seconds + wall);
+    for job in jobs {
+        if let JobState::Recorded(cell) = &job.state
+            && cell.wall_seconds > 0.0
+        {
+            cells += 1.0;
+            units += job.steps_done() as f64;
+            seconds += cell.wall_seconds;
+        }
     }
-    Pace::with_prior(units * at_once as f64 / f64::max(cells, 1.0), seconds / f64::max(cells, 1.0))
+    let cells = f64::max(cells, 1.0);
+    Pace::with_prior(units * at_once as f64 / cells, seconds / cells)
 }
 
 fn dev_accuracy(folder: &RunFolder) -> Option<f64> {
