@@ -3,16 +3,13 @@
 use crate::experiment::diagnose;
 use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection::Study;
-use crate::study::comparison::RunComparison;
+use crate::study::comparison::{ALPHA, RunComparison};
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
     Cell, Declared, Direction, Metric, StudyError, Ties, TrackedComparison, Why, Word,
 };
 use serde::Serialize;
 use std::path::Path;
-
-/// Gates on tables use it, because tables declare none.
-const ALPHA: f64 = 0.05;
 
 /// What is refused.
 #[derive(Debug, Clone, Copy)]

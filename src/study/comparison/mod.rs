@@ -15,10 +15,9 @@ use std::path::PathBuf;
 
 pub const FORMAT: u64 = 1;
 
-const POWER: f64 = 0.8;
-
-/// Tables declare none.
-const ALPHA: f64 = 0.05;
+/// Tables and curves declare neither.
+pub const ALPHA: f64 = 0.05;
+pub const POWER: f64 = 0.8;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluatedRun {
