@@ -194,14 +194,12 @@ fn equal_rollouts(
     cells: &[&Cell],
     (set, budget): (&str, u64),
 ) -> Option<EqualRollouts> {
-    let seeds: Vec<(u64, f64, u64)> = cells
-        .iter()
-        .filter_map(|cell| {
-            let within = (Clock::GeneratedRollouts, budget);
-            let evaluation = metric::evaluation_within(cell, set, within).ok()?;
-            Some((cell.seed, evaluation.avg_at_k(), evaluation.generated_rollouts))
-        })
-        .collect();
+    let of_run = |cell: &&Cell| {
+        let within = (Clock::GeneratedRollouts, budget);
+        let evaluation = metric::evaluation_within(cell, set, within).ok()?;
+        Some((cell.seed, evaluation.avg_at_k(), evaluation.generated_rollouts))
+    };
+    let seeds: Vec<(u64, f64, u64)> = cells.iter().filter_map(of_run).collect();
     let values: Vec<f64> = seeds.iter().map(|(_, score, _)| *score).collect();
     let score = Mean::of(&values, study.declaration.level);
     (!seeds.is_empty()).then(|| EqualRollouts { set: set.to_string(), budget, seeds, score })

@@ -2,7 +2,7 @@
 
 use crate::experiment::{Arm, Grid};
 use crate::statistics::{Mean, TimeToEvent, time_to_level};
-use crate::study::{Clock, collection::Study, declaration::Level, membership, metric};
+use crate::study::{Cell, Clock, collection::Study, declaration::Level, membership, metric};
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -80,14 +80,10 @@ pub fn times(study: &Study, grid: &Grid, level: &Level) -> Vec<ArmTimes> {
 }
 
 fn on_clock(study: &Study, id: &str, level: &Level, clock: Clock) -> LevelTimes {
-    let seeds: Vec<(u64, TimeToEvent)> = study
-        .cells_of(id)
-        .into_iter()
-        .filter_map(|cell| {
-            let time = metric::time_to_level(cell, &level.set, level.level, clock).ok()?;
-            Some((cell.seed, time))
-        })
-        .collect();
+    let time = |cell: &Cell| metric::time_to_level(cell, &level.set, level.level, clock).ok();
+    let cells = study.cells_of(id).into_iter();
+    let seeds: Vec<(u64, TimeToEvent)> =
+        cells.filter_map(|cell| Some((cell.seed, time(cell)?))).collect();
     let runs: Vec<TimeToEvent> = seeds.iter().map(|(_, time)| *time).collect();
     let median = time_to_level::median_time(&runs).ok().flatten();
     LevelTimes { reached: runs.iter().filter(|run| run.reached).count() as u64, seeds, median }

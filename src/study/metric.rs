@@ -376,8 +376,5 @@ pub fn time_to_level(
     let last = last_evaluation(cell, set)?;
     let is_there = |it: &&CellEvaluation| estimators::reaches(it.avg_at_k(), level);
     let first = cell.evaluations_of(set).find(is_there);
-    Ok(match first {
-        Some(evaluation) => TimeToEvent { time: clock.at(cell, evaluation), reached: true },
-        None => TimeToEvent { time: clock.at(cell, last), reached: false },
-    })
+    Ok(TimeToEvent { time: clock.at(cell, first.unwrap_or(last)), reached: first.is_some() })
 }

@@ -52,10 +52,9 @@ fn switched(cells: &[&Cell], technique: &str) -> Option<bool> {
 /// Whether arms that differ in this technique alone are always on two sides, as in the contrast of an interaction.
 fn interacts([arm, reference]: &[Vec<&Cell>; 2], technique: &str) -> bool {
     let differ_in_it_alone = |one: &Cell, other: &Cell| {
-        let pairs = findings::switches(&one.experiment)
-            .into_iter()
-            .zip(findings::switches(&other.experiment));
-        pairs.into_iter().all(|((name, on), (_, other))| (on != other) == (name == technique))
+        let [one, other] = [one, other].map(|cell| findings::switches(&cell.experiment));
+        let mut pairs = one.into_iter().zip(other);
+        pairs.all(|((name, on), (_, other))| (on != other) == (name == technique))
     };
     let any = |ones: &[&Cell], others: &[&Cell]| {
         ones.iter().any(|one| others.iter().any(|other| differ_in_it_alone(one, other)))
