@@ -38,7 +38,7 @@ pub struct RegressJudged {
 }
 
 pub fn check(golden: &Golden, rule: &Fast) -> Result<(), VerificationError> {
-    let experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
+    let experiment = golden.experiment(&rule.experiment)?;
     let last = experiment.training.rollout_steps;
     for point in &rule.points {
         let set = point.value.strip_prefix("evaluation/");
@@ -70,7 +70,7 @@ pub fn run(
         ..RegressCurves::default()
     };
     for &seed in &rule.seeds {
-        let mut experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
+        let mut experiment = golden.experiment(&rule.experiment)?;
         experiment.execution.seed = seed;
         let inputs = inputs::prepare(experiment)?;
         let run = RunFolder::at(folder.join(format!("seed-{seed}")));
@@ -132,7 +132,7 @@ pub fn load(golden: &Golden, rule: &Fast) -> Result<RegressCurves, VerificationE
     let curves = curves.ok_or(VerificationError::NotBlessed { path })?;
     stale(golden, "schema", &curves.schema, SCHEMA)?;
     stale(golden, "the rule", &curves.rule_sha256, &rule.sha256())?;
-    let arm = regress::experiment(&golden.rule(), &rule.experiment)?.arm_sha256();
+    let arm = golden.experiment(&rule.experiment)?.arm_sha256();
     stale(golden, "the arm", &curves.arm_sha256, &arm)?;
     Ok(curves)
 }
