@@ -300,10 +300,9 @@ impl Declaration {
         }
         for (technique, dose) in &self.least_doses {
             let known = findings::names();
-            if !known.contains(&technique.as_str()) {
-                let known = known.join(", ");
-                return Err(format!("least_doses: {technique:?} is none of: {known}"));
-            }
+            let all = known.join(", ");
+            let reason = format_args!("least_doses: {technique:?} is none of: {all}");
+            ensure(known.contains(&technique.as_str()), reason)?;
             share(&format!("least_doses.{technique}"), *dose)?;
         }
         self.check_pools()?;
@@ -387,9 +386,7 @@ fn check_family(family: &DeclaredFamily) -> Result<(), String> {
         }
         let reason = format_args!("{at} compares `{}` with itself", declared.arm);
         ensure(declared.arm != declared.reference, reason)?;
-        if let Some(reason) = declared.metric.problem() {
-            return Err(format!("{at}: {reason}"));
-        }
+        declared.metric.check().map_err(|reason| format!("{at}: {reason}"))?;
     }
     Ok(())
 }

@@ -189,9 +189,7 @@ fn check_part(part: &ClaimPart) -> Result<(), String> {
     for arm in part.test.arms() {
         declaration::check_arm(arm)?;
     }
-    if let Some(reason) = part.test.metrics().into_iter().find_map(Metric::problem) {
-        return Err(reason);
-    }
+    part.test.metrics().into_iter().try_for_each(Metric::check)?;
     let reason = format_args!("rule {:?} does not decide such a test", part.rule);
     ensure(part.rule == part.test.rule(), reason)?;
     match &part.test {
