@@ -154,11 +154,10 @@ fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Op
 /// Standard deviation, pooled over the comparisons of scores, and the fewest blocks of one; `None` unless paired. Identical
 /// runs, and arms that had nothing to act on, say nothing of the spread that hides an effect.
 fn within_blocks(study: &Study, family: &FamilyResult) -> Option<(f64, usize)> {
-    let of_scores = family
-        .comparisons
-        .iter()
-        .filter(|it| it.declared.metric.is_avg_at_k() && it.word != Word::NothingToActOn);
-    let spreads = of_scores.filter_map(|comparison| {
+    let spreads = family.comparisons.iter().filter_map(|comparison| {
+        if !comparison.declared.metric.is_avg_at_k() || comparison.word == Word::NothingToActOn {
+            return None;
+        }
         let Measured::Blocks(differences) = comparisons::measured(study, comparison) else {
             return None;
         };

@@ -51,9 +51,8 @@ impl Stored {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        let is_of_run = named::is_run(folder);
         if value.get("dapo").is_none() {
-            let next = if is_of_run && !path.ends_with("experiment.json") {
+            let next = if named::is_run(folder) && !path.ends_with("experiment.json") {
                 format!("it is a file of a run; name the run folder {}", folder.display())
             } else {
                 "it is neither an experiment nor the record of a cell; name a TOML file, an arm, a run folder, its \

@@ -160,20 +160,17 @@ fn choose<'a>(
     options: &ComparisonOptions,
 ) -> Result<String, StudyError> {
     let sets: BTreeSet<&str> = sets.collect();
-    let known = || sets.iter().copied().collect::<Vec<_>>().join(", ");
-    match (&options.set, sets.len()) {
-        (Some(set), _) if sets.contains(set.as_str()) => Ok(set.clone()),
-        (Some(set), _) => Err(StudyError::invalid(
-            path,
-            format!("no evaluation of set `{set}`, only of {}", known()),
-        )),
-        (None, 1) => Ok(known()),
-        (None, 0) => Err(StudyError::invalid(path, "nothing was evaluated")),
-        (None, _) => Err(StudyError::invalid(
-            path,
-            format!("several sets were evaluated, choose one with --evaluation-set: {}", known()),
-        )),
-    }
+    let known = sets.iter().copied().collect::<Vec<_>>().join(", ");
+    let reason = match (&options.set, sets.len()) {
+        (Some(set), _) if sets.contains(set.as_str()) => return Ok(set.clone()),
+        (Some(set), _) => format!("no evaluation of set `{set}`, only of {known}"),
+        (None, 1) => return Ok(known),
+        (None, 0) => "nothing was evaluated".to_string(),
+        (None, _) => {
+            format!("several sets were evaluated, choose one with --evaluation-set: {known}")
+        }
+    };
+    Err(StudyError::invalid(path, reason))
 }
 
 fn table(
@@ -214,21 +211,18 @@ fn counts(
         counts.samples += 1;
         counts.correct += u64::from(row.is_correct);
     }
-    let Some((first, k)) = problems.iter().next().map(|(name, counts)| (name, counts.samples))
-    else {
+    let Some((first, Counts { samples: k, .. })) = problems.first_key_value() else {
         return Err(StudyError::invalid(path, "the table has no rows"));
     };
-    let other = problems.iter().find(|(_, counts)| counts.samples != k);
+    let other = problems.iter().find(|(_, counts)| counts.samples != *k);
     if let (Some((name, counts)), false) = (other, unequal_samples) {
         let (first, name) = (cut(first), cut(name));
-        return Err(StudyError::invalid(
-            path,
-            format!(
-                "problem {first:?} has {k} samples and problem {name:?} has {}; \
-                 --unequal-samples gives every problem the same weight",
-                counts.samples
-            ),
-        ));
+        let reason = format!(
+            "problem {first:?} has {k} samples and problem {name:?} has {}; \
+             --unequal-samples gives every problem the same weight",
+            counts.samples
+        );
+        return Err(StudyError::invalid(path, reason));
     }
     Ok(problems)
 }

@@ -21,12 +21,8 @@ pub fn below(study: &Study, comparison: &Comparison) -> Vec<DoseBelow> {
         (dose < least).then_some(DoseBelow { technique, dose, least })
     };
     if comparison.contrast_divisor > 1 {
-        let interacts = |technique: &&str| interacts(&sides, technique);
-        return findings::names()
-            .into_iter()
-            .filter(interacts)
-            .filter_map(|it| below(&it))
-            .collect();
+        let interacting = findings::names().into_iter().filter(|it| interacts(&sides, it));
+        return interacting.filter_map(|it| below(&it)).collect();
     }
     let differs = |technique: &&str| {
         let [arm, reference] = [0, 1].map(|side| switched(&sides[side], technique));
