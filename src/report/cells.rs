@@ -71,9 +71,7 @@ pub type KeptRecord<'a> = (PathBuf, Vec<String>, &'a Cell);
 
 pub fn counting<'a>(cells: &Path, study: &'a Study) -> Vec<KeptRecord<'a>> {
     let mut records: BTreeMap<PathBuf, KeptRecord> = BTreeMap::new();
-    let arms = study.grids.iter().flat_map(|grid| grid.arms.iter().map(move |arm| (grid, arm)));
-    for (grid, arm) in arms {
-        let id = format!("{}/{}", grid.name, arm.name);
+    for (id, _) in study.arms() {
         for cell in study.cells_of(&id) {
             let path = cells.join(cell.file_name());
             let record = records.entry(path.clone()).or_insert((path, Vec::new(), cell));

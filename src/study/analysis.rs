@@ -72,17 +72,14 @@ pub struct GridSummary {
 pub fn analyse(study: &Study) -> Analysis {
     let declaration = &study.declaration;
     let families = comparisons::families(study);
+    let level = declaration.time_to_level.as_ref();
     let summary = |grid: &Grid| GridSummary {
         name: grid.name.clone(),
         question: grid.question.clone(),
         arms: arms::summaries(study, grid),
         differences: differences(study, grid, &families),
         reference_points: levels::reference_points(study, grid),
-        times: declaration
-            .time_to_level
-            .as_ref()
-            .map(|level| levels::times(study, grid, level))
-            .unwrap_or_default(),
+        times: level.map_or_else(Vec::new, |level| levels::times(study, grid, level)),
     };
     let grids: Vec<GridSummary> = study.grids.iter().map(summary).collect();
     Analysis {
@@ -157,11 +154,10 @@ fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Op
 /// Standard deviation, pooled over the comparisons of scores, and the fewest blocks of one; `None` unless paired. Identical
 /// runs, and arms that had nothing to act on, say nothing of the spread that hides an effect.
 fn within_blocks(study: &Study, family: &FamilyResult) -> Option<(f64, usize)> {
-    let of_scores = family
-        .comparisons
-        .iter()
-        .filter(|it| it.declared.metric.is_avg_at_k() && it.word != Word::NothingToActOn);
-    let spreads = of_scores.filter_map(|comparison| {
+    let spreads = family.comparisons.iter().filter_map(|comparison| {
+        if !comparison.declared.metric.is_avg_at_k() || comparison.word == Word::NothingToActOn {
+            return None;
+        }
         let Measured::Blocks(differences) = comparisons::measured(study, comparison) else {
             return None;
         };
@@ -200,11 +196,7 @@ fn remarks(study: &Study) -> Vec<Remark> {
     let others = study.excluded.len() - failed;
     let held_out = declaration.held_out.as_ref();
     let absent = held_out.filter(|it| study.grids.iter().all(|grid| grid.name != it.grid));
-    let arms = study
-        .grids
-        .iter()
-        .flat_map(|grid| grid.arms.iter().map(move |arm| format!("{}/{}", grid.name, arm.name)));
-    let missing: usize = arms.map(|id| study.missing_seeds(&id).len()).sum();
+    let missing: usize = study.arms().map(|(id, _)| study.missing_seeds(&id).len()).sum();
     let grids = study.grids.iter().map(|grid| grid.name.clone()).collect();
     let remarks = [
         Some(study.bases()),

@@ -3,7 +3,7 @@
 use crate::experiment::{Arm, Grid, PaperRow, sets};
 use crate::statistics::{Mean, aggregates, estimators, outcomes};
 use crate::study::{
-    Cell, CellEnding, CellEvaluation, Clock, Declaration, collection::Study, metric,
+    Cell, CellEnding, CellEvaluation, Clock, Declaration, collection::Study, membership, metric,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -108,8 +108,8 @@ pub fn common_budget(cells: &[&Cell], clock: Clock) -> Option<u64> {
 }
 
 pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
-    let id = |arm: &Arm| format!("{}/{}", grid.name, arm.name);
-    let all: Vec<&Cell> = grid.arms.iter().flat_map(|arm| study.cells_of(&id(arm))).collect();
+    let arms = || membership::arms_of(grid);
+    let all: Vec<&Cell> = arms().flat_map(|(id, _)| study.cells_of(&id)).collect();
     let budget = common_budget(&all, Clock::GeneratedRollouts);
     let Declaration { primary_set, curve_set, .. } = &study.declaration;
     let is_evaluated_on_the_way = |cell: &&Cell| {
@@ -118,7 +118,7 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
     };
     let way_set = if all.iter().any(is_evaluated_on_the_way) { primary_set } else { curve_set };
     let equal = budget.map(|budget| (way_set.as_str(), budget));
-    grid.arms.iter().map(|arm| summary(study, grid, arm, id(arm), equal)).collect()
+    arms().map(|(id, arm)| summary(study, grid, arm, id, equal)).collect()
 }
 
 /// `equal`: set and budget of the scores at equal rollouts.
@@ -194,14 +194,12 @@ fn equal_rollouts(
     cells: &[&Cell],
     (set, budget): (&str, u64),
 ) -> Option<EqualRollouts> {
-    let seeds: Vec<(u64, f64, u64)> = cells
-        .iter()
-        .filter_map(|cell| {
-            let within = (Clock::GeneratedRollouts, budget);
-            let evaluation = metric::evaluation_within(cell, set, within).ok()?;
-            Some((cell.seed, evaluation.avg_at_k(), evaluation.generated_rollouts))
-        })
-        .collect();
+    let of_run = |cell: &&Cell| {
+        let within = (Clock::GeneratedRollouts, budget);
+        let evaluation = metric::evaluation_within(cell, set, within).ok()?;
+        Some((cell.seed, evaluation.avg_at_k(), evaluation.generated_rollouts))
+    };
+    let seeds: Vec<(u64, f64, u64)> = cells.iter().filter_map(of_run).collect();
     let values: Vec<f64> = seeds.iter().map(|(_, score, _)| *score).collect();
     let score = Mean::of(&values, study.declaration.level);
     (!seeds.is_empty()).then(|| EqualRollouts { set: set.to_string(), budget, seeds, score })

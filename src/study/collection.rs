@@ -85,10 +85,8 @@ pub fn has_grids(folder: &Path) -> bool {
 pub fn grids(folder: &Path) -> Result<Vec<Grid>, StudyError> {
     let folder = files::foreign::inside(folder, "grids")?;
     let mut grids = Vec::new();
-    if files::kind(&folder)?.is_none() {
-        return Ok(grids);
-    }
-    for name in files::list(&folder)?.into_iter().filter(|name| name.ends_with(".json")) {
+    let names = files::optional(files::list(&folder))?.unwrap_or_default();
+    for name in names.into_iter().filter(|name| name.ends_with(".json")) {
         let path = files::foreign::inside(&folder, &name)?;
         let grid = Grid::read(&path)?;
         if format!("{}.json", grid.name) != name {
@@ -157,14 +155,16 @@ impl Study {
     }
 
     pub fn bases(&self) -> Remark {
-        let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
-        let own = arms.all(|arm| arm.experiment.has_base_of_seed());
+        let own = self.arms().all(|(_, arm)| arm.experiment.has_base_of_seed());
         if own { Remark::BaseOfSeed } else { Remark::SharedBase }
     }
 
     pub fn is_of_mini_aime(&self) -> bool {
-        let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
-        arms.any(|arm| matches!(arm.experiment.inputs.data, Data::MiniAime { .. }))
+        self.arms().any(|(_, arm)| matches!(arm.experiment.inputs.data, Data::MiniAime { .. }))
+    }
+
+    pub fn arms(&self) -> impl Iterator<Item = (String, &Arm)> {
+        self.grids.iter().flat_map(membership::arms_of)
     }
 
     pub fn arm(&self, id: &str) -> Option<&Arm> {
@@ -173,11 +173,9 @@ impl Study {
     }
 
     pub fn cells_of(&self, id: &str) -> Vec<&Cell> {
-        if let Some(pool) = self.declaration.pool(id) {
-            return pool.arms.iter().flat_map(|arm| self.cells_of(arm)).collect();
-        }
-        let indices = self.members.get(id).map_or(&[][..], Vec::as_slice);
-        indices.iter().map(|index| &self.cells[*index]).collect()
+        let arms = self.declaration.arms_of(id).into_iter();
+        let indices = arms.filter_map(|arm| self.members.get(arm)).flatten();
+        indices.map(|index| &self.cells[*index]).collect()
     }
 
     pub fn missing_seeds(&self, id: &str) -> Vec<u64> {
@@ -189,16 +187,14 @@ impl Study {
     }
 
     pub fn absence(&self, id: &str) -> Option<Absence> {
-        if let Some(pool) = self.declaration.pool(id) {
-            return pool.arms.iter().find_map(|arm| self.absence(arm));
-        }
-        match self.arm(id) {
-            None => Some(Absence::NoArm { arm: id.to_string() }),
-            Some(_) if self.cells_of(id).is_empty() => {
-                Some(Absence::NoRunThatCounts { arm: id.to_string() })
+        self.declaration.arms_of(id).into_iter().find_map(|id| {
+            let arm = id.to_string();
+            match self.arm(id) {
+                None => Some(Absence::NoArm { arm }),
+                Some(_) if self.cells_of(id).is_empty() => Some(Absence::NoRunThatCounts { arm }),
+                Some(_) => None,
             }
-            Some(_) => None,
-        }
+        })
     }
 }
 

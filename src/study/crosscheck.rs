@@ -214,10 +214,7 @@ fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
         fields.remove("seed");
     }
     let own = run_folder::input_of_set(&evaluation.set, "");
-    let program = inputs(&["reward/", "package/", &own]);
-    let execution = (experiment.numerics == Numerics::Fast).then_some(execution);
-    let program = (!program.is_empty()).then_some(program);
-    let mut key = json!({
+    let key = json!({
         "base": inputs(&["base/"]),
         "set": evaluation.set,
         "data": cell.inputs.get(&format!("data/{}", evaluation.set)),
@@ -229,12 +226,10 @@ fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
         "stop": experiment.evaluation_stop(),
         "verifier": experiment.grading_of(&evaluation.set).of_arm(),
         "numerics": experiment.numerics,
-        "execution": execution,
+        "execution": (experiment.numerics == Numerics::Fast).then_some(execution),
         "harness": cell.harness,
+        "program": inputs(&["reward/", "package/", &own]),
     });
-    if let Some(program) = program {
-        key["program"] = json!(program);
-    }
     files::canonical_json_line(&key)
 }
 

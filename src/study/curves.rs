@@ -56,7 +56,7 @@ pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
         .map(|cell| SeedCurve { seed: cell.seed, points: points(cell, series, clock) })
         .filter(|curve| !curve.points.is_empty())
         .collect();
-    let arms = study.declaration.pool(arm).map_or(1, |pool| pool.arms.len());
+    let arms = study.declaration.arms_of(arm).len();
     let seeds = if arms > 1 { blocks(runs, arms, exact) } else { runs };
     let level = study.declaration.level;
     let xs = xs(&seeds, exact).into_iter();
@@ -139,12 +139,8 @@ fn xs(seeds: &[SeedCurve], exact: bool) -> Vec<f64> {
 fn even_xs(seeds: &[SeedCurve]) -> Vec<f64> {
     let firsts = seeds.iter().filter_map(|it| it.points.first()).map(|p| p.0);
     let lasts = seeds.iter().filter_map(|it| it.points.last()).map(|p| p.0);
-    let (Some(low), Some(high)) = (firsts.reduce(f64::max), lasts.reduce(f64::min)) else {
-        return Vec::new();
-    };
-    if high <= low {
-        return Vec::new();
-    }
+    let range = firsts.reduce(f64::max).zip(lasts.reduce(f64::min));
+    let Some((low, high)) = range.filter(|(low, high)| high > low) else { return Vec::new() };
     let step = (high - low) / (BAND_POINTS - 1) as f64;
     (0..BAND_POINTS).map(|index| (low + step * index as f64).min(high)).collect()
 }

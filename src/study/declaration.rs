@@ -147,13 +147,7 @@ impl Placement {
 
     pub fn read(study: &Path) -> Result<Option<Self>, StudyError> {
         let path = files::foreign::inside(study, Self::FILE)?;
-        if files::kind(&path)?.is_none() {
-            return Ok(None);
-        }
-        let text = files::read_text_up_to(&path, 1 << 20)?;
-        serde_json::from_str(&text).map(Some).map_err(|error| {
-            StudyError::invalid(path, files::foreign::without_values(&error.to_string()))
-        })
+        Ok(files::optional(files::read_json(&path))?)
     }
 
     pub fn write(&self, study: &Path) -> Result<(), StudyError> {
@@ -163,11 +157,10 @@ impl Placement {
 
 pub fn load(path: &Path) -> Result<Declaration, StudyError> {
     let invalid = |reason: String| StudyError::invalid(path, reason);
-    let text = files::read_text_up_to(path, 1 << 20)?;
     let declaration: Declaration = if path.extension().is_some_and(|it| it == "json") {
-        serde_json::from_str(&text)
-            .map_err(|error| invalid(files::foreign::without_values(&error.to_string())))?
+        files::read_json(path)?
     } else {
+        let text = files::read_text_up_to(path, 1 << 20)?;
         toml::from_str(&text).map_err(|error: toml::de::Error| {
             let reason = |table: &toml::Table| {
                 let error = table.clone().try_into::<Declaration>().err()?;
@@ -307,10 +300,9 @@ impl Declaration {
         }
         for (technique, dose) in &self.least_doses {
             let known = findings::names();
-            if !known.contains(&technique.as_str()) {
-                let known = known.join(", ");
-                return Err(format!("least_doses: {technique:?} is none of: {known}"));
-            }
+            let all = known.join(", ");
+            let reason = format_args!("least_doses: {technique:?} is none of: {all}");
+            ensure(known.contains(&technique.as_str()), reason)?;
             share(&format!("least_doses.{technique}"), *dose)?;
         }
         self.check_pools()?;
@@ -394,9 +386,7 @@ fn check_family(family: &DeclaredFamily) -> Result<(), String> {
         }
         let reason = format_args!("{at} compares `{}` with itself", declared.arm);
         ensure(declared.arm != declared.reference, reason)?;
-        if let Some(reason) = declared.metric.problem() {
-            return Err(format!("{at}: {reason}"));
-        }
+        declared.metric.check().map_err(|reason| format!("{at}: {reason}"))?;
     }
     Ok(())
 }

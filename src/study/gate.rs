@@ -3,16 +3,13 @@
 use crate::experiment::diagnose;
 use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection::Study;
-use crate::study::comparison::RunComparison;
+use crate::study::comparison::{ALPHA, RunComparison};
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
     Cell, Declared, Direction, Metric, StudyError, Ties, TrackedComparison, Why, Word,
 };
 use serde::Serialize;
 use std::path::Path;
-
-/// Gates on tables use it, because tables declare none.
-const ALPHA: f64 = 0.05;
 
 /// What is refused.
 #[derive(Debug, Clone, Copy)]
@@ -91,28 +88,26 @@ impl Gate {
     }
 
     pub fn of_arms(self, study: &Study, comparison: &Comparison) -> GateVerdict {
-        match &comparison.result {
-            Some(result) if comparison.is_judged() => {
-                let alpha = study.declaration.alpha;
-                let (interval, p) = (result.interval, result.adjusted_p);
-                let (family_size, ties) = (comparison.family_size, comparison.ties());
-                let smallest_p = (result.smallest_p * family_size as f64).min(1.0);
-                let least = FewRuns { smallest_p, family_size, ties };
-                let equivalent_within = result.equivalent_within(alpha);
-                let pairs =
-                    comparison.paired.then(|| comparisons::block_differences(comparison).len());
-                let pairs = pairs.map(|pairs| (pairs, false));
-                self.of_runs(&Difference { interval, p, alpha, equivalent_within, pairs }, least)
-            }
-            _ => GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone())),
-        }
+        let Some(result) = comparison.result.as_ref().filter(|_| comparison.is_judged()) else {
+            return GateVerdict::Undecided(Undecided::NotCompared(comparison.why.clone()));
+        };
+        let alpha = study.declaration.alpha;
+        let (interval, p) = (result.interval, result.adjusted_p);
+        let (family_size, ties) = (comparison.family_size, comparison.ties());
+        let smallest_p = (result.smallest_p * family_size as f64).min(1.0);
+        let least = FewRuns { smallest_p, family_size, ties };
+        let equivalent_within = result.equivalent_within(alpha);
+        let pairs = || (comparisons::block_differences(comparison).len(), false);
+        let pairs = comparison.paired.then(pairs);
+        self.of_runs(&Difference { interval, p, alpha, equivalent_within, pairs }, least)
     }
 
     pub fn of_tracked(self, tracked: &TrackedComparison) -> GateVerdict {
-        let Some(estimate) = tracked.estimate.as_ref().filter(|_| !tracked.other_units) else {
-            let few = Undecided::FewRuns(FewRuns::alone(1.0));
-            let why = if tracked.other_units { Undecided::OtherUnits } else { few };
-            return GateVerdict::Undecided(why);
+        if tracked.other_units {
+            return GateVerdict::Undecided(Undecided::OtherUnits);
+        }
+        let Some(estimate) = &tracked.estimate else {
+            return GateVerdict::Undecided(Undecided::FewRuns(FewRuns::alone(1.0)));
         };
         let Estimate { interval, p, smallest_p, difference, medians, .. } = *estimate;
         // The test alone decides a time.
@@ -261,11 +256,8 @@ fn swapped(mut it: Comparison) -> Comparison {
 
 /// `grid/arm` of such a name, or of the name of one arm, which may be in several grids.
 fn arm_id(study: &Study, folder: &Path, name: &str) -> Result<String, StudyError> {
-    let all = study.grids.iter().flat_map(|grid| {
-        grid.arms.iter().map(move |arm| (format!("{}/{}", grid.name, arm.name), arm))
-    });
     let (mut named, others): (Vec<_>, Vec<_>) =
-        all.partition(|(id, arm)| id == name || arm.name == name);
+        study.arms().partition(|(id, arm)| id == name || arm.name == name);
     named.sort_by_key(|(id, _)| id != name);
     let Some((id, arm)) = named.first() else {
         let known: Vec<String> = others.into_iter().map(|(id, _)| id).collect();

@@ -2,7 +2,7 @@
 
 use crate::experiment::{Arm, Grid};
 use crate::statistics::{Mean, TimeToEvent, time_to_level};
-use crate::study::{Clock, collection::Study, declaration::Level, metric};
+use crate::study::{Cell, Clock, collection::Study, declaration::Level, membership, metric};
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -38,11 +38,9 @@ pub struct ReferencePoint {
 
 /// Of each level that a run reached.
 pub fn reference_points(study: &Study, grid: &Grid) -> Vec<ReferencePoint> {
-    let of_arm = |arm: &Arm| {
-        let id = format!("{}/{}", grid.name, arm.name);
-        REFERENCE_LEVELS.map(|level| reference_point(study, &id, level))
-    };
-    let points = grid.arms.iter().flat_map(of_arm);
+    let of_arm =
+        |(id, _): (String, &Arm)| REFERENCE_LEVELS.map(|level| reference_point(study, &id, level));
+    let points = membership::arms_of(grid).flat_map(of_arm);
     points.filter(|point| point.reached > 0).collect()
 }
 
@@ -73,26 +71,19 @@ fn reference_point(study: &Study, id: &str, level: f64) -> ReferencePoint {
 }
 
 pub fn times(study: &Study, grid: &Grid, level: &Level) -> Vec<ArmTimes> {
-    let of = |arm: &Arm| {
-        let id = format!("{}/{}", grid.name, arm.name);
-        ArmTimes {
-            updates: on_clock(study, &id, level, Clock::Updates),
-            generated_rollouts: on_clock(study, &id, level, Clock::GeneratedRollouts),
-            arm: id,
-        }
+    let of_arm = |(id, _): (String, &Arm)| ArmTimes {
+        updates: on_clock(study, &id, level, Clock::Updates),
+        generated_rollouts: on_clock(study, &id, level, Clock::GeneratedRollouts),
+        arm: id,
     };
-    grid.arms.iter().map(of).collect()
+    membership::arms_of(grid).map(of_arm).collect()
 }
 
 fn on_clock(study: &Study, id: &str, level: &Level, clock: Clock) -> LevelTimes {
-    let seeds: Vec<(u64, TimeToEvent)> = study
-        .cells_of(id)
-        .into_iter()
-        .filter_map(|cell| {
-            let time = metric::time_to_level(cell, &level.set, level.level, clock).ok()?;
-            Some((cell.seed, time))
-        })
-        .collect();
+    let time = |cell: &Cell| metric::time_to_level(cell, &level.set, level.level, clock).ok();
+    let cells = study.cells_of(id).into_iter();
+    let seeds: Vec<(u64, TimeToEvent)> =
+        cells.filter_map(|cell| Some((cell.seed, time(cell)?))).collect();
     let runs: Vec<TimeToEvent> = seeds.iter().map(|(_, time)| *time).collect();
     let median = time_to_level::median_time(&runs).ok().flatten();
     LevelTimes { reached: runs.iter().filter(|run| run.reached).count() as u64, seeds, median }

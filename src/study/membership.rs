@@ -6,7 +6,7 @@ use crate::study::{Cell, CellEnding, Declaration, StudyError, crosscheck};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Excluded {
     pub cell: String,
@@ -23,14 +23,8 @@ pub struct Excluded {
 
 impl Excluded {
     pub fn unreadable(error: &StudyError) -> Self {
-        Self {
-            cell: "unreadable".to_string(),
-            arm: None,
-            seed: None,
-            failed: false,
-            reason: error.to_string(),
-            is_of_other_seed: false,
-        }
+        let (cell, reason) = ("unreadable".to_string(), error.to_string());
+        Self { cell, reason, ..Self::default() }
     }
 
     fn new(cell: &Cell, arm: Option<&str>, reason: String) -> Self {
@@ -49,6 +43,10 @@ pub fn expected_seeds<'a>(declaration: &'a Declaration, grid: &'a Grid) -> &'a [
     if declaration.seeds.is_empty() { &grid.seeds } else { &declaration.seeds }
 }
 
+pub fn arms_of(grid: &Grid) -> impl Iterator<Item = (String, &Arm)> {
+    grid.arms.iter().map(|arm| (format!("{}/{}", grid.name, arm.name), arm))
+}
+
 /// What an arm reads, and the seed where each seed has its own base policy.
 type ArmReads = (String, Option<u64>);
 
@@ -63,8 +61,7 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
     let suspects = crosscheck::suspects(cells, &candidates(declaration, grids, cells));
     for grid in grids {
         let mut candidates: Vec<(&Arm, usize)> = Vec::new();
-        for arm in &grid.arms {
-            let id = format!("{}/{}", grid.name, arm.name);
+        for (id, arm) in arms_of(grid) {
             members.insert(id.clone(), Vec::new());
             let mut seeds = BTreeSet::new();
             let of_arm = |cell: &Cell| cell.arm_sha256 == arm.arm_sha256;
@@ -175,7 +172,7 @@ fn facts(cell: &Cell) -> BTreeMap<String, String> {
     inputs.chain(problems).chain([harness]).collect()
 }
 
-/// Each fact's most frequent value; ties take the smallest.
+/// Each fact's most frequent value; ties take the smallest, the last one here.
 fn most_common(facts: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
     let mut counts: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for own in facts {
@@ -184,9 +181,8 @@ fn most_common(facts: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
         }
     }
     let most = |values: BTreeMap<&str, usize>| {
-        let largest = values.values().copied().max().unwrap_or(0);
-        let first = values.into_iter().find(|(_, count)| *count == largest);
-        first.map_or(String::new(), |(value, _)| value.to_string())
+        let most = values.into_iter().rev().max_by_key(|(_, count)| *count);
+        most.map_or(String::new(), |(value, _)| value.to_string())
     };
     counts.into_iter().map(|(name, values)| (name.to_string(), most(values))).collect()
 }

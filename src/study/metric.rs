@@ -2,6 +2,7 @@
 
 use crate::records::metrics;
 use crate::statistics::{TimeToEvent, correlation, estimators};
+use crate::study::cell::numbers::ensure;
 use crate::study::{Cell, CellEvaluation, Clock, MetricWindow, NoValue, Reduce, window};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -103,26 +104,31 @@ impl Metric {
         Self::Evaluation { set, at, statistic }
     }
 
-    pub fn problem(&self) -> Option<String> {
+    pub fn check(&self) -> Result<(), String> {
         match self {
-            Self::Evaluation { set, .. } => set.is_empty().then(|| "`set` is empty".to_string()),
+            Self::Evaluation { set, .. } => ensure(!set.is_empty(), "`set` is empty"),
             Self::MeanOfSets { sets, .. } => {
                 let distinct: BTreeSet<&String> =
                     sets.iter().filter(|set| !set.is_empty()).collect();
                 let are_several = distinct.len() == sets.len() && sets.len() > 1;
-                (!are_several)
-                    .then(|| format!("`sets` must name two or more sets, each once, got {sets:?}"))
+                let reason =
+                    format_args!("`sets` must name two or more sets, each once, got {sets:?}");
+                ensure(are_several, reason)
             }
             Self::EvaluationMean { clock: Clock::Seconds, .. }
             | Self::TimeToLevel { clock: Clock::Seconds, .. } => {
-                Some("`clock` cannot be seconds, which nobody can check".to_string())
+                Err("`clock` cannot be seconds, which nobody can check".to_string())
             }
-            Self::EvaluationMean { from_share, .. } => (!(0.0..1.0).contains(from_share))
-                .then(|| format!("from_share {from_share} must lie in [0, 1)")),
-            Self::Metric { window, .. } | Self::Correlation { window, .. } => window.problem(),
-            Self::Contrast { early, late, .. } => early.problem().or_else(|| late.problem()),
-            Self::TimeToLevel { level, .. } => (!(*level > 0.0 && *level <= 1.0))
-                .then(|| format!("level {level} must lie in (0, 1]")),
+            Self::EvaluationMean { from_share, .. } => {
+                let reason = format_args!("from_share {from_share} must lie in [0, 1)");
+                ensure((0.0..1.0).contains(from_share), reason)
+            }
+            Self::Metric { window, .. } | Self::Correlation { window, .. } => window.check(),
+            Self::Contrast { early, late, .. } => early.check().and_then(|()| late.check()),
+            Self::TimeToLevel { level, .. } => {
+                let reason = format_args!("level {level} must lie in (0, 1]");
+                ensure(*level > 0.0 && *level <= 1.0, reason)
+            }
         }
     }
 
@@ -376,8 +382,5 @@ pub fn time_to_level(
     let last = last_evaluation(cell, set)?;
     let is_there = |it: &&CellEvaluation| estimators::reaches(it.avg_at_k(), level);
     let first = cell.evaluations_of(set).find(is_there);
-    Ok(match first {
-        Some(evaluation) => TimeToEvent { time: clock.at(cell, evaluation), reached: true },
-        None => TimeToEvent { time: clock.at(cell, last), reached: false },
-    })
+    Ok(TimeToEvent { time: clock.at(cell, first.unwrap_or(last)), reached: first.is_some() })
 }

@@ -67,13 +67,8 @@ pub struct Collapse {
 /// Every arm once, under its first name.
 pub fn of(study: &Study) -> Vec<ArmStability> {
     let mut known = BTreeSet::new();
-    let mut arms = Vec::new();
-    for grid in &study.grids {
-        for arm in grid.arms.iter().filter(|arm| known.insert(&arm.arm_sha256)) {
-            arms.push(of_arm(study, format!("{}/{}", grid.name, arm.name)));
-        }
-    }
-    arms
+    let arms = study.arms().filter(|(_, arm)| known.insert(&arm.arm_sha256));
+    arms.map(|(id, _)| of_arm(study, id)).collect()
 }
 
 fn of_arm(study: &Study, arm: String) -> ArmStability {
@@ -81,6 +76,7 @@ fn of_arm(study: &Study, arm: String) -> ArmStability {
     let is_high = |ratio: Largest| ratio.value > HIGH_RATIO;
     let high = |cell: &&&Cell| largest(&[cell], "loss/ratio_max").is_some_and(is_high);
     let not_finite = cells.iter().filter(|cell| cell.ending == CellEnding::Diverged);
+    let courses: Vec<_> = cells.iter().map(|cell| (cell.seed, course(study, cell))).collect();
     ArmStability {
         runs: cells.len() as u64,
         ratio: largest(&cells, "loss/ratio_max"),
@@ -88,8 +84,8 @@ fn of_arm(study: &Study, arm: String) -> ArmStability {
         kl: largest(&cells, "loss/approx_kl"),
         gradient_norm: largest(&cells, "optimizer/gradient_norm_max"),
         at_cap: at_cap(&cells),
-        falls: cells.iter().flat_map(|cell| falls(study, cell)).collect(),
-        collapsed: cells.iter().filter_map(|cell| collapse(study, cell)).collect(),
+        falls: courses.iter().flat_map(|(seed, course)| falls(*seed, course)).collect(),
+        collapsed: courses.iter().filter_map(|(seed, course)| collapse(*seed, course)).collect(),
         not_finite: not_finite.map(|cell| cell.seed).collect(),
         arm,
     }
@@ -143,11 +139,7 @@ fn evaluated(evaluation: &CellEvaluation) -> Evaluated {
     }
 }
 
-fn falls(study: &Study, cell: &Cell) -> Vec<Fall> {
-    falls_of(cell.seed, &course(study, cell))
-}
-
-fn falls_of(seed: u64, course: &[Evaluated]) -> Vec<Fall> {
+fn falls(seed: u64, course: &[Evaluated]) -> Vec<Fall> {
     let is_fall =
         |pair: &&[Evaluated]| window::is_above(pair[0].accuracy - pair[1].accuracy, FALL, 1.0);
     let fall = |pair: &[Evaluated]| {
@@ -157,11 +149,7 @@ fn falls_of(seed: u64, course: &[Evaluated]) -> Vec<Fall> {
     course.windows(2).filter(is_fall).map(fall).collect()
 }
 
-fn collapse(study: &Study, cell: &Cell) -> Option<Collapse> {
-    deepest(cell.seed, &course(study, cell))
-}
-
-fn deepest(seed: u64, course: &[Evaluated]) -> Option<Collapse> {
+fn collapse(seed: u64, course: &[Evaluated]) -> Option<Collapse> {
     let last = course.last()?.accuracy;
     let mut highest = *course.first()?;
     let mut deepest: Option<Collapse> = None;
@@ -191,8 +179,10 @@ fn is_collapsed(highest: &Evaluated, now: &Evaluated) -> bool {
 /// Blocks in which a run of these arms or pools collapsed or was not finite.
 pub fn collapsed_seeds(study: &Study, ids: &[&str]) -> Vec<u64> {
     let cells = ids.iter().flat_map(|id| study.cells_of(id));
-    let collapsed =
-        cells.filter(|cell| cell.ending == CellEnding::Diverged || collapse(study, cell).is_some());
+    let collapsed = cells.filter(|cell| {
+        let course = course(study, cell);
+        cell.ending == CellEnding::Diverged || collapse(cell.seed, &course).is_some()
+    });
     let seeds: BTreeSet<u64> = collapsed.map(|cell| cell.seed).collect();
     seeds.into_iter().collect()
 }
@@ -220,16 +210,13 @@ mod tests {
     #[test]
     fn a_policy_with_less_than_25_points_can_collapse() {
         for correct in [[12, 15, 1], [10, 13, 0]] {
-            let collapse = deepest(7, &course(&correct)).unwrap();
-            assert_eq!((collapse.seed, collapse.highest), (7, correct[1] as f64 / 64.0));
-            assert_eq!(
-                (collapse.lowest, collapse.last),
-                (correct[2] as f64 / 64.0, collapse.lowest)
-            );
+            let deepest = collapse(7, &course(&correct)).unwrap();
+            assert_eq!((deepest.seed, deepest.highest), (7, correct[1] as f64 / 64.0));
+            assert_eq!((deepest.lowest, deepest.last), (correct[2] as f64 / 64.0, deepest.lowest));
         }
         // As much is left as a quarter, and what is noise of a set so small.
-        assert_eq!(deepest(7, &course(&[16, 4])), None);
-        assert_eq!(deepest(7, &course(&[5, 0])), None);
+        assert_eq!(collapse(7, &course(&[16, 4])), None);
+        assert_eq!(collapse(7, &course(&[5, 0])), None);
     }
 
     #[test]
@@ -238,21 +225,21 @@ mod tests {
             accuracies.map(|accuracy| Evaluated { rollout_step: 1, accuracy, standard_error: 1.0 })
         };
         for (before, after) in [(0.4, 0.3), (0.7, 0.6), (0.3, 0.2), (1.0, 0.9)] {
-            assert!(falls_of(7, &course([before, after])).is_empty(), "{before} {after}");
-            assert_eq!(falls_of(7, &course([before, after - 1e-6])).len(), 1, "{before} {after}");
+            assert!(falls(7, &course([before, after])).is_empty(), "{before} {after}");
+            assert_eq!(falls(7, &course([before, after - 1e-6])).len(), 1, "{before} {after}");
         }
         for (before, after) in [(0.4, 0.15), (0.6, 0.35), (0.55, 0.3), (0.7, 0.42)] {
-            assert_eq!(deepest(7, &course([before, after])), None, "{before} {after}");
-            assert!(deepest(7, &course([before, after - 1e-6])).is_some(), "{before} {after}");
+            assert_eq!(collapse(7, &course([before, after])), None, "{before} {after}");
+            assert!(collapse(7, &course([before, after - 1e-6])).is_some(), "{before} {after}");
         }
     }
 
     #[test]
     fn a_fall_of_25_points_and_of_40_percent_is_a_collapse_as_before() {
-        let collapse = deepest(7, &course(&[20, 40, 20, 30])).unwrap();
-        assert_eq!((collapse.highest, collapse.lowest), (40.0 / 64.0, 20.0 / 64.0));
-        assert_eq!(collapse.last, 30.0 / 64.0);
-        assert_eq!(deepest(7, &course(&[60, 40])), None);
-        assert_eq!(deepest(7, &[]), None);
+        let deepest = collapse(7, &course(&[20, 40, 20, 30])).unwrap();
+        assert_eq!((deepest.highest, deepest.lowest), (40.0 / 64.0, 20.0 / 64.0));
+        assert_eq!(deepest.last, 30.0 / 64.0);
+        assert_eq!(collapse(7, &course(&[60, 40])), None);
+        assert_eq!(collapse(7, &[]), None);
     }
 }

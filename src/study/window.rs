@@ -1,6 +1,7 @@
 //! Parts of a run, and how the values of a part become one number.
 
 use crate::statistics::{correlation, estimators};
+use crate::study::cell::numbers::ensure;
 use serde::{Deserialize, Serialize};
 
 /// Rollout steps whose middle, as a share of all steps of the run, is in [`from_share`, `to_share`).
@@ -25,14 +26,11 @@ pub enum Reduce {
 }
 
 impl MetricWindow {
-    pub fn problem(&self) -> Option<String> {
+    pub fn check(&self) -> Result<(), String> {
         let Self { from_share, to_share } = *self;
         let fine = (0.0..1.0).contains(&from_share) && from_share < to_share && to_share <= 1.0;
-        (!fine).then(|| {
-            format!(
-                "window {from_share} to {to_share} must satisfy 0 <= from_share < to_share <= 1"
-            )
-        })
+        let range = "0 <= from_share < to_share <= 1";
+        ensure(fine, format_args!("window {from_share} to {to_share} must satisfy {range}"))
     }
 
     /// (index, value) pairs; steps without a value are left out.

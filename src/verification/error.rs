@@ -3,7 +3,7 @@
 use crate::base::files;
 use crate::experiment::ExperimentError;
 use crate::policy::PolicyError;
-use crate::records::tables;
+use crate::records::{RunFolder, tables};
 use crate::statistics::StatisticsError;
 use crate::study::StudyError;
 use crate::training::TrainingError;
@@ -23,8 +23,8 @@ pub enum VerificationError {
     Study(#[from] StudyError),
     #[error(transparent)]
     Training(#[from] TrainingError),
-    #[error("{} is not a run folder: {reason}", root.display())]
-    NotARun { root: PathBuf, reason: String },
+    #[error("{} is not a run folder: {}", .0.root().display(), .0.flaw())]
+    NotARun(RunFolder),
     /// The sentence names the rule, run or blessing.
     #[error("{0}")]
     Refused(String),

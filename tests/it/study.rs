@@ -119,7 +119,7 @@ fn a_mean_of_sets_weighs_each_set_alike_and_is_a_measure_of_its_own() {
     for sets in [&[][..], &["dev"], &["dev", "dev"], &["dev", ""]] {
         let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
         let metric = Metric::MeanOfSets { sets, at: At::Last, statistic: Statistic::AvgAtK };
-        let problem = metric.problem().unwrap();
+        let problem = metric.check().unwrap_err();
         assert!(problem.starts_with("`sets` must name two or more sets, each once"), "{problem}");
     }
 }
@@ -259,7 +259,7 @@ fn seconds_are_a_clock_of_what_is_looked_at_afterwards() {
         Metric::EvaluationMean { set: set.clone(), statistic, clock, from_share: 0.5 },
         Metric::TimeToLevel { set, level: 0.5, clock },
     ] {
-        assert!(metric.problem().unwrap().contains("nobody can check"));
+        assert!(metric.check().unwrap_err().contains("nobody can check"));
     }
 }
 

@@ -18,7 +18,7 @@ fn made_up(name: &str, problems: usize, shift: f64) -> EvaluatedRun {
         (format!("aime/{index:02}"), Counts { correct, samples: 16 })
     };
     let problems = (0..problems).map(outcome).collect();
-    EvaluatedRun { path: PathBuf::from(name), problems, remark: None }
+    EvaluatedRun { path: PathBuf::from(name), problems, remarks: Vec::new() }
 }
 
 fn page(a: &[EvaluatedRun], b: &[EvaluatedRun], render: fn(&[Section]) -> String) -> String {
@@ -51,7 +51,7 @@ fn what_no_interval_is_offered_for_says_why() {
     let solved = |name: &str, correct| EvaluatedRun {
         path: name.into(),
         problems: (0..12).map(|i| (i.to_string(), Counts { correct, samples: 4 })).collect(),
-        remark: None,
+        remarks: Vec::new(),
     };
     insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], |it| terminal::render(
         it, None
@@ -75,7 +75,7 @@ fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
     let run = |path: &str, correct| EvaluatedRun {
         path: path.into(),
         problems: [(hostile.to_string(), Counts { correct, samples: 4 })].into(),
-        remark: None,
+        remarks: Vec::new(),
     };
     let of = |render| page(&[run(hostile, 1)], &[run("b", 3)], render);
     let (plain, markdown) = (of(|it| terminal::render(it, None)), of(markdown::sections));
@@ -88,7 +88,7 @@ fn problems_with_other_numbers_of_samples_are_told_and_weigh_the_same() {
     let run = |samples: [u64; 2]| EvaluatedRun {
         path: "t.csv".into(),
         problems: samples.map(|k| (k.to_string(), Counts { correct: 1, samples: k })).into(),
-        remark: None,
+        remarks: Vec::new(),
     };
     let text = page(&[run([2, 32])], &[run([2, 32])], markdown::sections);
     assert!(
@@ -102,8 +102,11 @@ fn problems_whose_runs_come_in_another_order_are_equal() {
     let runs = |correct: [u64; 3]| -> Vec<EvaluatedRun> {
         let counts = |correct| Counts { correct, samples: 10 };
         let problems = |correct| (0..12).map(|i| (i.to_string(), counts(correct))).collect();
-        let run =
-            |correct| EvaluatedRun { path: "t".into(), problems: problems(correct), remark: None };
+        let run = |correct| EvaluatedRun {
+            path: "t".into(),
+            problems: problems(correct),
+            remarks: Vec::new(),
+        };
         correct.map(run).into()
     };
     let text = page(&runs([1, 2, 3]), &runs([3, 2, 1]), markdown::sections);

@@ -79,8 +79,7 @@ impl<'a> Context<'a> {
 
     /// Every arm trains on a task of small policies.
     pub fn is_embedded(&self) -> bool {
-        let mut arms = self.study.grids.iter().flat_map(|grid| &grid.arms);
-        arms.all(|arm| arm.experiment.inputs.data.is_miniature())
+        self.study.arms().all(|(_, arm)| arm.experiment.inputs.data.is_miniature())
     }
 
     /// `avg@8 on mini-aime-plus`; with k where all runs agree.

@@ -4,7 +4,6 @@ use crate::base::files::{self, FileKind};
 use crate::base::workers;
 use crate::experiment::{Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics, audit};
-use crate::study::cell::check::RECORDS;
 use crate::study::{Cell, CellEnding, StudyError, ablate::AblateStudy, cell};
 use crate::training::{TrainingError, run::inputs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -267,7 +266,7 @@ pub fn state(job: &Job) -> Result<JobState, StudyError> {
 }
 
 fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, StudyError> {
-    for name in RECORDS {
+    for name in audit::RECORDS {
         let path = job.folder.inside(name)?;
         let is_file = files::kind(&path)? == Some(FileKind::File);
         let digest = is_file.then(|| files::sha256_file(&path)).transpose()?;

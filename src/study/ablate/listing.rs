@@ -42,10 +42,7 @@ fn path(study: &AblateStudy) -> PathBuf {
 }
 
 fn read(study: &AblateStudy) -> Result<Vec<ListedCell>, StudyError> {
-    match files::kind(&path(study))? {
-        None => Ok(Vec::new()),
-        Some(_) => Ok(files::read_lines(&path(study))?),
-    }
+    Ok(files::optional(files::read_lines(&path(study)))?.unwrap_or_default())
 }
 
 /// In the order of the jobs; jobs without a line in `cells.jsonl` take the next numbers.

@@ -174,22 +174,19 @@ impl Queue<'_> {
         if jobs::has_outcome(&job.folder)? {
             return self.record(index);
         }
-        let steps = jobs::steps_done(&job.folder);
+        job.state = JobState::Unfinished { steps: jobs::steps_done(&job.folder) };
         let elsewhere = job.folder.is_locked()?;
         if self.stopping && ended.by_signal() {
-            job.state = JobState::Unfinished { steps };
             self.tell_ended(index);
             return Ok(());
         }
         if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS) {
-            job.state = JobState::Unfinished { steps };
             let note = format!("{}: {}; it is gone on with", job.title(), ended.reason());
             self.note(note);
             self.waiting.push_front(index);
             return Ok(());
         }
         if ended.by_machine() {
-            job.state = JobState::Unfinished { steps };
             let note = format!("{}: {}; it is not recorded", job.title(), ended.reason());
             self.note(note);
             self.tell_ended(index);
@@ -243,10 +240,7 @@ impl Queue<'_> {
         }
         let steps_planned: u64 = self.jobs.iter().map(Job::steps).sum();
         let steps_done: u64 = self.jobs.iter().map(Job::steps_done).sum();
-        let left = |job: &Job| match &job.state {
-            JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => 0,
-            _ => job.steps().saturating_sub(job.steps_done()),
-        };
+        let left = |job: &Job| job.steps().saturating_sub(job.steps_done());
         let longest = self.jobs.iter().map(left).max().unwrap_or(0);
         // The last cell runs alone.
         let left =
@@ -265,17 +259,18 @@ impl Queue<'_> {
 
 /// Mean time of a step in recorded cells, with the weight of `at_once` cells.
 fn pace(jobs: &[Job], at_once: usize) -> Pace {
-    let recorded = jobs.iter().filter_map(|job| match &job.state {
-        JobState::Recorded(cell) if cell.wall_seconds > 0.0 => {
-            Some((job.steps_done() as f64, cell.wall_seconds))
-        }
-        _ => None,
-    });
     let (mut cells, mut units, mut seconds) = (0.0, 0.0, 0.0);
-    for (steps, wall) in recorded {
-        (cells, units, seconds) = (cells + 1.0, units + steps, seconds + wall);
+    for job in jobs {
+        if let JobState::Recorded(cell) = &job.state
+            && cell.wall_seconds > 0.0
+        {
+            cells += 1.0;
+            units += job.steps_done() as f64;
+            seconds += cell.wall_seconds;
+        }
     }
-    Pace::with_prior(units * at_once as f64 / f64::max(cells, 1.0), seconds / f64::max(cells, 1.0))
+    let cells = f64::max(cells, 1.0);
+    Pace::with_prior(units * at_once as f64 / cells, seconds / cells)
 }
 
 fn dev_accuracy(folder: &RunFolder) -> Option<f64> {

@@ -8,7 +8,7 @@ use crate::records::{
     Ending, EvaluationRecord, FolderEntries, Manifest, Outcome, RunFolder, RunRecords, Session,
     StepMetrics, StepTimings,
 };
-use crate::study::cell::numbers::{self, GENERATED, significant};
+use crate::study::cell::numbers::{self, DIGITS, GENERATED, significant};
 use crate::study::cell::{FORMAT, MAX_BYTES, check};
 use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds, StudyError};
 use crate::training::evaluation;
@@ -22,7 +22,7 @@ const SHORT_BYTES: u64 = 50_000;
 
 /// Bytes, significant digits, and the prefixes of metrics that are kept. The first row that a record fits into applies.
 const ROOM: [(u64, usize, &[&str]); 6] = [
-    (SHORT_BYTES, 9, &[""]),
+    (SHORT_BYTES, DIGITS, &[""]),
     (SHORT_BYTES, 6, &[""]),
     (SHORT_BYTES, 4, &[""]),
     (MAX_BYTES, 4, &[""]),
@@ -180,10 +180,7 @@ fn evaluation(
         return Err(refuse("is not the table that evaluations.jsonl has the digest of".into()));
     }
     let rows = tables::read_outcomes(&path)?;
-    let tags = match files::kind(&folder.path("tags.json"))? {
-        Some(_) => folder.tags()?,
-        None => BTreeMap::new(),
-    };
+    let tags = files::optional(folder.tags())?.unwrap_or_default();
     let ids = problem_ids(&rows, record.samples).map_err(refuse)?;
     let ids = ProblemIds::of(&ids, tags.get(&record.set));
     if *problems.entry(record.set.clone()).or_insert_with(|| ids.clone()) != ids {

@@ -4,12 +4,10 @@
 use crate::algorithm::{AtCap, DynamicSampling};
 use crate::experiment::{Experiment, sets, validate};
 use crate::policy::checkpoint::weights;
-use crate::records::audit;
+use crate::records::{Counters, audit::RECORDS};
 use crate::study::cell::numbers::{self, ensure};
 use crate::study::{Cell, CellEnding, CellEvaluation, cell::FORMAT};
 use crate::training::run::{evaluations, inputs};
-
-pub const RECORDS: [&str; 3] = audit::RECORDS;
 
 /// Bytes of a text that nothing else in a record binds.
 const MOST_TEXT: usize = 1024;
@@ -139,7 +137,7 @@ fn ending(cell: &Cell) -> Result<(), String> {
     let fits = match cell.ending {
         CellEnding::Finished => done == planned,
         CellEnding::Saturated | CellEnding::Stalled => {
-            done < planned && saturates(&cell.experiment).is_some()
+            done < planned && saturates(&cell.experiment)
         }
         CellEnding::Diverged | CellEnding::Failed => done < planned,
     };
@@ -150,14 +148,10 @@ fn ending(cell: &Cell) -> Result<(), String> {
     ensure(fits, reason)
 }
 
-/// Rounds after which a step with nothing to train on ends the run.
-fn saturates(experiment: &Experiment) -> Option<u64> {
-    match experiment.dapo.dynamic_sampling {
-        DynamicSampling::Resample { max_rounds, at_cap: AtCap::Train, .. } if max_rounds > 0 => {
-            Some(u64::from(max_rounds))
-        }
-        _ => None,
-    }
+/// Whether a step with nothing to train on ends the run.
+fn saturates(experiment: &Experiment) -> bool {
+    let sampling = experiment.dapo.dynamic_sampling;
+    matches!(sampling, DynamicSampling::Resample { max_rounds: 1.., at_cap: AtCap::Train, .. })
 }
 
 fn schedule(cell: &Cell) -> Result<(), String> {
@@ -177,12 +171,8 @@ fn clocks(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let step = found.rollout_steps;
     let at = |step: u64| cell.counters.get(step.checked_sub(1)? as usize).copied();
     let expected = at(step).unwrap_or_default();
-    // Earlier builds counted the empty step's rounds.
-    let end = cell.ending == CellEnding::Saturated && step == cell.counters.len() as u64;
-    let added = if end { saturates(&cell.experiment).unwrap_or(0) } else { 0 };
-    let most = expected.generation_rounds.saturating_add(added);
-    let rounds = expected.generation_rounds..=most;
-    let on_time = rounds.contains(&found.generation_rounds) && found.updates == expected.updates;
+    let clocks = |it: Counters| (it.updates, it.generation_rounds);
+    let on_time = clocks(found) == clocks(expected);
     ensure(on_time, "has other updates or rounds than that step")?;
     let CellEvaluation { set, generated_rollouts: stated, samples, .. } = evaluation;
     let by_step = cell.metric(numbers::GENERATED);

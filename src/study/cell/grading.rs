@@ -1,6 +1,6 @@
 //! Grades a run's stored responses again and compares the outcomes.
 
-use crate::records::{RunFolder, tables, tables::OutcomeRecord};
+use crate::records::{RunFolder, tables};
 use crate::study::{Cell, StudyError};
 use crate::task::reward;
 
@@ -21,15 +21,14 @@ pub fn again(folder: &RunFolder, cell: &Cell) -> Result<Option<RegradedResponses
         let rows = tables::read_outcomes(&folder.recorded_outcomes(set, step)?)?;
         graded.evaluations += 1;
         graded.responses += rows.len() as u64;
-        let place = |row: &OutcomeRecord| {
-            format!("{set}, rollout step {step}, problem {}, sample {}", row.problem, row.sample)
-        };
         for row in &rows {
             let grade = reward::grade(&row.response, &row.answer, rule);
             if grade.is_correct != row.is_correct || grade.prediction != row.prediction {
                 graded.differences.push(format!(
-                    "{}: stored {} with prediction {:?}, graded {} with {:?}",
-                    place(row),
+                    "{set}, rollout step {step}, problem {}, sample {}: stored {} with prediction {:?}, graded {} \
+                     with {:?}",
+                    row.problem,
+                    row.sample,
                     correctness(row.is_correct),
                     row.prediction,
                     correctness(grade.is_correct),

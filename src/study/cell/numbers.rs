@@ -24,8 +24,8 @@ pub fn generated(
     counters.generation_rounds.saturating_mul(round)
 }
 
-/// Significant digits of metrics in records.
-pub const DIGITS: [usize; 3] = [9, 6, 4];
+/// Significant digits of metrics in records, at most.
+pub const DIGITS: usize = 9;
 
 pub fn ensure(holds: bool, reason: impl Display) -> Result<(), String> {
     if holds { Ok(()) } else { Err(reason.to_string()) }
@@ -66,8 +66,7 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
 fn digits(cell: &Cell) -> Result<(), String> {
     let values = cell.metrics.values().flatten().flatten();
     let most = values.map(|value| needed_digits(*value)).max().unwrap_or(0);
-    let [kept, ..] = DIGITS;
-    ensure(most <= kept, format_args!("its metrics have more than {kept} significant digits"))
+    ensure(most <= DIGITS, format_args!("its metrics have more than {DIGITS} significant digits"))
 }
 
 /// Digits of the shortest decimal number that reads as this value.

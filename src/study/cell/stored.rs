@@ -1,6 +1,6 @@
 //! A stored experiment: a run's, a cell record's, or resolved JSON, with the places of its inputs.
 
-use crate::base::files;
+use crate::base::{files, visible};
 use crate::experiment::compare::differing_keys;
 use crate::experiment::{Experiment, ExperimentError, bases, named, shipped, validate};
 use crate::records::RunFolder;
@@ -51,9 +51,8 @@ impl Stored {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        let is_of_run = named::is_run(folder);
         if value.get("dapo").is_none() {
-            let next = if is_of_run && !path.ends_with("experiment.json") {
+            let next = if named::is_run(folder) && !path.ends_with("experiment.json") {
                 format!("it is a file of a run; name the run folder {}", folder.display())
             } else {
                 "it is neither an experiment nor the record of a cell; name a TOML file, an arm, a run folder, its \
@@ -199,10 +198,7 @@ impl Recorded {
 }
 
 fn short(digest: &str) -> String {
-    match digest.char_indices().nth(12) {
-        Some((end, _)) => format!("{}…", &digest[..end]),
-        None => digest.to_string(),
-    }
+    visible::start(digest, 12)
 }
 
 fn place(experiment: &Experiment, input: &str) -> Option<PathBuf> {

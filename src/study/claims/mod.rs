@@ -189,9 +189,7 @@ fn check_part(part: &ClaimPart) -> Result<(), String> {
     for arm in part.test.arms() {
         declaration::check_arm(arm)?;
     }
-    if let Some(reason) = part.test.metrics().into_iter().find_map(Metric::problem) {
-        return Err(reason);
-    }
+    part.test.metrics().into_iter().try_for_each(Metric::check)?;
     let reason = format_args!("rule {:?} does not decide such a test", part.rule);
     ensure(part.rule == part.test.rule(), reason)?;
     match &part.test {
@@ -202,7 +200,7 @@ fn check_part(part: &ClaimPart) -> Result<(), String> {
         Test::Level { metric, bound, .. } => {
             let reason = "a time can be censored and has no t interval; a bound is finite";
             ensure(!metric.is_time() && bound.is_finite(), reason)?;
-            if let Some(Range { low, high, unit }) = Range::of(metric) {
+            if let Some((low, high, unit)) = range(metric) {
                 let reason = format_args!(
                     "`bound` must lie in [{low}, {high}], got {bound}: {} is {unit}",
                     metric.words()
@@ -232,46 +230,27 @@ fn check_part(part: &ClaimPart) -> Result<(), String> {
 
 fn check_size(metric: &Metric, size: f64) -> Result<(), String> {
     ensure(size > 0.0 && size.is_finite(), "`claimed_size` must be above 0")?;
-    let Some(Range { low, high, unit }) = Range::of(metric) else { return Ok(()) };
+    let Some((low, high, unit)) = range(metric) else { return Ok(()) };
     let (most, words) = (high - low, metric.words());
     let reason =
         format_args!("`claimed_size` must be at most {most}, got {size}: {words} is {unit}");
     ensure(size <= most, reason)
 }
 
-struct Range {
-    low: f64,
-    high: f64,
-    unit: &'static str,
-}
-
-impl Range {
-    fn of(metric: &Metric) -> Option<Self> {
-        const SHARE: &str = "a share (0.25 for 25 %)";
-        let is_share =
-            |name: &str| metrics::of(name).is_some_and(|it| it.range == Some(MetricRange::Share));
-        match metric {
-            Metric::Correlation { .. } => {
-                Some(Self { low: -1.0, high: 1.0, unit: "a correlation" })
-            }
-            Metric::Contrast { name, .. } if is_share(name) => Some(Self {
-                low: -1.0,
-                high: 1.0,
-                unit: "a difference of shares (0.25 for 25 points)",
-            }),
-            Metric::Metric { name, reduce, .. } if is_share(name) => {
-                use Reduce::{Maximum, Mean, Minimum};
-                matches!(reduce, Mean | Minimum | Maximum).then_some(Self {
-                    low: 0.0,
-                    high: 1.0,
-                    unit: SHARE,
-                })
-            }
-            _ => {
-                metric.statistic()?.is_share().then_some(Self { low: 0.0, high: 1.0, unit: SHARE })
-            }
+/// The lowest and the highest value that a metric can have, and its unit.
+fn range(metric: &Metric) -> Option<(f64, f64, &'static str)> {
+    use Reduce::{Maximum, Mean, Minimum};
+    let has_share =
+        |name: &str| metrics::of(name).is_some_and(|it| it.range == Some(MetricRange::Share));
+    let is_share = match metric {
+        Metric::Correlation { .. } => return Some((-1.0, 1.0, "a correlation")),
+        Metric::Contrast { name, .. } if has_share(name) => {
+            return Some((-1.0, 1.0, "a difference of shares (0.25 for 25 points)"));
         }
-    }
+        Metric::Metric { name, reduce: Mean | Minimum | Maximum, .. } => has_share(name),
+        _ => metric.statistic()?.is_share(),
+    };
+    is_share.then_some((0.0, 1.0, "a share (0.25 for 25 %)"))
 }
 
 #[cfg(test)]

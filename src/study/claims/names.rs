@@ -32,11 +32,8 @@ fn unknown_arm(id: &str, study: &Study) -> Option<String> {
     if study.arm(id).is_some() || study.declaration.pool(id).is_some() {
         return None;
     }
-    let of_grids = study
-        .grids
-        .iter()
-        .flat_map(|grid| grid.arms.iter().map(move |arm| format!("{}/{}", grid.name, arm.name)));
-    let known = diagnose::known(id, "its arms are", &of_grids.collect::<Vec<_>>());
+    let ids: Vec<String> = study.arms().map(|(id, _)| id).collect();
+    let known = diagnose::known(id, "its arms are", &ids);
     Some(format!("the study has no arm `{id}`; {known}"))
 }
 

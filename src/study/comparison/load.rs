@@ -1,6 +1,7 @@
 //! Reads a side's runs from a table, a cell record, a run folder, or a folder of these.
 
 use crate::base::files::{self, FileKind, foreign};
+use crate::base::visible;
 use crate::records::{
     ColumnNames, Counters, Ending, GradedTable, RunFolder,
     tables::{format, graded_lines},
@@ -111,7 +112,7 @@ fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, 
         no_sample: false,
     };
     let mut run = table(path, &outcomes, &columns, options)?;
-    run.remark = Some(evaluated(&set, at, (state, end)));
+    run.remarks = vec![evaluated(&set, at, (state, end))];
     Ok(run)
 }
 
@@ -145,13 +146,12 @@ fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyE
     let digest = ids.sha256.get(..8).unwrap_or(&ids.sha256);
     let problem = |(index, counts)| (format!("{set}/{digest}/{index:05}"), counts);
     let problems = last.counts().into_iter().enumerate().map(problem).collect();
-    let remark = format!(
-        "{}\nproblems of a cell are named by their place; the fields of its record were checked against each \
-         other; {}",
-        evaluated(&set, last.counters, end),
+    let checked = format!(
+        "problems of a cell are named by their place; the fields of its record were checked against each other; {}",
         cell::ONLY_TRAINING
     );
-    Ok(EvaluatedRun { path: path.to_path_buf(), problems, remark: Some(remark) })
+    let remarks = vec![evaluated(&set, last.counters, end), checked];
+    Ok(EvaluatedRun { path: path.to_path_buf(), problems, remarks })
 }
 
 fn choose<'a>(
@@ -160,20 +160,17 @@ fn choose<'a>(
     options: &ComparisonOptions,
 ) -> Result<String, StudyError> {
     let sets: BTreeSet<&str> = sets.collect();
-    let known = || sets.iter().copied().collect::<Vec<_>>().join(", ");
-    match (&options.set, sets.len()) {
-        (Some(set), _) if sets.contains(set.as_str()) => Ok(set.clone()),
-        (Some(set), _) => Err(StudyError::invalid(
-            path,
-            format!("no evaluation of set `{set}`, only of {}", known()),
-        )),
-        (None, 1) => Ok(known()),
-        (None, 0) => Err(StudyError::invalid(path, "nothing was evaluated")),
-        (None, _) => Err(StudyError::invalid(
-            path,
-            format!("several sets were evaluated, choose one with --evaluation-set: {}", known()),
-        )),
-    }
+    let known = sets.iter().copied().collect::<Vec<_>>().join(", ");
+    let reason = match (&options.set, sets.len()) {
+        (Some(set), _) if sets.contains(set.as_str()) => return Ok(set.clone()),
+        (Some(set), _) => format!("no evaluation of set `{set}`, only of {known}"),
+        (None, 1) => return Ok(known),
+        (None, 0) => "nothing was evaluated".to_string(),
+        (None, _) => {
+            format!("several sets were evaluated, choose one with --evaluation-set: {known}")
+        }
+    };
+    Err(StudyError::invalid(path, reason))
 }
 
 fn table(
@@ -186,8 +183,9 @@ fn table(
     let problems = counts(shown, &table, options.unequal_samples)?;
     let (problem, sample, correct) = &table.columns;
     let sample = sample.as_ref().map_or("none".to_string(), |name| format!("`{name}`"));
-    let remark = format!("columns: problem `{problem}`, sample {sample}, correct `{correct}`");
-    Ok(EvaluatedRun { path: shown.to_path_buf(), problems, remark: Some(remark) })
+    let remarks =
+        vec![format!("columns: problem `{problem}`, sample {sample}, correct `{correct}`")];
+    Ok(EvaluatedRun { path: shown.to_path_buf(), problems, remarks })
 }
 
 fn counts(
@@ -213,25 +211,22 @@ fn counts(
         counts.samples += 1;
         counts.correct += u64::from(row.is_correct);
     }
-    let Some((first, k)) = problems.iter().next().map(|(name, counts)| (name, counts.samples))
-    else {
+    let Some((first, Counts { samples: k, .. })) = problems.first_key_value() else {
         return Err(StudyError::invalid(path, "the table has no rows"));
     };
-    let other = problems.iter().find(|(_, counts)| counts.samples != k);
+    let other = problems.iter().find(|(_, counts)| counts.samples != *k);
     if let (Some((name, counts)), false) = (other, unequal_samples) {
         let (first, name) = (cut(first), cut(name));
-        return Err(StudyError::invalid(
-            path,
-            format!(
-                "problem {first:?} has {k} samples and problem {name:?} has {}; \
-                 --unequal-samples gives every problem the same weight",
-                counts.samples
-            ),
-        ));
+        let reason = format!(
+            "problem {first:?} has {k} samples and problem {name:?} has {}; \
+             --unequal-samples gives every problem the same weight",
+            counts.samples
+        );
+        return Err(StudyError::invalid(path, reason));
     }
     Ok(problems)
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(80).collect()
+    visible::start(text, 80)
 }

@@ -3,6 +3,7 @@
 
 pub mod load;
 
+use crate::base::visible;
 use crate::statistics::{
     Accuracy, Counts, Design, Measured, Paired, PermutationTest, Question, Verdict,
     WelchDifference, accuracy, between, comparison, distributions, estimators, paired,
@@ -14,16 +15,15 @@ use std::path::PathBuf;
 
 pub const FORMAT: u64 = 1;
 
-const POWER: f64 = 0.8;
-
-/// Tables declare none.
-const ALPHA: f64 = 0.05;
+/// Tables and curves declare neither.
+pub const ALPHA: f64 = 0.05;
+pub const POWER: f64 = 0.8;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluatedRun {
     pub path: PathBuf,
     pub problems: BTreeMap<String, Counts>,
-    pub remark: Option<String>,
+    pub remarks: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -88,19 +88,13 @@ pub fn compare(
 ) -> Result<RunComparison, StudyError> {
     let all: Vec<&EvaluatedRun> = a.iter().chain(b).collect();
     let mut remarks: Vec<String> = Vec::new();
-    let lines = |runs: &[EvaluatedRun]| -> Vec<String> {
-        runs.iter()
-            .filter_map(|run| run.remark.as_ref())
-            .flat_map(|it| it.lines())
-            .map(str::to_owned)
-            .collect()
-    };
-    let [of_a, of_b] = [lines(a), lines(b)];
-    for line in of_a.iter().chain(&of_b) {
-        let remark = match (of_a.contains(line), of_b.contains(line)) {
-            (true, false) => format!("A: {line}"),
-            (false, true) => format!("B: {line}"),
-            _ => line.clone(),
+    let [of_a, of_b]: [Vec<&String>; 2] =
+        [a, b].map(|runs| runs.iter().flat_map(|run| &run.remarks).collect());
+    for own in of_a.iter().chain(&of_b) {
+        let remark = match (of_a.contains(own), of_b.contains(own)) {
+            (true, false) => format!("A: {own}"),
+            (false, true) => format!("B: {own}"),
+            _ => own.to_string(),
         };
         if !remarks.contains(&remark) {
             remarks.push(remark);
@@ -143,7 +137,7 @@ fn problems<'a>(
         for other in runs {
             let mut only = one.problems.keys().filter(|name| !other.problems.contains_key(*name));
             if let (Some(name), false) = (only.next(), common) {
-                let name: String = name.chars().take(80).collect();
+                let name = visible::start(name, 80);
                 return Err(StudyError::OtherProblems {
                     one: one.path.clone(),
                     other: other.path.clone(),

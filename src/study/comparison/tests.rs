@@ -11,7 +11,7 @@ fn made_up(name: &str, problems: u64) -> EvaluatedRun {
     EvaluatedRun {
         path: PathBuf::from(name),
         problems: (0..problems).map(outcome).collect(),
-        remark: None,
+        remarks: Vec::new(),
     }
 }
 

@@ -21,12 +21,8 @@ pub fn below(study: &Study, comparison: &Comparison) -> Vec<DoseBelow> {
         (dose < least).then_some(DoseBelow { technique, dose, least })
     };
     if comparison.contrast_divisor > 1 {
-        let interacts = |technique: &&str| interacts(&sides, technique);
-        return findings::names()
-            .into_iter()
-            .filter(interacts)
-            .filter_map(|it| below(&it))
-            .collect();
+        let interacting = findings::names().into_iter().filter(|it| interacts(&sides, it));
+        return interacting.filter_map(|it| below(&it)).collect();
     }
     let differs = |technique: &&str| {
         let [arm, reference] = [0, 1].map(|side| switched(&sides[side], technique));
@@ -52,10 +48,9 @@ fn switched(cells: &[&Cell], technique: &str) -> Option<bool> {
 /// Whether arms that differ in this technique alone are always on two sides, as in the contrast of an interaction.
 fn interacts([arm, reference]: &[Vec<&Cell>; 2], technique: &str) -> bool {
     let differ_in_it_alone = |one: &Cell, other: &Cell| {
-        let pairs = findings::switches(&one.experiment)
-            .into_iter()
-            .zip(findings::switches(&other.experiment));
-        pairs.into_iter().all(|((name, on), (_, other))| (on != other) == (name == technique))
+        let [one, other] = [one, other].map(|cell| findings::switches(&cell.experiment));
+        let mut pairs = one.into_iter().zip(other);
+        pairs.all(|((name, on), (_, other))| (on != other) == (name == technique))
     };
     let any = |ones: &[&Cell], others: &[&Cell]| {
         ones.iter().any(|one| others.iter().any(|other| differ_in_it_alone(one, other)))

@@ -225,7 +225,7 @@ fn tested(
         is_closed: false,
         paired: study.declaration.paired,
         arms_of_sides: [&declared.arm, &declared.reference]
-            .map(|id| study.declaration.pool(id).map_or(1, |pool| pool.arms.len())),
+            .map(|id| study.declaration.arms_of(id).len()),
         evaluated_apart: BTreeSet::new(),
         family_size,
     };

@@ -9,52 +9,19 @@ use crate::study::effect_checks::{EffectFinding, EffectVerdict, Recorded};
 /// Rounding of f64 sums is much smaller.
 const ROUNDING: f64 = 1e-9;
 
-/// Whether a technique acted, with the numbers; `None` if no recorded rollout step says.
-type Seen = Option<(bool, String)>;
+/// Whether a technique acted, with the numbers.
+type Seen = (bool, String);
 
-/// Of what it could act on, the share that it acted on; `None` where it is not recorded.
-type Dose = fn(&Recorded) -> Option<f64>;
-
-/// Name, switch, what the records show, and its dose.
-type Technique = (&'static str, fn(&Experiment) -> bool, fn(&Recorded) -> Seen, Dose);
+/// Name, switch, and what the records show with the dose: of what it could act on, the share that it acted on. `None` if
+/// no recorded rollout step says.
+type Technique = (&'static str, fn(&Experiment) -> bool, fn(&Recorded) -> Option<(Seen, f64)>);
 
 const TECHNIQUES: [Technique; 5] = [
-    (
-        "Clip-Higher",
-        |it| it.dapo.clip.high > it.dapo.clip.low,
-        clip_higher,
-        |it| {
-            let through = it.sum("effect/clip_higher_let_through_tokens")?;
-            let share = through / it.sum("effect/loss_tokens")?;
-            Some(if reads_no_clip(it.experiment) { 0.0 } else { share })
-        },
-    ),
-    ("Dynamic Sampling", resamples, dynamic_sampling, |it| {
-        let correct = it.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
-        let wrong = it.sum("effect/dynamic_sampling_dropped_all_wrong_groups")?;
-        Some((correct + wrong) / it.sum("rollout/groups")?)
-    }),
-    (
-        TOKEN_LEVEL_LOSS,
-        |it| it.dapo.aggregation == Aggregation::TokenMean,
-        token_level_loss,
-        |it| it.mean("effect/token_level_loss_moved_share_mean"),
-    ),
-    (
-        "Overlong Filtering",
-        |it| it.dapo.overlong.filter,
-        overlong_filtering,
-        |it| Some(it.sum("effect/overlong_filtering_masked_rollouts")? / it.sum("train/rollouts")?),
-    ),
-    (
-        "Soft Overlong Punishment",
-        |it| matches!(it.dapo.overlong.punishment, Punishment::Soft { .. }),
-        soft_punishment,
-        |it| {
-            let punished = it.sum("effect/soft_punishment_punished_rollouts")?;
-            Some(punished / it.sum("rollout/generated_rollouts")?)
-        },
-    ),
+    ("Clip-Higher", |it| it.dapo.clip.high > it.dapo.clip.low, clip_higher),
+    ("Dynamic Sampling", resamples, dynamic_sampling),
+    (TOKEN_LEVEL_LOSS, |it| it.dapo.aggregation == Aggregation::TokenMean, token_level_loss),
+    ("Overlong Filtering", |it| it.dapo.overlong.filter, overlong_filtering),
+    ("Soft Overlong Punishment", is_soft, soft_punishment),
 ];
 
 pub fn names() -> [&'static str; 5] {
@@ -73,9 +40,10 @@ pub(in crate::study::effect_checks) const CARRIED: &str =
 const TOKEN_LEVEL_LOSS: &str = "Token-level loss";
 
 pub(in crate::study::effect_checks) fn all(recorded: &Recorded) -> Vec<EffectFinding> {
-    let findings = TECHNIQUES.into_iter().map(|(technique, is_enabled, seen, dose)| {
-        let dose = dose(recorded).filter(|dose| dose.is_finite());
-        let finding = finding(technique, is_enabled(recorded.experiment), seen(recorded), dose);
+    let findings = TECHNIQUES.into_iter().map(|(technique, is_enabled, seen)| {
+        let (seen, dose) = seen(recorded).unzip();
+        let dose = dose.filter(|dose| dose.is_finite());
+        let finding = finding(technique, is_enabled(recorded.experiment), seen, dose);
         explained(recorded.experiment, finding)
     });
     findings.chain(method(recorded)).collect()
@@ -103,19 +71,21 @@ pub fn resamples(experiment: &Experiment) -> bool {
     matches!(experiment.dapo.dynamic_sampling, DynamicSampling::Resample { .. })
 }
 
-fn finding(technique: &'static str, enabled: bool, seen: Seen, dose: Option<f64>) -> EffectFinding {
-    let (verdict, evidence) = match seen {
-        None => (EffectVerdict::NotRecorded, "no recorded rollout step says".to_string()),
-        Some((acted, evidence)) => {
-            let verdict = match (enabled, acted) {
-                (true, true) => EffectVerdict::Acted,
-                (true, false) => EffectVerdict::EnabledButDidNothing,
-                (false, true) => EffectVerdict::DisabledButActed,
-                (false, false) => EffectVerdict::Off,
-            };
-            (verdict, evidence)
-        }
+fn finding(
+    technique: &'static str,
+    enabled: bool,
+    seen: Option<Seen>,
+    dose: Option<f64>,
+) -> EffectFinding {
+    let (acted, evidence) = seen.unzip();
+    let verdict = match (enabled, acted) {
+        (_, None) => EffectVerdict::NotRecorded,
+        (true, Some(true)) => EffectVerdict::Acted,
+        (true, Some(false)) => EffectVerdict::EnabledButDidNothing,
+        (false, Some(true)) => EffectVerdict::DisabledButActed,
+        (false, Some(false)) => EffectVerdict::Off,
     };
+    let evidence = evidence.unwrap_or_else(|| "no recorded rollout step says".to_string());
     EffectFinding { technique, enabled, verdict, evidence: grouped(&evidence), dose }
 }
 
@@ -144,7 +114,7 @@ pub fn reads_no_clip(experiment: &Experiment) -> bool {
 }
 
 /// Tokens between the two upper bounds. Above both the gradient is 0 with and without the technique.
-fn clip_higher(recorded: &Recorded) -> Seen {
+fn clip_higher(recorded: &Recorded) -> Option<(Seen, f64)> {
     let experiment = recorded.experiment;
     let dapo = &experiment.dapo;
     let clip = dapo.clip;
@@ -152,7 +122,7 @@ fn clip_higher(recorded: &Recorded) -> Seen {
     let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
     let tokens = recorded.sum("effect/loss_tokens")?;
     if reads_no_clip(experiment) {
-        return Some((false, format!("{} does not read dapo.clip", dapo.method_name())));
+        return Some(((false, format!("{} does not read dapo.clip", dapo.method_name())), 0.0));
     }
     let above = recorded.sum("effect/clip_higher_clipped_above_tokens")?;
     let share = percent(through, tokens);
@@ -177,10 +147,10 @@ fn clip_higher(recorded: &Recorded) -> Seen {
     } else if let (0.0, Some(largest)) = (through, recorded.highest("loss/ratio_max")) {
         evidence += &format!("; the largest ratio was {largest:.3}");
     }
-    Some((through > 0.0, evidence))
+    Some(((through > 0.0, evidence), through / tokens))
 }
 
-fn dynamic_sampling(recorded: &Recorded) -> Seen {
+fn dynamic_sampling(recorded: &Recorded) -> Option<(Seen, f64)> {
     let experiment = recorded.experiment;
     let correct = recorded.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
     let wrong = recorded.sum("effect/dynamic_sampling_dropped_all_wrong_groups")?;
@@ -226,10 +196,10 @@ fn dynamic_sampling(recorded: &Recorded) -> Seen {
             evidence += " and had no gradient";
         }
     }
-    Some((dropped > 0.0, evidence))
+    Some(((dropped > 0.0, evidence), dropped / groups))
 }
 
-fn token_level_loss(recorded: &Recorded) -> Seen {
+fn token_level_loss(recorded: &Recorded) -> Option<(Seen, f64)> {
     let dapo = &recorded.experiment.dapo;
     let largest = recorded.highest("effect/token_level_loss_moved_share_max")?;
     let mean = recorded.mean("effect/token_level_loss_moved_share_mean")?;
@@ -256,10 +226,10 @@ fn token_level_loss(recorded: &Recorded) -> Seen {
         }
         _ => {}
     }
-    Some((acted, evidence))
+    Some(((acted, evidence), mean))
 }
 
-fn overlong_filtering(recorded: &Recorded) -> Seen {
+fn overlong_filtering(recorded: &Recorded) -> Option<(Seen, f64)> {
     let masked = recorded.sum("effect/overlong_filtering_masked_rollouts")?;
     let tokens = recorded.sum("effect/overlong_filtering_masked_tokens")?;
     let truncated = recorded.sum("effect/overlong_filtering_truncated_rollouts")?;
@@ -268,11 +238,15 @@ fn overlong_filtering(recorded: &Recorded) -> Seen {
         "{masked} of {trained} rollouts in the batches ({tokens} tokens) were masked; \
          {truncated} were truncated"
     );
-    Some((masked > 0.0, evidence))
+    Some(((masked > 0.0, evidence), masked / trained))
+}
+
+fn is_soft(experiment: &Experiment) -> bool {
+    matches!(experiment.dapo.overlong.punishment, Punishment::Soft { .. })
 }
 
 /// A penalty that reaches no advantage (the group was dropped, or its responses have the same penalty) trains nothing.
-fn soft_punishment(recorded: &Recorded) -> Seen {
+fn soft_punishment(recorded: &Recorded) -> Option<(Seen, f64)> {
     let experiment = recorded.experiment;
     let punishment = experiment.dapo.overlong.punishment;
     let punished = recorded.sum("effect/soft_punishment_punished_rollouts")?;
@@ -297,9 +271,9 @@ fn soft_punishment(recorded: &Recorded) -> Seen {
     }
     evidence += &format!("; {moved} of {trained} trained advantages moved");
     // Off: any penalty counts. On: the penalty must reach the training.
-    let is_on = matches!(punishment, Punishment::Soft { .. });
-    let acted = if is_on { punished > 0.0 && moved > 0.0 } else { punished + moved > 0.0 };
-    Some((acted, evidence))
+    let acted =
+        if is_soft(experiment) { punished > 0.0 && moved > 0.0 } else { punished + moved > 0.0 };
+    Some(((acted, evidence), punished / generated))
 }
 
 fn method(recorded: &Recorded) -> Option<EffectFinding> {

@@ -120,79 +120,63 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
     let still: Vec<String> = at_zero.map(|(step, _)| step.to_string()).collect();
     if !still.is_empty() {
         let steps = if still.len() == 1 { "step" } else { "steps" };
-        warn(
-            "learning-rate-zero",
-            format!(
-                "rollout {steps} {} ran at learning rate 0 and trained nothing \
-                 (optimizer.warm_up.start = \"zero\", as the released code)",
-                still.join(", ")
-            ),
+        let sentence = format!(
+            "rollout {steps} {} ran at learning rate 0 and trained nothing \
+             (optimizer.warm_up.start = \"zero\", as the released code)",
+            still.join(", ")
         );
+        warn("learning-rate-zero", sentence);
     }
     let dapo = &experiment.dapo;
     let token_mean = dapo.aggregation == Aggregation::TokenMean;
     if token_mean && dapo.token_mean_unit == TokenMeanUnit::MicroBatch {
-        warn(
-            "micro-batch-token-mean",
-            format!(
-                "dapo.token_mean_unit = \"micro-batch\" makes the loss depend on \
-                 execution.micro_batch_rollouts (here {}); with one response a micro-batch it is \
-                 GRPO's response mean",
-                experiment.execution.micro_batch_rollouts
-            ),
+        let sentence = format!(
+            "dapo.token_mean_unit = \"micro-batch\" makes the loss depend on \
+             execution.micro_batch_rollouts (here {}); with one response a micro-batch it is \
+             GRPO's response mean",
+            experiment.execution.micro_batch_rollouts
         );
+        warn("micro-batch-token-mean", sentence);
     }
     if token_mean && experiment.training.mini_batch_order == MiniBatchOrder::LengthBands {
-        warn(
-            "length-band-mini-batches",
-            "training.mini_batch_order = \"length-bands\" gives each update responses of similar \
-             length, and the token mean is taken inside such a band"
-                .to_string(),
-        );
+        let sentence = "training.mini_batch_order = \"length-bands\" gives each update responses of similar \
+             length, and the token mean is taken inside such a band";
+        warn("length-band-mini-batches", sentence.to_string());
     }
     let sampling = experiment.rollout.sampling;
     if sampling.keeps_a_part() && sampling.log_probs.is_none() {
-        warn(
-            "truncated-sampling",
-            "rollout.sampling keeps a part of the vocabulary, and the ratio is over all of it: its \
+        let sentence = "rollout.sampling keeps a part of the vocabulary, and the ratio is over all of it: its \
              expectation is off by 1 / the kept mass; rollout.sampling.log_probs = \"kept-tokens\" \
-             with dapo.method.kind = \"tis\" corrects it"
-                .to_string(),
-        );
+             with dapo.method.kind = \"tis\" corrects it";
+        warn("truncated-sampling", sentence.to_string());
     }
     for what in ["weights", "activations", "gradients"] {
         let share = recorded.highest(&format!("exact/{what}_saturated_share")).unwrap_or(0.0);
         if share > MOST_SATURATED_SHARE {
-            warn(
-                "exact-saturation",
-                format!(
-                    "in one rollout step {:.2} % of the {what} were larger than the window of exact \
-                     arithmetic and were cut off: the policy outgrew it, or diverged",
-                    share * 100.0
-                ),
+            let sentence = format!(
+                "in one rollout step {:.2} % of the {what} were larger than the window of exact \
+                 arithmetic and were cut off: the policy outgrew it, or diverged",
+                share * 100.0
             );
+            warn("exact-saturation", sentence);
         }
     }
     let useless = recorded.sum("effect/dynamic_sampling_trained_useless_groups").unwrap_or(0.0);
     if findings::resamples(experiment) && useless > 0.0 {
-        warn(
-            "useless-groups-trained",
-            format!(
-                "Dynamic Sampling is on, and {useless} groups that it drops (all correct or all wrong, or by the \
-                 reward all equal) were trained on"
-            ),
+        let sentence = format!(
+            "Dynamic Sampling is on, and {useless} groups that it drops (all correct or all wrong, or by the \
+             reward all equal) were trained on"
         );
+        warn("useless-groups-trained", sentence);
     }
     let batch = experiment.training.prompts_per_step as f64;
     if let Some(waiting) = recorded.last(findings::CARRIED).filter(|waiting| *waiting > batch) {
-        warn(
-            "carried-groups-grow-old",
-            format!(
-                "{waiting} groups wait after the last step, and a step trains on {batch}: groups train \
-                 several steps after they were sampled; a smaller rollout.prompts_per_round or \
-                 dapo.dynamic_sampling.surplus = \"discard\" keeps them young"
-            ),
+        let sentence = format!(
+            "{waiting} groups wait after the last step, and a step trains on {batch}: groups train \
+             several steps after they were sampled; a smaller rollout.prompts_per_round or \
+             dapo.dynamic_sampling.surplus = \"discard\" keeps them young"
         );
+        warn("carried-groups-grow-old", sentence);
     }
     warnings
 }

@@ -11,16 +11,13 @@ use crate::statistics::{
     Design, Estimate, Measured, StatisticsError, TimeToEvent, Verdict, between, comparison,
     estimators, needed as runs_needed,
 };
+use crate::study::comparison::{ALPHA, POWER};
 use crate::study::tracked::reading::{Extent, OnClock};
 use crate::study::{Needed, StudyError, needed};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 pub const FORMAT: u64 = 1;
-
-/// Curves declare none.
-const ALPHA: f64 = 0.05;
-const POWER: f64 = 0.8;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, clap::Args)]
 pub struct TrackedOptions {

@@ -35,7 +35,7 @@ pub struct Pair {
 }
 
 /// Or why differences are unknown.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DiffFinding {
     /// As in the ledger: `tokens`, `weights`, `metrics`, …
     pub component: String,
@@ -52,9 +52,8 @@ pub struct DiffFinding {
 
 impl DiffFinding {
     pub fn unseen(component: &str, remark: String) -> Self {
-        let mut finding = DiffTally::new(component, None, "values").finding;
-        finding.remark = Some(remark);
-        finding
+        let (component, remark) = (component.to_string(), Some(remark));
+        Self { component, unit: "values", remark, ..Self::default() }
     }
 }
 
@@ -65,17 +64,9 @@ pub struct DiffTally {
 }
 
 impl DiffTally {
-    pub fn new(component: &str, file: Option<&str>, unit: &'static str) -> Self {
-        let finding = DiffFinding {
-            component: component.to_string(),
-            file: file.map(str::to_string),
-            first: None,
-            largest: None,
-            differing: 0,
-            compared: 0,
-            unit,
-            remark: None,
-        };
+    pub fn new(component: &str, file: &str, unit: &'static str) -> Self {
+        let (component, file) = (component.to_string(), Some(file.to_string()));
+        let finding = DiffFinding { component, file, unit, ..DiffFinding::default() };
         Self { finding, largest_gap: -1.0 }
     }
 

@@ -27,7 +27,7 @@ pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<DiffFindi
         ("kept_groups", "rollouts"),
         ("advantages", "advantages"),
     ]
-    .map(|(component, unit)| DiffTally::new(component, Some(file), unit));
+    .map(|(component, unit)| DiffTally::new(component, file, unit));
     for index in 0..a.len().max(b.len()) {
         let (Some(a), Some(b)) = (a.get(index), b.get(index)) else {
             let row = a.get(index).or(b.get(index)).map(place).unwrap_or_default();
@@ -77,7 +77,7 @@ fn place(row: &RolloutRow) -> DiffPlace {
 }
 
 pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<DiffFinding> {
-    let mut tally = DiffTally::new("metrics", Some("metrics.jsonl"), "metrics");
+    let mut tally = DiffTally::new("metrics", "metrics.jsonl", "metrics");
     let at = |name: &str| DiffPlace(vec![("metric", name.to_string())]);
     for (name, a, b) in [
         ("generation_rounds", a.counters.generation_rounds, b.counters.generation_rounds),
@@ -104,7 +104,7 @@ fn by_name<T>(
 }
 
 pub fn outcomes(a: &[OutcomeRecord], b: &[OutcomeRecord], file: &str) -> Option<DiffFinding> {
-    let mut tally = DiffTally::new("evaluations", Some(file), "values");
+    let mut tally = DiffTally::new("evaluations", file, "values");
     for index in 0..a.len().max(b.len()) {
         let (one, other) = (a.get(index), b.get(index));
         let Some(named) = one.or(other) else { continue };
@@ -134,7 +134,7 @@ pub fn outcomes(a: &[OutcomeRecord], b: &[OutcomeRecord], file: &str) -> Option<
 
 /// Compares the statistics, not the digests of files.
 pub fn evaluation(a: &EvaluationRecord, b: &EvaluationRecord) -> Option<DiffFinding> {
-    let mut tally = DiffTally::new("evaluations", Some("evaluations.jsonl"), "values");
+    let mut tally = DiffTally::new("evaluations", "evaluations.jsonl", "values");
     let at = |name: &str| DiffPlace(vec![("set", a.set.clone()), ("value", name.to_string())]);
     by_name(&mut tally, &values(a), &values(b), Value::clone, at);
     tally.finish()

@@ -200,18 +200,14 @@ impl<'a> Search<'a> {
         let evaluation = findings.iter().position(|it| !is_step(&it.component));
         let evaluation = evaluation.map(|place| findings.remove(place));
         let shown: BTreeSet<String> = findings.iter().map(|it| it.component.clone()).collect();
-        let tensors = ["weights", "moments"];
-        let mut later = Vec::new();
-        if !tensors.iter().any(|name| shown.contains(*name)) {
-            later = self.later_tensors(first.step)?;
-        }
+        let shows_tensors = ["weights", "moments"].iter().any(|name| shown.contains(*name));
+        let mut later = if shows_tensors { Vec::new() } else { self.later_tensors(first.step)? };
         // Otherwise it is unknown when the weights began to differ.
         let ledgers = self.a.has_ledger() && self.b.has_ledger();
         later.retain(|it| !ledgers || first.differing.contains(&it.component));
-        for name in first.differing.iter().filter(|name| !shown.contains(*name)) {
-            if later.iter().any(|it| it.component == *name) {
-                continue;
-            }
+        let is_later = |name: &String| later.iter().any(|it| it.component == *name);
+        let is_unseen = |name: &&String| !shown.contains(*name) && !is_later(name);
+        for name in first.differing.iter().filter(is_unseen) {
             findings.push(DiffFinding::unseen(name, match name.as_str() {
                 "gradients" | "old_log_probs" => {
                     "not stored in a run folder: the ledgers alone tell".to_string()

@@ -32,8 +32,7 @@ impl DiffSide {
     pub fn read(folder: &RunFolder) -> Result<Self, VerificationError> {
         let records = RunRecords::read(folder).map_err(|Unreadable { name, source }| {
             if name == "manifest.json" && source.is_missing() {
-                let (root, reason) = (folder.root().to_path_buf(), folder.flaw().to_string());
-                VerificationError::NotARun { root, reason }
+                VerificationError::NotARun(folder.clone())
             } else {
                 VerificationError::File(source)
             }

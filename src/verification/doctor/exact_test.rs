@@ -15,13 +15,10 @@ pub fn exact_arithmetic() -> SelfCheck {
     let wrong = match compute() {
         Err(error) => vec![error.to_string()],
         Ok(digests) => {
-            let expected = [("log-probs", LOG_PROBS), ("gradients", GRADIENTS)];
-            let pairs = expected.into_iter().zip(digests);
-            let wrong = pairs.filter(|((_, expected), digest)| expected != digest).map(
-                |((what, expected), digest)| {
-                    format!("SHA-256 of {what} {digest}, expected {expected}")
-                },
-            );
+            let pins = [("log-probs", LOG_PROBS), ("gradients", GRADIENTS)];
+            let wrong = pins.into_iter().zip(digests).filter(|((_, pin), digest)| pin != digest);
+            let wrong = wrong
+                .map(|((what, pin), digest)| format!("SHA-256 of {what} {digest}, expected {pin}"));
             wrong.collect()
         }
     };

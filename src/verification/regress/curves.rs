@@ -14,7 +14,7 @@ use std::path::Path;
 
 const SCHEMA: &str = "dapo-curves/1";
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegressCurves {
     pub schema: String,
@@ -38,7 +38,7 @@ pub struct RegressJudged {
 }
 
 pub fn check(golden: &Golden, rule: &Fast) -> Result<(), VerificationError> {
-    let experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
+    let experiment = golden.experiment(&rule.experiment)?;
     let last = experiment.training.rollout_steps;
     for point in &rule.points {
         let set = point.value.strip_prefix("evaluation/");
@@ -66,13 +66,11 @@ pub fn run(
     let mut curves = RegressCurves {
         schema: SCHEMA.to_string(),
         rule_sha256: rule.sha256(),
-        arm_sha256: String::new(),
-        inputs: BTreeMap::new(),
         seeds: rule.seeds.clone(),
-        values: BTreeMap::new(),
+        ..RegressCurves::default()
     };
     for &seed in &rule.seeds {
-        let mut experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
+        let mut experiment = golden.experiment(&rule.experiment)?;
         experiment.execution.seed = seed;
         let inputs = inputs::prepare(experiment)?;
         let run = RunFolder::at(folder.join(format!("seed-{seed}")));
@@ -134,7 +132,7 @@ pub fn load(golden: &Golden, rule: &Fast) -> Result<RegressCurves, VerificationE
     let curves = curves.ok_or(VerificationError::NotBlessed { path })?;
     stale(golden, "schema", &curves.schema, SCHEMA)?;
     stale(golden, "the rule", &curves.rule_sha256, &rule.sha256())?;
-    let arm = regress::experiment(&golden.rule(), &rule.experiment)?.arm_sha256();
+    let arm = golden.experiment(&rule.experiment)?.arm_sha256();
     stale(golden, "the arm", &curves.arm_sha256, &arm)?;
     Ok(curves)
 }
@@ -193,14 +191,10 @@ pub fn bless(
 
 /// Every point must be reproduced.
 pub fn verdict(judged: &[RegressJudged]) -> EquivalenceVerdict {
-    let is = |verdict| judged.iter().any(|it| it.equivalence.verdict == verdict);
-    if is(EquivalenceVerdict::NotReproduced) {
-        EquivalenceVerdict::NotReproduced
-    } else if is(EquivalenceVerdict::Inconclusive) {
-        EquivalenceVerdict::Inconclusive
-    } else {
-        EquivalenceVerdict::Reproduced
-    }
+    use EquivalenceVerdict::{Inconclusive, NotReproduced, Reproduced};
+    let is_of_a_point =
+        |verdict: &EquivalenceVerdict| judged.iter().any(|it| it.equivalence.verdict == *verdict);
+    [NotReproduced, Inconclusive].into_iter().find(is_of_a_point).unwrap_or(Reproduced)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub fn run(
     folder: &RunFolder,
     watch: &mut dyn FnMut(u64),
 ) -> Result<(), VerificationError> {
-    let experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
+    let experiment = golden.experiment(&rule.experiment)?;
     workers::set_count(experiment.execution.threads);
     watch(experiment.training.rollout_steps);
     regress::complete(&inputs::prepare(experiment)?, folder)?;

@@ -40,11 +40,6 @@ pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, Verifica
     }
 }
 
-pub fn experiment(rule: &Path, file: &Path) -> Result<Experiment, VerificationError> {
-    let folder = rule.parent().unwrap_or(Path::new("."));
-    Ok(extends::load(&folder.join(file))?)
-}
-
 #[derive(Debug, Clone)]
 pub struct Golden {
     root: PathBuf,
@@ -61,6 +56,11 @@ impl Golden {
 
     pub fn rule(&self) -> PathBuf {
         self.root.join("rule.toml")
+    }
+
+    /// Of the rule.
+    pub fn experiment(&self, file: &Path) -> Result<Experiment, VerificationError> {
+        Ok(extends::load(&self.root.join(file))?)
     }
 
     /// `dapo diff` reads it as a run.

@@ -1,6 +1,7 @@
 //! `rule.toml`: what is run, and the margins.
 
 use crate::base::files;
+use crate::study::cell::numbers::ensure;
 use crate::verification::VerificationError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -73,33 +74,28 @@ pub fn load(path: &Path) -> Result<RegressRule, VerificationError> {
     let rule: RegressRule = toml::from_str(&text).map_err(|error: toml::de::Error| {
         refuse(files::foreign::without_text(&text, error.message(), error.span()))
     })?;
-    let Fast { seeds, points, alpha, .. } = &rule.fast;
-    if !(*alpha > 0.0 && *alpha < 0.5) {
-        return Err(refuse(format!("fast.alpha must lie between 0 and 0.5, got {alpha}")));
-    }
-    let distinct: BTreeSet<&u64> = seeds.iter().collect();
-    if distinct.len() < 2 || distinct.len() < seeds.len() {
-        let what = format!("fast.seeds must name at least 2 seeds, each once, got {seeds:?}");
-        return Err(refuse(what));
-    }
-    if points.is_empty() {
-        return Err(refuse("fast.points is empty: nothing would be compared".to_string()));
-    }
-    for point in points {
-        let (name, RegressPoint { value, margin, .. }) = (point.name(), point);
-        if !(margin.is_finite() && *margin > 0.0) {
-            return Err(refuse(format!("{name}: margin must be above 0, got {margin}")));
-        }
-        if !METRICS.contains(&value.as_str()) && !value.starts_with("evaluation/") {
-            let known = METRICS.join(", ");
-            return Err(refuse(format!("{name}: expected {known} or evaluation/SET")));
-        }
-    }
-    let is_backwards = |point: &&RegressPoint| point.steps[0] > point.steps[1];
-    if let Some(RegressPoint { value, steps, .. }) = points.iter().find(is_backwards) {
-        return Err(refuse(format!("{value}: steps {steps:?} end before they begin")));
-    }
+    check(&rule.fast).map_err(refuse)?;
     Ok(rule)
+}
+
+fn check(Fast { seeds, points, alpha, .. }: &Fast) -> Result<(), String> {
+    let reason = format_args!("fast.alpha must lie between 0 and 0.5, got {alpha}");
+    ensure(*alpha > 0.0 && *alpha < 0.5, reason)?;
+    let distinct: BTreeSet<&u64> = seeds.iter().collect();
+    let reason = format_args!("fast.seeds must name at least 2 seeds, each once, got {seeds:?}");
+    ensure(distinct.len() > 1 && distinct.len() == seeds.len(), reason)?;
+    ensure(!points.is_empty(), "fast.points is empty: nothing would be compared")?;
+    let known = METRICS.join(", ");
+    for point in points {
+        let (name, RegressPoint { value, steps, margin }) = (point.name(), point);
+        let reason = format_args!("{value}: steps {steps:?} end before they begin");
+        ensure(steps[0] <= steps[1], reason)?;
+        let reason = format_args!("{name}: margin must be above 0, got {margin}");
+        ensure(margin.is_finite() && *margin > 0.0, reason)?;
+        let is_known = METRICS.contains(&value.as_str()) || value.starts_with("evaluation/");
+        ensure(is_known, format_args!("{name}: expected {known} or evaluation/SET"))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -69,12 +69,10 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
     if let Some(data) = &data {
         let kept = if folder.path(TAGS).exists() { folder.tags() } else { Ok(Tags::new()) };
         if check.read(TAGS, kept).is_some_and(|kept| kept != data.tags) {
-            let what = "is not what the problems that are here are called";
-            if records.experiment.inputs.data.is_generated() {
-                check.mismatch(TAGS, what)
-            } else {
-                check.inconclusive(TAGS, what)
-            }
+            let is_generated = records.experiment.inputs.data.is_generated();
+            let verdict =
+                if is_generated { VerifyVerdict::Mismatch } else { VerifyVerdict::Inconclusive };
+            check.find(verdict, TAGS, "is not what the problems that are here are called");
         }
     }
     let program = match options.base {

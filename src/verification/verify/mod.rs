@@ -20,10 +20,11 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 /// The whole has the worst verdict of all checks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerifyVerdict {
     /// Everything was compared and agrees.
+    #[default]
     Verified,
     /// Something is missing or cannot be compared here.
     Inconclusive,
@@ -50,7 +51,7 @@ pub struct Finding {
     pub what: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Check {
     pub name: &'static str,
     pub verdict: VerifyVerdict,
@@ -63,13 +64,7 @@ const MOST_FINDINGS: usize = 20;
 
 impl Check {
     fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            verdict: VerifyVerdict::Verified,
-            compared: String::new(),
-            findings: Vec::new(),
-            further_findings: 0,
-        }
+        Self { name, ..Self::default() }
     }
 
     fn mismatch(&mut self, place: impl Display, what: impl Display) {
@@ -142,7 +137,7 @@ impl Check {
         }
         if self.further_findings == 0 {
             let verdicts = self.findings.iter().map(|finding| finding.verdict);
-            self.verdict = verdicts.max().unwrap_or(VerifyVerdict::Verified);
+            self.verdict = verdicts.max().unwrap_or_default();
         }
     }
 
@@ -233,7 +228,7 @@ pub struct Verification {
 }
 
 pub fn worst(checks: &[Check]) -> VerifyVerdict {
-    checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified)
+    checks.iter().map(|check| check.verdict).max().unwrap_or_default()
 }
 
 pub fn verify(
@@ -242,8 +237,7 @@ pub fn verify(
     watch: &mut dyn FnMut(&str),
 ) -> Result<Verification, VerificationError> {
     if files::kind(&folder.path("manifest.json")).unwrap_or(None).is_none() {
-        let (root, reason) = (folder.root().to_path_buf(), folder.flaw().to_string());
-        return Err(VerificationError::NotARun { root, reason });
+        return Err(VerificationError::NotARun(folder.clone()));
     }
     let is_running = || folder.is_locked().unwrap_or(false);
     let mut extent = Extent { running: is_running(), ..Extent::default() };

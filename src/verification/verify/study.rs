@@ -147,16 +147,13 @@ fn complete(study: &Study) -> Check {
     let mut check = Check::new("runs");
     // An arm may be in several grids.
     let (mut there, mut arms) = (BTreeSet::new(), BTreeSet::new());
-    for grid in &study.grids {
-        for arm in &grid.arms {
-            let id = format!("{}/{}", grid.name, arm.name);
-            there.extend(study.cells_of(&id).into_iter().map(Cell::file_name));
-            arms.insert(&arm.arm_sha256);
-            let missing = study.missing_seeds(&id);
-            if !missing.is_empty() {
-                let seeds = text::joined(missing, ", ");
-                check.inconclusive(&id, format!("no record of the seeds {seeds}"));
-            }
+    for (id, arm) in study.arms() {
+        there.extend(study.cells_of(&id).into_iter().map(Cell::file_name));
+        arms.insert(&arm.arm_sha256);
+        let missing = study.missing_seeds(&id);
+        if !missing.is_empty() {
+            let seeds = text::joined(missing, ", ");
+            check.inconclusive(&id, format!("no record of the seeds {seeds}"));
         }
     }
     let (there, arms) = (there.len(), arms.len());
@@ -321,11 +318,10 @@ fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationEr
 }
 
 fn of_runs(folder: &Path, study: &Study) -> Vec<String> {
-    let seconds = |cell: &&Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
     let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
-    let all: f64 = study.cells.iter().filter_map(|cell| seconds(&cell)).sum();
-    let cheapest = study.cells.iter().filter(|cell| seconds(cell).is_some());
-    let cheapest = cheapest.min_by(|a, b| a.wall_seconds.total_cmp(&b.wall_seconds));
+    let all: f64 = study.cells.iter().map(|cell| cell.wall_seconds).sum();
+    let by_seconds = |a: &&Cell, b: &&Cell| a.wall_seconds.total_cmp(&b.wall_seconds);
+    let cheapest = study.cells.iter().min_by(by_seconds);
     let mut lines = vec![
         "the words and pictures of a report in the folder: dapo report STUDY --out FOLDER makes them again from the records"
             .to_string(),
