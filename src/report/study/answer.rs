@@ -53,9 +53,6 @@ pub fn section(context: &Context) -> Section {
     Section::new("answer", title, blocks)
 }
 
-/// A longer table is folded: the figure has the same rows.
-pub const MOST_OPEN_ROWS: usize = 12;
-
 /// Other families take a row each.
 fn declared(context: &Context) -> Vec<Block> {
     let (full, other) = families(context);
@@ -101,7 +98,7 @@ fn declared(context: &Context) -> Vec<Block> {
         headline::points(declaration.margin),
         text::level(1.0 - 2.0 * declaration.alpha)
     );
-    let is_long = rows.len() > MOST_OPEN_ROWS;
+    let is_long = rows.len() > context::MOST_OPEN_ROWS;
     let summary = format!("The {} comparisons in numbers", rows.len());
     let table = Block::Table(Table::new(&caption, &columns, rows));
     let table = if is_long { Block::More(summary, vec![table]) } else { table };

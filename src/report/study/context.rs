@@ -11,6 +11,9 @@ use crate::study::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A longer table is folded: a figure has the same rows.
+pub const MOST_OPEN_ROWS: usize = 12;
+
 pub struct Context<'a> {
     pub study: &'a Study,
     pub analysis: &'a Analysis,

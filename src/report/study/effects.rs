@@ -2,7 +2,7 @@
 
 use crate::base::workers;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
-use crate::report::{Context, study::answer, text};
+use crate::report::{Context, study::context, text};
 use crate::statistics::estimators;
 use crate::study::Effects;
 use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 pub fn sections(context: &Context) -> (Section, Option<Section>) {
     let full = section(context);
     let [Block::Table(table), warnings] = full.blocks.as_slice() else { return (full, None) };
-    if table.rows.len() <= answer::MOST_OPEN_ROWS {
+    if table.rows.len() <= context::MOST_OPEN_ROWS {
         return (full, None);
     }
     let place =

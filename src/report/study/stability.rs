@@ -1,7 +1,7 @@
 //! What training did on the way, by arm, and the runs that collapsed.
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
-use crate::report::study::answer;
+use crate::report::study::context;
 use crate::report::{Context, text};
 use crate::study::stability::{self, ArmStability, Collapse, Largest};
 
@@ -13,7 +13,7 @@ pub fn sections(context: &Context) -> (Section, Section) {
     let title = "Did training stay stable?";
     let name = "stability".to_owned();
     let section = |blocks| Section { name: name.clone(), ..Section::new(&name, title, blocks) };
-    if arms.len() > answer::MOST_OPEN_ROWS {
+    if arms.len() > context::MOST_OPEN_ROWS {
         let blocks = [table].into_iter().chain(falls).collect();
         return (section(vec![summary]), section(blocks));
     }

@@ -3,8 +3,6 @@
 
 mod reading;
 pub mod sides;
-#[cfg(test)]
-mod tests;
 
 use crate::records::{TrackedCurve, TrackedNotes, TrackedRun, tracked};
 use crate::statistics::{
@@ -248,3 +246,6 @@ fn measured((a, b): (&[TrackedValue], &[TrackedValue]), paired: bool, is_lower: 
         _ => Measured::Runs(before, after),
     }
 }
+
+#[cfg(test)]
+mod tests;
