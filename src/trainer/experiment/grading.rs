@@ -50,7 +50,6 @@ impl<'de> Visitor<'de> for NameOrTable {
     }
 }
 
-/// A user's program as the verifier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RewardProgram {

@@ -45,7 +45,6 @@ pub fn text(path: &Path) -> Option<&'static str> {
     own.map(|(_, text)| *text).or_else(of_method)
 }
 
-/// The file's name without its ending.
 pub fn name(path: &str) -> String {
     Path::new(path).file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

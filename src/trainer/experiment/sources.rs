@@ -38,7 +38,6 @@ pub fn of(path: &str) -> Option<&'static Key> {
     all().find(|key| key.matches(path))
 }
 
-/// Whether a key is the table, or stands in it.
 pub fn is_within(key: &str, table: &str) -> bool {
     key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

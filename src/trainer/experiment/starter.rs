@@ -238,8 +238,9 @@ fn with_value(text: &str, section: &str, key: &str, value: &Value) -> String {
     if has_key {
         return lines;
     }
-    let header = format!("[{section}]\n");
-    lines.replacen(&header, &format!("{header}{key} = {value}\n"), 1)
+    let header = format!("\n[{section}]\n");
+    let with = format!("\n{lines}").replacen(&header, &format!("{header}{key} = {value}\n"), 1);
+    with[1..].to_string()
 }
 
 /// Without what the base states with the same value. A table with a `kind` is replaced whole.
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_key_that_the_section_lacks_stands_below_its_header() {
-        let text = "[prompt]\ntemplate = \"chat\" # of the question\n\n[rollout]\nsystem = 1\n";
+        let text = "# of [prompt]\n[prompt]\ntemplate = \"chat\" # of the question\n\n[rollout]\nsystem = 1\n";
         let value = Value::from("two\nlines");
         let with = with_value(text, "prompt", "system", &value);
         let table: Table = with.parse().unwrap();

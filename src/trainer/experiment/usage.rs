@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct KeyUsage {
-    /// Names, or type and range.
     pub allowed: Option<String>,
     /// GRPO's value on the embedded benchmark.
     pub base: Option<Json>,

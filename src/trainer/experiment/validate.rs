@@ -151,9 +151,10 @@ pub fn stop_strings(key: &str, texts: &[String]) -> Vec<String> {
 
 /// One sentence for each problem, starting with the `table` and the key.
 pub fn prompt(table: &str, settings: &PromptSettings) -> Vec<String> {
-    let PromptSettings { system, examples, response_prefix, .. } = settings;
-    let texts = [("system", system), ("response_prefix", response_prefix)];
-    let texts = texts.into_iter().filter_map(|(key, text)| Some((key.to_string(), text.as_ref()?)));
+    let PromptSettings { template, system, examples, response_prefix, .. } = settings;
+    let system = system.as_ref().filter(|_| !template.is_chat());
+    let texts = [("system", system), ("response_prefix", response_prefix.as_ref())];
+    let texts = texts.into_iter().filter_map(|(key, text)| Some((key.to_string(), text?)));
     let of_examples = examples.iter().enumerate().flat_map(|(index, example)| {
         let place = |field: &str| format!("examples[{index}].{field}");
         [(place("question"), &example.question), (place("response"), &example.response)]
@@ -165,7 +166,7 @@ pub fn prompt(table: &str, settings: &PromptSettings) -> Vec<String> {
 }
 
 /// Variables of a chat template that are those of every conversation.
-const RESERVED_VARIABLES: [&str; 6] =
+pub const RESERVED_VARIABLES: [&str; 6] =
     ["messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"];
 
 fn chat_template_kwargs(table: &str, settings: &PromptSettings) -> Vec<String> {

@@ -6,7 +6,7 @@ use crate::experiment::{
 };
 use crate::policy::checkpoint;
 use crate::task::data::reasoning_gym as gym;
-use crate::task::data::source;
+use crate::task::data::{problem_file, source};
 use crate::task::{
     ChatTemplate, DataSets, Grader, Reading, RowKeys, TaskError, Tokenizer, Twice, chat_template,
     data, prompt, reward,
@@ -42,7 +42,8 @@ pub fn files(
         Data::Files { train: train.to_path_buf(), dev: dev.to_path_buf(), test: test.to_vec() };
     let names = problems.set_names();
     let mut are_wrapped = false;
-    for path in [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path)) {
+    let paths = || [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path));
+    for path in paths() {
         are_wrapped |= earnable(path, grading.rule())?;
     }
     let problems = data::load_with(&problems, grading.rule().is_none())?;
@@ -101,11 +102,20 @@ pub fn files(
         }
     };
     let mut settings = settings;
-    if let Some((path, system)) = problems.systems.first_key_value()
-        && settings.system.is_none()
-    {
+    let is_chat = settings.template.is_chat();
+    let stated = |path| Some((path, problems.systems.get(path)?));
+    let mut stated = paths().filter_map(stated).filter(|(_, system)| is_chat || !system.is_empty());
+    if let Some((path, system)) = stated.next().filter(|_| settings.system.is_none()) {
         notes.push(format!("`system` is the system message of {}", path.display()));
         settings.system = Some(system.clone());
+        let without = paths().filter(|path| !problems.systems.contains_key(*path));
+        notes.extend(without.map(|path| {
+            format!("{}: its prompts have no system message, and get `system`", path.display())
+        }));
+    }
+    for path in paths() {
+        let own = problems.systems.get(path).map(String::as_str);
+        notes.extend(problem_file::other_system(path, own, &settings)?);
     }
     if grading.rule().is_none() {
         let untried = "the program was not tried: no response states a ground truth that is a list or an object; \
@@ -354,6 +364,57 @@ mod tests {
             let notes = started.notes.join("\n");
             assert!(!notes.contains("reads no line"), "{notes}");
             assert!(notes.contains("grades 3 of 3 ground truths"), "{notes}");
+        }
+    }
+
+    #[test]
+    fn the_system_message_is_the_training_file_s_and_every_other_is_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path();
+        policy(folder);
+        let [train, dev, test] =
+            ["z", "dev", "a"].map(|set| folder.join(set).with_extension("jsonl"));
+        let grading = Grading::Rule(Verifier::StrictBox);
+        for (template, systems, expected, told) in [
+            (
+                Some("{{ messages[0].content }}"),
+                [Some("T"), Some("D"), None],
+                Some("T"),
+                vec![
+                    "system message of z.jsonl",
+                    "a.jsonl: its prompts have no system message, and get `system`",
+                    "dev.jsonl: its prompts have the system message \"D\", and `prompt.system` has \"T\"",
+                ],
+            ),
+            (
+                Some(""),
+                [None, Some(""), None],
+                Some(""),
+                vec!["message of dev.jsonl", "z.jsonl: its"],
+            ),
+            (None, [Some(""), None, Some("A")], Some("A"), vec!["message of a.jsonl", "has \"A\""]),
+            (None, [Some(""), None, None], None, vec![]),
+        ] {
+            for (path, system) in [&train, &dev, &test].into_iter().zip(systems) {
+                let question = format!("{}: 1 + 1?", sets::set_name(path));
+                let system = system.map(|text| json!({"role": "system", "content": text}));
+                let user = json!({"role": "user", "content": question});
+                let prompt = Vec::from_iter(system.into_iter().chain([user]));
+                let row = json!({"prompt": prompt, "answer": "2"}).to_string();
+                files::write_atomic(path, row.as_bytes()).unwrap();
+            }
+            let text =
+                template.map_or(json!(null), |text| json!(format!("{text}{{{{ messages }}}}")));
+            let config = folder.join("tokenizer_config.json");
+            files::write_json(&config, &json!({"chat_template": text})).unwrap();
+            let paths =
+                ProblemPaths { train: &train, dev: &dev, test: std::slice::from_ref(&test) };
+            let (started, _) = files(folder, folder, paths, None, &grading).unwrap();
+            let system = started.settings.iter().find(|(_, key, _)| *key == "system");
+            assert_eq!(system.and_then(|it| it.2.as_str()), expected, "{systems:?}");
+            let notes = started.notes.join("\n").replace(&format!("{}/", folder.display()), "");
+            assert!(told.iter().all(|told| notes.contains(told)), "{notes}");
+            assert_eq!(notes.contains("system message"), !told.is_empty(), "{notes}");
         }
     }
 }

@@ -2,15 +2,17 @@
 //! Deviation: a template is not told the time, because a prompt must not depend on the day. Where it asks for
 //! today's date (`strftime_now` of transformers), the date has to be stated as a variable.
 
+mod text;
 mod python_json;
 mod tags;
 
 use crate::base::{apart, contained, files, files::foreign};
+use crate::experiment::validate::RESERVED_VARIABLES;
 use crate::records::Message;
 use crate::task::TaskError;
-use minijinja::value::{Serde, ValueKind, from_args};
-use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value, syntax::SyntaxConfig};
-use minijinja_contrib::pycompat;
+use minijinja::value::{Serde, ValueKind};
+use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value};
+use minijinja::{escape_formatter, filters, syntax::SyntaxConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -131,8 +133,11 @@ impl ChatTemplate {
         if !kwargs.is_empty() {
             let variables = self.variables();
             if let Some(name) = kwargs.keys().find(|name| !variables.contains(*name)) {
-                let variables = Vec::from_iter(variables).join(", ");
-                let reason = format!("the template has no variable {name}; it reads {variables}");
+                let reads = match &Vec::from_iter(variables)[..] {
+                    [] => "it has none that can be stated".to_string(),
+                    variables => format!("it reads {}", variables.join(", ")),
+                };
+                let reason = format!("the template has no variable {name}; {reads}");
                 return Err(refuse(&self.path, reason));
             }
         }
@@ -145,15 +150,24 @@ impl ChatTemplate {
         self.render_with(&[Message::new("user", "1+1?")], true, &JsonObject::new()).is_err()
     }
 
-    /// What the template reads and does not set itself, functions included.
+    /// What the template reads before it sets it, and what neither a function nor a conversation's own is.
     fn variables(&self) -> BTreeSet<String> {
-        let read = |source: &str| {
-            let environment = environment().ok()?;
-            let template = environment.template_from_str(source).ok()?;
-            Some(template.undeclared_variables(false).into_iter().collect())
+        let Ok((environment, source)) =
+            environment().and_then(|environment| Ok((environment, tags::replaced(&self.source)?)))
+        else {
+            return BTreeSet::new();
         };
-        let source = tags::replaced(&self.source);
-        read(&tags::read_before_set(&source)).or_else(|| read(&source)).unwrap_or_default()
+        let read = |source: &str| {
+            let template = environment.template_from_str(source).ok()?;
+            Some(template.undeclared_variables(false))
+        };
+        let read = read(&tags::read_before_set(&source)).or_else(|| read(&source));
+        let mut variables = BTreeSet::from_iter(read.unwrap_or_default());
+        let own = environment.globals().map(|(name, _)| name).chain(RESERVED_VARIABLES);
+        own.for_each(|name| {
+            variables.remove(name);
+        });
+        variables
     }
 
     fn text(&self, conversation: &Conversation) -> Result<String, TaskError> {
@@ -182,12 +196,12 @@ impl ChatTemplate {
     ) -> Result<String, TaskError> {
         const TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
         messages.push(Message::new("assistant", [beginning, TAG].concat()));
-        let text = self.render_with(&messages, false, kwargs)?;
-        let parts = text.rsplit_once(TAG.trim_end());
-        match parts.filter(|(before, _)| before.contains(beginning.trim())) {
+        let rendered = self.render_with(&messages, false, kwargs)?;
+        let parts = rendered.rsplit_once(TAG.trim_end());
+        match parts.filter(|(before, _)| before.contains(text::strip(beginning, None))) {
             Some((before, after)) if after.starts_with(' ') => Ok(before.to_string()),
             // The template trims a message.
-            Some((before, _)) => Ok(before.trim_end().to_string()),
+            Some((before, _)) => Ok(text::strip_end(before, None).to_string()),
             None => Err(refuse(
                 &self.path,
                 format!("it has no place for a response that begins with {beginning:?}"),
@@ -218,7 +232,7 @@ impl ChatTemplate {
         let date = kwargs.get(DATE_FUNCTION).map(|date| Value::from(Serde(date)));
         let stated = move |format: String| date.clone().ok_or_else(|| undated(&format));
         environment.add_function(DATE_FUNCTION, stated);
-        let source = tags::replaced(&self.source);
+        let source = tags::replaced(&self.source)?;
         let template = environment.template_from_str(&source)?;
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
         context.insert("messages", Value::from(Serde(messages)));
@@ -239,7 +253,15 @@ fn environment() -> Result<Environment<'static>, JinjaError> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax);
     environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(python_method);
+    environment.set_unknown_method_callback(text::method);
+    environment.set_formatter(|output, state, value| match text::of_float(value) {
+        Some(text) => Ok(output.write_str(&text)?),
+        None => escape_formatter(output, state, value),
+    });
+    environment.add_filter("string", |state: &mut State, value: &Value| {
+        text::of_float(value).map_or_else(|| filters::string(state, value), |text| Ok(text.into()))
+    });
+    environment.add_filter("trim", text::trim);
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", python_json::filter);
     environment.add_test("iterable", is_iterable);
@@ -297,25 +319,6 @@ fn told(error: &JinjaError) -> String {
     let place = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_string);
     detail + &place
-}
-
-fn python_method(
-    state: &mut State,
-    value: &Value,
-    method: &str,
-    arguments: &[Value],
-) -> Result<Value, JinjaError> {
-    match (method, value.as_str()) {
-        ("removeprefix", Some(text)) => {
-            let (prefix,): (&str,) = from_args(arguments)?;
-            Ok(text.strip_prefix(prefix).unwrap_or(text).into())
-        }
-        ("removesuffix", Some(text)) => {
-            let (suffix,): (&str,) = from_args(arguments)?;
-            Ok(text.strip_suffix(suffix).unwrap_or(text).into())
-        }
-        _ => pycompat::unknown_method_callback(state, value, method, arguments),
-    }
 }
 
 fn raise_exception(message: String) -> Result<Value, JinjaError> {

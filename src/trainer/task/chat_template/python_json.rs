@@ -1,5 +1,6 @@
 //! The filter `tojson` as transformers has it: Python's `json.dumps` without the escapes of HTML.
 
+use crate::task::chat_template::text;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error as JinjaError, ErrorKind, Value};
 use serde::Serialize;
@@ -51,7 +52,6 @@ struct PythonFormat {
     is_empty: bool,
 }
 
-/// Spaces of one level. A model's template has two or four.
 const MOST_SPACES: i64 = 64;
 
 impl PythonFormat {
@@ -159,6 +159,10 @@ impl Formatter for PythonFormat {
 
     fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> IoResult<()> {
         writer.write_all(self.behind_key.as_bytes())
+    }
+
+    fn write_f64<W: ?Sized + Write>(&mut self, writer: &mut W, number: f64) -> IoResult<()> {
+        writer.write_all(text::float(number).as_bytes())
     }
 
     fn write_string_fragment<W: ?Sized + Write>(

@@ -70,7 +70,7 @@ pub fn of_experiment(experiment: &Experiment, data: &Data) -> Result<DataSets, T
     }
     refuse_shown(&experiment.prompt.examples, &sets)?;
     for (path, system) in &sets.systems {
-        sets.told.unseen.extend(problem_file::other_system(
+        sets.told.systems.extend(problem_file::other_system(
             path,
             Some(system),
             &experiment.prompt,

@@ -110,7 +110,6 @@ struct DataSource {
     rows: usize,
     conflicting: usize,
     evaluated: usize,
-    /// Kept or left out.
     alike: usize,
 }
 
@@ -122,7 +121,6 @@ struct LeftOut {
     answers: Vec<String>,
 }
 
-/// A line of `NAME.alike.jsonl`.
 #[derive(Debug, Serialize)]
 struct AlikeListed {
     question: String,
@@ -271,7 +269,6 @@ impl Prepared {
         }));
     }
 
-    /// Returns how many.
     fn leave_out_evaluated(
         &mut self,
         problems: &mut Vec<Problem>,
@@ -440,7 +437,6 @@ impl Prepared {
     }
 }
 
-/// Removes the file if there are no lines.
 fn write_list<T: Serialize>(path: &Path, lines: &[T]) -> Result<(), files::FileError> {
     if lines.is_empty() { files::remove_file(path) } else { files::write_lines(path, lines) }
 }

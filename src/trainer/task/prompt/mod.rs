@@ -145,7 +145,6 @@ impl Tokenizer {
         ids.flat_map(|id| self.decode(&[id, id]).chars().collect::<Vec<char>>()).collect()
     }
 
-    /// Ids that end a response: sorted, at least one.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.stop_tokens
     }

@@ -154,7 +154,7 @@ fn variables_of_the_chat_template_are_those_of_the_settings() {
     assert_eq!(render(&problem("1?"), &settings, &tokenizer).unwrap(), "1?2");
     settings.chat_template_kwargs.insert("m".into(), 7.into());
     let refusal = render(&problem("1?"), &settings, &tokenizer).unwrap_err().to_string();
-    assert!(refusal.contains("the template has no variable m; it reads messages, n"), "{refusal}");
+    assert!(refusal.contains("the template has no variable m; it reads n"), "{refusal}");
 }
 
 #[test]

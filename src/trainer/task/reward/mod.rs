@@ -25,7 +25,6 @@ pub struct Grade {
     pub reward: f64,
     /// What was compared, if anything: normalised for an answer line, raw for a box.
     pub prediction: Option<String>,
-    /// Further numbers of a program.
     pub extra: BTreeMap<String, f64>,
 }
 

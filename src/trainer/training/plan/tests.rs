@@ -247,6 +247,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         Name::RewardFiles,
         Name::RewardPackages,
         Name::ColumnsUnseen,
+        Name::SystemDiffers,
         Name::RowsUncounted,
     ];
     let has_case = |name: &Name| fired(*name) || others.contains(name);

@@ -68,6 +68,8 @@ pub enum Name {
     RewardFiles,
     #[value(help = "packages that a reward program imports are not in the run's key")]
     RewardPackages,
+    #[value(help = "prompts of a file have another system message than the experiment")]
+    SystemDiffers,
 }
 
 impl Name {
@@ -124,10 +126,12 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
     let arguments = arguments.chain(beside.map(|text| (Name::RewardFiles, text)));
     let packages = inputs.graders().filter_map(unstated_packages);
     let arguments = arguments.chain(packages.map(|text| (Name::RewardPackages, text)));
-    let Told { rows, unseen, .. } = inputs.data.told.clone();
+    let Told { rows, unseen, systems, readings: _ } = inputs.data.told.clone();
+    let systems = systems.into_iter().map(|text| (Name::SystemDiffers, text));
     let unseen = unseen.into_iter().map(|text| (Name::ColumnsUnseen, text));
     let rows = rows.into_iter().map(|text| (Name::RowsUncounted, text));
-    unreadable.chain(numbers).chain(arguments).chain(unseen).chain(rows).map(warning).collect()
+    let of_files = unseen.chain(rows).chain(systems);
+    unreadable.chain(numbers).chain(arguments).chain(of_files).map(warning).collect()
 }
 
 fn unstated_packages(grader: &Grader) -> Option<String> {

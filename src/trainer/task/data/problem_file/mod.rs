@@ -52,6 +52,7 @@ pub struct Told {
     /// Rows that count for nothing, and ground truths that the row contradicts.
     pub rows: Vec<String>,
     pub unseen: Vec<String>,
+    pub systems: Vec<String>,
 }
 
 impl Told {
@@ -68,17 +69,17 @@ impl Told {
             let column = visible::start(column, 60);
             format!("{count} rows repeat a question with another `{column}`; the first row counts")
         }));
-        Self { readings, rows, unseen: told_unseen(unseen) }
+        Self { readings, rows, unseen: told_unseen(unseen), systems: Vec::new() }
     }
 
     pub fn all(&self) -> impl Iterator<Item = &String> {
-        self.readings.iter().chain(&self.rows).chain(&self.unseen)
+        self.readings.iter().chain(&self.rows).chain(&self.unseen).chain(&self.systems)
     }
 
     pub fn add(&mut self, path: &Path, told: &Self) {
-        let Self { readings, rows, unseen } = told;
-        let own = [&mut self.readings, &mut self.rows, &mut self.unseen];
-        for (own, told) in own.into_iter().zip([readings, rows, unseen]) {
+        let Self { readings, rows, unseen, systems } = told;
+        let own = [&mut self.readings, &mut self.rows, &mut self.unseen, &mut self.systems];
+        for (own, told) in own.into_iter().zip([readings, rows, unseen, systems]) {
             own.extend(told.iter().map(|sentence| format!("{}: {sentence}", path.display())));
         }
     }
@@ -130,7 +131,6 @@ pub fn told_unseen(unseen: &Unseen) -> Vec<String> {
     unseen.iter().map(told).collect()
 }
 
-/// One sentence for each kind.
 pub fn told(readings: &Readings) -> Vec<(Reading, String)> {
     let sentence = |reading: &Reading, rows: u64, stated: &str, read: &str| match reading {
         Reading::SolvedOtherwise => format!(
@@ -157,7 +157,6 @@ pub fn told(readings: &Readings) -> Vec<(Reading, String)> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// As it first stands in the file.
     pub question: String,
     /// Each answer with its first record (from 0).
     pub answers: Vec<(String, usize)>,
@@ -171,13 +170,15 @@ pub fn other_system(
     prompt: &PromptSettings,
 ) -> Result<Option<String>, TaskError> {
     match (system, &prompt.system) {
-        (Some(own), None) => {
+        (Some(own), None) if !own.is_empty() || prompt.template.is_chat() => {
             let (path, start) = (path.to_path_buf(), own.chars().take(60).collect());
             Err(TaskError::SystemUnstated { path, start })
         }
         (Some(own), Some(stated)) if own != stated => Ok(Some(format!(
-            "{}: its prompts have another system message than `prompt.system`, which counts",
-            path.display()
+            "{}: its prompts have the system message {:?}, and `prompt.system` has {:?}, which counts",
+            path.display(),
+            visible::start(own, 60),
+            visible::start(stated, 60)
         ))),
         _ => Ok(None),
     }

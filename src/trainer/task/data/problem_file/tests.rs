@@ -310,9 +310,15 @@ fn one_system_message_of_all_rows_is_for_the_prompt_settings() {
     let other = |prompt: &PromptSettings| other_system(&path, file.system.as_deref(), prompt);
     assert!(other(&prompt).unwrap_err().to_string().contains("(\"Be brief.\" …), and none is"));
     prompt.system = Some("Be long.".into());
-    assert!(other(&prompt).unwrap().unwrap().ends_with("than `prompt.system`, which counts"));
+    let told =
+        "the system message \"Be brief.\", and `prompt.system` has \"Be long.\", which counts";
+    assert!(other(&prompt).unwrap().unwrap().ends_with(told));
     prompt.system = Some("Be brief.".into());
     assert_eq!(other(&prompt).unwrap(), None);
+    for (template, is_refused) in [(PromptTemplate::Chat, true), (PromptTemplate::Dapo, false)] {
+        let empty = other_system(&path, Some(""), &PromptSettings::of(template));
+        assert_eq!(empty.is_err(), is_refused, "{template:?}");
+    }
 }
 
 #[test]

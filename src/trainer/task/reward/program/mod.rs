@@ -21,7 +21,6 @@ use std::time::Instant;
 /// A response to grade, as the function sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Asked {
-    /// A text, or a list of messages.
     pub prompt: Value,
     pub response: String,
     /// As it stands in the data: a text, or any other value.
