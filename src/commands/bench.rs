@@ -7,7 +7,7 @@ use crate::commands::{OverrideArgs, Progress, bounds, exit, output, throughput};
 use crate::records::housekeeping::readable;
 use crate::report::text::{counted, joined, percent};
 use crate::training::bench::{self, BenchRecord, BenchSpread, BenchWorkload};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args as _, FromArgMatches as _};
 use std::path::PathBuf;
 
@@ -63,7 +63,7 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
         [("execution.threads", args.threads.is_some()), ("inputs.model", args.model.is_some())];
     args.overrides.check(&flags)?;
     args.out.iter().try_for_each(|path| files::may_write(path, "{\n  \"environment\": {"))?;
-    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let folder = files::scratch_folder(None)?;
     let model = args.model.as_deref().unwrap_or(folder.path());
     let (mut experiment, _) =
         args.overrides.load_with_inputs(&args.experiment, &args.inputs, Some(model))?;

@@ -22,7 +22,7 @@ pub enum CellVerb {
 ///
 /// `dapo ablate STUDY --launcher command` numbers the cells in STUDY/cells.jsonl and prints this command
 /// for each. A cell that is on record is not run again. An unfinished one continues from its last
-/// checkpoint. Ctrl-C, SIGTERM and SIGUSR1 stop after the present rollout step and save a checkpoint.
+/// checkpoint. Ctrl-C, SIGTERM, SIGUSR1 and SIGHUP stop after the present rollout step and save a checkpoint.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/cell.txt"))]
 pub struct CellRunArgs {

@@ -157,7 +157,6 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
 }
 
-/// Of --a and --b alone.
 fn of_outcomes(args: &CompareArgs) -> [(&'static str, bool); 7] {
     let ComparisonOptions { columns, set, unequal_samples } = &args.options;
     [
@@ -181,7 +180,6 @@ fn of_curves(options: &TrackedOptions) -> [(&'static str, bool); 4] {
     ]
 }
 
-/// What would be passed over in silence.
 fn refuse(flags: &[(&str, bool)], of_what: &str) -> Result<()> {
     let given = flags.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
     let given: Vec<&str> = given.collect();

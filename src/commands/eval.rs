@@ -197,7 +197,7 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     let sets = chosen(args, &inputs)?;
     let (own, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
     say_policy(args, &own.inputs.model, counters, policy.is_none());
-    let scratch = scratch()?;
+    let scratch = files::scratch_folder(None)?;
     let folder = RunFolder::at(args.out.as_deref().unwrap_or(scratch.path()));
     files::create_folder(folder.root())?;
     let mut kept = files::optional(folder.evaluations())?.unwrap_or_default();
@@ -277,15 +277,6 @@ fn say_policy(args: &EvalArgs, folder: &Path, counters: Counters, is_base: bool)
     if !args.json {
         output::say(format!("policy: {folder}, rollout step {step}{which}"));
     }
-}
-
-fn scratch() -> Result<tempfile::TempDir> {
-    tempfile::tempdir().map_err(|error| {
-        let folder = std::env::temp_dir();
-        let reason =
-            format!("no folder can be made in {}: {error}; TMPDIR names another", folder.display());
-        Invalid(reason).into()
-    })
 }
 
 struct Planned<'a> {
@@ -417,7 +408,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     let identity = identity(folder, &tokenizer, (how.numerics(), how.place.text()))?;
     let counters = counters(folder)?;
     say_policy(args, folder, counters, false);
-    let scratch = scratch()?;
+    let scratch = files::scratch_folder(None)?;
     let folder = args.out.as_deref().unwrap_or(scratch.path());
     files::create_folder(folder)?;
     let planned = sets.iter().map(|(name, problems)| Planned {

@@ -84,7 +84,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     let parent = folder.parent().unwrap_or(Path::new("/"));
     files::create_folder(parent)?;
     // Beside the folder, so that relative paths in its files are already right.
-    let scratch = files::scratch_folder(parent)?;
+    let scratch = files::scratch_folder(Some(parent))?;
     let prepare = |starter: &Starter| -> Result<()> {
         write(starter, scratch.path())?;
         let source = file::load(&scratch.path().join("grid.toml"))?;

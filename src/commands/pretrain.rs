@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct PretrainArgs {
     /// Recipe: the policy's shape and the stages of pretraining.
     recipe: PathBuf,
-    /// Folder for the checkpoint, in the Hugging Face layout.
+    /// Folder for the checkpoint, in the Hugging Face layout; no mount point, and not the working folder.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Seed instead of the recipe's: another base policy of the same kind.

@@ -48,7 +48,6 @@ pub struct RegressArgs {
     gate: GateFile,
 }
 
-/// A part of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum RegressPart {
     /// The ledger, bit for bit.
@@ -80,7 +79,7 @@ pub fn run(args: &RegressArgs) -> Result<u8> {
     if is_wanted(RegressPart::Exact) && leave.is_none() {
         exact::load(&golden)?;
     }
-    let scratch = files::scratch_folder(&std::env::temp_dir())?;
+    let scratch = files::scratch_folder(None)?;
     let mut exact = None;
     if is_wanted(RegressPart::Exact) {
         let folder = RunFolder::at(scratch.path().join("exact"));

@@ -1,22 +1,20 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
+use crate::base::files::FileError;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::output;
-use crate::commands::{
-    exit,
-    exit::{bail_invalid, bail_usage},
-};
+use crate::commands::{exit, exit::bail_usage};
 use crate::experiment::diagnose;
 use crate::records::{RunFolder, housekeeping};
 use crate::report::claims as claim_pages;
-use crate::report::index;
 use crate::report::run::{self, Report, chapters};
-use crate::report::study;
+use crate::report::{ReportError, index, study};
 use crate::study::claims::{self, evidence};
 use crate::study::{analysis, collection};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Write a report of one run, or of a study, as HTML, Markdown and JSON.
@@ -41,7 +39,7 @@ pub struct ReportArgs {
     /// For a study: the declaration to use instead of the study's own study.json.
     #[arg(long, value_name = "FILE", requires = "run")]
     pub declaration: Option<PathBuf>,
-    /// For a study: the folder to write the report into, instead of the study's.
+    /// Folder to write the report of a run or a study into, instead of its own.
     #[arg(long, value_name = "FOLDER", conflicts_with = "claims")]
     pub out: Option<PathBuf>,
     /// List the paper's claims, or judge them by the study, instead of writing a report. FILE has claims to
@@ -72,16 +70,15 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     if collection::is_study(path) {
         return study(path, [&args.declaration, &args.out].map(Option::as_deref), args.json);
     }
-    if args.declaration.is_some() || args.out.is_some() {
-        let path = path.display();
-        bail_invalid!("{path}: --declaration and --out are for a study, a folder with `grids`");
+    if args.declaration.is_some() {
+        bail_usage!("{}: --declaration is for a study, a folder with `grids`", path.display());
     }
     collection::has_begun(path)?;
-    if path.is_dir() && !housekeeping::is_run(path)? && index(path, args.json)? {
+    if path.is_dir() && !housekeeping::is_run(path)? && index(path, args)? {
         return Ok(exit::SUCCESS);
     }
-    let folder = RunFolder::at(path);
-    let report = run::write(&folder)?;
+    let out = args.out.as_deref().unwrap_or(path);
+    let report = run::write_into(&RunFolder::at(path), out).map_err(elsewhere)?;
     if args.json {
         output::json_line(&report);
         return Ok(exit::SUCCESS);
@@ -98,16 +95,32 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     warnings.iter().for_each(|warning| println!("\nwarning: {warning}"));
     println!();
     for name in ["report.html", "report.md", "report.json"] {
-        output::path(&folder.path(name));
+        output::path(&out.join(name));
     }
     Ok(exit::SUCCESS)
 }
 
+fn elsewhere(error: ReportError) -> anyhow::Error {
+    use ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    let text = format!("{error}; --out names another folder");
+    match &error {
+        ReportError::File(FileError::Io { action: "write" | "create folder", source, .. })
+            if [PermissionDenied, ReadOnlyFilesystem].contains(&source.kind()) =>
+        {
+            anyhow::Error::from(error).context(text)
+        }
+        _ => error.into(),
+    }
+}
+
 /// Whether the folder has runs or studies, which are then listed.
-fn index(folder: &Path, is_json: bool) -> Result<bool> {
+fn index(folder: &Path, args: &ReportArgs) -> Result<bool> {
     let Some(page) = index::page(folder)? else { return Ok(false) };
-    if is_json {
+    if args.json {
         bail_usage!("--json is for one run or study; `dapo runs FOLDER --json` lists runs");
+    }
+    if args.out.is_some() {
+        bail_usage!("--out is for one run or study; {} has several", folder.display());
     }
     println!("{}: {}", page.title, page.headline);
     output::path(&index::write(folder, &page)?);
@@ -117,7 +130,7 @@ fn index(folder: &Path, is_json: bool) -> Result<bool> {
 /// Prints the answer and the report's place. Errors: a study that cannot be read, or a report that cannot be written.
 pub fn study(folder: &Path, options: [Option<&Path>; 2], json: bool) -> Result<u8> {
     let [declaration, out] = options;
-    let (report, paths) = study::write(folder, declaration, out)?;
+    let (report, paths) = study::write(folder, declaration, out).map_err(elsewhere)?;
     if json {
         print!("{}", study::json(&report.facts));
         return Ok(exit::SUCCESS);

@@ -11,7 +11,7 @@ use crate::experiment::Engine;
 use crate::records::{Ending, RunFolder};
 use crate::report::{self, Tracker, endings, text};
 use crate::training::run::{RunEvent, inputs};
-use crate::training::{Phase, RunEnded, Unfinished};
+use crate::training::{Phase, RunEnded, TrainingError, Unfinished};
 use anyhow::{Context, Result};
 use clap::{Args as _, FromArgMatches as _};
 use std::ffi::OsString;
@@ -123,7 +123,8 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         if is_evaluation {
             renew_report(&folder);
         }
-    })?;
+    })
+    .map_err(resumable)?;
     course.finish();
     bar.finish();
     live.end(&folder);
@@ -131,8 +132,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         RunEnded::Finished(outcome) => outcome,
         RunEnded::Stopped(step) => {
             renew_report(&folder);
-            let next = "the same command with --resume continues";
-            output::tell(format!("stopped after rollout step {step}; {next}"));
+            output::tell(format!("stopped after rollout step {step}; {RESUMES}"));
             return Ok(interrupt.exit_code());
         }
     };
@@ -159,6 +159,15 @@ pub fn check_flags(options: &EngineOptions, engine: Engine) -> Result<()> {
     let instead = format!(": --set engine={}", readers[0].name());
     let instead = if engine.is_native() { &*instead } else { "" };
     bail_usage!("{flag} is for {names}; this experiment runs on {}{instead}", engine.name());
+}
+
+const RESUMES: &str = "the same command with --resume continues";
+
+fn resumable(error: TrainingError) -> anyhow::Error {
+    let error = anyhow::Error::from(error);
+    let text = exit::message(&error);
+    let is_said = exit::code(&error) != exit::BUG || text.contains("--resume");
+    if is_said { error } else { error.context(format!("{text}; {RESUMES}")) }
 }
 
 fn renew_report(folder: &RunFolder) {

@@ -31,7 +31,7 @@ pub struct TuneArgs {
     /// them.
     #[arg(long, value_name = "FILE")]
     solutions: Option<PathBuf>,
-    /// Folder for the tuned policy.
+    /// Folder for the tuned policy; no mount point, and not the working folder.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Seed instead of the recipe's.

@@ -171,7 +171,6 @@ pub fn span(low: f64, high: f64) -> (f64, f64) {
     (if high > 0.0 { 0.0 } else { low - room }, high + room)
 }
 
-/// The template does not escape text inside SVG.
 pub fn escape(text: &str) -> String {
     let escapes = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&#39;")];
     escapes.into_iter().fold(text.to_owned(), |text, (mark, shown)| text.replace(mark, shown))

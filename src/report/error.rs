@@ -14,7 +14,7 @@ pub enum ReportError {
     #[error("{} is not a run folder: {reason}", root.display())]
     NotARun { root: PathBuf, reason: &'static str },
     #[error("{}: {reason}", folder.display())]
-    NoFigure { folder: PathBuf, reason: String },
+    Refused { folder: PathBuf, reason: String },
     #[error("{}: {reason}", python.display())]
     Tracker { python: PathBuf, reason: String },
 }

@@ -189,7 +189,6 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Ends and ticks of an x axis.
 type AxisX = ((f64, f64), Vec<f64>);
 
 fn doubles(first: f64, last: f64) -> AxisX {
@@ -220,7 +219,6 @@ fn curves(curves: &Curves, width: f64, description: &str) -> Svg {
     svg
 }
 
-/// Rows have one line.
 fn shortened(label: &str, most: usize) -> String {
     if label.chars().count() <= most {
         return label.to_owned();

@@ -63,9 +63,9 @@ pub fn write(root: &Path, page: &Page) -> Result<PathBuf, ReportError> {
     let is_ours = |text: String| text.contains("<body class=\"index\">");
     if files::kind(&path)?.is_some() && !is_ours(files::read_text(&path)?) {
         let reason = "is no list of runs of `dapo report`: move it away first".to_owned();
-        return Err(ReportError::NoFigure { folder: path, reason });
+        return Err(ReportError::Refused { folder: path, reason });
     }
-    files::write_atomic(&path, html::render(page).as_bytes())?;
+    files::renew(&path, &html::render(page))?;
     Ok(path)
 }
 

@@ -1,12 +1,13 @@
 //! Sections as plain text for a terminal. Foreign text is made visible where a page is built.
 
-use crate::report::page::{Block, Column, Section, Table};
+use crate::report::page::{Block, Section, Table};
 use crate::report::text;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 use textwrap::{Options, WordSplitter};
 
-/// A column of text is not narrowed below it while another one can be left out.
+/// A column of text is not narrowed below it while one marked `?` can be left out, nor below `LEAST` while another can.
 const NARROWEST: usize = 24;
+const LEAST: usize = 6;
 
 /// Lines are at most `width` columns wide; but for code, numbers, and words that are wider.
 pub fn render(sections: &[Section], width: Option<usize>) -> String {
@@ -70,7 +71,7 @@ pub fn prose(text: &str, width: Option<usize>) -> String {
 /// Numbers are set to the right. In a narrow terminal columns marked `?` are left out from the right, which a
 /// line below says, and then cells of text are wrapped.
 pub fn table(shown: &Table, width: Option<usize>) -> String {
-    let (kept, hidden) = kept(shown, width);
+    let kept = kept(shown, width);
     let mut table = comfy_table::Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     if let Some(width) = width {
@@ -87,36 +88,43 @@ pub fn table(shown: &Table, width: Option<usize>) -> String {
         if shown.columns[*column].numeric {
             place.set_cell_alignment(CellAlignment::Right);
         }
-        if least(shown, *column) == widest(shown, *column) {
+        if least(shown, *column, NARROWEST) == widest(shown, *column) {
             place.set_constraint(ColumnConstraint::ContentWidth);
         }
     }
     let mut out = table.trim_fmt() + "\n";
-    if !hidden.is_empty() {
-        let names = text::listed(hidden.iter().map(|column| &column.name));
+    if kept.len() < shown.columns.len() {
+        let hidden = (0..shown.columns.len()).filter(|column| !kept.contains(column));
+        let names = text::listed(hidden.map(|column| &shown.columns[column].name));
         let line = format!("(--wide also shows {names})");
         out += &wrapped(&line, width, ["  ", "  "]);
     }
     out
 }
 
-fn kept(shown: &Table, width: Option<usize>) -> (Vec<usize>, Vec<&Column>) {
+fn kept(shown: &Table, width: Option<usize>) -> Vec<usize> {
     let mut kept: Vec<usize> = (0..shown.columns.len()).collect();
-    let mut hidden = Vec::new();
-    let is_wide = |kept: &[usize]| {
-        width.is_some_and(|most| kept.iter().map(|it| least(shown, *it) + 2).sum::<usize>() > most)
-    };
-    while is_wide(&kept)
-        && let Some(at) = kept.iter().rposition(|column| shown.columns[*column].optional)
-    {
-        hidden.insert(0, &shown.columns[kept.remove(at)]);
+    let has_wide = shown.columns.iter().any(|column| column.optional);
+    for floor in [NARROWEST, LEAST] {
+        let is_wide = |kept: &[usize]| {
+            let least = kept.iter().map(|column| least(shown, *column, floor) + 2).sum::<usize>();
+            width.is_some_and(|most| least > most)
+        };
+        let any_can_go = has_wide && floor == LEAST;
+        let can_go =
+            |column: &usize| shown.columns[*column].optional || (any_can_go && *column > 0);
+        while is_wide(&kept)
+            && let Some(at) = kept.iter().rposition(can_go)
+        {
+            kept.remove(at);
+        }
     }
-    (kept, hidden)
+    kept
 }
 
-fn least(shown: &Table, column: usize) -> usize {
+fn least(shown: &Table, column: usize, floor: usize) -> usize {
     let widest = widest(shown, column);
-    if shown.columns[column].numeric { widest } else { widest.min(NARROWEST) }
+    if shown.columns[column].numeric || widest <= NARROWEST { widest } else { floor }
 }
 
 fn widest(shown: &Table, column: usize) -> usize {
@@ -138,6 +146,12 @@ mod tests {
         let narrow = "  run  seed  state\n  a       7  done\n  (--wide also shows\n  steps)\n";
         assert_eq!(table(&shown, Some(24)), narrow);
         assert!(table(&shown, Some(12)).starts_with("  run  state\n"));
+        let path = "runs/a-long-name/of-an-arm-and-seed";
+        let shown = Table::new("", "run | steps # | state ?", [row![path, "40", "unfinished"]]);
+        let [narrow, least] = [18, 12].map(|width| table(&shown, Some(width)));
+        assert!(narrow.lines().next().unwrap().split_whitespace().eq(["run", "steps"]), "{narrow}");
+        assert!(least.lines().next().unwrap().trim() == "run" && least.lines().count() < 12);
+        assert!(least.contains("steps") && least.contains("state)"), "{least}");
     }
 
     #[test]

@@ -196,7 +196,6 @@ pub fn counts<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeMap<T, usize> 
     })
 }
 
-/// `2 finished, 1 stalled`.
 pub fn tally<T: Ord>(items: impl IntoIterator<Item = T>, words: impl Fn(&T) -> &str) -> String {
     joined(counts(items).iter().map(|(item, count)| format!("{count} {}", words(item))), ", ")
 }

@@ -200,7 +200,6 @@ pub fn evaluated_apart(comparison: &Comparison) -> Option<String> {
     })
 }
 
-/// One phrase; may be empty.
 pub fn evidence(part: &PartResult) -> String {
     let of_comparison = part.comparison.as_ref().map(comparison);
     let of_level = part.level.as_ref().map(level);

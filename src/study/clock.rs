@@ -37,7 +37,6 @@ impl Clock {
         }
     }
 
-    /// Where an evaluation of a cell stands.
     pub fn at(self, cell: &Cell, evaluation: &CellEvaluation) -> f64 {
         match self {
             Self::Updates => evaluation.counters.updates as f64,

@@ -397,3 +397,41 @@ pub fn check_arm(name: &str) -> Result<(), String> {
         _ => Err(format!("`{name}` is not `<grid>/<arm>`")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn the_page_on_declarations_has_every_key_and_its_example_is_one() {
+        let page = include_str!("../../docs/declarations.md");
+        let example = page.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap();
+        let mut declaration: Declaration = toml::from_str(example).unwrap();
+        declaration.check().unwrap();
+        let text = String::new;
+        declaration.paired = true;
+        declaration.pools = vec![Pool { id: text(), label: text(), arms: vec![text()] }];
+        declaration.pilot = Some(Pilot { sigma: 0.1, runs: 2, of: text() });
+        declaration.time_to_level = Some(Level { set: text(), level: 0.5 });
+        declaration.held_out = Some(HeldOut { grid: text(), description: text() });
+        declaration.arms = [(text(), text())].into();
+        declaration.least_doses = [(text(), 0.1)].into();
+        declaration.families[0].after = vec![text()];
+        let Value::Object(keys) = serde_json::to_value(&declaration).unwrap() else { panic!() };
+        let family = serde_json::to_value(&declaration.families[0]).unwrap();
+        let comparison = family["comparisons"][0].as_object().unwrap().keys();
+        for key in keys.keys().chain(family.as_object().unwrap().keys()).chain(comparison) {
+            let is_there = page.contains(&format!("`{key}`")) || page.contains(&format!("[{key}]"));
+            assert!(is_there || page.contains(&format!("`{key} = ")), "{key}");
+        }
+        for technique in findings::names() {
+            assert!(page.contains(&format!("`{technique}`")), "{technique}");
+        }
+        let unknown = serde_json::from_value::<Metric>(serde_json::json!({"source": "?"}));
+        let names = unknown.unwrap_err().to_string();
+        let sources: Vec<&str> = names.split('`').skip(3).step_by(2).collect();
+        assert_eq!(sources.len(), 7, "{names}");
+        assert!(sources.iter().all(|source| page.contains(&format!("| `{source}` |"))));
+    }
+}

@@ -144,7 +144,6 @@ pub enum Needed {
     AboutForSeenSpread { count: usize },
     MoreThanForSeenSpread { count: usize },
     MoreRunsOf { arms: Vec<String> },
-    // Were the true correlation 0.
     AtLeastInAll { count: usize },
 }
 

@@ -43,8 +43,8 @@ impl Scene {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).current_dir(self.folder.path());
+        let mut command = Command::new("env");
+        command.args(["--default-signal", PROGRAM]).args(arguments).current_dir(&self.folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

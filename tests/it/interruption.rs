@@ -43,9 +43,9 @@ impl Scene {
     }
 
     fn command(&self, name: &str, flag: &str) -> Command {
-        let mut command = Command::new(PROGRAM);
-        command.args(["train", "experiment.toml", "--no-plan", flag, "--out", name]);
-        command.current_dir(self.folder.path()).env("DAPO_LOG", "debug");
+        let mut command = Command::new("env");
+        command.args(["--default-signal", PROGRAM, "train", "experiment.toml", "--no-plan"]);
+        command.args([flag, "--out", name]).current_dir(&self.folder).env("DAPO_LOG", "debug");
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         command
     }

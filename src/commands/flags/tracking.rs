@@ -54,7 +54,6 @@ pub struct LiveCurves {
     looked: Option<Instant>,
 }
 
-/// Interval of reading records.
 const LEAST: Duration = Duration::from_secs(2);
 
 impl LiveCurves {

@@ -41,13 +41,11 @@ pub struct Usage(pub String);
 #[error("{0}")]
 pub struct Invalid(pub String);
 
-/// Ends a verb with [`Usage`].
 macro_rules! bail_usage {
     ($($text:tt)+) => { return Err($crate::commands::exit::Usage(format!($($text)+)).into()) };
 }
 pub(crate) use bail_usage;
 
-/// Ends a verb with [`Invalid`].
 macro_rules! bail_invalid {
     ($($text:tt)+) => { return Err($crate::commands::exit::Invalid(format!($($text)+)).into()) };
 }

@@ -158,7 +158,6 @@ pub fn reader_left(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
 }
 
-/// A space at which clap breaks no line.
 pub const KEPT_SPACE: &str = "\u{a0}";
 
 pub fn colour() -> bool {

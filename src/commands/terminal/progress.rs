@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Bars of parts are below the main bar.
 pub struct Progress {
     /// `None` where no bar is drawn.
     bars: Option<MultiProgress>,
@@ -60,7 +59,6 @@ impl Progress {
         styled(bar, "  {prefix} [{bar:16}] {pos}/{len} {wide_msg}", &visible::message(title))
     }
 
-    /// A line of text below the bars.
     pub fn line(&self) -> ProgressBar {
         let Some(bars) = &self.bars else { return ProgressBar::hidden() };
         styled(bars.add(ProgressBar::new(1)), "  {wide_msg}", "")

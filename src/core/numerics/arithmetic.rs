@@ -38,10 +38,8 @@ pub trait Arithmetic:
 
     fn vectors_mut<S: Simd>(x: &mut [Self]) -> (&mut [Self::Vector<S>], &mut [Self]);
 
-    /// The numbers as this kind.
     fn widened(x: &[f32]) -> Cow<'_, [Self]>;
 
-    /// Each number rounded to f32.
     fn rounded(x: Vec<Self>) -> Vec<f32>;
 
     fn to_f64(self) -> f64;

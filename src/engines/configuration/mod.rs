@@ -17,7 +17,6 @@ pub mod interpolation;
 /// A log of days of training has its configuration at the beginning.
 const MOST_BYTES: u64 = 32 << 20;
 const MOST_LINES: usize = 1 << 20;
-/// YAML, JSON or a dictionary.
 const MOST_CONFIGURATION_BYTES: usize = 4 << 20;
 /// Equal configurations in one log.
 const MOST_FOUND: usize = 16;

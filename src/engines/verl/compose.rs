@@ -12,7 +12,6 @@ const SCRIPT: &str = include_str!("compose.py");
 
 const TABLES: [&str; 5] = ["actor_rollout_ref", "algorithm", "data", "trainer", "model_engine"];
 
-/// Advice for a file that is not read.
 const INSTEAD: &str = "run the command of your training with --cfg job at its end, which prints its \
     configuration and trains nothing (python3 -m verl.trainer.main_ppo … --cfg job > job.yaml), then: \
     dapo engine check verl job.yaml";

@@ -23,7 +23,6 @@ pub const NO_DUAL_CLIP: f64 = 1e9;
 /// `ppo_trainer.yaml` lacks it.
 pub const MIXED_PRECISION: &str = "fsdp_config.mixed_precision";
 
-/// The message alone.
 const BARE_TEMPLATE: &str = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]

@@ -33,7 +33,6 @@ pub struct LoadedEvaluation {
     pub record: EvaluationRecord,
     /// In the table's order.
     pub outcomes: Option<Vec<ProblemOutcomes>>,
-    /// Digest of the present table.
     pub outcomes_sha256: Option<String>,
 }
 

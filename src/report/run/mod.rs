@@ -23,6 +23,7 @@ use crate::report::{
 use crate::study::{Clock, Effects, effect_checks};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Foreign text is already made visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,7 +63,6 @@ pub struct Report {
 pub struct RunFacts {
     pub name: String,
     pub seed: u64,
-    /// SHA-256 of the arm's canonical JSON.
     pub arm_sha256: String,
     pub run_key: String,
     /// Agreement that a repetition must reach.
@@ -85,9 +85,13 @@ pub struct RunStatus {
 /// Writes `report.html`, `report.md` and `report.json`, each atomically.
 /// Errors: when the folder holds no run, a record or table is malformed, or a file cannot be written.
 pub fn write(run: &RunFolder) -> Result<Report, ReportError> {
+    write_into(run, run.root())
+}
+
+pub fn write_into(run: &RunFolder, out: &Path) -> Result<Report, ReportError> {
     let report = build(run)?;
     for (name, text) in texts(&report) {
-        files::write_atomic(&run.path(name), text.as_bytes())?;
+        files::renew(&out.join(name), &text)?;
     }
     Ok(report)
 }
@@ -139,7 +143,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
 /// The score over training, over another clock if asked for. Errors: as [`build`], and without such a curve.
 pub fn curves(run: &RunFolder, clock: Clock) -> Result<Curves, ReportError> {
     let loaded = load::load(run)?;
-    let refused = |reason| ReportError::NoFigure { folder: run.root().to_path_buf(), reason };
+    let refused = |reason| ReportError::Refused { folder: run.root().to_path_buf(), reason };
     let none = || refused("no evaluation is recorded: there is no curve".to_owned());
     let mut figure = figures::accuracy(&evaluations::results(&loaded)).ok_or_else(none)?;
     let x = clock.words();

@@ -39,7 +39,6 @@ impl<'a> Context<'a> {
         self.arms().find(|arm| arm.id == id)
     }
 
-    /// `A against B` of arms.
     pub fn pair(&self, arm: &str, reference: &str) -> String {
         format!("{} against {}", self.label(arm), self.label(reference))
     }

@@ -258,7 +258,6 @@ fn interval_of_share(point: &BandPoint) -> Option<(f64, f64, f64)> {
 fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
     let scaled = |seed: &SeedCurve| seed.points.iter().map(|(x, y)| (*x, scale * y)).collect();
     let runs: Vec<Vec<(f64, f64)>> = curve.seeds.iter().map(scaled).collect();
-    // One run is its own centre.
     let centre = if curve.band.is_empty() {
         runs.first().cloned().unwrap_or_default()
     } else {

@@ -24,7 +24,7 @@ pub fn panels(folder: &Path, kind: Kind, arms: &[String]) -> Result<Vec<Panel>, 
     let study = collection::load(folder, None)?;
     let facts = facts::of(&study, &paper_claims::of(folder, &study)?);
     let context = Context::new(&study, &facts.analysis, &facts.claims);
-    let refused = |reason: String| ReportError::NoFigure { folder: folder.to_owned(), reason };
+    let refused = |reason: String| ReportError::Refused { folder: folder.to_owned(), reason };
     let arms = named(&context, arms).map_err(refused)?;
     let panels = match kind {
         Kind::Curves(clock) => curves(&context, &arms, clock),

@@ -103,7 +103,7 @@ pub fn write(
     let out = out.unwrap_or(folder);
     let texts = texts(&report);
     for (name, text) in &texts {
-        files::write_atomic(&out.join(name), text.as_bytes())?;
+        files::renew(&out.join(name), text)?;
     }
     Ok((report, texts.map(|(name, _)| out.join(name))))
 }

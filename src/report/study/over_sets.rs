@@ -38,7 +38,6 @@ fn table(context: &Context, grid: &GridSummary) -> Option<Table> {
     Some(Table::new(caption, &columns, grid.arms.iter().map(row)))
 }
 
-/// Of the arms asked about.
 fn figure(context: &Context) -> Option<Figure> {
     let arms = answer::arms_asked_about(context);
     let lines: Vec<CurveLine> = arms.iter().filter_map(|id| line(context, id)).collect();

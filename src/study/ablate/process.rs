@@ -36,7 +36,7 @@ pub struct ProcessEnded {
 impl ProcessEnded {
     /// A signal ended the process or asked it to stop; the run folder is then in order.
     pub fn by_signal(&self) -> bool {
-        let asked = [130, 138, 143, 141].map(Some).contains(&self.status.code());
+        let asked = [129, 130, 138, 141, 143].map(Some).contains(&self.status.code());
         self.status.signal().is_some() || asked
     }
 
@@ -97,8 +97,8 @@ impl Process {
         let alive = matches!(self.child.try_wait(), Ok(None));
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid.filter(|_| alive) {
-            // The process may end between the check and the signal.
-            let _gone = rustix::process::kill_process(pid, Signal::INT);
+            // SIGINT is ignored where a script began the process behind it (`&`).
+            let _gone = rustix::process::kill_process(pid, Signal::TERM);
         }
     }
 

@@ -9,7 +9,6 @@ use crate::study::effect_checks::{EffectFinding, EffectVerdict, Recorded};
 /// Rounding of f64 sums is much smaller.
 const ROUNDING: f64 = 1e-9;
 
-/// Whether a technique acted, with the numbers.
 type Seen = (bool, String);
 
 /// Name, switch, and what the records show with the dose: of what it could act on, the share that it acted on. `None` if

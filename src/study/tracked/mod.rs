@@ -47,7 +47,6 @@ pub struct TrackedOptions {
     pub same_unit: bool,
 }
 
-/// A run as one number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TrackedValue {
     /// A is the reference.
@@ -228,7 +227,6 @@ fn are_shares(shares: &[TrackedValue], others: &[TrackedValue]) -> bool {
         && estimators::mean(&others) >= 10.0 * estimators::mean(&shares)
 }
 
-/// A higher value of these is better.
 fn measured((a, b): (&[TrackedValue], &[TrackedValue]), paired: bool, is_lower: bool) -> Measured {
     let times = [a, b].map(|runs| -> Vec<TimeToEvent> {
         let time = |reached, time| TimeToEvent { time, reached };

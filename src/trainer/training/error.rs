@@ -67,6 +67,8 @@ pub enum TrainingError {
         "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
     )]
     SolutionTooLong { stage: String, tokens: usize, positions: i64 },
+    #[error("{source}; the finished folder is {}", finished.display())]
+    NotMoved { finished: PathBuf, source: files::FileError },
     #[error("{} {reason}", folder.display())]
     Folder { folder: PathBuf, reason: String },
     /// Updates count from 1.

@@ -61,7 +61,6 @@ pub struct Lessons<'a> {
     pub solutions: &'a dyn Solutions,
     pub tokenizer: &'a Tokenizer,
     pub prompt: &'a PromptSettings,
-    /// Follows a solution that ends.
     pub stop_token: u32,
 }
 
@@ -153,6 +152,10 @@ pub fn write_folder<T>(
     fill: impl FnOnce(&Path) -> Result<T, TrainingError>,
 ) -> Result<T, TrainingError> {
     let out = out.canonicalize().unwrap_or_else(|_| out.to_path_buf());
+    if let Some(what) = files::what_is_fixed(&out) {
+        let reason = format!("is {what}, which cannot be replaced; name a folder in it");
+        return Err(TrainingError::Folder { folder: out, reason });
+    }
     let partial = files::partial_folder(&out);
     let lock = partial.with_added_extension("lock");
     files::create_folder(out.parent().unwrap_or(Path::new("")))?;
@@ -162,9 +165,12 @@ pub fn write_folder<T>(
     files::remove_folder(&partial)?;
     let filled = fill(&partial);
     let moved = if filled.is_ok() {
-        files::replace_folder(&partial, &out)
+        files::replace_folder(&partial, &out).map_err(|source| {
+            let finished = files::set_aside(&partial).unwrap_or(partial);
+            TrainingError::NotMoved { finished, source }
+        })
     } else {
-        files::remove_folder(&partial)
+        Ok(files::remove_folder(&partial)?)
     };
     files::remove_file(&lock)?;
     moved?;
@@ -377,6 +383,20 @@ mod tests {
         assert_eq!(files::list(parent.path()).unwrap(), ["base"]);
         assert_eq!(files::list(&out).unwrap(), ["config.json"]);
         assert_eq!(files::read_text(&out.join("config.json")).unwrap(), "first");
+        for fixed in ["/proc", "."] {
+            let refused = write_folder(fixed.as_ref(), |_| Err::<(), _>(TrainingError::Saturated));
+            let text = refused.unwrap_err().to_string();
+            assert!(text.ends_with("cannot be replaced; name a folder in it"), "{text}");
+        }
+        let late = parent.path().join("late");
+        let unmoved = write_folder(&late, |folder| {
+            fill(folder, "kept")?;
+            Ok(files::write_atomic(&late, b"a file")?)
+        });
+        let text = unmoved.unwrap_err().to_string();
+        assert!(text.ends_with("late.partial.set-aside-1"), "{text}");
+        let kept = parent.path().join("late.partial.set-aside-1");
+        assert_eq!(files::read_text(&kept.join("config.json")).unwrap(), "kept");
         let link = parent.path().join("link");
         std::os::unix::fs::symlink(&out, &link).unwrap();
         write_folder(&link, |folder| fill(folder, "third")).unwrap();

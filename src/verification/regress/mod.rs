@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blessed {
-    /// `exact` or `fast`.
     pub part: &'static str,
     /// Ledger head, or digest of the curves' file.
     pub before: Option<String>,
@@ -58,7 +57,6 @@ impl Golden {
         self.root.join("rule.toml")
     }
 
-    /// Of the rule.
     pub fn experiment(&self, file: &Path) -> Result<Experiment, VerificationError> {
         Ok(extends::load(&self.root.join(file))?)
     }

@@ -28,7 +28,7 @@ pub struct Local {
     /// Which base policy, and from where.
     pub origin: String,
     /// Keeps the program's base policy as files.
-    _program: Option<tempfile::TempDir>,
+    _program: Option<files::ScratchFolder>,
 }
 
 impl Local {
@@ -55,7 +55,11 @@ fn sha256(folder: &Path, name: &str) -> Option<String> {
     path.is_file().then(|| files::sha256_file(&path).ok())?
 }
 
-pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Check, Local) {
+pub fn find(
+    folder: &RunFolder,
+    records: &RunRecords,
+    options: &Options,
+) -> Result<(Check, Local), files::FileError> {
     let mut check = Check::new("inputs");
     let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
     let weights = if bound(weights::INDEX) { weights::INDEX } else { weights::SINGLE };
@@ -75,10 +79,7 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
             check.find(verdict, TAGS, "is not what the problems that are here are called");
         }
     }
-    let program = match options.base {
-        Some(_) => None,
-        None => check.read("base policy", written()),
-    };
+    let program = options.base.is_none().then(written).transpose()?;
     let given = options.base.as_deref();
     let base = given.or(program.as_ref().map(|program| program.path()));
     let base = base.filter(|base| is_base(&mut check, records, base, given.is_some()));
@@ -141,7 +142,7 @@ pub fn find(folder: &RunFolder, records: &RunRecords, options: &Options) -> (Che
     let compared = format!("problems {problems}, base policy {policy}, tokenizer {text}{started}");
     let local =
         Local { data, source, tokenizer, base, grader, graders_of_sets, origin, _program: program };
-    (check.compared(compared), local)
+    Ok((check.compared(compared), local))
 }
 
 /// The command of a program, where an interpreter starts it.
@@ -225,8 +226,8 @@ fn unused_command(recorded: &RewardProgram, here: &Grading) -> String {
 
 const TAGS: &str = "tags.json";
 
-fn written() -> Result<tempfile::TempDir, files::FileError> {
-    let folder = files::scratch_folder(&std::env::temp_dir())?;
+fn written() -> Result<files::ScratchFolder, files::FileError> {
+    let folder = files::scratch_folder(None)?;
     for (name, bytes) in shipped::MODEL {
         files::write_atomic(&folder.path().join(name), bytes)?;
     }

@@ -332,7 +332,7 @@ fn examine(
     }
     checks.push(records::digests(folder, &entries, &records));
     checks.push(records::identity(&records));
-    let (check, local) = inputs::find(folder, &records, options);
+    let (check, local) = inputs::find(folder, &records, options)?;
     extent.base.clone_from(&local.origin);
     extent.rewards_as_recorded = local.grader.is_none();
     extent.sets_as_recorded = local.ungraded_sets();

@@ -92,18 +92,9 @@ pub fn create_folder(path: &Path) -> Result<(), FileError> {
 
 /// A folder that only this user can look into, made if there is none. Another's, and a link, are refused.
 pub fn private_folder(path: &Path) -> Result<(), FileError> {
-    let folder = parent(path);
-    if !folder.is_dir() {
-        let reason = format!("there is no folder {}; TMPDIR names another", folder.display());
-        return Err(invalid("create folder", path, reason));
-    }
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            let reason = format!(
-                "no folder can be made in {} ({error}); TMPDIR names another",
-                folder.display()
-            );
-            return Err(invalid("create folder", path, reason));
+            return Err(no_temporary(parent(path), &error));
         }
         _ => {}
     }
@@ -116,6 +107,11 @@ pub fn private_folder(path: &Path) -> Result<(), FileError> {
         return Err(invalid("use", path, reason));
     }
     Ok(())
+}
+
+fn no_temporary(folder: &Path, error: &io::Error) -> FileError {
+    let reason = io::Error::new(error.kind(), format!("{error}; TMPDIR names another"));
+    io_error("create a folder in", folder)(reason)
 }
 
 /// The part of a folder's path that is there and no folder.
@@ -171,13 +167,42 @@ pub fn free_bytes(path: &Path) -> Result<u64, FileError> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// An empty folder that is removed when the value is dropped, on the disk of `path`, which need not exist yet.
-pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, FileError> {
-    let folder = nearest_folder(path);
-    tempfile::Builder::new()
-        .prefix(".scratch-")
-        .tempdir_in(folder)
-        .map_err(io_error("create a folder in", folder))
+#[derive(Debug)]
+pub struct ScratchFolder {
+    folder: tempfile::TempDir,
+    _held: fs::File,
+}
+
+impl ScratchFolder {
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// An empty folder in `beside` (`None`: TMPDIR) that ends with its value. Those of killed processes are removed first.
+pub fn scratch_folder(beside: Option<&Path>) -> Result<ScratchFolder, FileError> {
+    let temporary = std::env::temp_dir();
+    let within = beside.unwrap_or(&temporary);
+    remove_unheld(within, SCRATCH_FOLDER, FileKind::Folder);
+    let make = || loop {
+        let folder = tempfile::Builder::new().prefix(SCRATCH_FOLDER).tempdir_in(within)?;
+        let held = fs::File::open(folder.path());
+        let _unsupported = held.as_ref().map(fs::File::lock);
+        if folder.path().exists() {
+            return Ok(ScratchFolder { folder, _held: held? });
+        }
+    };
+    make().map_err(without_library_path).map_err(|error| match beside {
+        Some(_) => io_error("create a folder in", within)(error),
+        None => no_temporary(within, &error),
+    })
+}
+
+fn without_library_path(error: io::Error) -> io::Error {
+    match error.to_string().rsplit_once(" at path ") {
+        Some((reason, _)) => io::Error::new(error.kind(), reason),
+        None => error,
+    }
 }
 
 pub fn list(path: &Path) -> Result<Vec<String>, FileError> {
@@ -264,7 +289,12 @@ pub fn write_atomic_with(
         file.persist(path).map_err(|error| error.error)?;
         fs::File::open(folder)?.sync_all()
     };
-    write().map_err(io_error("write", path))
+    write().map_err(without_library_path).map_err(io_error("write", path))
+}
+
+pub fn renew(path: &Path, text: &str) -> Result<(), FileError> {
+    let is_there = read(path).is_ok_and(|there| there == text.as_bytes());
+    if is_there { Ok(()) } else { write_atomic(path, text.as_bytes()) }
 }
 
 fn partial_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
@@ -308,6 +338,15 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     Ok(aside)
 }
 
+pub fn what_is_fixed(folder: &Path) -> Option<&'static str> {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let facts = statx(CWD, folder, AtFlags::empty(), StatxFlags::TYPE);
+    if facts.is_ok_and(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
+        return Some("a mount point");
+    }
+    std::env::current_dir().is_ok_and(|it| it == folder).then_some("the working folder")
+}
+
 const SET_ASIDE: &str = ".set-aside-";
 
 pub fn is_set_aside(name: &str) -> bool {
@@ -316,6 +355,7 @@ pub fn is_set_aside(name: &str) -> bool {
 
 const PARTIAL_FILE: &str = ".partial-";
 const PARTIAL_FOLDER: &str = ".partial";
+const SCRATCH_FOLDER: &str = ".dapo-scratch-";
 
 /// The name under which a folder is filled before [`replace_folder`] moves it into place.
 pub fn partial_folder(folder: &Path) -> PathBuf {
@@ -331,15 +371,21 @@ pub fn is_partial(name: &str) -> bool {
 
 /// Removes the files of [`write_atomic`] that a killed process left directly in a folder: nobody locks them any more.
 pub fn remove_leftovers(folder: &Path) {
+    remove_unheld(folder, PARTIAL_FILE, FileKind::File);
+}
+
+fn remove_unheld(folder: &Path, prefix: &str, of_kind: FileKind) {
     let is_own = |rest: &str| rest.len() == 6 && rest.bytes().all(|it| it.is_ascii_alphanumeric());
     for name in list(folder).unwrap_or_default() {
         let path = folder.join(&name);
-        if name.strip_prefix(PARTIAL_FILE).is_some_and(is_own)
-            && kind(&path).is_ok_and(|kind| kind == Some(FileKind::File))
+        if name.strip_prefix(prefix).is_some_and(is_own)
+            && kind(&path).is_ok_and(|kind| kind == Some(of_kind))
             && let Ok(file) = fs::File::open(&path)
             && file.try_lock().is_ok()
         {
-            let _read_only = fs::remove_file(&path);
+            let remove_folder = || fs::remove_dir_all(&path);
+            let _read_only =
+                if of_kind == FileKind::File { fs::remove_file(&path) } else { remove_folder() };
         }
     }
 }
@@ -508,13 +554,16 @@ pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), FileError
     append_lines(path, std::slice::from_ref(record))
 }
 
-/// As [`append_line`], several records at once.
 pub fn append_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
     let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
     append(path, lines.as_bytes())
 }
 
 pub fn append(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let is_shared = |it: fs::Metadata| it.is_file() && it.nlink() > 1;
+    if fs::symlink_metadata(path).is_ok_and(is_shared) {
+        write_atomic(path, &read(path)?)?;
+    }
     let append = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
         file.write_all(bytes)?;

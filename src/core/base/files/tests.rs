@@ -198,8 +198,58 @@ fn sizes_are_summed_below_a_folder_and_free_space_is_known_where_nothing_is_yet(
     assert_eq!(nearest_folder(&later), folder.path());
     assert_eq!(nearest_folder(Path::new("not-yet")), Path::new("."));
     assert!(free_bytes(&later).unwrap() > 0);
-    let scratch = scratch_folder(&later).unwrap().path().to_path_buf();
-    assert!(scratch.starts_with(folder.path()) && !scratch.exists());
+}
+
+#[test]
+fn a_scratch_folder_ends_with_its_value_or_with_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let others = [".dapo-scratch-abcd", ".partial-aB3dE6", ".scratch-aB3dE6"];
+    for name in [".dapo-scratch-aB3dE6", others[0], others[1], others[2]] {
+        fs::create_dir_all(at(name).join("a")).unwrap();
+    }
+    let first = scratch_folder(Some(folder.path())).unwrap();
+    fs::write(first.path().join("file"), "").unwrap();
+    let second = scratch_folder(Some(folder.path())).unwrap();
+    assert!(first.path().join("file").exists() && second.path().exists());
+    assert!(second.path().to_string_lossy().contains("/.dapo-scratch-"));
+    drop((first, second));
+    assert_eq!(list(folder.path()).unwrap(), others);
+    let error = scratch_folder(Some(&at("nowhere"))).unwrap_err().to_string();
+    assert!(error.ends_with("nowhere: No such file or directory (os error 2)"), "{error}");
+}
+
+#[test]
+fn errors_of_a_write_have_no_path_of_a_library() {
+    let error = write_atomic(Path::new("/proc/sys/file"), b"").unwrap_err().to_string();
+    assert!(error.starts_with("cannot write /proc/sys/file: "), "{error}");
+    assert!(!error.contains("partial"), "{error}");
+}
+
+#[test]
+fn a_copy_of_hard_links_has_lines_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, copy] = ["first", "copy"].map(|name| folder.path().join(name));
+    append_line(&first, &1u64).unwrap();
+    fs::hard_link(&first, &copy).unwrap();
+    append_line(&copy, &2u64).unwrap();
+    append_line(&copy, &3u64).unwrap();
+    assert_eq!(
+        (read(&first).unwrap(), read(&copy).unwrap()),
+        (b"1\n".to_vec(), b"1\n2\n3\n".to_vec())
+    );
+}
+
+#[test]
+fn a_file_that_is_as_it_should_be_is_not_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("page");
+    renew(&path, "one").unwrap();
+    let first = state(&path).unwrap();
+    renew(&path, "one").unwrap();
+    assert_eq!(state(&path).unwrap(), first);
+    renew(&path, "two").unwrap();
+    assert_eq!(read(&path).unwrap(), b"two");
 }
 
 #[test]

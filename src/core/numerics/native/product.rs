@@ -112,7 +112,6 @@ impl<A: Arithmetic> Panels<A> {
         self.columns += 1;
     }
 
-    /// Appends a term, `[columns]`.
     pub fn push_term(&mut self, x: &[f32]) {
         for (panel, x) in self.panels.iter_mut().zip(x.chunks(A::PANEL)) {
             let end = panel.len();

@@ -60,7 +60,6 @@ impl<A: Arithmetic> NativeWeight<A> {
         Self { slot, vector, forward, backward: OnceLock::new(), bias, tally }
     }
 
-    /// The same matrix, with a gradient of its own.
     pub fn with_slot(&self, slot: usize) -> Self {
         Self { slot, ..self.clone() }
     }

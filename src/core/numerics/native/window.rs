@@ -73,7 +73,6 @@ pub const fn ceil_log2(n: usize) -> u32 {
     if n <= 1 { 0 } else { usize::BITS - (n - 1).leading_zeros() }
 }
 
-/// How much rounding into windows changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub rounded: u64,

@@ -4,7 +4,6 @@ use crate::numerics::NumericsError;
 use pulp::{Arch, Simd, WithSimd};
 use std::sync::OnceLock;
 
-/// Compiled instruction sets, from the oldest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub enum Instructions {
     /// One number at a time: what every machine of the architecture has.

@@ -23,7 +23,6 @@ const MOST_FILES: usize = 1024;
 
 pub const SINGLE: &str = "model.safetensors";
 
-/// Which tensor is in which of several files.
 pub const INDEX: &str = "model.safetensors.index.json";
 
 #[derive(Debug, Clone)]
@@ -218,8 +217,14 @@ fn map(source: &WeightFileSource) -> Result<Tensor, PolicyError> {
     let name = format!("/proc/self/fd/{}", source.file.as_raw_fd());
     let options = (Kind::Uint8, Device::Cpu);
     Tensor::f_from_file(&name, false, source.size as i64, options).map_err(|error| {
-        let reason = format!("cannot be mapped: {error}");
-        PolicyError::Safetensors { path: source.path.clone(), reason }
+        let text = error.to_string();
+        let reason = if Path::new("/proc/self/fd").exists() {
+            text.lines().next().unwrap_or_default()
+        } else {
+            "/proc is not mounted"
+        };
+        let (path, source) = (source.path.clone(), io::Error::other(reason));
+        PolicyError::File(files::FileError::Io { action: "map", path, source })
     })
 }
 

@@ -222,7 +222,6 @@ pub fn moments<'a, V: AsRef<[f32]>>(
 /// How the ledger has the numbers of tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorDigest {
-    /// Their bytes: [`tensors`].
     Bytes,
     /// Sums that a card computes: [`on_a_card`].
     OnACard,

@@ -35,7 +35,6 @@ pub struct TrackedRun {
     pub notes: TrackedNotes,
 }
 
-/// What a reader must know of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TrackedNotes {
     pub format: &'static str,
@@ -44,7 +43,6 @@ pub struct TrackedNotes {
     pub replaced: usize,
     /// Rows went back in their steps again and again, and were sorted.
     pub is_sorted: bool,
-    /// The file ends in the middle of a record.
     pub is_cut: bool,
     /// Points are summaries of several steps, by the columns of their least and largest values.
     pub is_averaged: bool,
@@ -54,7 +52,6 @@ pub struct TrackedNotes {
     pub before_clock: usize,
 }
 
-/// The name of the wall clock.
 pub const SECONDS: &str = "seconds";
 
 /// Columns with that clock, best first: of W&B's history and its chart, and of TensorBoard's download.
@@ -70,7 +67,6 @@ const WANDB_EXPORT: &str = "W&B's export";
 /// CSV with a row a run: `arm`, `value` and, where there is one, `seed`.
 pub const TABLE: &str = "a table of runs";
 
-/// Columns of steps, best first.
 const STEPS: [&str; 8] =
     ["step", "_step", "Step", "steps", "global_step", "train/global_step", "update", "iteration"];
 
@@ -169,7 +165,6 @@ impl TrackedRun {
     }
 }
 
-/// How many points gave way.
 fn put(curves: &mut BTreeMap<String, TrackedCurve>, metric: &str, point: (f64, f64)) -> usize {
     let curve = curves.entry(metric.to_string()).or_default();
     let kept = curve.partition_point(|(at, _)| *at < point.0);

@@ -33,7 +33,6 @@ pub enum RunEvent<'a> {
     /// After this rollout step; 0 is the base policy.
     Resumed(u64),
     FinishedBefore,
-    /// After this rollout step.
     Saved(u64),
     Warning(&'a str),
 }

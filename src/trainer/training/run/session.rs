@@ -247,7 +247,6 @@ fn genesis(inputs: &Inputs) -> LedgerEntry {
     ledger::genesis(&inputs.manifest, &inputs.experiment)
 }
 
-/// Due before rollout step `step`.
 fn missing(inputs: &Inputs, evaluated: &[EvaluationRecord], step: u64) -> Option<(String, u64)> {
     let due = evaluations::due(&inputs.experiment, &inputs.manifest.inputs, step, false);
     let is_recorded = |(set, step): &(String, u64)| {

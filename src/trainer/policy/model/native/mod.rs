@@ -106,7 +106,6 @@ impl UpdateScale {
     }
 }
 
-/// Sizes that decide a policy's windows.
 pub fn shape(config: &Config) -> WindowShape {
     let joined = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim;
     let widest = [joined, config.intermediate_size, config.hidden_size, config.vocab_size];
