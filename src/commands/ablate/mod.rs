@@ -175,8 +175,13 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     }
     if args.dry_run {
         let declaration = declaration.unwrap_or(Declaration::undeclared(&[], "", ""));
-        let jobs = chosen(args, &study, &grids)?;
+        let jobs = chosen(args, &study, &grids, true)?;
+        refuse_arms(args, &jobs)?;
         return dry_run(args, &study, (&grids, &sources), &jobs, &declaration);
+    }
+    let mut arms = grids.iter().flat_map(|grid| &grid.arms);
+    if arms.any(|arm| !arm.experiment.engine.is_native()) {
+        refuse_arms(args, &chosen(args, &study, &grids, false)?)?;
     }
     grid_files.retain(|path| path.exists());
     let files = StudyFiles { grids: grid_files, declaration: args.declaration.clone() };
@@ -192,7 +197,7 @@ fn run_cells(
 ) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let lock = study.lock()?;
-    let mut jobs = chosen(args, study, grids)?;
+    let mut jobs = chosen(args, study, grids, true)?;
     if args.last_checkpoint_only {
         jobs.iter_mut().for_each(Job::keep_last_checkpoint_only);
     }
@@ -259,7 +264,7 @@ fn run_cells(
     Ok(code)
 }
 
-fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>> {
+fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid], told: bool) -> Result<Vec<Job>> {
     let mut jobs = jobs::jobs(study, grids)?;
     let count = jobs.len();
     let is_of = |job: &Job, wanted: &String| {
@@ -275,12 +280,26 @@ fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid]) -> Result<Vec<
     }
     if !args.arms.is_empty() {
         jobs.retain(|job| args.arms.iter().any(|wanted| is_of(job, wanted)));
-        tell(format!(
-            "note: {} of {count} cells are of --arms; the others stay to run",
-            jobs.len()
-        ));
+        if told {
+            tell(format!(
+                "note: {} of {count} cells are of --arms; the others stay to run",
+                jobs.len()
+            ));
+        }
     }
     Ok(jobs)
+}
+
+/// Errors: a cell to run of an arm that its trainer cannot run.
+fn refuse_arms(args: &AblateArgs, jobs: &[Job]) -> Result<()> {
+    let mut checked = BTreeSet::new();
+    for job in jobs.iter().filter(|job| !job.experiment.engine.is_native()) {
+        if job.is_to_run(args.retry_failed) && checked.insert(&job.manifest.arm_sha256) {
+            let inputs = inputs::prepare_without_weights(job.experiment.clone())?;
+            engines::all_settings(&inputs, &EngineOptions::default())?;
+        }
+    }
+    Ok(())
 }
 
 impl AblateArgs {
@@ -499,13 +518,6 @@ fn dry_run(
     jobs: &[Job],
     declaration: &Declaration,
 ) -> Result<u8> {
-    let mut checked = BTreeSet::new();
-    for job in jobs.iter().filter(|job| !job.experiment.engine.is_native()) {
-        if job.is_to_run(args.retry_failed) && checked.insert(&job.manifest.arm_sha256) {
-            let inputs = inputs::prepare_without_weights(job.experiment.clone())?;
-            engines::all_settings(&inputs, &EngineOptions::default())?;
-        }
-    }
     if args.is_elsewhere() {
         return elsewhere::hand_over(args, study, jobs);
     }
