@@ -1,16 +1,17 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
 use crate::base::files::FileError;
+use crate::commands::flags::declared;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::output;
 use crate::commands::{exit, exit::bail_usage};
-use crate::experiment::diagnose;
+use crate::experiment::{ExperimentError, diagnose};
 use crate::records::{RunFolder, housekeeping};
 use crate::report::claims as claim_pages;
 use crate::report::run::{self, Report, chapters};
 use crate::report::{ReportError, index, study};
 use crate::study::claims::{self, evidence};
-use crate::study::{analysis, collection};
+use crate::study::{analysis, collection, declaration};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
@@ -68,6 +69,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     }
     let Some(path) = &args.run else { bail_usage!("RUN|STUDY|FOLDER is missing: name a folder") };
     if collection::is_study(path) {
+        check_declared(path, args.declaration.as_deref())?;
         return study(path, [&args.declaration, &args.out].map(Option::as_deref), args.json);
     }
     if args.declaration.is_some() {
@@ -98,6 +100,18 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
         output::path(&out.join(name));
     }
     Ok(exit::SUCCESS)
+}
+
+/// As `ablate` refuses a declaration before the first run.
+fn check_declared(study: &Path, file: Option<&Path>) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let declaration = declaration::load(file)?;
+    let grids = collection::grids(study)?;
+    let others = declared::other_grids(study, &declaration, &grids, &[]);
+    let place = file.display();
+    let problems = declared::problems(&declaration, &grids, &others).of_declaration;
+    let problems: Vec<String> = problems.into_iter().map(|it| format!("{place}: {it}")).collect();
+    if problems.is_empty() { Ok(()) } else { Err(ExperimentError::Invalid { problems }.into()) }
 }
 
 fn elsewhere(error: ReportError) -> anyhow::Error {
@@ -155,7 +169,10 @@ fn summary(report: &Report) -> String {
 
 /// All claims are computed, so that what is adjusted together stays together.
 fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {
-    let load = |folder| collection::load(folder, args.declaration.as_deref());
+    let load = |folder| {
+        check_declared(folder, args.declaration.as_deref())?;
+        Ok::<_, anyhow::Error>(collection::load(folder, args.declaration.as_deref())?)
+    };
     let study = args.run.as_deref().map(load).transpose()?;
     let mut all = match (file, args.run.as_deref().zip(study.as_ref())) {
         (Some(file), Some((_, study))) => claims::load_for(file, study)?,

@@ -1,16 +1,15 @@
 //! `dapo ablate`: every arm of a grid with every seed, each as a process of its own.
 
-pub mod declared;
 pub mod elsewhere;
 pub mod progress;
 pub mod registered;
 
 use crate::base::{files, program};
-use crate::commands::ablate::declared::Problems;
 use crate::commands::ablate::elsewhere::LauncherArgs;
 use crate::commands::ablate::progress::GridProgress;
 use crate::commands::ablate::registered::StudyFiles;
 use crate::commands::exit::{Invalid, bail_invalid, bail_usage};
+use crate::commands::flags::declared::{self, Problems};
 use crate::commands::flags::seeds::{Seeds, seeds};
 use crate::commands::flags::wide::WideArg;
 use crate::commands::{Interrupt, OverrideArgs, exit, output, output::tell, report};

@@ -1,6 +1,7 @@
 //! Flags that several verbs have, and what they give.
 
 pub mod bounds;
+pub mod declared;
 pub mod experiment;
 pub mod grading;
 pub mod policy;
