@@ -5,6 +5,7 @@ use crate::binary::{PROGRAM, line_in};
 use crate::{repository, verify};
 use dapo::base::files;
 use dapo::experiment::bases;
+use dapo::records::run_folder::is_portable;
 use dapo::study::Cell;
 use dapo::training::run::inputs;
 use serde_json::Value;
@@ -149,8 +150,7 @@ fn begins(study: &str) {
     assert_eq!(inputs::run_key(&bench.cell.experiment, &bench.cell.inputs), bench.cell.run_key);
 }
 
-/// Every line to its end, the last of which compares the run with the record. A base policy that was
-/// made here before is taken from `target/bases`, by the digest that the record has.
+/// Every line to its end. A base policy that was made before is taken from `target/bases`.
 fn holds(study: &str) {
     let bench = Bench::of(study);
     if bench.is_tuned() && !repository::root().join("models").exists() {
@@ -166,7 +166,8 @@ fn holds(study: &str) {
         }
         let output = bench.shell(line).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{line}: {output:?}");
+        let may_differ = output.status.code() == Some(4) && !is_portable(&bench.cell.exactness);
+        assert!(output.status.success() || may_differ, "{line}: {output:?}");
         if makes_base {
             assert!(printed.starts_with(&base), "{line}: {printed}");
             verify::copy(&bench.model(), &cached);

@@ -24,9 +24,8 @@ pub fn section(context: &Context) -> Section {
             )),
             Block::Code(commands(cell)),
             Block::Text(format!(
-                "The ledger\u{2019}s last head must be {}. Somebody who \
-                 forges a record can write any head into it: what the two commands find is the check.",
-                cell.ledger_head.as_deref().map_or("none".to_owned(), text::visible)
+                "{} Somebody who forges a record can write any head into it: what the two commands find is the check.",
+                head(cell)
             )),
         ]),
         None => blocks.push(Block::text(
@@ -37,6 +36,18 @@ pub fn section(context: &Context) -> Section {
     blocks.push(Block::Folded(records(context, &cells)));
     blocks.push(Block::Table(inputs(&cells)));
     Section::new("checking", "Exactness and how to check it", blocks)
+}
+
+fn head(cell: &Cell) -> String {
+    let head = cell.ledger_head.as_deref().map_or("none".to_owned(), text::visible);
+    if is_portable(&cell.exactness) {
+        return format!("The ledger\u{2019}s last head must be {head}.");
+    }
+    let level = text::visible(&cell.exactness);
+    format!(
+        "The ledger\u{2019}s last head was {head}. The record is {level}: another machine or build may end with another \
+         head, and a difference then proves nothing."
+    )
 }
 
 fn exactness(cells: &[&Cell]) -> String {
