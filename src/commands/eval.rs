@@ -474,6 +474,7 @@ fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
         seed,
         batch_rows: args.batch.unwrap_or(256),
         stop: args.prompt.stop.clone(),
+        keeps_rewards: true,
     })
 }
 

@@ -87,7 +87,7 @@ pub fn no_value(why: &NoValue) -> String {
             "the program that graded the run names no answers: cons@k needs them".to_string()
         }
         NoValue::NoRewards => {
-            "no program graded the set, or the record is older and keeps no rewards: run these cells \
+            "no program graded the set, or its record keeps no rewards: state records.format = 4 and run these cells \
              again, or compare avg-at-k"
                 .to_string()
         }

@@ -104,7 +104,6 @@ const FAULTS: [Fault; 6] = [
         },
         "mixed-group: ",
     ),
-    // A response is missing.
     (|lines| drop(lines.remove(0)), "group-size: "),
     (
         |lines| lines.push(lines[0].clone()),
@@ -254,7 +253,6 @@ fn a_number_that_a_function_of_trl_logs_is_no_reward() {
         audit_of(frame, Some(&trl_config())).unwrap()
     };
     let plain = audit_of(completions(), Some(&trl_config())).unwrap();
-    // Rewards are floats.
     let tokens = audit(Column::new("tokens".into(), (0..16).collect::<Vec<i64>>()));
     assert_eq!((&tokens.steps, &tokens.notes), (&plain.steps, &plain.notes));
     let share = audit(Column::new("share".into(), (0..16).map(f64::from).collect::<Vec<_>>()));

@@ -58,7 +58,6 @@ pub fn succeeded((code, out, talk): Output) -> (String, String) {
     (out, talk)
 }
 
-/// The JSON value that a call printed, which succeeded.
 #[track_caller]
 pub fn json(output: Output) -> serde_json::Value {
     serde_json::from_str(&succeeded(output).0).unwrap()

@@ -30,6 +30,7 @@ fn protocol() -> Protocol {
         verifier: Grading::Rule(Verifier::AnswerLine),
         seed: 1,
         batch_rows: 2,
+        keeps_rewards: true,
     }
 }
 

@@ -156,7 +156,8 @@ fn a_set_may_have_a_program_of_its_own() {
     let file = programs.write("own.py", own);
     let table = format!("{{kind=\"python\",file={file:?}}}");
     let flags = format!("--set evaluation.sets.mini-aime.verifier={table}");
-    succeeded(programs.train(&format!("--out run {flags}")));
+    succeeded(programs.train(&format!("--out run {flags} --set records.format=4")));
+    succeeded(programs.train(&format!("--out earlier {flags}")));
     succeeded(programs.train("--out rule"));
     let inputs = programs.manifest("run").inputs;
     assert_eq!(inputs["evaluation/mini-aime/reward/own.py"], files::sha256_file(&file).unwrap());
@@ -170,6 +171,7 @@ fn a_set_may_have_a_program_of_its_own() {
         assert_eq!(row.is_correct, row.response.chars().count() % 2 == 0);
         assert_eq!(row.reward, Some(if row.is_correct { 1.0 } else { -1.0 }));
     }
+    assert!(outcomes("earlier", "mini-aime").iter().all(|row| row.reward.is_none()));
     let recorded = programs.is_verified("run", "--replay 1 --challenge 7").to_string();
     for words in [
         "graded again but for mini-aime",

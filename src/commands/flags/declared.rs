@@ -8,7 +8,7 @@ use crate::records::metrics::{self, DeterminedBy};
 use crate::report::text;
 use crate::study::claims::names;
 use crate::study::effect_checks::findings;
-use crate::study::{Declaration, Declared, Metric, MetricWindow, Reduce, collection};
+use crate::study::{Declaration, Declared, Metric, MetricWindow, Reduce, Statistic, collection};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -223,7 +223,7 @@ impl<'a> Plan<'a> {
         let windows = windows(metric).into_iter();
         let windows = windows.filter_map(|(window, least)| too_short(window, least, &arms));
         let repeated = self.declaration.repeated_arm(declared, |id| self.arm(id));
-        let ill = repeated.into_iter().chain(ill_defined(metric));
+        let ill = repeated.into_iter().chain(ill_defined(metric)).chain(unkept(metric, &arms));
         ill.chain(sets).chain(names).chain(windows).collect()
     }
 
@@ -323,6 +323,16 @@ fn ill_defined(metric: &Metric) -> Option<String> {
         }
         _ => None,
     }
+}
+
+fn unkept(metric: &Metric, arms: &[(&str, &Arm)]) -> Option<String> {
+    let is_kept = |arm: &Arm| arm.experiment.record_format() >= 4;
+    let (id, _) = arms.iter().find(|(_, arm)| !is_kept(arm))?;
+    (metric.statistic() == Some(Statistic::RewardMean)).then(|| {
+        format!(
+            "`{id}` keeps no rewards of evaluations: state records.format = 4, or compare avg-at-k"
+        )
+    })
 }
 
 fn unrecorded(name: &str, arms: &[(&str, &Arm)]) -> Option<String> {

@@ -177,6 +177,7 @@ pub fn files(
         ("evaluation", "samples", Value::Table(samples.collect::<Table>())),
         ("evaluation", "during_training", Value::from(vec![sets::DEV])),
     ];
+    let grading_is_program = grading.rule().is_none();
     let mut grading = grading.clone();
     if let Grading::Program(program) = &mut grading
         && program.kind != ProgramKind::MathVerify
@@ -187,6 +188,9 @@ pub fn files(
     if grading != Grading::Rule(Verifier::AnswerLine) {
         let value = Value::try_from(grading).expect("a verifier is representable in TOML");
         settings.push(("reward", "verifier", value));
+    }
+    if grading_is_program {
+        settings.push(("records", "format", Value::from(4)));
     }
     for key in ["template", "system", "examples", "response_prefix", "chat_template_kwargs"] {
         settings.extend(of_prompt.remove(key).map(|value| ("prompt", key, value)));

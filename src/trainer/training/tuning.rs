@@ -176,6 +176,7 @@ impl TuneRecipe {
             seed: self.seed,
             batch_rows: self.evaluation.generation_batch_rollouts,
             stop: Vec::new(),
+            keeps_rewards: false,
         }
     }
 }

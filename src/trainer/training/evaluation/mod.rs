@@ -38,6 +38,9 @@ pub struct Protocol {
     pub batch_rows: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
+    /// Outcomes have the rewards of a program; from format 4 of records on.
+    #[serde(skip)]
+    pub keeps_rewards: bool,
 }
 
 impl Protocol {
@@ -51,6 +54,7 @@ impl Protocol {
             seed: experiment.execution.seed,
             batch_rows: experiment.execution.generation_batch_rollouts,
             stop: experiment.evaluation_stop().to_vec(),
+            keeps_rewards: experiment.record_format() >= 4,
         }
     }
 
@@ -132,6 +136,7 @@ pub fn sampled(
     let tokens: usize = responses.iter().map(|response| response.tokens.len()).sum();
     let (grades, _) = grader.grade(&answered, Twice::Few(tokens as u64))?;
     let outcomes = keys.zip(grades).zip(responses.iter().zip(texts));
+    let keeps_rewards = protocol.keeps_rewards && protocol.verifier.program().is_some();
     let outcomes = outcomes.map(|(((problem, sample), grade), (response, text))| OutcomeRecord {
         problem: problem.id.clone(),
         sample: sample as u32,
@@ -141,7 +146,7 @@ pub fn sampled(
         prediction: grade.prediction,
         answer: problem.answer.clone(),
         response: text,
-        reward: protocol.verifier.program().is_some().then_some(grade.reward),
+        reward: keeps_rewards.then_some(grade.reward),
     });
     let entropies = responses.iter().map(|response| response.entropy.clone());
     Ok(outcomes.zip(entropies).collect())
