@@ -49,11 +49,31 @@ pub trait Arithmetic:
 
     /// Numbers of f32 as this kind, where it is f32.
     fn of_f32s(x: &mut [f32]) -> Option<&mut [Self]>;
+
+    /// Rows of sums in f64, which products are added to.
+    fn sums_in_f64<'a>(rows: Vec<&'a mut [f64]>) -> Sums<'a, Self>;
+}
+
+/// Rows that a product is added to.
+pub enum Sums<'a, A> {
+    /// In its arithmetic.
+    Own(Vec<&'a mut [A]>),
+    /// In f64, each number of an f32 product by itself.
+    Wide(Vec<&'a mut [f64]>),
+}
+
+impl<A> Sums<'_, A> {
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Own(rows) => rows.len(),
+            Self::Wide(rows) => rows.len(),
+        }
+    }
 }
 
 macro_rules! arithmetic {
     ($kind:ty, $exact:literal, $vector:ident, $splat:ident, $multiply_add:ident, $vectors:ident,
-     $vectors_mut:ident, $widened:expr, $rounded:expr, $of_f32s:expr) => {
+     $vectors_mut:ident, $widened:expr, $rounded:expr, $of_f32s:expr, $sums:ident) => {
         impl Arithmetic for $kind {
             const EXACT: bool = $exact;
 
@@ -96,6 +116,10 @@ macro_rules! arithmetic {
                 $of_f32s(x)
             }
 
+            fn sums_in_f64<'a>(rows: Vec<&'a mut [f64]>) -> Sums<'a, Self> {
+                Sums::$sums(rows)
+            }
+
             #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
@@ -119,7 +143,8 @@ arithmetic!(
     as_mut_simd_f32s,
     Cow::Borrowed,
     |x| x,
-    Some
+    Some,
+    Wide
 );
 arithmetic!(
     f64,
@@ -131,5 +156,6 @@ arithmetic!(
     as_mut_simd_f64s,
     |x: &[f32]| { x.iter().map(|x| f64::from(*x)).collect() },
     |x: Vec<f64>| { x.into_iter().map(|x| x as f32).collect() },
-    |_| None
+    |_| None,
+    Own
 );

@@ -13,7 +13,7 @@ pub mod halving;
 pub mod operations;
 pub mod native;
 
-pub use crate::numerics::arithmetic::Arithmetic;
+pub use crate::numerics::arithmetic::{Arithmetic, Sums};
 pub use crate::numerics::error::NumericsError;
 pub use crate::numerics::folded::{Folded, SomeRows};
 pub use crate::numerics::functions::Distribution;

@@ -128,16 +128,23 @@ fn update_plain(
     gradients: Gradients,
     learning_rate: f64,
 ) -> Result<(String, f64), OptimizerError> {
+    let is_large = model.is_large();
     let mut weights = model.take_parameters();
     let gradients = gradients.values(model, &weights);
-    let own = Arc::make_mut(&mut weights);
     let (digest, stepped) = std::thread::scope(|scope| {
         let digest = scope.spawn(|| ledger::tensors(&gradients));
+        let own = Arc::make_mut(&mut weights);
         let stepped = model.shared(|| optimizer.step(own, &gradients, learning_rate));
+        // A small policy's matrices are made beside the digest, a large one's when the gradients are gone.
+        if !is_large {
+            model.put(std::mem::take(&mut weights));
+        }
         (digest.join().expect("a digest"), stepped)
     });
     drop(gradients);
-    model.put(weights);
+    if is_large {
+        model.put(weights);
+    }
     let Stepped { norm, before } = stepped?;
     // Exact arithmetic makes its matrices now rather than at their next use.
     let tally = model.weight_tally();

@@ -5,7 +5,7 @@
 use crate::base::workers;
 use crate::numerics::native::{orders, window};
 use crate::numerics::vectorised::{self, dispatch, vectorised};
-use crate::numerics::{Arithmetic, SlotSums, Window};
+use crate::numerics::{Arithmetic, SlotSums, Sums, Window};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 use std::slice;
@@ -96,8 +96,9 @@ impl<A: Arithmetic> Panels<A> {
 
     /// Zeros `[terms, columns]`; either may be 0, to be appended to.
     pub fn zeros(terms: usize, columns: usize, window: Window) -> Self {
-        let panel = vec![A::default(); terms * A::PANEL];
-        Self { panels: vec![panel; columns.div_ceil(A::PANEL)], terms, columns, window }
+        let panel = |_| vec![A::default(); terms * A::PANEL];
+        let panels = (0..columns.div_ceil(A::PANEL)).map(panel).collect();
+        Self { panels, terms, columns, window }
     }
 
     /// Appends a column, `[terms]`.
@@ -276,7 +277,7 @@ pub fn multiply_transposed<A: Arithmetic>(
         let block = right.transposed(from..(from + BLOCK).min(right.panels.len()));
         let at = LeftPlace { stride: right.columns, offset: from * A::PANEL, by_column: false };
         let is_first = from == 0;
-        add_product((&mut sums, is_first), (&values, at), &block, Reach::All);
+        add_product(&mut sums, |rows| Sums::Own(rows), is_first, (&values, at), &block, Reach::All);
     }
     A::rounded(sums)
 }
@@ -291,31 +292,28 @@ pub fn multiply_onto<A: Arithmetic>(
 ) {
     check_bits(left, right, terms_in_all.max(right.terms));
     check(left, right);
-    let sums = match sums {
-        SlotSums::Wide(sums) => sums,
+    match sums {
+        SlotSums::Wide(sums) => with_left(left, right, |left| {
+            add_product(sums, A::sums_in_f64, false, left, right, Reach::All);
+        }),
         SlotSums::Narrow(sums) if sums.is_empty() => {
             *sums = A::rounded(plain(left, right, Reach::All));
-            return;
         }
         SlotSums::Narrow(sums) => {
-            let sums = (A::of_f32s(sums).expect("sums of the policy's arithmetic"), false);
-            return with_left(left, right, |left| add_product(sums, left, right, Reach::All));
+            let sums = A::of_f32s(sums).expect("sums of the policy's arithmetic");
+            with_left(left, right, |left| {
+                add_product(sums, |rows| Sums::Own(rows), false, left, right, Reach::All)
+            });
         }
-    };
-    let product = plain(left, right, Reach::All);
-    workers::by_rows(sums, 1, |first, sums| {
-        let product = &product[first..][..sums.len()];
-        vectorised(
-            #[inline(always)]
-            || sums.iter_mut().zip(product).for_each(|(sum, more)| *sum += more.to_f64()),
-        );
-    });
+    }
 }
 
 fn plain<A: Arithmetic>(left: Left, right: &Panels<A>, reach: Reach) -> Vec<A> {
     let rows = left.values().len().checked_div(right.terms).unwrap_or(0);
     let mut sums = vec![A::default(); rows * right.columns];
-    with_left(left, right, |left| add_product((&mut sums, true), left, right, reach));
+    with_left(left, right, |left| {
+        add_product(&mut sums, |rows| Sums::Own(rows), true, left, right, reach)
+    });
     sums
 }
 
@@ -337,8 +335,10 @@ struct LeftPlace {
 
 /// Adds the terms of a product to sums `[rows, columns]`, one after another. Sums that are zeros are not
 /// read: the first access to new memory is then a write, which costs half as much.
-fn add_product<A: Arithmetic>(
-    (sums, are_zeros): (&mut [A], bool),
+fn add_product<A: Arithmetic, T: Send>(
+    sums: &mut [T],
+    of_rows: fn(Vec<&mut [T]>) -> Sums<A>,
+    are_zeros: bool,
     (left, place): (&[A], LeftPlace),
     right: &Panels<A>,
     reach: Reach,
@@ -348,8 +348,9 @@ fn add_product<A: Arithmetic>(
         return;
     }
     let rows = sums.len() / columns;
-    let all = |first, reach, panels, sums: Vec<&mut [A]>| {
+    let all = |first, reach, panels, sums: Vec<&mut [T]>| {
         let columns = sums[0].len();
+        let sums = of_rows(sums);
         dispatch(Product { left, place, panels, terms, columns, reach, first, sums, are_zeros });
     };
     if threads == 1 || rows * columns * terms < SHORT {
@@ -361,7 +362,7 @@ fn add_product<A: Arithmetic>(
         let share = right.panels.len().div_ceil(threads);
         let panels = right.panels.chunks(share);
         let mut parts: Vec<_> =
-            panels.map(|panels| (panels, Vec::<&mut [A]>::with_capacity(rows))).collect();
+            panels.map(|panels| (panels, Vec::<&mut [T]>::with_capacity(rows))).collect();
         for mut row in sums.chunks_exact_mut(columns) {
             for (panels, rows) in &mut parts {
                 let width = (panels.len() * A::PANEL).min(row.len());
@@ -376,7 +377,7 @@ fn add_product<A: Arithmetic>(
     }
     // One part to a thread: the first rows of each wait for the right operand.
     let share = rows.div_ceil(threads).next_multiple_of(FEW_ROWS);
-    let mut parts: Vec<&mut [A]> = sums.chunks_mut(share * columns).collect();
+    let mut parts: Vec<&mut [T]> = sums.chunks_mut(share * columns).collect();
     workers::by_rows(&mut parts, 1, |first, parts| {
         for (at, sums) in parts.iter_mut().enumerate() {
             let rows = sums.chunks_exact_mut(columns).collect();
@@ -423,7 +424,7 @@ struct Product<'a, A> {
     columns: usize,
     reach: Reach,
     first: usize,
-    sums: Vec<&'a mut [A]>,
+    sums: Sums<'a, A>,
     are_zeros: bool,
 }
 
@@ -449,6 +450,9 @@ const MOST_PANEL: usize = 32;
 /// next panel fetched ahead: policies of a million parameters lose by both, one of 135 million gains a quarter and more.
 const WIDE: usize = 1 << 17;
 
+/// Terms of a row of the left operand whose bounds are checked together.
+const TERMS: usize = 8;
+
 /// Bytes that memory is read by.
 const LINE: usize = 64;
 
@@ -458,22 +462,24 @@ const ROWS_AT_ONCE: usize = 1 << 16;
 impl<A: Arithmetic> Product<'_, A> {
     #[inline(always)]
     fn all<S: Simd, const ROWS: usize, const VECTORS: usize>(mut self, simd: S) {
-        let rows = self.sums.len();
+        let rows = self.sums.rows();
         let at_once = (ROWS_AT_ONCE / self.terms).next_multiple_of(ROWS);
         let is_wide = self.terms * self.columns >= WIDE;
+        let is_packed = is_wide && !self.place.by_column;
         let mut packed = Vec::new();
         for from in (0..rows).step_by(at_once) {
             let to = (from + at_once).min(rows);
             let heights = || Heights::<ROWS> { from, to };
-            if is_wide || self.place.by_column {
-                packed.clear();
+            if is_packed {
+                packed.resize((to - from) * self.terms, A::default());
                 for (row, height) in heights() {
+                    let packed = &mut packed[(row - from) * self.terms..];
                     match height {
-                        4 => self.pack::<4>(row, &mut packed),
-                        3 => self.pack::<3>(row, &mut packed),
-                        2 => self.pack::<2>(row, &mut packed),
-                        1 => self.pack::<1>(row, &mut packed),
-                        _ => self.pack::<ROWS>(row, &mut packed),
+                        4 => self.pack::<4>(row, packed),
+                        3 => self.pack::<3>(row, packed),
+                        2 => self.pack::<2>(row, packed),
+                        1 => self.pack::<1>(row, packed),
+                        _ => self.pack::<ROWS>(row, packed),
                     }
                 }
             }
@@ -502,25 +508,14 @@ impl<A: Arithmetic> Product<'_, A> {
         }
     }
 
-    /// Appends the left numbers of some rows, term by term.
+    /// Puts the left numbers of some rows to the front, term by term.
     #[inline(always)]
-    fn pack<const HEIGHT: usize>(&self, row: usize, packed: &mut Vec<A>) {
-        let LeftPlace { stride, offset, by_column } = self.place;
-        let row = self.first + row;
-        if by_column {
-            for values in self.left[offset * stride..].chunks(stride).take(self.terms) {
-                if let Some(values) = values[row..].first_chunk::<HEIGHT>() {
-                    packed.extend_from_slice(values);
-                }
-            }
-            return;
-        }
-        let start = packed.len();
-        packed.resize(start + HEIGHT * self.terms, A::default());
+    fn pack<const HEIGHT: usize>(&self, row: usize, packed: &mut [A]) {
+        let (LeftPlace { stride, offset, .. }, first) = (self.place, self.first + row);
         for at in 0..HEIGHT {
-            let places = packed[start + at..].iter_mut().step_by(HEIGHT);
-            let values = &self.left[(row + at) * stride + offset..][..self.terms];
-            places.zip(values).for_each(|(place, value)| *place = *value);
+            let values = &self.left[(first + at) * stride + offset..][..self.terms];
+            let places = packed.as_chunks_mut::<HEIGHT>().0.iter_mut();
+            places.zip(values).for_each(|(places, value)| places[at] = *value);
         }
     }
 
@@ -546,33 +541,54 @@ impl<A: Arithmetic> Product<'_, A> {
         let zeros = [[A::splat(simd, A::default()); VECTORS]; ROWS];
         let mut all = zeros;
         let (mut numbers, is_whole) = ([A::default(); MOST_PANEL], width == VECTORS * lanes);
-        if !self.are_zeros {
+        let mut is_first = true;
+        if let (Sums::Own(sums), false) = (&self.sums, self.are_zeros) {
             let mut before = zeros;
-            for (at, sums) in before.iter_mut().enumerate() {
-                numbers[..width].copy_from_slice(&self.sums[row + at][places.clone()]);
-                sums.copy_from_slice(&A::vectors::<S>(&numbers).0[..VECTORS]);
+            for (before, sums) in before.iter_mut().zip(&sums[row..]) {
+                numbers[..width].copy_from_slice(&sums[places.clone()]);
+                before.copy_from_slice(&A::vectors::<S>(&numbers).0[..VECTORS]);
             }
-            all = before;
+            (all, is_first) = (before, false);
         }
-        let (mut from, mut is_first) = (reached.start, self.are_zeros);
+        let mut from = reached.start;
         let is_ahead = !ahead.is_empty();
         let mut ahead = Ahead::of(ahead, reached.len());
         while from < reached.end {
             let to = reached.end.min((from / PART + 1) * PART);
-            let right = panel[from * of_a_panel..to * of_a_panel]
-                .chunks_exact(of_a_panel)
-                .map(|row| &row[vector..vector + VECTORS]);
+            let right = &panel[from * of_a_panel..to * of_a_panel];
             let mut sums = zeros;
-            if packed.is_empty() {
-                let LeftPlace { stride, offset, .. } = self.place;
-                let (count, start) = (to - from, offset + from);
-                let left: [&[A]; ROWS] = std::array::from_fn(|row| {
-                    &self.left[(first + row) * stride + start..][..count]
-                });
-                for (term, right) in right.take(count).enumerate() {
-                    add::<S, A, ROWS, VECTORS>(simd, |row| left[row][term], right, &mut sums);
+            let LeftPlace { stride, offset, by_column } = self.place;
+            if by_column {
+                let left = self.left[(offset + from) * stride + first..].chunks(stride);
+                for (left, right) in left.zip(right.chunks_exact(of_a_panel)) {
+                    if let Some(left) = left.first_chunk::<ROWS>() {
+                        let right = &right[vector..vector + VECTORS];
+                        add::<S, A, ROWS, VECTORS>(simd, |row| left[row], right, &mut sums);
+                    }
+                }
+            } else if packed.is_empty() {
+                // Not `array::from_fn`, whose closures are calls here: a seventh of a product.
+                let mut left = [(&[][..], &[][..]); ROWS];
+                for (row, left) in left.iter_mut().enumerate() {
+                    let values = &self.left[(first + row) * stride + offset..][from..to];
+                    *left = values.as_chunks::<TERMS>();
+                }
+                let mut right = right.chunks_exact(of_a_panel * TERMS);
+                for at in 0..(to - from) / TERMS {
+                    let right = right.next().unwrap_or_default().chunks_exact(of_a_panel);
+                    for (term, right) in right.enumerate().take(TERMS) {
+                        let right = &right[vector..vector + VECTORS];
+                        let number = |row: usize| left[row].0[at][term];
+                        add::<S, A, ROWS, VECTORS>(simd, number, right, &mut sums);
+                    }
+                }
+                for (term, right) in right.remainder().chunks_exact(of_a_panel).enumerate() {
+                    let right = &right[vector..vector + VECTORS];
+                    add::<S, A, ROWS, VECTORS>(simd, |row| left[row].1[term], right, &mut sums);
                 }
             } else {
+                let right =
+                    right.chunks_exact(of_a_panel).map(|row| &row[vector..vector + VECTORS]);
                 let left = packed[from * ROWS..to * ROWS].as_chunks::<ROWS>().0;
                 let terms = left.iter().zip(right);
                 if is_ahead {
@@ -597,13 +613,25 @@ impl<A: Arithmetic> Product<'_, A> {
         }
         // A copy whose places are counted leaves the sums in registers while terms are added.
         let done = all;
-        for (at, sums) in done.iter().enumerate() {
-            let after = &mut self.sums[row + at][places.clone()];
-            if is_whole {
-                A::vectors_mut::<S>(after).0[..VECTORS].copy_from_slice(sums);
-            } else {
-                A::vectors_mut::<S>(&mut numbers).0[..VECTORS].copy_from_slice(sums);
-                after.copy_from_slice(&numbers[..width]);
+        match &mut self.sums {
+            Sums::Own(rows) if is_whole => {
+                for (row, sums) in rows[row..].iter_mut().zip(&done) {
+                    let after = A::vectors_mut::<S>(&mut row[places.clone()]).0;
+                    after[..VECTORS].copy_from_slice(sums);
+                }
+            }
+            Sums::Own(rows) => {
+                for (row, sums) in rows[row..].iter_mut().zip(&done) {
+                    A::vectors_mut::<S>(&mut numbers).0[..VECTORS].copy_from_slice(sums);
+                    row[places.clone()].copy_from_slice(&numbers[..width]);
+                }
+            }
+            Sums::Wide(rows) => {
+                for (row, sums) in rows[row..].iter_mut().zip(&done) {
+                    A::vectors_mut::<S>(&mut numbers).0[..VECTORS].copy_from_slice(sums);
+                    let more = row[places.clone()].iter_mut().zip(&numbers);
+                    more.for_each(|(sum, more)| *sum += more.to_f64());
+                }
             }
         }
     }

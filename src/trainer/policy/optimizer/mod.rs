@@ -332,8 +332,11 @@ fn largest(tensors: &OptimizerTensors) -> u32 {
 }
 
 fn finite_norm(gradients: &OptimizerTensors) -> Result<f64, OptimizerError> {
-    let elements = gradients.values().flatten().map(|element| f64::from(*element));
-    let norm = global_norm(elements);
+    // As `global_norm`, whose iterator over all tensors takes twice as long.
+    let squares = |sum, tensor: &Vec<f32>| {
+        tensor.iter().fold(sum, |sum: f64, element| sum + f64::from(*element) * f64::from(*element))
+    };
+    let norm = gradients.values().fold(0.0, squares).sqrt();
     if norm.is_finite() {
         return Ok(norm);
     }
