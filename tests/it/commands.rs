@@ -67,10 +67,9 @@ fn scoring_a_generated_response_gives_back_its_log_probs() {
 #[test]
 fn the_committed_base_policy_is_the_one_that_its_digest_names() {
     let folder = golden_data::folder("mini-aime");
-    play(&folder, "sha256sum --quiet -c SHA256SUMS");
     play(
         &folder,
-        "test $(grep -c base/ SHA256SUMS) -ge 5 && cat SHA256SUMS\nbase/model.safetensors",
+        "sha256sum --quiet -c SHA256SUMS\n\ntest $(grep -c base/ SHA256SUMS) -ge 5 && cat SHA256SUMS\nbase/model.safetensors",
     );
 }
 

@@ -446,6 +446,7 @@ fn a_program_grades_for_other_trainers_with_the_columns_that_it_has_here() {
 }
 
 #[test]
-fn the_words_of_the_control_are_what_their_program_writes_and_grades() {
+fn what_programs_wrote_and_graded_they_write_and_grade_again() {
     play(tempfile::tempdir().unwrap().path(), include_str!("reward_programs/words.txt"));
+    play(tempfile::tempdir().unwrap().path(), include_str!("reward_programs/digests.txt"));
 }

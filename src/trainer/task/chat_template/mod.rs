@@ -14,8 +14,10 @@ use minijinja::value::{Serde, ValueKind};
 use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value};
 use minijinja::{escape_formatter, filters, syntax::SyntaxConfig};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
@@ -45,6 +47,12 @@ pub struct ChatTemplate {
     path: PathBuf,
     source: String,
     tokens: BTreeMap<String, String>,
+    #[serde(skip)]
+    variables: OnceLock<BTreeSet<String>>,
+}
+
+thread_local! {
+    static COMPILED: RefCell<Option<(String, Environment<'static>)>> = const { RefCell::new(None) };
 }
 
 #[derive(Default, Deserialize)]
@@ -105,7 +113,7 @@ impl ChatTemplate {
         };
         let token = |name: &str| Some((name.to_string(), config.token(name)?.to_string()));
         let tokens = SPECIAL_TOKENS.into_iter().filter_map(token).collect();
-        let template = Self { path, source, tokens };
+        let template = Self { path, source, tokens, variables: OnceLock::new() };
         template.render(&[Message::new("user", "1+1?")], true)?;
         Ok(Some(template))
     }
@@ -131,9 +139,9 @@ impl ChatTemplate {
         kwargs: &JsonObject,
     ) -> Result<String, TaskError> {
         if !kwargs.is_empty() {
-            let variables = self.variables();
+            let variables = self.variables.get_or_init(|| self.variables());
             if let Some(name) = kwargs.keys().find(|name| !variables.contains(*name)) {
-                let reads = match &Vec::from_iter(variables)[..] {
+                let reads = match &Vec::from_iter(variables.iter().map(String::as_str))[..] {
                     [] => "it has none that can be stated".to_string(),
                     variables => format!("it reads {}", variables.join(", ")),
                 };
@@ -228,12 +236,12 @@ impl ChatTemplate {
 
     fn rendered(&self, conversation: &Conversation) -> Result<String, JinjaError> {
         let Conversation { messages, add_generation_prompt, kwargs } = conversation;
-        let mut environment = environment()?;
+        let compiled = COMPILED.take().filter(|(source, _)| *source == self.source);
+        let compiled = compiled.map_or_else(|| compiled_from(&self.source), Ok)?;
+        let (source, mut environment) = compiled;
         let date = kwargs.get(DATE_FUNCTION).map(|date| Value::from(Serde(date)));
         let stated = move |format: String| date.clone().ok_or_else(|| undated(&format));
         environment.add_function(DATE_FUNCTION, stated);
-        let source = tags::replaced(&self.source)?;
-        let template = environment.template_from_str(&source)?;
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
         context.insert("messages", Value::from(Serde(messages)));
         context.insert("add_generation_prompt", Value::from(*add_generation_prompt));
@@ -244,8 +252,18 @@ impl ChatTemplate {
         context.extend(tokens);
         let kwargs = kwargs.iter().filter(|(name, _)| *name != DATE_FUNCTION);
         context.extend(kwargs.map(|(name, value)| (name.as_str(), Value::from(Serde(value)))));
-        template.render(context)
+        let rendered = environment.get_template(COMPILED_NAME)?.render(context);
+        COMPILED.set(Some((source, environment)));
+        rendered
     }
+}
+
+const COMPILED_NAME: &str = "<string>";
+
+fn compiled_from(source: &str) -> Result<(String, Environment<'static>), JinjaError> {
+    let mut environment = environment()?;
+    environment.add_template_owned(COMPILED_NAME, tags::replaced(source)?)?;
+    Ok((source.to_string(), environment))
 }
 
 fn environment() -> Result<Environment<'static>, JinjaError> {
