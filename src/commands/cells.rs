@@ -45,7 +45,7 @@ pub fn run(args: &CellsArgs) -> Result<u8> {
 fn list(args: &CellsArgs) -> Result<u8> {
     collection::has_begun(&args.study)?;
     let study = AblateStudy::at(&args.study);
-    let (cells, refused) = cell::read_folder(&study.cells())?;
+    let (cells, refused) = cell::read_folder(study.root())?;
     refused.iter().for_each(output::tell);
     let names = if args.json { BTreeMap::new() } else { names(&study)? };
     let table = || tables::listed(&cells, &keys(&cells, &names));

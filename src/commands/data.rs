@@ -1,7 +1,7 @@
 //! `dapo data`: problems as files.
 
-use crate::base::{program, python};
-use crate::commands::exit::bail_usage;
+use crate::base::{files, program, python};
+use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::{audit, audit::AuditArgs, exit, grade, output};
 use crate::experiment::Data;
 use crate::task::data::embedded;
@@ -157,8 +157,15 @@ fn prepare(args: &PrepareArgs) -> Result<u8> {
 fn generated(args: &PrepareArgs) -> Result<Option<Data>> {
     let task = embedded::KINDS.iter().find(|(kind, _)| args.source == Path::new(kind));
     let Some((kind, usual)) = task else {
+        let (source, shown) = (&args.source, args.source.display());
+        if source.extension().is_none() && files::kind(source)?.is_none() {
+            let known = embedded::known(&source.to_string_lossy());
+            bail_invalid!(
+                "{shown}: there is no such file, and no generated task of this name; {known}"
+            );
+        }
         if args.variant.is_some() {
-            bail_usage!("--variant is for a generated task, and {} is none", args.source.display());
+            bail_usage!("--variant is for a generated task, and {shown} is none");
         }
         return Ok(None);
     };

@@ -67,7 +67,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
     }
     collection::has_begun(&args.folder)?;
     let folder = AblateStudy::at(&args.folder);
-    let (cells, refused) = cell::read_folder(&folder.cells())?;
+    let (cells, refused) = cell::read_folder(folder.root())?;
     refused.iter().for_each(|error| output::tell(format!("left out: {error}")));
     let names = cells::names(&folder)?;
     let keys = study::keys(&cells, &names);

@@ -224,3 +224,18 @@ fn run(cli: &Cli) -> anyhow::Result<u8> {
         Verb::TableReader(args) => table_reader::run(args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_verb_of_users() {
+        let command = command();
+        let help = command.clone().render_long_help().to_string();
+        for verb in command.get_subcommands().map(clap::Command::get_name) {
+            let is_named = help.contains(&format!("\n  {verb} "));
+            assert_eq!(is_named, !["grade", table_reader::VERB].contains(&verb), "{verb}: {help}");
+        }
+    }
+}

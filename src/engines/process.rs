@@ -53,7 +53,10 @@ pub fn ask<T: DeserializeOwned>(
         // The script's own error says more.
         let _gone = to.write_all(input.to_string().as_bytes());
     }
-    let output = child.wait_with_output().map_err(start)?;
+    let output = child.wait_with_output().map_err(|error| {
+        let reason = format!("its output cannot be read: {error}");
+        EngineError::Program { program: program.to_string(), reason }
+    })?;
     let said = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(said.lines().last().unwrap_or_default()).map_err(|_| {
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -51,9 +51,8 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
             None
         }
     };
-    let cells_folder = files::foreign::inside(folder, "cells")?;
-    let (cells, refused) = if cell::has_records(&cells_folder)? {
-        cell::read_folder(&cells_folder)?
+    let (cells, refused) = if cell::has_records(&folder.join("cells"))? {
+        cell::read_folder(folder)?
     } else {
         (Vec::new(), Vec::new())
     };

@@ -43,6 +43,8 @@ pub enum StudyError {
     NotBegun { study: PathBuf },
     #[error("cannot start {}: {source}", program.display())]
     Start { program: PathBuf, source: io::Error },
+    #[error("cannot tell whether a process of {} has ended: {source}", program.display())]
+    Wait { program: PathBuf, source: io::Error },
     #[error(
         "{} and {} are not about the same problems: {only} only in the first of them; \
          --common-problems compares those that are in all", one.display(), other.display()

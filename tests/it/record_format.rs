@@ -85,7 +85,7 @@ fn first_step(experiment: Experiment) -> Metrics {
 
 #[test]
 fn a_run_from_a_record_of_the_first_study_has_its_metrics_to_the_digit_and_no_other() {
-    let (cells, refused) = cell::read_folder(&root().join("reports/study-1/cells")).unwrap();
+    let (cells, refused) = cell::read_folder(&root().join("reports/study-1")).unwrap();
     // Each has the key of its run, or it were refused.
     assert!(refused.is_empty(), "{refused:?}");
     assert!(cells.len() == 216 && cells.iter().all(|cell| cell.experiment.record_format() == 1));

@@ -92,7 +92,7 @@ fn put_over(cell: &mut Cell, original: &Cell) {
 
 #[test]
 fn all_records_of_the_published_study_fit_themselves_and_each_other() {
-    let (cells, refused) = cell::read_folder(&folder().join("cells")).unwrap();
+    let (cells, refused) = cell::read_folder(&folder()).unwrap();
     let refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
     assert_eq!((cells.len(), refused), (216, Vec::new()));
     assert_reasons(&real(), 0, &[]);
@@ -233,8 +233,8 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
     assert!(out.trim_end().ends_with("216 runs; base policy: the embedded benchmark's"), "{out}");
     play(scratch.path(), include_str!("study_forgeries/declaration.txt"));
     // Tags that moved in every record, and a file that somebody put there.
-    let (cells, packed) = (study.join("cells"), study.join(packed::FILE));
-    let (mut records, _) = cell::read_folder(&cells).unwrap();
+    let packed = study.join(packed::FILE);
+    let (mut records, _) = cell::read_folder(&study).unwrap();
     let bytes = files::foreign::read_up_to(&packed, 1 << 24).unwrap();
     files::remove_file(&packed).unwrap();
     study_fixture::change(&mut records, |cell| {

@@ -470,7 +470,7 @@ fn records(study: &AblateStudy) -> Result<(Vec<Cell>, Vec<StudyError>)> {
     if !cell::has_records(&study.cells())? {
         return Ok((Vec::new(), Vec::new()));
     }
-    Ok(cell::read_folder(&study.cells())?)
+    Ok(cell::read_folder(study.root())?)
 }
 
 fn at_once(args: &AblateArgs) -> usize {

@@ -166,6 +166,11 @@ mod tests {
         assert_eq!(code(&anyhow::Error::from(lost)), BUG);
         let lost = StudyError::LockLost { study: "study".into() };
         assert_eq!(code(&anyhow::Error::from(lost)), BUG);
+        let source = io::Error::from_raw_os_error(10);
+        let error = anyhow::Error::from(StudyError::Wait { program: "dapo".into(), source });
+        let told = "cannot tell whether a process of dapo has ended: No child processes";
+        assert!(message(&error).starts_with(told), "{}", message(&error));
+        assert_eq!(code(&error), BUG);
     }
 
     #[test]

@@ -50,13 +50,11 @@ pub trait Arithmetic:
     /// Numbers of f32 as this kind, where it is f32.
     fn of_f32s(x: &mut [f32]) -> Option<&mut [Self]>;
 
-    /// Rows of sums in f64, which products are added to.
     fn sums_in_f64<'a>(rows: Vec<&'a mut [f64]>) -> Sums<'a, Self>;
 }
 
 /// Rows that a product is added to.
 pub enum Sums<'a, A> {
-    /// In its arithmetic.
     Own(Vec<&'a mut [A]>),
     /// In f64, each number of an f32 product by itself.
     Wide(Vec<&'a mut [f64]>),

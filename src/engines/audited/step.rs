@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Groups of a step that are named for each contradiction.
 const TOLD: usize = 3;
 
-pub const LOGGED: [&str; 5] = [
-    "response_length/mean",
-    "completions/mean_length",
-    "completions/clipped_ratio",
-    "response_length/max",
-    "critic/score/mean",
-];
+const MEAN_LENGTH: &str = "response_length/mean";
+const MEAN_LENGTH_TRL: &str = "completions/mean_length";
+const TRUNCATED: &str = "completions/clipped_ratio";
+const LONGEST: &str = "response_length/max";
+
+pub const LOGGED: [&str; 5] =
+    [MEAN_LENGTH, MEAN_LENGTH_TRL, TRUNCATED, LONGEST, "critic/score/mean"];
 
 const ROUNDING: f64 = 1e-6;
 
@@ -163,8 +163,8 @@ pub fn audited(
         curve.iter().find(|(at, _)| *at == step as f64).map(|(_, value)| *value)
     };
     // verl's response_length/clip_ratio counts what is as long as the longest response of the batch.
-    let truncated = logged(&LOGGED[2..3]);
-    let longest = logged(&LOGGED[3..4]);
+    let truncated = logged(&[TRUNCATED]);
+    let longest = logged(&[LONGEST]);
     let is_graded = responses.iter().all(|it| it.is_correct().is_some());
     let mut found = of_rewards(&rewards, is_graded, stated, longest);
     let not_finite = responses.iter().filter_map(|it| it.reward.filter(|it| !it.is_finite()));
@@ -220,7 +220,7 @@ pub fn audited(
         ("correct", graded(correct)),
         ("lowered", lowered.and_then(graded)),
         ("truncated", truncated),
-        ("tokens", logged(&LOGGED[..2])),
+        ("tokens", logged(&[MEAN_LENGTH, MEAN_LENGTH_TRL])),
     ];
     let numbers = numbers.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     (traps(step, found), numbers, merged)
@@ -447,7 +447,7 @@ mod tests {
             penalty: *penalty,
             ..response("q", None)
         });
-        let log = log(&[(LOGGED[3], 100.0)]);
+        let log = log(&[(LONGEST, 100.0)]);
         let (traps, numbers, _) = audited(1, &rows.collect::<Vec<_>>(), stated, Some(&log));
         (
             numbers["lowered"],

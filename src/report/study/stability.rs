@@ -38,7 +38,7 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
     let set = text::visible(&context.analysis.declaration.curve_set);
     let falls = format!(
         "From one evaluation on {set} to the next, accuracy fell by more than {} points {} in {runs} runs.",
-        text::points(stability::FALL).trim_end_matches(".0"),
+        fall_points(),
         text::counted(falls as usize, "time", "times")
     );
     let collapsed = collapsed(context).unwrap_or_else(|| "No run collapsed.".to_owned());
@@ -52,6 +52,10 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
         stability::COLLAPSE_ERRORS
     );
     vec![format!("{ratios} {falls}"), format!("{collapsed} {definition}")]
+}
+
+fn fall_points() -> String {
+    text::points(stability::FALL).trim_end_matches(".0").to_owned()
 }
 
 fn ratios_of_responses(context: &Context, arms: &[ArmStability]) -> String {
@@ -113,8 +117,11 @@ fn table(context: &Context, arms: &[ArmStability]) -> Table {
     let caption = "The largest values of an arm, each with the seed of its run: importance ratio of the loss (after \
                    dapo.log_ratio_clamp), mean KL of a rollout step by that ratio, gradient norm before clipping; falls of \
                    accuracy, rollout steps at the cap of rounds, and runs that collapsed.";
-    let columns = "arm | runs # | ratio # | ratio above 10 # | KL # | gradient norm # | falls # | at the cap # | collapsed";
-    Table::new(caption, columns, arms.iter().map(|arm| arm_row(context, arm)))
+    let columns = format!(
+        "arm | runs # | ratio # | ratio above {} # | KL # | gradient norm # | falls # | at the cap # | collapsed",
+        stability::HIGH_RATIO
+    );
+    Table::new(caption, &columns, arms.iter().map(|arm| arm_row(context, arm)))
 }
 
 fn arm_row(context: &Context, arm: &ArmStability) -> Vec<TableCell> {
@@ -151,10 +158,12 @@ fn falls(context: &Context, arms: &[ArmStability]) -> Option<Block> {
             ]
         })
     });
-    let caption =
-        "Every fall of more than 10 points, up to the evaluation after this rollout step.";
+    let caption = format!(
+        "Every fall of more than {} points, up to the evaluation after this rollout step.",
+        fall_points()
+    );
     let columns = "arm | seed # | rollout step # | before, % # | after, % #";
-    Table::new(caption, columns, rows).filled().map(Block::Folded)
+    Table::new(&caption, columns, rows).filled().map(Block::Folded)
 }
 
 #[cfg(test)]

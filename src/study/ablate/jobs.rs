@@ -123,7 +123,7 @@ fn listed(
     mut manifest: impl FnMut(&Experiment) -> Result<Manifest, TrainingError>,
 ) -> Result<Vec<Job>, StudyError> {
     // What cannot be read is refused once, not by every cell.
-    cell::packed::beside(&study.cells())?;
+    cell::packed::beside(&files::foreign::inside(study.root(), "cells")?)?;
     let mut names = BTreeSet::new();
     if let Some(grid) = grids.iter().find(|grid| !names.insert(&grid.name)) {
         return Err(StudyError::SameName { name: grid.name.clone() });

@@ -157,9 +157,8 @@ impl Queue<'_> {
         for at in (0..self.running.len()).rev() {
             let (index, process) = &mut self.running[at];
             let index = *index;
-            let program = || self.options.program.clone();
-            let ended = process.ended();
-            let ended = ended.map_err(|source| StudyError::Start { program: program(), source })?;
+            let wait = |source| StudyError::Wait { program: self.options.program.clone(), source };
+            let ended = process.ended().map_err(wait)?;
             if let Some(ended) = ended {
                 self.running.remove(at);
                 self.held()?;

@@ -277,16 +277,14 @@ pub fn has_records(cells: &Path) -> Result<bool, StudyError> {
     Ok(packed.is_some() || files::kind(cells)?.is_some())
 }
 
-/// Every record of a folder `cells`, and those packed beside it; in the order of their names.
-/// Errors: neither the folder nor packed records are there; packed records that cannot be read.
-pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), StudyError> {
+/// Every record of a study's folder `cells`, and those packed beside it; in the order of their names.
+/// Errors: neither the folder nor packed records are there; a link in its place; packed records that cannot be read.
+pub fn read_folder(study: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), StudyError> {
+    let folder = &files::foreign::inside(study, "cells")?;
     let packed = packed::beside(folder)?;
     let mut names = match files::kind(folder)? {
         None if !packed.is_empty() => Vec::new(),
-        None => {
-            let study = folder.parent().unwrap_or(folder);
-            return Err(StudyError::invalid(study, "is no study: it has no folder cells"));
-        }
+        None => return Err(StudyError::invalid(study, "is no study: it has no folder cells")),
         _ => files::list(folder)?,
     };
     names.retain(|name| name.ends_with(".json"));

@@ -16,10 +16,8 @@ pub enum TaskError {
     Template { path: PathBuf, reason: String },
     #[error(transparent)]
     Table(#[from] tables::TableError),
-    #[error(
-        "there is no task {name:?}; there are mini-aime, checked-chains, signed-sums and word-problems"
-    )]
-    Kind { name: String },
+    #[error("there is no task {name:?}; {known}")]
+    Kind { name: String, known: String },
     #[error("a recipe must state either a task or a file of solutions")]
     Solutions,
     #[error("{}: expected a file named *.parquet, *.jsonl, *.json, *.csv or *.tsv", path.display())]

@@ -3,7 +3,7 @@
 use crate::algorithm::{Problem, Row};
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, files, workers};
-use crate::experiment::{Optimizer, PromptSettings, WarmUp, WarmUpStart};
+use crate::experiment::{Optimizer, PromptSettings, WarmUp, WarmUpStart, sources};
 use crate::numerics::{NumericsError, halving, operations};
 use crate::policy::batch::{self, Pass};
 use crate::policy::{Gradients, Policy, Qwen2, UpdateScale};
@@ -95,15 +95,15 @@ pub fn problems(
         }
     };
     let AdamSettings { beta1, beta2, epsilon, weight_decay, max_gradient_norm } = optimizer;
-    for (key, value, rule, holds) in [
-        ("beta1", beta1, "in [0, 1)", (0.0..1.0).contains(&beta1)),
-        ("beta2", beta2, "in [0, 1)", (0.0..1.0).contains(&beta2)),
-        ("epsilon", epsilon, "at least 0", epsilon >= 0.0),
-        ("weight_decay", weight_decay, "at least 0", weight_decay >= 0.0),
-        ("max_gradient_norm", max_gradient_norm, "above 0", max_gradient_norm > 0.0),
+    for (key, value) in [
+        ("optimizer.beta1", beta1),
+        ("optimizer.beta2", beta2),
+        ("optimizer.epsilon", epsilon),
+        ("optimizer.weight_decay", weight_decay),
+        ("optimizer.max_gradient_norm", max_gradient_norm),
     ] {
-        let holds = holds && value.is_finite();
-        check(holds, format!("optimizer.{key}"), rule, value.to_string());
+        let range = sources::of(key).and_then(|key| key.range).unwrap_or_default();
+        check(range.contains(value), key.into(), &range.to_string(), value.to_string());
     }
     check(!stages.is_empty(), "stages".into(), "at least one", "none".into());
     for (index, stage) in stages.iter().enumerate() {
@@ -114,7 +114,7 @@ pub fn problems(
             ("max_response_tokens", stage.max_response_tokens),
         ] {
             let holds = (1..=MOST).contains(&value);
-            check(holds, key(name), "from 1 to 1048576", value.to_string());
+            check(holds, key(name), &format!("from 1 to {MOST}"), value.to_string());
         }
         let (warm_up, updates) = (stage.warm_up_updates, stage.updates);
         let rule = format!("at most the stage's updates ({updates})");

@@ -327,7 +327,6 @@ fn sum_of_lanes(x: &[f32]) -> f32 {
     lanes.iter().sum::<f32>() + rest.iter().sum::<f32>()
 }
 
-/// Adds `more` to `x`, number by number.
 pub fn add(x: &mut [f32], more: &[f32]) {
     by_rows(
         x,

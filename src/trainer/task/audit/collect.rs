@@ -104,15 +104,26 @@ impl Collected {
     }
 
     fn take_index(&mut self, row: &SourceRow, problem: u64) {
-        match &row.read.index {
-            None => self.counted.missing += 1,
-            Some(Index::Number(_)) => self.counted.integers += 1,
-            Some(Index::Name(_)) => self.counted.texts += 1,
-        }
-        let Some(name) = index_text(row) else { return };
+        let counted = &mut self.counted;
+        let (Some(name), Some(index)) = (index_text(row), &row.read.index) else {
+            counted.missing += 1;
+            return;
+        };
+        let (count, shown) = match index {
+            Index::Number(number) => (&mut counted.integers, number.to_string()),
+            Index::Name(name) => (&mut counted.texts, start(name)),
+        };
+        *count += 1;
         let name = first_bytes(&Sha256::digest(name).into());
         let (first, is_shared) = self.indices.entry(name).or_insert((problem, false));
-        *is_shared |= *first != problem;
+        if *first == problem || std::mem::replace(is_shared, true) {
+            return;
+        }
+        counted.of_several_problems += 1;
+        counted.doubled_ids += u64::from(row.read.is_named);
+        if counted.several_listed.len() < LISTED {
+            counted.several_listed.push(shown);
+        }
     }
 
     pub fn finish(
@@ -135,7 +146,6 @@ impl Collected {
             rows_sha256: files::hexadecimal(&rows.finalize()),
             problems_sha256: problems_digest(&self.problems),
         };
-        let shared_indices = self.indices.values().filter(|(_, is_shared)| *is_shared);
         let respaced = self.problems.values().filter(|known| known.spaced_differently);
         let file_sha256 = files::sha256_file(path)?;
         Ok(Audit {
@@ -157,11 +167,7 @@ impl Collected {
             },
             answers: answers(&self.problems),
             conflicts: conflicts(&self.problems),
-            indices: Indices {
-                distinct: self.indices.len() as u64,
-                of_several_problems: shared_indices.count() as u64,
-                ..self.counted
-            },
+            indices: Indices { distinct: self.indices.len() as u64, ..self.counted },
             data_sources: self.data_sources,
             styles: self.styles,
             keys: self.keys,

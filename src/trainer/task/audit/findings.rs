@@ -1,5 +1,5 @@
 use crate::task::data::problem_file;
-use crate::task::{Audit, Copies, FindingKind, audit::AuditFinding, audit::AuditOptions};
+use crate::task::{Audit, Copies, FindingKind, Indices, audit::AuditFinding, audit::AuditOptions};
 use serde::Deserialize;
 
 const KNOWN: &str = include_str!("../../golden/data/known.json");
@@ -204,8 +204,15 @@ fn names(audit: &Audit, findings: &mut AuditFindings) {
         );
         findings.add(FindingKind::Note, text);
     }
-    findings.warn(
-        audit.indices.of_several_problems,
-        "values of `extra_info.index` stand beside several problems: grouping by index would merge them.",
+    let Indices { of_several_problems, doubled_ids, several_listed, .. } = &audit.indices;
+    let first = several_listed.join(", ");
+    let text = format!(
+        "ids stand beside several problems (first {first}). Training refuses two problems of one id: give each its own, \
+         or leave out the key `id`."
     );
+    findings.warn(*doubled_ids, &text);
+    let text = format!(
+        "values of `extra_info.index` stand beside several problems (first {first}): grouping by index would merge them."
+    );
+    findings.warn(of_several_problems - doubled_ids, &text);
 }

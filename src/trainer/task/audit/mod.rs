@@ -154,6 +154,8 @@ pub struct Indices {
     pub distinct: u64,
     /// Indices that stand beside several problems: grouping by them would merge problems.
     pub of_several_problems: u64,
+    pub doubled_ids: u64,
+    pub several_listed: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -61,7 +61,7 @@ fn copies_contradictions_and_kinds_of_answers_are_counted() {
     assert_eq!((distinct, integers, negative, above_999, padded, other), (6, 6, 1, 1, 1, 1));
     assert_eq!(audit.answers.other_listed, ["1/2"]);
     assert_eq!(audit.answers.shared_listed, [("3".to_string(), 2)]);
-    let Indices { integers, texts, missing, distinct, of_several_problems } = audit.indices;
+    let Indices { integers, texts, missing, distinct, of_several_problems, .. } = audit.indices;
     assert_eq!((integers, texts, missing, distinct, of_several_problems), (1, 6, 1, 5, 1));
     assert_eq!(audit.prompts.spaced_differently, 1);
     assert_eq!(kinds(&audit, "several answers"), [FindingKind::Warning]);
@@ -69,7 +69,21 @@ fn copies_contradictions_and_kinds_of_answers_are_counted() {
     assert_eq!(kinds(&audit, "8 rows are 6 problems"), [FindingKind::Warning]);
     assert_eq!(kinds(&audit, "no integers (1/2)"), [FindingKind::Warning]);
     assert_eq!(kinds(&audit, "leading zero"), [FindingKind::Note]);
-    assert_eq!(kinds(&audit, "grouping by index"), [FindingKind::Warning]);
+    let told = "1 values of `extra_info.index` stand beside several problems (first u4)";
+    assert_eq!(kinds(&audit, told), [FindingKind::Warning]);
+}
+
+#[test]
+fn doubled_ids_are_named() {
+    let row = |id: &str, question| json!({"id": id, "question": question, "answer": "3"});
+    let rows = ["a", "b", "a", "b", "c", "a"].into_iter().zip(["a?", "b?", "c?", "d?", "e?", "f?"]);
+    let rows: Vec<Value> = rows.map(|(id, question)| row(id, question)).collect();
+    let audit = audited(&rows);
+    let told = "2 ids stand beside several problems (first a, b). Training refuses";
+    assert_eq!(kinds(&audit, told), [FindingKind::Warning]);
+    assert_eq!((audit.indices.of_several_problems, audit.indices.doubled_ids), (2, 2));
+    assert_eq!(kinds(&audit, "extra_info.index"), []);
+    assert_eq!(audited(&[rows[0].clone(), rows[0].clone()]).indices.doubled_ids, 0);
 }
 
 #[test]

@@ -382,6 +382,31 @@ fn texts_loops_and_numbers_are_those_of_python() {
 }
 
 #[test]
+fn a_template_is_compiled_once_and_keeps_nothing_of_a_conversation() {
+    let compiled = || {
+        let kept = COMPILED.take();
+        let first = kept
+            .as_ref()
+            .map(|(_, it)| std::ptr::from_ref(it.get_template("<string>").unwrap().source()));
+        COMPILED.set(kept);
+        first
+    };
+    let dated = "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}{{ strftime_now('%Y') }}{{ x }}";
+    let (one, other) = (of(dated).unwrap(), of("other").unwrap());
+    let with = |kwargs: serde_json::Value| {
+        one.render_with(&user("q"), true, &serde_json::from_value(kwargs).unwrap()).unwrap()
+    };
+    assert_eq!(with(json!({"strftime_now": "2024", "x": "a"})), "12024a");
+    let first = compiled();
+    assert_eq!(with(json!({"strftime_now": "2025"})), "12025");
+    one.render_with(&user("q"), true, &JsonObject::new()).unwrap_err();
+    assert_eq!(one.render(&user("q"), true).unwrap(), format!("1{FIXED_DATE}"));
+    assert!(first.is_some() && compiled() == first);
+    assert_eq!(other.render(&user("q"), true).unwrap(), "other");
+    assert_eq!(with(json!({"strftime_now": "2024", "x": "a"})), "12024a");
+}
+
+#[test]
 fn json_has_the_spaces_of_python() {
     let template = "{{ messages[0] | tojson }}";
     let text = of(template).unwrap().render(&user("é <b> \"q\""), true).unwrap();

@@ -9,7 +9,7 @@ pub mod word_problems;
 use crate::algorithm::Problem;
 use crate::base::Purpose;
 use crate::base::rng::{self, Id, Stream};
-use crate::experiment::{ChainsVariant, Data, MiniAimeVariant, sets};
+use crate::experiment::{ChainsVariant, Data, MiniAimeVariant, diagnose, sets};
 use crate::task::{DataSets, TaskError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +86,11 @@ pub const KINDS: [(&str, Data); 4] = [
 /// The task of a kind. Errors: [`TaskError::Kind`] when there is none of this name.
 pub fn named(name: &str) -> Result<Box<dyn Embedded>, TaskError> {
     let task = KINDS.iter().find(|(kind, _)| *kind == name).and_then(|(_, data)| of(data));
-    task.ok_or_else(|| TaskError::Kind { name: name.to_string() })
+    task.ok_or_else(|| TaskError::Kind { name: name.to_string(), known: known(name) })
+}
+
+pub fn known(wrong: &str) -> String {
+    diagnose::known(wrong, "there are", &KINDS.map(|(kind, _)| kind.to_string()))
 }
 
 fn between(stream: &mut Stream, min: u64, max: u64) -> u64 {

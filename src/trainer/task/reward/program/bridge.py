@@ -482,8 +482,12 @@ def main():
         if len(called) == 1 and called[0].kind not in ("trl", "verl-batch"):
             called[0].start(items)
         for part in [items] if stated in ("verl-batch", "trl", "mixed") else [[item] for item in items]:
-            for values in zip(*(results(called, part) or [])):
-                answer(weighted(called, values) if SETTINGS["functions"] else values[0])
+            for item, *values in zip(part, *(results(called, part) or [[]])):
+                value = weighted(called, values) if SETTINGS["functions"] else values[0]
+                truth = item.get("ground_truth")
+                if value.get("other", "").startswith("None") and not isinstance(truth, str):
+                    value["other"] += f" (the ground truth is {str(truth)[:20]}, which is no text)"
+                answer(value)
 
 
 main()

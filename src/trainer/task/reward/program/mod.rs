@@ -342,7 +342,7 @@ impl Graders {
             Returned::Text(text) => {
                 Err(Ungraded::NoNumber(format!("{:?}", visible::shortened(&text, 60))))
             }
-            Returned::Other(what) => Err(Ungraded::NoNumber(visible::shortened(&what, 60))),
+            Returned::Other(what) => Err(Ungraded::NoNumber(visible::shortened(&what, 90))),
             Returned::Fields(mut fields) => {
                 let Some(score) = fields.remove("score") else {
                     return Err(Ungraded::NoNumber("a dictionary without `score`".to_string()));
