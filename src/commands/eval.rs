@@ -17,7 +17,7 @@ use crate::records::{Counters, EvaluationRecord, RunFolder, tables::OutcomeRecor
 use crate::report::text::{self, percent, points};
 use crate::statistics::{Accuracy, Counts, accuracy, estimators};
 use crate::study::cell::stored::{self, Stored};
-use crate::task::data::{Columns, problem_file};
+use crate::task::data::{self, Columns, problem_file};
 use crate::task::{Grader, RowKeys, Tokenizer, prompt, response_text};
 use crate::training::evaluation::{self, Set, resumable, resumable::Evaluated};
 use crate::training::plan::warnings;
@@ -449,6 +449,7 @@ fn problem_sets(args: &EvalArgs, protocol: &Protocol) -> Result<(NamedSets, Colu
             bail_usage!("two files of --data are named {name:?}; rename one");
         }
         let file = problem_file::read_with(path, &keys)?.consistent(path)?;
+        data::refuse_blank(&name, &file.problems, &protocol.verifier)?;
         for sentence in file.told.all() {
             output::tell(format!("{}: {sentence}", path.display()));
         }

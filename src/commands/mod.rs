@@ -45,6 +45,7 @@ pub use crate::commands::terminal::progress::Progress;
 pub use crate::commands::terminal::{exit, output};
 
 use crate::numerics::vectorised;
+use crate::records::environment;
 use crate::report::terminal as terminal_text;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use std::ffi::OsString;
@@ -53,7 +54,7 @@ use std::sync::Arc;
 
 /// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check
 #[derive(Debug, clap::Parser)]
-#[command(version, max_term_width = WIDEST, after_help = include_str!("help/dapo.txt"))]
+#[command(version = environment::VERSION, max_term_width = WIDEST, after_help = include_str!("help/dapo.txt"))]
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,

@@ -1,5 +1,4 @@
-//! The lines that `verify` prints for the studies of this repository: each is executed, as it is printed,
-//! in a folder that has what the repository has.
+//! Executes the lines that `verify` prints for this repository's studies, in a folder that has what it has.
 
 use crate::binary::{PROGRAM, line_in};
 use crate::{repository, verify};
@@ -41,7 +40,6 @@ impl Bench {
         }
         let copy = format!("reports/{study}");
         verify::copy(&root.join(&copy), &here.join(&copy));
-        // Inconclusive where a study has not made all its runs.
         let (_code, verification, talk) = line_in(here, &format!("verify {copy} --json"));
         let verification: Value = serde_json::from_str(&verification).expect(&talk);
         let lines: Vec<String> =
@@ -137,8 +135,10 @@ fn begins(study: &str) {
             let output = bench.shell(line).output().unwrap();
             assert!(output.status.success(), "{line}: {output:?}");
         }
-        let ended =
-            bench.begin(commands[0], || are_there(&files::partial_folder(&bench.model()), &files));
+        let bases = bench.model().parent().unwrap().to_path_buf();
+        let made = |name: &String| are_there(&bases.join(name).join("made"), &files);
+        let is_begun = || files::list(&bases).unwrap_or_default().iter().any(made);
+        let ended = bench.begin(commands[0], is_begun);
         assert!(ended.is_none(), "{ended:?}");
         return;
     }

@@ -1,8 +1,9 @@
 //! Facts about machine and build for readers, outside every comparison.
 
 use crate::base::files;
-use crate::records::Environment;
-use std::collections::BTreeMap;
+use crate::experiment::compare::differing_keys;
+use crate::records::{Environment, Session};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,6 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
 
 const CARGO_LOCK: &[u8] = include_bytes!("../Cargo.lock");
+
+pub const SOURCES: &str = "sources_sha256";
+
+pub const SOURCES_SHA256: &str = env!("DAPO_SOURCES_SHA256");
+
+pub const VERSION: &str = env!("DAPO_VERSION");
 
 /// They decide kernels and threads of this crate, LibTorch, MKL, oneDNN and OpenMP.
 pub const PINS: [&str; 10] = [
@@ -52,6 +59,30 @@ pub fn rfc3339(milliseconds: u64) -> Option<String> {
 /// The other facts may change bits of fast arithmetic.
 pub const CHANGES_NO_BIT: [&str; 3] = ["git_dirty", "kernel", "memory"];
 
+/// Sources that one side does not state do not differ.
+pub fn differing<'a>(
+    a: &'a BTreeMap<String, String>,
+    b: &'a BTreeMap<String, String>,
+) -> BTreeSet<&'a String> {
+    let stated = a.contains_key(SOURCES) && b.contains_key(SOURCES);
+    let mut names = differing_keys(a, b);
+    names.retain(|name| stated || *name != SOURCES);
+    names
+}
+
+pub fn differing_machine<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<&'a String> {
+    let matters = |name: &&String| !CHANGES_NO_BIT.contains(&name.as_str()) && *name != SOURCES;
+    names.into_iter().filter(matters).collect()
+}
+
+pub fn other_sources(first: &Environment, sessions: &[Session]) -> Option<String> {
+    let later = sessions.iter().filter_map(|session| Some(&session.changed.get(SOURCES)?[1]));
+    let all: BTreeSet<&String> = first.facts.get(SOURCES).into_iter().chain(later).collect();
+    let others = all.into_iter().filter(|sources| *sources != SOURCES_SHA256);
+    let others: Vec<String> = others.map(|sources| sources.chars().take(12).collect()).collect();
+    (!others.is_empty()).then(|| others.join(", "))
+}
+
 /// CPU, memory, kernel, threads, LibTorch, target, and the working folder's commit, where known.
 pub fn describe(threads: u64) -> Environment {
     let mut facts = BTreeMap::new();
@@ -65,6 +96,7 @@ pub fn describe(threads: u64) -> Environment {
     put("libtorch", libtorch_version(&lib));
     put("libtorch_cpu_sha256", digest_of_libtorch(&lib.join("libtorch_cpu.so")));
     put("cargo_lock_sha256", Some(files::sha256(CARGO_LOCK)));
+    put(SOURCES, Some(SOURCES_SHA256.to_string()));
     put("target", Some(format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)));
     put("threads", Some(threads.to_string()));
     put("cores", std::thread::available_parallelism().ok().map(|cores| cores.to_string()));
@@ -118,7 +150,6 @@ pub fn file_in_git(file: &Path) -> FileInGit {
     }
 }
 
-/// The root of the repository that a folder lies in.
 pub fn repository(folder: &Path) -> Option<PathBuf> {
     git_in(folder, &["rev-parse", "--show-toplevel"]).map(PathBuf::from)
 }
@@ -181,6 +212,55 @@ mod tests {
         assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0+cpu"));
         files::write_atomic(&folder.path().join("build-version"), b"2.11.0\n").unwrap();
         assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0"));
+    }
+
+    #[test]
+    fn a_program_is_known_by_paths_and_contents_of_core_and_trainer_alone() {
+        fn list(folder: &Path, inside: &str, listing: &mut String) {
+            const OTHERS: [&str; 5] =
+                ["__pycache__", "experiments", "golden", "snapshots", "target"];
+            let mut names = files::list(folder).unwrap();
+            names.retain(|name| !name.starts_with('.') && !name.starts_with("Cargo."));
+            names.retain(|name| !OTHERS.contains(&name.as_str()));
+            names.sort();
+            for name in names {
+                let (path, inside) = (folder.join(&name), format!("{inside}/{name}"));
+                if path.is_dir() {
+                    list(&path, &inside, listing);
+                } else {
+                    let digest = files::sha256_file(&path).unwrap();
+                    *listing += &format!("{digest}  {inside}\n");
+                }
+            }
+        }
+        let trainer = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut core, mut own) = (String::new(), String::new());
+        list(&trainer.join("../core"), ".", &mut core);
+        list(trainer, ".", &mut own);
+        assert!(core.contains("  ./base/rng.rs\n") && own.contains("  ./experiment/keys.toml\n"));
+        assert!(
+            own.contains("/bridge.py\n") && !own.contains("commands") && !own.contains("report/")
+        );
+        let digest = files::sha256((files::sha256(core.as_bytes()) + &own).as_bytes());
+        assert_eq!(SOURCES_SHA256, digest);
+        let version = format!("{} (sources {})", env!("CARGO_PKG_VERSION"), &digest[..12]);
+        assert_eq!((VERSION, &describe(1).facts[SOURCES]), (version.as_str(), &digest));
+    }
+
+    #[test]
+    fn other_sources_are_a_fact_where_both_state_them_and_no_fact_of_the_machine() {
+        let facts = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
+            all.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        };
+        let [old, a, b] = [&[][..], &[(SOURCES, "a")], &[(SOURCES, "b"), ("cpu", "b")]].map(facts);
+        let names = |one, other| differing(one, other).into_iter().cloned().collect::<Vec<_>>();
+        assert_eq!(names(&old, &a), [""; 0]);
+        assert_eq!(names(&old, &b), ["cpu"]);
+        assert_eq!(names(&a, &b), ["cpu", SOURCES]);
+        assert_eq!(differing_machine(&names(&a, &b)), ["cpu"]);
+        let run = |facts| other_sources(&Environment { facts }, &[]);
+        assert_eq!([run(old), run(facts(&[(SOURCES, SOURCES_SHA256)]))], [None, None]);
+        assert_eq!(run(b).as_deref(), Some("b"));
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub enum TrainingError {
     )]
     SolutionTooLong { stage: String, tokens: usize, positions: i64 },
     #[error("{source}; the finished folder is {}", finished.display())]
-    NotMoved { finished: PathBuf, source: files::FileError },
+    NotMoved { finished: PathBuf, source: Box<Self> },
     #[error("{} {reason}", folder.display())]
     Folder { folder: PathBuf, reason: String },
     /// Updates count from 1.

@@ -110,20 +110,23 @@ pub fn make(
     out: &Path,
     mut watch: impl FnMut(&StageUpdate),
 ) -> Result<String, TrainingError> {
-    check_out(out)?;
-    supervised::write_folder(out, |partial| {
-        write_companions(partial, recipe, solutions)?;
-        let tokenizer = Tokenizer::load(partial)?;
-        let mut updates = Vec::new();
-        let model = pretrain(recipe, solutions, &tokenizer, |update| {
-            updates.push(update.clone());
-            watch(update);
-        })?;
-        files::write_lines(&partial.join(LOG), &log(&updates))?;
-        let weights = partial.join(WEIGHTS);
-        checkpoint::write_tensors(&weights, &checkpoint::values(&model))?;
-        Ok(files::sha256_file(&weights)?)
-    })
+    supervised::write_folder(
+        out,
+        || check_out(out),
+        |partial| {
+            write_companions(partial, recipe, solutions)?;
+            let tokenizer = Tokenizer::load(partial)?;
+            let mut updates = Vec::new();
+            let model = pretrain(recipe, solutions, &tokenizer, |update| {
+                updates.push(update.clone());
+                watch(update);
+            })?;
+            files::write_lines(&partial.join(LOG), &log(&updates))?;
+            let weights = partial.join(WEIGHTS);
+            checkpoint::write_tensors(&weights, &checkpoint::values(&model))?;
+            Ok(files::sha256_file(&weights)?)
+        },
+    )
 }
 
 /// Only an empty folder, or an earlier result and nothing else, is replaced.

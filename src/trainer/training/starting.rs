@@ -47,6 +47,9 @@ pub fn files(
         are_wrapped |= earnable(path, grading.rule())?;
     }
     let problems = data::load_with(&problems, grading.rule().is_none())?;
+    for (set, of_set) in inputs::named_sets(&problems) {
+        data::refuse_blank(set, of_set, grading)?;
+    }
     let mut notes: Vec<String> = problems.told.all().cloned().collect();
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;

@@ -146,9 +146,11 @@ fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
     solutions.check(shares)
 }
 
-/// Fills a folder beside `out`, which takes its place as a whole. Errors: another process that does so, and those of `fill`.
+/// Fills a folder beside `out`, which takes its place as a whole where `may_replace` still allows it. Errors: another
+/// process that does so, and those of both.
 pub fn write_folder<T>(
     out: &Path,
+    may_replace: impl Fn() -> Result<(), TrainingError>,
     fill: impl FnOnce(&Path) -> Result<T, TrainingError>,
 ) -> Result<T, TrainingError> {
     let out = out.canonicalize().unwrap_or_else(|_| out.to_path_buf());
@@ -156,21 +158,25 @@ pub fn write_folder<T>(
         let reason = format!("is {what}, which cannot be replaced; name a folder in it");
         return Err(TrainingError::Folder { folder: out, reason });
     }
-    let partial = files::partial_folder(&out);
-    let lock = partial.with_added_extension("lock");
-    files::create_folder(out.parent().unwrap_or(Path::new("")))?;
+    may_replace()?;
+    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    files::create_folder(parent)?;
+    let lock = files::partial_folder(&out).with_added_extension("lock");
     let Some(_held) = files::lock(&lock)? else {
         return Err(TrainingError::InUse { folder: out });
     };
-    files::remove_folder(&partial)?;
-    let filled = fill(&partial);
+    let scratch = files::scratch_folder(Some(parent))?;
+    let made = scratch.path().join("made");
+    let filled = fill(&made);
     let moved = if filled.is_ok() {
-        files::replace_folder(&partial, &out).map_err(|source| {
-            let finished = files::set_aside(&partial).unwrap_or(partial);
-            TrainingError::NotMoved { finished, source }
+        let replaced = may_replace().and_then(|()| Ok(files::replace_folder(&made, &out)?));
+        replaced.map_err(|source| match files::set_aside_beside(&made, &out) {
+            Ok(finished) => TrainingError::NotMoved { finished, source: Box::new(source) },
+            Err(_) => source,
         })
     } else {
-        Ok(files::remove_folder(&partial)?)
+        Ok(())
     };
     files::remove_file(&lock)?;
     moved?;
@@ -367,39 +373,51 @@ mod tests {
         let fill = |folder: &Path, text: &str| -> Result<(), TrainingError> {
             Ok(files::write_atomic(&folder.join("config.json"), text.as_bytes())?)
         };
-        files::write_atomic(&files::partial_folder(&out).join("half"), b"").unwrap();
-        write_folder(&out, |folder| {
-            let second = write_folder(&out, |_| Ok(()));
+        let other = files::partial_folder(&out).join("of somebody else");
+        files::write_atomic(&other, b"").unwrap();
+        let may = || Ok(());
+        write_folder(&out, may, |folder| {
+            let second = write_folder(&out, may, |_| Ok(()));
             assert!(matches!(second, Err(TrainingError::InUse { .. })));
             assert!(!out.exists());
             fill(folder, "first")
         })
         .unwrap();
-        let failed = write_folder(&out, |folder| {
+        let failed = write_folder(&out, may, |folder| {
             fill(folder, "second")?;
             Err::<(), _>(TrainingError::Saturated)
         });
         failed.unwrap_err();
+        files::remove_folder(other.parent().unwrap()).unwrap();
         assert_eq!(files::list(parent.path()).unwrap(), ["base"]);
         assert_eq!(files::list(&out).unwrap(), ["config.json"]);
         assert_eq!(files::read_text(&out.join("config.json")).unwrap(), "first");
         for fixed in ["/proc", "."] {
-            let refused = write_folder(fixed.as_ref(), |_| Err::<(), _>(TrainingError::Saturated));
+            let never = |_: &Path| Err::<(), _>(TrainingError::Saturated);
+            let refused = write_folder(fixed.as_ref(), may, never);
             let text = refused.unwrap_err().to_string();
             assert!(text.ends_with("cannot be replaced; name a folder in it"), "{text}");
         }
         let late = parent.path().join("late");
-        let unmoved = write_folder(&late, |folder| {
+        let unmoved = write_folder(&late, may, |folder| {
             fill(folder, "kept")?;
             Ok(files::write_atomic(&late, b"a file")?)
         });
         let text = unmoved.unwrap_err().to_string();
-        assert!(text.ends_with("late.partial.set-aside-1"), "{text}");
-        let kept = parent.path().join("late.partial.set-aside-1");
+        assert!(text.ends_with("late.set-aside-1"), "{text}");
+        let kept = parent.path().join("late.set-aside-1");
         assert_eq!(files::read_text(&kept.join("config.json")).unwrap(), "kept");
+        let notes = parent.path().join("busy/notes");
+        let taken = || if notes.exists() { Err(TrainingError::Saturated) } else { Ok(()) };
+        let unmoved = write_folder(notes.parent().unwrap(), taken, |folder| {
+            fill(folder, "kept")?;
+            Ok(files::write_atomic(&notes, b"mine")?)
+        });
+        let text = unmoved.unwrap_err().to_string();
+        assert!(text.ends_with("busy.set-aside-1") && notes.exists(), "{text}");
         let link = parent.path().join("link");
         std::os::unix::fs::symlink(&out, &link).unwrap();
-        write_folder(&link, |folder| fill(folder, "third")).unwrap();
+        write_folder(&link, may, |folder| fill(folder, "third")).unwrap();
         assert!(link.is_symlink());
         assert_eq!(files::read_text(&out.join("config.json")).unwrap(), "third");
     }

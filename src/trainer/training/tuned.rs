@@ -59,7 +59,11 @@ pub fn make(
     if let Some(record) = finished(out, &key)? {
         return Ok((record, true));
     }
-    supervised::write_folder(out, |partial| {
+    let may_replace = || match finished(out, &key)? {
+        Some(_) => Err(TrainingError::InUse { folder: out.to_path_buf() }),
+        None => Ok(()),
+    };
+    supervised::write_folder(out, may_replace, |partial| {
         tuning::write_companions(recipe, base, partial)?;
         let tokenizer = Tokenizer::load(partial)?;
         let stop_token = tuning::stop_token(&tokenizer, recipe.template, base)?;
@@ -84,7 +88,8 @@ pub fn make(
             sha256.insert(name, digest);
         }
         let harness = env!("CARGO_PKG_VERSION").to_string();
-        let record = TuneRecord { harness, key, stop_token, before, after, updates, sha256 };
+        let record =
+            TuneRecord { harness, key: key.clone(), stop_token, before, after, updates, sha256 };
         files::write_json(&partial.join(RECORD), &record)?;
         Ok((record, false))
     })

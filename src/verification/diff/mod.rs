@@ -11,12 +11,12 @@ pub mod ulps;
 pub mod weights;
 
 use crate::experiment::compare;
-use crate::records::{RunFolder, ledger::STEP_COMPONENTS};
+use crate::records::{RunFolder, environment, ledger::STEP_COMPONENTS};
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::side::{DiffSide, DiffSummary};
 use crate::verification::{Search, VerificationError};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -116,7 +116,7 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, VerificationErro
         findings: findings.unwrap_or_default(),
         identity,
         config: compare::differences(&sides[0], &sides[1]),
-        environment: named(&a.environment, &b.environment),
+        environment: differing_facts(&a.environment, &b.environment),
         notes: search.notes,
     })
 }
@@ -126,10 +126,42 @@ fn is_step(component: &str) -> bool {
 }
 
 fn named(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<Named> {
+    pairs(compare::differing_keys(a, b), a, b)
+}
+
+fn differing_facts(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<Named> {
+    pairs(environment::differing(a, b), a, b)
+}
+
+fn pairs(
+    names: BTreeSet<&String>,
+    a: &BTreeMap<String, String>,
+    b: &BTreeMap<String, String>,
+) -> Vec<Named> {
     let pair = |name: &String| Named {
         name: name.clone(),
         a: a.get(name).cloned(),
         b: b.get(name).cloned(),
     };
-    compare::differing_keys(a, b).into_iter().map(pair).collect()
+    names.into_iter().map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_a_differing_fact_where_both_runs_state_them() {
+        let facts = |sources: &[&str]| -> BTreeMap<String, String> {
+            let of = |it: &&str| (environment::SOURCES.to_string(), it.to_string());
+            sources.iter().map(of).collect()
+        };
+        let (a, b, old) = (facts(&["a"]), facts(&["b"]), facts(&[]));
+        let name = environment::SOURCES.to_string();
+        let differing = vec![Named { name, a: Some("a".to_string()), b: Some("b".to_string()) }];
+        assert_eq!(differing_facts(&a, &b), differing);
+        for (one, other) in [(&a, &a), (&a, &old), (&old, &b)] {
+            assert_eq!(differing_facts(one, other), []);
+        }
+    }
 }

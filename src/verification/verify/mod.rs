@@ -12,7 +12,9 @@ pub mod steps;
 pub mod study;
 
 use crate::base::{files, visible};
-use crate::records::{Counters, Ending, FolderEntries, RunFolder, RunRecords, Session};
+use crate::records::{
+    Counters, Ending, FolderEntries, RunFolder, RunRecords, Session, environment,
+};
 use crate::verification::verify::inputs::Local;
 use crate::verification::{Replay, VerificationError};
 use serde::Serialize;
@@ -249,6 +251,7 @@ pub fn verify(
         }
         checks.iter_mut().for_each(|check| check.excuse_removed(folder));
     }
+    tell_of_other_sources(folder, &mut checks);
     let verdict = worst(&checks);
     Ok(Verification {
         schema: "dapo-verification/2",
@@ -259,6 +262,26 @@ pub fn verify(
         checks,
         replay,
     })
+}
+
+fn other_sources(folder: &RunFolder) -> Option<String> {
+    let sessions = folder.sessions().unwrap_or_default();
+    let others = environment::other_sources(&folder.environment().ok()?, &sessions)?;
+    let here = &environment::SOURCES_SHA256[..12];
+    Some(format!(
+        "; the run, or a part of it, was made by a program with other sources ({others}; here {here}): this program \
+         need not make the same bits"
+    ))
+}
+
+fn tell_of_other_sources(folder: &RunFolder, checks: &mut [Check]) {
+    let computed =
+        checks.iter_mut().filter(|it| ["rollout steps", "evaluations"].contains(&it.name));
+    let mut findings = computed.flat_map(|check| &mut check.findings);
+    let differing = findings.find(|finding| finding.verdict == VerifyVerdict::Mismatch);
+    if let Some((finding, others)) = differing.zip(other_sources(folder)) {
+        finding.what += &visible::message(&others);
+    }
 }
 
 fn summary(verdict: VerifyVerdict, extent: &Extent, replay: Option<&Replay>) -> String {
@@ -443,6 +466,7 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::Environment;
 
     #[test]
     fn a_checkpoint_that_a_running_process_removed_is_no_mismatch() {
@@ -480,5 +504,28 @@ mod tests {
             let said = said(true, imported);
             assert!(said.contains("a process works in it") && !said.contains("resume"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_difference_tells_once_of_other_sources_and_keeps_its_verdict() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        let told = |sources: Option<&str>| {
+            let facts = sources.map(|it| (environment::SOURCES.to_string(), it.to_string()));
+            let environment = Environment { facts: facts.into_iter().collect() };
+            files::write_json(&run.path("environment.json"), &environment).unwrap();
+            let mut checks = ["folder", "rollout steps", "evaluations"].map(Check::new);
+            checks.iter_mut().for_each(|check| check.mismatch("step 1", "is 1, should be 2"));
+            tell_of_other_sources(&run, &mut checks);
+            assert_eq!(worst(&checks), VerifyVerdict::Mismatch);
+            checks.map(|check| check.findings[0].what.clone())
+        };
+        for silent in [None, Some(environment::SOURCES_SHA256)] {
+            assert_eq!(told(silent), ["is 1, should be 2"; 3]);
+        }
+        let [digests, steps, evaluations] = told(Some("0123456789abcdef"));
+        assert_eq!([&digests, &evaluations], ["is 1, should be 2"; 2]);
+        assert!(steps.contains("other sources (0123456789ab; here "), "{steps}");
+        assert_eq!(other_sources(&RunFolder::at(folder.path().join("none"))), None);
     }
 }

@@ -127,19 +127,18 @@ fn in_the_way(path: &Path) -> Option<String> {
     Some(format!("{} is {what}", part.display()))
 }
 
-/// Removes a folder and what is in it, if there is one. It first gets the name of one that is half written
-/// ([`is_partial`]), so a process that is killed leaves no half of a folder under its own name.
+/// Removes a folder and what is in it, if there is one. It first goes into a [`scratch_folder`], so a process that is
+/// killed leaves no half of a folder under its own name.
 pub fn remove_folder(path: &Path) -> Result<(), FileError> {
     let remove = |path: &Path| unless_absent(fs::remove_dir_all(path), "remove folder", path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if name.is_empty() || is_partial(&name) {
+    if name.is_empty() || is_partial(&name) || kind(path)? != Some(FileKind::Folder) {
         return remove(path);
     }
-    // Not the name under which a folder is written that takes its place.
-    let partial = path.with_file_name(format!("{name}.removed{PARTIAL_FOLDER}"));
-    remove(&partial)?;
-    unless_absent(fs::rename(path, &partial), "remove folder", path)?;
-    remove(&partial)
+    let scratch = scratch_folder(Some(parent(path)))?;
+    let moved = scratch.path().join("removed");
+    unless_absent(fs::rename(path, &moved), "remove folder", path)?;
+    remove(&moved)
 }
 
 /// Removes a file, not what a link points to; does nothing when there is none.
@@ -314,21 +313,33 @@ fn parent(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Moves a finished folder into place over one that is there. Both folders' entries are on the disk when it returns.
+/// Moves a finished folder into place over one that is there, at once where the file system can exchange them.
+/// Both folders' entries are on the disk when it returns.
 pub fn replace_folder(from: &Path, to: &Path) -> Result<(), FileError> {
-    remove_folder(to)?;
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
     let sync = |path: &Path| {
         fs::File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))
     };
     sync(from)?;
-    fs::rename(from, to).map_err(io_error("move into place", to))?;
-    sync(to.parent().unwrap_or(Path::new(".")))
+    if kind(to)? == Some(FileKind::Folder)
+        && renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE).is_ok()
+    {
+        remove_folder(from)?;
+    } else {
+        remove_folder(to)?;
+        fs::rename(from, to).map_err(io_error("move into place", to))?;
+    }
+    sync(parent(to))
 }
 
 /// Renames a file or folder that cannot be used to the first free `<name>.set-aside-<n>`; returns where it is now.
 pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let numbered = |number: u32| path.with_file_name(format!("{name}{SET_ASIDE}{number}"));
+    set_aside_beside(path, path)
+}
+
+pub fn set_aside_beside(path: &Path, other: &Path) -> Result<PathBuf, FileError> {
+    let name = other.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let numbered = |number: u32| other.with_file_name(format!("{name}{SET_ASIDE}{number}"));
     let mut number = 1;
     while kind(&numbered(number))?.is_some() {
         number += 1;
@@ -366,7 +377,11 @@ pub fn partial_folder(folder: &Path) -> PathBuf {
 
 /// Whether a name is that of a file or folder that a killed process left half written.
 pub fn is_partial(name: &str) -> bool {
-    name.starts_with(PARTIAL_FILE) || name.ends_with(PARTIAL_FOLDER)
+    is_leftover(name) || name.ends_with(PARTIAL_FOLDER)
+}
+
+pub fn is_leftover(name: &str) -> bool {
+    name.starts_with(PARTIAL_FILE) || name.starts_with(SCRATCH_FOLDER)
 }
 
 /// Removes the files of [`write_atomic`] that a killed process left directly in a folder: nobody locks them any more.

@@ -129,7 +129,8 @@ fn answers(audit: &Audit, findings: &mut AuditFindings) {
         let text = format!("{told}.{advice}");
         findings.add(FindingKind::Warning, text);
     }
-    findings.warn(answers.blank, "answers are empty. Training refuses the file.");
+    let blank = if audit.for_program { 0 } else { answers.blank };
+    findings.warn(blank, "answers are empty. Training refuses the file.");
     if let Some((answer, problems)) = answers.shared_listed.first() {
         let text = format!(
             "Answers that several problems share: {}, such as {answer} ({problems} problems). Rows \

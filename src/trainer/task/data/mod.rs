@@ -12,7 +12,7 @@ pub mod reasoning_gym;
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::experiment::{Data, Experiment, PromptExample, sets};
+use crate::experiment::{Data, Experiment, Grading, ProgramKind, PromptExample, sets};
 use crate::records::tables::problems::write_problems;
 use crate::records::{NamedProblem, Tags, tables};
 use crate::task::data::problem_file::{ProblemFile, Told};
@@ -68,6 +68,10 @@ pub fn of_experiment(experiment: &Experiment, data: &Data) -> Result<DataSets, T
             sets.tags.insert(name.clone(), tags);
         }
     }
+    refuse_blank(sets::TRAIN, &sets.train, &experiment.reward.verifier)?;
+    for (set, problems) in sets.evaluated() {
+        refuse_blank(set, problems, experiment.grading_of(set))?;
+    }
     refuse_shown(&experiment.prompt.examples, &sets)?;
     for (path, system) in &sets.systems {
         sets.told.systems.extend(problem_file::other_system(
@@ -77,6 +81,17 @@ pub fn of_experiment(experiment: &Experiment, data: &Data) -> Result<DataSets, T
         )?);
     }
     Ok(sets)
+}
+
+pub fn refuse_blank(set: &str, problems: &[Problem], grading: &Grading) -> Result<(), TaskError> {
+    let blank = problems.iter().find(|problem| problem.answer.trim().is_empty());
+    match grading.program() {
+        Some(program) if program.kind != ProgramKind::MathVerify => Ok(()),
+        _ => blank.map_or(Ok(()), |problem| {
+            let (path, place) = (PathBuf::from(set), format!(": problem {}", problem.id));
+            Err(TaskError::Blank { path, place, field: "answer" })
+        }),
+    }
 }
 
 /// A problem whose answer stands in every prompt says nothing.
@@ -273,6 +288,36 @@ mod tests {
         let data = Data::Files { train: path("a.jsonl"), dev: path("a.jsonl"), test };
         let error = load(&data).unwrap_err().to_string();
         assert!(error.contains("b/a.jsonl: another evaluation set is also named `a`"), "{error}");
+    }
+
+    #[test]
+    fn a_program_alone_has_problems_with_an_empty_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a.jsonl", "b.jsonl"] {
+            let lines = [r#""""#, r#"" ""#, r#"[""]"#, "3"].into_iter().enumerate();
+            let lines = lines.map(|(row, answer)| {
+                format!("{{\"question\": \"{name} {row}?\", \"answer\": {answer}}}\n")
+            });
+            files::write_atomic(&path(name), lines.collect::<String>().as_bytes()).unwrap();
+        }
+        let data = Data::Files { train: path("a.jsonl"), dev: path("b.jsonl"), test: Vec::new() };
+        let refusal = load(&data).unwrap_err().to_string();
+        assert!(refusal.contains("b.jsonl:1: the answer is empty"), "{refusal}");
+        let sets = load_with(&data, true).unwrap();
+        let answers: Vec<&str> = sets.train.iter().map(|problem| &*problem.answer).collect();
+        assert_eq!(answers, ["", "", "", "3"]);
+        let given = |row: usize| sets.columns[&sets.train[row].id].get("ground_truth");
+        let stated = [serde_json::json!(" "), serde_json::json!([""])];
+        assert_eq!([given(0), given(1), given(2)], [None, Some(&stated[0]), Some(&stated[1])]);
+        let of = |grading: &str| serde_json::from_str::<Grading>(grading).unwrap();
+        let python = r#"{"kind": "python", "file": "f.py", "seconds": 5.0, "memory_gib": 1}"#;
+        assert!(refuse_blank("a", &sets.train, &of(python)).is_ok());
+        for grading in [r#""answer-line""#, r#""math-verify""#] {
+            let refusal = refuse_blank("a", &sets.train, &of(grading)).unwrap_err().to_string();
+            assert_eq!(refusal, "a: problem a/00000: the answer is empty");
+            assert!(refuse_blank("a", &sets.train[3..], &of(grading)).is_ok());
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::records::audit::{self, Sound};
 use crate::records::ledger::{self, LedgerEntry};
 use crate::records::run_folder::{self, DAMAGED_CHECKPOINT, LAYOUT, UNGRADED};
 use crate::records::{
-    EvaluationRecord, RolloutRow, RunFolder, Session, StepMetrics, StepTimings, environment,
+    Environment, EvaluationRecord, RolloutRow, RunFolder, Session, StepMetrics, StepTimings,
+    environment,
 };
 use crate::task::ResponseText;
 use crate::training::TrainingError;
@@ -145,7 +146,7 @@ fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
     }
     let begun = folder.path("run.lock").exists();
     let known =
-        |name: &String| files::is_partial(name) || (begun && LAYOUT.contains(&name.as_str()));
+        |name: &String| files::is_leftover(name) || (begun && LAYOUT.contains(&name.as_str()));
     match files::list(folder.root())?.into_iter().find(|name| !known(name)) {
         Some(found) => Err(TrainingError::NotARun { folder: folder.root().to_path_buf(), found }),
         None => Ok(()),
@@ -155,7 +156,7 @@ fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
 /// Deletes the manifest first and writes it last: where it exists, the rest belongs to it.
 fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), TrainingError> {
     files::remove_file(&folder.path("manifest.json"))?;
-    files::remove_partial(folder.root())?;
+    files::remove_leftovers(folder.root());
     for name in LAYOUT.iter().filter(|name| **name != "run.lock") {
         let path = folder.path(name);
         if path.is_dir() { files::remove_folder(&path)? } else { files::remove_file(&path)? }
@@ -321,21 +322,19 @@ fn record_session(
     from_step: u64,
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<(), TrainingError> {
-    let mut first = folder.environment()?.facts;
+    let mut first = folder.environment()?;
     // The other trainer is no fact of this machine.
-    first.remove("engine");
+    first.facts.remove("engine");
     let here = environment::describe(inputs.experiment.execution.threads).facts;
     let value = |facts: &BTreeMap<String, String>, name: &str| {
         facts.get(name).cloned().unwrap_or_else(|| "unknown".to_string())
     };
-    let changed: BTreeMap<String, [String; 2]> = differing_keys(&first, &here)
+    let changed: BTreeMap<String, [String; 2]> = environment::differing(&first.facts, &here)
         .into_iter()
-        .map(|name| (name.clone(), [value(&first, name), value(&here, name)]))
+        .map(|name| (name.clone(), [value(&first.facts, name), value(&here, name)]))
         .collect();
-    let matters = |name: &&String| !environment::CHANGES_NO_BIT.contains(&name.as_str());
-    let differing: Vec<String> = changed
-        .keys()
-        .filter(matters)
+    let differing: Vec<String> = environment::differing_machine(changed.keys())
+        .into_iter()
         .map(|name| format!("{name} was {}, is {}", changed[name][0], changed[name][1]))
         .collect();
     if !differing.is_empty() && !run_folder::is_portable(&inputs.manifest.exactness) {
@@ -345,9 +344,28 @@ fn record_session(
             differing.join("; ")
         )));
     }
+    let before = files::complete_lines(&folder.path("sessions.jsonl"))?;
+    if let Some(told) = other_sources(&first, before, from_step) {
+        watch(RunEvent::Warning(&told));
+    }
     let started_ms = Some(environment::now_ms());
     let session = Session { from_step, changed, started_ms, ended_ms: None };
     Ok(files::append_line(&folder.path("sessions.jsonl"), &session)?)
+}
+
+fn other_sources(first: &Environment, mut before: Vec<Session>, from_step: u64) -> Option<String> {
+    before.retain(|session| session.from_step < from_step);
+    let others = environment::other_sources(first, &before)?;
+    let made = match from_step {
+        0 => "began this run".to_string(),
+        1 => "made rollout step 1".to_string(),
+        _ => format!("made rollout steps 1 to {from_step}"),
+    };
+    Some(format!(
+        "this program has other sources ({}) than the one that {made} ({others}): it need not make the same bits; \
+         go on with that one for a run of one program",
+        &environment::SOURCES_SHA256[..12]
+    ))
 }
 
 pub(super) fn close(folder: &RunFolder) -> Result<(), TrainingError> {
@@ -357,4 +375,32 @@ pub(super) fn close(folder: &RunFolder) -> Result<(), TrainingError> {
         session.ended_ms = Some(environment::now_ms());
     }
     Ok(files::write_lines(&path, &sessions)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_tells_of_other_sources_that_made_steps_that_it_keeps() {
+        let fact = |sources: &str| (environment::SOURCES.to_string(), sources.to_string());
+        let first = |sources: &str| Environment { facts: [fact(sources)].into() };
+        let session = |from_step, here: &str| {
+            let changed = [(fact("").0, ["".to_string(), here.to_string()])].into();
+            Session { from_step, changed, started_ms: None, ended_ms: None }
+        };
+        let here = environment::SOURCES_SHA256;
+        let told = |first: &Environment, before: &[Session], from_step| {
+            other_sources(first, before.to_vec(), from_step).unwrap_or_default()
+        };
+        let old = Environment { facts: BTreeMap::new() };
+        assert_eq!([told(&old, &[], 5), told(&first(here), &[], 5)], ["", ""]);
+        let told_of = |from_step| told(&first("0123456789abcdef"), &[], from_step);
+        let made = "than the one that made rollout steps 1 to 5 (0123456789ab): it need not";
+        assert!(told_of(5).contains(made), "{}", told_of(5));
+        assert!(told_of(1).contains("made rollout step 1 (") && told_of(0).contains("began this"));
+        let between = [session(3, "another")];
+        assert!(told(&first(here), &between, 5).contains("(another)"));
+        assert_eq!(told(&first(here), &between, 3), "");
+    }
 }

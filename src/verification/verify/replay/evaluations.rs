@@ -83,7 +83,8 @@ pub fn executed(records: &RunRecords, done: Vec<Picked>) -> Executed {
 impl Replayed<'_> {
     pub(super) fn evaluation(&mut self, model: &Qwen2, picked: &Picked) {
         let name = picked.name();
-        let protocol = Protocol::of_set(&self.inputs.experiment, &picked.set);
+        let of_set = Protocol::of_set(&self.inputs.experiment, &picked.set);
+        let protocol = Protocol { keeps_rewards: true, ..of_set };
         let grader = self.inputs.grader_of(&picked.set);
         let by_rule = grader.takes_batches().then_some(Grader::Rule(Verifier::AnswerLine));
         let grading = (&protocol, by_rule.as_ref().unwrap_or(grader));
@@ -113,9 +114,16 @@ impl Replayed<'_> {
         let differing: Vec<(&OutcomeRecord, &OutcomeRecord)> =
             chosen.into_iter().zip(&again).filter(|(stored, again)| stored != again).collect();
         let Some((stored, again)) = differing.first() else { return };
+        let is_same_text = stored.response == again.response;
         let text = |row: &OutcomeRecord| {
-            let text = visible::shortened(&visible::visible(&row.response), 120);
-            format!("\"{text}\" ({} tokens)", row.response_tokens)
+            let shown = |text: &str| visible::shortened(&visible::visible(text), 120);
+            let OutcomeRecord { is_correct, prediction, response_tokens: tokens, .. } = row;
+            if !is_same_text {
+                return format!("\"{}\" ({tokens} tokens)", shown(&row.response));
+            }
+            let reward = row.reward.map(|it| format!(", reward {it}")).unwrap_or_default();
+            let prediction = shown(prediction.as_deref().unwrap_or_default());
+            format!("{tokens} tokens, correct: {is_correct}{reward}, prediction \"{prediction}\"")
         };
         let (count, [old, new]) = (differing.len(), [stored, again].map(|row| text(row)));
         let OutcomeRecord { problem, sample, .. } = stored;

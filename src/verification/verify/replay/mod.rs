@@ -18,7 +18,7 @@ use crate::task::Grader;
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer, run};
-use crate::verification::verify::{Check, Extent, VerifySubject, ending};
+use crate::verification::verify::{Check, Extent, VerifySubject, ending, other_sources};
 use crate::verification::{Executed, Picked};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,7 +193,8 @@ pub fn replay(
     match prepare(subject, kept) {
         Ok(inputs) => {
             let machine = other_machine(folder, records);
-            let mut replayed = Replayed { subject, inputs: &inputs, machine, check, done };
+            let sources = other_sources(folder);
+            let mut replayed = Replayed { subject, inputs: &inputs, machine, sources, check, done };
             for (&start, &end) in &work.segments {
                 replayed.segment((start, end), &work, watch);
             }
@@ -275,11 +276,11 @@ fn other_machine(folder: &RunFolder, records: &RunRecords) -> Option<String> {
     let Ok(there) = folder.environment() else {
         return Some("environment.json cannot be read".to_string());
     };
-    let matters = |name: &&String| !environment::CHANGES_NO_BIT.contains(&name.as_str());
-    let differing = differing_keys(&here, &there.facts).into_iter();
-    let mut differing: Vec<String> = differing.filter(matters).cloned().collect();
+    let differing = environment::differing_machine(differing_keys(&here, &there.facts));
+    let mut differing: Vec<String> = differing.into_iter().cloned().collect();
     let sessions = folder.sessions().unwrap_or_default();
-    let changed = sessions.iter().flat_map(|session| session.changed.keys()).filter(matters);
+    let changed = sessions.iter().flat_map(|session| session.changed.keys());
+    let changed = environment::differing_machine(changed).into_iter();
     differing.extend(changed.map(|name| format!("{name} within the run")));
     (!differing.is_empty()).then(|| differing.join(", "))
 }
@@ -296,6 +297,7 @@ struct Replayed<'a> {
     inputs: &'a Inputs,
     /// Differences that may matter.
     machine: Option<String>,
+    sources: Option<String>,
     check: Check,
     done: ReplayDone,
 }
@@ -375,7 +377,8 @@ impl Replayed<'_> {
     }
 
     /// A forgery only where the bits must agree.
-    fn differs(&mut self, place: &str, what: String) {
+    fn differs(&mut self, place: &str, mut what: String) {
+        what += &self.sources.take().unwrap_or_default();
         let Some(facts) = &self.machine else { return self.check.mismatch(place, what) };
         let may = "fast arithmetic may differ here, for the run was made elsewhere";
         self.check.inconclusive(place, format!("{what}; {may} ({facts})"));

@@ -242,7 +242,7 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
     let mut system: Option<Option<String>> = None;
     let mut known: BTreeMap<[u8; 32], usize> = BTreeMap::new();
     source::each_row(path, keys, &mut |mut row| {
-        let of_row = usable(path, &row)?;
+        let of_row = usable(path, &row, keys.columns)?;
         if system.get_or_insert_with(|| of_row.map(str::to_string)).as_deref() != of_row {
             return Err(TaskError::OtherSystem { path: path.to_path_buf(), place: row.place });
         }
@@ -345,14 +345,18 @@ fn other_columns(row: &SourceRow, first: &Map<String, Value>) -> BTreeSet<String
 }
 
 /// The row's system message.
-fn usable<'a>(path: &Path, row: &'a SourceRow) -> Result<Option<&'a str>, TaskError> {
+fn usable<'a>(
+    path: &Path,
+    row: &'a SourceRow,
+    for_program: bool,
+) -> Result<Option<&'a str>, TaskError> {
     let place = row.place.clone();
     let system = match row.system() {
         Ok(system) => system,
         Err(roles) => return Err(TaskError::Messages { path: path.to_path_buf(), place, roles }),
     };
     for (field, text) in [("question", row.question()), ("answer", &row.read.ground_truth)] {
-        if text.trim().is_empty() {
+        if text.trim().is_empty() && !(for_program && field == "answer") {
             return Err(TaskError::Blank { path: path.to_path_buf(), place, field });
         }
     }

@@ -193,6 +193,12 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
                 *model = Map::new().into();
             }
             model["ground_truth"] = truth;
+            let read = truth::ground_truth(&columns, None, true);
+            if ground_truth.is_empty() && !read.is_ok_and(|it| it.ground_truth.is_empty()) {
+                let reason = "it is empty, and in the written file another key of the row would be the ground truth; \
+                              leave the row out, or that key";
+                return refuse(&answer_key, reason);
+            }
         }
     }
     let (is_named, keys) = (is_own, [question_key, answer_key]);

@@ -158,6 +158,11 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         ("answer", json!("#### First\nso\n#### Second\n\\boxed{5}"), "5", None),
         ("solution", json!("sorted by hand"), "sorted by hand", None),
         ("ground_truth", json!("thus \\boxed{5}."), "5", Some(json!("thus \\boxed{5}."))),
+        ("answer", json!(""), "", None),
+        ("ground_truth", json!(""), "", Some(json!(""))),
+        ("answer", json!(" "), "", Some(json!(" "))),
+        ("answer", json!([""]), "", Some(json!([""]))),
+        ("answer", json!("as above ####"), "", Some(json!("as above ####"))),
     ] {
         let read = read_value(&json!({"question": "q", key: value}), &keys).unwrap();
         assert_eq!(read.ground_truth, text, "{value}");
@@ -213,6 +218,18 @@ fn for_a_program_the_ground_truth_of_verl_counts_and_named_keys_are_written_as_t
         assert_eq!((&read.columns["ground_truth"], read.unseen), (&truth, vec![]));
         assert_eq!(written["reward_model"]["style"], "rule");
     }
+    let named = RowKeys { answer: Some("gold".to_string()), rows: true, ..keys.clone() };
+    let row = |answer: Value| json!({"question": "p", "gold": "", "answer": answer});
+    let written = Value::Object(read_value(&row(Value::Null), &named).unwrap().columns);
+    let read = read_value(&written, &keys).unwrap();
+    assert_eq!((&*read.keys[1], &*read.ground_truth), ("reward_model.ground_truth", ""));
+    let refusal = read_value(&row(json!("b")), &named).unwrap_err();
+    assert!(
+        refusal.contains("gold: it is empty, and in the written file another key"),
+        "{refusal}"
+    );
+    let row = json!({"question": "q", "reward_model": {"ground_truth": ""}, "answer": "b"});
+    assert_eq!(read_value(&row, &keys).unwrap().ground_truth, "b");
 }
 
 #[test]

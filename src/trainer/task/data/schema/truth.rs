@@ -91,7 +91,7 @@ pub fn ground_truth(
             taken => (taken.or_else(|reason| refuse(key, reason))?, None),
         };
         if ground_truth.trim().is_empty() {
-            is_blank = is_blank.or(Some(key));
+            is_blank = is_blank.or(Some((key, whole.then(|| value.into_owned()))));
             continue;
         }
         // A worked solution says its answer behind a mark, or not at all.
@@ -152,12 +152,11 @@ pub fn ground_truth(
             ground_truth: prose,
             for_program: None,
         }),
-        // Whoever trains on it refuses it, an audit counts it.
-        (None, Some(key), None) => Ok(TruthRead {
+        (None, Some((key, for_program)), None) => Ok(TruthRead {
             key: key.to_string(),
             ground_truth: String::new(),
             truth: Truth::default(),
-            for_program: None,
+            for_program,
         }),
         (None, None, None) => absent(row, "answer", &keys),
     }

@@ -174,7 +174,14 @@ fn what_one_of_several_functions_does_wrong_is_told_with_its_name() {
     }
     let none = "def a(completions): return [None] * 2\ndef b(solution_str): return None\n";
     let [error, _] = shown(none, json!({ "functions": ["a", "b"] }));
-    assert!(error.contains("returned None from every function, expected"), "{error}");
+    assert!(error.contains("returned None from every function, and TRL leaves such"), "{error}");
+    for (function, says) in [
+        ("a", "returned None, and TRL leaves such a response out of the mean: drop the problem"),
+        ("b", "returned None, expected a finite number"),
+    ] {
+        let [error, _] = shown(none, json!({ "function": function }));
+        assert!(error.contains(says), "{function}: {error}");
+    }
     let error = graded(none, json!({ "functions": ["a", "c"] })).unwrap_err().to_string();
     assert!(error.contains("it has no function `c`; its functions: a, b"), "{error}");
 }

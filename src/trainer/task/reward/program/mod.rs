@@ -104,6 +104,11 @@ pub enum Ungraded {
         "the program returned {0}, expected a finite number, a truth value, or a dictionary with `score`"
     )]
     NoNumber(String),
+    #[error(
+        "the program returned {0}, and TRL leaves such a response out of the mean: drop the problem, or state in \
+         `functions` a second function that always returns a number"
+    )]
+    LeftOut(String),
     #[error("the program returned {0} as `acc`, expected a truth value or a number")]
     NoCorrectness(String),
     #[error("the program returned {returned} rewards for {responses} responses")]
@@ -342,7 +347,11 @@ impl Graders {
             Returned::Text(text) => {
                 Err(Ungraded::NoNumber(format!("{:?}", visible::shortened(&text, 60))))
             }
-            Returned::Other(what) => Err(Ungraded::NoNumber(visible::shortened(&what, 90))),
+            Returned::Other(what) => {
+                let is_left_out = what.starts_with("None") && self.ready.is_of_trl();
+                let of = if is_left_out { Ungraded::LeftOut } else { Ungraded::NoNumber };
+                Err(of(visible::shortened(&what, 90)))
+            }
             Returned::Fields(mut fields) => {
                 let Some(score) = fields.remove("score") else {
                     return Err(Ungraded::NoNumber("a dictionary without `score`".to_string()));

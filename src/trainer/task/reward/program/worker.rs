@@ -77,6 +77,10 @@ impl Ready {
         self.form.takes_batches()
     }
 
+    pub fn is_of_trl(&self) -> bool {
+        matches!(self.form, CallForm::Trl | CallForm::Mixed)
+    }
+
     /// `False` is the number 0.
     pub fn counts_flags(&self) -> bool {
         matches!(self.form, CallForm::Trl | CallForm::Verl | CallForm::VerlBatch)
