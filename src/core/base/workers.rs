@@ -6,9 +6,10 @@
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Once, mpsc};
+use std::sync::{Mutex, Once, PoisonError, mpsc};
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -141,6 +142,49 @@ pub fn map<C: Send, T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// A sum whose terms come from several threads in any order, each added as soon as all before it are.
+pub struct InOrder<T> {
+    state: Mutex<OrderedSum<T>>,
+}
+
+struct OrderedSum<T> {
+    /// Taken away while somebody adds to it.
+    sum: Option<T>,
+    next: usize,
+    waiting: BTreeMap<usize, T>,
+}
+
+impl<T> InOrder<T> {
+    /// `zero` is what the first term, number 0, is added to.
+    pub fn new(zero: T) -> Self {
+        let state = OrderedSum { sum: Some(zero), next: 0, waiting: BTreeMap::new() };
+        Self { state: Mutex::new(state) }
+    }
+
+    pub fn give(&self, number: usize, term: T, add: impl Fn(&mut T, T)) {
+        let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock();
+        state.waiting.insert(number, term);
+        while let Some(mut sum) = state.sum.take() {
+            let next = state.next;
+            let Some(term) = state.waiting.remove(&next) else {
+                state.sum = Some(sum);
+                break;
+            };
+            state.next += 1;
+            drop(state);
+            add(&mut sum, term);
+            state = lock();
+            state.sum = Some(sum);
+        }
+    }
+
+    pub fn into_sum(self) -> T {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.sum.expect("nobody is adding")
+    }
+}
+
 /// One result for each item, in order, with a thread on each core whatever [`set_count`] said: for
 /// reading and checking files, which computes nothing that LibTorch does.
 pub fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
@@ -207,6 +251,24 @@ mod tests {
         let touched = || drop(std::hint::black_box(vec![1u8; MAPPED - (1 << 17)]));
         (0..4).for_each(|_| touched());
         assert!(resident() < before + (128 << 20));
+    }
+
+    #[test]
+    fn terms_are_added_in_order_whoever_brings_them() {
+        for threads in [1, 3] {
+            set_count(threads);
+            let (sum, numbers) = (InOrder::new(vec![]), [3usize, 0, 2, 1, 5, 4]);
+            map(
+                &numbers,
+                || (),
+                |(), &number| sum.give(number, vec![number], |all, one| all.extend(one)),
+            );
+            assert_eq!(sum.into_sum(), [0, 1, 2, 3, 4, 5]);
+        }
+        set_count(1);
+        let sum = InOrder::new(0);
+        sum.give(1, 10, |all, one| *all += one);
+        assert_eq!(sum.into_sum(), 0, "number 0 never came");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Groups with advantages → rows → mini-batches → micro-batches → passes, and the training forward over one pass.
 
 use crate::algorithm::{Row, length_bands::length_bands};
-use crate::base::rng::Stream;
+use crate::base::{rng::Stream, workers::InOrder};
 use crate::experiment::{Execution, MiniBatchOrder, Training};
 use crate::numerics::NumericsError;
 use crate::policy::{Gradients, Qwen2, Sequences};
@@ -106,11 +106,23 @@ pub fn balanced(
     passes
 }
 
+/// The tokens that a pass computes; with `shares`, neighbours of one group have their prompt once.
+pub fn fed_tokens(rows: &[Row], members: &[usize], shares: bool) -> usize {
+    let groups = members.chunk_by(|&one, &other| shares && rows[one].group == rows[other].group);
+    let of_group = |group: &[usize]| -> usize {
+        let responses = group.iter().map(|&row| rows[row].response_tokens());
+        rows[group[0]].prompt_tokens + responses.sum::<usize>()
+    };
+    groups.map(of_group).sum()
+}
+
 /// The gradients of passes, in their order, and what `add` says of each: side by side, each with its own sums, or of a
-/// large policy one after another. Errors: the first pass that fails.
+/// large policy one after another. Threads take the pass of the most `work` first, so that they end together.
+/// Errors: the first pass that fails.
 pub fn sum_of_passes<R: Send>(
     model: &Qwen2,
     passes: &[Vec<usize>],
+    work: impl Fn(&[usize]) -> usize,
     add: impl Fn(&Qwen2, &[usize], &mut Gradients) -> Result<R, NumericsError> + Sync,
 ) -> Result<(Gradients, Vec<R>), NumericsError> {
     let mut sums = Gradients::default();
@@ -119,17 +131,19 @@ pub fn sum_of_passes<R: Send>(
         let all = all.collect::<Result<_, _>>()?;
         return Ok((sums, all));
     }
-    let one = |model: &Qwen2, members: &Vec<usize>| {
-        let mut sums = Gradients::default();
-        add(model, members, &mut sums).map(|result| (sums, result))
+    let sums = InOrder::new(sums);
+    let mut numbers: Vec<usize> = (0..passes.len()).collect();
+    numbers.sort_by_key(|&number| std::cmp::Reverse(work(&passes[number])));
+    let one = |model: &Qwen2, &number: &usize| {
+        let mut own = Gradients::default();
+        let result = add(model, &passes[number], &mut own);
+        sums.give(number, own, Gradients::add);
+        (number, result)
     };
-    let mut all = Vec::new();
-    for pass in model.map(passes, one) {
-        let (gradients, result) = pass?;
-        sums.add(gradients);
-        all.push(result);
-    }
-    Ok((sums, all))
+    let mut all = model.map(&numbers, one);
+    all.sort_by_key(|(number, _)| *number);
+    let all = all.into_iter().map(|(_, result)| result).collect::<Result<_, _>>()?;
+    Ok((sums.into_sum(), all))
 }
 
 /// One forward, or forward and backward, pass. Response tokens stand one after another, row by row, `tokens` of them.

@@ -77,7 +77,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The digests are empty.
     pub fn new(
         format: u64,
         ending: Ending,

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// A metric of a rollout step.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordedMetric {
@@ -72,7 +71,6 @@ pub enum OnlyRuns {
     NonFinite,
     /// `dapo.method` is stated.
     Method,
-    /// A program grades.
     Program,
 }
 

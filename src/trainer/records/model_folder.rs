@@ -9,13 +9,11 @@ pub enum OtherFolder {
          with PEFT's merge_and_unload and save_pretrained"
     )]
     Adapter,
-    /// The name of the file.
     #[error(
         "{0} is a GGUF file, which is not read; convert it to safetensors: from_pretrained(FOLDER, gguf_file={0:?}) of \
          transformers, then save_pretrained, for the model and for the tokenizer"
     )]
     Gguf(String),
-    /// The name of the vocabulary.
     #[error(
         "it has {0} and no tokenizer.json; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of \
          transformers writes tokenizer.json"

@@ -278,7 +278,6 @@ impl RunFolder {
         files::is_locked(&self.path("run.lock"))
     }
 
-    /// Ascending.
     pub fn checkpoint_steps(&self) -> Result<Vec<u64>, FileError> {
         let path = self.path("checkpoints");
         if !path.is_dir() {

@@ -276,8 +276,11 @@ pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsErr
         };
         return Ok(workers::together(|| halving::together(passes, work))?.0);
     }
+    let work = |members: &[usize]| batch::fed_tokens(rows, members, false);
     let (gradients, losses) =
-        batch::sum_of_passes(model, &passes, |model, members, sums| add(model, sums, members))?;
+        batch::sum_of_passes(model, &passes, work, |model, members, sums| {
+            add(model, sums, members)
+        })?;
     Ok((losses.into_iter().fold(0.0, |total, loss| total + loss), gradients))
 }
 

@@ -226,17 +226,29 @@ impl Work<'_> {
         passes.iter().flatten().for_each(|&(row, weight)| weights[row] = weight);
         // A prompt's rounded gradient depends on its responses.
         let shares = model.numerics() == Numerics::Fast;
-        // Without a KL penalty these rows have no gradient: passes of them only go forward.
+        // Rows of a group that is all right or all wrong; without a penalty they have no gradient, and only go forward.
         let is_idle = |row: &usize| batch.rows[*row].advantage == 0.0 || !batch.rows[*row].in_loss;
         let (idle, useful): (Vec<usize>, Vec<usize>) =
             batch.members.iter().partition(|row| shares && is_idle(row));
         let (tokens, at_once) = (settings.cut.pass_tokens, model.side_by_side());
-        let cut = [useful, idle]
-            .into_iter()
-            .flat_map(|members| batch::balanced(batch.rows, &members, tokens, at_once, shares));
+        let penalised = settings.dapo.kl != Kl::None {};
+        // The numbers of a forward pass do not depend on the cut: short passes, after which threads end together. A
+        // method may have a penalty of its own, whose gradients do depend on it.
+        let is_free = !penalised && settings.dapo.method.is_none() && at_once > 1;
+        let idle_tokens = if is_free { tokens / 2 } else { tokens };
+        let cut =
+            [(useful, tokens), (idle, idle_tokens)].into_iter().flat_map(|(members, tokens)| {
+                batch::balanced(batch.rows, &members, tokens, at_once, shares)
+            });
         let cut: Vec<Vec<usize>> = cut.collect();
+        let only_forward = |members: &[usize]| shares && !penalised && members.iter().all(is_idle);
+        let work = |members: &[usize]| {
+            let forward = batch::fed_tokens(batch.rows, members, shares);
+            if only_forward(members) { forward } else { 3 * forward }
+        };
         let add = |model: &Qwen2, members: &[usize], sums: &mut Gradients| {
-            let pass = Pass::new(batch.rows, members, shares);
+            let mut pass = Pass::new(batch.rows, members, shares);
+            pass.sequences.without_gradient = only_forward(members);
             let weights: Vec<f64> = members.iter().map(|&row| weights[row]).collect();
             let loss = |log_probs: &Tensor| {
                 let objective = self.objective(&pass, members, &weights, log_probs, model);
@@ -244,7 +256,7 @@ impl Work<'_> {
             };
             model.add_gradients(sums, &pass.sequences, settings.temperature, scale, loss)
         };
-        let (gradients, of_passes) = batch::sum_of_passes(model, &cut, add)?;
+        let (gradients, of_passes) = batch::sum_of_passes(model, &cut, work, add)?;
         let mut accumulated = Accumulated { gradients, ..Accumulated::default() };
         let mut log_probs = vec![Vec::new(); batch.rows.len()];
         for (members, of_rows) in cut.iter().zip(of_passes) {

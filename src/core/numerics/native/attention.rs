@@ -40,6 +40,18 @@ impl Head {
         taken
     }
 
+    /// One head of the tokens before and of the sequence, as a right operand `[tokens, width]`.
+    fn panels<A: Arithmetic>(
+        self,
+        [before, joined]: [&[f32]; 2],
+        first: usize,
+        window: Window,
+    ) -> Panels<A> {
+        let (stride, width) = (self.heads.joined_width(), self.heads.width);
+        let rows = before.chunks_exact(stride).chain(joined.chunks_exact(stride));
+        Panels::of_each(rows.map(move |row| &row[first..first + width]), width, window)
+    }
+
     /// Adds heads as [`Head::take`] takes them to the rows.
     fn give(self, heads: &[f32], rows: &mut [f32], stride: usize, first: usize) {
         let width = heads.len() * stride / rows.len().max(1);
@@ -62,8 +74,7 @@ impl Head {
         let (stride, group) = (self.heads.joined_width(), self.group());
         let tokens = CausalRows { each: group, before: before.len() / stride };
         let length = tokens.before + joined.len() / stride;
-        let keys = self.of_all(rows, self.keys());
-        let keys = Panels::<A>::of_columns(&keys, self.heads.width, windows.key);
+        let keys = self.panels::<A>(rows, self.keys(), windows.key).transposed_whole();
         let left = self.take(joined, stride, self.queries(), group);
         let left = Left::Rows(&left, windows.key);
         let mut shares = product::multiply_part(left, &keys, Reach::ColumnsTo(tokens));
@@ -72,11 +83,6 @@ impl Head {
         let scale = elementwise::scale(self.heads.width);
         elementwise::softmax_rows::<A>(&mut shares, length, seen, scale, windows.share);
         shares
-    }
-
-    /// One head of the tokens before and of the sequence, `[tokens, width]`.
-    fn of_all(self, rows: [&[f32]; 2], first: usize) -> Vec<f32> {
-        rows.map(|rows| self.take(rows, self.heads.joined_width(), first, 1)).concat()
     }
 
     /// Adds the group's part of mixed `[length, queries · width]`, not rounded. Returns the [`Head::shares`].
@@ -90,8 +96,7 @@ impl Head {
         let before_tokens = rows[0].len() / self.heads.joined_width();
         let tokens = CausalRows { each: self.group(), before: before_tokens };
         let shares = self.shares::<A>(rows, windows);
-        let values = self.of_all(rows, self.values());
-        let values = Panels::<A>::of_rows(&values, width, windows.value);
+        let values = self.panels::<A>(rows, self.values(), windows.value);
         let left = Left::Rows(&shares, windows.share);
         let mixture = product::multiply_part(left, &values, Reach::TermsTo(tokens));
         self.give(&mixture, mixed, queries * width, self.queries());
@@ -117,7 +122,6 @@ impl Head {
             elementwise::round::<A>(&mut x, gradient, tally);
             x
         };
-        let of_all = |first| self.of_all([before, joined], first);
         let by_mixture = self.take(by_mixed, queries * width, self.queries(), group);
 
         let left = Left::Columns(shares, windows.share);
@@ -125,7 +129,8 @@ impl Head {
         let by_values = product::multiply_part(left, &right, Reach::TermsFrom(tokens));
         let by_values = rounded(by_values);
 
-        let right = Panels::<A>::of_columns(&of_all(self.values()), width, windows.value);
+        let right = self.panels::<A>([before, joined], self.values(), windows.value);
+        let right = right.transposed_whole();
         let left = Left::Rows(&by_mixture, gradient);
         // What rounding changed is counted in all of them.
         let reach = if A::EXACT { Reach::All } else { Reach::ColumnsTo(tokens) };
@@ -146,7 +151,7 @@ impl Head {
         );
         let by_scores = rounded(by_scores);
 
-        let right = Panels::<A>::of_rows(&of_all(self.keys()), width, windows.key);
+        let right = self.panels::<A>([before, joined], self.keys(), windows.key);
         let left = Left::Rows(&by_scores, gradient);
         let by_queries = rounded(product::multiply_part(left, &right, Reach::TermsTo(tokens)));
         self.give(&by_queries, by_joined, stride, self.queries());

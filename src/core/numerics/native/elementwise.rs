@@ -20,6 +20,31 @@ fn by_rows<T: Send>(x: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + 
     if x.len() < FEW { part(0, x) } else { workers::by_rows(x, width, part) }
 }
 
+/// Numbers that the first cache holds.
+const BLOCK: usize = 1 << 11;
+
+/// A copy of x, `[rows, width]`, that `work` changes, a part at a time by its first row: one thread's while the part
+/// is in the first cache.
+#[inline(always)]
+fn changed(x: &[f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    if workers::of_pool() > 1 && x.len() >= FEW {
+        let mut all = x.to_vec();
+        by_rows(&mut all, width, work);
+        return all;
+    }
+    let mut all = Vec::with_capacity(x.len());
+    for part in x.chunks((BLOCK / width).max(1) * width) {
+        let from = all.len();
+        all.extend_from_slice(part);
+        let part = &mut all[from..];
+        vectorised(
+            #[inline(always)]
+            || work(from / width, part),
+        );
+    }
+    all
+}
+
 /// Rounds every number into the window, where sums are to be exact.
 pub fn round<A: Arithmetic>(x: &mut [f32], window: Window, tally: &mut Tally) {
     if !A::EXACT {
@@ -123,9 +148,8 @@ pub fn inverse_root_mean_squares<A: Arithmetic>(x: &[f32], width: usize, epsilon
 }
 
 pub fn scale_rows(x: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
-    let mut scaled = x.to_vec();
-    by_rows(
-        &mut scaled,
+    changed(
+        x,
         width,
         #[inline(always)]
         |first, scaled| {
@@ -133,8 +157,7 @@ pub fn scale_rows(x: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
                 row.iter_mut().for_each(|x| *x *= factor);
             }
         },
-    );
-    scaled
+    )
 }
 
 /// The derivative of y = x / √(mean(x²) + epsilon): `(g − y · mean(g · y)) · factor`, row by row.
@@ -165,9 +188,8 @@ pub fn norm_derivative<A: Arithmetic>(
 
 /// Every row of x `[rows, width]` times `weights` `[width]`, number by number.
 pub fn scale_columns(x: &[f32], weights: &[f32]) -> Vec<f32> {
-    let mut scaled = x.to_vec();
-    by_rows(
-        &mut scaled,
+    changed(
+        x,
         weights.len(),
         #[inline(always)]
         |_, scaled| {
@@ -175,8 +197,7 @@ pub fn scale_columns(x: &[f32], weights: &[f32]) -> Vec<f32> {
                 row.iter_mut().zip(weights).for_each(|(x, weight)| *x *= weight);
             }
         },
-    );
-    scaled
+    )
 }
 
 /// Adds `bias` `[width]` to every row.
@@ -187,9 +208,8 @@ pub fn add_to_rows(x: &mut [f32], bias: &[f32]) {
 }
 
 pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
-    let mut inner = gate.to_vec();
-    by_rows(
-        &mut inner,
+    changed(
+        gate,
         1,
         #[inline(always)]
         |first, inner| {
@@ -197,8 +217,7 @@ pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
                 *gate = *gate / (1.0 + exp(-*gate)) * up;
             }
         },
-    );
-    inner
+    )
 }
 
 /// The derivatives of [`swiglu`] by gate and by up.

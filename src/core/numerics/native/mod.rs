@@ -106,6 +106,7 @@ pub struct NativeOperations<'a, A> {
     settings: NativeSettings,
     /// cos and sin of each position's pairs: `[positions, width / 2, 2]`.
     rotation: &'a [f32],
+    rotations: Option<Arc<Vec<f32>>>,
     attention: NativeAttention<'a, A>,
     tape: Option<Vec<Derivative<A>>>,
     tally: Tally,
@@ -119,7 +120,8 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
         is_recorded: bool,
     ) -> Self {
         let tape = is_recorded.then(Vec::new);
-        Self { settings, rotation, attention, tape, tally: Tally::default() }
+        let (rotations, tally) = (None, Tally::default());
+        Self { settings, rotation, rotations, attention, tape, tally }
     }
 
     /// Whether all numbers were finite before they were rounded, so far.
@@ -242,18 +244,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
             let all = [(queries, 0, heads.queries), (keys, heads.queries, heads.keys)];
             all.map(|all| NormedHeads::of(all, &mut joined, heads, epsilon)).into()
         });
-        let positions: Vec<usize> = match &self.attention {
-            NativeAttention::Sequences { spans, .. } => {
-                let all = |Span { own, before }: &Span| before.len()..before.len() + own.len();
-                spans.iter().flat_map(all).collect()
-            }
-            NativeAttention::Step { positions, .. } => positions.to_vec(),
-        };
-        let rotations: Vec<f32> = positions
-            .iter()
-            .flat_map(|&position| &self.rotation[position * heads.width..][..heads.width])
-            .copied()
-            .collect();
+        let rotations = self.rotations();
         let stride = heads.joined_width();
         elementwise::turn(&mut joined, &rotations, heads, false);
         self.round_joined(&mut joined);
@@ -434,6 +425,23 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
 }
 
 impl<A: Arithmetic> NativeOperations<'_, A> {
+    /// cos and sin of the tokens' pairs, the same in every layer: `[tokens, width / 2, 2]`.
+    fn rotations(&mut self) -> Arc<Vec<f32>> {
+        let (rotation, width) = (self.rotation, self.settings.heads.width);
+        let of = |position: usize| &rotation[position * width..][..width];
+        let attention = &self.attention;
+        let of_all = || match attention {
+            NativeAttention::Sequences { spans, .. } => {
+                let all = |Span { own, before }: &Span| before.len()..before.len() + own.len();
+                spans.iter().flat_map(all).map(of).collect::<Vec<_>>().concat()
+            }
+            NativeAttention::Step { positions, .. } => {
+                positions.iter().map(|position| of(*position)).collect::<Vec<_>>().concat()
+            }
+        };
+        self.rotations.get_or_insert_with(|| Arc::new(of_all())).clone()
+    }
+
     fn round_joined(&mut self, joined: &mut [f32]) {
         let NativeSettings { windows, heads, .. } = self.settings;
         let turned = (heads.queries + heads.keys) * heads.width;

@@ -23,10 +23,19 @@ pub struct Panels<A> {
 impl<A: Arithmetic> Panels<A> {
     /// Of a matrix `[terms, columns]`.
     pub fn of_rows(x: &[f32], columns: usize, window: Window) -> Self {
-        Self::packed(x.len() / columns, columns, window, |at, panel| {
+        Self::of_each(x.chunks_exact(columns), columns, window)
+    }
+
+    /// Of rows that may lie apart, `columns` numbers each.
+    pub fn of_each<'x>(
+        rows: impl Iterator<Item = &'x [f32]> + Clone + Sync,
+        columns: usize,
+        window: Window,
+    ) -> Self {
+        Self::packed(rows.clone().count(), columns, window, |at, panel| {
             let first = at * A::PANEL;
             let width = A::PANEL.min(columns - first);
-            for (values, x) in panel.chunks_exact_mut(A::PANEL).zip(x.chunks_exact(columns)) {
+            for (values, x) in panel.chunks_exact_mut(A::PANEL).zip(rows.clone()) {
                 put(values, &x[first..first + width]);
             }
         })

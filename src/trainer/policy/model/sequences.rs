@@ -12,6 +12,8 @@ pub struct Sequences {
     pub states: Vec<usize>,
     /// The token that each of them predicts.
     pub targets: Vec<u32>,
+    /// No gradient is expected: the native engine goes forward a second time where there is one after all.
+    pub without_gradient: bool,
 }
 
 impl Sequences {

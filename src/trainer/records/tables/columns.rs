@@ -189,7 +189,6 @@ pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), Table
     Ok(())
 }
 
-/// In order.
 pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, TableError> {
     let table = ColumnTable::read_columns(path, None)?;
     let foreign = table.names().into_iter().find(|name| !R::NAMES.contains(&name.as_str()));

@@ -44,12 +44,9 @@ impl Refusal {
 /// A column, or `column.field`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct WantedKeys {
-    /// One of these is required.
     pub question: Vec<String>,
-    /// One of these is required.
     pub answer: Vec<String>,
     pub others: Vec<String>,
-    /// All columns.
     #[serde(default)]
     pub all: bool,
 }

@@ -26,7 +26,8 @@ pub struct BenchRecord {
     pub environment: BTreeMap<String, String>,
     pub workload: BenchWorkload,
     /// Rate of matrix products in the policy's arithmetic (exact: f64, else f32) on 1, 2, …
-    /// threads; the faster of LibTorch and the native engine, best of five.
+    /// threads; the faster of LibTorch and the native engine, best of five. Of all threads it is
+    /// measured beside each repetition; the median.
     pub gemm_gflops: Vec<f64>,
     pub phases: Vec<BenchPhase>,
     pub peak_memory_bytes: u64,
@@ -114,17 +115,20 @@ pub fn measure(
     watch: &mut dyn FnMut(u64),
 ) -> Result<BenchRecord, TrainingError> {
     let threads = experiment.execution.threads;
-    let gflops = |threads| match experiment.numerics {
+    let numerics = experiment.numerics;
+    let gflops = |threads| match numerics {
         Numerics::Exact => gemm_gflops::<f64>(threads, Kind::Double),
         Numerics::Fast => gemm_gflops::<f32>(threads, Kind::Float),
     };
-    let gemm_gflops: Vec<f64> = (1..=threads).map(gflops).collect();
-    workers::set_count(threads);
+    let mut rates: Vec<f64> = (1..threads).map(gflops).collect();
+    let mut of_all = vec![gflops(threads)];
     let inputs = inputs::prepare(experiment)?;
     let mut seconds: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
     let mut work = None;
     for repetition in 0..=repetitions {
         let (taken, done) = repeat(&inputs)?;
+        // Beside each repetition, since the machine's rate changes with what else runs on it.
+        of_all.push(gflops(threads));
         if repetition > 0 {
             for (phase, value) in taken {
                 seconds.entry(phase).or_default().push(value);
@@ -135,12 +139,13 @@ pub fn measure(
     }
     let (mut workload, flops) = work.expect("at least the warm-up was run");
     workload.repetitions = repetitions;
-    let rate = gemm_gflops.last().copied().unwrap_or(f64::NAN) * 1e9;
-    let phases = phases(&seconds, &workload, &flops, rate);
+    let rate = spread(&of_all).median;
+    rates.push(rate);
+    let phases = phases(&seconds, &workload, &flops, rate * 1e9);
     Ok(BenchRecord {
         environment: environment::describe(threads).facts,
         workload,
-        gemm_gflops,
+        gemm_gflops: rates,
         phases,
         peak_memory_bytes: machine::process_bytes("VmHWM").unwrap_or(0),
     })

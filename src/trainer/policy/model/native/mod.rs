@@ -297,8 +297,9 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
         let targets = &sequences.targets;
         let part = self.logits_part(targets);
         // The logits of the first parts stay for the backward pass, those of others are computed twice.
+        let is_recorded = !sequences.without_gradient;
         let (operations, last, kept, log_probs) = self.shared(|| {
-            let (operations, last) = self.forward(sequences, None, true);
+            let (operations, last) = self.forward(sequences, None, is_recorded);
             let finite = operations.is_finite();
             let (mut kept, mut log_probs) = (Vec::new(), Vec::new());
             let parts = last.values.chunks(part * self.settings.hidden).zip(targets.chunks(part));
@@ -309,18 +310,24 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
                     distribution.map_or(f64::NAN, |distribution| distribution.log_prob(target))
                 };
                 let (logits, values) = self.each_logits(rows, finite, one);
-                if kept.len() < KEPT_PARTS {
+                if is_recorded && kept.len() < KEPT_PARTS {
                     kept.push(logits);
                 }
                 log_probs.extend(values);
             }
             (operations, last, kept, log_probs)
         });
+        let derivatives = by_log_probs(&log_probs);
         let shares: Vec<f64> =
-            by_log_probs(&log_probs).into_iter().map(|derivative| derivative / sums.unit).collect();
+            derivatives.iter().map(|derivative| derivative / sums.unit).collect();
         // Of responses without an advantage, mostly: zeros would be added to zeros.
         if !A::EXACT && shares.iter().all(|share| *share == 0.0) {
             return Ok(sums);
+        }
+        if !is_recorded {
+            let again = Sequences { without_gradient: false, ..sequences.clone() };
+            let mut known = |_: &[f64]| derivatives.clone();
+            return self.gradients(Some(sums), &again, temperature, scale, &mut known);
         }
         let setting = BackwardSetting { window, tokens_in_all: scale.tokens };
         let (head, finite) = (&self.decoder.lm_head, operations.is_finite());

@@ -2,6 +2,7 @@ use super::*;
 use crate::numerics::{Numerics, NumericsError, fast, native::orders};
 use crate::policy::{Family, Qwen2};
 use crate::records::ledger;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use tch::{Kind, Tensor};
@@ -300,6 +301,7 @@ fn a_pass_without_a_share_of_the_loss_leaves_gradients_their_bits() {
     let scale = UpdateScale { largest_weight: 1.0, tokens: 64 };
     for (family, numerics, _) in DISTANCES {
         let model = of_family(family, Kind::Float, numerics);
+        let without_gradient = Cell::new(false);
         let of = |passes: &[(&[usize], &[f64])]| {
             let mut sums = crate::policy::model::gradients::Gradients::default();
             for (lengths, weights) in passes {
@@ -309,7 +311,9 @@ fn a_pass_without_a_share_of_the_loss_leaves_gradients_their_bits() {
                 let loss = |log_probs: &Tensor| {
                     ((log_probs * Tensor::from_slice(&weights)).sum(Kind::Double), ())
                 };
-                model.add_gradients(&mut sums, &sequences(lengths), 0.9, scale, loss).unwrap();
+                let mut sequences = sequences(lengths);
+                sequences.without_gradient = without_gradient.get();
+                model.add_gradients(&mut sums, &sequences, 0.9, scale, loss).unwrap();
             }
             sums.values(&model, &model.plain_parameters())
         };
@@ -319,6 +323,12 @@ fn a_pass_without_a_share_of_the_loss_leaves_gradients_their_bits() {
         assert_ne!(of(&[(&[9, 3], &[0.5, -1.0]), (&[30], &[1e-3])]), together);
         let none = of(&[(&[30], &[0.0])]);
         assert!(none.values().flatten().all(|x| *x == 0.0) && none.len() == together.len());
+        without_gradient.set(true);
+        assert_eq!(
+            of(&[(&[30], &[0.0]), (&[9, 3], &[0.5, -1.0])]),
+            together,
+            "a wrong expectation"
+        );
     }
 }
 
