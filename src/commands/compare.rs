@@ -2,6 +2,7 @@
 
 use crate::base::files;
 use crate::commands::exit::bail_usage;
+use crate::commands::flags::wide::WideArg;
 use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
 use crate::commands::{exit, output};
 use crate::report::compared::{self, picture, picture::Pictures};
@@ -79,6 +80,8 @@ pub struct CompareArgs {
     /// Markdown instead of text.
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
+    #[command(flatten)]
+    wide: WideArg,
     /// Also write a page with pictures to this file: the difference with its intervals, and the curves.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -95,6 +98,7 @@ enum FailIf {
 
 /// Errors: tables that cannot be read or compared.
 pub fn run(args: &CompareArgs) -> Result<u8> {
+    args.wide.apply();
     args.gate.begin()?;
     let level = args.level.unwrap_or(LEVEL);
     if !(level > 0.5 && level < 1.0) {

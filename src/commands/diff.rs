@@ -1,5 +1,6 @@
 //! `dapo diff`: where two runs first differ.
 
+use crate::commands::flags::wide::WideArg;
 use crate::commands::{exit, output};
 use crate::records::RunFolder;
 use crate::study::collection;
@@ -23,10 +24,13 @@ pub struct DiffArgs {
     /// One JSON document instead of text.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    wide: WideArg,
 }
 
 /// Errors: a folder that holds no run, or a record that cannot be read.
 pub fn run(args: &DiffArgs) -> Result<u8> {
+    args.wide.apply();
     [&args.a, &args.b].into_iter().try_for_each(|folder| collection::has_begun(folder))?;
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
     output::sections((args.json, false), &diff, || text::sections(&diff));

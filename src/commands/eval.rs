@@ -367,7 +367,7 @@ fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     for name in wanted {
         let Some((name, problems)) = known.iter().find(|(known, _)| *known == name) else {
             let names = text::joined(known.iter().map(|(name, _)| name), ", ");
-            bail_usage!("there is no evaluation set {name:?}; there are {names}");
+            bail_invalid!("there is no evaluation set {name:?}; there are {names}");
         };
         let samples = args.samples.map_or_else(|| inputs.samples(name), Ok)?;
         let longest = inputs.experiment.rollout.max_response_tokens;

@@ -73,7 +73,7 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
     let keys = study::keys(&cells, &names);
     let out = args.out.clone().unwrap_or_else(|| args.folder.join("export"));
     let sender = to.map(|tracker| args.tracker.sender(tracker, &out, &args.folder)).transpose()?;
-    let mut paths = Vec::new();
+    let (mut paths, mut code) = (Vec::new(), exit::SUCCESS);
     if args.csv {
         paths.extend(study::csv(&cells, &keys, &out)?);
     }
@@ -85,12 +85,12 @@ pub fn run(args: &ExportArgs) -> Result<u8> {
             sender.send(&curves::of_cell(cell, key))?;
         }
         if args.follow {
-            follow(&mut sender, || of_study(&folder, &names))?;
+            code = follow(&mut sender, || of_study(&folder, &names))?;
         }
         paths.extend(sender.end()?);
     }
     paths.iter().for_each(|path| output::path(path));
-    Ok(exit::agreed(refused.is_empty()))
+    Ok(if code == exit::SUCCESS { exit::agreed(refused.is_empty()) } else { code })
 }
 
 /// Returns whether all have ended, too.
@@ -100,11 +100,9 @@ fn of_study(
 ) -> Result<(Vec<RunCurves>, bool)> {
     let is_at_work = files::is_locked(&study.root().join("ablate.lock"))?;
     let mut curves_of_runs = Vec::new();
-    if files::kind(&study.runs())?.is_none() {
-        return Ok((curves_of_runs, !is_at_work));
-    }
-    for name in files::list(&study.runs())? {
-        let run = RunFolder::at(study.runs().join(&name));
+    let runs = files::foreign::inside(study.root(), "runs")?;
+    for name in files::optional(files::list(&runs))?.unwrap_or_default() {
+        let run = RunFolder::at(files::foreign::inside(&runs, &name)?);
         // The manifest comes after the run folder.
         let Ok(manifest) = run.manifest() else { continue };
         let arms = names.get(&manifest.arm_sha256);
@@ -119,15 +117,19 @@ fn of_study(
 fn follow(
     sender: &mut CurveSender,
     mut look: impl FnMut() -> Result<(Vec<RunCurves>, bool)>,
-) -> Result<()> {
+) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     loop {
         let (runs, ended) = look()?;
         for run in &runs {
             sender.send(run)?;
         }
-        if ended || interrupt.asked() {
-            return Ok(());
+        if ended {
+            return Ok(exit::SUCCESS);
+        }
+        if interrupt.asked() {
+            output::tell("stopped; what was sent stays, and the same command sends all again");
+            return Ok(interrupt.exit_code());
         }
         std::thread::sleep(LOOK);
     }
@@ -155,7 +157,7 @@ fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<u8> {
         let ended = curves.ending.is_some() || !args.follow;
         Ok((vec![curves], ended))
     };
-    follow(&mut sender, look)?;
+    let code = follow(&mut sender, look)?;
     sender.end()?.iter().for_each(|path| output::path(path));
-    Ok(exit::SUCCESS)
+    Ok(code)
 }

@@ -2,11 +2,11 @@
 
 use crate::base::{files, workers};
 use crate::commands::exit::{Invalid, bail_invalid};
-use crate::commands::{Progress, bounds, exit};
+use crate::commands::{Interrupt, Progress, bounds, exit, output};
 use crate::experiment::diagnose;
 use crate::report::text::joined;
 use crate::task::Solutions;
-use crate::training::{Recipe, pretraining};
+use crate::training::{Recipe, TrainingError, pretraining};
 use anyhow::Result;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
@@ -45,13 +45,26 @@ pub fn run(args: &PretrainArgs) -> Result<u8> {
     let out = std::path::absolute(&args.out)?;
     let total = recipe.stages.iter().map(|stage| stage.updates).sum();
     let (mut done, mut bar) = (0, Progress::new("pretrain", total));
-    let digest = pretraining::make(&recipe, &*solutions, &out, |update| {
+    let interrupt = Interrupt::listen()?;
+    let made = pretraining::make(&recipe, &*solutions, &out, |update| {
         done += 1;
         bar.set(done, &format!("{} loss {:.4}", update.stage, update.loss));
+        interrupt.asked()
     });
     bar.finish();
-    println!("{}  {}", digest?, args.out.display());
+    if let Err(TrainingError::Stopped) = made {
+        return Ok(stopped(&interrupt, &args.out));
+    }
+    println!("{}  {}", made?, args.out.display());
     Ok(exit::SUCCESS)
+}
+
+pub fn stopped(interrupt: &Interrupt, out: &Path) -> u8 {
+    let out = out.display();
+    output::tell(format!(
+        "stopped; nothing was kept, {out} is as it was, and the same command begins again"
+    ));
+    interrupt.exit_code()
 }
 
 /// Returns the solutions, too. Errors: a file that cannot be read, or a recipe that cannot run, by key.

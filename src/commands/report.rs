@@ -1,10 +1,10 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
 use crate::base::files::FileError;
+use crate::commands::exit::{self, bail_invalid, bail_usage};
 use crate::commands::flags::declared;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::output;
-use crate::commands::{exit, exit::bail_usage};
 use crate::experiment::{ExperimentError, diagnose};
 use crate::records::{RunFolder, housekeeping};
 use crate::report::claims as claim_pages;
@@ -182,11 +182,11 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {
     };
     let ids: Vec<String> = all.claims.iter().map(|claim| claim.id.clone()).collect();
     if ids.is_empty() && !args.only.is_empty() {
-        bail_usage!("--only: no claims are about this study; --claims=FILE names some");
+        bail_invalid!("--only: no claims are about this study; --claims=FILE names some");
     }
     if let Some(id) = args.only.iter().find(|id| !ids.contains(id)) {
         let known = diagnose::known(id, "there are", &ids);
-        bail_usage!("--only {id}: there is no such claim; {known}");
+        bail_invalid!("--only {id}: there is no such claim; {known}");
     }
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
     let Some(study) = study else {

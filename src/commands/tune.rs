@@ -1,10 +1,12 @@
 //! `dapo model tune`: a cold start from written solutions.
 
 use crate::base::workers;
-use crate::commands::{Progress, bounds, exit, exit::Invalid, output, pretrain};
+use crate::commands::{Interrupt, Progress, bounds, exit, exit::Invalid, output, pretrain};
 use crate::report::text::points;
 use crate::task::TaskError;
-use crate::training::{TuneEvaluation, TuneEvent, TuneRecipe, TuneRecord, tuned, tuning};
+use crate::training::{
+    TrainingError, TuneEvaluation, TuneEvent, TuneRecipe, TuneRecord, tuned, tuning,
+};
 use anyhow::Result;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -52,6 +54,7 @@ pub fn run(args: &TuneArgs) -> Result<u8> {
     let out = std::path::absolute(&args.out)?;
     let updates = recipe.stages.iter().map(|stage| stage.updates).sum();
     let responses = recipe.evaluation.problems * recipe.evaluation.samples;
+    let interrupt = Interrupt::listen()?;
     let mut updated = 0;
     let mut bar: Option<(&str, Progress)> = None;
     let watch = &mut |event: TuneEvent| {
@@ -68,10 +71,20 @@ pub fn run(args: &TuneArgs) -> Result<u8> {
         {
             before.finish();
         }
-        bar.iter_mut().for_each(|(_, bar)| bar.set(done, &message));
+        bar.iter_mut().for_each(|(_, bar)| {
+            bar.set(done, &message);
+            if interrupt.news() {
+                bar.note("stopping after this update or evaluation; once more stops at once");
+            }
+        });
+        interrupt.asked()
     };
-    let (record, was_there) = tuned::make(&recipe, &data, &args.model, &out, args.threads, watch)?;
+    let made = tuned::make(&recipe, &data, &args.model, &out, args.threads, watch);
     bar.into_iter().for_each(|(_, bar)| bar.finish());
+    if let Err(TrainingError::Stopped) = made {
+        return Ok(pretrain::stopped(&interrupt, &args.out));
+    }
+    let (record, was_there) = made?;
     if args.json {
         output::document(true, &record, String::new);
         return Ok(exit::SUCCESS);

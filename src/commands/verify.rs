@@ -1,6 +1,7 @@
 //! `dapo verify`: whether the folder of a run or of a study from somebody else is what it says.
 
 use crate::base::workers;
+use crate::commands::flags::wide::WideArg;
 use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
 use crate::commands::{exit, exit::bail_usage, output};
 use crate::numerics::Numerics;
@@ -61,11 +62,14 @@ pub struct VerifyArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    wide: WideArg,
+    #[command(flatten)]
     gate: GateFile,
 }
 
 /// Errors: a folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<u8> {
+    args.wide.apply();
     args.gate.begin()?;
     let is_study = collection::is_study(&args.run);
     if !is_study {

@@ -275,7 +275,8 @@ impl Work {
         run::run(&inputs, &run, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
         let (recipe, _) = pretrain::recipe(&self.at("recipe.toml")).unwrap();
         let solutions = recipe.solutions(Path::new("")).unwrap();
-        let model = pretraining::pretrain(&recipe, &*solutions, &inputs.tokenizer, |_| {}).unwrap();
+        let model =
+            pretraining::pretrain(&recipe, &*solutions, &inputs.tokenizer, |_| false).unwrap();
         let path = self.at("base/model.safetensors");
         checkpoint::write_tensors(&path, &checkpoint::values(&model)).unwrap();
         (self.digests(), orders::check(false) - before)

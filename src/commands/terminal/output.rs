@@ -37,7 +37,7 @@ pub fn sections(
 }
 
 pub fn rendered(sections: &[Section]) -> String {
-    terminal::render(sections, width(io::stdout()))
+    terminal::render(sections, table_width())
 }
 
 pub fn json_line(value: &impl Serialize) {

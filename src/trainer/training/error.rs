@@ -105,6 +105,8 @@ pub enum TrainingError {
         "no group had a useful gradient, so nothing was trained; use dapo.dynamic_sampling.kind = \"none\" or another model"
     )]
     Saturated,
+    #[error("stopped as asked")]
+    Stopped,
 }
 
 /// The update was not made: the weights are those before it.

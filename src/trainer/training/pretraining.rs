@@ -108,7 +108,7 @@ pub fn make(
     recipe: &Recipe,
     solutions: &dyn Solutions,
     out: &Path,
-    mut watch: impl FnMut(&StageUpdate),
+    mut watch: impl FnMut(&StageUpdate) -> bool,
 ) -> Result<String, TrainingError> {
     supervised::write_folder(
         out,
@@ -119,7 +119,7 @@ pub fn make(
             let mut updates = Vec::new();
             let model = pretrain(recipe, solutions, &tokenizer, |update| {
                 updates.push(update.clone());
-                watch(update);
+                watch(update)
             })?;
             files::write_lines(&partial.join(LOG), &log(&updates))?;
             let weights = partial.join(WEIGHTS);
@@ -176,7 +176,7 @@ pub fn pretrain(
     recipe: &Recipe,
     solutions: &dyn Solutions,
     tokenizer: &Tokenizer,
-    progress: impl FnMut(&StageUpdate),
+    progress: impl FnMut(&StageUpdate) -> bool,
 ) -> Result<Qwen2, TrainingError> {
     let (seed, prompt) = (recipe.seed, &PromptSettings::of(PromptTemplate::Question));
     let stop_token = characters::EOS_TOKEN_ID;

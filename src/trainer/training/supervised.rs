@@ -183,14 +183,14 @@ pub fn write_folder<T>(
     filled
 }
 
-/// Each stage has fresh moments. `progress` sees every update. Errors: a text that the tokenizer refuses, a solution
-/// longer than the policy's positions, and numbers that are not finite.
+/// Each stage has fresh moments. `progress` sees every update, and returns whether to stop. Errors: that stop, a text that
+/// the tokenizer refuses, a solution longer than the policy's positions, and numbers that are not finite.
 pub fn train(
     mut model: Qwen2,
     optimizer: AdamSettings,
     stages: &[Stage],
     lessons: Lessons,
-    mut progress: impl FnMut(&StageUpdate),
+    mut progress: impl FnMut(&StageUpdate) -> bool,
 ) -> Result<Qwen2, TrainingError> {
     let positions = model.config().max_position_embeddings;
     let characters = lessons.tokenizer.most_characters().max(1);
@@ -210,7 +210,9 @@ pub fn train(
                 Ok(updated) => updated,
                 Err(source) => return Err(TrainingError::StageDiverged { stage, update, source }),
             };
-            progress(&StageUpdate { stage, update, loss, gradient_norm });
+            if progress(&StageUpdate { stage, update, loss, gradient_norm }) {
+                return Err(TrainingError::Stopped);
+            }
         }
         model = policy.into_model();
     }

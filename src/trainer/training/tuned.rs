@@ -50,7 +50,7 @@ pub fn make(
     base: &Path,
     out: &Path,
     threads: u64,
-    watch: &mut dyn FnMut(TuneEvent),
+    watch: &mut dyn FnMut(TuneEvent) -> bool,
 ) -> Result<(TuneRecord, bool), TrainingError> {
     let inputs = tuning::digests(recipe, data, base)?;
     let model = checkpoint::load_model(base)?.with_numerics(recipe.numerics)?;
@@ -75,7 +75,7 @@ pub fn make(
         let mut updates = Vec::new();
         let model = tuning::tune(model, recipe, data, &tokenizer, stop_token, |update| {
             updates.push(update.clone());
-            watch(TuneEvent::Updated(update));
+            watch(TuneEvent::Updated(update))
         })?;
         let after = tuning::evaluate(&model, recipe, data, &tokenizer, |done, _| {
             watch(TuneEvent::Evaluating("evaluate after", done));

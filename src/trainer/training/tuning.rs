@@ -310,7 +310,7 @@ pub fn tune(
     data: &TuneData,
     tokenizer: &Tokenizer,
     stop_token: u32,
-    progress: impl FnMut(&StageUpdate),
+    progress: impl FnMut(&StageUpdate) -> bool,
 ) -> Result<Qwen2, TrainingError> {
     let (seed, prompt, solutions) = (recipe.seed, &recipe.prompt(), &*data.solutions);
     let lessons = Lessons { seed, solutions, tokenizer, prompt, stop_token };

@@ -9,7 +9,7 @@ use crate::study::cell::{ProblemIds, packed};
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
 use crate::study::declaration::{self, Placement};
-use crate::study::{Cell, Excluded, facts};
+use crate::study::{Cell, Excluded, crosscheck, facts};
 use crate::task::data;
 use crate::training::run::inputs;
 use crate::verification::verify::{self, Check, VerifyVerdict, scores};
@@ -37,6 +37,7 @@ pub fn verify(folder: &Path, reviewed: Option<&Path>) -> Result<Verification, Ve
     let declared = declared(folder, &study, reviewed)?.into_iter();
     let mut not_checked = of_declaration(&study, reviewed);
     not_checked.extend(of_folder(folder, &study)?);
+    not_checked.extend(of_bases(&study.cells));
     not_checked.extend(of_runs(folder, &study));
     let checks = [records, problems(&study)].into_iter().chain(declared);
     let checks = checks.chain([complete(&study), report]).collect();
@@ -315,6 +316,15 @@ fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationEr
         }
     }
     Ok(lines)
+}
+
+fn of_bases(cells: &[Cell]) -> impl Iterator<Item = String> {
+    crosscheck::apart(cells).into_iter().map(|(why, cells)| {
+        let records = text::counted(cells.len(), "record", "records");
+        format!(
+            "the base policy's outcomes of {records} against those of others of their seed: {why}"
+        )
+    })
 }
 
 fn of_runs(folder: &Path, study: &Study) -> Vec<String> {
