@@ -26,9 +26,9 @@ pub enum TaskError {
     Empty { path: PathBuf },
     #[error("{}: contradicting rows, --without and --hold-out leave none of its problems", path.display())]
     NoneLeft { path: PathBuf },
-    #[error("{}{place}: the {field} is empty", path.display())]
+    #[error("{}{place}: the {field} is empty; leave the row out", path.display())]
     Blank { path: PathBuf, place: String, field: &'static str },
-    #[error("{}: none of its {rows} rows has a ground truth: they are worked solutions with neither `####` nor \\boxed; name the key of the answer with --answer-key", path.display())]
+    #[error("{}: none of its {rows} rows has a ground truth: they are worked solutions with neither a line behind `####` nor \\boxed; name the key of the answer with --answer-key", path.display())]
     Unmarked { path: PathBuf, rows: usize },
     #[error(
         "an example of prompt.examples is a problem of the evaluation set {set}: {start:?} ({id}); take another example, so that no response is shown the answer"
@@ -56,7 +56,7 @@ pub enum TaskError {
     Unstopped { folder: PathBuf, token: String },
     #[error("{}{place}: no response can be graded right for the ground truth {value:?}: `Answer: {value}` is graded wrong; leave the row out, or name the key of the answer with `dapo data prepare --answer-key`", path.display())]
     Unearned { path: PathBuf, place: String, value: String },
-    #[error("{}{place}: its prompt has the messages `{roles}`, expected one of a `user`, behind one of `system` or none; examples are for `[[prompt.examples]]` of the experiment file", path.display())]
+    #[error("{}{place}: expected one message of a `user`, behind one of `system` or none, its prompt has {roles}", path.display())]
     Messages { path: PathBuf, place: String, roles: String },
     #[error("{}{place}: its prompt has another system message than the rows before it, or none; a run has one: make a file of each", path.display())]
     OtherSystem { path: PathBuf, place: String },

@@ -85,9 +85,24 @@ impl Collected {
     fn take_prompt(&mut self, row: &SourceRow) {
         let counted = &mut self.prompts;
         counted.blank += u64::from(row.question().trim().is_empty());
-        let (Ok(system), Some(last)) = (row.system(), row.read.prompt.last()) else {
-            counted.not_one_user_message += 1;
-            return;
+        for (text, rows) in [
+            (row.question(), &mut counted.blank_rows),
+            (&row.read.ground_truth, &mut counted.blank_answers),
+        ] {
+            if text.trim().is_empty() && rows.len() < LISTED {
+                rows.push(row.number);
+            }
+        }
+        let (system, last) = match (row.system(), row.read.prompt.last()) {
+            (Ok(system), Some(last)) => (system, last),
+            (system, _) => {
+                counted.not_one_user_message += 1;
+                let roles = system.err().unwrap_or_default();
+                counted
+                    .first_refused
+                    .get_or_insert_with(|| format!("record {}: {roles}", row.number));
+                return;
+            }
         };
         if let Some(system) = system {
             counted.with_system += 1;

@@ -130,7 +130,9 @@ fn answers(audit: &Audit, findings: &mut AuditFindings) {
         findings.add(FindingKind::Warning, text);
     }
     let blank = if audit.for_program { 0 } else { answers.blank };
-    findings.warn(blank, "answers are empty. Training refuses the file.");
+    let rows = &audit.prompts.blank_answers;
+    let text = format!("answers are empty (records from 0: {rows:?}). Training refuses the file.");
+    findings.warn(blank, &text);
     if let Some((answer, problems)) = answers.shared_listed.first() {
         let text = format!(
             "Answers that several problems share: {}, such as {answer} ({problems} problems). Rows \
@@ -145,7 +147,11 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
     let prompts = &audit.prompts;
     findings.warn(
         prompts.not_one_user_message,
-        "prompts are not one message of the user, behind one system message or none. Training refuses the file.",
+        &format!(
+            "prompts are not one message of the user, behind one system message or none (from 0, {}). Training refuses \
+             the file.",
+            prompts.first_refused.as_deref().unwrap_or_default()
+        ),
     );
     let mixed = prompts.systems > 1
         || !matches!(prompts.with_system, rows if rows == 0 || rows == audit.rows);
@@ -157,7 +163,11 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
         if mixed { 0 } else { prompts.with_system },
         "prompts have one system message. [prompt] of the experiment must state it (`system`); `dapo init` does.",
     );
-    findings.warn(prompts.blank, "rows have an empty question. Training refuses the file.");
+    let rows = &prompts.blank_rows;
+    let text = format!(
+        "rows have an empty question (records from 0: {rows:?}). Training refuses the file."
+    );
+    findings.warn(prompts.blank, &text);
     let other_template = "prompts are not in the released template, which asks for the `Answer:` line that the \
                           verifier reads. With `prompt.template = \"dapo\"` the harness puts it around the question; \
                           verl takes the prompt as it stands.";

@@ -89,9 +89,15 @@ pub struct AuditPrompts {
     pub other_template: u64,
     /// Rows whose prompt is anything else than one user message, or one behind a system message: training refuses them.
     pub not_one_user_message: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_refused: Option<String>,
     /// Rows of the released template whose `raw_problem` is another question.
     pub raw_problem_differs: u64,
     pub blank: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blank_rows: Vec<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blank_answers: Vec<usize>,
     /// Problems whose question stands in the file with different spacing.
     pub spaced_differently: u64,
     pub lengths: Lengths,

@@ -315,7 +315,7 @@ mod tests {
         assert!(refuse_blank("a", &sets.train, &of(python)).is_ok());
         for grading in [r#""answer-line""#, r#""math-verify""#] {
             let refusal = refuse_blank("a", &sets.train, &of(grading)).unwrap_err().to_string();
-            assert_eq!(refusal, "a: problem a/00000: the answer is empty");
+            assert_eq!(refusal, "a: problem a/00000: the answer is empty; leave the row out");
             assert!(refuse_blank("a", &sets.train[3..], &of(grading)).is_ok());
         }
     }

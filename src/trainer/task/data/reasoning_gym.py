@@ -45,7 +45,7 @@ for name in request["datasets"]:
             continue
         problem = {
             "question": entry["question"],
-            "answer": answer if answer and answer.strip() else "not stated",
+            "answer": "" if answer is None else answer,
             "tags": [name],
             "data_source": "reasoning-gym",
             "extra_info": {"dataset": name, "settings": settings, "entry": entry},

@@ -1,6 +1,7 @@
 //! Rows of a file of problems in one form: parquet, JSON lines, a JSON list or CSV, in a schema that [`schema`] knows.
 
 use crate::base::files::{self, foreign};
+use crate::base::visible;
 use crate::records::tables::csv_rows;
 use crate::records::tables::problem_rows::{self, each_problem_row};
 use crate::records::{Message, tables};
@@ -75,12 +76,37 @@ impl SourceRow {
             [system, user] if system.role == "system" && user.role == "user" => {
                 Ok(Some(&system.content))
             }
-            other => {
-                let roles: Vec<&str> = other.iter().take(8).map(|it| it.role.as_str()).collect();
-                Err(roles.join(", "))
-            }
+            other => Err(refused(other)),
         }
     }
+}
+
+fn refused(messages: &[Message]) -> String {
+    let roles: Vec<&str> = messages.iter().map(|it| it.role.as_str()).collect();
+    let count = |role: &str| roles.iter().filter(|it| **it == role).count();
+    let (systems, developers) = (count("system"), count("developer"));
+    let known = systems + developers + count("user") + count("assistant");
+    let is_joined = systems + developers == 1 && ["system", "developer"].contains(&roles[0]);
+    let advice = [
+        (developers > 0, "call the role `developer` `system`"),
+        (
+            systems + developers > 0 && !is_joined,
+            "join the instructions into one `system` message at the beginning",
+        ),
+        (roles.last() != Some(&"user"), "end with the question of the `user`, without a response"),
+        (
+            count("user") > 1 || count("assistant") > 0,
+            "state turns that all rows begin with as `[[prompt.examples]]` of the experiment file, and write those of \
+             the row's own into its question",
+        ),
+        (known < roles.len(), "leave out messages of other roles, or write them into the question"),
+    ];
+    let advice: Vec<&str> =
+        advice.iter().filter_map(|(is_due, text)| is_due.then_some(*text)).collect();
+    let more = roles.len().saturating_sub(8);
+    let shown = visible::start(&roles[..roles.len() - more].join(", "), 160);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("`{shown}`{more}: {}", advice.join("; "))
 }
 
 /// Calls `each` with one row after another. Errors: a row that [`schema::read`] refuses, a file of another kind.

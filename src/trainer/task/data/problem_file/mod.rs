@@ -93,9 +93,12 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
         let first = || {
             let read: String = row.read.ground_truth.chars().take(60).collect();
             let Truth { stated, solved, .. } = &row.read.truth;
-            let is_other = matches!(reading, Reading::SolvedOtherwise | Reading::Outranks);
-            let stated = if is_other { solved } else { stated };
-            (0, stated.clone().unwrap_or_default(), read)
+            let stated = match reading {
+                Reading::BesideEmpty => Some(row.number.to_string()),
+                Reading::SolvedOtherwise | Reading::Outranks => solved.clone(),
+                _ => stated.clone(),
+            };
+            (0, stated.unwrap_or_default(), read)
         };
         readings.entry(*reading).or_insert_with(first).0 += 1;
     }
@@ -137,11 +140,15 @@ pub fn told(readings: &Readings) -> Vec<(Reading, String)> {
             "{rows} rows state {reading}, such as `{read}` where the solution says `{stated}`: what they state counts"
         ),
         Reading::Unmarked => format!(
-            "{rows} rows have no ground truth and are left out: {reading}, such as `{stated}`"
+            "{rows} rows have no ground truth and are left out: {reading}, such as `{stated}`; --answer-key reads one of up \
+             to eight words as it stands"
         ),
         Reading::Outranks => format!(
             "{rows} rows state {reading}, such as `{stated}` where it says `{read}`: it counts for a program"
         ),
+        Reading::BesideEmpty => {
+            format!("{rows} rows state {reading}, such as `{read}` (record {stated}): it counts")
+        }
         Reading::OtherColumns | Reading::Structured => {
             format!("the ground truths of {rows} rows are {reading}, such as `{read}`")
         }

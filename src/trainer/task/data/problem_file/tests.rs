@@ -267,9 +267,33 @@ fn a_prompt_with_other_messages_than_one_of_the_user_is_refused() {
     let line = r#"{"prompt": [{"role": "user", "content": "s"}, {"role": "assistant", "content": "t"}, {"role": "user", "content": "q"}], "reward_model": {"ground_truth": 1}}"#;
     assert_eq!(
         refusal(line),
-        "set.jsonl:1: its prompt has the messages `user, assistant, user`, expected one of a `user`, behind one of \
-         `system` or none; examples are for `[[prompt.examples]]` of the experiment file"
+        "set.jsonl:1: expected one message of a `user`, behind one of `system` or none, its prompt has `user, assistant, \
+         user`: state turns that all rows begin with as `[[prompt.examples]]` of the experiment file, and write those of \
+         the row's own into its question"
     );
+    for (roles, told) in [
+        ("system system user", "`system, system, user`: join the instructions into one"),
+        ("developer user", "`developer, user`: call the role `developer` `system`"),
+        (
+            "user system",
+            "`user, system`: join the instructions into one `system` message at the beginning; end with",
+        ),
+        (
+            "user assistant",
+            "`user, assistant`: end with the question of the `user`, without a response; state",
+        ),
+        ("tool user", "`tool, user`: leave out messages of other roles"),
+        ("", "``: end with the question"),
+        (
+            "system user assistant user assistant user assistant user assistant user",
+            "assistant, user` and 2 more: state",
+        ),
+    ] {
+        let messages = roles.split_whitespace().map(|role| json!({"role": role, "content": "c"}));
+        let messages: Vec<Value> = messages.collect();
+        let refusal = refusal(&json!({"prompt": messages, "answer": 1}).to_string());
+        assert!(refusal.contains(told), "{refusal}");
+    }
     for (line, expected) in [
         (
             r#"{"prompt": 7, "reward_model": {"ground_truth": 1}}"#,

@@ -266,6 +266,13 @@ fn one_spelling(row: &Map<String, Value>, key: &str, what: &str) -> Result<(), R
     }
 }
 
+fn at_or_empty<'a>(row: &'a Map<String, Value>, key: &'a str) -> Option<Cow<'a, Value>> {
+    let is_empty = |(name, value): &(&String, &Value)| {
+        name.eq_ignore_ascii_case(key) && value.as_str() == Some("")
+    };
+    at(row, key).or_else(|| row.iter().find(is_empty).map(|(_, value)| Cow::Borrowed(value)))
+}
+
 fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, RowError> {
     let null = keys.iter().find(|key| row.get(**key).is_some_and(Value::is_null));
     if let Some(key) = null {
@@ -296,7 +303,7 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
         if chosen.is_none() {
             one_spelling(row, key, "question")?;
         }
-        let Some(value) = at(row, key) else { continue };
+        let Some(value) = at_or_empty(row, key) else { continue };
         let in_text = value.as_str().filter(|text| text.starts_with("[{"));
         let value = match in_text.and_then(|text| serde_json::from_str(text).ok()) {
             Some(inside) => Cow::Owned(inside),
@@ -362,7 +369,7 @@ const OTHER_COLUMNS: &str = "(other columns)";
 fn states_a_truth(row: &Map<String, Value>, chosen: Option<&str>, question_key: &str) -> bool {
     let is_null = |key: &str| row.get(key).is_some_and(Value::is_null);
     chosen.is_some()
-        || ANSWERS.into_iter().any(|key| at(row, key).is_some())
+        || ANSWERS.into_iter().any(|key| at_or_empty(row, key).is_some())
         || (ANSWERS.into_iter().any(is_null)
             && other_columns(row, question_key).values().all(Value::is_null))
 }

@@ -17,7 +17,7 @@ fn refusal(row: &Value) -> String {
 #[test]
 fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
     use Reading::{Boxed, Hashes, JsonInText, ListOfOne, Spaced, WholeFloat};
-    let table: [(Value, &str, &[Reading]); 26] = [
+    let table: [(Value, &str, &[Reading]); 30] = [
         (json!(4), "4", &[]),
         (json!(4.0), "4", &[WholeFloat]),
         (json!(-3.0), "-3", &[WholeFloat]),
@@ -35,6 +35,10 @@ fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
         (json!("[2,5)"), "[2,5)", &[]),
         (json!("{1,2}"), "{1,2}", &[]),
         (json!("so it is\n#### 1,234"), "1234", &[Hashes]),
+        (json!("so\n#### 1,234\nThe answer is: 1234"), "1234", &[Hashes]),
+        (json!("so. The answer is: x+1."), "x+1", &[Hashes]),
+        (json!("#### Step\nso \\boxed{5} it is"), "5", &[Boxed]),
+        (json!("#### Step\nso it is"), "#### Step\nso it is", &[Reading::Unmarked]),
         (json!("thus \\boxed{\\frac{1}{2}}."), "\\frac{1}{2}", &[Boxed]),
         (json!("\\boxed{1} then \\boxed{2}"), "2", &[Boxed]),
         (json!("so $\\boxed 9$ it is"), "9", &[Boxed]),
@@ -157,6 +161,7 @@ fn a_program_gets_the_value_as_it_stands_but_for_a_worked_solution() {
         ("solution", json!("def f():\n #### 1\n return 1"), "def f():\n #### 1\n return 1", None),
         ("answer", json!("#### First\nso\n#### Second\n\\boxed{5}"), "5", None),
         ("solution", json!("sorted by hand"), "sorted by hand", None),
+        ("solution", json!("print('The answer is:', x)"), "print('The answer is:', x)", None),
         ("ground_truth", json!("thus \\boxed{5}."), "5", Some(json!("thus \\boxed{5}."))),
         ("answer", json!(""), "", None),
         ("ground_truth", json!(""), "", Some(json!(""))),
@@ -229,7 +234,8 @@ fn for_a_program_the_ground_truth_of_verl_counts_and_named_keys_are_written_as_t
         "{refusal}"
     );
     let row = json!({"question": "q", "reward_model": {"ground_truth": ""}, "answer": "b"});
-    assert_eq!(read_value(&row, &keys).unwrap().ground_truth, "b");
+    let read = read_value(&row, &keys).unwrap();
+    assert_eq!((&*read.ground_truth, read.truth.readings), ("b", vec![Reading::BesideEmpty]));
 }
 
 #[test]
@@ -316,6 +322,8 @@ fn keys_that_differ_in_their_case_alone_may_say_the_same_or_nothing() {
         (json!({"question": "q", "Answer": 1, "answer": " 1"}), "1"),
         (json!({"question": "q", "Answer": "1", "answer": null}), "1"),
         (json!({"question": "q", "ANSWER": 3, "Answer": "3"}), "3"),
+        (json!({"question": "q", "ANSWER": "", "Answer": "3"}), "3"),
+        (json!({"question": "q", "Answer": ""}), ""),
     ] {
         assert_eq!(read_value(&row, &RowKeys::default()).unwrap().ground_truth, answer, "{row}");
     }

@@ -1,7 +1,7 @@
 //! The ground truth of a row, and how it was taken out of what stands in the file.
 
 use crate::task::data::schema::{
-    ANSWERS, RowError, absent, as_text, at, one_spelling, refuse, shown_text,
+    ANSWERS, RowError, absent, as_text, at_or_empty, one_spelling, refuse, shown_text,
 };
 use crate::task::reward::{answer::normalise, strict_box};
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub enum Reading {
     ListOfOne,
     #[error("JSON in a text")]
     JsonInText,
-    #[error("worked solutions, read after `####`")]
+    #[error("worked solutions, read behind `####` or `The answer is:`")]
     Hashes,
     #[error("texts with a \\boxed{{…}}, of which the last one is read")]
     Boxed,
@@ -25,7 +25,7 @@ pub enum Reading {
     Spaced,
     #[error("objects and lists, which a program gets as they are")]
     Structured,
-    #[error("worked solutions with neither `####` nor \\boxed")]
+    #[error("worked solutions with neither a line behind `####` nor \\boxed")]
     Unmarked,
     #[error("another answer than their worked solutions state")]
     SolvedOtherwise,
@@ -33,11 +33,13 @@ pub enum Reading {
     Outranks,
     #[error("not stated: a program gets the other columns")]
     OtherColumns,
+    #[error("a ground truth beside an empty one")]
+    BesideEmpty,
 }
 
 impl Reading {
     pub fn is_of_row(self) -> bool {
-        matches!(self, Self::Unmarked | Self::SolvedOtherwise | Self::Outranks)
+        matches!(self, Self::Unmarked | Self::SolvedOtherwise | Self::Outranks | Self::BesideEmpty)
     }
 }
 
@@ -73,20 +75,12 @@ pub fn ground_truth(
         if chosen.is_none() && !outranked {
             one_spelling(row, key, "answer")?;
         }
-        let Some(value) = at(row, key) else { continue };
+        let Some(value) = at_or_empty(row, key) else { continue };
         let mut readings = Vec::new();
         let (ground_truth, for_program) = match taken(&value, &mut readings) {
             taken if whole => {
-                let end = value.as_str().and_then(|text| Some(text.trim().rsplit_once("####")?.1));
-                let is_code = readings.contains(&Reading::Hashes)
-                    && !readings.contains(&Reading::Boxed)
-                    && end.is_some_and(|end| end.trim().contains('\n'));
-                if is_code {
-                    readings.clear();
-                }
                 let stated = for_a_program(key, &value, &mut readings);
-                let taken = taken.ok().filter(|_answer| !is_code);
-                (taken.unwrap_or_else(|| as_text(&stated)), Some(stated))
+                (taken.unwrap_or_else(|_several| as_text(&stated)), Some(stated))
             }
             taken => (taken.or_else(|reason| refuse(key, reason))?, None),
         };
@@ -106,7 +100,11 @@ pub fn ground_truth(
             prose = Some(ground_truth);
             continue;
         }
-        if !whole && !is_marked && is_worked_solution(key, &ground_truth) {
+        if !whole
+            && !is_marked
+            && !readings.contains(&Reading::Unmarked)
+            && is_worked_solution(key, &ground_truth)
+        {
             readings.push(Reading::Unmarked);
         }
         match &mut first {
@@ -141,7 +139,12 @@ pub fn ground_truth(
         }
     }
     match (first, is_blank, prose) {
-        (Some(first), ..) => Ok(first),
+        (Some(mut first), is_blank, _) => {
+            if is_blank.is_some_and(|(key, _)| key != "solution") {
+                first.truth.readings.push(Reading::BesideEmpty);
+            }
+            Ok(first)
+        }
         (None, _, Some(prose)) => Ok(TruthRead {
             key: "solution".to_string(),
             truth: Truth {
@@ -213,7 +216,10 @@ pub fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, Strin
                 readings.push(Reading::ListOfOne);
                 taken(value, readings)
             }
-            several => Err(format!("a list of {} answers, expected one", several.len())),
+            several => Err(format!(
+                "a list of {} answers, expected one (in a file of problems: leave the row out, or --for-program of `data audit` and `data prepare` where a program grades)",
+                several.len()
+            )),
         },
         Value::Object(inner) => {
             let keys: Vec<String> = inner.keys().take(8).map(|key| shown_text(key)).collect();
@@ -240,15 +246,27 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
         readings.push(Reading::JsonInText);
         return taken(&inside, readings);
     }
-    if let Some((_, answer)) = trimmed.rsplit_once("####") {
+    let said = trimmed.rsplit_once("The answer is:").map(|(_, answer)| answer);
+    let behind = trimmed.rsplit_once("####").map(|(_, behind)| behind.trim());
+    let line =
+        behind.map(|text| text.split_once("\nThe answer is:").map_or(text, |it| it.0).trim());
+    if let Some(answer) = line.filter(|answer| !answer.contains('\n')) {
         readings.push(Reading::Hashes);
-        let digits = answer.trim().replace(',', "");
+        let digits = answer.replace(',', "");
         let is_number = digits.parse::<f64>().is_ok();
-        return taken_from_text(if is_number { &digits } else { answer.trim() }, readings);
+        return taken_from_text(if is_number { &digits } else { answer }, readings);
     }
     if let Some(answer) = last_box(trimmed) {
         readings.push(Reading::Boxed);
         return taken_from_text(answer, readings);
+    }
+    if let Some(answer) = said.filter(|answer| !answer.contains(['\n', '"', '\''])) {
+        readings.push(Reading::Hashes);
+        return taken_from_text(answer.trim().trim_end_matches('.'), readings);
+    }
+    if behind.is_some() {
+        readings.push(Reading::Unmarked);
+        return Ok(trimmed.to_string());
     }
     match trimmed.trim_end_matches('0').strip_suffix('.') {
         Some(digits) if trimmed.ends_with('0') && digits.parse::<i64>().is_ok() => {
