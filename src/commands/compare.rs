@@ -53,10 +53,10 @@ pub struct CompareArgs {
     /// few runs, samples or problems to show it.
     #[arg(long, value_enum)]
     fail_if: Option<FailIf>,
-    /// With --fail-if: a difference of at most so many percent points does not count. Exit with 0 when the
-    /// interval, or two one-sided tests of --curves, --runs or arms, exclude a larger one, with 4 when a larger one is shown, else with 6. Of --curves and --runs: in
-    /// the unit of the metric.
-    #[arg(long, value_name = "POINTS", requires = "fail_if")]
+    /// With --fail-if: a difference of at most this size does not count: in percent points, but of --curves and --runs in
+    /// the unit of the metric (2 points of a share are 0.02). Exit with 0 when the
+    /// interval, or two one-sided tests of --curves, --runs or arms, exclude a larger one, with 4 when a larger one is shown, else with 6.
+    #[arg(long, value_name = "POINTS|UNITS", requires = "fail_if")]
     margin: Option<f64>,
     /// Training runs of A.
     #[arg(long, num_args = 1.., value_name = "FILE", requires = "b")]
@@ -206,6 +206,7 @@ fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
         _ => (sides::side(&args.against, options)?, sides::side(&args.curves, options)?),
     };
     let comparison = tracked::compare(&a, &b, options, (level, args.margin))?.beside([of_a, of_b]);
+    sides::check_differ(&a, &b)?;
     let sections = compared::tracked::sections(&comparison);
     let title = format!("B against A: {}", comparison.metric);
     show(args, &comparison, &title, &sections, || picture::of_tracked(&comparison))?;
@@ -275,6 +276,15 @@ fn exit_code(
             let line = format!("failed: B is {word} than A, by {least} to {most}");
             (GateOutcome::Failed, exit::MISMATCH, line)
         }
+        GateVerdict::RefusedTimes { is_worse, medians_b_a: (b, a), p } => {
+            let word = if *is_worse { "worse" } else { "better" };
+            let [a, b] = [a, b].map(|it| it.map_or("never".to_string(), text::number));
+            let p = text::p_value(*p);
+            let line = format!(
+                "failed: B is {word} than A: median time to the level {b}, of A {a}; p {p}"
+            );
+            (GateOutcome::Failed, exit::MISMATCH, line)
+        }
         GateVerdict::Undecided(why) => {
             let reason = reason(why, unit, margin.unwrap_or(0.0));
             let line = format!("nothing can be decided: {reason}");
@@ -333,5 +343,9 @@ fn reason(undecided: &Undecided, unit: Unit, margin: f64) -> String {
         }
         Undecided::NotCompared(why) => words::why(why),
         Undecided::OtherUnits => compared::tracked::OTHER_UNITS.to_string(),
+        Undecided::NotFinite => {
+            "the difference or its interval is not finite: give the values in a smaller unit"
+                .to_string()
+        }
     }
 }

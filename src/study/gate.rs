@@ -27,6 +27,11 @@ pub enum GateVerdict {
     Equivalent,
     /// B is worse, or another one; B − A has this interval.
     Refused(Interval),
+    RefusedTimes {
+        is_worse: bool,
+        medians_b_a: (Option<f64>, Option<f64>),
+        p: f64,
+    },
     Undecided(Undecided),
 }
 
@@ -40,6 +45,7 @@ pub enum Undecided {
     Wide { low: f64, high: f64 },
     NotCompared(Why),
     OtherUnits,
+    NotFinite,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -117,7 +123,12 @@ impl Gate {
         let others = !tracked.without_partner.is_empty();
         let pairs = tracked.paired.then_some((tracked.runs.len() / 2, others));
         let difference = Difference { equivalent_within, pairs, ..Difference::of(interval, p) };
-        self.of_runs(&difference, FewRuns::alone(smallest_p))
+        match (self.of_runs(&difference, FewRuns::alone(smallest_p)), medians) {
+            (GateVerdict::Refused(Interval { high, .. }), Some(medians)) => {
+                GateVerdict::RefusedTimes { is_worse: high < 0.0, medians_b_a: medians, p }
+            }
+            (verdict, _) => verdict,
+        }
     }
 
     fn of_runs(self, difference: &Difference, least: FewRuns) -> GateVerdict {
@@ -144,6 +155,9 @@ impl Gate {
                 None => GateVerdict::Passed,
             };
         };
+        if !(low.is_finite() && high.is_finite() && difference.p.is_finite()) {
+            return GateVerdict::Undecided(Undecided::NotFinite);
+        }
         let margin = self.margin.unwrap_or(0.0);
         let is_beyond = high < -margin || self.either_way && low > margin;
         let is_within = low > -margin && (!self.either_way || high < margin);

@@ -21,6 +21,7 @@ pub struct DumpedResponse {
     pub group: String,
     /// verl's name of the group and the sample, where it has one.
     pub session: Option<String>,
+    pub source: Option<String>,
     pub length: usize,
     /// `None` where it is not known which columns are rewards.
     pub reward: Option<f64>,
@@ -47,7 +48,6 @@ pub struct FileRow {
     pub candidates: Arc<[String]>,
 }
 
-/// With what was left out.
 pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>), EngineError> {
     let (mut rows, mut notes) = (Vec::<FileRow>::new(), Vec::new());
     let (mut unread, mut repeated, mut before) = (Vec::new(), Vec::new(), 0..0);
@@ -159,14 +159,14 @@ pub fn cut_off(path: &Path) -> String {
     visible::visible(&told)
 }
 
-/// verl's trainer of before 0.9 (0.9's `use_v1=false`), which writes no `uid`, puts what a reward function returned over
+/// verl's trainer of before 0.9 (0.9's `use_v1=false`), which writes no `uid` of its own, puts what a reward function returned over
 /// the reward (verl/trainer/ppo/ray_trainer.py, `_dump_generations`): the `score` of a dictionary lacks the length
 /// penalty, which is added here. A function that returns a number leaves the reward, and its number in `acc`. False
 /// where the penalty is not known.
 pub fn add_length_penalties(rows: &mut [FileRow], is_punished: bool) -> bool {
     const PENALTY: &str = "overlong_reward";
     let rows = rows.iter_mut().map(|it| &mut it.row);
-    let rows: Vec<&mut Row> = rows.filter(|row| !row.contains_key("uid")).collect();
+    let rows: Vec<&mut Row> = rows.filter(|row| session(row).is_none()).collect();
     let is_unknown = |row: &&mut Row| {
         number(row, PENALTY).is_none() && (is_punished || row.contains_key(PENALTY))
     };
@@ -213,6 +213,26 @@ pub fn weighted<'a>(
     Ok(Some(names.zip(weights.iter().copied()).collect()))
 }
 
+fn uid(row: &Row) -> Option<String> {
+    row.get("uid").and_then(text)
+}
+
+fn session(row: &Row) -> Option<(String, String)> {
+    let uid = uid(row)?;
+    let (session, turn) = uid.rsplit_once('_')?;
+    let (group, sample) = session.rsplit_once('_')?;
+    let is_number = |it: &str| it.parse::<u64>().is_ok();
+    (is_number(turn) && is_number(sample)).then(|| (group.to_string(), session.to_string()))
+}
+
+pub fn has_uids_of_groups(rows: &[FileRow]) -> bool {
+    let mut outputs = BTreeMap::new();
+    rows.iter().map(|it| &it.row).filter(|row| session(row).is_none()).any(|row| {
+        let (step, output) = (row.get("step").and_then(Value::as_u64), row.get("output"));
+        uid(row).is_some_and(|uid| *outputs.entry((step, uid)).or_insert(output) != output)
+    })
+}
+
 /// `functions` as [`weighted`]; none of verl's. Errors: what the row lacks.
 pub fn response(
     row: &Row,
@@ -228,12 +248,11 @@ pub fn response(
         return Err("a number in `score` or in the column of a reward function");
     }
     let acc = row.get("acc");
-    let uid = row.get("uid").and_then(text);
-    let session = uid.and_then(|uid| Some(uid.rsplit_once('_')?.0.to_string()));
-    let group = session.as_ref().and_then(|it| Some(it.rsplit_once('_')?.0.to_string()));
+    let (group, session) = session(row).unzip();
     Ok(DumpedResponse {
         step,
-        session: session.filter(|_| group.is_some()),
+        session,
+        source: None,
         group: group
             .unwrap_or_else(|| format!("{prompt}\n{}", row.get("gts").unwrap_or(&Value::Null))),
         prompt,
@@ -347,9 +366,11 @@ mod tests {
         assert_eq!(rewards(&of_numbers, true), Some(vec![json!(0.5), json!(-2.0)]));
         let of_number = [dumped(0.25, json!(1.0), -0.75), dumped(0.0, json!(0.0), 0.0)];
         assert_eq!(rewards(&of_number, true), Some(vec![json!(0.25), json!(0.0)]));
-        let mut of_v1 = of_dictionary[0].clone();
-        of_v1["uid"] = json!("q_0_0");
-        assert_eq!(rewards(&[of_v1], true), Some(vec![json!(1.0)]));
+        for (uid, expected) in [("q_0_0", 1.0), ("q", 0.25)] {
+            let mut of_trainer = of_dictionary[0].clone();
+            of_trainer["uid"] = json!(uid);
+            assert_eq!(rewards(&[of_trainer], true), Some(vec![json!(expected)]));
+        }
         let unlogged = [json!({"score": 1.0, "acc": true})];
         assert_eq!(rewards(&unlogged, true), None);
         assert_eq!(rewards(&unlogged, false), Some(vec![json!(1.0)]));
@@ -357,6 +378,25 @@ mod tests {
         assert_eq!(rewards(&of_text, false), None);
         let not_finite = [json!({"score": "NaN", "acc": true, "overlong_reward": -0.5})];
         assert_eq!(rewards(&not_finite, true), Some(vec![json!("NaN")]));
+    }
+
+    #[test]
+    fn a_uid_without_a_sample_is_of_a_group_where_it_has_two_outputs() {
+        for (rows, expected) in [
+            ([("u", "a"), ("u", "b")], true),
+            ([("u", "a"), ("u", "a")], false),
+            ([("u", "a"), ("v", "b")], false),
+            ([("u_0_0", "a"), ("u_0_0", "b")], false),
+            ([("math_dapo_3", "a"), ("math_dapo_3", "b")], true),
+        ] {
+            let file_row = |(uid, output): (&str, &str)| FileRow {
+                path: PathBuf::new(),
+                number: 1,
+                row: row(json!({"step": 1, "uid": uid, "output": output})),
+                candidates: Arc::default(),
+            };
+            assert_eq!(has_uids_of_groups(&rows.map(file_row)), expected, "{rows:?}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct RunAuditOptions {
     /// The run's configuration, as `dapo engine check` takes it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// verl's file log, TRL's `trainer_state.json`, or another file of curves: lengths, truncation, scores of verl.
+    /// verl's file log, TRL's `trainer_state.json`, or another file of curves: lengths, truncation, scores.
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// JSON lines of {"prompt", "answer"}, in place of `gts` of verl's dumps. A function that grades gets the other
@@ -42,7 +42,7 @@ pub struct RunAuditOptions {
 #[derive(Debug, Default, Serialize)]
 pub struct RunAudit {
     /// Step → number by name; absent if the files do not show it. Groups have no gradient where all rewards are equal;
-    /// a reward is lowered where another response of the same correctness has more, or by a dumped length penalty.
+    /// a reward is lowered where another of its data source and correctness has more, or by a dumped length penalty.
     pub steps: BTreeMap<u64, BTreeMap<&'static str, f64>>,
     /// What the configuration does not explain. The key is that of the configuration.
     pub contradictions: Vec<Trap>,
@@ -84,7 +84,7 @@ pub fn run(
     if let Some(log) = log.first() {
         audit.notes.extend(log.notes.is_cut.then(|| dumps::cut_off(&log.path)));
         let names = step::LOGGED.iter();
-        let replaced = names.map(|name| log.replaced.get(*name).copied().unwrap_or(0)).max();
+        let replaced = names.map(|name| log.replaced.get(*name).map_or(0, |it| it.points)).max();
         audit.notes.extend(replaced.filter(|count| *count > 0).map(|count| {
             format!(
                 "{}: {count} steps stand in it again, with other values or after a later step: the last line counts",
@@ -104,6 +104,7 @@ pub fn run(
                     overlong_buffer_cfg.log writes)";
         audit.notes.push(note.to_string());
     }
+    let has_uids_of_groups = dumps::has_uids_of_groups(&all);
     let (mut seen, mut repeated) = (BTreeSet::new(), BTreeMap::<u64, usize>::new());
     let mut is_told = false;
     for FileRow { path, number, row, candidates } in all {
@@ -124,7 +125,9 @@ pub fn run(
         })?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         sources.entry(response.step).or_default().insert(visible::visible(&name));
-        let uid = row.get("uid").and_then(dumps::text).map(|uid| (response.step, uid));
+        let uid = row.get("uid").and_then(dumps::text);
+        let of_group = uid.clone().filter(|_| has_uids_of_groups && response.session.is_none());
+        let uid = uid.filter(|_| of_group.is_none()).map(|uid| (response.step, uid));
         if uid.is_some_and(|uid| !seen.insert(uid)) {
             *repeated.entry(response.step).or_default() += 1;
             continue;
@@ -141,14 +144,19 @@ pub fn run(
         // TRL keeps the responses of a prompt together, and may draw a prompt twice.
         let place =
             size.filter(|_| engine == Engine::Trl).map(|size| of_step.len() as u64 / size.max(1));
-        let group = place.map_or(response.group, |place| place.to_string());
+        let session = of_group.as_ref().map(|_| of_step.len().to_string()).or(response.session);
+        let group = place.map(|place| place.to_string()).or(of_group).unwrap_or(response.group);
+        let source = [Some(&row), answers.get(&response.prompt)]
+            .into_iter()
+            .flatten()
+            .find_map(|it| it.get("data_source").and_then(dumps::text));
         if let Some(question) =
             verifier.and_then(|_| dumps::question(row, &response.prompt, &answers))
         {
             places.push((response.step, of_step.len()));
             asked.push(question);
         }
-        of_step.push(DumpedResponse { group, ..response });
+        of_step.push(DumpedResponse { group, session, source, ..response });
     }
     let graded = verifier.map(|verifier| {
         let steps: Vec<u64> = places.iter().map(|(step, _)| *step).collect();
@@ -196,7 +204,8 @@ pub fn run(
         let note = "grades are not held against rewards, which are sums of several functions";
         audit.notes.push(note.to_string());
     }
-    let is_graded = steps.values().flatten().all(|it| it.ours.is_some());
+    let all = steps.values().map(Vec::len).sum::<usize>();
+    let rest = steps.values().flatten().filter(|it| it.ours.is_none()).count();
     let is_logged = step::LOGGED.iter().filter_map(|name| log.first()?.curves.get(*name));
     let is_logged = is_logged.flatten().any(|(at, _)| steps.keys().any(|step| *step as f64 == *at));
     for (is_missing, flag, given, what) in [
@@ -209,8 +218,18 @@ pub fn run(
             format!("{flag} {}: it has nothing of this run that an audit reads", path.display())
         }));
     }
-    let every_grade = "every grade (--verifier, and --answers where there is no `gts`)";
-    audit.not_looked_at.extend((!is_graded).then(|| every_grade.to_string()));
+    let grades =
+        if rest == all { "every grade".to_string() } else { format!("{rest} of {all} grades") };
+    audit.not_looked_at.extend(
+        (rest > 0).then(|| format!("{grades} (--verifier, and --answers where there is no `gts`)")),
+    );
+    let is_unheld = |log| engine == Engine::Trl && !steps.keys().all(|it| stated.is_held(log, *it));
+    audit.not_looked_at.extend(log.first().filter(|log| is_unheld(log)).map(|_| {
+        "whether log and completions are of the same responses, in steps where the log may average several \
+         generations: that takes a --config with steps_per_generation of gradient_accumulation_steps or more and no \
+         evaluation, and logging_steps = 1"
+            .to_string()
+    }));
     let told =
         |name, what| Trap { name, key: "reward".to_string(), value: "as dumped".into(), what };
     let repeated = repeated.into_iter().map(|(step, count)| {
@@ -301,7 +320,62 @@ fn graded(
 mod tests {
     use super::*;
     use crate::base::files;
-    use crate::experiment::RewardProgram;
+    use crate::experiment::{RewardProgram, Verifier};
+    use serde_json::{Value, json};
+
+    fn audit_of(rows: &[(&str, &str, f64)], change: impl Fn(usize, &mut Value)) -> RunAudit {
+        let folder = tempfile::tempdir().unwrap();
+        let line = |(place, (uid, output, score)): (usize, &(&str, &str, f64))| {
+            let mut line = json!({"step": 1, "input": uid, "uid": uid, "output": output, "gts": "1", "score": score});
+            change(place, &mut line);
+            format!("{line}\n")
+        };
+        let text: String = rows.iter().enumerate().map(line).collect();
+        let dumps = folder.path().join("dumps");
+        files::write_atomic(&dumps.join("1.jsonl"), text.as_bytes()).unwrap();
+        let path = folder.path().join("answers.jsonl");
+        let answers = "{\"prompt\": \"q\", \"answer\": \"1\", \"data_source\": \"b\"}\n";
+        files::write_atomic(&path, answers.as_bytes()).unwrap();
+        let answers = Some(path);
+        let options = RunAuditOptions { config: None, log: None, answers, python: String::new() };
+        run(Engine::Verl, &dumps, &options, Some(&Grading::Rule(Verifier::AnswerLine))).unwrap()
+    }
+
+    const ROWS: [(&str, &str, f64); 5] = [
+        ("p", "Answer: 1", 1.0),
+        ("p", "Answer: 1", 1.0),
+        ("p", "Answer: 2", -1.0),
+        ("q", "Answer: 1", 1.0),
+        ("q", "Answer: 2", 0.0),
+    ];
+
+    #[test]
+    fn responses_with_the_uid_of_their_group_all_count() {
+        let audit = audit_of(&ROWS, |_, _| {});
+        let numbers = &audit.steps[&1];
+        let names = ["responses", "groups", "correct", "no gradient", "lowered"];
+        assert_eq!(names.map(|name| numbers[name]), [5.0, 2.0, 3.0, 0.0, 0.0]);
+        assert!(audit.contradictions.is_empty(), "{:?}", audit.contradictions);
+        let of_responses = |place: usize, line: &mut Value| {
+            line["uid"] = json!(format!("r{}", place.max(1)));
+        };
+        let audit = audit_of(&ROWS, of_responses);
+        assert_eq!(audit.contradictions[0].name, "response-twice");
+        assert_eq!(audit.steps[&1]["responses"], 4.0);
+    }
+
+    #[test]
+    fn grades_are_told_by_data_source_and_the_missing_ones_counted() {
+        let rows = [&ROWS[..3], &[("q", "Answer: 1", 0.0), ("q", "Answer: 2", 0.0)][..]].concat();
+        let audit = audit_of(&rows, |place, line| {
+            if place == 0 {
+                line["gts"] = Value::Null;
+            }
+        });
+        let what: Vec<&str> = audit.contradictions.iter().map(|it| &*it.what).collect();
+        assert_eq!(what, ["step 1: 1 responses of \"b\" are graded otherwise"]);
+        assert!(audit.not_looked_at.iter().any(|it| it.starts_with("1 of 5 grades (")));
+    }
 
     #[test]
     fn a_function_of_batches_gets_a_step_at_once() {

@@ -4,6 +4,7 @@ use crate::engines::EngineError;
 use crate::engines::trl::written::TrlConfig;
 use crate::engines::verl::compose;
 use crate::experiment::Engine;
+use crate::records::{TrackedRun, tracked::TrackedCurve};
 use serde_json::Value;
 use std::path::Path;
 
@@ -21,6 +22,8 @@ pub struct StatedSettings {
     pub penalty_zone: StatedKey,
     /// Of TRL's reward functions; empty where it states none.
     pub reward_weights: Vec<f64>,
+    pub scale_rewards: StatedKey,
+    pub is_one_generation: bool,
 }
 
 impl StatedSettings {
@@ -39,6 +42,13 @@ impl StatedSettings {
         let keys =
             [group_size, batch_size, filter, filter_metric, length_penalty, longest_response];
         keys.into_iter().all(Option::is_none) && self.reward_weights.is_empty()
+    }
+
+    pub fn is_held(&self, log: &TrackedRun, step: u64) -> bool {
+        let has = |curve: &TrackedCurve, step: u64| curve.iter().any(|it| it.0 == step as f64);
+        let is_logged = log.curves.get("reward").is_some_and(|it| has(it, step));
+        let is_alone = step < 2 || log.curves.values().any(|it| has(it, step - 1));
+        self.is_one_generation && is_logged && is_alone
     }
 
     pub fn is_sum(&self) -> bool {
@@ -62,7 +72,7 @@ fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
         length_penalty: stated("reward.reward_kwargs.overlong_buffer_cfg.enable"),
         longest_response: stated("data.max_response_length"),
         penalty_zone: stated("reward.reward_kwargs.overlong_buffer_cfg.len"),
-        reward_weights: Vec::new(),
+        ..StatedSettings::default()
     })
 }
 
@@ -82,7 +92,16 @@ fn of_trl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
             Err(error) => return refuse(format!("reward_weights: {error}")),
         },
     };
-    let size = config.values.remove("num_generations");
-    let group_size = size.map(|size| ("num_generations", size));
-    Ok(StatedSettings { group_size, reward_weights, ..StatedSettings::default() })
+    let [passes, steps] = ["gradient_accumulation_steps", "steps_per_generation"]
+        .map(|key| config.values.get(key).and_then(Value::as_f64));
+    let is_evaluated = config.values.get("eval_strategy").is_some_and(|it| *it != "no");
+    let is_one_generation = steps.zip(passes).is_some_and(|(steps, passes)| steps >= passes);
+    let mut stated = |key| config.values.remove(key).map(|value| (key, value));
+    Ok(StatedSettings {
+        group_size: stated("num_generations"),
+        scale_rewards: stated("scale_rewards"),
+        is_one_generation: is_one_generation && !is_evaluated,
+        reward_weights,
+        ..StatedSettings::default()
+    })
 }

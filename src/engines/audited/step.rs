@@ -1,5 +1,6 @@
 //! What a step of another trainer did to its responses, and what of it the configuration does not explain.
 
+use crate::algorithm::advantage;
 use crate::base::visible;
 use crate::engines::Trap;
 use crate::engines::audited::dumps::DumpedResponse;
@@ -10,7 +11,6 @@ use crate::statistics::estimators;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Groups of a step that are named for each contradiction.
 const TOLD: usize = 3;
 
 const MEAN_LENGTH: &str = "response_length/mean";
@@ -25,8 +25,9 @@ const ROUNDING: f64 = 1e-6;
 
 type Rewarded<'a> = (&'a DumpedResponse, f64);
 
-/// The finite rewards of a step, each beside those of the same correctness.
+/// The finite rewards of a step's data source, each beside those of the same correctness.
 struct StepRewards<'a> {
+    source: Option<&'a str>,
     responses: Vec<Rewarded<'a>>,
     /// The largest reward of wrong and of right responses.
     most: [f64; 2],
@@ -36,27 +37,37 @@ struct StepRewards<'a> {
 }
 
 impl<'a> StepRewards<'a> {
-    fn of(responses: &'a [DumpedResponse], is_sum: bool) -> Self {
+    fn of(responses: &'a [DumpedResponse], source: Option<&'a str>, is_sum: bool) -> Self {
         let finite = |it: &'a DumpedResponse| Some((it, it.reward.filter(|it| it.is_finite())?));
-        let responses: Vec<Rewarded> = responses.iter().filter_map(finite).collect();
-        let right = || responses.iter().filter(|it| it.0.ours == Some(true));
+        let own = responses.iter().filter(|it| it.source.as_deref() == source);
+        let responses: Vec<Rewarded> = own.filter_map(finite).collect();
+        let right = || responses.iter().filter(|it| trained_as(it) == Some(true));
         let shortest = right().map(|it| it.0.length).min();
         let right = shortest.map(|it| (right().map(unpunished).fold(f64::MIN, f64::max), it));
         let levels = levels(&responses);
-        let mut rewards = Self { responses, most: [f64::NEG_INFINITY; 2], levels, right, is_sum };
-        for it in &rewards.responses {
-            if let Some(is_right) = rewards.is_right(it) {
-                let most = &mut rewards.most[usize::from(is_right)];
-                *most = most.max(it.1);
+        let most = [f64::NEG_INFINITY; 2];
+        let mut rewards = Self { source, responses, most, levels, right, is_sum };
+        rewards.most = [false, true].map(|is_right| {
+            let mut groups = BTreeMap::<&str, Vec<Rewarded>>::new();
+            for it in rewards.responses.iter().filter(|it| rewards.is_right(it) == Some(is_right)) {
+                groups.entry(&it.0.group).or_default().push(*it);
             }
-        }
+            let differs = |of: fn(&Rewarded) -> f64| {
+                let differs = |it: &Vec<Rewarded>| it.iter().any(|one| of(one) != of(&it[0]));
+                groups.values().any(differs)
+            };
+            // Of problems with other scales, texts of any length have one reward in each group.
+            let is_of_groups = levels.is_none() && differs(|it| it.0.length as f64);
+            let is_compared = !is_of_groups || differs(|it| (it.1 / ROUNDING).round());
+            let own = groups.values().flatten().filter(|_| is_compared);
+            own.map(|it| it.1).fold(f64::NEG_INFINITY, f64::max)
+        });
         rewards
     }
 
-    /// By the trainer's `acc`, else by our grade and what the reward says against it.
+    /// By the trainer's `acc`, else by our grade, and what the reward says against it.
     fn is_right(&self, rewarded: &Rewarded) -> Option<bool> {
-        let by_reward = || Some(rewarded.0.ours? != self.is_otherwise(rewarded));
-        rewarded.0.theirs.or_else(by_reward)
+        Some(trained_as(rewarded)? != self.is_contradicted(rewarded))
     }
 
     fn is_lowered(&self, rewarded: &Rewarded) -> bool {
@@ -65,20 +76,24 @@ impl<'a> StepRewards<'a> {
             || rewarded.0.penalty.is_some_and(|penalty| penalty < -ROUNDING)
     }
 
-    /// Without `acc`: right with the wrong ones' reward at a usual length, or wrong with no less than all right.
     fn is_otherwise(&self, rewarded: &Rewarded) -> bool {
-        let (DumpedResponse { ours, theirs, length, .. }, reward) =
-            (rewarded.0, unpunished(rewarded));
-        match (*ours, *theirs) {
-            (Some(ours), Some(theirs)) => ours != theirs,
-            (None, _) => false,
-            _ if self.is_sum => false,
-            (Some(true), _) => self
+        let DumpedResponse { ours, theirs, .. } = rewarded.0;
+        let differs = ours.zip(*theirs).is_some_and(|(ours, theirs)| ours != theirs);
+        differs || theirs.is_none() && self.is_contradicted(rewarded)
+    }
+
+    /// Right with the wrong ones' reward at a usual length, or wrong with the right ones' or, without `acc`, no less.
+    fn is_contradicted(&self, rewarded: &Rewarded) -> bool {
+        let (DumpedResponse { theirs, length, .. }, reward) = (rewarded.0, unpunished(rewarded));
+        match trained_as(rewarded).filter(|_| !self.is_sum) {
+            None => false,
+            Some(true) => self
                 .levels
                 .is_some_and(|([low, _], whole)| reward < low + ROUNDING && *length <= whole),
-            (Some(false), _) => {
+            Some(false) => {
+                let right = self.right.filter(|_| theirs.is_none());
                 self.levels.is_some_and(|([_, high], _)| reward > high - ROUNDING)
-                    || self.right.is_some_and(|(most, shortest)| {
+                    || right.is_some_and(|(most, shortest)| {
                         let is_one = self.levels.is_some_and(|([_, high], _)| high.is_infinite());
                         !is_one && reward > most - ROUNDING && *length >= shortest
                     })
@@ -88,6 +103,10 @@ impl<'a> StepRewards<'a> {
 
     fn count(&self, holds: impl Fn(&Rewarded) -> bool) -> usize {
         self.responses.iter().filter(|it| holds(it)).count()
+    }
+
+    fn lowered(&self) -> usize {
+        self.count(|it| self.is_lowered(it))
     }
 
     /// Right responses whose reward is lowered, if all of them are longer than the others' mean; partial credit
@@ -113,6 +132,10 @@ impl<'a> StepRewards<'a> {
     }
 }
 
+fn trained_as((response, _): &Rewarded) -> Option<bool> {
+    response.theirs.or(response.ours)
+}
+
 fn unpunished((response, reward): &Rewarded) -> f64 {
     reward - response.penalty.unwrap_or(0.0)
 }
@@ -136,12 +159,12 @@ fn levels(responses: &[Rewarded]) -> Option<([f64; 2], usize)> {
         [only] if only <= 0.0 => [only, f64::INFINITY],
         _ => return None,
     };
-    let is_of_right = |it: &Rewarded| it.0.ours == Some(true) && has(it, high);
+    let is_of_right = |it: &Rewarded| trained_as(it) == Some(true) && has(it, high);
     let is_high = high >= 1.0 || responses.iter().any(is_of_right);
     if !is_high || by_length[count..].iter().any(|it| unpunished(it) > high - ROUNDING) {
         return None;
     }
-    let is_whole = |it: &&Rewarded| has(it, high) || it.0.ours == Some(false) && has(it, low);
+    let is_whole = |it: &&Rewarded| has(it, high) || trained_as(it) == Some(false) && has(it, low);
     let whole = responses.iter().filter(is_whole).map(|it| it.0.length).max();
     Some(([low, high], whole.unwrap_or(0)))
 }
@@ -153,7 +176,9 @@ pub fn audited(
     stated: &StatedSettings,
     log: Option<&TrackedRun>,
 ) -> (Vec<Trap>, BTreeMap<&'static str, f64>, Option<String>) {
-    let rewards = StepRewards::of(responses, stated.is_sum());
+    let sources: BTreeSet<_> = responses.iter().map(|it| it.source.as_deref()).collect();
+    let of_source = |source| StepRewards::of(responses, source, stated.is_sum());
+    let rewards: Vec<StepRewards> = sources.into_iter().map(of_source).collect();
     let mut groups: BTreeMap<&str, Vec<&DumpedResponse>> = BTreeMap::new();
     for response in responses {
         groups.entry(&response.group).or_default().push(response);
@@ -175,16 +200,28 @@ pub fn audited(
         let what = format!("{} rewards are not finite ({kinds})", not_finite.len());
         found.push(Contradiction { name: "not-finite", stated: &None, what });
     }
+    let drawn = |group: &Vec<&DumpedResponse>| times_drawn(group, stated);
+    let count = groups.values().map(drawn).sum::<usize>() as f64;
+    let flat =
+        |group: &Vec<&DumpedResponse>| Some(if is_flat(group, stated)? { drawn(group) } else { 0 });
+    let flat: Option<usize> = groups.values().map(flat).sum();
+    let batch = counted(&responses.iter().collect::<Vec<_>>());
+    let is_held = log.is_some_and(|log| !log.notes.is_averaged && stated.is_held(log, step));
+    let of_trl = batch.as_ref().filter(|_| is_held).map(|scores| {
+        let (_, mean, rounding) = verl::outputs::of_scores(scores)[0];
+        let is_batch = stated.scale_rewards.as_ref().is_none_or(|(_, kind)| *kind == "batch");
+        let is_exact = !is_batch && scores.iter().all(|it| it.fract() == 0.0);
+        let share = flat.filter(|_| is_exact).map(|flat| flat as f64 / count);
+        let share = share.map(|share| ("frac_reward_zero_std", share, dump::SCORES_DIFFER));
+        [("reward", mean, rounding)].into_iter().chain(share).collect::<Vec<_>>()
+    });
     let scores: Option<Vec<f64>> = responses.iter().map(|it| it.reward).collect();
     let is_of_all = log.is_some_and(|it| !it.notes.is_averaged)
         && logged(&["response/aborted_ratio"]).is_none_or(|share| share == 0.0);
-    let differing = scores.filter(|_| is_of_all).and_then(|scores| {
-        let numbers = verl::outputs::of_scores(&scores);
-        dump::differing(scores.len(), &numbers, |name| logged(&[name]))
-    });
+    let of_verl = scores.filter(|_| is_of_all).map(|it| verl::outputs::of_scores(&it).to_vec());
+    let numbers: Vec<_> = [of_verl, of_trl].into_iter().flatten().flatten().collect();
+    let differing = dump::differing(responses.len(), &numbers, |name| logged(&[name]));
     found.extend(differing.map(|what| Contradiction { name: "log-differs", stated: &None, what }));
-    let drawn = |group: &Vec<&DumpedResponse>| times_drawn(group, stated);
-    let count = groups.values().map(drawn).sum::<usize>() as f64;
     let failed = logged(&["training/rollout_failure/evicted_samples"]).unwrap_or(0.0);
     let batch_size = stated.batch_size.as_ref().and_then(|(_, value)| value.as_f64());
     let is_fixed = is(&stated.filter, false) && stated.group_size.is_some();
@@ -195,17 +232,14 @@ pub fn audited(
     let shared = shared_start(responses);
     for group in groups.values() {
         let prompt: String = group[0].prompt[shared..].chars().take(60).collect();
-        let of_group = of_group(group, stated, is_graded).into_iter();
+        let of_group = of_group(group, stated, is_graded, batch.as_deref()).into_iter();
         found.extend(
             of_group.map(|it| Contradiction { what: format!("{prompt:?} {}", it.what), ..it }),
         );
     }
     let correct = responses.iter().filter(|it| it.is_correct() == Some(true)).count();
-    let lowered = rewards.count(|it| rewards.is_lowered(it));
-    let lowered = Some(lowered).filter(|_| !rewards.responses.is_empty());
-    let flat =
-        |group: &Vec<&DumpedResponse>| Some(if is_flat(group, stated)? { drawn(group) } else { 0 });
-    let flat: Option<usize> = groups.values().map(flat).sum();
+    let is_rewarded = rewards.iter().any(|it| !it.responses.is_empty());
+    let lowered = is_rewarded.then(|| rewards.iter().map(StepRewards::lowered).sum());
     let merged = groups.values().find(|group| drawn(group) > 1).map(|group| {
         let (prompt, count) = (visible::shortened(&group[0].prompt[shared..], 60), group.len());
         format!(
@@ -233,44 +267,53 @@ struct Contradiction<'a> {
 }
 
 fn of_rewards<'a>(
-    rewards: &StepRewards,
+    rewards: &[StepRewards],
     is_graded: bool,
     stated: &'a StatedSettings,
     longest: Option<f64>,
 ) -> Vec<Contradiction<'a>> {
     let number = |stated: &StatedKey| stated.as_ref()?.1.as_f64();
     let limits = number(&stated.longest_response).zip(number(&stated.penalty_zone));
-    let texts = rewards.responses.iter().map(|it| it.0.length).max().unwrap_or(0) as f64;
+    let texts = rewards.iter().flat_map(|it| &it.responses);
+    let texts = texts.map(|it| it.0.length).max().unwrap_or(0) as f64;
     let is_shown = longest.zip(limits).is_some_and(|(longest, (most, zone))| {
-        longest > most - zone && rewards.shows_penalties(texts * (most - zone) / longest)
+        let characters = texts * (most - zone) / longest;
+        longest > most - zone && rewards.iter().any(|it| it.shows_penalties(characters))
     });
-    let lowered = rewards.count(|it| rewards.is_lowered(it));
-    let unlowered = is_graded && lowered == 0 && is_shown;
-    let punished = if is_graded { rewards.punished_for_length() } else { 0 };
-    let otherwise = rewards.count(|it| rewards.is_otherwise(it));
+    let unlowered = is_graded && is_shown && rewards.iter().all(|it| it.lowered() == 0);
+    let punished = rewards.iter().map(StepRewards::punished_for_length);
+    let punished: usize = punished.filter(|_| is_graded).sum();
     let penalty = &stated.length_penalty;
     let long = "a response is longer than max_response_length without the buffer, and no reward is lowered";
     let lowered = format!(
         "{punished} rewards of correct responses are lowered, all of longer texts than the others' mean"
     );
-    let graded = format!("{otherwise} responses are graded otherwise");
     let mut found = Vec::new();
     let mut add = |holds: bool, name, stated, what: &str| {
         found.extend(holds.then(|| Contradiction { name, stated, what: what.to_string() }));
     };
     add(is(penalty, true) && unlowered, "no-length-penalty", penalty, long);
     add(is(penalty, false) && punished > 0, "length-penalty", penalty, &lowered);
-    add(otherwise > 0, "graded-otherwise", &None, &graded);
+    for it in rewards {
+        let of = it.source.map(|source| format!(" of {source:?}")).unwrap_or_default();
+        let otherwise = it.count(|one| it.is_otherwise(one));
+        let against = it.count(|one| one.0.theirs.is_some() && it.is_contradicted(one));
+        let graded = format!("{otherwise} responses{of} are graded otherwise");
+        let rewarded =
+            format!("{against} responses{of} have a reward that contradicts their `acc`");
+        add(otherwise > 0, "graded-otherwise", &None, &graded);
+        add(against > 0, "rewarded-otherwise", &None, &rewarded);
+    }
     found
 }
 
-/// Contradictions of a group; what is said follows its prompt.
 fn of_group<'a>(
     group: &[&DumpedResponse],
     stated: &'a StatedSettings,
     is_graded: bool,
+    batch: Option<&[f64]>,
 ) -> Vec<Contradiction<'a>> {
-    let StatedSettings { group_size, filter, filter_metric, .. } = stated;
+    let StatedSettings { group_size, filter, filter_metric, scale_rewards, .. } = stated;
     let is_mixed = group.iter().any(|it| it.prompt != group[0].prompt);
     let wanted = group_size.as_ref().and_then(|(_, value)| value.as_u64());
     let sessions: BTreeSet<&String> = group.iter().filter_map(|it| it.session.as_ref()).collect();
@@ -290,6 +333,9 @@ fn of_group<'a>(
     add(is_mixed, "mixed-group", group_size, "has responses to another prompt in its group");
     add(!is_whole, "group-size", group_size, &format!("has {} responses", group.len()));
     add(!is_centred, "advantage", group_size, "has advantages that do not sum to 0");
+    let is_other = batch.and_then(|batch| are_of_rewards(group, stated, batch)) == Some(false);
+    let others = "has advantages that are not those of its rewards";
+    add(is_centred && is_other, "advantage", scale_rewards, others);
     add(flat == Some(true), "no-filter", filter, "trained, all correct or all wrong");
     let by_rewards = "trained, all correct or all wrong, by rewards that differ";
     add(flat == Some(false), "filter-metric", filter_metric, by_rewards);
@@ -302,10 +348,48 @@ fn times_drawn(group: &[&DumpedResponse], stated: &StatedSettings) -> usize {
     size.filter(|size| group.len().is_multiple_of(*size)).map_or(1, |size| group.len() / size)
 }
 
-/// Without a gradient; `None` where that is not known. TRL counts a response that no function rewards as 0.
+/// TRL counts a response that no function rewards as 0; `None` where no reward is known.
+fn counted(responses: &[&DumpedResponse]) -> Option<Vec<f64>> {
+    responses.iter().find_map(|it| it.reward)?;
+    Some(responses.iter().map(|it| it.reward.unwrap_or(0.0)).collect())
+}
+
+/// As TRL 1.16.0 makes advantages (trl/trainer/grpo_trainer.py), up to the rounding of f32; where the scale is not
+/// stated, in proportion. `batch`: the rewards of the step.
+fn are_of_rewards(
+    group: &[&DumpedResponse],
+    stated: &StatedSettings,
+    batch: &[f64],
+) -> Option<bool> {
+    const EPSILON: f64 = 1e-4;
+    let size = stated.group_size.as_ref()?.1.as_u64()?;
+    let advantages: Vec<f64> = group.iter().map(|it| it.advantage).collect::<Option<_>>()?;
+    let rewards = counted(group)?;
+    if size < 2 || size != group.len() as u64 || !batch.iter().all(|it| it.is_finite()) {
+        return None;
+    }
+    let centred = advantage::centred(&rewards);
+    let product = |other: &[f64]| centred.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
+    let deviation =
+        |values: &[f64]| estimators::standard_error_of_mean(values) * (values.len() as f64).sqrt();
+    let slope = match stated.scale_rewards.as_ref().and_then(|it| it.1.as_str()) {
+        Some("group") => 1.0 / (deviation(&rewards) + EPSILON),
+        Some("batch") => 1.0 / (deviation(batch) + EPSILON),
+        Some("none") => 1.0,
+        _ if product(&centred) == 0.0 => 1.0 / EPSILON,
+        _ => product(&advantages) / product(&centred),
+    };
+    let most = rewards.iter().fold(0.0, |most: f64, it| most.max(it.abs()));
+    let mut pairs = centred.iter().zip(&advantages);
+    let is_own = |(centred, own): (&f64, &f64)| {
+        (own - slope * centred).abs() <= 1e-3 * (1.0 + own.abs()) + 1e-6 * most * slope
+    };
+    Some(slope > 0.0 && pairs.all(is_own))
+}
+
+/// Without a gradient; `None` where that is not known.
 fn is_flat(group: &[&DumpedResponse], stated: &StatedSettings) -> Option<bool> {
-    group.iter().find_map(|it| it.reward)?;
-    let rewards: Vec<f64> = group.iter().map(|it| it.reward.unwrap_or(0.0)).collect();
+    let rewards = counted(group)?;
     let is_flat = rewards.iter().all(|reward| (reward - rewards[0]).abs() < ROUNDING);
     (is_flat || times_drawn(group, stated) == 1).then_some(is_flat)
 }
@@ -314,7 +398,6 @@ fn is(stated: &StatedKey, wanted: bool) -> bool {
     stated.as_ref().is_some_and(|(_, value)| *value == wanted)
 }
 
-/// The first [`TOLD`] of each name, and how many more there are.
 fn traps(step: u64, found: Vec<Contradiction>) -> Vec<Trap> {
     let mut counts = BTreeMap::<&str, usize>::new();
     let mut traps = Vec::new();
@@ -357,6 +440,7 @@ mod tests {
             step: 1,
             group: String::new(),
             session,
+            source: None,
             prompt: prompt.to_string(),
             length: 0,
             reward: None,
@@ -492,6 +576,142 @@ mod tests {
         assert_eq!(otherwise(&[(9, false, -1.0), (9, true, -1.0)]).1, one);
         let stated = StatedSettings { reward_weights: vec![1.0, 1.0], ..StatedSettings::default() };
         assert_eq!(of(&[(9, true, 1.0, None), (9, false, 1.0, None)], &stated).1, none);
+    }
+
+    fn of_source(
+        source: &str,
+        group: &str,
+        length: usize,
+        right: bool,
+        reward: f64,
+    ) -> DumpedResponse {
+        DumpedResponse {
+            source: (!source.is_empty()).then(|| source.to_string()),
+            group: group.to_string(),
+            length,
+            ours: Some(right),
+            reward: Some(reward),
+            ..response("q", None)
+        }
+    }
+
+    #[test]
+    fn rewards_of_another_scale_are_not_lowered() {
+        let stated = StatedSettings {
+            length_penalty: Some(("enable", false.into())),
+            ..StatedSettings::default()
+        };
+        for (sources, high, low) in [(["a", "b"], 5.0, 0.0), (["", ""], 1.0, 0.0)] {
+            let rows = |group: &str, source: &str, length: usize, high, low| {
+                [(length, true, high), (length + 9, true, high), (length, false, low)]
+                    .map(|(length, right, reward)| of_source(source, group, length, right, reward))
+                    .into_iter()
+                    .chain([of_source(source, group, length + 5, false, low)])
+                    .collect::<Vec<_>>()
+            };
+            let first = rows("g", sources[0], 90, 1.0, -1.0);
+            let second = rows("h", sources[1], 10, high, low);
+            let all: Vec<_> = first.into_iter().chain(second).collect();
+            let (traps, numbers, _) = audited(1, &all, &stated, None);
+            assert_eq!((numbers["lowered"], traps.len()), (0.0, 0), "{sources:?}: {traps:?}");
+        }
+    }
+
+    #[test]
+    fn a_reward_that_contradicts_acc_is_found_whatever_our_grade() {
+        let row = |length, theirs, reward| DumpedResponse {
+            theirs: Some(theirs),
+            ..of_source("", "g", length, theirs, reward)
+        };
+        for (length, right, reward, expected) in [
+            (9, true, -1.0, vec!["rewarded-otherwise"]),
+            (9, false, 1.0, vec!["rewarded-otherwise"]),
+            (99, true, -1.0, vec![]),
+            (9, true, 1.0, vec![]),
+        ] {
+            for is_graded in [true, false] {
+                let mut rows =
+                    [row(20, true, 1.0), row(30, false, -1.0), row(length, right, reward)];
+                rows.iter_mut().for_each(|it| it.ours = it.ours.filter(|_| is_graded));
+                let (traps, ..) = audited(1, &rows, &StatedSettings::default(), None);
+                assert_eq!(traps.iter().map(|it| it.name).collect::<Vec<_>>(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn advantages_are_those_of_the_rewards() {
+        let key = |value: Value| Some(("key", value));
+        for (scale, advantages, expected) in [
+            ("group", [1.5, -0.5, -0.5, -0.5].map(|it: f64| it / 2.0), false),
+            ("group", [1.5 / 1.0001, -0.5 / 1.0001, -0.5 / 1.0001, -0.5 / 1.0001], true),
+            ("group", [-1.5 / 1.0001, 0.5 / 1.0001, 0.5 / 1.0001, 0.5 / 1.0001], false),
+            ("none", [1.5, -0.5, -0.5, -0.5], true),
+            ("none", [0.75, -0.25, -0.25, -0.25], false),
+            ("", [0.75, -0.25, -0.25, -0.25], true),
+            ("", [-0.75, 0.25, 0.25, 0.25], false),
+            ("", [0.0; 4], false),
+        ] {
+            let stated = StatedSettings {
+                group_size: key(4.into()),
+                scale_rewards: key(scale.into()),
+                ..StatedSettings::default()
+            };
+            let row = |(advantage, reward): (f64, f64)| DumpedResponse {
+                advantage: Some(advantage),
+                reward: Some(reward),
+                ..response("q", None)
+            };
+            let rewards = [1.0, -1.0, -1.0, -1.0];
+            let mut pairs = advantages.into_iter().zip(rewards);
+            let rows = [(); 4].map(|()| row(pairs.next().unwrap()));
+            let (traps, ..) = audited(1, &rows, &stated, None);
+            assert_eq!(traps.is_empty(), expected, "{scale} {advantages:?}: {traps:?}");
+        }
+        let stated = StatedSettings {
+            group_size: key(2.into()),
+            scale_rewards: key("batch".into()),
+            ..StatedSettings::default()
+        };
+        let rows = |sign: f64| {
+            [("g", 1.0, 0.5), ("g", 0.0, -0.5), ("h", 0.0, 0.0), ("h", 0.0, 0.0)].map(
+                |(group, reward, centred): (&str, f64, f64)| DumpedResponse {
+                    advantage: Some(sign * centred / (0.5 + 1e-4)),
+                    ..of_source("", group, 1, reward > 0.5, reward)
+                },
+            )
+        };
+        for (sign, count) in [(1.0, 0), (-1.0, 1)] {
+            assert_eq!(audited(1, &rows(sign), &stated, None).0.len(), count);
+        }
+    }
+
+    #[test]
+    fn the_log_of_trl_is_held_against_completions_of_one_generation() {
+        let rows = [("g", 1.0), ("g", 0.0), ("h", 1.0), ("h", 1.0)]
+            .map(|(group, reward)| of_source("", group, 1, reward > 0.5, reward));
+        for (is_one_generation, scale, reward, share, expected) in [
+            (true, "group", 0.75, 0.5, 0),
+            (true, "group", 0.5, 0.5, 1),
+            (true, "group", 0.75, 0.25, 1),
+            (true, "batch", 0.75, 0.0, 0),
+            (false, "group", 0.5, 0.25, 0),
+        ] {
+            let stated = StatedSettings {
+                group_size: Some(("num_generations", 2.into())),
+                scale_rewards: Some(("scale_rewards", scale.into())),
+                is_one_generation,
+                ..StatedSettings::default()
+            };
+            let log = log(&[("reward", reward), ("frac_reward_zero_std", share)]);
+            assert_eq!(
+                audited(1, &rows, &stated, Some(&log)).0.len(),
+                expected,
+                "{reward} {share}"
+            );
+            assert_eq!(stated.is_held(&log, 1), is_one_generation);
+            assert!(!stated.is_held(&log, 2));
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub fn sections(comparison: &TrackedComparison) -> Vec<Section> {
     ]
 }
 
-pub const OTHER_UNITS: &str = "one side lies within 0 and 1 and the other far above, as shares beside percent: bring both to one unit or, \
+pub const OTHER_UNITS: &str = "some runs lie within 0 and 1 and others far above, as shares beside percent: bring all to one unit or, \
      if they have one, add --same-unit";
 
 pub(super) fn result(comparison: &TrackedComparison) -> Vec<String> {
@@ -230,7 +230,7 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
             (run.notes.before_clock > 0, &*before),
             (run.not_finite > 0, &*not_finite),
             (run.notes.is_cut, "the file ends in the middle of a record"),
-            (run.notes.is_averaged, "points summarise several steps (MIN and MAX differ)"),
+            (run.notes.is_averaged, "points summarise several steps, or runs (MIN and MAX differ)"),
             (same.is_some(), &*copied),
         ] {
             lines.extend(holds.then(|| format!("{}: {what}.", text::visible(&run.run))));

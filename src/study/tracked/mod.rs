@@ -33,7 +33,7 @@ pub struct TrackedOptions {
     /// where all runs have begun. Default: the value at the budget.
     #[arg(long, value_name = "SHARE", conflicts_with = "to_level", requires = "curves")]
     pub window: Option<f64>,
-    /// Compare when the curves, as --window reads them, reach this value for the first time.
+    /// Compare when the curves reach this value for the first time: at places that all runs have, or on their lines.
     #[arg(long, value_name = "VALUE", conflicts_with = "margin", requires = "curves")]
     pub to_level: Option<f64>,
     /// Of --curves and --runs: a lower value is better, as of a loss.
@@ -42,7 +42,7 @@ pub struct TrackedOptions {
     /// Of --curves and --runs: compare all runs, and not the pairs of seeds that each side has once.
     #[arg(long)]
     pub unpaired: bool,
-    /// Of --curves and --runs: a side within 0 and 1 and one far above have one unit, and are no shares and percent.
+    /// Of --curves and --runs: runs within 0 and 1 and runs far above have one unit, and are no shares and percent.
     #[arg(long)]
     pub same_unit: bool,
 }
@@ -115,7 +115,7 @@ impl TrackedComparison {
     }
 }
 
-/// Errors: a metric or clock that a run lacks, a window without a point, a value that is not finite.
+/// Errors: a metric or clock that a run lacks, a window without a point, a value, level or margin that shows nothing.
 pub fn compare(
     a: &[TrackedRun],
     b: &[TrackedRun],
@@ -144,7 +144,8 @@ pub fn compare(
     runs.sort_by_key(|run| (run.side, run.seed));
     let sides = runs.split_at(a.len());
     let may_differ = options.to_level.is_none() && !options.same_unit;
-    let other_units = may_differ && (are_shares(sides.0, sides.1) || are_shares(sides.1, sides.0));
+    let other_units = may_differ && have_other_units(&runs);
+    check_limits(&runs, options, margin)?;
     let measured = measured(sides, paired, options.lower_is_better);
     let fewest = a.len().min(b.len());
     let estimate = (fewest > 1).then(|| estimate(&measured, fewest, level, margin)).transpose()?;
@@ -219,12 +220,51 @@ fn with_detectable(estimate: Estimate, measured: &Measured, design: &Design) -> 
     }
 }
 
-fn are_shares(shares: &[TrackedValue], others: &[TrackedValue]) -> bool {
-    let values = |runs: &[TrackedValue]| runs.iter().map(|it| it.value).collect::<Vec<f64>>();
-    let (shares, others) = (values(shares), values(others));
-    shares.iter().all(|value| (0.0..=1.0).contains(value))
-        && others.iter().all(|value| *value > 1.0)
-        && estimators::mean(&others) >= 10.0 * estimators::mean(&shares)
+fn have_other_units(runs: &[TrackedValue]) -> bool {
+    let values = runs.iter().map(|it| it.value).filter(|value| *value != 0.0);
+    let (shares, others): (Vec<f64>, Vec<f64>) = values.partition(|value| *value <= 1.0);
+    let are_apart = |(share, other): (&f64, &f64)| *other >= 5.0 * share;
+    let pairs = || shares.iter().flat_map(|share| others.iter().map(move |other| (share, other)));
+    let is_hundredfold = |(share, other): (&f64, &f64)| (30.0..300.0).contains(&(other / share));
+    shares.iter().all(|share| *share > 0.0)
+        && pairs().next().is_some()
+        && (pairs().all(are_apart) || pairs().any(is_hundredfold))
+}
+
+fn check_limits(
+    runs: &[TrackedValue],
+    options: &TrackedOptions,
+    margin: Option<f64>,
+) -> Result<(), StudyError> {
+    let refuse = |run: &TrackedValue, reason: String| Err(StudyError::invalid(&run.run, reason));
+    let are_shares = runs.iter().all(|it| (0.0..=1.0).contains(&it.value));
+    if let Some(margin) = margin.filter(|margin| *margin >= 1.0 && are_shares) {
+        let share = margin / 100.0;
+        let reason = format!(
+            "--margin {margin}: the unit of the metric is a share, as all values lie within 0 and 1: {margin} points are \
+             {share}"
+        );
+        return refuse(&runs[0], reason);
+    }
+    let begins_there = |run: &&TrackedValue| {
+        run.reached == Some(true) && run.points.first().is_none_or(|(at, _)| run.value <= *at)
+    };
+    let earliest = runs.iter().map(|run| run.value).fold(f64::INFINITY, f64::min);
+    let open = runs.iter().filter(begins_there).find(|run| run.value > earliest);
+    if let Some((run, level)) = open.zip(options.to_level) {
+        let lower = if runs.iter().all(|run| begins_there(&run)) && !options.lower_is_better {
+            " (all runs do: where a lower value is better, add --lower-is-better)"
+        } else {
+            ""
+        };
+        let reason = format!(
+            "it is at --to-level {level} at its first point, {} {}, and may have been before{lower}: name a level that it \
+             reaches later, or a log from the start",
+            run.value, options.at
+        );
+        return refuse(run, reason);
+    }
+    Ok(())
 }
 
 fn measured((a, b): (&[TrackedValue], &[TrackedValue]), paired: bool, is_lower: bool) -> Measured {

@@ -1,7 +1,7 @@
 //! What a run is read as: its metric on the clock, the places that count, and one number of them.
 
 use crate::experiment::diagnose;
-use crate::records::tracked::{self, SECONDS, TIMES};
+use crate::records::tracked::{self, Replaced, SECONDS, TIMES};
 use crate::records::{TrackedCurve, TrackedNotes, TrackedRun};
 use crate::statistics::estimators;
 use crate::study::tracked::sides::{listed, prefix};
@@ -205,20 +205,50 @@ const TOKENS: [(&str, bool); 3] =
 /// sum, and nowhere of a running total.
 pub fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<OnClock, StudyError> {
     let refuse = |reason: String| Err(StudyError::invalid(&run.path, reason));
-    let replaced = run.replaced.get(metric).copied().unwrap_or(0);
+    let replaced = run.replaced.get(metric);
+    if let Some((several, all)) = replaced.map(Replaced::several_and_all_steps)
+        && several > 1
+        && 2 * several > all
+    {
+        return refuse(format!(
+            "{}`{metric}` has several values at {several} of {all} steps, as of several runs in one file: name each run \
+             in a column `run`, or keep one line of a step (of a resumed run the later one)",
+            prefix(run)
+        ));
+    }
+    let replaced = replaced.map_or(0, |it| it.points);
     let mut notes = TrackedNotes { replaced, has_times: false, ..run.notes };
     if at == "steps" {
         return Ok(OnClock { points: run.curves[metric].clone(), notes });
     }
-    let tokens = TOKENS.iter().find(|(name, _)| at == "tokens" && run.curves.contains_key(*name));
+    let is_asked = |name: &str| at == "tokens" && run.curves.contains_key(name) || at == name;
+    let tokens = TOKENS.iter().find(|(name, _)| is_asked(name));
     let (column, is_total) = tokens.copied().unwrap_or((at, true));
     let wall = run.seconds.get(metric).filter(|_| at == SECONDS);
     let Some(mut clock) = wall.or_else(|| run.curves.get(column)).cloned() else {
+        if run.unread.contains_key(column) {
+            let what = "its values are text, such as `10,000`, or null: write digits alone";
+            return refuse(format!("{}--at {at}: {what}", prefix(run)));
+        }
         let wall = (!run.seconds.is_empty()).then(|| SECONDS.to_string());
         let names = listed(run.curves.keys().chain(&wall));
         let what = format!("{}--at {at}: no such column", prefix(run));
         return refuse(format!("{what}; a running total among these can be named: {names}"));
     };
+    if !is_total {
+        let due = (0_u32..).map(|count| clock[0].0.min(1.0) + f64::from(count));
+        let steps = clock.iter().map(|(step, _)| *step).chain([f64::INFINITY]);
+        let missing = due.zip(steps).find(|(due, step)| due != step).map(|(due, _)| due);
+        let last = run.curves[metric].last().map_or(0.0, |(step, _)| *step);
+        if let Some(missing) = missing.filter(|missing| *missing <= last) {
+            return refuse(format!(
+                "{}--at {at} sums `{column}` of every step, and step {missing} is missing (the first one is {}): name a \
+                 column that has a running total, or compare with --at steps",
+                prefix(run),
+                clock[0].0
+            ));
+        }
+    }
     notes.has_times = TIMES.contains(&column) || wall.is_some() && run.notes.has_times;
     let starts = run.seconds.values().filter_map(|clock| Some(clock.first()?.1));
     let start = starts.filter(|_| wall.is_some()).reduce(f64::min).unwrap_or(clock[0].1);

@@ -18,9 +18,8 @@ pub fn side(paths: &[String], options: &TrackedOptions) -> Result<TrackedSide, S
         let (file, part) = file_and_part(path);
         let (chosen, other) = named(file, part, tracked::read(Path::new(file), &options.at)?)?;
         others.extend(other);
-        let state = files::state(Path::new(file))?;
         for run in chosen.iter().filter(|run| run.notes.format != tracked::TABLE) {
-            if !known.insert((state.clone(), prefix(run))) {
+            if !known.insert(identity(run)?) {
                 let reason = format!("{}given twice; a run counts once", prefix(run));
                 return Err(StudyError::invalid(file, reason));
             }
@@ -28,6 +27,21 @@ pub fn side(paths: &[String], options: &TrackedOptions) -> Result<TrackedSide, S
         runs.extend(chosen);
     }
     Ok((runs, others))
+}
+
+pub fn check_differ(a: &[TrackedRun], b: &[TrackedRun]) -> Result<(), StudyError> {
+    let known: BTreeSet<_> = a.iter().map(identity).collect::<Result<_, StudyError>>()?;
+    for run in b {
+        if known.contains(&identity(run)?) {
+            let reason = format!("{}given on both sides: name runs that differ", prefix(run));
+            return Err(StudyError::invalid(&run.path, reason));
+        }
+    }
+    Ok(())
+}
+
+fn identity(run: &TrackedRun) -> Result<(String, String), StudyError> {
+    Ok((files::state(&run.path)?, prefix(run)))
 }
 
 /// The runs of an arm of a table with a row a run.
@@ -53,7 +67,12 @@ fn named(file: &str, part: &str, runs: Vec<TrackedRun>) -> Result<TrackedSide, S
         &|name| !is_table && name.contains(part),
     ];
     let Some(rule) = rules.into_iter().find(|rule| names.iter().any(|name| rule(name))) else {
-        let reason = format!("no run is called {part:?}; there are {}", listed(&names));
+        let columns: BTreeSet<&String> = runs.iter().flat_map(|run| run.curves.keys()).collect();
+        let mut reason = format!("no run is called {part:?}; there are {}", listed(&names));
+        if !is_table && columns.iter().any(|column| column.contains(part)) {
+            let what = "is a metric; where each is a run, write rows with the columns run, step and metric";
+            reason = format!("{reason}; each of its columns {} {what}", listed(columns));
+        }
         return Err(StudyError::invalid(file, reason));
     };
     let is_other = |name: &String| !rule(name) && (is_table || plain(name).contains(&plain(part)));

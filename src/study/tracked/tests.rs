@@ -196,3 +196,47 @@ fn a_window_and_a_level_end_at_their_edge() {
     let lower = TrackedOptions { to_level, lower_is_better: true, ..options() };
     assert_eq!(value(lower), 1.0);
 }
+
+#[test]
+fn tokens_of_a_step_are_summed_of_a_whole_log_alone() {
+    let read = |steps: &[u64], at: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.jsonl");
+        let line = |step: &u64| {
+            format!("{{\"step\": {step}, \"perf/total_num_tokens\": 10, \"acc\": 0.{step}}}\n")
+        };
+        let text: String = steps.iter().map(line).collect();
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        let options = TrackedOptions { at: at.to_string(), ..options() };
+        let run = side(&[path.to_string_lossy().into_owned()], &options).unwrap().0.remove(0);
+        let read = reading::on_clock(&run, "acc", at);
+        read.map(|read| read.points.last().unwrap().0).map_err(|error| error.to_string())
+    };
+    for at in ["tokens", "perf/total_num_tokens"] {
+        assert_eq!(read(&[1, 2, 3], at), Ok(30.0));
+        assert_eq!(read(&[0, 1, 2, 1, 2, 3], at), Ok(40.0));
+        for (steps, missing) in [(&[51, 52][..], 1), (&[1, 2, 4], 3), (&[0, 2], 1)] {
+            let refusal = read(steps, at).unwrap_err();
+            assert!(refusal.contains(&format!("step {missing} is missing")), "{refusal}");
+        }
+    }
+    assert_eq!(read(&[51, 60], "steps"), Ok(60.0));
+}
+
+#[test]
+fn shares_beside_percents_are_other_units_wherever_they_stand() {
+    for (values, expected) in [
+        ([(0.51, 0.2), (50.0, 0.21), (0.52, 0.22)], true),
+        ([(0.9, 0.011), (1.4, 0.018), (2.2, 0.02)], true),
+        ([(5.1, 0.91), (5.2, 0.92), (5.3, 0.93)], true),
+        ([(0.95, 1.05), (1.1, 0.9), (1.0, 1.2)], false),
+        ([(-1.0, 50.0), (0.5, 51.0), (0.4, 52.0)], false),
+        ([(0.0, 50.0), (0.0, 51.0), (0.0, 52.0)], false),
+        ([(0.1, 0.001), (0.2, 0.002), (0.3, 0.9)], false),
+    ] {
+        for unpaired in [false, true] {
+            let compared = judged(values, unpaired, (0.95, None));
+            assert_eq!(compared.other_units, expected, "{values:?}");
+        }
+    }
+}

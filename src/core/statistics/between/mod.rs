@@ -166,6 +166,7 @@ pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, Statist
     let values: Vec<f64> = values.iter().map(|value| value - centre).collect();
     let observed = values[a.len()..].iter().sum::<f64>();
     let threshold = observed.abs() - 1e-12 * scale;
+    check(METHOD, &[threshold], 1)?;
     let smallest = smallest_p(a.len(), b.len());
     let all = splits(a.len(), b.len());
     let (extreme, looked_at, exact) = if all <= MOST_SPLITS {
@@ -244,6 +245,7 @@ pub(crate) fn sign_flips_up_to(
     let sum: f64 = differences.iter().sum();
     let scale: f64 = differences.iter().map(|value| value.abs()).sum();
     let threshold = sum.abs() - 1e-12 * scale;
+    check("a sign-flip test", &[threshold], 1)?;
     // A difference of 0 has no sign to flip.
     let values: Vec<f64> = differences.iter().copied().filter(|value| *value != 0.0).collect();
     let flips = if values.len() < 63 { 1u64 << values.len() } else { u64::MAX };

@@ -227,7 +227,6 @@ impl<'a> ColumnTable<'a> {
         })?;
         let value = cells.get(row).expect("rows are counted by the frame's height");
         let refuse = || {
-            // Long cells are cut.
             let got = visible::start(&value.to_string(), 80);
             let reason = format!("expected {}, got {got}", T::EXPECTED);
             Refusal::Cell { column: name.to_string(), row, reason }.of(self.path)

@@ -25,7 +25,6 @@ const KNOWN: [(&[u8], &str); 11] = [
 /// Accepts text in lines, and parquet where `or_parquet`. Skips irregular files: a pipe can be read only once. Errors:
 /// [`Refusal::Format`], which says what the file is.
 pub fn check(path: &Path, expected: &'static str, or_parquet: bool) -> Result<(), TableError> {
-    // The reader reports the error.
     let Some(head) = head(path) else { return Ok(()) };
     match of(&head) {
         Some("a parquet file") if or_parquet => Ok(()),

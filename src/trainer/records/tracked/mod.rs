@@ -31,8 +31,21 @@ pub struct TrackedRun {
     pub seconds: BTreeMap<String, TrackedCurve>,
     /// By metric: values that are `null` or text, which are no points; of a table of runs, its other columns.
     pub unread: BTreeMap<String, usize>,
-    pub replaced: BTreeMap<String, usize>,
+    pub replaced: BTreeMap<String, Replaced>,
     pub notes: TrackedNotes,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Replaced {
+    pub points: usize,
+    first_and_has_other: BTreeMap<u64, (u64, bool)>,
+}
+
+impl Replaced {
+    pub fn several_and_all_steps(&self) -> (usize, usize) {
+        let steps = &self.first_and_has_other;
+        (steps.values().filter(|(_, has_other)| *has_other).count(), steps.len())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -88,7 +101,9 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
         of_json(path, x)?
     } else {
         let is_store = [&b"SQLite format 3"[..], b":W&B"].iter().any(|mark| text.starts_with(mark));
-        if let Some(way) = way.filter(|_| is_store) {
+        let parquet = text.starts_with(b"PAR1").then_some(PARQUET);
+        let console = is_console(text).then_some(CONSOLE);
+        if let Some(way) = way.filter(|_| is_store).or(parquet).or(console) {
             return Err(refused(path, way.to_string()));
         }
         format::check(path, "CSV, JSON lines or event files of TensorBoard", false)?;
@@ -105,6 +120,19 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
         return Err(refused(path, reason.to_string()));
     }
     Ok(runs)
+}
+
+const PARQUET: &str = "it is a parquet file, as W&B gives a whole history: write it as CSV \
+     (in Python: pandas.read_parquet(FILE).to_csv(CSV, index=False))";
+
+const CONSOLE: &str = "it is what verl prints on the console: trainer.logger='[console,file]' and \
+     VERL_FILE_LOGGER_PATH=FILE.jsonl write a log that is read";
+
+fn is_console(text: &[u8]) -> bool {
+    String::from_utf8_lossy(&text[..text.len().min(1 << 20)]).lines().any(|line| {
+        let step = line.split_once("step:").and_then(|(_, rest)| rest.split_once(" - "));
+        step.is_some_and(|(step, rest)| step.parse::<u64>().is_ok() && rest.contains(':'))
+    })
 }
 
 fn way(path: &Path, is_folder: bool, text: &[u8]) -> Option<&'static str> {
@@ -158,7 +186,11 @@ impl TrackedRun {
     /// The point takes the place of those at its step and after it.
     fn put(&mut self, metric: &str, step: f64, value: f64, seconds: Option<f64>) {
         let replaced = put(&mut self.curves, metric, (step, value));
-        *self.replaced.entry(metric.to_string()).or_default() += replaced;
+        let of_metric = self.replaced.entry(metric.to_string()).or_default();
+        of_metric.points += replaced;
+        let new = (value.to_bits(), false);
+        let first = of_metric.first_and_has_other.entry(step.to_bits()).or_insert(new);
+        first.1 |= first.0 != new.0;
         if let Some(seconds) = seconds {
             put(&mut self.seconds, metric, (step, seconds));
         }
@@ -192,17 +224,29 @@ fn of_events(path: &Path, is_folder: bool) -> Result<TrackedRun, TableError> {
 }
 
 /// By `trackio get metric … --json`; `None` of another document.
-fn of_trackio(path: &Path, document: &Value) -> Option<TrackedRun> {
-    let mut run = TrackedRun::new(path, "trackio", document["run"].as_str()?);
+fn of_trackio(path: &Path, document: &Value) -> Result<Option<TrackedRun>, TableError> {
+    let (Some(metric), Some(points)) = (document["metric"].as_str(), document["values"].as_array())
+    else {
+        return Ok(None);
+    };
+    let mut run = TrackedRun::new(path, "trackio", document["run"].as_str().unwrap_or_default());
     run.notes.has_times = true;
-    for point in document["values"].as_array()? {
-        let step = point["step"].as_f64()?;
-        let value = number(&point["value"]).unwrap_or(f64::NAN);
+    let seconds = |point: &Value| {
         let time = point["timestamp"].as_str()?.replace("+00:00", "Z");
-        let time = humantime::parse_rfc3339(&time).ok()?.duration_since(UNIX_EPOCH).ok()?;
-        run.put(document["metric"].as_str()?, step, value, Some(time.as_secs_f64()));
+        let time = humantime::parse_rfc3339_weak(&time).ok()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(time.as_secs_f64())
+    };
+    for (place, point) in points.iter().enumerate() {
+        let (Some(step), Some(seconds)) = (point["step"].as_f64(), seconds(point)) else {
+            let reason = format!(
+                "`values[{place}]` of trackio's document needs a number `step` and a `timestamp` in UTC, such as \
+                 2026-11-28T21:57:57+00:00"
+            );
+            return Err(refused(path, reason));
+        };
+        run.put(metric, step, number(&point["value"]).unwrap_or(f64::NAN), Some(seconds));
     }
-    Some(run)
+    Ok(Some(run))
 }
 
 const NOT_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
@@ -251,7 +295,7 @@ pub fn number(value: &Value) -> Option<f64> {
 fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
     let text = quoted_not_finite(files::read_text(path)?.trim_start_matches('\u{feff}'));
     let mut document: Value = serde_json::from_str(&text).unwrap_or_default();
-    if let Some(run) = of_trackio(path, &document) {
+    if let Some(run) = of_trackio(path, &document)? {
         return Ok(vec![run]);
     }
     let history: Option<Vec<Map<String, Value>>> =
@@ -356,14 +400,21 @@ fn of_export(
             rows_by_run.entry(run).or_default().push(row);
         }
     }
-    if let Some(group) = rows_by_run.keys().find(|name| name.starts_with("Group: ")) {
+    let runs = rows_by_run.into_iter();
+    let runs = runs.map(|(name, rows)| rows::run(path, WANDB_EXPORT, name, rows, x));
+    let runs: Vec<TrackedRun> = runs.collect();
+    let is_group = |run: &&TrackedRun| {
+        let key = run.name.split_once(": ").map(|(key, _)| key);
+        key.is_some_and(|key| key == "Group" || run.notes.is_averaged)
+    };
+    if let Some(TrackedRun { name, .. }) = runs.iter().find(is_group) {
         let reason = format!(
-            "`{group}` is a mean over runs, which counts as no run: ungroup the chart in W&B and export it again"
+            "`{name}` is a mean over runs, as of a chart that is grouped, which counts as no run: ungroup the chart in \
+             W&B and export it again"
         );
         return Err(refused(path, reason));
     }
-    let runs = rows_by_run.into_iter();
-    Ok(runs.map(|(name, rows)| rows::run(path, WANDB_EXPORT, name, rows, x)).collect())
+    Ok(runs)
 }
 
 /// That of `x`, if it is one, before the usual ones. Where `x` is another clock, steps only join a metric with it, so

@@ -135,27 +135,35 @@ fn read_tags(rows: &mut [TrackedRow], x: Option<&str>) {
     }
 }
 
-/// Errors: a column of texts, such as a test set's name, under which a step has several values of a metric.
+/// Errors: a column, such as of a test set's name or of k, under which a step has several values of a metric.
 fn check_is_one_curve(path: &Path, rows: &[TrackedRow]) -> Result<(), TableError> {
-    let mut columns: BTreeMap<&str, bool> = BTreeMap::new();
-    for (name, cell) in rows.iter().flat_map(|row| &row.cells) {
-        *columns.entry(*name).or_insert(!RUNS.contains(name)) &= match cell {
-            Cell::Number(_) => false,
-            Cell::Text(text) => !is_time(text),
-            Cell::Null => true,
-        };
+    let steps: BTreeSet<u64> = rows.iter().map(|row| row.step.to_bits()).collect();
+    if steps.len() == rows.len() {
+        return Ok(());
     }
-    columns.retain(|column, is_label| *is_label && !is_resumed(rows, column));
+    let mut columns: BTreeMap<&str, [bool; 2]> = BTreeMap::new();
+    for (name, cell) in rows.iter().flat_map(|row| &row.cells) {
+        let may_be = columns.entry(*name).or_insert([!RUNS.contains(name), !is_place(name)]);
+        match cell {
+            Cell::Number(_) => may_be[0] = false,
+            Cell::Text(text) => *may_be = [may_be[0] && !is_time(text), false],
+            Cell::Null => {}
+        }
+    }
+    columns.retain(|column, [is_text, is_number]| {
+        (*is_text || *is_number && recurs(rows, column)) && !is_resumed(rows, column)
+    });
     for column in columns.into_keys() {
-        let mut seen: BTreeMap<(u64, &str), (&str, f64)> = BTreeMap::new();
+        let mut seen: BTreeMap<(u64, &str), (String, f64)> = BTreeMap::new();
         for row in rows {
-            let Some(Cell::Text(label)) = row.cell(column) else { continue };
-            for (metric, cell) in &row.cells {
+            let label = row.label(column);
+            for (metric, cell) in row.cells.iter().filter(|_| !label.is_empty()) {
                 let Cell::Number(value) = *cell else { continue };
                 let place = (row.step.to_bits(), *metric);
-                let (first, before) = *seen.entry(place).or_insert((label, value));
-                if first != label && before.to_bits() != value.to_bits() && !is_place(metric) {
-                    let [first, label] = [first, label].map(|it| visible::shortened(it, 40));
+                let (first, before) = seen.entry(place).or_insert((label.clone(), value));
+                let is_other = *first != label && before.to_bits() != value.to_bits();
+                if is_other && *metric != column && !is_place(metric) {
+                    let [first, label] = [&*first, &label].map(|it| visible::shortened(it, 40));
                     let reason = format!(
                         "step {} has `{metric}` of {column} {first:?} and of {column} {label:?}, which make no one \
                          curve: keep the rows of one {column}, or leave the column out where it means nothing",
@@ -174,12 +182,25 @@ fn is_time(text: &str) -> bool {
     text.get(..10).is_some_and(is_day)
 }
 
-fn is_resumed(rows: &[TrackedRow], column: &str) -> bool {
-    let labelled = rows.iter().filter_map(|row| match row.cell(column) {
-        Some(Cell::Text(label)) => Some((label, row.step)),
-        _ => None,
+fn recurs(rows: &[TrackedRow], column: &str) -> bool {
+    let mut steps: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| matches!(row.cell(column), Some(Cell::Number(_)))) {
+        steps.entry(row.step.to_bits()).or_default().push(row.label(column));
+    }
+    let mut several = steps.into_values().filter(|labels| labels.len() > 1).map(|mut labels| {
+        let mut seen = BTreeSet::new();
+        labels.retain(|label| seen.insert(label.clone()));
+        labels
     });
-    let labelled: Vec<(&str, f64)> = labelled.collect();
+    let first = several.next().filter(|labels| labels.len() > 1);
+    first
+        .zip(several.next())
+        .is_some_and(|(first, next)| first == next && several.all(|labels| labels == first))
+}
+
+fn is_resumed(rows: &[TrackedRow], column: &str) -> bool {
+    let labelled = rows.iter().map(|row| (row.label(column), row.step));
+    let labelled: Vec<(String, f64)> = labelled.filter(|(label, _)| !label.is_empty()).collect();
     let parts = labelled.chunk_by(|one, next| one.0 == next.0);
     let ends: Vec<(f64, f64)> =
         parts.map(|part| (part[0].1, part.last().unwrap_or(&part[0]).1)).collect();

@@ -86,7 +86,8 @@ fn rows_are_told_apart_by_their_runs_and_by_the_metrics_that_they_name() {
             runs.iter().map(|run| (run.name.as_str(), run.seed, values(run))).collect();
         assert_eq!(read, expected, "{text}");
         let replaced = runs.iter().flat_map(|run| run.replaced.values());
-        assert!(replaced.sum::<usize>() == 0 && !runs[0].notes.is_sorted, "{text}");
+        let replaced: usize = replaced.map(|it| it.points).sum();
+        assert!(replaced == 0 && !runs[0].notes.is_sorted, "{text}");
     }
     let [first, _] = &read_text("t.csv", long).unwrap()[..] else { panic!("two runs") };
     assert_eq!(first.curves.keys().collect::<Vec<_>>(), ["acc", "loss"]);
@@ -113,7 +114,17 @@ fn sets_under_one_step_are_no_curve_and_a_resumed_run_is_one() {
             "{\"step\": 1, \"set\": \"a\", \"data\": {\"acc\": 1}}\n{\"step\": 1, \"set\": \"b\", \"data\": {\"acc\": 2}}\n",
             Some("set"),
         ),
+        ("lr,step,acc\n1e-6,1,0.1\n1e-6,2,0.2\n3e-6,1,0.3\n3e-6,2,0.4\n", Some("lr")),
+        ("step,k,pass\n1,1,0.1\n1,8,0.3\n2,1,0.2\n3,1,0.2\n4,1,0.3\n4,8,0.4\n", Some("k")),
+        ("epoch,step,acc\n0,1,0.1\n0,2,0.2\n1,1,0.3\n1,2,0.4\n", Some("epoch")),
+        (
+            "{\"step\": 1, \"k\": 1, \"pass\": 0.1}\n{\"step\": 1, \"k\": 8, \"pass\": 0.2}\n\
+             {\"step\": 2, \"k\": 1, \"pass\": 0.3}\n{\"step\": 2, \"k\": 8, \"pass\": 0.4}\n",
+            Some("k"),
+        ),
         // Another machine, times, other metrics.
+        ("lr,step,acc\n2,1,0.1\n2,2,0.2\n2,3,0.3\n1,2,0.3\n1,3,0.4\n1,4,0.5\n", None),
+        ("step,loss,acc\n1,5,0\n2,4,1\n3,3,1\n2,4.5,0\n3,3.5,1\n4,2,1\n", None),
         ("step,host,acc\n0,a,0.1\n10,a,0.2\n20,a,0.3\n10,b,0.4\n20,b,0.5\n30,b,0.6\n", None),
         (
             "step,at,acc\n0,2026-11-28 10:00,0.1\n10,2026-11-28 11:00,0.2\n0,2026-11-29 10:00,0.3\n",
@@ -170,8 +181,9 @@ fn a_last_line_that_is_cut_off_is_left_out_and_told() {
 
 #[test]
 fn a_point_gives_way_to_another_value_and_not_to_its_own() {
-    let replaced =
-        |text: &str| read_text("t.jsonl", text).unwrap()[0].replaced.values().sum::<usize>();
+    let replaced = |text: &str| {
+        read_text("t.jsonl", text).unwrap()[0].replaced.values().map(|it| it.points).sum::<usize>()
+    };
     let row = |step: u64, rest: &str| format!("{{\"step\": {step}, \"epoch\": 0.5, {rest}}}\n");
     let log =
         [row(10, "\"loss\": 2"), row(10, "\"eval_reward\": 1"), row(10, "\"train_runtime\": 9")];
@@ -190,12 +202,15 @@ fn a_chart_of_wandb_has_no_counters_and_no_groups() {
     let runs = read_text("chart.csv", &text).unwrap();
     assert_eq!(runs[0].curves.keys().collect::<Vec<_>>(), ["acc"]);
     assert!(!runs[0].notes.is_averaged);
-    let refusal =
-        read_text("chart.csv", &text.replace("a-s1 - acc", "Group: a - acc")).unwrap_err();
-    assert!(
-        refusal.contains("`Group: a` is a mean over runs") && refusal.contains("ungroup"),
-        "{refusal}"
-    );
+    let named = |name: &str| text.replace("a-s1 - acc", &format!("{name} - acc"));
+    let averaged = |name: &str| named(name).replace("0.2,0.2\n", "0.1,0.3\n");
+    for (name, text) in [("Group: a", named("Group: a")), ("exp: a_1", averaged("exp: a_1"))] {
+        let refusal = read_text("chart.csv", &text).unwrap_err();
+        let is_told = refusal.contains(&format!("`{name}` is a mean over runs"));
+        assert!(is_told && refusal.contains("ungroup"), "{refusal}");
+    }
+    assert!(read_text("chart.csv", &named("exp: a_1")).is_ok());
+    assert!(read_text("chart.csv", &averaged("a-s1")).unwrap()[0].notes.is_averaged);
 }
 
 #[test]
