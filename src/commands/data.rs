@@ -135,7 +135,7 @@ fn prepare(args: &PrepareArgs) -> Result<u8> {
         }
     };
     prepared.notes.iter().for_each(output::tell);
-    let (digests, stale) = prepared.write(&args.out)?;
+    let (digests, stale) = prepared.write(&args.out, output::tell)?;
     if let Some(stale) = stale {
         output::tell(format!(
             "{}: removed, because its problems, held out before, are trained on now",

@@ -200,7 +200,7 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     let scratch = files::scratch_folder(None)?;
     let folder = RunFolder::at(args.out.as_deref().unwrap_or(scratch.path()));
     files::create_folder(folder.root())?;
-    let mut kept = files::optional(folder.evaluations())?.unwrap_or_default();
+    files::optional(folder.evaluations())?;
     let planned = sets.into_iter().map(|set| Planned {
         set,
         protocol: Protocol::of_set(own, set.name),
@@ -213,9 +213,7 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
         evaluate(args, (&model, tokenizer), (&identity, counters), &planned, &interrupt)?;
     let Some(evaluated) = evaluated else { return Ok(interrupt.exit_code()) };
     let (records, _): (Vec<_>, Vec<_>) = evaluated.into_iter().unzip();
-    let new: Vec<_> = records.iter().filter(|record| !kept.contains(record)).cloned().collect();
-    kept.extend(new);
-    files::write_lines(&folder.path("evaluations.jsonl"), &kept)?;
+    resumable::record(&folder, &records)?;
     let names_answers = |set: &str| own.grading_of(set).program().is_none();
     print(&records, &names_answers, args.json);
     Ok(exit::SUCCESS)
@@ -293,14 +291,15 @@ fn evaluate(
     planned: &[Planned],
     interrupt: &Interrupt,
 ) -> Result<Option<Vec<Evaluated>>> {
-    let kept = planned.iter().map(|Planned { set, protocol, grader, stem }| {
+    let begun = planned.iter().map(|Planned { set, protocol, grader, stem }| {
         let key = resumable::key(identity, (protocol, grader), *set)?;
-        let kept = resumable::kept(stem, &key)?;
-        Ok((key, kept))
+        let begun = resumable::begin(stem, &key, *set)?;
+        Ok((key, begun))
     });
-    let kept = kept.collect::<Result<Vec<_>, TrainingError>>()?;
+    let begun = begun.collect::<Result<Vec<_>, TrainingError>>()?;
     let mut all = Vec::new();
-    for (Planned { set, protocol, grader, stem }, (key, kept)) in planned.iter().zip(kept) {
+    for (Planned { set, protocol, grader, stem }, (key, (kept, _held))) in planned.iter().zip(begun)
+    {
         let evaluated = if let Some(kept) = kept {
             let path = stem.with_added_extension("json");
             output::tell(format!("{}: there already, nothing is computed", path.display()));

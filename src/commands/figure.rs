@@ -85,8 +85,8 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
     let picture = picture.map_err(anyhow::Error::msg)?;
     // Each format begins with 16 bytes that are those of every figure.
     files::may_write(&args.out, picture.get(..16).unwrap_or(&picture))?;
-    files::write_output(&args.out, &picture)?;
     files::write_output(&csv, numbers.as_bytes())?;
+    files::write_output(&args.out, &picture)?;
     [&args.out, &csv].into_iter().for_each(|path| output::path(path));
     Ok(exit::SUCCESS)
 }

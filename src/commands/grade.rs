@@ -22,7 +22,6 @@ use serde::Serialize;
 use serde_json::json;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Grade responses by a rule (Eq. 7), or by a Python function.
@@ -102,11 +101,11 @@ impl<'a> GradeAnswer<'a> {
     ) -> Result<String> {
         let Grade { is_correct: acc, reward: score, extra, .. } = grade;
         let answer = Self { score: *score, acc: *acc, pred, explained, extra };
-        Ok(visible::json(&serde_json::to_string(&answer)?))
+        Ok(visible::json(&serde_json::to_string(&answer)?) + "\n")
     }
 }
 
-/// Errors: a file that cannot be read, or a standard output that cannot be written to.
+/// Errors: a file that cannot be read, or responses that a program did not grade.
 pub fn run(args: &GradeArgs) -> Result<u8> {
     let grading = args.grading.grading()?;
     workers::set_count(std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64));
@@ -159,14 +158,10 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         output::document(args.json, &compared, || compared.text());
         return Ok(exit::SUCCESS);
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     match grading {
         Grading::Program(program) => {
             let graded = graded_by(&program, &lines)?;
-            for graded in &graded {
-                writeln!(out, "{}", program_answer(graded)?)?;
-            }
-            out.flush()?;
+            print!("{}", graded.iter().map(program_answer).collect::<Result<String>>()?);
             ungraded(&program, &graded)?;
         }
         Grading::Rule(usual) if args.summary => {
@@ -177,11 +172,11 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         }
         Grading::Rule(usual) => {
             let graded = graded_by_rule(usual, &lines)?;
-            for (line, (verifier, explanation)) in lines.iter().zip(&graded) {
+            let answers = lines.iter().zip(&graded).map(|(line, (verifier, explanation))| {
                 let readings = args.explain.then(|| line.readings());
-                writeln!(out, "{}", answer(explanation, *verifier, readings)?)?;
-            }
-            out.flush()?;
+                answer(explanation, *verifier, readings)
+            });
+            print!("{}", answers.collect::<Result<String>>()?);
         }
     }
     Ok(exit::SUCCESS)
@@ -335,7 +330,7 @@ impl Disagreements {
 fn program_answer(graded: &Result<Grade, Ungraded>) -> Result<String> {
     match graded {
         Ok(grade) => GradeAnswer::line(grade, grade.prediction.as_deref(), None),
-        Err(error) => Ok(visible::json(&json!({"error": error.to_string()}).to_string())),
+        Err(error) => Ok(visible::json(&json!({"error": error.to_string()}).to_string()) + "\n"),
     }
 }
 
@@ -366,8 +361,7 @@ fn answer_each(file: &Path, answered: impl Fn(&ResponseLine) -> Result<String>) 
     let reader = std::io::BufReader::new(foreign::open(file)?);
     foreign::each_line(file, reader, foreign::DATA, |number, line| -> Result<()> {
         if let Some(line) = files::parse_line(file, number, line)? {
-            println!("{}", answered(&line)?);
-            std::io::stdout().flush()?;
+            print!("{}", answered(&line)?);
         }
         Ok(())
     })?;

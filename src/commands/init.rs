@@ -58,9 +58,8 @@ pub struct InitArgs {
 /// Errors: a folder that holds something, an unknown arm, a model or problems that cannot be used.
 pub fn run(args: &InitArgs) -> Result<u8> {
     let folder = std::path::absolute(&args.folder)?;
-    if files::kind(&folder)?.is_some() && !files::list(&folder)?.is_empty() {
-        bail_invalid!("{}: the folder is not empty; name a new one", args.folder.display());
-    }
+    let is_there = files::kind(&folder)?.is_some();
+    refuse_full(&folder, &args.folder)?;
     if args.question.as_ref().is_some_and(|text| text.trim().is_empty()) {
         bail_usage!("--question is empty; state the question, or leave it out");
     }
@@ -104,7 +103,16 @@ pub fn run(args: &InitArgs) -> Result<u8> {
         files.notes.push(note);
         prepare(&starter).map_err(|error| in_folder(error, scratch.path(), &args.folder))?;
     }
-    write(&starter, &folder)?;
+    let inside = is_there.then(|| files::scratch_folder(Some(&folder))).transpose()?;
+    let made = inside.as_ref().unwrap_or(&scratch).path();
+    if inside.is_some() {
+        write(&starter, made)?;
+    }
+    refuse_full(&folder, &args.folder)?;
+    if let Err(error) = files::move_folder(made, &folder) {
+        refuse_full(&folder, &args.folder)?;
+        return Err(error.into());
+    }
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
     }
@@ -113,6 +121,14 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     let shown = program::path_word(&args.folder);
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(exit::SUCCESS)
+}
+
+fn refuse_full(folder: &Path, shown: &Path) -> Result<()> {
+    let names = if files::kind(folder)?.is_some() { files::list(folder)? } else { Vec::new() };
+    if names.iter().any(|name| !files::is_leftover(name)) {
+        bail_invalid!("{}: the folder is not empty; name a new one", shown.display());
+    }
+    Ok(())
 }
 
 /// What is wrong with the files that would be written, in the folder that was named: the scratch folder is gone.

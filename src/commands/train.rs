@@ -167,7 +167,11 @@ fn resumable(error: TrainingError) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     let text = exit::message(&error);
     let is_said = exit::code(&error) != exit::BUG || text.contains("--resume");
-    if is_said { error } else { error.context(format!("{text}; {RESUMES}")) }
+    if is_said {
+        error
+    } else {
+        error.context(format!("{text}; {RESUMES}, `ablate` and `cell run` without it"))
+    }
 }
 
 fn renew_report(folder: &RunFolder) {

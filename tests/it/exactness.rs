@@ -273,10 +273,9 @@ impl Work {
         let before = orders::check(true);
         let run = RunFolder::at(self.at("run"));
         run::run(&inputs, &run, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
-        let (recipe, _) = pretrain::recipe(&self.at("recipe.toml")).unwrap();
-        let solutions = recipe.solutions(Path::new("")).unwrap();
-        let model =
-            pretraining::pretrain(&recipe, &*solutions, &inputs.tokenizer, |_| false).unwrap();
+        let (recipe, solutions) = pretrain::recipe(&self.at("recipe.toml")).unwrap();
+        let tokenizer = &inputs.tokenizer;
+        let model = pretraining::pretrain(&recipe, &*solutions, tokenizer, |_| false).unwrap();
         let path = self.at("base/model.safetensors");
         checkpoint::write_tensors(&path, &checkpoint::values(&model)).unwrap();
         (self.digests(), orders::check(false) - before)

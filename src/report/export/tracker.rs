@@ -35,6 +35,7 @@ pub struct CurveSender {
     /// Run → tags and steps.
     sent: BTreeMap<String, BTreeSet<(String, u64)>>,
     ended: BTreeSet<String>,
+    held: BTreeMap<String, files::BriefLock>,
 }
 
 #[derive(Debug)]
@@ -73,10 +74,10 @@ impl CurveSender {
                 CurveSink::Python(python.to_path_buf(), child)
             }
         };
-        Ok(Self { sink, sent: BTreeMap::new(), ended: BTreeSet::new() })
+        Ok(Self { sink, sent: BTreeMap::new(), ended: BTreeSet::new(), held: BTreeMap::new() })
     }
 
-    /// Sends new scalars only. Errors: a file that cannot be written, or a tracker that has ended.
+    /// Sends new scalars only. Errors: a file that cannot be written or that another process writes, an ended tracker.
     pub fn send(&mut self, run: &RunCurves) -> Result<(), ReportError> {
         let is_first = !self.sent.contains_key(&run.name);
         let sent = self.sent.entry(run.name.clone()).or_default();
@@ -86,10 +87,20 @@ impl CurveSender {
             CurveSink::Files(out) => {
                 let path = file_of(out, &run.name);
                 if is_first {
+                    let folder = path.parent().unwrap_or(out).to_path_buf();
+                    files::create_folder(&folder)?;
+                    let Some(lock) = files::lock_briefly(&folder.join("dapo.lock"))? else {
+                        let reason = "in use by another process; wait until it has ended";
+                        return Err(ReportError::Refused { folder, reason: reason.into() });
+                    };
+                    self.held.insert(run.name.clone(), lock);
                     files::write_atomic(&path, &event_file::events(&new))?
                 } else {
                     let head = event_file::events(&[]).len();
                     files::append(&path, &event_file::events(&new)[head..])?;
+                }
+                if run.ending.is_some() {
+                    self.held.remove(&run.name);
                 }
             }
             CurveSink::Python(..) if self.ended.contains(&run.name) => {}
@@ -191,6 +202,33 @@ sys.modules[__name__] = Recorder(__name__)
         sender.end().unwrap();
         let text = files::read_text(&calls).unwrap();
         text.lines().filter(|line| line.contains(word)).map(str::to_string).collect()
+    }
+
+    #[test]
+    fn an_event_file_that_goes_on_has_one_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let new =
+            || CurveSender::new(Tracker::Tensorboard, folder.path(), "p", Path::new("")).unwrap();
+        let run = |ending| RunCurves {
+            name: "run".to_string(),
+            group: "g".to_string(),
+            config: json!({}),
+            scalars: vec![Scalar { tag: "loss".to_string(), step: 1, value: 0.5 }],
+            ending,
+        };
+        let (mut first, mut second) = (new(), new());
+        first.send(&run(None)).unwrap();
+        let bytes = || files::read(&file_of(folder.path(), "run")).unwrap();
+        let before = bytes();
+        let refused = second.send(&run(None)).unwrap_err().to_string();
+        assert!(refused.contains("run: in use by another process"), "{refused}");
+        first.send(&run(Some("finished"))).unwrap();
+        let mut third = new();
+        third.send(&run(None)).unwrap();
+        assert_eq!(bytes(), before);
+        third.end().unwrap();
+        let left = files::list(&folder.path().join("tensorboard/run")).unwrap();
+        assert_eq!(left, ["events.out.tfevents.0.dapo"]);
     }
 
     #[test]

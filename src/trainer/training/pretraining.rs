@@ -131,7 +131,7 @@ pub fn make(
 
 /// Only an empty folder, or an earlier result and nothing else, is replaced.
 fn check_out(out: &Path) -> Result<(), TrainingError> {
-    let names = if out.exists() { files::list(out)? } else { Vec::new() };
+    let names = if files::kind(out)?.is_some() { files::list(out)? } else { Vec::new() };
     let refuse = |reason| Err(TrainingError::Folder { folder: out.to_path_buf(), reason });
     if !names.is_empty() && !names.iter().any(|name| name == LOG) {
         return refuse(format!("is not empty and holds no {LOG}; choose another --out"));

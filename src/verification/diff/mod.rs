@@ -68,7 +68,6 @@ pub struct RunDiff {
     pub b: DiffSummary,
     pub verdict: DiffVerdict,
     pub basis: Basis,
-    /// Counted from the first on.
     pub agreeing_steps: u64,
     pub first: Option<FirstDifference>,
     pub findings: Vec<DiffFinding>,

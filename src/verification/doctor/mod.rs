@@ -14,7 +14,6 @@ pub struct Examination {
     pub schema: &'static str,
     /// As in a run's records, with the set variables of [`environment::PINS`].
     pub facts: BTreeMap<String, String>,
-    /// In the order of display.
     pub checks: Vec<SelfCheck>,
 }
 

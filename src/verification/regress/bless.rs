@@ -28,8 +28,9 @@ pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, VerificationError> 
     if let Some(line) = golden.lines().chain(tracked.lines()).next() {
         return Err(VerificationError::Refused(format!(
             "the repository {repository} has changes that are not committed, {} first: commit them, so that the log can \
-             name what was blessed",
-            line.get(3..).unwrap_or(line)
+             name what was blessed; `git -C {} checkout -- .` undoes a blessing that was interrupted",
+            line.get(3..).unwrap_or(line),
+            root.display()
         )));
     }
     let commit = git(root, &["rev-parse", "HEAD"])?;
@@ -82,6 +83,6 @@ pub fn accept(
         let before = before.as_deref().unwrap_or("none");
         text += &format!("| {date} | {commit} | {part} | {before} → {after} | {reason} |\n");
     }
-    blessed.iter().try_for_each(Blessed::write)?;
-    Ok(files::write_atomic(&path, text.as_bytes())?)
+    files::write_atomic(&path, text.as_bytes())?;
+    blessed.iter().try_for_each(Blessed::write)
 }

@@ -1,6 +1,6 @@
 use crate::base::{files, workers};
-use crate::records::RunFolder;
 use crate::records::ledger::{self, Kind, LedgerEntry};
+use crate::records::{RunFolder, RunRecords};
 use crate::training::run::inputs;
 use crate::verification::regress::{self, Blessed, rule::Exact};
 use crate::verification::{Golden, RunDiff, VerificationError, diff};
@@ -50,11 +50,17 @@ pub fn load(golden: &Golden) -> Result<Vec<LedgerEntry>, VerificationError> {
         Ok(_) if old.last().is_none_or(|last| last.kind != Kind::End) => {
             "it has no last line of a finished run".to_string()
         }
-        Ok(_) => return Ok(old),
+        Ok(_) => {
+            let records = RunRecords::read(&folder).map_err(|unreadable| unreadable.source)?;
+            match records.contradictions().first() {
+                None => return Ok(old),
+                Some(found) => format!("{}: {found}", found.place()),
+            }
+        }
     };
     let path = path.display();
     Err(VerificationError::Refused(format!(
-        "{path}: the golden ledger is damaged, and nothing was compared: {reason}; restore it from the repository"
+        "{path}: the golden ledger is damaged, and nothing was compared: {reason}; restore its folder from the repository"
     )))
 }
 

@@ -238,7 +238,6 @@ impl EarlierWeights {
     }
 }
 
-/// Limit between two checkpoints.
 const MOST_UPDATES: usize = 10_000_000;
 
 /// Rounding could hide smaller updates.

@@ -43,7 +43,6 @@ impl VerifyVerdict {
     }
 }
 
-/// Foreign text is made visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// Never [`VerifyVerdict::Verified`].

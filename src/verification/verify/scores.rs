@@ -242,7 +242,6 @@ pub fn report(VerifySubject { folder, records, .. }: VerifySubject) -> Check {
         check.inconclusive(run::JSON, what);
         return check.compared("nothing");
     }
-    // Texts are for readers.
     for leaf in leaves(run::JSON, &kept, &again).into_iter().filter(|leaf| !leaf.are_texts) {
         check.mismatch(leaf.place, format!("is {}, should be {}", leaf.one, leaf.other));
     }

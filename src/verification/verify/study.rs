@@ -146,7 +146,6 @@ fn records(study: &Study) -> Check {
 
 fn complete(study: &Study) -> Check {
     let mut check = Check::new("runs");
-    // An arm may be in several grids.
     let (mut there, mut arms) = (BTreeSet::new(), BTreeSet::new());
     for (id, arm) in study.arms() {
         there.extend(study.cells_of(&id).into_iter().map(Cell::file_name));

@@ -313,13 +313,31 @@ fn parent(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
+fn sync(path: &Path) -> Result<(), FileError> {
+    fs::File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))
+}
+
+pub fn move_folder(from: &Path, to: &Path) -> Result<(), FileError> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let rename = |from: &Path, to: &Path| {
+        let moved = match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            Err(rustix::io::Errno::INVAL) => fs::rename(from, to),
+            moved => moved.map_err(io::Error::from),
+        };
+        moved.map_err(io_error("move into place", to))
+    };
+    if kind(to)?.is_none() {
+        rename(from, to)?;
+        return sync(parent(to));
+    }
+    list(from)?.iter().try_for_each(|name| rename(&from.join(name), &to.join(name)))?;
+    sync(to)
+}
+
 /// Moves a finished folder into place over one that is there, at once where the file system can exchange them.
 /// Both folders' entries are on the disk when it returns.
 pub fn replace_folder(from: &Path, to: &Path) -> Result<(), FileError> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
-    let sync = |path: &Path| {
-        fs::File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))
-    };
     sync(from)?;
     if kind(to)? == Some(FileKind::Folder)
         && renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE).is_ok()
@@ -439,6 +457,9 @@ impl Lock {
 /// Takes the hold on a file, creating it; `None` when another process has it.
 pub fn lock(path: &Path) -> Result<Option<Lock>, FileError> {
     // A link is not followed: a foreign folder must not create files elsewhere.
+    if !matches!(kind(path)?, None | Some(FileKind::File)) {
+        return Err(invalid("lock", path, "it is no regular file".to_string()));
+    }
     let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).expect("a flag of open(2)");
     let mut options = fs::OpenOptions::new();
     options.create(true).truncate(false).write(true).custom_flags(no_link);
@@ -451,6 +472,20 @@ pub fn lock(path: &Path) -> Result<Option<Lock>, FileError> {
     // Between opening and locking another process may have put a new file in its place.
     let lock = Lock { file, path: path.to_path_buf() };
     Ok(lock.is_held()?.then_some(lock))
+}
+
+/// A [`Lock`] whose file goes with it.
+#[derive(Debug)]
+pub struct BriefLock(Lock);
+
+impl Drop for BriefLock {
+    fn drop(&mut self) {
+        let _stays = remove_file(&self.0.path);
+    }
+}
+
+pub fn lock_briefly(path: &Path) -> Result<Option<BriefLock>, FileError> {
+    Ok(lock(path)?.map(BriefLock))
 }
 
 /// Whether another process holds the lock of a file; false when there is no such file.

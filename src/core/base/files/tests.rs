@@ -276,3 +276,34 @@ fn a_missing_file_is_named() {
     let error = read(Path::new("/no/such/file")).unwrap_err();
     assert!(error.to_string().starts_with("cannot read /no/such/file: "), "{error}");
 }
+
+#[test]
+fn what_is_no_file_is_no_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (kind_of_pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), kind_of_pipe, mode, 0).unwrap();
+    std::os::unix::fs::symlink("elsewhere", at("link")).unwrap();
+    for path in [at("pipe"), at("link"), folder.path().to_path_buf()] {
+        let refused = lock(&path).unwrap_err().to_string();
+        assert!(refused.ends_with(": it is no regular file"), "{refused}");
+    }
+    assert_eq!(kind(&at("elsewhere")).unwrap(), None);
+}
+
+#[test]
+fn a_folder_moves_to_a_free_name_or_into_a_folder_and_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let made = |text: &str| write_atomic(&at("made/model/a"), text.as_bytes()).unwrap();
+    made("first");
+    move_folder(&at("made"), &at("new")).unwrap();
+    assert_eq!(list(folder.path()).unwrap(), ["new"]);
+    made("second");
+    move_folder(&at("made"), &at("new")).unwrap_err();
+    assert_eq!(read_text(&at("new/model/a")).unwrap(), "first");
+    create_folder(&at("empty")).unwrap();
+    std::os::unix::fs::symlink("empty", at("link")).unwrap();
+    move_folder(&at("made"), &at("link")).unwrap();
+    assert_eq!(read_text(&at("empty/model/a")).unwrap(), "second");
+}

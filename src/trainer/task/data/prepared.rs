@@ -18,6 +18,8 @@ const DIGESTS: &str = "digests.json";
 
 const LOCK: &str = "digests.lock";
 
+const KINDS: [&str; 2] = ["parquet", "jsonl"];
+
 const LISTS: [&str; 2] = ["left-out.jsonl", "alike.jsonl"];
 
 /// What a preparation of a file leaves out or puts apart.
@@ -348,13 +350,20 @@ impl Prepared {
     pub fn write(
         &self,
         out: &Path,
+        tell: impl FnOnce(String),
     ) -> Result<(BTreeMap<String, Value>, Option<PathBuf>), TaskError> {
         files::create_folder(out)?;
         let lock = out.join(LOCK);
+        let mut tell = Some(tell);
         let _held = loop {
             match files::lock(&lock)? {
                 Some(held) => break held,
-                None => std::thread::sleep(Duration::from_millis(20)),
+                None => {
+                    if let Some(tell) = tell.take() {
+                        tell(format!("waiting for another `data prepare` in {}", out.display()));
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
             }
         };
         let written = self.write_alone(out)?;
@@ -370,6 +379,14 @@ impl Prepared {
         let mut digests: BTreeMap<String, Value> =
             if digests_file.exists() { files::read_json(&digests_file)? } else { BTreeMap::new() };
         let stale = self.remove_stale(out, &mut digests)?;
+        let is_kept = |set: &str| {
+            let is_there = |kind| out.join(format!("{set}.{kind}")).exists();
+            KINDS.into_iter().any(is_there) && self.sets.iter().all(|(name, _)| name != set)
+        };
+        digests.retain(|set, _| is_kept(set));
+        if digests_file.exists() {
+            files::write_json(&digests_file, &digests)?;
+        }
         // Generated tasks have the question alone; files keep the released form.
         let columns = self.source.is_some().then_some(&self.columns);
         for (place, (name, problems)) in self.sets.iter().enumerate() {
@@ -409,7 +426,8 @@ impl Prepared {
         out: &Path,
         digests: &mut BTreeMap<String, Value>,
     ) -> Result<Option<PathBuf>, TaskError> {
-        let [(name, _)] = &self.sets[..] else { return Ok(None) };
+        let source = self.source.as_ref();
+        let Some((name, _)) = source.and(self.sets.first()) else { return Ok(None) };
         let dev = dev_of(name);
         let source = |set: &str| digests.get(set)?.get("source")?.get("file_sha256");
         if source(&dev).is_none() || source(&dev) != source(name) {
@@ -421,7 +439,7 @@ impl Prepared {
                 return Ok(None);
             }
         }
-        for kind in ["parquet", "jsonl"] {
+        for kind in KINDS {
             let path = out.join(format!("{dev}.{kind}"));
             if !path.exists() || recorded != files::sha256_file(&path)? {
                 continue;
@@ -431,7 +449,7 @@ impl Prepared {
                 files::remove_file(&out.join(format!("{dev}.{list}")))?;
             }
             digests.remove(&dev);
-            return Ok(Some(path));
+            return Ok((self.sets.len() == 1).then_some(path));
         }
         Ok(None)
     }
@@ -476,7 +494,7 @@ mod tests {
             numbers.reverse();
             let out = folder.path().join(out);
             let seven = Preparation { hold_out: 7, ..Preparation::default() };
-            of_file(&set, &seven).unwrap().write(&out).unwrap();
+            of_file(&set, &seven).unwrap().write(&out, drop).unwrap();
             let [train, dev] = ["set", "set-dev"].map(|set| {
                 let file = problem_file::read(&out.join(set).with_extension("parquet")).unwrap();
                 file.problems.into_iter().map(|it| it.question).collect::<BTreeSet<String>>()
@@ -488,8 +506,50 @@ mod tests {
         // Another file goes beside it, and what is known of the first stays.
         write(&other, &[50]);
         let out = folder.path().join("up");
-        of_file(&other, &Preparation::default()).unwrap().write(&out).unwrap();
+        of_file(&other, &Preparation::default()).unwrap().write(&out, drop).unwrap();
         assert_eq!(sets(&out), ["other", "set", "set-dev"]);
+    }
+
+    #[test]
+    fn a_rerun_mends_what_a_failed_preparation_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let [set, other] =
+            ["set", "other"].map(|it| folder.path().join(it).with_extension("jsonl"));
+        write(&set, &[1, 2, 3, 4]);
+        write(&other, &[5]);
+        let (out, usual) = (folder.path().join("out"), Preparation::default());
+        let prepare = |path: &Path, preparation: &Preparation| {
+            of_file(path, preparation).unwrap().write(&out, drop)
+        };
+        let two = Preparation { hold_out: 2, ..usual.clone() };
+        prepare(&set, &two).unwrap();
+        let in_the_way = out.join("set.left-out.jsonl");
+        files::create_folder(&in_the_way).unwrap();
+        prepare(&set, &Preparation { hold_out: 1, ..usual.clone() }).unwrap_err();
+        assert_eq!(sets(&out), [""; 0]);
+        assert!(!out.join("set-dev.parquet").exists());
+        files::remove_folder(&in_the_way).unwrap();
+        prepare(&set, &two).unwrap();
+        assert_eq!(sets(&out), ["set", "set-dev"]);
+        files::remove_file(&out.join("set-dev.parquet")).unwrap();
+        prepare(&other, &usual).unwrap();
+        assert_eq!(sets(&out), ["other", "set"]);
+    }
+
+    #[test]
+    fn a_preparation_says_that_it_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("set.jsonl");
+        write(&path, &[1]);
+        let held = files::lock(&folder.path().join(LOCK)).unwrap();
+        let mut told = String::new();
+        let prepared = of_file(&path, &Preparation::default()).unwrap();
+        let tell = |text| {
+            told = text;
+            drop(held);
+        };
+        prepared.write(folder.path(), tell).unwrap();
+        assert!(told.starts_with("waiting for another `data prepare` in "), "{told}");
     }
 
     #[test]
@@ -502,7 +562,7 @@ mod tests {
                 write(&path, &[1]);
                 let prepared = of_file(&path, &Preparation::default()).unwrap();
                 let out = &out;
-                scope.spawn(move || prepared.write(out).unwrap());
+                scope.spawn(move || prepared.write(out, drop).unwrap());
             }
         });
         assert_eq!(sets(&out), ["a", "b", "c", "d"]);
