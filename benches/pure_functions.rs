@@ -81,7 +81,7 @@ mod measured {
     #[inline(never)]
     pub fn length_bands() {
         let lengths: Vec<u64> = numbers(512).collect();
-        black_box(length_bands::length_bands(black_box(&lengths), 4));
+        black_box(length_bands::length_bands(black_box(&lengths)));
     }
 
     #[inline(never)]

@@ -27,7 +27,7 @@ pub fn mini_batches(rows: &[Row], training: &Training, mut order: Stream) -> Vec
         }
         MiniBatchOrder::LengthBands => {
             let lengths: Vec<u64> = rows.iter().map(|row| row.tokens.len() as u64).collect();
-            length_bands(&lengths, 1)
+            length_bands(&lengths)
         }
     };
     ordered.chunks(training.mini_batch_rollouts as usize).map(<[usize]>::to_vec).collect()

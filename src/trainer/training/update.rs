@@ -232,10 +232,10 @@ impl Work<'_> {
             batch.members.iter().partition(|row| shares && is_idle(row));
         let (tokens, at_once) = (settings.cut.pass_tokens, model.side_by_side());
         let penalised = settings.dapo.kl != Kl::None {};
-        // The numbers of a forward pass do not depend on the cut: short passes, after which threads end together. A
-        // method may have a penalty of its own, whose gradients do depend on it.
-        let is_free = !penalised && settings.dapo.method.is_none() && at_once > 1;
-        let idle_tokens = if is_free { tokens / 2 } else { tokens };
+        // A method may have a penalty of its own.
+        let are_idle_alike = !penalised && settings.dapo.method.is_none();
+        // The numbers of a forward pass do not depend on the cut: short passes, after which threads end together.
+        let idle_tokens = if are_idle_alike && at_once > 1 { tokens / 2 } else { tokens };
         let cut =
             [(useful, tokens), (idle, idle_tokens)].into_iter().flat_map(|(members, tokens)| {
                 batch::balanced(batch.rows, &members, tokens, at_once, shares)
@@ -251,8 +251,12 @@ impl Work<'_> {
             pass.sequences.without_gradient = only_forward(members);
             let weights: Vec<f64> = members.iter().map(|&row| weights[row]).collect();
             let loss = |log_probs: &Tensor| {
-                let objective = self.objective(&pass, members, &weights, log_probs, model);
-                (objective.loss, pass.by_row(&log_probs.detach()))
+                let loss = if pass.sequences.without_gradient && are_idle_alike {
+                    (log_probs * 0.0).sum(log_probs.kind())
+                } else {
+                    self.objective(&pass, members, &weights, log_probs, model).loss
+                };
+                (loss, pass.by_row(&log_probs.detach()))
             };
             model.add_gradients(sums, &pass.sequences, settings.temperature, scale, loss)
         };

@@ -3,7 +3,7 @@
 use crate::verl_vectors::case::Case;
 use crate::verl_vectors::values::{array, count, number, numbers, raised};
 use dapo::algorithm::dynamic_sampling::is_useful;
-use dapo::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
+use dapo::algorithm::length_bands::{band_order, length_bands, workload};
 use dapo::algorithm::{Buffer, RefillNext, Surplus};
 use dapo::experiment::{Optimizer, WarmUp, WarmUpStart};
 use dapo::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
@@ -158,21 +158,22 @@ fn groups(batch: &Value, position: &mut usize) -> Vec<Rows> {
     groups.into_iter().map(|(_, rows)| rows).collect()
 }
 
-/// `calculate_workload`, `get_seqlen_balanced_partitions` and the order of `_balance_batch`.
+/// `calculate_workload` and the order of `_balance_batch`, within the partitions that verl made for its ranks.
 pub fn balance_batch(case: &Case) -> Value {
     let ranks = case.count("dp_size") as usize;
     let lengths: Vec<u64> = case.list("seqlens").iter().map(count).collect();
-    if ranks == 0 || lengths.len() < ranks || !lengths.len().is_multiple_of(ranks) {
+    let Some(partitions) = case.outputs.get("balanced_partitions") else {
         return raised("AssertionError", "");
-    }
+    };
+    let rows: Vec<Vec<usize>> = serde_json::from_value(partitions.clone()).unwrap();
+    assert_eq!(rows.len(), ranks, "{}", case.name);
     let work: Vec<u64> = lengths.iter().map(|length| workload(*length)).collect();
-    let partitions = balanced_partitions(&work, ranks);
-    let orders = partitions.iter().map(|rows| json!(band_order(rows.clone(), &work)));
+    let orders: Vec<Vec<usize>> = rows.into_iter().map(|rows| band_order(rows, &work)).collect();
     json!({
         "workload": work,
-        "final_order_per_rank": orders.collect::<Vec<_>>(),
         "balanced_partitions": partitions,
-        "global_idx": length_bands(&lengths, ranks),
+        "global_idx": if ranks == 1 { length_bands(&lengths) } else { orders.concat() },
+        "final_order_per_rank": orders,
     })
 }
 

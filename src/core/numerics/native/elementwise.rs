@@ -220,31 +220,26 @@ pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
     )
 }
 
-/// The derivatives of [`swiglu`] by gate and by up.
-pub fn swiglu_derivatives(g: &[f32], gate: &[f32], up: &[f32]) -> (Vec<f32>, Vec<f32>) {
-    let (mut by_gate, mut by_up) = (vec![0.0; g.len()], vec![0.0; g.len()]);
+/// Puts the derivatives of [`swiglu`] by gate and by up where these lie.
+pub fn differentiate_swiglu(g: &[f32], gate: &mut [f32], up: &mut [f32]) {
     let part = g.len().div_ceil(workers::of_pool()).max(FEW);
-    let parts = by_gate.chunks_mut(part).zip(by_up.chunks_mut(part));
-    let mut parts: Vec<_> = parts.collect();
-    workers::by_rows(&mut parts, 1, |first, parts| {
-        for (at, (by_gate, by_up)) in parts.iter_mut().enumerate() {
-            let from = (first + at) * part;
+    let mut parts: Vec<_> =
+        g.chunks(part).zip(gate.chunks_mut(part).zip(up.chunks_mut(part))).collect();
+    workers::by_rows(&mut parts, 1, |_, parts| {
+        for (g, (gate, up)) in parts {
             vectorised(
                 #[inline(always)]
                 || {
-                    let inputs = g[from..].iter().zip(&gate[from..]).zip(&up[from..]);
-                    let outputs = by_gate.iter_mut().zip(by_up.iter_mut());
-                    for (((g, gate), up), (by_gate, by_up)) in inputs.zip(outputs) {
-                        let share = 1.0 / (1.0 + exp(-gate));
-                        let silu = gate * share;
-                        *by_up = g * silu;
-                        *by_gate = g * up * (share + silu * (1.0 - share));
+                    for ((gate, up), g) in gate.iter_mut().zip(up.iter_mut()).zip(*g) {
+                        let share = 1.0 / (1.0 + exp(-*gate));
+                        let silu = *gate * share;
+                        *gate = g * *up * (share + silu * (1.0 - share));
+                        *up = g * silu;
                     }
                 },
             );
         }
     });
-    (by_gate, by_up)
 }
 
 /// Turns the pairs of neighbours of each head of queries and keys in joined rows: rotation (cos, sin) of

@@ -29,6 +29,7 @@ use crate::numerics::{
     Arithmetic, BackwardSetting, Head, Heads, Left, NativeGradients, NativeWeight, Operations,
     Tally, Window, Windows,
 };
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -93,13 +94,16 @@ pub struct NativeRows {
 impl NativeRows {
     /// Chosen rows of `width` numbers, in the order of the indices, without a record.
     pub fn of_rows(&self, chosen: &[usize], width: usize) -> Self {
-        let rows = chosen.iter().flat_map(|&row| &self.values[row * width..][..width]);
-        Self { values: Arc::new(rows.copied().collect()), node: 0, again: None }
+        let mut values = Vec::with_capacity(chosen.len() * width);
+        for row in chosen {
+            values.extend_from_slice(&self.values[row * width..][..width]);
+        }
+        Self { values: Arc::new(values), node: 0, again: None }
     }
 }
 
 type RowsAgain = Arc<dyn Fn() -> Vec<f32> + Send + Sync>;
-type Derivative<A> = Box<dyn FnOnce(Vec<f32>, &mut Backward<A>) + Send>;
+type Derivative<A> = Box<dyn FnOnce(Arc<Vec<f32>>, &mut Backward<A>) + Send>;
 
 /// The operations on f32 rows, recorded for [`NativeOperations::backward`] or not.
 pub struct NativeOperations<'a, A> {
@@ -180,7 +184,9 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
             let tally = &mut backward.gradients.gradients;
             elementwise::round::<A>(&mut by_logits, setting.window, tally);
             let (rows, after) = rest.split_at(by_logits.len() / head.outputs() * head.inputs());
-            by_last.extend(backward.linear(&by_logits, rows, self.settings.windows.last, head));
+            let of_head = [(&by_logits[..], &**head)];
+            let [by_rows] = backward.linear(of_head, rows, self.settings.windows.last);
+            by_last.extend(by_rows);
             rest = after;
         }
         backward.give(last.node, by_last);
@@ -201,7 +207,16 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
 
     fn embedding(&mut self, table: &Arc<NativeWeight<A>>, tokens: &[u32]) -> NativeRows {
         let width = table.inputs();
-        let rows = tokens.iter().flat_map(|&token| table.forward.column(token as usize)).collect();
+        // A token's number of the vocabulary lies in a line of its own: later ones copy the first.
+        let (mut rows, mut seen) = (Vec::with_capacity(tokens.len() * width), BTreeMap::new());
+        for token in tokens {
+            let from: usize = *seen.entry(token).or_insert(rows.len());
+            if from == rows.len() {
+                rows.extend(table.forward.column(*token as usize));
+            } else {
+                rows.extend_from_within(from..from + width);
+            }
+        }
         let values = self.rounded(A::rounded(rows), self.settings.windows.residual);
         let tokens = tokens.to_vec();
         self.record(values, || {
@@ -221,6 +236,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         let (node, y) = (x.node, values.clone());
         self.record(values, || {
             Box::new(move |g, backward| {
+                let g = Arc::unwrap_or_clone(g);
                 backward.give(node, elementwise::norm_derivative::<A>(g, &y, &factors, width));
             })
         })
@@ -348,7 +364,8 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                 for norms in normed {
                     norms.differentiate(&mut by_joined, heads, backward);
                 }
-                let by_x = backward.linear(&by_joined, &x.values, windows.normed, &qkv);
+                let of_joined = [(&by_joined[..], &*qkv)];
+                let [by_x] = backward.linear(of_joined, &x.values, windows.normed);
                 backward.give(x.node, by_x);
             })
         })
@@ -374,14 +391,15 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         let (gate, up, again) = (gate.clone(), up.clone(), both.clone());
         let inner = self.record(inner, || {
             Box::new(move |g, backward| {
-                let (mut by_gates, mut by_ups) =
-                    elementwise::swiglu_derivatives(&g, &both[0], &both[1]);
-                drop(both);
+                let mut both = Arc::unwrap_or_clone(both);
+                let [by_gates, by_ups] = &mut both;
+                elementwise::differentiate_swiglu(&g, by_gates, by_ups);
                 let tally = &mut backward.gradients.gradients;
-                elementwise::round::<A>(&mut by_gates, backward.setting.window, tally);
-                elementwise::round::<A>(&mut by_ups, backward.setting.window, tally);
-                for (g, weight) in [(by_gates, gate), (by_ups, up)] {
-                    let by_x = backward.linear(&g, &x.values, windows.normed, &weight);
+                elementwise::round::<A>(by_gates, backward.setting.window, tally);
+                elementwise::round::<A>(by_ups, backward.setting.window, tally);
+                let [gates, ups] = &both;
+                let all = [(&gates[..], &*gate), (&ups[..], &*up)];
+                for by_x in backward.linear(all, &x.values, windows.normed) {
                     backward.give(x.node, by_x);
                 }
             })
@@ -467,7 +485,7 @@ impl<A: Arithmetic> NativeOperations<'_, A> {
             Box::new(move |g, backward| {
                 let values = kept.or_else(|| again.map(|again| Arc::new(again())));
                 let values = values.expect("rows that are kept or computed again");
-                let by_x = backward.linear(&g, &values, window, &weight);
+                let [by_x] = backward.linear([(&g[..], &*weight)], &values, window);
                 backward.give(node, by_x);
             })
         })
