@@ -153,6 +153,7 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
         _ => [&args.a[..], &args.b[..]],
     };
     let (a, b) = (load::side(a, &args.options)?, load::side(b, &args.options)?);
+    load::check_differ(&a, &b)?;
     let comparison = comparison::compare(&a, &b, level, args.common_problems)?;
     let sections = compared::sections(&comparison);
     show(args, &comparison, "B against A", &sections, || {
@@ -198,7 +199,8 @@ fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
     if let Some(window) = options.window.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
         bail_usage!("--window must be a share of the budget, above 0 and at most 1, got {window}");
     }
-    let ((a, of_a), (b, of_b)) = match (&args.runs, &args.arm, &args.against[..]) {
+    let ((a, of_a, names_a), (b, of_b, names_b)) = match (&args.runs, &args.arm, &args.against[..])
+    {
         (Some(table), Some(arm), [against]) => {
             (sides::arm(table, against)?, sides::arm(table, arm)?)
         }
@@ -206,6 +208,7 @@ fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
         _ => (sides::side(&args.against, options)?, sides::side(&args.curves, options)?),
     };
     let comparison = tracked::compare(&a, &b, options, (level, args.margin))?.beside([of_a, of_b]);
+    let comparison = comparison.of_names([names_a, names_b]);
     sides::check_differ(&a, &b)?;
     let sections = compared::tracked::sections(&comparison);
     let title = format!("B against A: {}", comparison.metric);

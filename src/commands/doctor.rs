@@ -8,8 +8,8 @@ use anyhow::Result;
 /// Examine this machine: what it is, and whether its arithmetic holds.
 ///
 /// Facts are those that a run records, with the environment variables that choose kernels where
-/// they are set. Checks hold on any machine: denormals, rounding, the pinned bits of exact
-/// arithmetic, of exp, log and sin and of the random streams.
+/// they are set. Checks hold on any machine: the pinned bits of exact arithmetic, of exp, log and
+/// sin and of the random streams.
 #[derive(Debug, clap::Args)]
 #[command(after_help = include_str!("help/doctor.txt"))]
 pub struct DoctorArgs {

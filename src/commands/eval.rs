@@ -100,8 +100,6 @@ struct ProtocolArgs {
     /// Keeps this many most probable tokens; 0 keeps all [default: 0]
     #[arg(long)]
     top_k: Option<i64>,
-    #[command(flatten)]
-    grading: GradingArgs,
     /// How numbers are computed [default: fast]
     #[arg(long, value_enum)]
     numerics: Option<Numerics>,
@@ -114,6 +112,8 @@ struct ProtocolArgs {
     /// Responses generated at the same time [default: 256]
     #[arg(long, value_name = "RESPONSES", value_parser = bounds::count())]
     batch: Option<u64>,
+    #[command(flatten)]
+    grading: GradingArgs,
 }
 
 impl ProtocolArgs {

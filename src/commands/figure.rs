@@ -102,6 +102,12 @@ fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
     if collection::is_study(&args.folder) {
         return Ok(figure::panels(&args.folder, kind, &args.arms)?);
     }
+    if args.folder.is_file() {
+        bail_invalid!(
+            "{folder}: it is a file: a figure is drawn of the folder of a study or a run; `dapo compare --curves … --html \
+             FILE` draws curves of files"
+        );
+    }
     collection::has_begun(&args.folder)?;
     if files::kind(&args.folder.join("manifest.json"))?.is_none() {
         bail_invalid!(

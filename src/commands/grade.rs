@@ -1,6 +1,6 @@
 //! `dapo data grade`: the verifier on a file of responses.
 
-use crate::base::files::{self, foreign};
+use crate::base::files::foreign;
 use crate::base::{visible, workers};
 use crate::commands::flags::grading::{self, GradingArgs};
 use crate::commands::output;
@@ -10,6 +10,7 @@ use crate::commands::{
 };
 use crate::experiment::{Grading, ProgramKind, RewardProgram, Verifier};
 use crate::report::text::{counted, joined, percent};
+use crate::task::data::schema;
 use crate::task::grader::for_program;
 use crate::task::responses::{self, ResponseLine};
 use crate::task::reward::Grade;
@@ -162,7 +163,7 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         Grading::Program(program) => {
             let graded = graded_by(&program, &lines)?;
             print!("{}", graded.iter().map(program_answer).collect::<Result<String>>()?);
-            ungraded(&program, &graded)?;
+            ungraded(&program, &lines, &graded)?;
         }
         Grading::Rule(usual) if args.summary => {
             let mut summary = GradeSummary::default();
@@ -184,7 +185,7 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
 
 fn graded_by_rule(usual: Verifier, lines: &[ResponseLine]) -> Result<Vec<(Verifier, Explanation)>> {
     let graded = lines.iter().zip(1..).map(|(line, number)| {
-        let refused = |reason| Invalid(format!("response {number}: {reason}"));
+        let refused = |reason| Invalid(format!("response {number} ({}): {reason}", line.place()));
         Ok(line.graded(usual).map_err(refused)?)
     });
     graded.collect()
@@ -219,7 +220,7 @@ fn graded_by(program: &RewardProgram, lines: &[ResponseLine]) -> Result<Vec<Grad
     Ok(graded)
 }
 
-fn ungraded(program: &RewardProgram, graded: &[Graded]) -> Result<()> {
+fn ungraded(program: &RewardProgram, lines: &[ResponseLine], graded: &[Graded]) -> Result<()> {
     let numbered = graded.iter().zip(1..);
     let mut failed = numbered.filter_map(|(graded, line)| Some((line, graded.as_ref().err()?)));
     let Some((line, error)) = failed.next() else { return Ok(()) };
@@ -228,9 +229,9 @@ fn ungraded(program: &RewardProgram, graded: &[Graded]) -> Result<()> {
     if are_lost_together(&errors, all) {
         bail_invalid!("{name}: none of {all} responses was graded: {error}");
     }
-    let count = errors.len();
+    let (count, place) = (errors.len(), lines[line - 1].place());
     bail_invalid!(
-        "{name}: {count} of {all} responses were not graded; the first is response {line}: {error}"
+        "{name}: {count} of {all} responses were not graded; the first is response {line} ({place}): {error}"
     );
 }
 
@@ -243,7 +244,7 @@ fn correct(grading: &Grading, lines: &[ResponseLine]) -> Result<Vec<bool>> {
         }
         Grading::Program(program) => {
             let graded = graded_by(program, lines)?;
-            ungraded(program, &graded)?;
+            ungraded(program, lines, &graded)?;
             graded
         }
     };
@@ -360,7 +361,7 @@ fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
 fn answer_each(file: &Path, answered: impl Fn(&ResponseLine) -> Result<String>) -> Result<u8> {
     let reader = std::io::BufReader::new(foreign::open(file)?);
     foreign::each_line(file, reader, foreign::DATA, |number, line| -> Result<()> {
-        if let Some(line) = files::parse_line(file, number, line)? {
+        if let Some(line) = schema::parse_line(file, number, line)? {
             print!("{}", answered(&line)?);
         }
         Ok(())

@@ -27,8 +27,7 @@ pub struct PretrainArgs {
     /// Seed instead of the recipe's: another base policy of the same kind.
     #[arg(long)]
     seed: Option<u64>,
-    /// Threads of LibTorch. The committed base policy was made with 1; other counts may give
-    /// other bits.
+    /// Threads. The bits are the same with any number, where the native engine computes the policy.
     #[arg(long, default_value_t = 1)]
     #[arg(value_parser = bounds::threads())]
     threads: u64,

@@ -1,11 +1,11 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON.
 
 use crate::base::files::FileError;
-use crate::commands::exit::{self, bail_invalid, bail_usage};
+use crate::commands::exit::{self, bail_usage};
 use crate::commands::flags::declared;
 use crate::commands::flags::wide::WideArg;
 use crate::commands::output;
-use crate::experiment::{ExperimentError, diagnose};
+use crate::experiment::ExperimentError;
 use crate::records::{RunFolder, housekeeping};
 use crate::report::claims as claim_pages;
 use crate::report::run::{self, Report, chapters};
@@ -26,32 +26,28 @@ use std::path::{Path, PathBuf};
 /// appendix.md; `answer.svg` is the answer's chart. No model is loaded. Of a folder of runs and studies it
 /// writes index.html: a row each, with links to their reports.
 ///
-/// With --claims it lists the paper's claims, or judges them by a study: a claim is supported,
-/// contradicted, inconclusive (with what would be needed), not testable at this scale (with the
-/// reason), or a positive control: shown, but the benchmark was made to show it. Evidence is
-/// computed from the study's grids and cell records alone, over training runs, and is shown beside the
-/// paper's own curves and tables.
+/// With --claims it judges the paper's claims by a study: a claim is supported, contradicted,
+/// inconclusive (with what would be needed), not testable at this scale (with the reason), or a
+/// positive control: shown, but the benchmark was made to show it. Evidence is computed from the
+/// study's grids and cell records alone, over training runs, and is shown beside the paper's own
+/// curves and tables.
 #[derive(Debug, Args)]
 #[command(after_long_help = include_str!("help/report.txt"))]
 pub struct ReportArgs {
     /// A run folder, a study, or a folder of them.
-    #[arg(value_name = "RUN|STUDY|FOLDER", required_unless_present = "claims")]
-    pub run: Option<PathBuf>,
+    #[arg(value_name = "RUN|STUDY|FOLDER")]
+    pub run: PathBuf,
     /// For a study: the declaration to use instead of the study's own study.json.
-    #[arg(long, value_name = "FILE", requires = "run")]
+    #[arg(long, value_name = "FILE")]
     pub declaration: Option<PathBuf>,
     /// Folder to write the report of a run or a study into, instead of its own.
     #[arg(long, value_name = "FOLDER", conflicts_with = "claims")]
     pub out: Option<PathBuf>,
-    /// List the paper's claims, or judge them by the study, instead of writing a report. FILE has claims to
-    /// use instead of the shipped ones.
+    /// Judge the paper's claims by the study instead of writing a report. FILE has claims to use instead of
+    /// the shipped ones.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub claims: Option<Option<PathBuf>>,
-    /// Show only this claim; may be repeated. All claims are computed, because some are adjusted
-    /// together.
-    #[arg(long, value_name = "ID", requires = "claims")]
-    pub only: Vec<String>,
-    /// Print the claims as a Markdown table instead of text.
+    /// Print the claims as Markdown instead of text.
     #[arg(long, requires = "claims", conflicts_with = "json")]
     pub markdown: bool,
     /// Print the report as one line of JSON, or the claims as one JSON document, instead of text.
@@ -67,7 +63,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     if let Some(file) = &args.claims {
         return judge(args, file.as_deref());
     }
-    let Some(path) = &args.run else { bail_usage!("RUN|STUDY|FOLDER is missing: name a folder") };
+    let path = &args.run;
     if collection::is_study(path) {
         check_declared(path, args.declaration.as_deref())?;
         return study(path, [&args.declaration, &args.out].map(Option::as_deref), args.json);
@@ -90,11 +86,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     if !report.evaluations.is_empty() {
         print!("\n{}", summary(&report));
     }
-    for check in report.checks.iter().filter(|check| !check.held) {
-        println!("\nnot so: {} ({})", check.what, check.detail);
-    }
-    let warnings = report.effects.warnings();
-    warnings.iter().for_each(|warning| println!("\nwarning: {warning}"));
+    report.alerts().iter().for_each(|alert| println!("\n{alert}"));
     println!();
     for name in ["report.html", "report.md", "report.json"] {
         output::path(&out.join(name));
@@ -167,39 +159,16 @@ fn summary(report: &Report) -> String {
     output::table(columns, rows) + &withheld.collect::<String>()
 }
 
-/// All claims are computed, so that what is adjusted together stays together.
 fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {
-    let load = |folder| {
-        check_declared(folder, args.declaration.as_deref())?;
-        Ok::<_, anyhow::Error>(collection::load(folder, args.declaration.as_deref())?)
+    check_declared(&args.run, args.declaration.as_deref())?;
+    let study = collection::load(&args.run, args.declaration.as_deref())?;
+    let all = match file {
+        Some(file) => claims::load(file, &study)?,
+        None => claims::of(&args.run, &study)?,
     };
-    let study = args.run.as_deref().map(load).transpose()?;
-    let mut all = match (file, args.run.as_deref().zip(study.as_ref())) {
-        (Some(file), Some((_, study))) => claims::load_for(file, study)?,
-        (Some(file), None) => claims::load(file)?,
-        (None, Some((folder, study))) => claims::of(folder, study)?,
-        (None, None) => claims::shipped(),
-    };
-    let ids: Vec<String> = all.claims.iter().map(|claim| claim.id.clone()).collect();
-    if ids.is_empty() && !args.only.is_empty() {
-        bail_invalid!("--only: no claims are about this study; --claims=FILE names some");
-    }
-    if let Some(id) = args.only.iter().find(|id| !ids.contains(id)) {
-        let known = diagnose::known(id, "there are", &ids);
-        bail_invalid!("--only {id}: there is no such claim; {known}");
-    }
-    let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
-    let Some(study) = study else {
-        all.claims.retain(|it| wanted(&it.id));
-        output::sections((args.json, args.markdown), &all, || claim_pages::listed(&all));
-        return Ok(exit::SUCCESS);
-    };
-    let mut judged = evidence::judge(&study, &analysis::analyse(&study), &all);
-    judged.claims.retain(|claim| wanted(&claim.id));
+    let judged = evidence::judge(&study, &analysis::analyse(&study), &all);
     let document = json!({ "schema": "dapo-claims/1", "judged": judged });
-    output::sections((args.json, args.markdown), &document, || {
-        if args.markdown { claim_pages::table(&judged) } else { claim_pages::judged(&judged) }
-    });
+    output::sections((args.json, args.markdown), &document, || claim_pages::judged(&judged));
     for excluded in &study.excluded {
         let arm = excluded.arm.as_deref().unwrap_or("no arm");
         output::tell(format!("{} does not count for {arm}: {}", excluded.cell, excluded.reason));

@@ -10,7 +10,7 @@ use crate::report::text::{joined, percent};
 use crate::study::collection;
 use crate::training::run::inputs;
 use crate::verification::verify::{self, Check, Options, VerifyVerdict, replay::ReplayRequest};
-use crate::verification::{Challenge, Executed, Replay, Verification};
+use crate::verification::{Executed, Replay, Verification};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -30,7 +30,12 @@ pub struct VerifyArgs {
     run: PathBuf,
     /// N rollout steps and N evaluations that a challenge picks are executed again, and so is the
     /// step in which a run ended early.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "challenge",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     replay: Option<u64>,
     /// Problems of each picked evaluation that are sampled again; all of them under fast arithmetic.
     #[arg(
@@ -42,16 +47,8 @@ pub struct VerifyArgs {
     )]
     replay_problems: u64,
     /// The reviewer's seed, which picks the steps together with the ledger's last hash.
-    #[arg(
-        long,
-        value_name = "SEED",
-        requires = "replay",
-        conflicts_with = "challenge_from_ledger"
-    )]
+    #[arg(long, value_name = "SEED", requires = "replay")]
     challenge: Option<u64>,
-    /// Let the ledger's last hash pick the steps. Weaker: a forger can retry.
-    #[arg(long, requires = "replay")]
-    challenge_from_ledger: bool,
     #[command(flatten)]
     inputs: Options,
     /// Your own copy of a study's declaration, TOML or JSON: from a registry, a commit or a mail. The
@@ -106,17 +103,8 @@ fn of_run(args: &VerifyArgs) -> Result<Verification> {
     if args.declaration.is_some() {
         bail_usage!("--declaration is for a study; a run has none");
     }
-    let challenge = match args.challenge {
-        Some(seed) => Some(Challenge::Seed(seed)),
-        None => args.challenge_from_ledger.then_some(Challenge::Ledger),
-    };
-    if args.replay.is_some() && challenge.is_none() {
-        bail_usage!(
-            "--replay needs --challenge SEED (or --challenge-from-ledger, which is weaker)"
-        );
-    }
     let problems = args.replay_problems;
-    let replay = args.replay.zip(challenge);
+    let replay = args.replay.zip(args.challenge);
     let replay = replay.map(|(steps, challenge)| ReplayRequest { steps, problems, challenge });
     let folder = RunFolder::at(&args.run);
     let experiment = folder.experiment().ok();
@@ -169,12 +157,12 @@ fn print(verification: &Verification) {
     verification.replay.iter().for_each(print_replay);
     println!("\nNot checked:");
     for note in &verification.not_checked {
-        // A command is copied as it is.
-        if note.starts_with("dapo ") || note.starts_with("cd ") {
-            println!("  {note}");
-        } else {
-            output::say(format!("- {note}"));
-        }
+        output::say(format!("- {note}"));
+    }
+    if !verification.commands.is_empty() {
+        println!("\nTo train the cheapest cell again:");
+        // Each is copied as it is.
+        verification.commands.iter().for_each(|command| println!("  {command}"));
     }
     println!();
     output::say(&verification.summary);

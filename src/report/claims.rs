@@ -2,10 +2,8 @@
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{text, words};
-use crate::study::claims::{ClaimSource, Test};
-use crate::study::{
-    Claim, ClaimResult, ClaimVerdict, Claims, Judged, PaperEvidence, PartResult, Remark,
-};
+use crate::study::claims::ClaimSource;
+use crate::study::{ClaimResult, ClaimVerdict, Judged, PaperEvidence, PartResult, Remark};
 use std::collections::BTreeMap;
 
 /// `§3.1, Fig. 2b`.
@@ -33,81 +31,8 @@ pub fn headline(judged: &Judged) -> String {
     text::tally(judged.claims.iter().map(|claim| claim.verdict), |verdict| verdict.words())
 }
 
-pub fn listed(claims: &Claims) -> Vec<Section> {
-    claims.claims.iter().map(asked).collect()
-}
-
-fn asked(claim: &Claim) -> Section {
-    let control = claim.positive_control.iter().map(|why| format!("positive control: {why}"));
-    let untestable =
-        claim.not_testable.iter().map(|why| format!("not testable at this scale: {why}"));
-    let notes = [claim.claim.clone()].into_iter().chain(control).chain(untestable);
-    let parts = claim.parts.iter().map(|part| {
-        let (test, rule) = (question(&part.test), part.rule.words());
-        text::visible(&format!(
-            "{}: {}. {test}; family {}; supported by: {rule}",
-            part.id, part.says, part.family
-        ))
-    });
-    let parts = Block::List(parts.collect());
-    let blocks = notes.map(|note| Block::Text(text::visible(&note))).chain([parts]).collect();
-    Section::new(&claim.id, &titled(&claim.id, &claim.source), blocks)
-}
-
 fn titled(id: &str, of: &ClaimSource) -> String {
     format!("{} ({})", text::visible(id), source(of))
-}
-
-fn question(test: &Test) -> String {
-    match test {
-        Test::Difference { arm, reference, metric, direction } => {
-            format!("{arm} against {reference}: {}, {}", metric.words(), direction.words())
-        }
-        Test::Level { arm, metric, bound, direction } => {
-            format!("{arm}: {}, {} than {bound}", metric.words(), direction.words())
-        }
-        Test::AcrossRuns { arms, x, y, bound } => format!(
-            "runs of {}: {} and {}, correlation within ±{bound}",
-            arms.join(", "),
-            x.words(),
-            y.words()
-        ),
-    }
-}
-
-pub fn table(judged: &Judged) -> Vec<Section> {
-    let columns = "claim | source | verdict | evidence here | the paper\u{2019}s own numbers";
-    let table = Table::new("", columns, judged.claims.iter().map(claim_row)).filled();
-    let blocks = table.map(Block::Table).into_iter().chain([remarks(judged)]).collect();
-    vec![Section::new("claims", titled_count(judged).trim_end_matches(": "), blocks)]
-}
-
-fn claim_row(claim: &ClaimResult) -> Vec<TableCell> {
-    let evidence = text::joined(claim.parts.iter().map(|part| brief_evidence(claim, part)), "; ");
-    let evidence = if evidence.is_empty() { words::claim_why(claim) } else { evidence };
-    let paper = claim.parts.iter().filter_map(|part| part.paper.as_ref());
-    let paper = paper.map(|paper| format!("{}: {}", agreement(paper), paper.words));
-    row![
-        text::visible(&claim.claim),
-        source(&claim.source),
-        claim.verdict.words(),
-        text::visible(&evidence),
-        text::visible(&text::joined(paper, "; "))
-    ]
-}
-
-fn brief_evidence(claim: &ClaimResult, part: &PartResult) -> String {
-    let mut evidence = words::evidence(part);
-    if evidence.is_empty() {
-        evidence = words::part_why(part);
-    }
-    if claim.parts.len() > 1 {
-        evidence = format!("{}: {} ({evidence})", part.id, part.verdict.words());
-    }
-    if let Some(needed) = &part.needed {
-        evidence += &format!("; needed: {}", words::needed(needed));
-    }
-    evidence
 }
 
 fn agreement(paper: &PaperEvidence) -> &'static str {

@@ -10,7 +10,7 @@ use crate::statistics::aggregates;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Every picture but outcomes has it, in its own units.
+/// Every picture has it, in its own units.
 pub const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 270.0;
 const LEFT: f64 = 58.0;
@@ -50,27 +50,12 @@ pub fn panel_of_width(panel: &Panel, width: f64, description: &str) -> Svg {
         Panel::Intervals(rows) => intervals::draw(rows, width, description),
         Panel::Heat(heat) => self::heat(heat, description),
         Panel::Changes(changes) => self::changes(changes, description),
-        Panel::Outcomes(outcomes) => self::outcomes(outcomes, description),
     }
 }
 
 pub fn key(style: &usize) -> String {
     let mut svg = Svg::hidden("key", (40.0, 12.0));
     svg.key(*style, (0.0, 0.0));
-    svg.end()
-}
-
-pub fn spark(points: &[PlotPoint]) -> String {
-    let (x_low, x_high) = aggregates::range(points.iter().map(|point| point.0));
-    let (y_low, y_high) = aggregates::range(points.iter().map(|point| point.1));
-    let part = |value: f64, low: f64, high: f64| {
-        if high > low { (value - low) / (high - low) } else { 0.5 }
-    };
-    let at = |(x, y): &PlotPoint| {
-        (2.0 + 92.0 * part(*x, x_low, x_high), 18.0 - 16.0 * part(*y, y_low, y_high))
-    };
-    let mut svg = Svg::hidden("spark", (96.0, 20.0));
-    svg.path("line c1", &path(points.iter().map(at)));
     svg.end()
 }
 
@@ -306,53 +291,6 @@ fn changes(changes: &Changes, description: &str) -> Svg {
     svg
 }
 
-const MARKS: [(char, &str, &str); 4] = [
-    ('C', "correct", "correct"),
-    ('W', "wrong", "wrong"),
-    ('T', "truncated", "truncated"),
-    ('N', "no-answer", "no answer found"),
-];
-
-fn outcomes(problems: &[(String, [String; 2])], description: &str) -> Svg {
-    const POLICIES: [&str; 2] = ["base policy", "final policy"];
-    const ALL: f64 = 960.0;
-    const NAMES: f64 = 132.0;
-    const SHARE: f64 = 46.0;
-    const LINE: f64 = 13.0;
-    const HEAD: f64 = 46.0;
-    let mut svg = Svg::new("strip", (ALL, HEAD + LINE * problems.len() as f64), description);
-    for (index, (_, class, meaning)) in MARKS.iter().enumerate() {
-        let x = NAMES + 120.0 * index as f64;
-        svg.rect(class, (x, 3.0), (11.0, 11.0));
-        svg.text("key", (x + 16.0, 13.0), meaning);
-    }
-    let top = |row: usize| HEAD + LINE * row as f64;
-    for (row, (problem, _)) in problems.iter().enumerate() {
-        svg.text("y", (NAMES - 10.0, top(row) + 9.6), shortened(problem, 22));
-    }
-    let width = (ALL - NAMES) / POLICIES.len() as f64;
-    for (policy, name) in POLICIES.iter().enumerate() {
-        let left = NAMES + width * policy as f64;
-        let rows: Vec<&str> = problems.iter().map(|(_, marks)| marks[policy].as_str()).collect();
-        let columns = rows.iter().map(|marks| marks.len()).max().unwrap_or(0).max(1) as f64;
-        // A small gap between cells; they stay square with few samples.
-        let pitch = ((width - SHARE - 16.0) / columns).min(24.0);
-        let class = |mark| MARKS.iter().find(|it| it.0 == mark).map_or("wrong", |it| it.1);
-        let drawn = rows.iter().enumerate().flat_map(|(row, marks)| {
-            let at = move |column: usize| (left + pitch * column as f64, top(row));
-            let marks = marks.chars().enumerate();
-            marks.map(move |(column, mark)| (class(mark).to_owned(), at(column)))
-        });
-        cells(&mut svg, drawn, (pitch - 1.2, LINE - 1.6));
-        svg.text("name", (left, 34.0), name);
-        for (row, marks) in rows.iter().enumerate().filter(|(_, marks)| !marks.is_empty()) {
-            let share = format!("{}/{}", marks.matches('C').count(), marks.len());
-            svg.text("share", (left + pitch * columns + 5.0, top(row) + 9.6), share);
-        }
-    }
-    svg
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,14 +338,6 @@ mod tests {
     fn only_never_and_always_have_the_ends_of_the_scale() {
         let shades = [0.0, 0.01, 0.5, 0.99, 1.0].map(shade);
         assert_eq!(shades, [0, 1, 4, 6, 7]);
-    }
-
-    #[test]
-    fn outcomes_draw_one_cell_a_sample_and_count_the_correct_ones() {
-        let row =
-            |problem: &str, base: &str| (problem.to_owned(), [base.to_owned(), String::new()]);
-        let svg = panel(&Panel::Outcomes(vec![row("p", "CWT"), row("q", "")]), "d");
-        assert!(svg.contains(">1/3<") && svg.matches("class=\"share\"").count() == 1, "{svg}");
     }
 
     proptest! {

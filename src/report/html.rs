@@ -73,7 +73,6 @@ fn keys(figure: &Figure, panel: &Panel) -> Vec<(usize, String)> {
 
 fn layout(figure: &Figure) -> &'static str {
     match figure.panels.as_slice() {
-        [Panel::Outcomes(_), ..] => "scroll",
         [Panel::Curves(Curves { size: PanelSize::Small, .. }), ..] => "panels many",
         [Panel::Intervals(_), Panel::Curves(_), ..] => "panels lead",
         [_] => "panels one",

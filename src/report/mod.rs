@@ -25,10 +25,10 @@ pub mod index;
 pub use crate::report::error::ReportError;
 pub use crate::report::export::curves::RunCurves;
 pub use crate::report::export::tracker::{CurveSender, Tracker};
-pub use crate::report::run::arm::{Decision, Technique};
+pub use crate::report::run::arm::Technique;
 pub use crate::report::run::dynamics::{RunCounts, ShownMetric};
 pub use crate::report::run::evaluations::{
-    SetResult, SetsTogether, ShownEstimate, ShownEvaluation, Strip,
+    SetResult, SetsTogether, ShownEstimate, ShownEvaluation,
 };
 pub use crate::report::run::load::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded};
 pub use crate::report::run::samples::SampleRollout;

@@ -126,7 +126,6 @@ impl Column {
 pub struct TableCell {
     pub text: String,
     pub look: Look,
-    pub spark: Vec<(f64, f64)>,
     /// An address that the first cell of a row leads to; may be empty.
     pub link: String,
 }
@@ -231,8 +230,6 @@ pub enum Panel {
     Intervals(Intervals),
     Heat(Heat),
     Changes(Changes),
-    /// Problem, and marks of base and final policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
-    Outcomes(Vec<(String, [String; 2])>),
 }
 
 impl Panel {
@@ -241,7 +238,7 @@ impl Panel {
             Self::Curves(curves) => &curves.title,
             Self::Changes(changes) => &changes.title,
             Self::Intervals(intervals) => &intervals.title,
-            Self::Heat(_) | Self::Outcomes(_) => "",
+            Self::Heat(_) => "",
         }
     }
 }

@@ -253,6 +253,9 @@ pub fn sparkline(points: &[(f64, f64)], width: usize) -> String {
         let part = column as f64 / (columns - 1).max(1) as f64;
         let x = first.0 + part * (last.0 - first.0);
         let at = points[1..].iter().take_while(|point| point.0 <= x).count();
+        if points[at].1.is_nan() {
+            return ' ';
+        }
         let level = if high > low { (points[at].1 - low) / (high - low) * 7.0 } else { 0.0 };
         BLOCKS[(level.round() as usize).min(7)]
     };

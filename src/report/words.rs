@@ -180,7 +180,7 @@ pub fn why(reason: &Why) -> String {
                 let [dose, least] = [it.dose, it.least].map(text::standard_error);
                 format!("{} acted on {dose} %, below the declared {least} %", it.technique)
             });
-            format!("{} (else: {})", text::joined(each, "; "), why(otherwise))
+            format!("{}; apart from that: {}", text::joined(each, "; "), why(otherwise))
         }
         Why::Closed { after, otherwise } => format!(
             "it counts only after all comparisons of the family `{after}` are shown, and not all are ({})",

@@ -2,13 +2,13 @@
 //! optionally its declaration `study.json`. A cell belongs to every arm (`<grid>/<arm>`) that has its hash. The order
 //! of files has no effect.
 
-use crate::base::files;
-use crate::experiment::{Arm, Data, Grid, grid::file};
+use crate::base::{files, visible};
+use crate::experiment::{Arm, Data, Grid, diagnose, grid::file};
 use crate::study::{
     Absence, Cell, Declaration, Excluded, Remark, StudyError, cell, declaration,
     declaration::Placement, membership,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// In the order of reports; other grids follow by name.
@@ -169,6 +169,31 @@ impl Study {
     pub fn arm(&self, id: &str) -> Option<&Arm> {
         let (grid, arm) = id.split_once('/')?;
         self.grids.iter().find(|it| it.name == grid)?.arm(arm)
+    }
+
+    /// The id that `name` is, or those of the arms of this name, which may be in several grids. Errors: a name of none of
+    /// `known`, or of arms that differ.
+    pub fn ids_named<'a>(&self, known: &[&'a str], name: &str) -> Result<Vec<&'a str>, String> {
+        let short = |id: &&'a str| id.split('/').next_back().unwrap_or_default();
+        let named: Vec<&str> = match known.iter().find(|id| **id == name) {
+            Some(whole) => vec![whole],
+            None => known.iter().copied().filter(|id| short(id) == name).collect(),
+        };
+        let shown = visible::visible(name);
+        if named.is_empty() {
+            let all = known.iter().map(short).chain(known.iter().copied()).map(str::to_string);
+            let hint = match diagnose::nearest(name, &all.collect::<Vec<_>>()) {
+                Some(nearest) => format!("did you mean {nearest}?"),
+                None => format!("its arms are {}", known.join(", ")),
+            };
+            return Err(format!("there is no arm {shown}; {hint}"));
+        }
+        let identity = |id: &&str| self.arm(id).map(|arm| &arm.arm_sha256);
+        if named.iter().map(identity).collect::<BTreeSet<_>>().len() > 1 {
+            let ids = named.join(", ");
+            return Err(format!("several arms are named {shown}; name one of {ids}"));
+        }
+        Ok(named)
     }
 
     pub fn cells_of(&self, id: &str) -> Vec<&Cell> {

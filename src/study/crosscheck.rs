@@ -12,11 +12,10 @@
 
 use crate::base::files;
 use crate::numerics::Numerics;
-use crate::records::environment::{CHANGES_NO_BIT, differing, differing_machine};
+use crate::records::environment::CHANGES_NO_BIT;
 use crate::records::{run_folder, run_folder::is_portable};
 use crate::study::{Cell, CellEvaluation, CellOutcomes};
 use serde_json::json;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// In nats; equal outcomes of different seeds are an accident with probability 10⁻¹³ at most.
@@ -195,40 +194,6 @@ fn machine(cell: &Cell) -> Option<String> {
     }
 }
 
-/// Why → cells whose base policy's outcomes are not held against those of most cells of their seed, base policy and set.
-pub fn apart(cells: &[Cell]) -> BTreeMap<&'static str, BTreeSet<usize>> {
-    let all: Vec<usize> = (0..cells.len()).collect();
-    let bases = Suspects { cells, reasons: BTreeMap::new() }.base_evaluations(&all);
-    let mut seeds: BTreeMap<(String, u64), Vec<usize>> = BTreeMap::new();
-    for (origin, bases) in bases {
-        for (index, _) in bases {
-            seeds.entry((origin.clone(), cells[index].seed)).or_default().push(index);
-        }
-    }
-    let machines: Vec<Option<String>> = cells.iter().map(machine).collect();
-    let mut apart: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-    for group in seeds.into_values().filter(|group| group.len() > 1) {
-        let like = |index| group.iter().filter(|it| machines[**it] == machines[index]).count();
-        let known = group.iter().copied().filter(|index| machines[*index].is_some());
-        let most = known.max_by_key(|index| (like(*index), Reverse(*index)));
-        for index in group.iter().copied() {
-            let why = match (&machines[index], most) {
-                (Some(_), Some(most)) if machines[index] == machines[most] => continue,
-                (Some(_), Some(most)) => {
-                    let [one, other] = [index, most].map(|it| &cells[it].environment);
-                    match &differing_machine(differing(one, other))[..] {
-                        [] => "a program of other sources, or of sources not stated, made them",
-                        _ => "another machine or build made them",
-                    }
-                }
-                _ => "their level of exactness promises no equal bits",
-            };
-            apart.entry(why).or_default().insert(index);
-        }
-    }
-    apart
-}
-
 fn is_trained(evaluation: &CellEvaluation) -> bool {
     evaluation.counters.updates > 0
 }
@@ -277,37 +242,5 @@ fn shortened(names: &[String]) -> String {
         [one] => one.clone(),
         [one, rest @ ..] => format!("{one} and {} more", rest.len()),
         [] => "no other".to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::records::environment::SOURCES;
-    use crate::study::cell;
-    use std::path::Path;
-
-    #[test]
-    fn base_evaluations_of_other_sources_machines_and_levels_are_counted_apart() {
-        let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports/sums-1");
-        let (mut cells, _) = cell::read_folder(&study).unwrap();
-        let seed = cells[0].seed;
-        cells.retain(|cell| cell.seed == seed);
-        cells.truncate(3);
-        for cell in &mut cells {
-            cell.environment = [("cpu".to_string(), "one".to_string())].into();
-        }
-        assert_eq!(apart(&cells), BTreeMap::new());
-        let told = |cells: &[Cell], word: &str| {
-            let apart = apart(cells);
-            assert_eq!(apart.values().collect::<Vec<_>>(), [&BTreeSet::from([2])]);
-            assert!(apart.keys().all(|why| why.contains(word)), "{apart:?}");
-        };
-        for (name, word) in [(SOURCES, "other sources"), ("cpu", "another machine")] {
-            cells[2].environment.insert(name.to_string(), "other".to_string());
-            told(&cells, word);
-        }
-        cells[2].exactness = "approximate".to_string();
-        told(&cells, "level of exactness");
     }
 }

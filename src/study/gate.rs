@@ -1,6 +1,5 @@
 //! Two arms compared at the declared endpoint, and what a gate says of a difference.
 
-use crate::experiment::diagnose;
 use crate::statistics::{Estimate, Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::collection::Study;
 use crate::study::comparison::{ALPHA, RunComparison};
@@ -191,7 +190,13 @@ pub fn arms(
     folder: &Path,
     [arm, reference]: [&str; 2],
 ) -> Result<ArmsCompared, StudyError> {
-    let (arm, reference) = (arm_id(study, folder, arm)?, arm_id(study, folder, reference)?);
+    let known: Vec<String> = study.arms().map(|(id, _)| id).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let named = |name: &str| match study.ids_named(&known, name) {
+        Ok(ids) => Ok(ids[0].to_string()),
+        Err(reason) => Err(StudyError::invalid(folder, reason)),
+    };
+    let (arm, reference) = (named(arm)?, named(reference)?);
     let identity = |id: &str| study.arm(id).map(|arm| &arm.arm_sha256);
     if identity(&arm) == identity(&reference) {
         let reason = format!("{arm} and {reference} are the same runs: name two arms that differ");
@@ -266,23 +271,4 @@ fn swapped(mut it: Comparison) -> Comparison {
         }
     }
     it
-}
-
-/// `grid/arm` of such a name, or of the name of one arm, which may be in several grids.
-fn arm_id(study: &Study, folder: &Path, name: &str) -> Result<String, StudyError> {
-    let (mut named, others): (Vec<_>, Vec<_>) =
-        study.arms().partition(|(id, arm)| id == name || arm.name == name);
-    named.sort_by_key(|(id, _)| id != name);
-    let Some((id, arm)) = named.first() else {
-        let known: Vec<String> = others.into_iter().map(|(id, _)| id).collect();
-        let reason = diagnose::known(name, "there are", &known);
-        let reason = format!("there is no arm {name:?}; {reason}");
-        return Err(StudyError::invalid(folder, reason));
-    };
-    if id != name && named.iter().any(|(_, other)| other.arm_sha256 != arm.arm_sha256) {
-        let ids: Vec<&str> = named.iter().map(|(id, _)| id.as_str()).collect();
-        let reason = format!("several arms are named {name:?}; name one of {}", ids.join(", "));
-        return Err(StudyError::invalid(folder, reason));
-    }
-    Ok(id.clone())
 }

@@ -17,5 +17,5 @@ pub use crate::verification::regress::exact::Compared;
 pub use crate::verification::regress::rule::{Fast, RegressRule};
 pub use crate::verification::verify::Verification;
 pub use crate::verification::verify::replay::evaluations::{Executed, Picked};
-pub use crate::verification::verify::replay::{AlteredProblems, Challenge, Detection, Replay};
+pub use crate::verification::verify::replay::{AlteredProblems, Detection, Replay};
 pub use crate::verification::verify::steps::Waiting;

@@ -315,8 +315,7 @@ fn partial_credit_is_not_called_a_length_penalty() {
         let mut config: Value = files::read_json(&path).unwrap();
         config["reward"]["reward_kwargs"]["overlong_buffer_cfg"]["enable"] = json!(false);
         files::write_json(&path, &config).unwrap();
-        let (_, text, talk) = audit(folder.path());
-        (text.contains("length-penalty: "), talk.contains("partial credit, or a penalty"))
+        audit(folder.path()).1.contains("length-penalty: ")
     };
     // Some wrong responses get a little.
     let partial = told(|score, length| match length {
@@ -324,8 +323,8 @@ fn partial_credit_is_not_called_a_length_penalty() {
         _ if length.is_multiple_of(2) => 0.1,
         _ => 0.0,
     });
-    assert_eq!(partial, (false, true));
+    assert!(!partial);
     let punished =
         told(|score, length| if score > 0.0 { 1.0 - length as f64 / 1000.0 } else { -1.0 });
-    assert_eq!(punished, (true, false));
+    assert!(punished);
 }

@@ -14,7 +14,6 @@ use dapo::study::{
     Cell, ClaimResult, Declaration, Judged, Needed, PartResult, Remark, analysis, declaration,
 };
 use serde::Deserialize;
-use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
@@ -314,7 +313,7 @@ fn the_papers_own_curves_say_what_its_text_says_but_for_training_reward() {
 }
 
 #[test]
-fn claims_are_listed_judged_and_refused() {
+fn claims_are_judged_and_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (grids, mut cells) = study(shapes("as_the_paper_says"), &SEEDS, 0.002);
     study_fixture::change(&mut cells[..1], |cell| cell.harness = "<b>0.0.9\u{1b}[2J|".to_owned());
@@ -331,16 +330,12 @@ fn claims_are_listed_judged_and_refused() {
     assert!(err.contains("its `harness` is <b>0.0.9\\u{1b}"), "{err}");
     assert!(!out.contains('\u{1b}') && !err.contains('\u{1b}'));
 
-    let judged = |flags: &str| binary::json(declared(flags))["judged"]["claims"].clone();
-    let all = judged("--json");
-    let all = all.as_array().unwrap();
-    assert_eq!(all.len(), claims::shipped().claims.len());
+    let count = claims::shipped().claims.len();
+    let all = binary::json(declared("--json"))["judged"]["claims"].clone();
+    assert_eq!(all.as_array().unwrap().len(), count);
     let (markdown, _) = succeeded(declared("--markdown"));
-    let rows: Vec<&str> = markdown.lines().filter(|line| line.starts_with('|')).collect();
-    assert_eq!(rows.len(), 2 + all.len());
-    assert!(rows.iter().all(|row| row.matches('|').count() == 6), "{rows:#?}");
-    let whole = all.iter().find(|claim| claim["id"] == "each-row-improves").unwrap();
-    assert_eq!(judged("--only each-row-improves --json"), json!([whole]));
+    let titles = markdown.lines().filter(|line| line.starts_with("## "));
+    assert_eq!(titles.count(), count + 2, "{markdown}");
 
     play(folder.path(), include_str!("claims/refused.txt"));
 }

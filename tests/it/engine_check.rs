@@ -385,10 +385,10 @@ fn every_trap_of_a_grpo_config_is_named() {
     assert_eq!(agreeing, [false, true, true]);
     assert!(refusals.iter().any(|it| it.key == "dapo.dynamic_sampling"));
     // A whole one may set more.
-    (whole["optim"], whole["delta"], whole["fsdp"]) = (json!("sgd"), json!(1.05), Value::Null);
+    (whole["optim"], whole["fsdp"]) = (json!("sgd"), Value::Null);
     whole["output_dir"] = json!("out");
     let unread = trl(folder.path(), &whole.to_string()).unread(&paper);
-    assert_eq!(unread.iter().map(|it| it.key.as_str()).collect::<Vec<_>>(), ["optim", "delta"]);
+    assert_eq!(unread.iter().map(|it| it.key.as_str()).collect::<Vec<_>>(), ["optim"]);
     // W&B's wrappers and YAML; what is not stated is in no trap.
     let wandb = "wandb_version: 1\nscale_rewards: {value: batch}\nepsilon: {value: 1e-1}\n";
     let config = trl(folder.path(), wandb);

@@ -4,7 +4,7 @@ use crate::binary::{line_in, succeeded};
 use crate::repository;
 use crate::run_fixture;
 use dapo::base::files;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -55,7 +55,11 @@ fn curves_of_a_run_are_those_of_its_report() {
     let report: Value = files::read_json(&run.path("report.json")).unwrap();
     let rows = rows(&folder.path().join("c.csv"));
     let drawn: Vec<Vec<f64>> = rows.iter().map(|row| numbers(&row[1..3])).collect();
-    assert_eq!(json!(drawn), report["figures"][0]["ours"][0]["points"]);
+    let is_dev = |result: &&Value| result["set"] == "dev";
+    let dev = report["evaluations"].as_array().unwrap().iter().find(is_dev).unwrap();
+    let point = |at: &Value| vec![at[0].as_f64().unwrap(), 100.0 * at[1].as_f64().unwrap()];
+    let history: Vec<_> = dev["history"].as_array().unwrap().iter().map(point).collect();
+    assert_eq!(drawn, history);
 }
 
 #[test]

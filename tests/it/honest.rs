@@ -3,14 +3,14 @@
 use crate::verify::{copy, experiment, made};
 use dapo::base::files;
 use dapo::records::RunFolder;
+use dapo::verification::Verification;
 use dapo::verification::verify::replay::ReplayRequest;
 use dapo::verification::verify::{self, Options, VerifyVerdict};
-use dapo::verification::{Challenge, Verification};
 use serde_json::{Value, json};
 use std::path::Path;
 
 fn with_base(folder: &RunFolder, base: &Path) -> Verification {
-    let replay = Some(ReplayRequest { steps: 1, problems: 4, challenge: Challenge::Seed(7) });
+    let replay = Some(ReplayRequest { steps: 1, problems: 4, challenge: 7 });
     let options = Options { base: Some(base.to_path_buf()), replay, ..Options::default() };
     verify::verify(folder, &options, &mut |_| ()).unwrap()
 }

@@ -14,9 +14,9 @@ use dapo::study::{Cell, cell};
 use dapo::training::effects::{ROLLOUT_ENTROPY, ROLLOUT_PROBABILITY};
 use dapo::training::run::{self, inputs};
 use dapo::training::{Metrics, StepOutcome, Unfinished};
+use dapo::verification::Golden;
 use dapo::verification::verify::replay::ReplayRequest;
 use dapo::verification::verify::{self, Options, VerifyVerdict};
-use dapo::verification::{Challenge, Golden};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -171,7 +171,7 @@ fn findings(folder: &RunFolder, name: &str, value: Option<f64>) -> Vec<String> {
 #[test]
 fn verify_holds_each_format_to_its_own_metrics() {
     let scratch = tempfile::tempdir().unwrap();
-    let replay = Some(ReplayRequest { steps: 1, problems: 2, challenge: Challenge::Seed(3) });
+    let replay = Some(ReplayRequest { steps: 1, problems: 2, challenge: 3 });
     let options = Options { replay, ..Options::default() };
     let runs = [("first", None), ("second", SECOND), ("third", THIRD)].map(|(name, records)| {
         let folder = finished(scratch.path().join(name), records);

@@ -15,7 +15,7 @@ use dapo::task::data::{self, embedded::mini_aime};
 use dapo::training::run::{self, RunEvent, inputs, inputs::Inputs};
 use dapo::training::{RunEnded, TrainingError, Unfinished};
 use dapo::verification::verify::{self, Options, VerifyVerdict};
-use dapo::verification::{Challenge, Verification, verify::replay::ReplayRequest};
+use dapo::verification::{Verification, verify::replay::ReplayRequest};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -81,11 +81,7 @@ pub fn verified(folder: &RunFolder) -> Verification {
 }
 
 pub fn replayed(folder: &RunFolder, steps: u64, seed: u64) -> Verification {
-    replayed_with(
-        folder,
-        None,
-        ReplayRequest { steps, problems: 8, challenge: Challenge::Seed(seed) },
-    )
+    replayed_with(folder, None, ReplayRequest { steps, problems: 8, challenge: seed })
 }
 
 fn replayed_with(
@@ -324,7 +320,7 @@ fn problem_files_are_read_below_the_reviewers_folder_alone() {
     experiment.inputs.data = Data::Files { train, dev, test };
     let (_run, folder) = trained(experiment);
     let verify = |data: Option<PathBuf>| {
-        let request = ReplayRequest { steps: 1, problems: 2, challenge: Challenge::Seed(7) };
+        let request = ReplayRequest { steps: 1, problems: 2, challenge: 7 };
         replayed_with(&folder, data, request)
     };
     let verification = expect(verify(None), VerifyVerdict::Inconclusive);

@@ -30,7 +30,7 @@ impl InputsArg {
 /// Other values of an experiment's keys than its file's.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct OverrideArgs {
-    /// Another value of a key of the experiment, such as training.rollout_steps=2 or
+    /// Another value of a key of the experiment, such as training.rollout_steps=20 or
     /// dapo.clip.high=0.3; may be repeated. It is checked as in a file, and is part of the arm.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,

@@ -79,7 +79,9 @@ fn shown(value: f64, decimals: usize, unit: &str) -> String {
 
 fn told(metrics: &StepMetrics) -> String {
     let parts = CURVES.map(|(title, names, factor, decimals, unit)| {
+        let unit = unit.trim_start();
         let value = value(metrics, names).map(|value| shown(factor * value, decimals, unit));
+        let title = if title == "accuracy" { "acc" } else { title };
         format!("{title} {}", value.unwrap_or("—".to_string()))
     });
     parts.join("  ")
@@ -102,6 +104,6 @@ mod tests {
             metrics: BTreeMap::from(metrics),
         };
         let line = told(&metrics);
-        assert_eq!(line, "reward −0.50  accuracy 25.0 %  length —  entropy —  useful —");
+        assert_eq!(line, "reward −0.50  acc 25.0%  length —  entropy —  useful —");
     }
 }

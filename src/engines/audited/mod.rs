@@ -246,20 +246,6 @@ pub fn run(
     });
     audit.contradictions.extend(twice);
     audit.notes.extend(missing(&sources.into_keys().collect::<Vec<_>>()));
-    let is_unexplained = |(_, numbers): &(&u64, &BTreeMap<&str, f64>)| {
-        numbers.get("lowered").is_some_and(|lowered| *lowered > 0.0)
-    };
-    let differing = audit.steps.iter().filter(is_unexplained).count();
-    let is_found = audit.contradictions.iter().any(|it| it.name == "length-penalty");
-    if differing > 0
-        && !is_found
-        && stated.length_penalty.as_ref().is_some_and(|(_, value)| *value == false)
-    {
-        audit.notes.push(format!(
-            "responses of one correctness have other rewards in {differing} steps: partial credit, or a penalty that \
-             does not follow the length of their texts"
-        ));
-    }
     Ok(audit)
 }
 

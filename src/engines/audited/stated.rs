@@ -59,6 +59,8 @@ impl StatedSettings {
 fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
     let composed = compose::of_file(python, path)?;
     let stated = |key: &'static str| Some((key, composed.get(key)?.clone()));
+    // A whole configuration lacks the switches of what its version does not do by itself.
+    let switch = |key| stated(key).or(composed.lacks(key).then(|| (key, Value::Bool(false))));
     let is = |key: &str, wanted: &Value| {
         composed.get(key).is_none_or(|value| value.is_null() || value == wanted)
     };
@@ -67,9 +69,9 @@ fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
     Ok(StatedSettings {
         group_size: stated("actor_rollout_ref.rollout.n"),
         batch_size: batch_size.filter(|(_, size)| is_sync && is("data.gen_batch_size", size)),
-        filter: stated("algorithm.filter_groups.enable"),
+        filter: switch("algorithm.filter_groups.enable"),
         filter_metric: stated("algorithm.filter_groups.metric"),
-        length_penalty: stated("reward.reward_kwargs.overlong_buffer_cfg.enable"),
+        length_penalty: switch("reward.reward_kwargs.overlong_buffer_cfg.enable"),
         longest_response: stated("data.max_response_length"),
         penalty_zone: stated("reward.reward_kwargs.overlong_buffer_cfg.len"),
         ..StatedSettings::default()

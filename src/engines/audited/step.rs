@@ -126,9 +126,8 @@ impl<'a> StepRewards<'a> {
             let own = || self.responses.iter().filter(|it| self.is_right(it) == Some(is_right));
             own().any(is_long) && !own().all(is_long)
         };
-        self.responses.iter().all(|it| it.0.penalty.is_some())
-            || is_compared(true)
-            || is_compared(false)
+        let (count, punished) = (self.responses.len(), self.count(|it| it.0.penalty.is_some()));
+        count > 0 && punished == count || is_compared(true) || is_compared(false)
     }
 }
 

@@ -54,6 +54,12 @@ pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, E
         Configured::Values(value) => unwrapped(value),
         other => return Ok(other),
     };
+    let is_flat =
+        |key: &&String| key.split_once('.').is_some_and(|(table, _)| tables.contains(&table));
+    if let Some(key) = value.as_object().and_then(|all| all.keys().find(is_flat)) {
+        let what = format!("its tables are flattened ({key}), and nested ones are read");
+        return Err(refusal(&what, instead).of(path));
+    }
     if !tables.iter().chain(&[RECORDED]).any(|table| value.get(table).is_some()) {
         let what = format!("it states none of {}", tables.join(", "));
         return Err(refusal(&what, instead).of(path));

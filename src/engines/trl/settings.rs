@@ -6,6 +6,7 @@ use crate::engines::demand::{Demand, EngineKeys};
 use crate::engines::rendered;
 use crate::experiment::{Device, Experiment};
 use crate::policy::optimizer;
+use serde_json::Value;
 use std::sync::LazyLock;
 
 pub static KEYS: LazyLock<EngineKeys> =
@@ -40,11 +41,17 @@ fn batches(demand: &mut Demand, experiment: &Experiment, processes: u64) {
     demand.need(mini > 0 && rows.is_multiple_of(mini), "training.mini_batch_rollouts");
     demand.need(mini.is_multiple_of(micro), "execution.micro_batch_rollouts");
     demand.need(micro.is_multiple_of(processes), "execution.micro_batch_rollouts#processes");
-    demand.set("per_device_train_batch_size", micro / processes);
+    demand.set("per_device_train_batch_size", quotient(micro, processes));
     demand.set("harness.processes", processes);
-    demand.set("gradient_accumulation_steps", mini / micro);
-    demand.set("steps_per_generation", rows / micro);
-    demand.set("max_steps", training.rollout_steps.saturating_mul(rows / mini.max(1)));
+    demand.set("gradient_accumulation_steps", quotient(mini, micro));
+    demand.set("steps_per_generation", quotient(rows, micro));
+    let updates = (rows / mini.max(1)).saturating_mul(training.epochs_per_step);
+    demand.set("max_steps", training.rollout_steps.saturating_mul(updates));
+}
+
+fn quotient(rows: u64, size: u64) -> Value {
+    let is_whole = rows.is_multiple_of(size);
+    if is_whole { (rows / size).into() } else { (rows as f64 / size as f64).into() }
 }
 
 fn loss(demand: &mut Demand, experiment: &Experiment, processes: u64) {

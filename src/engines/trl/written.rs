@@ -18,6 +18,12 @@ const SCHEDULE: [&str; 3] = ["lr_scheduler_type", "warmup_steps", "warmup_ratio"
 
 const RATES: &str = "harness.learning_rates";
 
+const GENERATED: &str = "generation_batch_size";
+const PASS: &str = "per_device_train_batch_size";
+const STEPS: &str = "steps_per_generation";
+const MAX_STEPS: &str = "max_steps";
+const DELTA: &str = "delta";
+
 const CORRECTION: &str = "vllm_importance_sampling_correction";
 
 const INSTEAD: &str = "give the GRPOConfig as YAML or JSON, or write it where it is made: \
@@ -38,6 +44,9 @@ pub struct TrlConfig {
     #[serde(skip)]
     pub filled: Vec<String>,
     pub version: Option<String>,
+    /// Why TRL refuses the file's `generation_batch_size`.
+    #[serde(skip)]
+    pub contradiction: Option<String>,
 }
 
 impl TrlConfig {
@@ -92,7 +101,8 @@ impl TrlConfig {
         if config.values.get("top_k") == Some(&Value::Null) {
             config.values.insert("top_k".to_string(), 0.into());
         }
-        if config.values.get("steps_per_generation") == Some(&Value::Null) {
+        let is_counted = config.contradiction.is_none();
+        if is_counted && config.values.get("steps_per_generation") == Some(&Value::Null) {
             let same = config.values.get("gradient_accumulation_steps").cloned();
             config.values.extend(same.map(|it| ("steps_per_generation".to_string(), it)));
         }
@@ -101,17 +111,20 @@ impl TrlConfig {
 
     /// `generation_batch_size` counts the rows of all processes.
     fn count_steps(&mut self, processes: u64) {
-        let (rows, steps) = ("generation_batch_size", "steps_per_generation");
-        let is_stated = |name: &str| self.values.get(name).is_some_and(|value| !value.is_null());
-        let (Some(rows), Some(pass)) =
-            (self.number(rows), self.number("per_device_train_batch_size"))
-        else {
-            return;
-        };
-        if !is_stated(steps) {
-            let count = (rows / (pass * processes as f64)) as u64;
-            self.values.insert(steps.to_string(), count.into());
-            self.values.remove("generation_batch_size");
+        let [rows, size] = [GENERATED, PASS].map(|name| self.number(name));
+        let (Some(rows), Some(size)) = (rows, size) else { return };
+        let size = size * processes as f64;
+        let passes = format!("passes of {size} rows ({PASS} times --processes)");
+        match self.number(STEPS) {
+            Some(steps) if steps * size != rows => {
+                self.contradiction = Some(format!("{STEPS} is {steps}, of {passes}"));
+            }
+            Some(_) => {}
+            None if size > 0.0 && rows % size == 0.0 => {
+                self.values.insert(STEPS.to_string(), ((rows / size) as u64).into());
+                self.values.remove(GENERATED);
+            }
+            None => self.contradiction = Some(format!("it is no whole number of {passes}")),
         }
     }
 
@@ -120,6 +133,7 @@ impl TrlConfig {
         let settings = settings::demand(asked, 1).into_parts().0;
         let is_read = |key: &str| {
             SCHEDULE.contains(&key)
+                || key == DELTA
                 || KEYS.whole.iter().any(|name| name == key)
                 || settings.iter().any(|setting| setting.name == key)
                 || !KEYS.is_held(key)
@@ -179,7 +193,7 @@ impl TrlConfig {
         if steps == 0.0 || steps >= 1.0 {
             return Some(steps.floor());
         }
-        let all = self.number("max_steps").filter(|all| *all > 0.0)?;
+        let all = self.number(MAX_STEPS).filter(|all| *all > 0.0)?;
         Some((steps * all).ceil())
     }
 
@@ -198,12 +212,23 @@ impl TrlConfig {
         processes: u64,
     ) -> (Vec<Effective>, Vec<DemandRefusal>) {
         let mut asked = asked.clone();
-        if let Some(rows) = self.number("per_device_train_batch_size") {
+        let size = self.number(PASS);
+        if let Some(rows) = size {
             asked.execution.micro_batch_rollouts = (rows as u64).saturating_mul(processes);
         }
-        let (mut settings, refusals) = settings::demand(&asked, processes).into_parts();
-        // No name: TRL cannot do it.
-        settings.retain(|it| it.value != "");
+        let (mut settings, mut refusals) = settings::demand(&asked, processes).into_parts();
+        // Of the file's own size, rows differ.
+        refusals.retain(|it| size.is_none() || it.key != "execution.micro_batch_rollouts");
+        // No name: TRL cannot do it, and a trap has what the file states.
+        let is_stated = self.values.contains_key("loss_type");
+        settings.retain(|it| it.value != "" || !is_stated);
+        for it in settings.iter_mut().filter(|it| it.value == "") {
+            it.value = json!(asked.dapo.token_mean_unit);
+        }
+        if self.values.contains_key(DELTA) && settings.iter().all(|it| it.name != DELTA) {
+            let [name, key, remark] = [DELTA, "dapo.dual_clip", ""].map(str::to_string);
+            settings.push(Setting { name, value: Value::Null, key, remark });
+        }
         let sets_rates = self.values.contains_key(RATES);
         settings.retain(|it| KEYS.is_held(&it.name) || (sets_rates && it.name == RATES));
         let of = |setting: Setting| {
@@ -211,6 +236,10 @@ impl TrlConfig {
             let mut value = self.values.get(&setting.name).cloned();
             if setting.name == "epsilon_high" && value == Some(Value::Null) {
                 value = self.values.get("epsilon").cloned();
+            }
+            // Else num_train_epochs counts.
+            if setting.name == MAX_STEPS {
+                value = value.filter(|value| value.as_f64().is_some_and(|steps| steps > 0.0));
             }
             // Of as many functions; of others it is not known which one punishes.
             let count = |value: &Value| value.as_array().map(Vec::len);
@@ -249,10 +278,13 @@ impl TrlConfig {
                 found("unknown-key", key, what);
             }
         }
+        if let Some(what) = &self.contradiction {
+            found("batch-sizes", GENERATED, KEYS.trap("batch-sizes", "") + what);
+        }
         let dapo = &asked.dapo;
         let text = |name: &str| self.values.get(name).and_then(Value::as_str);
         let dr_grpo = matches!(dapo.method, Some(Method::DrGrpo(_)));
-        let steps = self.number("steps_per_generation");
+        let steps = self.number(STEPS);
         let updates = steps.zip(self.number("gradient_accumulation_steps"));
         let updates = updates.zip(self.number("num_iterations"));
         let updates = updates.map(|((steps, passes), epochs)| steps / passes * epochs);

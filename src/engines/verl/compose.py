@@ -14,6 +14,10 @@ import tempfile
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+# Names that verl reads below tables that its own configuration lacks or has empty, and tables that are looked at as a whole.
+READ = (".max_resp_len", *(f".overlong_buffer_cfg.{name}" for name in ("enable", "len", "penalty_factor", "log")))
+ELSEWHERE = ("custom_reward_function", "override_optimizer_config", "mixed_precision")
+
 
 def leaves(value, path=""):
     if not isinstance(value, dict) or not value:
@@ -78,7 +82,10 @@ def main():
     changed = [name for name, value in written.items() if name in known and value != known[name]]
     tables = tuple(name + "." for name in known)
     # verl reads `reward_kwargs`, which its own configuration lacks.
-    own = lambda name: name in known or name.startswith(tables) or ".reward_kwargs." in name
+    is_read = lambda name: name.endswith(READ) or any(f".{table}." in name for table in ELSEWHERE)
+    below = lambda name: name.startswith(tables) or ".reward_kwargs." in name
+    own = lambda name: name in known or below(name) and (is_read(name) or ".overlong_buffer_cfg." not in name)
+    changed += [name for name in written if name not in known and own(name) and not is_read(name)]
     added = [name for name in leaves(before) if not own(name)]
     trusted()
     config = migrated(config, root)

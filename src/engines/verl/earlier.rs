@@ -14,6 +14,9 @@ pub const SHUFFLE: &str = "actor_rollout_ref.actor.shuffle";
 pub const AGGREGATION: &str = "actor_rollout_ref.actor.loss_agg_mode";
 pub const RESPONSE_MEANS: &str = "seq-mean-token-mean";
 pub const LOSS_MODE: &str = "actor_rollout_ref.actor.policy_loss.loss_mode";
+pub const DUAL_CLIP: &str = "actor_rollout_ref.actor.clip_ratio_c";
+const CLIP_LOW: &str = "actor_rollout_ref.actor.clip_ratio_low";
+const CLIP_HIGH: &str = "actor_rollout_ref.actor.clip_ratio_high";
 const GENERATED: &str = "data.gen_batch_size";
 const WORKERS: &str = "trainer.use_legacy_worker_impl";
 const STRATEGY: &str = "actor_rollout_ref.actor.strategy";
@@ -96,7 +99,17 @@ impl Composed {
         }
     }
 
-    fn lacks(&self, name: &str) -> bool {
+    /// Whether the loss reads a bound of the ratio.
+    pub fn reads(&self, name: &str) -> bool {
+        let mode = self.get(LOSS_MODE).and_then(Value::as_str);
+        match name {
+            DUAL_CLIP => mode.is_none_or(|mode| mode == "vanilla"),
+            CLIP_LOW | CLIP_HIGH => mode != Some("sapo"),
+            _ => true,
+        }
+    }
+
+    pub fn lacks(&self, name: &str) -> bool {
         !self.partial && self.stated(name).is_none()
     }
 }
@@ -127,6 +140,7 @@ pub fn demand(
     settings.retain(|it| !(before && is_of_v1(&it.name)));
     let is_generated = composed.stated(GENERATED).is_some();
     settings.retain(|it| !before || is_generated || it.name != GENERATED);
+    settings.retain(|it| composed.reads(&it.name));
     // Of the recipe it is data.max_response_length.
     settings.retain(|it| !(recipe && it.name == "reward.reward_kwargs.max_resp_len"));
     for setting in &mut settings {

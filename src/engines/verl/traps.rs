@@ -3,7 +3,7 @@
 use crate::algorithm::{Aggregation, DualClip, DynamicSampling, Punishment, TokenMeanUnit};
 use crate::engines::verl::compose::Composed;
 use crate::engines::verl::earlier::{
-    self, AGGREGATION, CLIP_GRAD, GRAD_CLIP, LOSS_MODE, RESPONSE_MEANS, SHUFFLE, WARM_UP,
+    self, AGGREGATION, CLIP_GRAD, DUAL_CLIP, GRAD_CLIP, RESPONSE_MEANS, SHUFFLE, WARM_UP,
     WARM_UP_RATIO,
 };
 use crate::engines::verl::settings::{self, Cards, KEYS, MIXED_PRECISION, NO_DUAL_CLIP};
@@ -237,12 +237,10 @@ fn loss(suspect: &mut Suspect) {
     if suspect.number(key).is_some_and(|coefficient| coefficient != 0.0) {
         suspect.found("entropy-bonus", key);
     }
-    let key = "actor_rollout_ref.actor.clip_ratio_c";
-    let bound = suspect.number(key).filter(|c| *c < NO_DUAL_CLIP);
-    // The losses of other methods do not read it.
-    let mode = suspect.value(LOSS_MODE);
-    let reads = mode.as_str().is_none_or(|mode| mode == "vanilla");
-    if let (DualClip::None {}, Some(c), true) = (suspect.asked.dapo.dual_clip, bound, reads) {
+    let key = DUAL_CLIP;
+    let reads = suspect.composed.reads(key);
+    let bound = suspect.number(key).filter(|c| reads && *c < NO_DUAL_CLIP);
+    if let (DualClip::None {}, Some(c)) = (suspect.asked.dapo.dual_clip, bound) {
         let what = format!(
             "the loss of a negative advantage is bounded at ratio {c}, which is not asked for; it cannot \
              be switched off, and {NO_DUAL_CLIP:e} never acts"

@@ -37,6 +37,10 @@ pub const OTHER_UNITS: &str = "some runs lie within 0 and 1 and others far above
 pub(super) fn result(comparison: &TrackedComparison) -> Vec<String> {
     let mut lines = judged(comparison);
     lines.extend(comparison.other_units.then(|| format!("Units: {OTHER_UNITS}.")));
+    lines.extend(comparison.several_names.iter().map(|(side, names)| {
+        let names = text::joined(names.iter().map(|name| text::visible(name)), ", ");
+        format!("{side} is of several names: {names}. Where these are several methods, name more of a name.")
+    }));
     let alone = comparison.without_partner.iter().map(|WithoutPartner { side, run, seed }| {
         let seed = seed.map_or("without a seed".to_owned(), |seed| format!("seed {seed}"));
         format!("{side} {} {seed}", text::visible(run))
@@ -105,7 +109,9 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
         if comparison.paired { "no run differs from its partner" } else { compared::SAME_VALUES };
     let same = comparison.is_same.then_some(same);
     let words = compared::in_words(verdict, smallest_p, Unit::Plain, same);
-    let test = compared::test(&test, "splits");
+    let (name, of) =
+        if comparison.paired { ("Sign-flip", "sign flips") } else { ("Permutation", "splits") };
+    let test = compared::test(&test, of);
     let interval = interval.map_or("no interval".to_owned(), |interval| {
         format!("{} interval {}", text::level(interval.level), Unit::Plain.interval(&interval))
     });
@@ -124,7 +130,7 @@ fn judged(comparison: &TrackedComparison) -> Vec<String> {
     let needed = comparison.needed.iter().map(|it| format!("Needed: {}.", words::needed(it)));
     [format!("Verdict, if this is the only comparison: {words}."), better]
         .into_iter()
-        .chain([format!("Do the methods differ? Permutation test: {test}.")])
+        .chain([format!("Do the methods differ? {name} test: {test}.")])
         .chain(needed)
         .collect()
 }
@@ -203,6 +209,7 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
         runs.len()
     );
     lines.extend((timed > 0).then_some(times));
+    let mut of_runs = Vec::new();
     for (place, run) in runs.iter().enumerate() {
         let same = |other: &&TrackedValue| !is_table && other.points == run.points;
         let same = runs[..place].iter().find(same).map(|other| text::visible(&other.run));
@@ -222,18 +229,38 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
             "points up to the budget that are NaN or infinite{reached}: {}",
             run.not_finite
         );
-        let unread = format!("values that are null or text, left out: {}", run.unread);
+        let nulls = run.unread - run.texts;
+        let null = format!("values that are null, left out: {nulls}");
+        let first = text::visible(run.first_text.as_deref().unwrap_or_default());
+        let texts = format!("values that are text, such as `{first}`, left out: {}", run.texts);
         for (holds, what) in [
             (run.notes.replaced > 0, &*replaced),
             (run.notes.is_sorted, "its rows were not in the order of steps and were sorted"),
-            (run.unread > 0, &*unread),
+            (nulls > 0, &*null),
+            (run.texts > 0, &*texts),
             (run.notes.before_clock > 0, &*before),
             (run.not_finite > 0, &*not_finite),
             (run.notes.is_cut, "the file ends in the middle of a record"),
             (run.notes.is_averaged, "points summarise several steps, or runs (MIN and MAX differ)"),
             (same.is_some(), &*copied),
         ] {
-            lines.extend(holds.then(|| format!("{}: {what}.", text::visible(&run.run))));
+            of_runs.extend(holds.then(|| (text::visible(&run.run), what.to_owned())));
+        }
+    }
+    lines.extend(of_each_run(&of_runs, runs.len()));
+    lines
+}
+
+fn of_each_run(sentences: &[(String, String)], runs: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (run, sentence) in sentences {
+        let count = sentences.iter().filter(|it| it.1 == *sentence).count();
+        let is_of_all = count == runs && runs > 2;
+        let line = format!("{count} of {runs} runs: {sentence}.");
+        if !is_of_all {
+            lines.push(format!("{run}: {sentence}."));
+        } else if !lines.contains(&line) {
+            lines.push(line);
         }
     }
     lines

@@ -1,7 +1,7 @@
-//! The paper's techniques; choices that it leaves open or that the released code makes otherwise; all other settings.
+//! The paper's techniques, and all settings.
 
 use crate::base::visible;
-use crate::experiment::{Experiment, compare, sources, sources::Key};
+use crate::experiment::{Experiment, compare};
 use crate::report::text;
 use crate::study::Effects;
 use serde::{Deserialize, Serialize};
@@ -16,21 +16,10 @@ pub struct Technique {
     pub settings: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
-    /// A key, or what the code fixes.
-    pub choice: String,
-    pub value: String,
-    pub paper: String,
-    pub released_code: String,
-}
-
-/// `decisions.toml`.
+/// `techniques.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Decisions {
-    keys: Vec<String>,
-    fixed: Vec<Decision>,
+struct PaperTechniques {
     technique: Vec<PaperTechnique>,
 }
 
@@ -42,8 +31,8 @@ struct PaperTechnique {
     keys: Vec<String>,
 }
 
-static DECISIONS: LazyLock<Decisions> =
-    LazyLock::new(|| toml::from_str(include_str!("decisions.toml")).expect("tables of decisions"));
+static TECHNIQUES: LazyLock<PaperTechniques> =
+    LazyLock::new(|| toml::from_str(include_str!("techniques.toml")).expect("the techniques"));
 
 /// Of a setting, as it is shown.
 const MOST_CHARACTERS: usize = 400;
@@ -58,7 +47,7 @@ pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> 
         let on = effects.findings.iter().any(|it| it.technique == name && it.enabled);
         Technique { name, place, on, settings }
     };
-    let of_paper = DECISIONS.technique.iter();
+    let of_paper = TECHNIQUES.technique.iter();
     let of_paper = of_paper.map(|it| technique(&it.name, it.place.as_str(), &it.keys));
     let mut techniques: Vec<Technique> = of_paper.collect();
     if experiment.dapo.method.is_some() {
@@ -69,21 +58,6 @@ pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> 
         techniques.push(method);
     }
     techniques
-}
-
-pub fn decisions(experiment: &Experiment) -> Vec<Decision> {
-    let differ = |key: &&Key| {
-        let (paper, released) = (&key.paper, &key.released_code);
-        (&paper.value, &paper.remark) != (&released.value, &released.remark)
-    };
-    let is_choice = |path: &str| DECISIONS.keys.iter().any(|start| path.starts_with(start));
-    let of_keys = settings(experiment).into_iter().filter(|(path, _)| is_choice(path));
-    let of_keys = of_keys.filter_map(|(choice, value)| {
-        let key = sources::of(&choice).filter(differ)?;
-        let (paper, released_code) = (key.paper.sentence(), key.released_code.sentence());
-        Some(Decision { choice, value, paper, released_code })
-    });
-    of_keys.chain(DECISIONS.fixed.iter().cloned()).collect()
 }
 
 /// `table.key` → value, by name; a long text is cut. Inputs have their digests in the report.

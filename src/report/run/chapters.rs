@@ -1,17 +1,13 @@
 //! The run's report as a page, in reviewer order.
 
 use crate::records::Session;
-use crate::report::page::{Block, Figure, Look, Page, Panel, Section, Table, TableCell, Tile, row};
-use crate::report::run::evaluations::StripRow;
+use crate::report::page::{Block, Look, Page, Section, Table, TableCell, Tile, row};
 use crate::report::run::{Report, UNFINISHED, courses, samples, techniques};
-use crate::report::{SetResult, SetsTogether, ShownEstimate, ShownEvaluation, Strip, text};
+use crate::report::{SetResult, SetsTogether, ShownEstimate, ShownEvaluation, text};
 use std::collections::BTreeMap;
 
 pub fn page(report: &Report) -> Page {
     let run = &report.run;
-    let failed = report.checks.iter().filter(|check| !check.held);
-    let failed = failed.map(|check| format!("not so: {} ({})", check.what, check.detail));
-    let warnings = report.effects.warnings().into_iter().map(|text| format!("warning: {text}"));
     Page {
         kind: "run",
         title: format!("{}, seed {}", run.name, run.seed),
@@ -25,7 +21,7 @@ pub fn page(report: &Report) -> Page {
         state: report.status.state,
         status: report.status.sentence.clone(),
         headline: report.headline.clone(),
-        alerts: failed.chain(warnings).collect(),
+        alerts: report.alerts(),
         tiles: tiles(report),
         sections: vec![
             courses::learning(report),
@@ -110,11 +106,7 @@ fn evaluation(report: &Report) -> Section {
     let columns = "tag | problems # | base, % # | final, % #";
     blocks.extend(Table::new(caption, columns, by_tag).filled().map(Block::Table));
     let passes = courses::together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k);
-    let strip = report.strip.as_ref().map(|strip| Block::Figure(every_sample(strip)));
-    let more: Vec<Block> = passes.into_iter().chain(strip).collect();
-    if !more.is_empty() {
-        blocks.push(Block::More("pass@k, and every sample".to_owned(), more));
-    }
+    blocks.extend(passes.map(|passes| Block::More("pass@k".to_owned(), vec![passes])));
     Section::new("evaluation", "Evaluation", blocks)
 }
 
@@ -200,37 +192,6 @@ fn estimate_cells(estimate: &ShownEstimate, show: fn(f64) -> String) -> Vec<Tabl
     ]
 }
 
-fn every_sample(strip: &Strip) -> Figure {
-    let marks = |marks: &Option<String>| marks.clone().unwrap_or_default();
-    let shown = |marks: &Option<String>| {
-        let drawn = |mark| match mark {
-            'C' => '█',
-            'W' => '·',
-            'N' => '?',
-            other => other,
-        };
-        Look::Code.of(marks.iter().flat_map(|marks| marks.chars()).map(drawn).collect::<String>())
-    };
-    let rows = strip.rows.iter();
-    let of = |row: &StripRow| (row.problem.clone(), [&row.base, &row.last].map(marks));
-    let numbers = rows.clone().map(|row| row![&row.problem, shown(&row.base), shown(&row.last)]);
-    Figure {
-        id: "every-sample".to_owned(),
-        title: format!("Every sample of {}", strip.set),
-        caption:
-            "One row a problem, one cell a sample, in order of the sample number. Problems are \
-                  sorted by how often the final policy solves them."
-                .to_owned(),
-        panels: vec![Panel::Outcomes(rows.map(of).collect())],
-        numbers: Table::new(
-            "█ correct, · wrong, T truncated, ? no answer found.",
-            "problem | base policy | final policy",
-            numbers,
-        ),
-        ..Figure::default()
-    }
-}
-
 fn cost(report: &Report) -> Section {
     let counts = &report.counts;
     let clocks = &counts.counters;
@@ -294,18 +255,11 @@ fn sessions(sessions: &[Session]) -> Option<String> {
 }
 
 fn checking(report: &Report) -> Section {
-    let mut blocks = Vec::new();
-    let checks = report.checks.iter().map(|check| {
-        let verdict = if check.held { Look::Good.of("holds") } else { Look::Bad.of("fails") };
-        row![&check.what, verdict, &check.detail]
-    });
-    let checks = Table::new("Checked while this report was made.", "fact | | seen", checks);
-    blocks.extend(checks.filled().map(Block::Table));
-    blocks.push(Block::text(
-        "To check more: every number here is also in report.json; `dapo report` on this folder \
-         makes the same report again; every evaluated response is in evaluations/ and every \
-         training rollout that was kept in rollouts/, as parquet.",
-    ));
+    let mut blocks = vec![Block::text(
+        "`dapo verify` computes scores and report again from this folder. Every number of the run here is also \
+         in report.json; `dapo report` on this folder makes the same report again; every evaluated \
+         response is in evaluations/ and every training rollout that was kept in rollouts/, as parquet.",
+    )];
     let repeated = match report.run.exactness.as_str() {
         "exact-here" => {
             "Train the arm again with this seed on the same kind of machine and build: \

@@ -3,7 +3,6 @@
 use crate::experiment::Experiment;
 use crate::records::{Counters, StepMetrics, metrics as registry};
 use crate::report::{RunReportLoaded, text};
-use crate::statistics::aggregates;
 use crate::study::{Clock, effect_checks::findings};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +13,6 @@ pub struct ShownMetric {
     pub is_main: bool,
     /// `None` of a metric that is not in the registry, such as another trainer's own.
     pub meaning: Option<&'static str>,
-    /// (rollout step, value)
-    pub first: (u64, f64),
-    pub last: (u64, f64),
-    pub low: f64,
-    pub high: f64,
     /// (updates, value)
     pub points: Vec<(f64, f64)>,
 }
@@ -45,22 +39,13 @@ pub fn rows(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<ShownMetric
     let names = names.filter(|it| !(reads_no_clip && it.starts_with("effect/clip_higher_")));
     let names: BTreeSet<(usize, &String)> =
         names.map(|name| (main(name).unwrap_or(usize::MAX), name)).collect();
-    let row = |name: &str| {
-        let recorded: Vec<(u64, f64)> =
-            metrics.iter().filter_map(|step| Some((step.step, *step.metrics.get(name)?))).collect();
-        let (low, high) = aggregates::range(recorded.iter().map(|(_, value)| *value));
-        Some(ShownMetric {
-            name: text::visible(name),
-            is_main: main(name).is_some(),
-            meaning: registry::of(name).map(|metric| metric.meaning.as_str()),
-            first: *recorded.first()?,
-            last: *recorded.last()?,
-            low,
-            high,
-            points: curve(metrics, name),
-        })
+    let row = |name: &str| ShownMetric {
+        name: text::visible(name),
+        is_main: main(name).is_some(),
+        meaning: registry::of(name).map(|metric| metric.meaning.as_str()),
+        points: curve(metrics, name),
     };
-    names.into_iter().filter_map(|(_, name)| row(name)).collect()
+    names.into_iter().map(|(_, name)| row(name)).collect()
 }
 
 pub fn curve(metrics: &[StepMetrics], name: &str) -> Vec<(f64, f64)> {

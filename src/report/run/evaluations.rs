@@ -1,13 +1,10 @@
-//! Scores of each set before training and at the end, their difference and history, and the headline set's outcomes.
+//! Scores of each set before training and at the end, their difference and history.
 
 use crate::experiment::sets;
 use crate::records::{Counters, Ending, EvaluationRecord, StepMetrics};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
-use crate::statistics::{
-    Counts, Interval, Question, Sample, Uncertainty, accuracy, estimators, paired,
-};
+use crate::statistics::{Counts, Interval, Question, Uncertainty, accuracy, estimators, paired};
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The 95 % intervals are cut at the value's range; statistics withhold them where outcomes do not say enough.
@@ -60,24 +57,6 @@ pub struct SetsTogether {
     pub base: Option<f64>,
     pub last: Option<f64>,
 }
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Strip {
-    pub set: String,
-    /// Hardest problem last, by the final policy, then by the base policy.
-    pub rows: Vec<StripRow>,
-}
-
-/// Marks by sample: `C` correct, `W` wrong, `T` truncated (and wrong), `N` no answer found.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct StripRow {
-    pub problem: String,
-    pub base: Option<String>,
-    pub last: Option<String>,
-}
-
-/// Larger pictures do not show single problems.
-const STRIP_PROBLEMS: usize = 64;
 
 pub fn results(loaded: &RunReportLoaded) -> Vec<SetResult> {
     evaluated_sets(loaded).iter().map(result).collect()
@@ -209,38 +188,6 @@ fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownE
     let before = before.collect::<Option<Vec<_>>>().filter(|_| base.len() == last.len())?;
     let paired = paired::paired(&[before], &[counts(last)], LEVEL).ok()?;
     Some(estimate(paired.difference, paired.uncertainties, (-1.0, 1.0)))
-}
-
-/// Of the headline set, or another set that is small enough.
-pub fn strip(loaded: &RunReportLoaded) -> Option<Strip> {
-    let sets = evaluated_sets(loaded);
-    let set = sets.iter().find(|set| set.record().problems as usize <= STRIP_PROBLEMS)?;
-    let (base, last) = (marks(set.base), marks(set.last));
-    let names: BTreeSet<&String> = base.keys().chain(last.keys()).collect();
-    let row = |name: &String| StripRow {
-        problem: text::visible(name),
-        base: base.get(name).cloned(),
-        last: last.get(name).cloned(),
-    };
-    let mut rows: Vec<StripRow> = names.into_iter().map(row).collect();
-    let correct = |marks: &Option<String>| marks.iter().map(|it| it.matches('C').count()).sum();
-    rows.sort_by_key(|row| Reverse::<(usize, usize)>((correct(&row.last), correct(&row.base))));
-    (!rows.is_empty()).then(|| Strip { set: text::visible(&set.record().set), rows })
-}
-
-fn marks(evaluation: Option<&LoadedEvaluation>) -> BTreeMap<String, String> {
-    let mark = |(sample, truncated): (&Sample, &bool)| match sample {
-        Sample { is_correct: true, .. } => 'C',
-        _ if *truncated => 'T',
-        Sample { prediction: None, .. } => 'N',
-        _ => 'W',
-    };
-    let problems = evaluation.and_then(|evaluation| evaluation.outcomes.as_ref());
-    let marks = |problem: &ProblemOutcomes| {
-        let samples = problem.samples.iter().zip(&problem.truncated);
-        (problem.problem.clone(), samples.map(mark).collect())
-    };
-    problems.into_iter().flatten().map(marks).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -3,33 +3,18 @@
 use crate::experiment::Experiment;
 use crate::records::StepMetrics;
 use crate::records::metrics::{self as registry, DrawnMetric, Quantity, RunPlace};
+use crate::report::page::{CurveLine, Curves};
 use crate::report::{SetResult, run::dynamics, text};
 use crate::study::{effect_checks::findings, paper};
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RunFigure {
     /// Such as `7a`.
-    pub paper_figure: Option<&'static str>,
-    pub title: String,
-    /// `updates`, or `k` (doubles from point to point).
-    pub x: &'static str,
-    pub unit: &'static str,
-    pub ours: Vec<FigureLine>,
-    pub paper: Vec<FigureLine>,
-    pub paper_unit: &'static str,
+    pub paper_figure: &'static str,
+    pub curves: Curves,
     /// A reader needs it before comparing the two.
     pub remark: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct FigureLine {
-    pub label: String,
-    /// (updates, value).
-    pub points: Vec<(f64, f64)>,
-    /// Half widths of 95 % intervals; may be empty.
-    pub half_widths: Vec<Option<f64>>,
 }
 
 /// The development score and the paper's Figs 7 and 3.
@@ -40,24 +25,24 @@ pub fn beside_the_paper(
 ) -> Vec<RunFigure> {
     let figure = |quantity: &'static Quantity| {
         let name = quantity.paper.iter().find(|name| name.starts_with(['3', '7']));
-        of_quantity(experiment, metrics, quantity)
-            .beside(name.map_or("", String::as_str), quantity.run_remark())
+        let curves = of_quantity(experiment, metrics, quantity);
+        beside(name.map_or("", String::as_str), curves, quantity.run_remark())
     };
     accuracy(results).into_iter().chain(in_place(RunPlace::Paper).map(figure)).collect()
 }
 
-pub fn effects(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<RunFigure> {
+pub fn effects(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<Curves> {
     let reads_no_clip = findings::reads_no_clip(experiment);
     let shown = in_place(RunPlace::Effects).filter(|it| !(reads_no_clip && it.id == "above"));
-    let figures = shown.map(|quantity| of_quantity(experiment, metrics, quantity));
-    figures.filter(|figure| !figure.ours.is_empty()).collect()
+    let curves = shown.map(|quantity| of_quantity(experiment, metrics, quantity));
+    curves.filter(|curves| !curves.lines.is_empty()).collect()
 }
 
 /// Not in the paper; quantities without values are left out.
-pub fn own(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<RunFigure> {
-    let figures = in_place(RunPlace::Own).map(|it| of_quantity(experiment, metrics, it));
+pub fn own(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<Curves> {
+    let curves = in_place(RunPlace::Own).map(|it| of_quantity(experiment, metrics, it));
     let styles = over_updates("Solution styles", "%", styles(metrics));
-    figures.chain([styles]).filter(|figure| !figure.ours.is_empty()).collect()
+    curves.chain([styles]).filter(|curves| !curves.lines.is_empty()).collect()
 }
 
 fn in_place(place: RunPlace) -> impl Iterator<Item = &'static Quantity> {
@@ -65,18 +50,18 @@ fn in_place(place: RunPlace) -> impl Iterator<Item = &'static Quantity> {
 }
 
 /// Base and final policy, for each set.
-pub fn pass_at_k(results: &[SetResult]) -> Vec<RunFigure> {
+pub fn pass_at_k(results: &[SetResult]) -> Vec<Curves> {
     let line = |label: &str, passes: &BTreeMap<u64, f64>| {
         line(label, passes.iter().map(|(k, pass)| (*k as f64, 100.0 * pass)))
     };
-    let figure = |result: &SetResult| {
+    let curves = |result: &SetResult| {
         let base = result.base.as_ref().map(|base| line("base", &base.pass_at_k));
         let last = result.last.as_ref().map(|last| line("final", &last.pass_at_k));
         let title = format!("pass@k on {}", result.set);
         let lines = last.into_iter().chain(base).collect();
-        RunFigure { x: "k", ..over_updates(&title, "%", lines) }
+        Curves { x: "k".to_owned(), doubling: true, ..over_updates(&title, "%", lines) }
     };
-    results.iter().filter(|result| result.samples > 1).map(figure).collect()
+    results.iter().filter(|result| result.samples > 1).map(curves).collect()
 }
 
 /// Fig. 1: avg@k over updates of the set with most evaluations.
@@ -84,63 +69,61 @@ pub fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
     // The last of equally long histories is the development set.
     let result = results.iter().max_by_key(|result| result.history.len())?;
     let points = result.history.iter().map(|(x, y, _)| (*x as f64, 100.0 * y));
-    let half_widths: Vec<Option<f64>> =
-        result.history.iter().map(|(_, _, half)| half.map(|it| 100.0 * it)).collect();
+    let band = result.history.iter().filter_map(|(x, y, half)| {
+        let (y, half) = (100.0 * y, 100.0 * (*half)?);
+        let [low, high] = [y - half, y + half].map(|percent| percent.clamp(0.0, 100.0));
+        Some((*x as f64, low, high))
+    });
+    let band: Vec<_> = band.collect();
     let title = format!("avg@{} on {}", result.samples, result.set);
-    let interval = match half_widths.iter().flatten().count() {
+    let interval = match band.len() {
         0 if result.samples == 1 => ", no interval: k = 1",
         0 => ", no interval",
         1 => "",
         _ => " with its interval for these problems",
     };
-    let ours = vec![FigureLine { half_widths, ..line(&format!("{title}{interval}"), points) }];
+    let lines = vec![CurveLine { band, ..line(&format!("{title}{interval}"), points) }];
     let remark = format!("Ours: {} problems × {} samples.", result.problems, result.samples);
-    Some(over_updates(&title, "%", ours).beside("1", &remark))
+    Some(beside("1", over_updates(&title, "%", lines), &remark))
 }
 
-impl RunFigure {
-    fn beside(self, name: &'static str, remark: &str) -> Self {
-        let published = paper::figure(name)[0];
-        Self {
-            paper_figure: Some(name),
-            paper: vec![line(&published.label, published.in_print())],
-            remark: format!("{remark} Paper: {}.", published.remark),
-            ..self
-        }
-    }
+fn beside(paper_figure: &'static str, curves: Curves, remark: &str) -> RunFigure {
+    let remark = format!("{remark} Paper: {}.", paper::figure(paper_figure)[0].remark);
+    RunFigure { paper_figure, curves, remark }
 }
 
 fn of_quantity(
     experiment: &Experiment,
     metrics: &[StepMetrics],
     quantity: &'static Quantity,
-) -> RunFigure {
+) -> Curves {
     let legend =
         |drawn: &'static DrawnMetric| experiment.dapo.counted(&drawn.name).unwrap_or(&drawn.legend);
     let scale = if quantity.unit == "%" { 100.0 } else { 1.0 };
     let lines = quantity.metrics.iter();
     let lines = lines.map(|drawn| course(metrics, &drawn.name, legend(drawn), scale));
-    let lines = lines.filter(|line| !line.points.is_empty()).collect();
+    let lines = lines.filter(|line| !line.centre.is_empty()).collect();
     over_updates(&quantity.title, &quantity.unit, lines)
 }
 
-fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> FigureLine {
+fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> CurveLine {
     // Rounding errors around 0 would fill the axis.
     let shown = |y: f64| if y.abs() < 1e-12 { 0.0 } else { scale * y };
     line(label, dynamics::curve(metrics, name).into_iter().map(|(x, y)| (x, shown(y))))
 }
 
-fn line(label: &str, points: impl IntoIterator<Item = (f64, f64)>) -> FigureLine {
-    let points = points.into_iter().collect();
-    FigureLine { label: label.to_owned(), points, half_widths: Vec::new() }
+fn line(label: &str, points: impl IntoIterator<Item = (f64, f64)>) -> CurveLine {
+    let centre = points.into_iter().collect();
+    CurveLine { label: label.to_owned(), centre, ..CurveLine::default() }
 }
 
-fn over_updates(title: &str, unit: &'static str, ours: Vec<FigureLine>) -> RunFigure {
-    let (title, x) = (title.to_owned(), "updates");
-    RunFigure { title, x, unit, ours, paper_unit: unit, ..RunFigure::default() }
+fn over_updates(title: &str, unit: &str, mut lines: Vec<CurveLine>) -> Curves {
+    // Blue first; black is an arm that studies share.
+    (10..).zip(&mut lines).for_each(|(style, line)| line.style = style);
+    Curves::new(title, "updates", unit, lines)
 }
 
-fn styles(metrics: &[StepMetrics]) -> Vec<FigureLine> {
+fn styles(metrics: &[StepMetrics]) -> Vec<CurveLine> {
     let names = metrics.iter().flat_map(|step| step.metrics.keys());
     let names: BTreeSet<&String> = names
         .filter(|name| name.starts_with("rollout/style_") && name.ends_with("_share"))
@@ -177,17 +160,16 @@ mod tests {
                 difference: None,
                 history: points.collect(),
             };
-            let line = accuracy(&[result]).unwrap().ours.remove(0);
-            (line.label, line.half_widths)
+            let line = accuracy(&[result]).unwrap().curves.lines.remove(0);
+            (line.label, line.band)
         };
-        let (label, half_widths) = drawn(1, &[None, None]);
-        assert_eq!(label, "avg@1 on dev, no interval: k = 1");
-        assert_eq!(half_widths, [None, None]);
+        let (label, band) = drawn(1, &[None, None]);
+        assert_eq!((label.as_str(), band), ("avg@1 on dev, no interval: k = 1", vec![]));
         assert_eq!(drawn(2, &[None]).0, "avg@2 on dev, no interval");
-        assert_eq!(drawn(2, &[Some(0.25)]), ("avg@2 on dev".to_owned(), vec![Some(25.0)]));
-        let (label, half_widths) = drawn(2, &[None, Some(0.25), Some(0.25)]);
+        assert_eq!(drawn(2, &[Some(0.25)]), ("avg@2 on dev".to_owned(), vec![(0.0, 25.0, 75.0)]));
+        let (label, band) = drawn(2, &[None, Some(0.25), Some(0.75)]);
         assert_eq!(label, "avg@2 on dev with its interval for these problems");
-        assert_eq!(half_widths, [None, Some(25.0), Some(25.0)]);
+        assert_eq!(band, [(1.0, 25.0, 75.0), (2.0, 0.0, 100.0)]);
     }
 
     #[test]
@@ -196,8 +178,8 @@ mod tests {
             let metrics = names.iter().map(|name| ((*name).to_owned(), 0.25)).collect();
             let line = StepMetrics { step: 1, counters: Counters::default(), metrics };
             let figures = beside_the_paper(&loaded("rloo.toml"), &[line], &[]);
-            let entropy = figures.iter().find(|figure| figure.paper_figure == Some("7c"));
-            entropy.unwrap().ours.iter().map(|line| line.label.clone()).collect()
+            let entropy = figures.iter().find(|figure| figure.paper_figure == "7c");
+            entropy.unwrap().curves.lines.iter().map(|line| line.label.clone()).collect()
         };
         assert_eq!(labels(&["policy/entropy"]), ["batch"]);
         let both = ["policy/entropy", "policy/rollout_entropy"];
@@ -224,8 +206,8 @@ mod tests {
             let metrics = [("loss/up_clipped_probability_mean".to_owned(), 0.25)].into();
             let line = [StepMetrics { step: 1, counters: Counters::default(), metrics }];
             let figures = beside_the_paper(&loaded(name), &line, &[]);
-            let up_clipped = figures.iter().find(|figure| figure.paper_figure == Some("3a"));
-            up_clipped.unwrap().ours[0].label.clone()
+            let up_clipped = figures.iter().find(|figure| figure.paper_figure == "3a");
+            up_clipped.unwrap().curves.lines[0].label.clone()
         };
         assert_eq!(legend("tis.toml"), "advantage > 0, ratio > 1 + ε_high");
         assert_eq!(legend("cispo.toml"), "ratio > 1 + high, any advantage");

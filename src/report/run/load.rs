@@ -10,7 +10,6 @@ use crate::records::{
 use crate::report::ReportError;
 use crate::statistics::Sample;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::Path;
 
 pub struct RunReportLoaded {
@@ -33,40 +32,38 @@ pub struct LoadedEvaluation {
     pub record: EvaluationRecord,
     /// In the table's order.
     pub outcomes: Option<Vec<ProblemOutcomes>>,
-    pub outcomes_sha256: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ProblemOutcomes {
     pub problem: String,
-    /// By sample number, like the two fields below.
+    /// By sample number.
     pub samples: Vec<Sample>,
-    pub truncated: Vec<bool>,
-    pub response_tokens: Vec<u32>,
 }
 
 /// Errors: when `experiment.json` or `manifest.json` is missing, or a file cannot be understood.
 pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
-    let Some(experiment) = optional(run.experiment())? else {
+    let is_folder = run.root().is_dir();
+    let experiment = if is_folder { files::optional(run.experiment())? } else { None };
+    let Some(experiment) = experiment else {
         return Err(ReportError::NotARun { root: run.root().to_path_buf(), reason: run.flaw() });
     };
     let mut evaluations = Vec::new();
-    for record in optional(run.evaluations())?.unwrap_or_default() {
+    for record in files::optional(run.evaluations())?.unwrap_or_default() {
         let path = run.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
-        let outcomes_sha256 = optional(files::sha256_file(&path))?;
-        let outcomes = outcomes_sha256.as_ref().map(|_| by_problem(&path)).transpose()?;
-        evaluations.push(LoadedEvaluation { record, outcomes, outcomes_sha256 });
+        let outcomes = files::kind(&path)?.map(|_| by_problem(&path)).transpose()?;
+        evaluations.push(LoadedEvaluation { record, outcomes });
     }
     Ok(RunReportLoaded {
         experiment,
         manifest: run.manifest()?,
-        tags: optional(run.tags())?.unwrap_or_default(),
-        environment: optional(run.environment())?,
-        sessions: optional(run.sessions())?.unwrap_or_default(),
-        metrics: optional(run.metrics())?.unwrap_or_default(),
-        timings: optional(run.timings())?.unwrap_or_default(),
+        tags: files::optional(run.tags())?.unwrap_or_default(),
+        environment: files::optional(run.environment())?,
+        sessions: files::optional(run.sessions())?.unwrap_or_default(),
+        metrics: files::optional(run.metrics())?.unwrap_or_default(),
+        timings: files::optional(run.timings())?.unwrap_or_default(),
         evaluations,
-        outcome: optional(run.outcome())?,
+        outcome: files::optional(run.outcome())?,
         rollouts: first_and_last_rollouts(run)?,
     })
 }
@@ -86,14 +83,12 @@ fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, ReportError> {
     for row in rows {
         let problem = &mut problems[places[&row.problem]];
         problem.samples.push(Sample { is_correct: row.is_correct, prediction: row.prediction });
-        problem.truncated.push(row.truncated);
-        problem.response_tokens.push(row.response_tokens);
     }
     Ok(problems)
 }
 
 fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)>, ReportError> {
-    let names = optional(files::list(&run.path("rollouts")))?.unwrap_or_default();
+    let names = files::optional(files::list(&run.path("rollouts")))?.unwrap_or_default();
     let step = |name: &String| -> Option<u64> {
         name.strip_prefix("step-")?.strip_suffix(".parquet")?.parse().ok()
     };
@@ -104,18 +99,4 @@ fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)
         Ok((step, tables::read_rollouts(&path)?))
     };
     chosen.into_iter().map(read).collect()
-}
-
-/// Unfinished runs lack files, which is no error.
-pub fn optional<T>(result: Result<T, files::FileError>) -> Result<Option<T>, files::FileError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn is_missing(error: &files::FileError) -> bool {
-    use io::ErrorKind::{NotADirectory, NotFound};
-    matches!(error, files::FileError::Io { source, .. } if [NotFound, NotADirectory].contains(&source.kind()))
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod load;
 pub(crate) mod arm;
-pub(crate) mod checks;
 pub(crate) mod dynamics;
 pub(crate) mod evaluations;
 pub(crate) mod figures;
@@ -12,13 +11,13 @@ mod techniques;
 pub(crate) mod chapters;
 
 use crate::base::files;
-use crate::records::{RunFolder, Session};
+use crate::records::audit::{self, DigestFault};
+use crate::records::{FolderEntries, Outcome, RunFolder, Session};
 use crate::report::page::Curves;
-use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
 use crate::report::{
-    Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult, SetsTogether,
-    ShownMetric, Strip, Technique, endings, html, markdown, text,
+    ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult, SetsTogether, ShownMetric,
+    Technique, endings, html, markdown, text,
 };
 use crate::study::{Clock, Effects, effect_checks};
 use serde::Serialize;
@@ -34,19 +33,22 @@ pub struct Report {
     pub headline: String,
     pub techniques: Vec<Technique>,
     pub effects: Effects,
-    pub decisions: Vec<Decision>,
     pub settings: Vec<(String, String)>,
     pub evaluations: Vec<SetResult>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sets_together: Option<SetsTogether>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_tag: Vec<evaluations::TagResult>,
-    pub strip: Option<Strip>,
+    /// Pictures of `metrics` and `evaluations`, like those below.
+    #[serde(skip)]
     pub figures: Vec<RunFigure>,
-    pub effect_figures: Vec<RunFigure>,
+    #[serde(skip)]
+    pub effect_curves: Vec<Curves>,
     /// Not in the paper.
-    pub own_figures: Vec<RunFigure>,
-    pub pass_at_k: Vec<RunFigure>,
+    #[serde(skip)]
+    pub own_curves: Vec<Curves>,
+    #[serde(skip)]
+    pub pass_at_k: Vec<Curves>,
     pub metrics: Vec<ShownMetric>,
     pub counts: RunCounts,
     pub samples: Vec<SampleRollout>,
@@ -56,7 +58,19 @@ pub struct Report {
     pub inputs: BTreeMap<String, String>,
     /// Written file → SHA-256; empty while the run is unfinished.
     pub digests: BTreeMap<String, String>,
-    pub checks: Vec<ReportCheck>,
+    /// Files that are not as `outcome.json` says; none while the run is unfinished.
+    pub damage: Vec<String>,
+}
+
+impl Report {
+    /// What a reader needs before the result.
+    pub fn alerts(&self) -> Vec<String> {
+        let damage = (!self.damage.is_empty())
+            .then(|| format!("changed since the run ended: {}", self.damage.join("; ")));
+        let warnings = self.effects.warnings();
+        let warnings = warnings.iter().map(|warning| format!("warning: {warning}"));
+        damage.into_iter().chain(warnings).collect()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -113,19 +127,17 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
     let effects = effect_checks::check(&loaded.experiment, &loaded.metrics);
     let environment = loaded.environment.as_ref().map(|environment| visible(&environment.facts));
     Ok(Report {
-        schema: "dapo-report/4",
+        schema: "dapo-report/5",
         run: identity(&loaded),
         status: status(&loaded),
         headline: evaluations::headline(&loaded, &evaluations),
         techniques: arm::techniques(&loaded.experiment, &effects),
         effects,
-        decisions: arm::decisions(&loaded.experiment),
         settings: arm::settings(&loaded.experiment),
         by_tag: evaluations::by_tag(&loaded),
-        strip: evaluations::strip(&loaded),
         figures: figures::beside_the_paper(&loaded.experiment, &loaded.metrics, &evaluations),
-        effect_figures: figures::effects(&loaded.experiment, &loaded.metrics),
-        own_figures: figures::own(&loaded.experiment, &loaded.metrics),
+        effect_curves: figures::effects(&loaded.experiment, &loaded.metrics),
+        own_curves: figures::own(&loaded.experiment, &loaded.metrics),
         pass_at_k: figures::pass_at_k(&evaluations),
         metrics: dynamics::rows(&loaded.experiment, &loaded.metrics),
         counts: dynamics::counts(&loaded),
@@ -134,10 +146,20 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
         sessions: loaded.sessions.iter().map(visible_session).collect(),
         inputs: visible(&loaded.manifest.inputs),
         digests: loaded.outcome.as_ref().map(|end| visible(&end.digests)).unwrap_or_default(),
-        checks: checks::checks(run, &loaded)?,
+        damage: loaded.outcome.as_ref().map_or(Ok(Vec::new()), |end| damage(run, end))?,
         sets_together: evaluations::together(&loaded, &evaluations),
         evaluations,
     })
+}
+
+fn damage(run: &RunFolder, outcome: &Outcome) -> Result<Vec<String>, ReportError> {
+    let faults = audit::digest_faults(run, &FolderEntries::of(run)?, outcome);
+    // Whole checkpoints may be deleted to save room.
+    let counts = |(name, fault): &(String, DigestFault)| {
+        outcome.digests.contains_key(name) && !matches!(fault, DigestFault::NoCheckpoint)
+    };
+    let faults = faults.into_iter().filter(counts);
+    Ok(faults.map(|(name, fault)| text::visible(&format!("{name}: {fault}"))).collect())
 }
 
 /// The score over training, over another clock if asked for. Errors: as [`build`], and without such a curve.
@@ -145,14 +167,17 @@ pub fn curves(run: &RunFolder, clock: Clock) -> Result<Curves, ReportError> {
     let loaded = load::load(run)?;
     let refused = |reason| ReportError::Refused { folder: run.root().to_path_buf(), reason };
     let none = || refused("no evaluation is recorded: there is no curve".to_owned());
-    let mut figure = figures::accuracy(&evaluations::results(&loaded)).ok_or_else(none)?;
+    let mut curves = figures::accuracy(&evaluations::results(&loaded)).ok_or_else(none)?.curves;
     let x = clock.words();
-    for (at, _) in figure.ours.iter_mut().flat_map(|line| &mut line.points) {
-        let reading = dynamics::reading(&loaded, clock, *at);
-        *at = reading.ok_or_else(|| refused(format!("its records do not have {x}")))?;
+    for line in &mut curves.lines {
+        let centre = line.centre.iter_mut().map(|(at, _)| at);
+        for at in centre.chain(line.band.iter_mut().map(|(at, ..)| at)) {
+            let reading = dynamics::reading(&loaded, clock, *at);
+            *at = reading.ok_or_else(|| refused(format!("its records do not have {x}")))?;
+        }
     }
-    let unit = format!("{}, %", figure.title);
-    Ok(Curves { unit, ..courses::own_panel(&RunFigure { x, ..figure }, "") })
+    let unit = format!("{}, %", curves.title);
+    Ok(Curves { title: String::new(), x: x.to_owned(), unit, ..curves })
 }
 
 fn identity(loaded: &RunReportLoaded) -> RunFacts {

@@ -17,22 +17,9 @@ pub fn what_was_run(report: &Report) -> Section {
         let place = Look::Quiet.of(technique.place);
         row![technique.name, place, switch(technique.on), &technique.settings]
     });
-    let decisions = report.decisions.iter().map(|decision| {
-        row![
-            &decision.choice,
-            Look::Strong.of(&decision.value),
-            Look::Quiet.of(&decision.paper),
-            Look::Quiet.of(&decision.released_code)
-        ]
-    });
     let settings = report.settings.iter().map(|(key, value)| row![Look::Code.of(key), value]);
-    let open = format!(
-        "{} decisions that the paper leaves open, or that it and the released code make differently",
-        report.decisions.len()
-    );
     let blocks = vec![
         Block::Table(Table::new(summary, "technique | paper | | settings", techniques)),
-        Block::Folded(Table::new(open, "choice | this run | paper | released code", decisions)),
         Block::Folded(Table::new("All settings", "setting | value", settings)),
     ];
     Section::new("run", "What was run", blocks)
@@ -55,8 +42,8 @@ pub fn effects(report: &Report) -> Section {
     let caption = "Settings whose effect is easily overlooked.";
     let warnings = Table::new(caption, "warning | in this run", warnings).filled();
     blocks.extend(warnings.map(Block::Table));
-    let figures = &report.effect_figures;
-    let curves = courses::together("effects-curves", "What each technique did", figures);
+    let curves = &report.effect_curves;
+    let curves = courses::together("effects-curves", "What each technique did", curves);
     let summary = "What each technique did, over updates".to_owned();
     blocks.extend(curves.map(|curves| Block::More(summary, vec![curves])));
     Section::new("acting", "Is each technique doing something?", blocks)

@@ -88,15 +88,24 @@ fn declared(context: &Context) -> Vec<Block> {
     } else {
         "; the program\u{2019}s own margin, as none is declared"
     };
+    // Only scores have a margin.
+    let mut all = full.iter().flat_map(|family| &family.comparisons);
+    let has_margin = all.any(|comparison| comparison.declared.metric.is_avg_at_k());
+    let equivalent = if has_margin {
+        format!(
+            " arms are equivalent if they differ by less than {} (shaded in the figure{whose_margin}) by two one-sided \
+             tests, after Holm too, which ask for a {} interval inside that margin, not for the one here;",
+            headline::points(declaration.margin),
+            text::level(1.0 - 2.0 * declaration.alpha)
+        )
+    } else {
+        String::new()
+    };
     let caption = format!(
         "A difference is shown if p, after Holm in the family, is at most {} and the interval lies on one side \
-         of 0; arms are equivalent if they differ by less than {} (shaded in the figure{whose_margin}) by two one-sided tests, after Holm too, which ask \
-         for a {} interval inside that margin, not for the one here; else the comparison \
-         is inconclusive. Above: share of the {of} in which the first arm is above. p: {test}{test_of_times}. A row without a \
+         of 0;{equivalent} else the comparison is inconclusive. Above: share of the {of} in which the first arm is above. p: {test}{test_of_times}. A row without a \
          measure has that of the row above.",
-        axes::tick_label(declaration.alpha),
-        headline::points(declaration.margin),
-        text::level(1.0 - 2.0 * declaration.alpha)
+        axes::tick_label(declaration.alpha)
     );
     let is_long = rows.len() > context::MOST_OPEN_ROWS;
     let summary = format!("The {} comparisons in numbers", rows.len());
@@ -199,6 +208,13 @@ fn figure(context: &Context) -> Option<Figure> {
         legend = page::legend(&curves[1].lines);
         panels.extend(curves.map(Panel::Curves));
     }
+    let of_curves = panels.iter().filter_map(|panel| match panel {
+        Panel::Curves(curves) => Some(&curves.lines),
+        _ => None,
+    });
+    let is_between = of_curves.flatten().any(|line| !line.interpolated_at.is_empty());
+    let between =
+        if is_between { "; a hollow mark is a mean between evaluations, interpolated" } else { "" };
     let hollow = if is_published && context.is_embedded() {
         ", hollow the paper\u{2019}s step (another task and model)"
     } else {
@@ -208,7 +224,7 @@ fn figure(context: &Context) -> Option<Figure> {
         id: "answer-figure".to_owned(),
         caption: format!(
             "Panel “{}”: {of}, each arm against its row, {} intervals over training runs{hollow}. Curves: \
-             mean over the runs of an arm, and its interval.",
+             mean over the runs of an arm, and its interval{between}.",
             scores::DIFFERENCE,
             context.level()
         ),

@@ -1,6 +1,5 @@
 //! The panels of a figure for a paper, with the numbers of the report.
 
-use crate::experiment::diagnose;
 use crate::report::page::{Curves, IntervalRow, Intervals, Panel, PanelSize, TableCell};
 use crate::report::study::{answer, scores};
 use crate::report::text;
@@ -25,45 +24,24 @@ pub fn panels(folder: &Path, kind: Kind, arms: &[String]) -> Result<Vec<Panel>, 
     let facts = facts::of(&study, &paper_claims::of(folder, &study)?);
     let context = Context::new(&study, &facts.analysis, &facts.claims);
     let refused = |reason: String| ReportError::Refused { folder: folder.to_owned(), reason };
-    let arms = named(&context, arms).map_err(refused)?;
+    let compared = context.comparisons().map(|it| &it.declared);
+    // Pools of arms too.
+    let compared = compared.flat_map(|it| [it.arm.as_str(), &it.reference]);
+    let known = context.arms().map(|arm| arm.id.as_str()).chain(compared);
+    let known: Vec<&str> = known.collect::<BTreeSet<_>>().into_iter().collect();
+    let named: Vec<_> = arms.iter().map(|name| study.ids_named(&known, name)).collect();
+    let problems: Vec<&str> =
+        named.iter().filter_map(|ids| ids.as_ref().err().map(String::as_str)).collect();
+    if !problems.is_empty() {
+        return Err(refused(problems.join("; ")));
+    }
+    let arms: Vec<Vec<&str>> = named.into_iter().flatten().collect();
     let panels = match kind {
         Kind::Curves(clock) => curves(&context, &arms, clock),
         Kind::Forest => forest(&context, &arms.concat()),
         Kind::Ladder => ladder(&context),
     };
     panels.map_err(refused)
-}
-
-fn named<'a>(context: &Context<'a>, names: &[String]) -> Result<Vec<Vec<&'a str>>, String> {
-    let compared = context.comparisons().map(|it| &it.declared);
-    // Pools of arms too.
-    let compared = compared.flat_map(|it| [it.arm.as_str(), &it.reference]);
-    let known = context.arms().map(|arm| arm.id.as_str()).chain(compared);
-    let known: Vec<&str> = known.collect::<BTreeSet<_>>().into_iter().collect();
-    let short = |id: &&'a str| id.split('/').next_back().unwrap_or_default();
-    let (mut ids, mut problems) = (Vec::new(), Vec::new());
-    let identity = |id: &str| context.arm(id).map_or(id.to_owned(), |arm| arm.arm_sha256.clone());
-    for name in names {
-        let named: Vec<&str> = match known.iter().find(|id| **id == name) {
-            Some(whole) => vec![whole],
-            None => known.iter().copied().filter(|id| short(id) == name).collect(),
-        };
-        if named.iter().map(|id| identity(id)).collect::<BTreeSet<_>>().len() > 1 {
-            let name = text::visible(name);
-            problems
-                .push(format!("several arms are named {name}; name some of {}", named.join(", ")));
-        }
-        if named.is_empty() {
-            let all = known.iter().map(short).chain(known.iter().copied()).map(str::to_owned);
-            let hint = match diagnose::nearest(name, &all.collect::<Vec<_>>()) {
-                Some(nearest) => format!("did you mean {nearest}?"),
-                None => format!("its arms are {}", known.join(", ")),
-            };
-            problems.push(format!("there is no arm {}; {hint}", text::visible(name)));
-        }
-        ids.push(named);
-    }
-    if problems.is_empty() { Ok(ids) } else { Err(problems.join("; ")) }
 }
 
 fn curves(context: &Context, arms: &[Vec<&str>], clock: Clock) -> Result<Vec<Panel>, String> {

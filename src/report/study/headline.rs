@@ -252,7 +252,7 @@ fn verdict(context: &Context, word: Word, subject: &str, is_one: bool, reference
             format!("{subject} {is} equivalent to {reference} within {margin}")
         }
         Word::Inconclusive => {
-            format!("neither a difference from {reference} nor equivalence is shown for {subject}")
+            format!("for {subject}, the comparison with {reference} is inconclusive")
         }
         Word::NothingToActOn => {
             format!("{subject} had too little to act on for a verdict against {reference}")

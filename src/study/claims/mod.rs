@@ -89,22 +89,6 @@ pub enum ClaimRule {
     IntervalWithinBound,
 }
 
-impl ClaimRule {
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::HolmAndInterval => {
-                "Holm-adjusted permutation p at most alpha, and Welch's interval on one side of 0"
-            }
-            Self::IntervalBeyondBound => {
-                "t interval over runs on one side of the bound, alpha shared within the family"
-            }
-            Self::IntervalWithinBound => {
-                "interval of the correlation within the bound, alpha shared within the family"
-            }
-        }
-    }
-}
-
 impl Test {
     fn rule(&self) -> ClaimRule {
         match self {
@@ -138,19 +122,15 @@ pub fn shipped() -> Claims {
 pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
     let own = files::foreign::inside(folder, FILE)?;
     if own.exists() {
-        return load_for(&own, study);
+        return load(&own, study);
     }
     Ok(if study.is_of_mini_aime() { shipped() } else { Claims::default() })
 }
 
-pub fn load(path: &Path) -> Result<Claims, StudyError> {
+/// Errors: a name that the study does not have; the paper's claims are judged as far as it has their arms.
+pub fn load(path: &Path, study: &Study) -> Result<Claims, StudyError> {
     let text = files::read_text_up_to(path, 1 << 20)?;
-    parse(&text).map_err(|reason| StudyError::invalid(path, reason))
-}
-
-/// As [`load`]. Errors: a name that the study does not have; the paper's claims are judged as far as it has their arms.
-pub fn load_for(path: &Path, study: &Study) -> Result<Claims, StudyError> {
-    let claims = load(path)?;
+    let claims = parse(&text).map_err(|reason| StudyError::invalid(path, reason))?;
     match names::problem(&claims, study).filter(|_| claims != shipped()) {
         Some(problem) => Err(StudyError::invalid(path, problem)),
         None => Ok(claims),

@@ -8,6 +8,7 @@ use crate::records::{
 };
 use crate::statistics::Counts;
 use crate::study::{Cell, StudyError, cell, comparison::EvaluatedRun};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -46,10 +47,9 @@ pub fn side<P: AsRef<Path>>(
         }
     }
     let mut known = BTreeMap::new();
-    for EvaluatedRun { path, .. } in &runs {
-        // A packed record is no file of its own.
-        let state = files::state(path).unwrap_or_else(|_not_there| path.display().to_string());
-        if let Some(first) = known.insert(state, path) {
+    for run in &runs {
+        let path = &run.path;
+        if let Some(first) = known.insert(state(run), path) {
             let reason = format!("the same file as {}; name a training run once", first.display());
             return Err(StudyError::invalid(path, reason));
         }
@@ -58,6 +58,19 @@ pub fn side<P: AsRef<Path>>(
         (true, Some(path)) => Err(StudyError::invalid(path.as_ref(), "no run is in this folder")),
         _ => Ok(runs),
     }
+}
+
+pub fn check_differ(a: &[EvaluatedRun], b: &[EvaluatedRun]) -> Result<(), StudyError> {
+    let known: BTreeSet<String> = a.iter().map(state).collect();
+    if let Some(run) = b.iter().find(|run| known.contains(&state(run))) {
+        return Err(StudyError::invalid(&run.path, "given on both sides: name runs that differ"));
+    }
+    Ok(())
+}
+
+/// A packed record is no file of its own.
+fn state(run: &EvaluatedRun) -> String {
+    files::state(&run.path).unwrap_or_else(|_not_there| run.path.display().to_string())
 }
 
 fn is_left_out(name: &str) -> bool {
@@ -77,8 +90,16 @@ fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyEr
         return run_folder(path, options);
     }
     let name = path.to_string_lossy();
-    if name.ends_with(".json") && !format::has_lines(path) {
-        cell(path, options)
+    let is_document = !format::has_lines(path) && !format::begins(path, b"[");
+    if name.ends_with(".json") && is_document {
+        let read = cell(path, options);
+        let is_of_lm_eval = |document: &Value| document["results"].is_object();
+        if read.is_err() && files::read_json(path).is_ok_and(|it| is_of_lm_eval(&it)) {
+            let reason = "these are lm-eval's results, which have no outcomes of problems: run it with --log_samples, \
+                          and name its samples_….jsonl";
+            return Err(StudyError::invalid(path, reason));
+        }
+        read
     } else {
         table(path, path, &options.columns, options)
     }

@@ -113,6 +113,15 @@ pub fn compare(
     let detectable = detectable(&paired, problems, between_runs.as_ref(), level);
     let changes = changes(&names, &before, &after);
     let [a, b] = sides;
+    let of = |side: &ComparedRuns| (side.accuracy.samples, side.most_samples);
+    if of(&a) != of(&b) {
+        let [a, b] = [of(&a), of(&b)].map(|(least, most)| {
+            if least < most { format!("{least} to {most}") } else { least.to_string() }
+        });
+        remarks.push(format!(
+            "the sides have different numbers of samples a problem: A {a}, B {b}; avg@k means the same of both"
+        ));
+    }
     Ok(RunComparison { format: FORMAT, a, b, paired, changes, between_runs, detectable, remarks })
 }
 

@@ -13,7 +13,7 @@ use crate::study::comparison::{ALPHA, POWER};
 use crate::study::tracked::reading::{Extent, OnClock};
 use crate::study::{Needed, StudyError, needed};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub const FORMAT: u64 = 1;
 
@@ -60,6 +60,9 @@ pub struct TrackedValue {
     pub end: f64,
     /// Values of the metric that are `null` or text, which are no points.
     pub unread: usize,
+    /// Those of them that are text without a digit, and the first of these.
+    pub texts: usize,
+    pub first_text: Option<String>,
     /// Points up to the budget that are NaN or infinite; they reach no level.
     pub not_finite: usize,
     /// Up to the budget, over the clock.
@@ -83,6 +86,8 @@ pub struct TrackedComparison {
     pub ignored: BTreeSet<String>,
     /// Other arms of the tables, and other runs that have the text of `FILE:TEXT` in their names.
     pub not_compared: BTreeSet<String>,
+    /// Where `FILE:TEXT` takes runs of several names: the side's names without seeds.
+    pub several_names: BTreeMap<char, BTreeSet<String>>,
     pub runs: Vec<TrackedValue>,
     pub paired: bool,
     pub without_partner: Vec<WithoutPartner>,
@@ -111,6 +116,12 @@ impl TrackedComparison {
         self.runs.iter().map(|it| &it.run).chain(left_out).for_each(|run| {
             self.not_compared.remove(run);
         });
+        self
+    }
+
+    pub fn of_names(mut self, [a, b]: [BTreeSet<String>; 2]) -> Self {
+        self.several_names = [('A', a), ('B', b)].into();
+        self.several_names.retain(|_, names| names.len() > 1);
         self
     }
 }
@@ -163,6 +174,7 @@ pub fn compare(
         places_in_window,
         ignored,
         not_compared: BTreeSet::new(),
+        several_names: BTreeMap::new(),
         runs,
         paired,
         without_partner: without_partner.collect(),

@@ -1,6 +1,7 @@
 //! What a run is read as: its metric on the clock, the places that count, and one number of them.
 
 use crate::experiment::diagnose;
+use crate::records::tables::csv_rows;
 use crate::records::tracked::{self, Replaced, SECONDS, TIMES};
 use crate::records::{TrackedCurve, TrackedNotes, TrackedRun};
 use crate::statistics::estimators;
@@ -70,15 +71,17 @@ impl<'a> Extent<'a> {
             let value = self.summary(used);
             if !value.is_finite() {
                 let reason = format!(
-                    "{}{}; without this run its side would look better",
+                    "{}{}; without this run its side would look better{}",
                     prefix(run),
-                    self.why_not_finite(used)
+                    self.why_not_finite(used),
+                    not_evaluated(&points)
                 );
                 return Err(StudyError::invalid(&run.path, reason));
             }
             (value, None)
         };
         points.truncate(within);
+        let unread = run.unread.get(metric).cloned().unwrap_or_default();
         Ok(TrackedValue {
             side,
             run: run.name.clone(),
@@ -86,7 +89,9 @@ impl<'a> Extent<'a> {
             value,
             reached,
             end,
-            unread: run.unread.get(metric).copied().unwrap_or(0),
+            unread: unread.nulls + unread.texts,
+            texts: unread.texts,
+            first_text: unread.first_text,
             not_finite: points.iter().filter(|(_, value)| !value.is_finite()).count(),
             left_out: within - counted.len(),
             points,
@@ -168,6 +173,15 @@ impl<'a> Extent<'a> {
     }
 }
 
+fn not_evaluated(points: &TrackedCurve) -> String {
+    let count = points.iter().filter(|(_, value)| value.is_nan()).count();
+    let all = points.len();
+    let advice = format!(
+        "; {count} of {all} points are NaN: if that means not evaluated, leave their rows out"
+    );
+    if count > 1 { advice } else { String::new() }
+}
+
 /// The named metric, or the only one that all runs have.
 pub fn metric(runs: &[&TrackedRun], options: &TrackedOptions) -> Result<String, StudyError> {
     let mut names: Vec<String> = runs[0].curves.keys().cloned().collect();
@@ -183,6 +197,7 @@ pub fn metric(runs: &[&TrackedRun], options: &TrackedOptions) -> Result<String, 
                 run.notes.format != tracked::TABLE && run.unread.contains_key(wanted)
             };
             if let Some(run) = without.filter(is_unread) {
+                check_has_no_numbers_as_text(run, wanted)?;
                 let reason =
                     format!("--metric {wanted}: its values are text, such as `45 %`, or null");
                 return Err(StudyError::invalid(&run.path, reason));
@@ -190,11 +205,23 @@ pub fn metric(runs: &[&TrackedRun], options: &TrackedOptions) -> Result<String, 
             let nearest = diagnose::nearest(wanted, names);
             let nearest = nearest.map_or(String::new(), |name| format!("did you mean `{name}`? "));
             let listed = listed(names);
-            let reason =
-                format!("--metric {wanted}: {nearest}the metrics of all runs are {listed}");
+            let asked = options.metric.as_ref().map(|name| format!("--metric {name}"));
+            let asked = asked.unwrap_or_else(|| "name one with --metric".to_string());
+            let reason = format!("{asked}: {nearest}the metrics of all runs are {listed}");
             Err(StudyError::invalid(&without.unwrap_or(&runs[0]).path, reason))
         }
     }
+}
+
+fn check_has_no_numbers_as_text(run: &TrackedRun, column: &str) -> Result<(), StudyError> {
+    let first = run.unread.get(column).and_then(|unread| unread.first_number.as_ref());
+    let Some((line, text)) = first else { return Ok(()) };
+    let reason = if text.parse::<f64>().is_ok() {
+        format!("`{column}`: expected a number, got the text {text:?}; write it without quotes")
+    } else {
+        csv_rows::no_number(column, text)
+    };
+    Err(csv_rows::at(&run.path, *line, format!("{}{reason}", prefix(run))).into())
 }
 
 /// Columns of tokens, and whether they are running totals: TRL's are, verl's are of each step.
@@ -205,6 +232,7 @@ const TOKENS: [(&str, bool); 3] =
 /// sum, and nowhere of a running total.
 pub fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<OnClock, StudyError> {
     let refuse = |reason: String| Err(StudyError::invalid(&run.path, reason));
+    check_has_no_numbers_as_text(run, metric)?;
     let replaced = run.replaced.get(metric);
     if let Some((several, all)) = replaced.map(Replaced::several_and_all_steps)
         && several > 1
@@ -227,6 +255,7 @@ pub fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<OnClock, Stu
     let wall = run.seconds.get(metric).filter(|_| at == SECONDS);
     let Some(mut clock) = wall.or_else(|| run.curves.get(column)).cloned() else {
         if run.unread.contains_key(column) {
+            check_has_no_numbers_as_text(run, column)?;
             let what = "its values are text, such as `10,000`, or null: write digits alone";
             return refuse(format!("{}--at {at}: {what}", prefix(run)));
         }
@@ -235,6 +264,7 @@ pub fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<OnClock, Stu
         let what = format!("{}--at {at}: no such column", prefix(run));
         return refuse(format!("{what}; a running total among these can be named: {names}"));
     };
+    check_has_no_numbers_as_text(run, column)?;
     if !is_total {
         let due = (0_u32..).map(|count| clock[0].0.min(1.0) + f64::from(count));
         let steps = clock.iter().map(|(step, _)| *step).chain([f64::INFINITY]);
@@ -250,6 +280,16 @@ pub fn on_clock(run: &TrackedRun, metric: &str, at: &str) -> Result<OnClock, Stu
         }
     }
     notes.has_times = TIMES.contains(&column) || wall.is_some() && run.notes.has_times;
+    let (first, last) = (clock[0].1, clock.last().map_or(clock[0].1, |it| it.1));
+    if !notes.has_times && is_total && first >= 1e9 && first > 100.0 * (last - first) {
+        return refuse(format!(
+            "{}--at {at}: `{column}` begins at {first} and grows by {} alone, as a time of day, and no running total: \
+             name a column that counts from the run's start, or call seconds since 1970 `_timestamp`, which \
+             --at seconds reads",
+            prefix(run),
+            last - first
+        ));
+    }
     let starts = run.seconds.values().filter_map(|clock| Some(clock.first()?.1));
     let start = starts.filter(|_| wall.is_some()).reduce(f64::min).unwrap_or(clock[0].1);
     let mut total = if notes.has_times { -start } else { 0.0 };

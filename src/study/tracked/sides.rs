@@ -7,17 +7,20 @@ use crate::study::{StudyError, TrackedOptions};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-pub type TrackedSide = (Vec<TrackedRun>, BTreeSet<String>);
+/// Its runs, other runs of its files and, where a `FILE:TEXT` takes several, their names without seeds.
+pub type TrackedSide = (Vec<TrackedRun>, BTreeSet<String>, BTreeSet<String>);
 
 /// The runs of some files. `FILE:TEXT` is the run of the file with this name, else those that have the text in their
 /// names, as words if there are any, and of a table with a row a run those of the arm with this name.
 pub fn side(paths: &[String], options: &TrackedOptions) -> Result<TrackedSide, StudyError> {
-    let (mut runs, mut others) = TrackedSide::default();
+    let (mut runs, mut others, mut names) = TrackedSide::default();
     let mut known: BTreeSet<(String, String)> = BTreeSet::new();
     for path in paths {
         let (file, part) = file_and_part(path);
-        let (chosen, other) = named(file, part, tracked::read(Path::new(file), &options.at)?)?;
+        let (chosen, other, several) =
+            named(file, part, tracked::read(Path::new(file), &options.at)?)?;
         others.extend(other);
+        names.extend(several);
         for run in chosen.iter().filter(|run| run.notes.format != tracked::TABLE) {
             if !known.insert(identity(run)?) {
                 let reason = format!("{}given twice; a run counts once", prefix(run));
@@ -26,7 +29,7 @@ pub fn side(paths: &[String], options: &TrackedOptions) -> Result<TrackedSide, S
         }
         runs.extend(chosen);
     }
-    Ok((runs, others))
+    Ok((runs, others, names))
 }
 
 pub fn check_differ(a: &[TrackedRun], b: &[TrackedRun]) -> Result<(), StudyError> {
@@ -77,7 +80,33 @@ fn named(file: &str, part: &str, runs: Vec<TrackedRun>) -> Result<TrackedSide, S
     };
     let is_other = |name: &String| !rule(name) && (is_table || plain(name).contains(&plain(part)));
     let others = names.iter().filter(|name| is_other(name)).cloned().collect();
-    Ok((runs.into_iter().filter(|run| rule(&run.name)).collect(), others))
+    let chosen: Vec<TrackedRun> = runs.into_iter().filter(|run| rule(&run.name)).collect();
+    let several = several_names(file, part, &chosen)?;
+    Ok((chosen, others, several))
+}
+
+fn several_names(
+    file: &str,
+    part: &str,
+    chosen: &[TrackedRun],
+) -> Result<BTreeSet<String>, StudyError> {
+    let names = chosen.iter().map(|run| tracked::without_seed(&run.name));
+    let names: BTreeSet<String> = names.collect();
+    if part.is_empty() || names.len() < 2 {
+        return Ok(BTreeSet::new());
+    }
+    for (place, run) in chosen.iter().enumerate() {
+        let is_same = |other: &&TrackedRun| run.seed.is_some() && other.seed == run.seed;
+        if let Some(other) = chosen[..place].iter().find(is_same) {
+            let both = listed([&other.name, &run.name]);
+            let reason = format!(
+                "{part:?} is in the names of {both}, which have one seed: they are runs of several methods; name more of \
+                 a name, or each run"
+            );
+            return Err(StudyError::invalid(file, reason));
+        }
+    }
+    Ok(names)
 }
 
 fn has_words(name: &str, text: &str) -> bool {

@@ -88,7 +88,7 @@ fn of_text(name: &str, text: &str, options: &TrackedOptions) -> TrackedCompariso
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     files::write_atomic(&path, text.as_bytes()).unwrap();
-    let (runs, _) = side(&[path.to_string_lossy().into_owned()], options).unwrap();
+    let (runs, ..) = side(&[path.to_string_lossy().into_owned()], options).unwrap();
     compare(&runs, &runs, options, (0.95, None)).unwrap()
 }
 

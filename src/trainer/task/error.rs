@@ -66,15 +66,21 @@ pub enum TaskError {
     Tokens { path: PathBuf, record: usize, reason: String },
     #[error("{}: its distinct problems have more than {most} bytes", path.display())]
     TooMuch { path: PathBuf, most: usize },
-    #[error("{}: {count} questions have conflicting answers: {listed}", path.display())]
+    #[error("{}: {count} questions have conflicting answers: {listed}; `dapo data prepare` leaves them out", path.display())]
     Conflicts { path: PathBuf, count: usize, listed: String },
-    #[error("{}: two problems have the id `{id}`: {first:?} and {second:?}", path.display())]
+    #[error("{}: two problems have the id `{id}`: {first:?} and {second:?}; give each its own, or leave out the key `id`", path.display())]
     DuplicateId { path: PathBuf, id: String, first: String, second: String },
     #[error(
         "{count} problems of {} also stand in the training file {}: {listed}; leave them out with `dapo data prepare {} --without {} --out DIR`",
         evaluated.display(), train.display(), program::path_word(train), program::path_word(evaluated)
     )]
     Overlap { train: PathBuf, evaluated: PathBuf, count: usize, listed: String },
+    #[error(
+        "all problems of the training file {} stand in {} too, and training on what is evaluated says nothing: name \
+         another file, or hold problems out with `dapo data prepare {} --hold-out COUNT --out DIR`",
+        train.display(), evaluated.display(), program::path_word(train)
+    )]
+    AllEvaluated { train: PathBuf, evaluated: PathBuf },
     #[error("{}: another evaluation set is also named `{name}` (a set is named after its file)", path.display())]
     DuplicateSet { path: PathBuf, name: String },
     #[error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", folder.display())]

@@ -48,7 +48,6 @@ impl Twice {
     }
 }
 
-/// Of a batch of responses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tally {
     extra: BTreeMap<String, (f64, u64)>,
@@ -71,7 +70,7 @@ impl Tally {
         let mean =
             |(name, (sum, count)): (&String, &(f64, u64))| (metric(name), sum / *count as f64);
         let mut metrics: BTreeMap<String, f64> = self.extra.iter().map(mean).collect();
-        if self.disagreeing > 0 {
+        if self.twice > 0 {
             let share = self.disagreeing as f64 / self.twice as f64;
             metrics.insert(DISAGREEING.to_string(), share);
         }
@@ -239,7 +238,9 @@ impl Grader {
         let mut tally = Tally::default();
         let again = twice.of(asked.len(), graders.ready().takes_batches());
         if results.iter().all(Result::is_ok) {
-            tally.twice = again.len() as u64;
+            if graders.program().allow_nondeterministic {
+                tally.twice = again.len() as u64;
+            }
             tally.disagreeing = graders.grade_again(&asked, &again, &mut results);
         }
         let mut grades = Vec::with_capacity(results.len());
@@ -340,6 +341,26 @@ fn scored((rollout, grade): (Rollout, Grade)) -> ScoredRollout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::PromptTemplate;
+
+    #[test]
+    fn the_share_that_disagrees_is_of_every_call_that_grades_twice_where_that_is_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("reward.py");
+        files::write_atomic(&file, b"def grade(response, answer): return True\n").unwrap();
+        let problem = Problem { id: "a".into(), question: "q".into(), answer: "7".into() };
+        for (allow_nondeterministic, twice, expected) in
+            [(true, Twice::All, Some(0.0)), (true, Twice::Never, None), (false, Twice::All, None)]
+        {
+            let program = RewardProgram::of_python(file.clone(), None);
+            let program = RewardProgram { allow_nondeterministic, ..program };
+            let grading = Grading::Program(Box::new(program));
+            let settings = PromptSettings::of(PromptTemplate::Question);
+            let grader = Grader::start(&grading, &settings, Columns::new()).unwrap();
+            let (_, tally) = grader.grade(&[(&problem, "7", None)], twice).unwrap();
+            assert_eq!(tally.metrics().get(DISAGREEING).copied(), expected);
+        }
+    }
 
     #[test]
     fn one_response_in_a_hundred_and_one_batch_in_twenty_is_graded_twice() {

@@ -12,6 +12,7 @@ use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::path::Path;
+use std::sync::Arc;
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 pub struct ResponseLine {
@@ -25,6 +26,10 @@ pub struct ResponseLine {
     pub truncated: bool,
     #[serde(skip)]
     pub is_of_a_table: bool,
+    #[serde(skip)]
+    file: Arc<str>,
+    #[serde(skip)]
+    row: usize,
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -32,6 +37,11 @@ pub struct ResponseLine {
 impl ResponseLine {
     fn new(response: String, ground_truth: impl Into<Value>, others: Map<String, Value>) -> Self {
         Self { response, ground_truth: ground_truth.into(), others, ..Self::default() }
+    }
+
+    pub fn place(&self) -> String {
+        let Self { file, row, .. } = self;
+        if self.is_of_a_table { format!("{file}: row {row}") } else { format!("{file}:{row}") }
     }
 
     /// As a function sees it: `prompt` (verl's `input`), `data_source`, `extra_info`, `completion_ids` by their names;
@@ -97,7 +107,20 @@ impl ResponseLine {
             }
             Value::Null => {
                 let read = truth::ground_truth(&self.others, None, false);
-                let read = read.map_err(|error| format!("not in `ground_truth`; {error}"))?;
+                let read = read.map_err(|error| {
+                    let keys: Vec<&str> = self.others.keys().take(16).map(String::as_str).collect();
+                    let keys = if keys.is_empty() { "no other key".into() } else { keys.join(", ") };
+                    let usual = schema::ANSWERS.join("`, `");
+                    if error.key == schema::MISSING_ANSWER {
+                        format!(
+                            "not in `ground_truth`; answer: missing: no key `{usual}`, the line has {}: state it as \
+                             `ground_truth`",
+                            visible::shortened(&keys, 200)
+                        )
+                    } else {
+                        format!("not in `ground_truth`; {error}: state it as `ground_truth`")
+                    }
+                })?;
                 readings.extend(read.truth.readings);
                 Ok(read.ground_truth)
             }
@@ -116,31 +139,34 @@ pub struct Responses {
 /// Errors: a file of another format, or a line that cannot be read, by its number.
 pub fn read(path: &Path) -> Result<Responses, TaskError> {
     format::check(path, "parquet or JSON lines", true)?;
+    let file: Arc<str> = path.display().to_string().into();
     if path.extension().is_some_and(|extension| extension == "parquet") {
         let line = |StoredResponse { response, answer, truncated }| ResponseLine {
             truncated,
             is_of_a_table: true,
             ..ResponseLine::new(response, answer, Map::new())
         };
-        let lines = tables::read_responses(path)?.into_iter().map(line).collect();
-        return Ok(Responses { lines, left_out: 0 });
+        let lines = tables::read_responses(path)?.into_iter().map(line);
+        let placed = |(line, row)| ResponseLine { file: file.clone(), row, ..line };
+        return Ok(Responses { lines: lines.zip(1..).map(placed).collect(), left_out: 0 });
     }
     let mut responses = Responses::default();
     let mut first_filter: Option<Option<String>> = None;
-    let file = std::io::BufReader::new(foreign::open(path)?);
-    foreign::each_line(path, file, foreign::DATA, |number, bytes| -> Result<(), TaskError> {
+    let reader = std::io::BufReader::new(foreign::open(path)?);
+    foreign::each_line(path, reader, foreign::DATA, |number, bytes| -> Result<(), TaskError> {
         if let Some(integer) = foreign::inexact_integer(bytes) {
             return Err(csv_rows::at(path, number, schema::inexact(integer)).into());
         }
         let lines = &mut responses.lines;
-        match files::parse_line(path, number, bytes)? {
+        let before = lines.len();
+        match schema::parse_line(path, number, bytes)? {
             Some(Form { gts: true, .. }) => {
-                let dump: Option<VerlDump> = files::parse_line(path, number, bytes)?;
+                let dump: Option<VerlDump> = schema::parse_line(path, number, bytes)?;
                 lines
                     .extend(dump.map(|dump| ResponseLine::new(dump.output, dump.gts, dump.others)));
             }
             Some(Form { resps: true, .. }) => {
-                let sample: Option<LmEvalSample> = files::parse_line(path, number, bytes)?;
+                let sample: Option<LmEvalSample> = schema::parse_line(path, number, bytes)?;
                 let Some(sample) = sample else { return Ok(()) };
                 if *first_filter.get_or_insert_with(|| sample.filter.clone()) != sample.filter {
                     responses.left_out += 1;
@@ -149,8 +175,11 @@ pub fn read(path: &Path) -> Result<Responses, TaskError> {
                 let of_line = sample.lines();
                 lines.extend(of_line.map_err(|reason| csv_rows::at(path, number, reason))?);
             }
-            Some(_) => lines.extend(files::parse_line::<ResponseLine>(path, number, bytes)?),
+            Some(_) => lines.extend(schema::parse_line::<ResponseLine>(path, number, bytes)?),
             None => {}
+        }
+        for line in &mut lines[before..] {
+            (line.file, line.row) = (file.clone(), number);
         }
         Ok(())
     })?;

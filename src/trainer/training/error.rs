@@ -25,6 +25,11 @@ pub enum TrainingError {
     #[error(transparent)]
     Ungraded(#[from] Box<UngradedBatch>),
     #[error(
+        "the plan's probe: {0}; `train --no-plan` begins without the probe, and keeps responses that are not graded in a \
+         file that dapo data grade reads"
+    )]
+    UngradedProbe(Box<UngradedBatch>),
+    #[error(
         "{batch}; {} keeps the whole batch, which dapo data grade reads, and --resume continues before it",
         kept.display()
     )]

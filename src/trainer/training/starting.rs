@@ -88,9 +88,12 @@ pub fn files(
             }
             let template = template(&tokenizer, &problems.train[0], asks)?;
             if template.instructs() {
-                notes.push(
-                    "`template` asks for the line `Answer: …`, which is what is graded".into(),
-                );
+                let graded = match grading.rule() {
+                    Some(Verifier::LastNumber) => "the last number is graded, there or elsewhere",
+                    Some(_) => "which is what is graded",
+                    None => "the program decides what of it is graded",
+                };
+                notes.push(format!("`template` asks for the line `Answer: …`, {graded}"));
             }
             let mut settings = PromptSettings::of(template);
             if tokenizer.chat_template()?.is_some_and(ChatTemplate::asks_for_date) {

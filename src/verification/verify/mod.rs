@@ -226,6 +226,9 @@ pub struct Verification {
     pub checks: Vec<Check>,
     pub replay: Option<Replay>,
     pub not_checked: Vec<String>,
+    /// That train the cheapest cell of a study again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub commands: Vec<String>,
 }
 
 pub fn worst(checks: &[Check]) -> VerifyVerdict {
@@ -257,6 +260,7 @@ pub fn verify(
         verdict,
         summary: summary(verdict, &extent, replay.as_ref()),
         not_checked: not_checked(folder, &extent, replay.as_ref()),
+        commands: Vec::new(),
         extent: Some(extent),
         checks,
         replay,

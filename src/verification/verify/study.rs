@@ -4,12 +4,13 @@ use crate::algorithm::Problem;
 use crate::base::{files, program, visible};
 use crate::experiment::bases;
 use crate::experiment::{Data, sets, shipped};
+use crate::records::run_folder::is_portable;
 use crate::report::{study as report, text};
 use crate::study::cell::{ProblemIds, packed};
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
 use crate::study::declaration::{self, Placement};
-use crate::study::{Cell, Excluded, crosscheck, facts};
+use crate::study::{Cell, Excluded, facts};
 use crate::task::data;
 use crate::training::run::inputs;
 use crate::verification::verify::{self, Check, VerifyVerdict, scores};
@@ -38,7 +39,8 @@ pub fn verify(folder: &Path, reviewed: Option<&Path>) -> Result<Verification, Ve
     let mut not_checked = of_declaration(&study, reviewed);
     not_checked.extend(of_folder(folder, &study)?);
     not_checked.extend(of_bases(&study.cells));
-    not_checked.extend(of_runs(folder, &study));
+    let (of_runs, commands) = of_runs(folder, &study);
+    not_checked.extend(of_runs);
     let checks = [records, problems(&study)].into_iter().chain(declared);
     let checks = checks.chain([complete(&study), report]).collect();
     let runs = study.cells.len();
@@ -46,7 +48,7 @@ pub fn verify(folder: &Path, reviewed: Option<&Path>) -> Result<Verification, Ve
         "verified (records and report), training replayed 0 of {runs} runs; {}",
         bases(&study)
     );
-    Ok(verification(checks, summary, not_checked))
+    Ok(Verification { commands, ..verification(checks, summary, not_checked) })
 }
 
 fn verification(checks: Vec<Check>, summary: String, not_checked: Vec<String>) -> Verification {
@@ -60,6 +62,7 @@ fn verification(checks: Vec<Check>, summary: String, not_checked: Vec<String>) -
         checks,
         replay: None,
         not_checked,
+        commands: Vec::new(),
     }
 }
 
@@ -317,16 +320,19 @@ fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationEr
     Ok(lines)
 }
 
-fn of_bases(cells: &[Cell]) -> impl Iterator<Item = String> {
-    crosscheck::apart(cells).into_iter().map(|(why, cells)| {
-        let records = text::counted(cells.len(), "record", "records");
+fn of_bases(cells: &[Cell]) -> Option<String> {
+    let count = cells.iter().filter(|cell| !is_portable(&cell.exactness)).count();
+    let records = text::counted(count, "record", "records");
+    (count > 0).then(|| {
         format!(
-            "the base policy's outcomes of {records} against those of others of their seed: {why}"
+            "the base policy's outcomes of {records} against those of another machine or build (at level approximate \
+             against any): their level promises no equal bits there"
         )
     })
 }
 
-fn of_runs(folder: &Path, study: &Study) -> Vec<String> {
+/// What only the runs themselves would show, and the commands that train the cheapest cell again.
+fn of_runs(folder: &Path, study: &Study) -> (Vec<String>, Vec<String>) {
     let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
     let all: f64 = study.cells.iter().map(|cell| cell.wall_seconds).sum();
     let by_seconds = |a: &&Cell, b: &&Cell| a.wall_seconds.total_cmp(&b.wall_seconds);
@@ -339,24 +345,25 @@ fn of_runs(folder: &Path, study: &Study) -> Vec<String> {
             .to_string(),
         "that the runs took place: only training a cell again shows it".to_string(),
     ];
+    let mut commands = Vec::new();
     if let Some(cell) = cheapest {
         lines.push(cost("all runs together", all));
         let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));
         let inputs = place_of_data(folder, cell);
         let (elsewhere, base) = base_of_seed(folder, inputs.as_deref(), cell);
-        lines.extend(elsewhere);
-        lines.push(format!(
+        commands.extend(elsewhere);
+        commands.push(format!(
             "cd {}  # the following lines are for the study's folder",
             program::path_word(folder)
         ));
-        lines.extend(base);
+        commands.extend(base);
         let inputs = inputs.map_or_else(String::new, |up| format!(" --inputs {up}"));
-        lines.push(format!(
+        commands.push(format!(
             "dapo train cells/{name}{inputs} --out check && dapo runs cells cells/{name} --run check"
         ));
     }
-    lines
+    (lines, commands)
 }
 
 /// The folder that the paths of a record with data files start from, as seen from the study's.
@@ -391,7 +398,7 @@ fn base_of_seed(folder: &Path, inputs: Option<&str>, cell: &Cell) -> (Vec<String
         return (Vec::new(), commands);
     }
     let place = format!(
-        "the recipe of the base policy, {}, is in the project's repository: run these lines in a checkout of it",
+        "# the recipe of the base policy, {}, is in the project's repository: run these lines in a checkout of it",
         base.recipe
     );
     commands.insert(0, place);
@@ -404,7 +411,8 @@ mod tests {
 
     #[test]
     fn no_runs_take_no_time() {
-        let lines = of_runs(Path::new(""), &Study::new(Vec::new(), Vec::new(), None));
+        let (lines, commands) = of_runs(Path::new(""), &Study::new(Vec::new(), Vec::new(), None));
         assert!(!lines.iter().any(|line| line.contains("minutes")), "{lines:?}");
+        assert_eq!(commands, [""; 0]);
     }
 }

@@ -6,12 +6,35 @@ use crate::records::tables::graded::{self, ColumnNames, Graded};
 use crate::records::tables::problem_rows::{self, WantedKeys};
 use crate::records::tables::{Refusal, TableError, csv_rows, format};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 type Line = Map<String, Value>;
 
 type GradedColumns = (String, Option<String>, String);
+
+/// Columns by whose values rows are parts of something, beside their names with `_id` or `_name`.
+const PARTS: [&str; 13] = [
+    "set",
+    "testset",
+    "dataset",
+    "datasource",
+    "source",
+    "split",
+    "benchmark",
+    "problem",
+    "question",
+    "task",
+    "item",
+    "sample",
+    "metric",
+];
+
+pub fn names_parts(name: &str) -> bool {
+    let plain = name.to_lowercase().replace(['_', ' ', '-'], "");
+    let plain = plain.strip_suffix("name").or(plain.strip_suffix("id")).unwrap_or(&plain);
+    PARTS.contains(&plain)
+}
 
 /// Keys of lm-eval whose numbers are no metrics.
 const LM_EVAL: [&str; 5] = ["doc_id", "doc", "target", "idx", "task_id"];
@@ -36,6 +59,8 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
     // Such as `exact_match,strict-match`, from lm-eval's results.
     let named = names.correct.as_deref().and_then(|name| name.split_once(','));
     let mut left_out = 0;
+    let mut parts: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    let mut present = Vec::new();
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     let extension = extension.to_ascii_lowercase();
     let is_named = |names: &[&str]| names.contains(&extension.as_str());
@@ -43,14 +68,18 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
     let is_lines = is_named(&["jsonl", "json", "ndjson"]) || begins(b"{");
     let is_csv = !is_lines && !is_named(&["parquet"]) && !begins(b"PAR1");
     if !is_lines {
-        let present =
-            if is_csv { csv_rows::names(path)? } else { problem_rows::column_names(path)? };
+        present = if is_csv { csv_rows::names(path)? } else { problem_rows::column_names(path)? };
         chosen = Some((Writer::Anybody, graded::choose(path, names, &present)?));
     }
     let wanted = chosen.as_ref().map(|(_, (problem, sample, correct))| WantedKeys {
         question: vec![problem.clone()],
         answer: vec![correct.clone()],
-        others: sample.clone().into_iter().collect(),
+        others: present
+            .iter()
+            .filter(|name| Some(*name) == sample.as_ref() || tells_apart(name))
+            .filter(|name| ![problem, correct].contains(name))
+            .cloned()
+            .collect(),
         all: false,
     });
     let mut take = |number: usize, line: Line| -> Result<(), TableError> {
@@ -59,7 +88,8 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
             let writer = writer(&line, names);
             chosen = Some((writer, columns(path, &line, writer, names)?));
         }
-        let Some((writer, (problem, sample, correct))) = &chosen else { return Ok(()) };
+        let Some((writer, (problem_key, sample, correct))) = &chosen else { return Ok(()) };
+        let problem = problem_key;
         let value = |key: &str| {
             lookup(&line, key)
                 .ok_or_else(|| at(format!("no key `{key}`, which the first line has")))
@@ -103,10 +133,29 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         let is_correct = truth(is_correct, *writer).ok_or_else(|| {
             let got = is_correct.as_str().map_or_else(|| is_correct.to_string(), str::to_string);
             let reason = format!("`{correct}`: expected true, false, 0 or 1, got `{}`", cut(&got));
-            at(format!("{reason}; name another with --correct-column"))
+            let is_mean = *writer == Writer::LmEval && is_correct.is_f64();
+            let mean = "a mean over responses, as lm-eval writes of repeats, is no outcome: log each response, or ";
+            let mean = if is_mean { mean } else { "" };
+            at(format!("{reason}; {mean}name another with --correct-column"))
         })?;
         if rows.len() == graded::MOST_ROWS {
             return Err(at(format!("more than {} rows", graded::MOST_ROWS)));
+        }
+        if *writer == Writer::Anybody {
+            let own = [Some(problem_key), Some(correct), sample.as_ref()];
+            let is_own = |key: &String| own.contains(&Some(key));
+            let told = line.iter().filter(|(key, _)| tells_apart(key) && !is_own(key));
+            let told = told.map(|(key, value)| (key.clone(), cut(&value.to_string())));
+            let told: Vec<(String, String)> = told.collect();
+            let first = parts.entry(problem.clone()).or_insert_with(|| told.clone());
+            if let Some((key, value)) = told.iter().find(|it| !first.contains(it)) {
+                let of_first = first.iter().find(|it| it.0 == *key).map_or("nothing", |it| &it.1);
+                return Err(at(format!(
+                    "problem `{}` has rows of `{key}` {of_first} and of {value}, which are not one problem's samples: \
+                     keep the rows of one `{key}` in a file, or write it into the problem's name",
+                    cut(&problem)
+                )));
+            }
         }
         let sample = sample.as_deref().map(|key| name(key, "sample")).transpose()?;
         rows.push(Graded { problem, sample, is_correct });
@@ -153,6 +202,11 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         return Err(ambiguous(path, what, steps.join(", ")));
     }
     Ok(GradedTable { rows, columns })
+}
+
+fn tells_apart(name: &str) -> bool {
+    let is_model = ["model", "model_name", "model_id"].contains(&name);
+    (is_model || names_parts(name)) && !graded::SAMPLE_NAMES.contains(&name)
 }
 
 fn ambiguous(path: &Path, what: &str, candidates: String) -> TableError {

@@ -4,7 +4,7 @@ mod rows;
 
 use crate::base::files::{self, FileError, FileKind, foreign};
 use crate::records::event_file;
-use crate::records::tables::{TableError, csv_rows, csv_rows::CsvRow, format};
+use crate::records::tables::{TableError, csv_rows, csv_rows::CsvRow, format, graded_lines};
 use crate::records::tracked::rows::{Cell, RUNS, TrackedRow};
 use csv::StringRecord;
 use regex::Regex;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -30,9 +31,18 @@ pub struct TrackedRun {
     /// steps takes no other's.
     pub seconds: BTreeMap<String, TrackedCurve>,
     /// By metric: values that are `null` or text, which are no points; of a table of runs, its other columns.
-    pub unread: BTreeMap<String, usize>,
+    pub unread: BTreeMap<String, Unread>,
     pub replaced: BTreeMap<String, Replaced>,
     pub notes: TrackedNotes,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Unread {
+    pub nulls: usize,
+    pub texts: usize,
+    pub first_text: Option<String>,
+    /// Line and text of the first one with a digit, which is a number that is written otherwise.
+    pub first_number: Option<(usize, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -103,23 +113,52 @@ pub fn read(path: &Path, x: &str) -> Result<Vec<TrackedRun>, TableError> {
         let is_store = [&b"SQLite format 3"[..], b":W&B"].iter().any(|mark| text.starts_with(mark));
         let parquet = text.starts_with(b"PAR1").then_some(PARQUET);
         let console = is_console(text).then_some(CONSOLE);
-        if let Some(way) = way.filter(|_| is_store).or(parquet).or(console) {
+        let mlflow = is_of_mlflow(text).then_some(MLFLOW);
+        if let Some(way) = way.filter(|_| is_store).or(parquet).or(console).or(mlflow) {
             return Err(refused(path, way.to_string()));
         }
         format::check(path, "CSV, JSON lines or event files of TensorBoard", false)?;
         of_csv(path, x)?
     };
-    runs.retain(|run| !run.curves.is_empty());
+    if runs.iter().all(|run| run.curves.is_empty()) {
+        check_has_no_numbers_as_text(&runs)?;
+    }
+    let is_written_otherwise = |run: &TrackedRun| run.unread.values().any(Unread::is_of_numbers);
+    runs.retain(|run| !run.curves.is_empty() || is_written_otherwise(run));
     let above: Vec<&str> = path.iter().rev().take(3).filter_map(OsStr::to_str).collect();
     for run in runs.iter_mut().filter(|run| run.notes.format != TABLE) {
         let named = || [&*run.name].iter().chain(&above).find_map(|name| seed(name));
         run.seed = run.seed.or_else(named);
     }
     if runs.is_empty() {
-        let reason = way.unwrap_or("it has no value of any metric, nor event files");
-        return Err(refused(path, reason.to_string()));
+        let reason = way.map(str::to_string);
+        return Err(refused(path, reason.unwrap_or_else(|| without_values(path, is_folder))));
     }
     Ok(runs)
+}
+
+fn check_has_no_numbers_as_text(runs: &[TrackedRun]) -> Result<(), TableError> {
+    let columns = runs.iter().flat_map(|run| run.unread.iter().map(move |it| (run, it)));
+    for (run, (name, unread)) in columns {
+        if let Some((line, text)) = unread.first_number.as_ref().filter(|_| unread.is_of_numbers())
+        {
+            let reason =
+                format!("it has no value of any metric: {}", csv_rows::no_number(name, text));
+            return Err(csv_rows::at(&run.path, *line, reason));
+        }
+    }
+    Ok(())
+}
+
+fn without_values(path: &Path, is_folder: bool) -> String {
+    let reason = "it has no value of any metric, nor event files".to_string();
+    let names = if is_folder { files::list(path).unwrap_or_default() } else { Vec::new() };
+    let is_folder = |name: &&String| path.join(name).is_dir();
+    let folders: Vec<&str> = names.iter().filter(is_folder).map(String::as_str).collect();
+    if folders.is_empty() {
+        return reason;
+    }
+    format!("{reason}; name a folder in it: {}", folders.join(", "))
 }
 
 const PARQUET: &str = "it is a parquet file, as W&B gives a whole history: write it as CSV \
@@ -127,6 +166,18 @@ const PARQUET: &str = "it is a parquet file, as W&B gives a whole history: write
 
 const CONSOLE: &str = "it is what verl prints on the console: trainer.logger='[console,file]' and \
      VERL_FILE_LOGGER_PATH=FILE.jsonl write a log that is read";
+
+const MLFLOW: &str = "it is what MLflow keeps for itself: write CSV with the columns run_id, key, step and value \
+     (in Python: mlflow.MlflowClient().get_metric_history(RUN, KEY) has them)";
+
+fn is_of_mlflow(text: &[u8]) -> bool {
+    let first = text.split(|byte| *byte == b'\n').next().map(String::from_utf8_lossy);
+    let first = first.unwrap_or_default();
+    let fields: Vec<&str> = first.split_whitespace().collect();
+    let [time, value, step] = fields[..] else { return false };
+    let is_time = time.len() == 13 && time.parse::<u64>().is_ok();
+    is_time && value.parse::<f64>().is_ok() && step.parse::<u64>().is_ok()
+}
 
 fn is_console(text: &[u8]) -> bool {
     String::from_utf8_lossy(&text[..text.len().min(1 << 20)]).lines().any(|line| {
@@ -152,21 +203,47 @@ fn way(path: &Path, is_folder: bool, text: &[u8]) -> Option<&'static str> {
              as W&B's API gives it, as CSV",
         );
     }
+    if is_folder && names.iter().any(|name| name == "meta.yaml") {
+        return Some(MLFLOW);
+    }
     has(".db").then_some(
         "it is a database, such as trackio's: `trackio get metric --project P --run R --metric M --json > FILE` \
          writes a curve of it",
     )
 }
 
-/// `seed=3`, `seed_3`, `seed3`, `s3`, as a word of a name.
+/// `seed=3`, `seed: 3`, `seed_3`, `seed3` or, where there is none, `s3`, as a word of a name.
 fn seed(name: &str) -> Option<u64> {
-    let rule = r"(?i)(?:^|[^a-z0-9])(?:seed|s)[=_-]?(\d{1,18})(?:[^a-z0-9]|$)";
-    let word = Regex::new(rule).expect("a fixed expression").captures(name)?;
-    word.get(1)?.as_str().parse().ok()
+    name[seed_in(name)?].parse().ok()
+}
+
+fn seed_in(name: &str) -> Option<Range<usize>> {
+    let of = |word: &str| {
+        let rule = format!(r"(?i)(?:^|[^a-z0-9]){word}(\d{{1,18}})(?:[^a-z0-9]|$)");
+        let word = Regex::new(&rule).expect("a fixed expression").captures(name)?;
+        Some(word.get(1)?.range())
+    };
+    of("seed(?:[=_-]|:? ?)").or_else(|| of("s[=_-]?"))
+}
+
+/// A run's name without its seed and a number at its end: runs of one method have the same.
+pub fn without_seed(name: &str) -> String {
+    let seed = seed_in(name).unwrap_or_default();
+    let name = [&name[..seed.start], &name[seed.end..]].concat();
+    name.trim_end_matches(|character: char| character.is_ascii_digit()).to_string()
 }
 
 fn refused(path: &Path, reason: String) -> TableError {
     TableError::File(FileError::Json { path: path.to_path_buf(), reason })
+}
+
+const MISSING: [&str; 3] = ["null", "none", "nan"];
+
+impl Unread {
+    fn is_of_numbers(&self) -> bool {
+        let first = self.first_number.as_ref();
+        first.is_some_and(|(_, text)| !text.contains(char::is_alphabetic) && !rows::is_time(text))
+    }
 }
 
 impl TrackedRun {
@@ -179,8 +256,18 @@ impl TrackedRun {
         Self { name, path, seed, curves, seconds, unread, replaced, notes }
     }
 
-    fn skip(&mut self, metric: &str) {
-        *self.unread.entry(metric.to_string()).or_default() += 1;
+    fn skip(&mut self, metric: &str, line: usize, text: Option<&str>) {
+        let unread = self.unread.entry(metric.to_string()).or_default();
+        let is_null = |text: &str| MISSING.iter().any(|word| text.eq_ignore_ascii_case(word));
+        let Some(text) = text.filter(|text| !is_null(text)) else {
+            unread.nulls += 1;
+            return;
+        };
+        unread.texts += 1;
+        unread.first_text.get_or_insert_with(|| text.to_string());
+        if text.contains(char::is_numeric) {
+            unread.first_number.get_or_insert_with(|| (line, text.to_string()));
+        }
     }
 
     /// The point takes the place of those at its step and after it.
@@ -315,10 +402,12 @@ fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> 
     let names = named.map_or(&STEPS[..], std::slice::from_ref);
     let mut rows = Vec::new();
     for (line, object) in (1..).zip(&lines) {
-        let step = names.iter().find_map(|name| object.get(*name)).and_then(Value::as_f64);
-        let step = step.ok_or_else(|| {
+        let stated = names.iter().find_map(|name| Some((name, object.get(*name)?)));
+        let step = stated.and_then(|(_, step)| step.as_f64()).ok_or_else(|| {
             let reason = r#"a line of verl's log is {"step": 1, "data": {…}}"#;
-            csv_rows::at(path, line, format!("no `{}`; {reason}", names[0]))
+            let absent = || format!("no `{}`; {reason}", names[0]);
+            let no_number = |(name, value)| format!("`{name}`: expected a number, got {value}");
+            csv_rows::at(path, line, stated.map_or_else(absent, no_number))
         })?;
         let data = object.get("data").and_then(Value::as_object);
         let is_read = |(name, value): &(&String, &Value)| {
@@ -348,7 +437,8 @@ fn of_csv(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> {
     let (header, records) = csv_rows::read(path)?;
     let mut columns = header.iter().skip(1).peekable();
     let is_export = columns.peek().is_some() && columns.all(|name| name.contains(" - "));
-    if header.iter().any(|name| name == "arm") {
+    let has_steps = header.iter().any(|name| STEPS.contains(&name));
+    if header.iter().any(|name| name == "arm") && !has_steps {
         return read_table(path);
     }
     let records = records.collect::<Result<Vec<CsvRow>, TableError>>()?;
@@ -467,21 +557,6 @@ struct TableRow {
 }
 
 const OWN: [&str; 3] = ["arm", "seed", "value"];
-const PARTS: [&str; 13] = [
-    "set",
-    "testset",
-    "dataset",
-    "datasource",
-    "source",
-    "split",
-    "benchmark",
-    "problem",
-    "question",
-    "task",
-    "item",
-    "sample",
-    "metric",
-];
 /// Columns, beside [`RUNS`], that runs of several arms may share.
 const AROUND: [&str; 8] = ["", "id", "index", "host", "node", "date", "commit", "notes"];
 
@@ -498,12 +573,10 @@ fn column_of_parts<'a>(header: &'a StringRecord, rows: &[CsvRow]) -> Option<&'a 
     let is_parts = |(column, name): &(usize, &str)| {
         let pairs = pairs(*column);
         let values = pairs.iter().map(|pair| pair.1).collect::<BTreeSet<&str>>().len();
-        let plain = name.to_lowercase().replace(['_', ' ', '-'], "");
-        let plain = plain.strip_suffix("name").or(plain.strip_suffix("id")).unwrap_or(&plain);
         let is_around = RUNS.contains(name) || AROUND.contains(name);
         let is_shared = !has_seeds && !is_around && pairs.len() > values;
         let varies = pairs.len() > arms && rows.len() > values;
-        varies && !OWN.contains(name) && (is_shared || PARTS.contains(&plain))
+        varies && !OWN.contains(name) && (is_shared || graded_lines::names_parts(name))
     };
     header.iter().enumerate().find(is_parts).map(|(_, name)| name)
 }
@@ -516,9 +589,12 @@ pub fn read_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
     if let Some(step) = STEPS.iter().find(|step| has("arm") && has(step)) {
         let reason = format!(
             "it has the columns arm and {step}: rows of one run are not runs; a table of runs has one row a run \
-             (arm, seed, value), and rows of curves name their run in a column `run`"
+             (arm, seed, value), and rows of curves are compared with --curves FILE:ARM --against FILE:ARM"
         );
         return Err(refused(path, reason));
+    }
+    if header.is_empty() {
+        return Err(refused(path, "the file is empty".to_string()));
     }
     if !has("arm") || !has("value") {
         let present = header.iter().collect::<Vec<_>>().join(", ");
@@ -558,7 +634,10 @@ pub fn read_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
         }
         let curves = [("value".to_string(), vec![(0.0, value)])].into();
         let mut run = TrackedRun { seed, curves, ..TrackedRun::new(path, TABLE, &name) };
-        header.iter().filter(|name| !OWN.contains(name)).for_each(|name| run.skip(name));
+        header
+            .iter()
+            .filter(|name| !OWN.contains(name))
+            .for_each(|name| run.skip(name, line, None));
         runs.push(run);
     }
     Ok(runs)

@@ -2,12 +2,12 @@
 
 use crate::base::visible;
 use crate::records::tables::{TableError, csv_rows};
-use crate::records::tracked::{CLOCKS, STEPS, TIMES, TrackedRun, WANDB_EXPORT};
+use crate::records::tracked::{CLOCKS, SECONDS, STEPS, TIMES, TrackedRun, WANDB_EXPORT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Columns that tell the runs of a file apart, best first; dapo's own tables have `arms` and `cell`.
-pub const RUNS: [&str; 7] = ["run", "run_name", "name", "arms", SEED, "run_id", "cell"];
+pub const RUNS: [&str; 8] = ["run", "run_name", "name", "arm", "arms", SEED, "run_id", "cell"];
 const SEED: &str = "seed";
 
 /// Columns of a long table with the name of a metric, whose value stands in [`VALUE`]: of tbparse, of mlflow, dapo's
@@ -177,7 +177,7 @@ fn check_is_one_curve(path: &Path, rows: &[TrackedRow]) -> Result<(), TableError
     Ok(())
 }
 
-fn is_time(text: &str) -> bool {
+pub fn is_time(text: &str) -> bool {
     let is_day = |day| humantime::parse_rfc3339_weak(&format!("{day} 00:00:00")).is_ok();
     text.get(..10).is_some_and(is_day)
 }
@@ -231,6 +231,9 @@ pub fn run(
     let mut seconds = None;
     for row in &rows {
         seconds = clock.and_then(|clock| reading(row, clock)).or(seconds);
+        if let Some(Cell::Text(text)) = clock.and_then(|clock| row.cell(clock)) {
+            run.skip(SECONDS, row.line, Some(text));
+        }
         for (metric, cell) in &row.cells {
             let ends = ["__MIN", "__MAX"];
             let summarised = ends.iter().find_map(|end| metric.strip_suffix(end));
@@ -243,7 +246,8 @@ pub fn run(
                     run.notes.is_averaged |= least != most;
                 }
                 Cell::Number(value) => run.put(metric, row.step, *value, seconds),
-                Cell::Text(_) | Cell::Null => run.skip(metric),
+                Cell::Text(text) => run.skip(metric, row.line, Some(text)),
+                Cell::Null => run.skip(metric, row.line, None),
             }
         }
     }

@@ -307,3 +307,19 @@ fn what_is_no_table_of_curves_is_refused_with_the_way_to_one() {
         assert!(refusal.contains(words), "{name}: {refusal}");
     }
 }
+
+#[test]
+fn a_seed_is_looked_for_by_its_name_before_its_letter() {
+    for (name, expected) in [
+        ("grpo-s1-seed6", Some(6)),
+        ("grpo (seed: 3)", Some(3)),
+        ("grpo seed 3", Some(3)),
+        ("seed=4/s2.csv", Some(4)),
+        ("grpo_s2", Some(2)),
+        ("grpo-7b", None),
+    ] {
+        assert_eq!(seed(name), expected, "{name}");
+    }
+    assert_eq!(without_seed("grpo-s1-seed6"), without_seed("grpo-s1-seed7"));
+    assert_ne!(without_seed("dapo-seed1"), without_seed("dapo-noclip-seed1"));
+}

@@ -1,5 +1,7 @@
 use crate::task::data::problem_file;
-use crate::task::{Audit, Copies, FindingKind, Indices, audit::AuditFinding, audit::AuditOptions};
+use crate::task::{
+    Audit, Copies, FindingKind, Indices, Reading, audit::AuditFinding, audit::AuditOptions,
+};
 use serde::Deserialize;
 
 const KNOWN: &str = include_str!("../../golden/data/known.json");
@@ -120,7 +122,9 @@ fn by_rules(audit: &Audit, findings: &mut AuditFindings) {
 fn answers(audit: &Audit, findings: &mut AuditFindings) {
     let answers = &audit.answers;
     for (reading, told) in problem_file::told(&audit.readings) {
-        let advice = if reading.is_of_row() || audit.for_program {
+        let advice = if reading == Reading::LostComma {
+            " The grade stays the released one: write a decimal with a point, or leave the row out."
+        } else if reading.is_of_row() || audit.for_program {
             ""
         } else {
             " As it stands a response that states what is read may not match it, and verl compares it as it stands: \

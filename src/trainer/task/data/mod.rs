@@ -176,6 +176,11 @@ fn refuse_overlap(
     if shared.is_empty() {
         return Ok(());
     }
+    let evaluated_too: BTreeSet<[u8; 32]> = evaluated.iter().map(identity).collect();
+    if known.is_subset(&evaluated_too) {
+        let (train, evaluated) = (train.to_path_buf(), path.to_path_buf());
+        return Err(TaskError::AllEvaluated { train, evaluated });
+    }
     let start = |problem: &&Problem| {
         let start: String = problem.question.chars().take(60).collect();
         format!("{start:?} ({})", problem.id)

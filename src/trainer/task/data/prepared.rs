@@ -167,11 +167,11 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
         prepared.notes.push(note.to_string());
     }
     prepared.notes.push(if for_program {
-        let chosen = keys.given().map_or("", |_flag| {
-            ", but for the keys that were named: the question is `question` and no other key says one, the ground \
-             truth is `reward_model.ground_truth`"
-        });
-        format!("kept of a row: all of it, as it is{chosen}")
+        let question = keys.question.as_ref().map(|_| "the question is `question` and no other key says one");
+        let answer = keys.answer.as_ref().map(|_| "the ground truth is `reward_model.ground_truth`");
+        let named: Vec<&str> = question.into_iter().chain(answer).collect();
+        let chosen = if named.is_empty() { "" } else { ", but for the keys that were named: " };
+        format!("kept of a row: all of it, as it is{chosen}{}", named.join(", "))
     } else {
         format!(
             "kept of a row: question, ground truth as text, tags, data_source and extra_info{}; for a reward program \

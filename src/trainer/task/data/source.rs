@@ -109,6 +109,10 @@ fn refused(messages: &[Message]) -> String {
     format!("`{shown}`{more}: {}", advice.join("; "))
 }
 
+const LIST: &str = "it is a JSON list, and *.jsonl has an object a line: call the file *.json";
+
+const ROWS: &str = "; write `[{\"question\": …, \"answer\": …}, …]`, or an object a line";
+
 /// Calls `each` with one row after another. Errors: a row that [`schema::read`] refuses, a file of another kind.
 pub fn each_row(
     path: &Path,
@@ -166,7 +170,11 @@ pub fn each_row(
             let mut done = 0;
             foreign::each_line(path, reader, foreign::DATA, |line, bytes| {
                 done += bytes.len() as u64 + 1;
-                let Some(row) = files::parse_line(path, line, bytes)? else { return Ok(()) };
+                let parsed = schema::parse_line(path, line, bytes).map_err(|error| {
+                    let is_list = line == 1 && bytes.trim_ascii_start().starts_with(b"[");
+                    if is_list { csv_rows::at(path, line, LIST.to_string()) } else { error.into() }
+                })?;
+                let Some(row) = parsed else { return Ok(()) };
                 if let Some(integer) = inexact(bytes) {
                     return Err(csv_rows::at(path, line, integer).into());
                 }
@@ -183,8 +191,10 @@ pub fn each_row(
             foreign::refuse_packed(path, &bytes)?;
             let refuse = |reason| files::FileError::Json { path: path.to_path_buf(), reason };
             let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-            let rows: Vec<Map<String, Value>> = serde_json::from_slice(text)
-                .map_err(|error| refuse(format!("it is no list of objects: {error}")))?;
+            let rows: Vec<Map<String, Value>> = serde_json::from_slice(text).map_err(|error| {
+                let reason = schema::not_finite(text).filter(|_| error.is_syntax());
+                refuse(reason.unwrap_or_else(|| format!("it is no list of objects: {error}{ROWS}")))
+            })?;
             inexact(text).map_or(Ok(()), |integer| Err(refuse(integer)))?;
             let total = rows.len() as u64;
             for (number, row) in rows.iter().enumerate() {

@@ -123,7 +123,8 @@ fn score(
     let text = ResponseText::of_rollouts(experiment, &inputs.tokenizer);
     let prompts = prompts.iter().map(|prompt| (prompt, 0));
     let groups = trainer::grouped(prompts, experiment.rollout.group_size, responses, text);
-    let (mut groups, _) = inputs.grader.grade_groups(groups, Twice::All)?;
+    let graded = inputs.grader.grade_groups(groups, Twice::All);
+    let (mut groups, _) = graded.map_err(TrainingError::UngradedProbe)?;
     trainer::shape(&mut groups, experiment);
     Ok(groups)
 }

@@ -24,30 +24,19 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Challenge {
-    /// Unknown to the sender.
-    Seed(u64),
-    /// The last head. Weaker: a forger can retry until it picks other steps.
-    Ledger,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayRequest {
     /// Steps, and evaluations, to pick.
     pub steps: u64,
     /// Number in each picked evaluation.
     pub problems: u64,
-    pub challenge: Challenge,
+    /// The reviewer's seed, unknown to the sender.
+    pub challenge: u64,
 }
 
 impl ReplayRequest {
     /// Includes the run's last head: a known seed picks other steps of every run.
     fn draws<'a>(&self, head: &'a str, purpose: &[Id<'a>]) -> Stream {
-        let seed = match self.challenge {
-            Challenge::Seed(seed) => seed,
-            Challenge::Ledger => 0,
-        };
-        stream(seed, Purpose::Challenge, &[&[Id::from(head)], purpose].concat())
+        stream(self.challenge, Purpose::Challenge, &[&[Id::from(head)], purpose].concat())
     }
 }
 
@@ -202,14 +191,10 @@ pub fn replay(
         }
         Err(reason) => check.inconclusive("replay", reason),
     }
-    let challenge = match request.challenge {
-        Challenge::Seed(seed) => format!("seed {seed} of the reviewer"),
-        Challenge::Ledger => "the ledger's last head (weaker: a forger can retry)".to_string(),
-    };
     let (count, picks) = (done.covered.len() as u64, picked.len() as u64);
     let replay = Replay {
         steps,
-        challenge,
+        challenge: format!("seed {} of the reviewer", request.challenge),
         picked,
         covered_share: if steps == 0 { 0.0 } else { count as f64 / steps as f64 },
         detection: detections(steps, picks.min(count), count),
@@ -425,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_known_seed_picks_other_steps_of_another_run() {
-        let request = ReplayRequest { steps: 4, problems: 1, challenge: Challenge::Seed(90210) };
+        let request = ReplayRequest { steps: 4, problems: 1, challenge: 90210 };
         let picked = |head: &str| {
             let mut steps: Vec<u64> = (1..=40).collect();
             request.draws(head, &[]).shuffle(&mut steps);

@@ -8,7 +8,7 @@ use crate::records::Index;
 use crate::records::tables::problems::PREPARED_ID;
 use crate::task::data::schema::beside;
 use crate::task::data::{self, Columns, schema, source};
-use crate::task::reward::program;
+use crate::task::reward::{answer, program};
 use crate::task::{Reading, RowKeys, SourceRow, TaskError, Truth};
 use serde_json::{Map, Value, json};
 use std::collections::btree_map::Entry;
@@ -95,9 +95,11 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
             let Truth { stated, solved, .. } = &row.read.truth;
             let stated = match reading {
                 Reading::BesideEmpty => Some(row.number.to_string()),
+                Reading::LostComma => Some(read.clone()),
                 Reading::SolvedOtherwise | Reading::Outranks => solved.clone(),
                 _ => stated.clone(),
             };
+            let read = if *reading == Reading::LostComma { answer::normalise(&read) } else { read };
             (0, stated.unwrap_or_default(), read)
         };
         readings.entry(*reading).or_insert_with(first).0 += 1;
@@ -149,6 +151,9 @@ pub fn told(readings: &Readings) -> Vec<(Reading, String)> {
         Reading::BesideEmpty => {
             format!("{rows} rows state {reading}, such as `{read}` (record {stated}): it counts")
         }
+        Reading::LostComma => format!(
+            "the ground truths of {rows} rows are {reading}: `{stated}` is compared as `{read}`"
+        ),
         Reading::OtherColumns | Reading::Structured => {
             format!("the ground truths of {rows} rows are {reading}, such as `{read}`")
         }

@@ -115,7 +115,7 @@ fn bad_json_lines_are_refused_with_the_reason() {
         ),
         (
             "\n{\"question\": \"q\", \"answer\": null}",
-            "set.jsonl:2: answer: it is null; leave the row out",
+            "set.jsonl:2: answer: it is null, or NaN in a table; leave the row out",
         ),
         ("{\"question\": \"q\", \"answer\": true}", "answer: expected text or a number, got true"),
         ("{\"question\": \" \", \"answer\": 1}", "set.jsonl:1: the question is empty"),
@@ -179,6 +179,17 @@ fn a_json_list_and_csv_give_the_problems_of_json_lines() {
     for (name, text, says) in [
         ("b.json", "{\"data\": []}", "b.json: it is no list of objects"),
         ("c.json", "[{\"question\": \"q\"}]", "c.json: row 1: "),
+        (
+            "h.json",
+            "[{\"question\": \"NaN\", \"answer\": NaN}]",
+            "h.json: NaN is no JSON: write null",
+        ),
+        (
+            "h.jsonl",
+            "{\"question\": \"q\", \"score\": -Infinity}",
+            "h.jsonl:1: Infinity is no JSON",
+        ),
+        ("i.jsonl", "[\n{\"question\": \"q\"}]", "i.jsonl:1: it is a JSON list"),
         ("d.csv", "question,answer\nq,\n", "d.csv:2: the answer is empty"),
         ("f.csv", "question,answer\n,1\n", "f.csv:2: the question is empty"),
         (

@@ -3,14 +3,19 @@
 pub mod beside;
 pub mod truth;
 
-use crate::base::{files, visible};
+use crate::base::files::{self, FileError};
+use crate::base::visible;
 use crate::records::tables::problems::PREPARED_ID;
 use crate::records::{Index, Message};
 use crate::task::data::schema::truth::{Reading, Truth, TruthRead};
 use crate::task::data::{self, template, words};
-use crate::task::reward::program;
+use crate::task::reward::{answer, program};
+use regex::Regex;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
+use std::path::Path;
+use std::sync::LazyLock;
 
 /// Which keys of a row hold its question and its ground truth, where they are not to be found by
 /// their usual names.
@@ -273,11 +278,13 @@ fn at_or_empty<'a>(row: &'a Map<String, Value>, key: &'a str) -> Option<Cow<'a, 
     at(row, key).or_else(|| row.iter().find(is_empty).map(|(_, value)| Cow::Borrowed(value)))
 }
 
+pub const MISSING_ANSWER: &str = "answer";
+
 fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, RowError> {
     let null = keys.iter().find(|key| row.get(**key).is_some_and(Value::is_null));
     if let Some(key) = null {
         let advice = format!("leave the row out, or name another key with --{what}-key");
-        return refuse(key, format!("it is null; {advice}"));
+        return refuse(key, format!("it is null, or NaN in a table; {advice}"));
     }
     let present: Vec<String> = row.keys().take(16).map(|key| shown_text(key)).collect();
     let (known, present) = (keys.join("`, `"), present.join(", "));
@@ -327,7 +334,11 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
             },
             Value::Array(_) => {
                 let expected = "expected a list of messages, each with role and content";
-                let list = serde_json::from_value(value.into_owned());
+                let mut list = value.into_owned();
+                list.as_array_mut().into_iter().flatten().try_for_each(|message| {
+                    join_parts(message).or_else(|reason| refuse(key, reason))
+                })?;
+                let list = serde_json::from_value(list);
                 let list = list.or_else(|error| refuse(key, format!("{expected}: {error}")))?;
                 messages = Some(list);
             }
@@ -362,6 +373,22 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
     }
 }
 
+/// Templates write the texts of a message's parts one after the other. Errors: another part.
+fn join_parts(message: &mut Value) -> Result<(), String> {
+    let Some(Value::Array(parts)) = message.get("content") else { return Ok(()) };
+    let text = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_string);
+    let texts: Vec<Option<String>> = parts.iter().map(text).collect();
+    if let Some(other) = texts.iter().position(Option::is_none) {
+        return Err(format!(
+            "the content of a message has the part {}, and a policy reads text alone: leave the row out, or write what \
+             it says as text",
+            shown(&parts[other])
+        ));
+    }
+    message["content"] = texts.into_iter().flatten().collect::<String>().into();
+    Ok(())
+}
+
 /// In place of a key: a program reads what it needs out of a row that states no ground truth.
 const OTHER_COLUMNS: &str = "(other columns)";
 
@@ -384,6 +411,29 @@ pub fn other_columns(row: &Map<String, Value>, question_key: &str) -> Map<String
 
 fn as_text(value: &Value) -> String {
     value.as_str().map_or_else(|| files::canonical_json_line(value), str::to_string)
+}
+
+pub fn parse_line<T: DeserializeOwned>(
+    path: &Path,
+    line: usize,
+    bytes: &[u8],
+) -> Result<Option<T>, FileError> {
+    files::parse_line(path, line, bytes).map_err(|error| match (error, not_finite(bytes)) {
+        (FileError::Line { path, line, .. }, Some(reason)) => {
+            FileError::Line { path, line, reason }
+        }
+        (error, _) => error,
+    })
+}
+
+pub fn not_finite(json: &[u8]) -> Option<String> {
+    static TOKENS: LazyLock<Regex> =
+        LazyLock::new(|| answer::pattern(r#""(?:[^"\\]|\\.)*"|\b(NaN|Infinity)\b"#));
+    let text = std::str::from_utf8(json).ok()?;
+    let word = TOKENS.captures_iter(text).find_map(|it| Some(it.get(1)?.as_str()))?;
+    Some(format!(
+        "{word} is no JSON: write null (pandas does with `to_json`), or leave the row out"
+    ))
 }
 
 /// Why a program gets no row with such an integer.

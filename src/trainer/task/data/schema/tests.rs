@@ -16,8 +16,8 @@ fn refusal(row: &Value) -> String {
 
 #[test]
 fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
-    use Reading::{Boxed, Hashes, JsonInText, ListOfOne, Spaced, WholeFloat};
-    let table: [(Value, &str, &[Reading]); 30] = [
+    use Reading::{Boxed, Hashes, JsonInText, ListOfOne, LostComma, Spaced, WholeFloat};
+    let table: [(Value, &str, &[Reading]); 37] = [
         (json!(4), "4", &[]),
         (json!(4.0), "4", &[WholeFloat]),
         (json!(-3.0), "-3", &[WholeFloat]),
@@ -38,6 +38,13 @@ fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
         (json!("so\n#### 1,234\nThe answer is: 1234"), "1234", &[Hashes]),
         (json!("so. The answer is: x+1."), "x+1", &[Hashes]),
         (json!("#### Step\nso \\boxed{5} it is"), "5", &[Boxed]),
+        (json!([["x"]]), "x", &[ListOfOne]),
+        (json!("[[\"[4]\"]]"), "4", &[JsonInText, ListOfOne]),
+        (json!("3,14"), "3,14", &[LostComma]),
+        (json!("x = 1, 234"), "x = 1, 234", &[LostComma]),
+        (json!("$1,234{,}567$"), "$1,234{,}567$", &[]),
+        (json!("12,\\!000 dollars"), "12,\\!000 dollars", &[]),
+        (json!("(1,2)"), "(1,2)", &[]),
         (json!("#### Step\nso it is"), "#### Step\nso it is", &[Reading::Unmarked]),
         (json!("thus \\boxed{\\frac{1}{2}}."), "\\frac{1}{2}", &[Boxed]),
         (json!("\\boxed{1} then \\boxed{2}"), "2", &[Boxed]),
@@ -52,6 +59,14 @@ fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
     for (answer, text, readings) in table {
         assert_eq!(truth(&answer), (text.to_string(), readings.to_vec()), "{answer}");
     }
+}
+
+#[test]
+fn parts_of_a_message_that_are_texts_are_one_text() {
+    let parts = json!([{"type": "text", "text": "1 + "}, {"type": "text", "text": "1?"}]);
+    let row = json!({"prompt": [{"role": "user", "content": parts}], "answer": 2});
+    let read = read_value(&row, &RowKeys::default()).unwrap();
+    assert_eq!(read.prompt, [crate::records::Message::new("user", "1 + 1?")]);
 }
 
 #[test]
@@ -100,6 +115,10 @@ fn what_is_no_one_answer_is_refused_with_its_key() {
         (
             json!({"question": 5, "answer": 1}),
             "question: expected text or a list of messages, got 5",
+        ),
+        (
+            json!({"prompt": [{"role": "user", "content": [{"type": "image", "url": "u"}]}], "answer": 1}),
+            "has the part {\"type\":\"image\",\"url\":\"u\"}, and a policy reads text alone",
         ),
         (json!({"question": "q", "answer": 1, "id": [1]}), "id: expected text or an integer"),
         (json!({"question": "q", "answer": 1, "tags": 4}), "tags: expected a list of texts"),

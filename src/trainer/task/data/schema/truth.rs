@@ -3,9 +3,12 @@
 use crate::task::data::schema::{
     ANSWERS, RowError, absent, as_text, at_or_empty, one_spelling, refuse, shown_text,
 };
-use crate::task::reward::{answer::normalise, strict_box};
+use crate::task::reward::answer::{self, normalise};
+use crate::task::reward::{python_text::is_digits, strict_box};
+use regex::Regex;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::sync::LazyLock;
 
 /// How a ground truth was taken out of what stands in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
@@ -35,6 +38,8 @@ pub enum Reading {
     OtherColumns,
     #[error("a ground truth beside an empty one")]
     BesideEmpty,
+    #[error("with a comma that groups no thousands, which the rule of `Answer: …` drops")]
+    LostComma,
 }
 
 impl Reading {
@@ -106,6 +111,9 @@ pub fn ground_truth(
             && is_worked_solution(key, &ground_truth)
         {
             readings.push(Reading::Unmarked);
+        }
+        if !whole && loses_a_comma(&ground_truth) {
+            readings.push(Reading::LostComma);
         }
         match &mut first {
             Some(known) if loose(&known.ground_truth) != loose(&ground_truth) => {
@@ -206,14 +214,14 @@ pub fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, Strin
             Some(float) if float.fract() != 0.0 => Ok(number.to_string()),
             // Beyond, neighbouring integers are one float.
             Some(float) if float.abs() < 9e15 => {
-                readings.push(Reading::WholeFloat);
+                note(readings, Reading::WholeFloat);
                 Ok((float as i64).to_string())
             }
             Some(_) => Err(format!("{number} is a float that holds no exact integer")),
         },
         Value::Array(values) => match &values[..] {
             [value] => {
-                readings.push(Reading::ListOfOne);
+                note(readings, Reading::ListOfOne);
                 taken(value, readings)
             }
             several => Err(format!(
@@ -243,7 +251,7 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
             && value.as_object().is_none_or(|object| !object.is_empty())
     });
     if let Some(inside) = inside {
-        readings.push(Reading::JsonInText);
+        note(readings, Reading::JsonInText);
         return taken(&inside, readings);
     }
     let said = trimmed.rsplit_once("The answer is:").map(|(_, answer)| answer);
@@ -251,26 +259,26 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
     let line =
         behind.map(|text| text.split_once("\nThe answer is:").map_or(text, |it| it.0).trim());
     if let Some(answer) = line.filter(|answer| !answer.contains('\n')) {
-        readings.push(Reading::Hashes);
+        note(readings, Reading::Hashes);
         let digits = answer.replace(',', "");
         let is_number = digits.parse::<f64>().is_ok();
         return taken_from_text(if is_number { &digits } else { answer }, readings);
     }
     if let Some(answer) = last_box(trimmed) {
-        readings.push(Reading::Boxed);
+        note(readings, Reading::Boxed);
         return taken_from_text(answer, readings);
     }
     if let Some(answer) = said.filter(|answer| !answer.contains(['\n', '"', '\''])) {
-        readings.push(Reading::Hashes);
+        note(readings, Reading::Hashes);
         return taken_from_text(answer.trim().trim_end_matches('.'), readings);
     }
     if behind.is_some() {
-        readings.push(Reading::Unmarked);
+        note(readings, Reading::Unmarked);
         return Ok(trimmed.to_string());
     }
     match trimmed.trim_end_matches('0').strip_suffix('.') {
         Some(digits) if trimmed.ends_with('0') && digits.parse::<i64>().is_ok() => {
-            readings.push(Reading::WholeFloat);
+            note(readings, Reading::WholeFloat);
             Ok(digits.to_string())
         }
         _ => {
@@ -280,6 +288,21 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
             Ok(trimmed.to_string())
         }
     }
+}
+
+/// Once: lists and texts may lie in each other, and readings are counted in rows.
+fn note(readings: &mut Vec<Reading>, reading: Reading) {
+    if !readings.contains(&reading) {
+        readings.push(reading);
+    }
+}
+
+fn loses_a_comma(text: &str) -> bool {
+    static GROUPED: LazyLock<Regex> = LazyLock::new(|| {
+        answer::pattern(r"^[^0-9,]*[0-9]{1,3}((\{,\}|,(\\!)?)[0-9]{3})+[^0-9,]*$")
+    });
+    let compared = text.rsplit('=').next().unwrap_or_default();
+    compared.contains(',') && is_digits(&normalise(compared)) && !GROUPED.is_match(compared)
 }
 
 /// The last `\boxed{…}`, also without braces up to white space or `$`, else the last `\fbox{…}` (MATH's

@@ -34,7 +34,6 @@ const LAST_BYTES: usize = 2000;
 
 pub const CLOSE: Duration = Duration::from_secs(1);
 
-/// What a worker is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Ready {
     /// Several by commas; empty for a command.
@@ -112,7 +111,6 @@ impl CallForm {
     }
 }
 
-/// What the function returned for a response.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Returned {
@@ -187,7 +185,7 @@ impl Worker {
         std::thread::spawn(move || keep_last(stderr, &kept));
         let part_of_line = Arc::new(Mutex::new(Vec::new()));
         let form = if is_python { CallForm::Plain } else { CallForm::Lines };
-        let watch = (!is_python).then(|| watch(&child)).flatten();
+        let watch = watch(&child);
         // Its own limit is of the processor: on a busy machine that takes longer.
         let seconds = if own.is_some() { 10.0 * program.seconds } else { program.seconds };
         let mut worker = Self {
@@ -554,5 +552,36 @@ fn keep_last(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
         kept.extend_from_slice(&part[..count]);
         let over = kept.len().saturating_sub(LAST_BYTES);
         kept.drain(..over);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files;
+    use std::path::Path;
+
+    #[test]
+    fn what_a_function_started_does_not_outlive_the_caller() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("reward.py");
+        let text = "import subprocess\nown = subprocess.Popen(['sleep', '60'])\ndef grade(response, answer): return own.pid\n";
+        files::write_atomic(&file, text.as_bytes()).unwrap();
+        let (mut worker, _) = Worker::start(&RewardProgram::of_python(file, None)).unwrap();
+        let (values, _) = worker.ask(&[Asked::default()]);
+        let Ok(Returned::Number(started)) = values[0] else { panic!("{values:?}") };
+        // As the system does for a process that was killed.
+        worker.close();
+        drop(worker.watch.as_mut().unwrap().stdin.take());
+        let status = format!("/proc/{started}/status");
+        let lives = || {
+            let status = files::kernel_text(Path::new(&status)).unwrap_or_default();
+            !status.is_empty() && !status.contains("State:\tZ")
+        };
+        let end = Instant::now() + Duration::from_secs(20);
+        while lives() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!lives());
     }
 }
