@@ -389,6 +389,10 @@ fn every_trap_of_a_grpo_config_is_named() {
     whole["output_dir"] = json!("out");
     let unread = trl(folder.path(), &whole.to_string()).unread(&paper);
     assert_eq!(unread.iter().map(|it| it.key.as_str()).collect::<Vec<_>>(), ["optim"]);
+    for sizes in ["300", "512\nsteps_per_generation: 4"] {
+        let text = format!("per_device_train_batch_size: 64\ngeneration_batch_size: {sizes}\n");
+        assert!(names(&trl(folder.path(), &text)).contains(&"batch-sizes"), "{sizes}");
+    }
     // W&B's wrappers and YAML; what is not stated is in no trap.
     let wandb = "wandb_version: 1\nscale_rewards: {value: batch}\nepsilon: {value: 1e-1}\n";
     let config = trl(folder.path(), wandb);

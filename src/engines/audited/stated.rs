@@ -2,7 +2,7 @@
 
 use crate::engines::EngineError;
 use crate::engines::trl::written::TrlConfig;
-use crate::engines::verl::compose;
+use crate::engines::verl::compose::{self, Composed};
 use crate::experiment::Engine;
 use crate::records::{TrackedRun, tracked::TrackedCurve};
 use serde_json::Value;
@@ -57,7 +57,10 @@ impl StatedSettings {
 }
 
 fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
-    let composed = compose::of_file(python, path)?;
+    Ok(of_composed(&compose::of_file(python, path)?))
+}
+
+fn of_composed(composed: &Composed) -> StatedSettings {
     let stated = |key: &'static str| Some((key, composed.get(key)?.clone()));
     // A whole configuration lacks the switches of what its version does not do by itself.
     let switch = |key| stated(key).or(composed.lacks(key).then(|| (key, Value::Bool(false))));
@@ -66,7 +69,7 @@ fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
     };
     let is_sync = is("trainer.v1.trainer_mode", &Value::from("sync"));
     let batch_size = stated("data.train_batch_size");
-    Ok(StatedSettings {
+    StatedSettings {
         group_size: stated("actor_rollout_ref.rollout.n"),
         batch_size: batch_size.filter(|(_, size)| is_sync && is("data.gen_batch_size", size)),
         filter: switch("algorithm.filter_groups.enable"),
@@ -75,7 +78,7 @@ fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
         longest_response: stated("data.max_response_length"),
         penalty_zone: stated("reward.reward_kwargs.overlong_buffer_cfg.len"),
         ..StatedSettings::default()
-    })
+    }
 }
 
 fn of_trl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
@@ -106,4 +109,22 @@ fn of_trl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
         reward_weights,
         ..StatedSettings::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_whole_configuration_without_a_switch_has_it_off() {
+        let effective = json!({"algorithm": {"adv_estimator": "grpo"}});
+        for (partial, expected) in [(false, Some(json!(false))), (true, None)] {
+            let effective = effective.clone();
+            let of = of_composed(&Composed { effective, partial, ..Composed::default() });
+            for switch in [of.filter, of.length_penalty] {
+                assert_eq!(switch.map(|it| it.1), expected);
+            }
+        }
+    }
 }

@@ -455,6 +455,14 @@ mod tests {
     }
 
     #[test]
+    fn no_reward_shows_no_penalty() {
+        let (reward, penalty) = (Some(-0.5), Some(-0.5));
+        let punished = [DumpedResponse { reward, penalty, ..response("q", None) }];
+        assert!(StepRewards::of(&punished, None, false).shows_penalties(0.0));
+        assert!(!StepRewards::of(&[], None, false).shows_penalties(0.0));
+    }
+
+    #[test]
     fn a_group_with_uids_has_each_sample_once() {
         let stated = StatedSettings {
             group_size: Some(("actor_rollout_ref.rollout.n", 2.into())),

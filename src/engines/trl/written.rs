@@ -406,6 +406,13 @@ mod tests {
             (json!({"reward_weights": [1.0, 0.0]}), "reward_weights", Some(false)),
             (json!({"reward_weights": [1.0, 1.0]}), "reward_weights", Some(true)),
             (json!({"reward_weights": [1.0, 0.0, 0.5]}), "reward_weights", None),
+            (json!({MAX_STEPS: 10}), MAX_STEPS, Some(false)),
+            (json!({MAX_STEPS: -1}), MAX_STEPS, None),
+            (json!({DELTA: 4.0}), DELTA, Some(false)),
+            (json!({DELTA: null}), DELTA, Some(true)),
+            (json!({PASS: 56, STEPS: 4}), STEPS, Some(false)),
+            (json!({PASS: 256, STEPS: 32}), STEPS, Some(true)),
+            (json!({}), "loss_type", None),
         ] {
             let (rows, _) = stated(values.clone()).compared(&paper, 1);
             let row = rows.into_iter().find(|it| it.setting.name == name).unwrap();

@@ -400,6 +400,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_loss_does_not_read_is_not_held() {
+        for (mode, name, is_held) in [
+            ("vanilla", "clip_ratio_c", true),
+            ("gspo", "clip_ratio_c", false),
+            ("cispo", "clip_ratio_c", false),
+            ("gspo", "clip_ratio_low", true),
+            ("sapo", "clip_ratio_low", false),
+            ("sapo", "clip_ratio_high", false),
+        ] {
+            let loss = json!({"policy_loss": {"loss_mode": mode}, "clip_ratio_c": 2.5,
+                "clip_ratio_low": 0.3, "clip_ratio_high": 0.4});
+            let held = agrees(&composed(loss, json!({})), name).is_some();
+            assert_eq!(held, is_held, "{mode} {name}");
+        }
+    }
+
+    #[test]
     fn names_and_defaults_of_fsdp_are_not_those_of_another_engine() {
         let of = |strategy: &str, optim: Value, dtype: Value| {
             let actor = json!({"strategy": strategy, "optim": optim, "megatron": dtype});

@@ -76,7 +76,7 @@ pub enum TaskError {
     )]
     Overlap { train: PathBuf, evaluated: PathBuf, count: usize, listed: String },
     #[error(
-        "all problems of the training file {} stand in {} too, and training on what is evaluated says nothing: name \
+        "all problems of the training file {} are also in {}, and training on what is evaluated says nothing: name \
          another file, or hold problems out with `dapo data prepare {} --hold-out COUNT --out DIR`",
         train.display(), evaluated.display(), program::path_word(train)
     )]
