@@ -29,8 +29,10 @@ pub enum EngineVerb {
     /// Write the folder that the trainer is started in.
     Render(RenderArgs),
     /// Compare what the installed trainer will do with what the arm asks, setting by setting.
+    #[command(after_help = include_str!("help/engine-check.txt"))]
     Check(EngineCheckArgs),
     /// Audit a run that another trainer made on its own: what it did to responses, beside what is configured.
+    #[command(after_help = include_str!("help/engine-audit.txt"))]
     Audit(RunAuditArgs),
     /// Render, start, follow and import: as `dapo train` with the engine of the command line.
     #[command(after_help = include_str!("help/engine-launch.txt"))]
@@ -88,11 +90,11 @@ pub struct EngineCheckArgs {
     /// The experiment to compare a configuration with. Default: the paper's DAPO on Qwen2.5-32B.
     #[arg(long, value_name = "EXPERIMENT")]
     against: Option<PathBuf>,
-    #[command(flatten)]
-    options: EngineOptions,
     /// Print one JSON document instead of text.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    options: EngineOptions,
 }
 
 /// Responses are graded again and groups rebuilt: verl's by `uid` or prompt, TRL's by their places. A contradiction
@@ -126,11 +128,11 @@ pub struct LaunchArgs {
 pub struct ImportArgs {
     #[arg(value_parser = trainers())]
     engine: Engine,
-    #[command(flatten)]
-    train: TrainArgs,
     /// Folder that `dapo engine render` wrote and in which the trainer ran.
     #[arg(long, value_name = "FOLDER")]
     from: PathBuf,
+    #[command(flatten)]
+    train: TrainArgs,
 }
 
 /// Errors: an experiment, engine or folder that cannot be used.
@@ -194,6 +196,7 @@ fn check(args: &EngineCheckArgs) -> Result<u8> {
         return check_configuration(args, file);
     }
     if args.against.is_some() {
+        named::find(file)?;
         bail_usage!("--against is for a configuration; {} is an experiment", file.display());
     }
     let inputs = inputs(args.engine, (file, &args.inputs), &args.overrides, &args.options)?;
@@ -246,7 +249,8 @@ const UNREAD_SHOWN: usize = 12;
 fn is_configuration(path: &Path) -> bool {
     let kind = path.extension().and_then(|it| it.to_str());
     let is_arm = named::find(path).is_ok_and(|found| found != path);
-    if is_arm || path.is_dir() || !path.exists() || kind == Some("toml") {
+    let is_name = kind.is_none() && !path.exists();
+    if is_arm || path.is_dir() || is_name || kind == Some("toml") {
         return false;
     }
     let is_ours = |value: Value| ["dapo", "experiment"].iter().any(|key| value.get(key).is_some());

@@ -82,41 +82,47 @@ pub fn command() -> clap::Command {
             let verb = command.find_subcommand(name);
             let about = verb.and_then(|verb| verb.get_about()).map(ToString::to_string);
             let (first, further) = (format!("  {name:<8}  "), " ".repeat(12));
-            let width = output::width(std::io::stdout()).unwrap_or(WIDEST).min(WIDEST);
-            verbs += &terminal_text::wrapped(
-                &about.unwrap_or_default(),
-                Some(width),
-                [&first, &further],
-            );
+            let about = about.unwrap_or_default();
+            verbs += &terminal_text::wrapped(&about, Some(help_width()), [&first, &further]);
         }
         verbs.push('\n');
     }
-    with_whole_examples(command).before_help(verbs.trim_end().to_string()).help_template(
+    with_shaped_help(command).before_help(verbs.trim_end().to_string()).help_template(
         "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}",
     )
 }
 
-fn with_whole_examples(mut command: clap::Command) -> clap::Command {
+fn help_width() -> usize {
+    output::width(std::io::stdout()).unwrap_or(WIDEST).min(WIDEST)
+}
+
+/// A line below the options: commands are kept whole, and further lines begin below the words of an item's second column.
+fn help_line(line: &str) -> String {
     const COMMANDS: [&str; 4] = ["dapo ", "source ", "python3 ", "echo "];
-    let is_command = |line: &str| COMMANDS.iter().any(|it| line.trim_start().starts_with(it));
-    let kept = |line: &str| line.replace(' ', output::KEPT_SPACE);
-    let whole = |line: &str| if is_command(line) { kept(line) } else { line.to_string() };
-    let whole = |text: String| text.split_inclusive('\n').map(whole).collect::<String>();
+    let (indent, words) = line.split_at(line.len() - line.trim_start().len());
+    if COMMANDS.iter().any(|it| words.starts_with(it)) {
+        return line.replace(' ', output::KEPT_SPACE) + "\n";
+    }
+    let text = words.split_once("  ").filter(|_| !indent.is_empty()).map_or(words, |it| it.1);
+    let (first, text) = line.split_at(line.len() - text.trim_start().len());
+    terminal_text::wrapped(text, Some(help_width()), [first, &" ".repeat(first.len())])
+}
+
+fn with_shaped_help(mut command: clap::Command) -> clap::Command {
+    let shaped = |text: String| text.lines().map(help_line).collect::<String>();
     command = command.mut_args(|arg| {
         let takes_values = arg.get_action().takes_values();
         if takes_values { arg.allow_negative_numbers(true) } else { arg }
     });
     if let Some(text) = command.get_after_help().map(ToString::to_string) {
-        command = command.after_help(whole(text));
+        command = command.after_help(shaped(text));
     }
     if let Some(text) = command.get_after_long_help().map(ToString::to_string) {
-        command = command.after_long_help(whole(text));
+        command = command.after_long_help(shaped(text));
     }
     let verbs: Vec<String> =
         command.get_subcommands().map(|verb| verb.get_name().to_string()).collect();
-    verbs
-        .into_iter()
-        .fold(command, |command, verb| command.mut_subcommand(verb, with_whole_examples))
+    verbs.into_iter().fold(command, |command, verb| command.mut_subcommand(verb, with_shaped_help))
 }
 
 /// Executes a command line, whose first word is the program's name, and ends the process with its

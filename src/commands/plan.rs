@@ -47,7 +47,7 @@ fn help() -> String {
     let examples = "Examples:\n  dapo plan experiments/dapo.toml\n  dapo plan experiments/base.toml --threads 1 --json\n\nWarnings and errors (exit code 3) by name:\n";
     let names = Name::value_variants().iter().filter_map(Name::to_possible_value);
     let line = |name: PossibleValue| {
-        format!("  {:<24} {}\n", name.get_name(), name.get_help().unwrap_or_default())
+        format!("  {:<24}  {}\n", name.get_name(), name.get_help().unwrap_or_default())
     };
     examples.to_string() + &names.map(line).collect::<String>()
 }

@@ -24,6 +24,9 @@ pub trait Outputs {
     /// Waits for rollout step `step`, from 1, in order. Errors: outputs that end before or differ from the arm.
     fn step(&mut self, step: u64) -> Result<ReadStep, EngineError>;
 
+    /// Errors: outputs without a complete first step.
+    fn begins(&self) -> Result<(), EngineError>;
+
     /// Folder of the policy after the step, if written.
     fn policy(&self, step: u64) -> Option<PathBuf>;
 

@@ -118,8 +118,10 @@ pub fn run(
     }
     // Fails before the folder is made.
     all_settings(inputs, options)?;
-    if options.from.is_none() {
-        process::versions(&options.python(engine), packages(engine))?;
+    match &options.from {
+        None => drop(process::versions(&options.python(engine), packages(engine))?),
+        Some(_) if folder.path("manifest.json").exists() => {}
+        Some(from) => outputs(inputs, from, options, None)?.begins()?,
     }
     run::run_with(inputs, folder, unfinished, stop, watch, &|checkpoint| {
         let outputs = match &options.from {

@@ -8,6 +8,9 @@ use crate::records::{TrackedRun, tracked::TrackedCurve};
 use serde_json::Value;
 use std::path::Path;
 
+const FILTER: &str = "algorithm.filter_groups.enable";
+const PENALTY: &str = "reward.reward_kwargs.overlong_buffer_cfg.enable";
+
 /// A key of the configuration and its value; `None` where it does not state the key.
 pub type StatedKey = Option<(&'static str, Value)>;
 
@@ -62,19 +65,19 @@ fn of_verl(path: &Path, python: &str) -> Result<StatedSettings, EngineError> {
 
 fn of_composed(composed: &Composed) -> StatedSettings {
     let stated = |key: &'static str| Some((key, composed.get(key)?.clone()));
-    // A whole configuration lacks the switches of what its version does not do by itself.
-    let switch = |key| stated(key).or(composed.lacks(key).then(|| (key, Value::Bool(false))));
     let is = |key: &str, wanted: &Value| {
         composed.get(key).is_none_or(|value| value.is_null() || value == wanted)
     };
+    let off = |key: &'static str| composed.lacks(key).then(|| (key, Value::Bool(false)));
+    let is_verls = is("reward.custom_reward_function.path", &Value::Null);
     let is_sync = is("trainer.v1.trainer_mode", &Value::from("sync"));
     let batch_size = stated("data.train_batch_size");
     StatedSettings {
         group_size: stated("actor_rollout_ref.rollout.n"),
         batch_size: batch_size.filter(|(_, size)| is_sync && is("data.gen_batch_size", size)),
-        filter: switch("algorithm.filter_groups.enable"),
+        filter: stated(FILTER).or(off(FILTER)),
         filter_metric: stated("algorithm.filter_groups.metric"),
-        length_penalty: switch("reward.reward_kwargs.overlong_buffer_cfg.enable"),
+        length_penalty: stated(PENALTY).or(off(PENALTY).filter(|_| is_verls)),
         longest_response: stated("data.max_response_length"),
         penalty_zone: stated("reward.reward_kwargs.overlong_buffer_cfg.len"),
         ..StatedSettings::default()
@@ -126,5 +129,9 @@ mod tests {
                 assert_eq!(switch.map(|it| it.1), expected);
             }
         }
+        // A reward function of the user's may lower rewards of long responses itself.
+        let effective = json!({"reward": {"custom_reward_function": {"path": "mine.py"}}});
+        let of = of_composed(&Composed { effective, ..Composed::default() });
+        assert!(of.filter.is_some() && of.length_penalty.is_none());
     }
 }

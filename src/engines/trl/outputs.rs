@@ -184,6 +184,10 @@ impl Outputs for TrlOutputs<'_> {
         Ok(ReadStep { groups, metrics, updates: log.len() as u64, seconds: seconds.into() })
     }
 
+    fn begins(&self) -> Result<(), EngineError> {
+        self.following.until(1, || self.complete(1)).map(drop)
+    }
+
     fn policy(&self, step: u64) -> Option<PathBuf> {
         let folder = self.folder.join(format!("policies/step-{step:06}"));
         folder.is_dir().then_some(folder)

@@ -300,6 +300,10 @@ impl Outputs for VerlOutputs<'_> {
         Ok(ReadStep { groups, metrics, updates, seconds: seconds.into() })
     }
 
+    fn begins(&self) -> Result<(), EngineError> {
+        self.following.until(1, || complete(&self.folder, &self.inputs.experiment, 1)).map(drop)
+    }
+
     fn policy(&self, step: u64) -> Option<PathBuf> {
         policy(&self.folder, step)
     }

@@ -319,6 +319,7 @@ fn not_shown(context: &Context) -> String {
     let open: Vec<&Comparison> =
         context.comparisons().filter(|it| it.word == Word::Inconclusive).collect();
     let mut count = match open.len() {
+        0 if context.comparisons().count() == 1 => "the comparison is not inconclusive".to_string(),
         0 => format!("none of {all} is inconclusive"),
         1 => format!("1 of {all} is inconclusive"),
         several => format!("{several} of {all} are inconclusive"),

@@ -2,9 +2,12 @@
 
 use crate::base::files::foreign;
 use crate::records::tables::{Refusal, TableError};
+use regex::{Captures, Regex};
 use serde::de::IgnoredAny;
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
+use std::sync::LazyLock;
 
 const HEAD_BYTES: u64 = 4096;
 
@@ -34,6 +37,18 @@ pub fn check(path: &Path, expected: &'static str, or_parquet: bool) -> Result<()
         }
         None => Ok(()),
     }
+}
+
+/// JSON in which Python's json.dumps has written what is not finite.
+pub fn with_not_finite_as(text: &str, written: impl Fn(&str) -> String) -> Cow<'_, str> {
+    static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
+        let rule = r#""(?s:[^"\\]|\\.)*"|NaN|-?Infinity"#;
+        Regex::new(rule).expect("a fixed expression")
+    });
+    TOKENS.replace_all(text, |token: &Captures| match &token[0] {
+        word if word.starts_with('"') => word.to_string(),
+        word => written(word),
+    })
 }
 
 /// A whole object in the first line and another one behind it: a `.json` that holds JSON lines.

@@ -79,6 +79,7 @@ mod tests {
     use parquet::file::{properties::WriterProperties, writer::SerializedFileWriter};
     use parquet::schema::parser;
     use polars::prelude::Column;
+    use serde_json::json;
     use std::sync::Arc;
 
     fn csv(name: &str, text: &str, names: &ColumnNames) -> Result<GradedTable, String> {
@@ -105,6 +106,23 @@ mod tests {
         assert_eq!(tabs.unwrap().rows[0].problem, "a,b");
         let names = ColumnNames { no_sample: true, ..ColumnNames::default() };
         assert_eq!(csv("t.csv", "problem,acc\na,1\n", &names).unwrap().rows[0].sample, None);
+    }
+
+    #[test]
+    fn nan_is_refused_only_where_it_is_read() {
+        let lines = |key: &str| {
+            let row =
+                json!({"problem": "a", "sample": 0, "acc": 1, "logp": -1.5, "text": "NaN \"NaN"});
+            let line = row.to_string();
+            let value = format!("\"{key}\":{}", row[key]);
+            let text = format!("{line}\n{}\n", line.replace(&value, &format!("\"{key}\":NaN")));
+            csv("t.jsonl", &text, &ColumnNames::default())
+        };
+        assert_eq!(lines("logp").unwrap().rows.len(), 2);
+        for key in ["problem", "sample", "acc"] {
+            let refusal = lines(key).unwrap_err();
+            assert!(refusal.starts_with(&format!("t.jsonl:2: `{key}`: expected ")), "{refusal}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Outcomes as a table or JSON lines: usual names, verl's dumps of rollouts, lm-eval's samples.
 
-use crate::base::files::{self, foreign};
+use crate::base::files::{self, FileError, foreign};
 use crate::records::GradedTable;
 use crate::records::tables::graded::{self, ColumnNames, Graded};
 use crate::records::tables::problem_rows::{self, WantedKeys};
@@ -46,6 +46,15 @@ enum Writer {
     Verl,
     /// `doc_id`, `resps`, `filter` and metrics: a document has a line for each filter.
     LmEval,
+}
+
+/// NaN may be in keys that nobody reads.
+fn parsed(path: &Path, number: usize, bytes: &[u8]) -> Result<Option<Line>, FileError> {
+    files::parse_line(path, number, bytes).or_else(|refused| {
+        let text = std::str::from_utf8(bytes).map_err(|_| refused)?;
+        let text = format::with_not_finite_as(text, |_| "null".to_string());
+        files::parse_line(path, number, text.as_bytes())
+    })
 }
 
 /// JSON lines (`.jsonl`, `.json`, `.ndjson`), CSV with a line of names (tabs in a `.tsv`), or parquet; of another name
@@ -165,7 +174,7 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         None => {
             let file = std::io::BufReader::new(foreign::open(path)?);
             foreign::each_line(path, file, foreign::DATA, |number, bytes| {
-                let line = files::parse_line::<Line>(path, number, bytes)?;
+                let line = parsed(path, number, bytes)?;
                 line.map_or(Ok(()), |line| take(number, line))
             })?;
         }

@@ -212,14 +212,14 @@ fn way(path: &Path, is_folder: bool, text: &[u8]) -> Option<&'static str> {
     )
 }
 
-/// `seed=3`, `seed: 3`, `seed_3`, `seed3` or, where there is none, `s3`, as a word of a name.
+/// The last `seed=3`, `seed: 3`, `seed_3`, `seed3` or, where there is none, `s3`, as a word of a name or a path.
 fn seed(name: &str) -> Option<u64> {
     name[seed_in(name)?].parse().ok()
 }
 
 fn seed_in(name: &str) -> Option<Range<usize>> {
     let of = |word: &str| {
-        let rule = format!(r"(?i)(?:^|[^a-z0-9]){word}(\d{{1,18}})(?:[^a-z0-9]|$)");
+        let rule = format!(r"(?is)^(?:.*[^a-z0-9]|){word}(\d{{1,18}})(?:[^a-z0-9]|$)");
         let word = Regex::new(&rule).expect("a fixed expression").captures(name)?;
         Some(word.get(1)?.range())
     };
@@ -338,25 +338,9 @@ fn of_trackio(path: &Path, document: &Value) -> Result<Option<TrackedRun>, Table
 
 const NOT_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
-/// Python's json.dumps writes what is not finite as no JSON; [`number`] reads it then.
+/// [`number`] reads it then.
 pub fn quoted_not_finite(text: &str) -> String {
-    let (mut quoted, mut is_text, mut rest) = (String::with_capacity(text.len()), false, text);
-    while let Some(next) = rest.chars().next() {
-        let word = NOT_FINITE.iter().find(|word| !is_text && rest.starts_with(**word));
-        let taken = match (word, next) {
-            (Some(word), _) => word.len(),
-            // An escaped character of a text ends nothing.
-            (None, '\\') if is_text => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
-            _ => next.len_utf8(),
-        };
-        is_text ^= next == '"';
-        match word {
-            Some(word) => quoted.extend(["\"", word, "\""]),
-            None => quoted.push_str(&rest[..taken]),
-        }
-        rest = &rest[taken..];
-    }
-    quoted
+    format::with_not_finite_as(text, |word| format!("\"{word}\"")).into_owned()
 }
 
 /// Of a file in which Python may have written NaN. That of a trainer that was killed while it wrote ends in the middle of

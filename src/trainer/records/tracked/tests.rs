@@ -316,6 +316,8 @@ fn a_seed_is_looked_for_by_its_name_before_its_letter() {
         ("grpo seed 3", Some(3)),
         ("seed=4/s2.csv", Some(4)),
         ("grpo_s2", Some(2)),
+        ("s1/grpo-s3.csv", Some(3)),
+        ("seed1/grpo/seed2/a.csv", Some(2)),
         ("grpo-7b", None),
     ] {
         assert_eq!(seed(name), expected, "{name}");
