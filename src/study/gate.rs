@@ -179,6 +179,7 @@ pub struct ArmsCompared {
     #[serde(flatten)]
     pub comparison: Comparison,
     pub beside: Vec<Comparison>,
+    /// None where nothing is declared.
     #[serde(skip)]
     pub families: Vec<String>,
 }

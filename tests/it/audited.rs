@@ -291,7 +291,9 @@ fn what_a_folder_of_dumps_lacks_or_has_twice_is_told() {
     put("2.jsonl", &text(2));
     let cut = text(5);
     put("5.jsonl", &cut[..cut.len() - 40]);
+    put("6.jsonl", "");
     let (code, out, talk) = audit(folder.path());
+    assert!(talk.contains("6.jsonl has no rows"), "{talk}");
     assert!(talk.contains("5.jsonl: its last line is cut off, and was left out"), "{talk}");
     assert!(talk.contains("steps are missing between 2 and 5"), "{talk}");
     assert!(code == 4 && out.contains("group-size: "), "{out}");

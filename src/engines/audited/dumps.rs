@@ -89,6 +89,9 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
             unread.push(name);
             continue;
         }
+        if rows.len() == first {
+            notes.push(format!("{name} has no rows"));
+        }
         let stem = name.split('.').next().and_then(|it| it.rsplit('_').next());
         let named = stem.and_then(|it| it.parse::<u64>().ok());
         let step = |it: &FileRow| it.row.get("step").and_then(Value::as_u64);

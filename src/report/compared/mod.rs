@@ -7,7 +7,7 @@ use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::words;
 use crate::statistics::{PermutationTest, Question, Uncertainty, Verdict, between};
-use crate::study::Declared;
+use crate::study::{Declared, Why};
 use crate::study::comparison::{BetweenRuns, Change, ComparedRuns, RunComparison};
 use crate::study::comparisons::Comparison;
 use crate::study::gate::ArmsCompared;
@@ -48,7 +48,10 @@ pub fn arms(compared: &ArmsCompared) -> Vec<Section> {
     let section = |name, title: &str, it: &Comparison, origin: String| {
         let apart = words::evaluated_apart(it).unwrap_or_default();
         let word = it.word.words().to_owned();
-        let lines = [word, words::comparison(it), words::why(&it.why), apart, origin];
+        let is_own = matches!(it.why, Why::Equivalent { .. }) && compared.families.is_empty();
+        let own = if is_own { "the margin is the program's own: none is declared" } else { "" };
+        let why = words::why(&it.why);
+        let lines = [word, words::comparison(it), why, own.to_owned(), apart, origin];
         let lines = lines.iter().filter(|line| !line.is_empty());
         let blocks = lines.map(|line| Block::text(text::visible(line))).collect();
         Section::new(name, &text::visible(title), blocks)
