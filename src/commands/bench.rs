@@ -63,7 +63,7 @@ pub fn run(args: &BenchArgs) -> Result<u8> {
         [("execution.threads", args.threads.is_some()), ("inputs.model", args.model.is_some())];
     args.overrides.check(&flags)?;
     args.out.iter().try_for_each(|path| files::may_write(path, "{\n  \"environment\": {"))?;
-    let folder = files::scratch_folder(None)?;
+    let folder = files::leftovers::scratch_folder(None)?;
     let model = args.model.as_deref().unwrap_or(folder.path());
     let (mut experiment, _) =
         args.overrides.load_with_inputs(&args.experiment, &args.inputs, Some(model))?;

@@ -197,7 +197,7 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     let sets = chosen(args, &inputs)?;
     let (own, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
     say_policy(args, &own.inputs.model, counters, policy.is_none());
-    let scratch = files::scratch_folder(None)?;
+    let scratch = files::leftovers::scratch_folder(None)?;
     let folder = RunFolder::at(args.out.as_deref().unwrap_or(scratch.path()));
     files::create_folder(folder.root())?;
     files::optional(folder.evaluations())?;
@@ -407,7 +407,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     let identity = identity(folder, &tokenizer, (how.numerics(), how.place.text()))?;
     let counters = counters(folder)?;
     say_policy(args, folder, counters, false);
-    let scratch = files::scratch_folder(None)?;
+    let scratch = files::leftovers::scratch_folder(None)?;
     let folder = args.out.as_deref().unwrap_or(scratch.path());
     files::create_folder(folder)?;
     let planned = sets.iter().map(|(name, problems)| Planned {

@@ -98,7 +98,7 @@ fn of_study(
     study: &AblateStudy,
     names: &BTreeMap<String, Vec<String>>,
 ) -> Result<(Vec<RunCurves>, bool)> {
-    let is_at_work = files::is_locked(&study.root().join("ablate.lock"))?;
+    let is_at_work = files::locks::is_locked(&study.root().join("ablate.lock"))?;
     let mut curves_of_runs = Vec::new();
     let runs = files::foreign::inside(study.root(), "runs")?;
     for name in files::optional(files::list(&runs))?.unwrap_or_default() {

@@ -83,7 +83,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     let parent = folder.parent().unwrap_or(Path::new("/"));
     files::create_folder(parent)?;
     // Beside the folder, so that relative paths in its files are already right.
-    let scratch = files::scratch_folder(Some(parent))?;
+    let scratch = files::leftovers::scratch_folder(Some(parent))?;
     let prepare = |starter: &Starter| -> Result<()> {
         write(starter, scratch.path())?;
         let source = file::load(&scratch.path().join("grid.toml"))?;
@@ -103,7 +103,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
         files.notes.push(note);
         prepare(&starter).map_err(|error| in_folder(error, scratch.path(), &args.folder))?;
     }
-    let inside = is_there.then(|| files::scratch_folder(Some(&folder))).transpose()?;
+    let inside = is_there.then(|| files::leftovers::scratch_folder(Some(&folder))).transpose()?;
     let made = inside.as_ref().unwrap_or(&scratch).path();
     if inside.is_some() {
         write(&starter, made)?;
@@ -125,7 +125,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
 
 fn refuse_full(folder: &Path, shown: &Path) -> Result<()> {
     let names = if files::kind(folder)?.is_some() { files::list(folder)? } else { Vec::new() };
-    if names.iter().any(|name| !files::is_leftover(name)) {
+    if names.iter().any(|name| !files::leftovers::is_leftover(name)) {
         bail_invalid!("{}: the folder is not empty; name a new one", shown.display());
     }
     Ok(())

@@ -79,7 +79,7 @@ pub fn run(args: &RegressArgs) -> Result<u8> {
     if is_wanted(RegressPart::Exact) && leave.is_none() {
         exact::load(&golden)?;
     }
-    let scratch = files::scratch_folder(None)?;
+    let scratch = files::leftovers::scratch_folder(None)?;
     let mut exact = None;
     if is_wanted(RegressPart::Exact) {
         let folder = RunFolder::at(scratch.path().join("exact"));

@@ -127,7 +127,7 @@ impl Scene {
         assert!(folder.path("report.html").exists());
         for inside in ["", "rollouts", "evaluations", "checkpoints"] {
             let names = files::list(&folder.path(inside)).unwrap();
-            assert!(!names.iter().any(|name| files::is_partial(name)), "{names:?}");
+            assert!(!names.iter().any(|name| files::leftovers::is_partial(name)), "{names:?}");
         }
     }
 }

@@ -16,6 +16,6 @@ pub mod apart;
 
 pub use crate::base::apart::ApartLimits;
 pub use crate::base::bits::Bits;
-pub use crate::base::files::Lock;
+pub use crate::base::files::locks::Lock;
 pub use crate::base::pace::Pace;
 pub use crate::base::rng::Purpose;

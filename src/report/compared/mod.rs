@@ -7,10 +7,10 @@ use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::text::{self, Unit};
 use crate::report::words;
 use crate::statistics::{PermutationTest, Question, Uncertainty, Verdict, between};
-use crate::study::{Declared, Why};
 use crate::study::comparison::{BetweenRuns, Change, ComparedRuns, RunComparison};
 use crate::study::comparisons::Comparison;
 use crate::study::gate::ArmsCompared;
+use crate::study::{Declared, Why};
 
 const SHOWN_CHANGES: usize = 10;
 

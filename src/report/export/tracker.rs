@@ -35,7 +35,7 @@ pub struct CurveSender {
     /// Run → tags and steps.
     sent: BTreeMap<String, BTreeSet<(String, u64)>>,
     ended: BTreeSet<String>,
-    held: BTreeMap<String, files::BriefLock>,
+    held: BTreeMap<String, files::locks::BriefLock>,
 }
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl CurveSender {
                 if is_first {
                     let folder = path.parent().unwrap_or(out).to_path_buf();
                     files::create_folder(&folder)?;
-                    let Some(lock) = files::lock_briefly(&folder.join("dapo.lock"))? else {
+                    let Some(lock) = files::locks::lock_briefly(&folder.join("dapo.lock"))? else {
                         let reason = "in use by another process; wait until it has ended";
                         return Err(ReportError::Refused { folder, reason: reason.into() });
                     };

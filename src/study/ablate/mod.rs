@@ -50,7 +50,7 @@ impl AblateStudy {
 
     pub fn lock(&self) -> Result<Lock, StudyError> {
         files::create_folder(&self.root)?;
-        let lock = files::lock(&self.root.join("ablate.lock"))?;
+        let lock = files::locks::lock(&self.root.join("ablate.lock"))?;
         lock.ok_or_else(|| StudyError::InUse { study: self.root.clone() })
     }
 

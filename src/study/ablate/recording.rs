@@ -35,7 +35,7 @@ pub fn set_aside(job: &mut Job, reason: &str) -> Result<Vec<String>, StudyError>
     let mut notes = vec![format!("{}: {reason}", job.title())];
     for path in [job.record.clone(), job.folder.root().to_path_buf()] {
         if files::kind(&path)?.is_some() {
-            notes.push(format!("set aside: {}", files::set_aside(&path)?.display()));
+            notes.push(format!("set aside: {}", files::leftovers::set_aside(&path)?.display()));
         }
     }
     job.state = JobState::Missing;

@@ -74,7 +74,9 @@ fn state(run: &EvaluatedRun) -> String {
 }
 
 fn is_left_out(name: &str) -> bool {
-    name.starts_with('.') || files::is_partial(name) || files::is_set_aside(name)
+    name.starts_with('.')
+        || files::leftovers::is_partial(name)
+        || files::leftovers::is_set_aside(name)
 }
 
 fn is_list_of_runs(page: &Path) -> Result<bool, StudyError> {

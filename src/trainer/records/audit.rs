@@ -84,7 +84,7 @@ impl FolderEntries {
     }
 
     fn add(&mut self, path: &str, kind: Option<FileKind>) -> Result<(), Misplaced> {
-        let is_partial = files::is_partial(path.rsplit('/').next().unwrap_or_default());
+        let is_partial = files::leftovers::is_partial(path.rsplit('/').next().unwrap_or_default());
         match (kind.ok_or(Misplaced::Nameless)?, place(path)) {
             (FileKind::Other, _) => return Err(Misplaced::Link),
             (FileKind::File, Some(Place::File)) => drop(self.files.insert(path.to_string())),

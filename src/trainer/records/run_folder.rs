@@ -270,12 +270,12 @@ impl RunFolder {
     }
 
     /// `None` when another process works on the run.
-    pub fn lock(&self) -> Result<Option<files::Lock>, FileError> {
-        files::lock(&self.path("run.lock"))
+    pub fn lock(&self) -> Result<Option<files::locks::Lock>, FileError> {
+        files::locks::lock(&self.path("run.lock"))
     }
 
     pub fn is_locked(&self) -> Result<bool, FileError> {
-        files::is_locked(&self.path("run.lock"))
+        files::locks::is_locked(&self.path("run.lock"))
     }
 
     pub fn checkpoint_steps(&self) -> Result<Vec<u64>, FileError> {

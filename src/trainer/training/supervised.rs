@@ -162,16 +162,16 @@ pub fn write_folder<T>(
     let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     files::create_folder(parent)?;
-    let lock = files::partial_folder(&out).with_added_extension("lock");
-    let Some(_held) = files::lock(&lock)? else {
+    let lock = files::leftovers::partial_folder(&out).with_added_extension("lock");
+    let Some(_held) = files::locks::lock(&lock)? else {
         return Err(TrainingError::InUse { folder: out });
     };
-    let scratch = files::scratch_folder(Some(parent))?;
+    let scratch = files::leftovers::scratch_folder(Some(parent))?;
     let made = scratch.path().join("made");
     let filled = fill(&made);
     let moved = if filled.is_ok() {
         let replaced = may_replace().and_then(|()| Ok(files::replace_folder(&made, &out)?));
-        replaced.map_err(|source| match files::set_aside_beside(&made, &out) {
+        replaced.map_err(|source| match files::leftovers::set_aside_beside(&made, &out) {
             Ok(finished) => TrainingError::NotMoved { finished, source: Box::new(source) },
             Err(_) => source,
         })
@@ -378,7 +378,7 @@ mod tests {
         let fill = |folder: &Path, text: &str| -> Result<(), TrainingError> {
             Ok(files::write_atomic(&folder.join("config.json"), text.as_bytes())?)
         };
-        let other = files::partial_folder(&out).join("of somebody else");
+        let other = files::leftovers::partial_folder(&out).join("of somebody else");
         files::write_atomic(&other, b"").unwrap();
         let may = || Ok(());
         write_folder(&out, may, |folder| {

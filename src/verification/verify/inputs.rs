@@ -28,7 +28,7 @@ pub struct Local {
     /// Which base policy, and from where.
     pub origin: String,
     /// Keeps the program's base policy as files.
-    _program: Option<files::ScratchFolder>,
+    _program: Option<files::leftovers::ScratchFolder>,
 }
 
 impl Local {
@@ -226,8 +226,8 @@ fn unused_command(recorded: &RewardProgram, here: &Grading) -> String {
 
 const TAGS: &str = "tags.json";
 
-fn written() -> Result<files::ScratchFolder, files::FileError> {
-    let folder = files::scratch_folder(None)?;
+fn written() -> Result<files::leftovers::ScratchFolder, files::FileError> {
+    let folder = files::leftovers::scratch_folder(None)?;
     for (name, bytes) in shipped::MODEL {
         files::write_atomic(&folder.path().join(name), bytes)?;
     }

@@ -8,6 +8,8 @@
 )]
 
 pub mod foreign;
+pub mod leftovers;
+pub mod locks;
 
 use crate::base::visible;
 use serde::{Serialize, de::DeserializeOwned};
@@ -15,7 +17,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -127,15 +129,15 @@ fn in_the_way(path: &Path) -> Option<String> {
     Some(format!("{} is {what}", part.display()))
 }
 
-/// Removes a folder and what is in it, if there is one. It first goes into a [`scratch_folder`], so a process that is
+/// Removes a folder and what is in it, if there is one. It first goes into a [`leftovers::scratch_folder`], so a process that is
 /// killed leaves no half of a folder under its own name.
 pub fn remove_folder(path: &Path) -> Result<(), FileError> {
     let remove = |path: &Path| unless_absent(fs::remove_dir_all(path), "remove folder", path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if name.is_empty() || is_partial(&name) || kind(path)? != Some(FileKind::Folder) {
+    if name.is_empty() || leftovers::is_partial(&name) || kind(path)? != Some(FileKind::Folder) {
         return remove(path);
     }
-    let scratch = scratch_folder(Some(parent(path)))?;
+    let scratch = leftovers::scratch_folder(Some(parent(path)))?;
     let moved = scratch.path().join("removed");
     unless_absent(fs::rename(path, &moved), "remove folder", path)?;
     remove(&moved)
@@ -164,37 +166,6 @@ pub fn free_bytes(path: &Path) -> Result<u64, FileError> {
     let facts = rustix::fs::statvfs(folder)
         .map_err(|error| io_error("ask for the free space of", folder)(error.into()))?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
-}
-
-#[derive(Debug)]
-pub struct ScratchFolder {
-    folder: tempfile::TempDir,
-    _held: fs::File,
-}
-
-impl ScratchFolder {
-    pub fn path(&self) -> &Path {
-        self.folder.path()
-    }
-}
-
-/// An empty folder in `beside` (`None`: TMPDIR) that ends with its value. Those of killed processes are removed first.
-pub fn scratch_folder(beside: Option<&Path>) -> Result<ScratchFolder, FileError> {
-    let temporary = std::env::temp_dir();
-    let within = beside.unwrap_or(&temporary);
-    remove_unheld(within, SCRATCH_FOLDER, FileKind::Folder);
-    let make = || loop {
-        let folder = tempfile::Builder::new().prefix(SCRATCH_FOLDER).tempdir_in(within)?;
-        let held = fs::File::open(folder.path());
-        let _unsupported = held.as_ref().map(fs::File::lock);
-        if folder.path().exists() {
-            return Ok(ScratchFolder { folder, _held: held? });
-        }
-    };
-    make().map_err(without_library_path).map_err(|error| match beside {
-        Some(_) => io_error("create a folder in", within)(error),
-        None => no_temporary(within, &error),
-    })
 }
 
 fn without_library_path(error: io::Error) -> io::Error {
@@ -280,7 +251,7 @@ pub fn write_atomic_with(
 ) -> Result<(), FileError> {
     let folder = parent(path);
     create_folder(folder)?;
-    remove_leftovers(folder);
+    leftovers::remove_leftovers(folder);
     let write = || -> io::Result<()> {
         let mut file = partial_file(folder)?;
         fill(file.as_file_mut())?;
@@ -299,7 +270,7 @@ pub fn renew(path: &Path, text: &str) -> Result<(), FileError> {
 fn partial_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
     loop {
         let mut file = tempfile::Builder::new();
-        file.prefix(PARTIAL_FILE).permissions(fs::Permissions::from_mode(0o666));
+        file.prefix(leftovers::PARTIAL_FILE).permissions(fs::Permissions::from_mode(0o666));
         let file = file.tempfile_in(folder)?;
         let _unsupported = file.as_file().lock();
         if file.path().exists() {
@@ -350,23 +321,6 @@ pub fn replace_folder(from: &Path, to: &Path) -> Result<(), FileError> {
     sync(parent(to))
 }
 
-/// Renames a file or folder that cannot be used to the first free `<name>.set-aside-<n>`; returns where it is now.
-pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
-    set_aside_beside(path, path)
-}
-
-pub fn set_aside_beside(path: &Path, other: &Path) -> Result<PathBuf, FileError> {
-    let name = other.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let numbered = |number: u32| other.with_file_name(format!("{name}{SET_ASIDE}{number}"));
-    let mut number = 1;
-    while kind(&numbered(number))?.is_some() {
-        number += 1;
-    }
-    let aside = numbered(number);
-    fs::rename(path, &aside).map_err(io_error("set aside", path))?;
-    Ok(aside)
-}
-
 pub fn what_is_fixed(folder: &Path) -> Option<&'static str> {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
     let facts = statx(CWD, folder, AtFlags::empty(), StatxFlags::TYPE);
@@ -374,152 +328,6 @@ pub fn what_is_fixed(folder: &Path) -> Option<&'static str> {
         return Some("a mount point");
     }
     std::env::current_dir().is_ok_and(|it| it == folder).then_some("the working folder")
-}
-
-const SET_ASIDE: &str = ".set-aside-";
-
-pub fn is_set_aside(name: &str) -> bool {
-    name.contains(SET_ASIDE)
-}
-
-const PARTIAL_FILE: &str = ".partial-";
-const PARTIAL_FOLDER: &str = ".partial";
-const SCRATCH_FOLDER: &str = ".dapo-scratch-";
-
-/// The name under which a folder is filled before [`replace_folder`] moves it into place.
-pub fn partial_folder(folder: &Path) -> PathBuf {
-    let mut name = folder.file_name().unwrap_or_default().to_os_string();
-    name.push(PARTIAL_FOLDER);
-    folder.with_file_name(name)
-}
-
-/// Whether a name is that of a file or folder that a killed process left half written.
-pub fn is_partial(name: &str) -> bool {
-    is_leftover(name) || name.ends_with(PARTIAL_FOLDER)
-}
-
-pub fn is_leftover(name: &str) -> bool {
-    name.starts_with(PARTIAL_FILE) || name.starts_with(SCRATCH_FOLDER)
-}
-
-/// Removes the files of [`write_atomic`] that a killed process left directly in a folder: nobody locks them any more.
-pub fn remove_leftovers(folder: &Path) {
-    remove_unheld(folder, PARTIAL_FILE, FileKind::File);
-}
-
-fn remove_unheld(folder: &Path, prefix: &str, of_kind: FileKind) {
-    let is_own = |rest: &str| rest.len() == 6 && rest.bytes().all(|it| it.is_ascii_alphanumeric());
-    for name in list(folder).unwrap_or_default() {
-        let path = folder.join(&name);
-        if name.strip_prefix(prefix).is_some_and(is_own)
-            && kind(&path).is_ok_and(|kind| kind == Some(of_kind))
-            && let Ok(file) = fs::File::open(&path)
-            && file.try_lock().is_ok()
-        {
-            let remove_folder = || fs::remove_dir_all(&path);
-            let _read_only =
-                if of_kind == FileKind::File { fs::remove_file(&path) } else { remove_folder() };
-        }
-    }
-}
-
-/// Removes what a killed process left half written directly in a folder, if there is one.
-pub fn remove_partial(folder: &Path) -> Result<(), FileError> {
-    if !folder.is_dir() {
-        return Ok(());
-    }
-    for name in list(folder)?.iter().filter(|name| is_partial(name)) {
-        let path = folder.join(name);
-        if path.is_dir() { remove_folder(&path)? } else { remove_file(&path)? }
-    }
-    Ok(())
-}
-
-/// An exclusive hold on a file: at most one process has it, until the value is dropped or the process ends in any way.
-#[derive(Debug)]
-pub struct Lock {
-    file: fs::File,
-    path: PathBuf,
-}
-
-impl Lock {
-    /// Whether the path still names the held file. If it was removed or replaced, another process can lock the new one.
-    pub fn is_held(&self) -> Result<bool, FileError> {
-        let held = self.file.metadata().map_err(io_error("look at the lock of", &self.path))?;
-        match fs::symlink_metadata(&self.path) {
-            Ok(named) => Ok((named.dev(), named.ino()) == (held.dev(), held.ino())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(io_error("look at the lock of", &self.path)(error)),
-        }
-    }
-}
-
-/// Takes the hold on a file, creating it; `None` when another process has it.
-pub fn lock(path: &Path) -> Result<Option<Lock>, FileError> {
-    // A link is not followed: a foreign folder must not create files elsewhere.
-    if !matches!(kind(path)?, None | Some(FileKind::File)) {
-        return Err(invalid("lock", path, "it is no regular file".to_string()));
-    }
-    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).expect("a flag of open(2)");
-    let mut options = fs::OpenOptions::new();
-    options.create(true).truncate(false).write(true).custom_flags(no_link);
-    let file = options.open(path).map_err(io_error("lock", path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => return Ok(None),
-        Err(fs::TryLockError::Error(error)) => return Err(io_error("lock", path)(error)),
-    }
-    // Between opening and locking another process may have put a new file in its place.
-    let lock = Lock { file, path: path.to_path_buf() };
-    Ok(lock.is_held()?.then_some(lock))
-}
-
-/// A [`Lock`] whose file goes with it.
-#[derive(Debug)]
-pub struct BriefLock(Lock);
-
-impl Drop for BriefLock {
-    fn drop(&mut self) {
-        let _stays = remove_file(&self.0.path);
-    }
-}
-
-pub fn lock_briefly(path: &Path) -> Result<Option<BriefLock>, FileError> {
-    Ok(lock(path)?.map(BriefLock))
-}
-
-/// Whether another process holds the lock of a file; false when there is no such file.
-pub fn is_locked(path: &Path) -> Result<bool, FileError> {
-    let file = match kind(path)? {
-        None => return Ok(false),
-        Some(FileKind::File) => fs::File::open(path).map_err(io_error("open", path))?,
-        Some(_) => return Err(invalid("open", path, "it is no regular file".to_string())),
-    };
-    // A shared lock is refused while somebody holds the exclusive one, and given back at once.
-    match file.try_lock_shared() {
-        Ok(()) => Ok(false),
-        Err(fs::TryLockError::WouldBlock) => Ok(true),
-        Err(fs::TryLockError::Error(error)) => Err(io_error("look at the lock of", path)(error)),
-    }
-}
-
-/// JSON with sorted object keys, two-space indentation and a final newline: the same value gives the same bytes.
-pub fn canonical_json(value: &impl Serialize) -> String {
-    let mut text =
-        serde_json::to_string_pretty(&sorted(value)).expect("a JSON value can be printed");
-    text.push('\n');
-    text
-}
-
-/// As [`canonical_json`], on one line without a final newline.
-pub fn canonical_json_line(value: &impl Serialize) -> String {
-    sorted(value).to_string()
-}
-
-fn sorted(value: &impl Serialize) -> serde_json::Value {
-    let mut value = serde_json::to_value(value).expect("a plain record is representable in JSON");
-    value.sort_all_objects();
-    value
 }
 
 /// Writes a file that the user names: behind a link the file that it leads to is replaced, and a pipe or a device gets
@@ -572,6 +380,47 @@ fn output_file(path: &Path) -> Result<Option<PathBuf>, FileError> {
 
 const MOST_LINKS: usize = 40;
 
+pub fn append(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let is_shared = |it: fs::Metadata| it.is_file() && it.nlink() > 1;
+    if fs::symlink_metadata(path).is_ok_and(is_shared) {
+        write_atomic(path, &read(path)?)?;
+    }
+    let append = || -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+        file.write_all(bytes)?;
+        file.sync_data()
+    };
+    append().map_err(io_error("append to", path))
+}
+
+/// The end of a file as standard output and standard error of a child process.
+pub fn log_writers(path: &Path) -> Result<(fs::File, fs::File), FileError> {
+    let open = || -> io::Result<_> {
+        let file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+        Ok((file.try_clone()?, file))
+    };
+    open().map_err(io_error("append to", path))
+}
+
+/// JSON with sorted object keys, two-space indentation and a final newline: the same value gives the same bytes.
+pub fn canonical_json(value: &impl Serialize) -> String {
+    let mut text =
+        serde_json::to_string_pretty(&sorted(value)).expect("a JSON value can be printed");
+    text.push('\n');
+    text
+}
+
+/// As [`canonical_json`], on one line without a final newline.
+pub fn canonical_json_line(value: &impl Serialize) -> String {
+    sorted(value).to_string()
+}
+
+fn sorted(value: &impl Serialize) -> serde_json::Value {
+    let mut value = serde_json::to_value(value).expect("a plain record is representable in JSON");
+    value.sort_all_objects();
+    value
+}
+
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     write_atomic(path, canonical_json(value).as_bytes())
 }
@@ -607,28 +456,6 @@ pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), FileError
 pub fn append_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
     let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
     append(path, lines.as_bytes())
-}
-
-pub fn append(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let is_shared = |it: fs::Metadata| it.is_file() && it.nlink() > 1;
-    if fs::symlink_metadata(path).is_ok_and(is_shared) {
-        write_atomic(path, &read(path)?)?;
-    }
-    let append = || -> io::Result<()> {
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-        file.write_all(bytes)?;
-        file.sync_data()
-    };
-    append().map_err(io_error("append to", path))
-}
-
-/// The end of a file as standard output and standard error of a child process.
-pub fn log_writers(path: &Path) -> Result<(fs::File, fs::File), FileError> {
-    let open = || -> io::Result<_> {
-        let file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-        Ok((file.try_clone()?, file))
-    };
-    open().map_err(io_error("append to", path))
 }
 
 pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {

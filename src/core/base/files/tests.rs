@@ -146,12 +146,12 @@ fn a_line_that_was_cut_off_is_dropped_and_the_lines_before_it_are_kept() {
 fn a_lock_is_held_once_and_given_back_when_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.lock");
-    assert!(!is_locked(&path).unwrap());
-    let held = lock(&path).unwrap();
-    assert!(held.is_some() && is_locked(&path).unwrap());
-    assert!(lock(&path).unwrap().is_none());
+    assert!(!locks::is_locked(&path).unwrap());
+    let held = locks::lock(&path).unwrap();
+    assert!(held.is_some() && locks::is_locked(&path).unwrap());
+    assert!(locks::lock(&path).unwrap().is_none());
     drop(held);
-    assert!(!is_locked(&path).unwrap() && lock(&path).unwrap().is_some());
+    assert!(!locks::is_locked(&path).unwrap() && locks::lock(&path).unwrap().is_some());
 }
 
 #[test]
@@ -159,11 +159,11 @@ fn leftovers_of_a_killed_write_are_removed_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     write_atomic(&at("step-000001/model"), b"whole").unwrap();
-    write_atomic(&partial_folder(&at("step-000002")).join("model"), b"half").unwrap();
+    write_atomic(&leftovers::partial_folder(&at("step-000002")).join("model"), b"half").unwrap();
     write_atomic(&at(".partial-xyz"), b"half").unwrap();
-    remove_partial(folder.path()).unwrap();
+    leftovers::remove_partial(folder.path()).unwrap();
     assert_eq!(list(folder.path()).unwrap(), ["step-000001"]);
-    remove_partial(&at("nowhere")).unwrap();
+    leftovers::remove_partial(&at("nowhere")).unwrap();
 }
 
 #[test]
@@ -208,14 +208,14 @@ fn a_scratch_folder_ends_with_its_value_or_with_the_next_one() {
     for name in [".dapo-scratch-aB3dE6", others[0], others[1], others[2]] {
         fs::create_dir_all(at(name).join("a")).unwrap();
     }
-    let first = scratch_folder(Some(folder.path())).unwrap();
+    let first = leftovers::scratch_folder(Some(folder.path())).unwrap();
     fs::write(first.path().join("file"), "").unwrap();
-    let second = scratch_folder(Some(folder.path())).unwrap();
+    let second = leftovers::scratch_folder(Some(folder.path())).unwrap();
     assert!(first.path().join("file").exists() && second.path().exists());
     assert!(second.path().to_string_lossy().contains("/.dapo-scratch-"));
     drop((first, second));
     assert_eq!(list(folder.path()).unwrap(), others);
-    let error = scratch_folder(Some(&at("nowhere"))).unwrap_err().to_string();
+    let error = leftovers::scratch_folder(Some(&at("nowhere"))).unwrap_err().to_string();
     assert!(error.ends_with("nowhere: No such file or directory (os error 2)"), "{error}");
 }
 
@@ -256,12 +256,12 @@ fn a_file_that_is_as_it_should_be_is_not_written_again() {
 fn a_lock_is_held_as_long_as_its_path_names_the_file_that_was_locked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.lock");
-    let first = lock(&path).unwrap().unwrap();
+    let first = locks::lock(&path).unwrap().unwrap();
     assert!(first.is_held().unwrap());
-    assert!(lock(&path).unwrap().is_none());
+    assert!(locks::lock(&path).unwrap().is_none());
     remove_file(&path).unwrap();
     assert!(!first.is_held().unwrap());
-    let second = lock(&path).unwrap().unwrap();
+    let second = locks::lock(&path).unwrap().unwrap();
     assert!(second.is_held().unwrap() && !first.is_held().unwrap());
     // The folder was moved away with the lock in it.
     let moved = folder.path().with_extension("moved");
@@ -285,7 +285,7 @@ fn what_is_no_file_is_no_lock() {
     rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), kind_of_pipe, mode, 0).unwrap();
     std::os::unix::fs::symlink("elsewhere", at("link")).unwrap();
     for path in [at("pipe"), at("link"), folder.path().to_path_buf()] {
-        let refused = lock(&path).unwrap_err().to_string();
+        let refused = locks::lock(&path).unwrap_err().to_string();
         assert!(refused.ends_with(": it is no regular file"), "{refused}");
     }
     assert_eq!(kind(&at("elsewhere")).unwrap(), None);

@@ -213,7 +213,7 @@ pub fn save(
     base: &Path,
     progress: &CheckpointProgress,
 ) -> Result<(), PolicyError> {
-    let partial = files::partial_folder(folder);
+    let partial = files::leftovers::partial_folder(folder);
     files::remove_folder(&partial)?;
     save_model(&partial, parameters, base)?;
     if let Some(moments) = moments {

@@ -356,7 +356,7 @@ impl Prepared {
         let lock = out.join(LOCK);
         let mut tell = Some(tell);
         let _held = loop {
-            match files::lock(&lock)? {
+            match files::locks::lock(&lock)? {
                 Some(held) => break held,
                 None => {
                     if let Some(tell) = tell.take() {
@@ -541,7 +541,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("set.jsonl");
         write(&path, &[1]);
-        let held = files::lock(&folder.path().join(LOCK)).unwrap();
+        let held = files::locks::lock(&folder.path().join(LOCK)).unwrap();
         let mut told = String::new();
         let prepared = of_file(&path, &Preparation::default()).unwrap();
         let tell = |text| {

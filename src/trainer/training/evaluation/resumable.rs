@@ -1,6 +1,6 @@
 //! Continues an interrupted evaluation: outcomes are kept as JSON lines, and draws depend on problem and sample only.
 
-use crate::base::files::{self, BriefLock, foreign};
+use crate::base::files::{self, foreign, locks::BriefLock};
 use crate::policy::Qwen2;
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables, tables::OutcomeRecord};
 use crate::task::{Grader, Tokenizer, data};
@@ -104,7 +104,7 @@ pub fn begin(
         if let Some(folder) = stem.parent() {
             files::create_folder(folder)?;
         }
-        lock = files::lock_briefly(&stem.with_added_extension("partial.lock"))?;
+        lock = files::locks::lock_briefly(&stem.with_added_extension("partial.lock"))?;
         if lock.is_none() {
             return Err(TrainingError::InUse { folder: stem.to_path_buf() });
         }
@@ -203,7 +203,7 @@ pub fn evaluate_into(
 
 pub fn record(folder: &RunFolder, records: &[EvaluationRecord]) -> Result<(), TrainingError> {
     let _held = loop {
-        match files::lock_briefly(&folder.path("evaluations.jsonl.lock"))? {
+        match files::locks::lock_briefly(&folder.path("evaluations.jsonl.lock"))? {
             Some(held) => break held,
             None => std::thread::sleep(Duration::from_millis(20)),
         }
@@ -333,7 +333,7 @@ mod tests {
             let rows = rows(&[("a", 0)]);
             evaluation::record(set, Counters::default(), &rows, String::new()).unwrap()
         };
-        let held = files::lock_briefly(&run.path("evaluations.jsonl.lock")).unwrap();
+        let held = files::locks::lock_briefly(&run.path("evaluations.jsonl.lock")).unwrap();
         std::thread::scope(|scope| {
             let adding = scope.spawn(|| record(&run, &[of("dev"), of("test")]));
             std::thread::sleep(Duration::from_millis(100));

@@ -53,7 +53,7 @@ pub fn open(
     if unfinished != Unfinished::Restart
         && let Some(outcome) = finished(inputs, folder)?
     {
-        PLACES.iter().for_each(|name| files::remove_leftovers(&folder.path(name)));
+        PLACES.iter().for_each(|name| files::leftovers::remove_leftovers(&folder.path(name)));
         return Ok(Opened::Finished(outcome));
     }
     refuse_strangers(folder)?;
@@ -145,8 +145,9 @@ fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
         return Ok(());
     }
     let begun = folder.path("run.lock").exists();
-    let known =
-        |name: &String| files::is_leftover(name) || (begun && LAYOUT.contains(&name.as_str()));
+    let known = |name: &String| {
+        files::leftovers::is_leftover(name) || (begun && LAYOUT.contains(&name.as_str()))
+    };
     match files::list(folder.root())?.into_iter().find(|name| !known(name)) {
         Some(found) => Err(TrainingError::NotARun { folder: folder.root().to_path_buf(), found }),
         None => Ok(()),
@@ -156,7 +157,7 @@ fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
 /// Deletes the manifest first and writes it last: where it exists, the rest belongs to it.
 fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), TrainingError> {
     files::remove_file(&folder.path("manifest.json"))?;
-    files::remove_leftovers(folder.root());
+    files::leftovers::remove_leftovers(folder.root());
     for name in LAYOUT.iter().filter(|name| **name != "run.lock") {
         let path = folder.path(name);
         if path.is_dir() { files::remove_folder(&path)? } else { files::remove_file(&path)? }
@@ -187,7 +188,7 @@ fn resume(
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<Resumed, TrainingError> {
     for name in PLACES {
-        files::remove_partial(&folder.path(name))?;
+        files::leftovers::remove_partial(&folder.path(name))?;
     }
     let evaluated = audit::intact_evaluations(folder)?;
     let steps = folder.checkpoint_steps()?;
