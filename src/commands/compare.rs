@@ -1,7 +1,7 @@
 //! `dapo compare`: two sides from outcomes alone.
 
-use crate::base::files;
-use crate::commands::exit::bail_usage;
+use crate::base::{files, program};
+use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::flags::wide::WideArg;
 use crate::commands::terminal::gate_file::{GateCheck, GateFile, GateOutcome};
 use crate::commands::{exit, output};
@@ -152,6 +152,7 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
         [a, b] => [std::slice::from_ref(a), std::slice::from_ref(b)],
         _ => [&args.a[..], &args.b[..]],
     };
+    a.iter().chain(b).try_for_each(|side| refuse_study(side))?;
     let (a, b) = (load::side(a, &args.options)?, load::side(b, &args.options)?);
     load::check_differ(&a, &b)?;
     let comparison = comparison::compare(&a, &b, level, args.common_problems)?;
@@ -160,6 +161,18 @@ pub fn run(args: &CompareArgs) -> Result<u8> {
         picture::of_sides(&comparison, args.margin)
     })?;
     exit_code(args, (Unit::Share, 0.01), &sections, |gate| gate.of_sides(&comparison))
+}
+
+fn refuse_study(side: &Path) -> Result<()> {
+    collection::has_begun(side)?;
+    if collection::is_study(side) {
+        let (shown, word) = (side.display(), program::path_word(side));
+        bail_invalid!(
+            "{shown} is a study: compare two of its arms with `dapo compare {word} --arm NAME --against NAME`, or name \
+             its records, which `dapo runs cells {word}` lists"
+        );
+    }
+    Ok(())
 }
 
 fn of_outcomes(args: &CompareArgs) -> [(&'static str, bool); 7] {
@@ -230,7 +243,6 @@ fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<
     exit_code(args, unit, &sections, |gate| gate.of_arms(&study, comparison))
 }
 
-/// Prints the comparison, and writes the page of --html.
 fn show(
     args: &CompareArgs,
     comparison: &impl Serialize,
@@ -245,7 +257,6 @@ fn show(
     Ok(())
 }
 
-/// Applies `--fail-if` and `--margin`; prints a sentence where nothing could be shown.
 fn exit_code(
     args: &CompareArgs,
     (unit, scale): (Unit, f64),

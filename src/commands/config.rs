@@ -6,10 +6,11 @@ use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
 use crate::experiment::{Experiment, KeyUsage, Publication, diagnose, named, usage};
 use crate::records::RunFolder;
-use crate::report::text::literal;
+use crate::report::text::{joined, literal};
 use crate::training::plan::warnings;
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Show an experiment, explain a key, or name every key in which two experiments differ.
@@ -274,10 +275,9 @@ fn explain(args: &ExplainArgs) -> Result<u8> {
         .filter(|key| asked.is_empty() || key.matches(asked) || key.path.starts_with(&below))
         .collect();
     if chosen.is_empty() {
-        let known: Vec<String> = sources::all().map(|key| key.path.clone()).collect();
-        let nearest = diagnose::nearest(asked, &known);
-        let nearest = nearest.map_or(String::new(), |key| format!("did you mean {key}? "));
-        bail_usage!("there is no key {asked}; {nearest}`dapo config explain` lists all keys");
+        let meant = meant(asked);
+        let meant = if meant.is_empty() { meant } else { format!("did you mean {meant}? ") };
+        bail_usage!("there is no key {asked}; {meant}`dapo config explain` lists all keys");
     }
     let entry = |key: &&Key| {
         let entry = json!({ "key": key.path, "in_arm": compare::in_arm(&key.path) });
@@ -290,6 +290,26 @@ fn explain(args: &ExplainArgs) -> Result<u8> {
         chosen.iter().map(|key| key_text(key)).collect::<Vec<_>>().join("\n")
     });
     Ok(exit::SUCCESS)
+}
+
+fn meant(asked: &str) -> String {
+    let name = asked.rsplit('.').next().unwrap_or_default();
+    let mut same: BTreeSet<&str> = BTreeSet::new();
+    for key in sources::all() {
+        let ends = key.path.match_indices('.').map(|(end, _)| end).chain([key.path.len()]);
+        let paths = ends.map(|end| &key.path[..end]);
+        same.extend(paths.filter(|path| path.rsplit('.').next() == Some(name)));
+    }
+    if !same.is_empty() {
+        return joined(same, " or ");
+    }
+    let known: Vec<String> = sources::all().map(|key| key.path.clone()).collect();
+    let nearest = diagnose::nearest(asked, &known);
+    let is_near = |key: &String| {
+        let own = key.rsplit('.').next().unwrap_or_default().to_string();
+        diagnose::nearest(name, &[own]).is_some()
+    };
+    nearest.filter(is_near).unwrap_or_default()
 }
 
 fn key_text(key: &Key) -> String {

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = include_str!("help/engine.txt"))]
 pub enum EngineVerb {
     /// Write the folder that the trainer is started in.
+    #[command(after_help = include_str!("help/engine-render.txt"))]
     Render(RenderArgs),
     /// Compare what the installed trainer will do with what the arm asks, setting by setting.
     #[command(after_help = include_str!("help/engine-check.txt"))]
@@ -268,8 +269,7 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
     };
     let check = check::configuration(args.engine, file, &asked, &args.options)?;
     let not_stated = check.not_stated();
-    let is_whole = not_stated.is_empty() && check.unread.is_empty() && check.refusals.is_empty();
-    let is_known = !check.agrees() || is_whole;
+    let is_known = !check.agrees() || check.is_whole();
     let code = if is_known { exit::agreed(check.agrees()) } else { exit::INCONCLUSIVE };
     if args.json {
         let settings = as_json(&check.effective);
@@ -285,10 +285,10 @@ fn check_configuration(args: &EngineCheckArgs, file: &Path) -> Result<u8> {
     for refusal in &check.refusals {
         output::tell(format!("{engine} cannot do what {arm} asks: {refusal}"));
     }
-    if !check.unread.is_empty() {
-        let shown = check.unread.iter().take(UNREAD_SHOWN);
+    if let Some(unread) = check.unread.as_ref().filter(|unread| !unread.is_empty()) {
+        let shown = unread.iter().take(UNREAD_SHOWN);
         let shown = shown.map(|it| format!("{} = {}", it.key, short(&it.value)));
-        let more = check.unread.len().saturating_sub(UNREAD_SHOWN);
+        let more = unread.len().saturating_sub(UNREAD_SHOWN);
         let more = if more > 0 { format!(", and {more} more (--json)") } else { String::new() };
         output::tell(format!("set, and not looked at: {}{more}", text::joined(shown, ", ")));
     }

@@ -149,7 +149,7 @@ fn prompts(
     }
     let path = path.display();
     let ids = |(line, number): (GenerateLine, u64)| match (line.prompt, line.prompt_ids) {
-        (Some(text), None) => Ok(tokenizer.encode(&text)?),
+        (Some(text), None) => Ok(tokenizer.encode_once_started(&text)?),
         (None, Some(ids)) => Ok(ids),
         _ => bail_invalid!("{path}: record {number} needs either \"prompt\" or \"prompt_ids\""),
     };

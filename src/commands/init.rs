@@ -66,7 +66,8 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     let name: String = folder.file_name().unwrap_or_default().to_string_lossy().into();
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "-");
     let name = name.trim_start_matches('.').to_string();
-    let (first, others) = args.arms.split_first().expect("clap gives at least one arm");
+    let arms: Vec<String> = args.arms.iter().map(|arm| arm.trim().to_string()).collect();
+    let (first, others) = arms.split_first().expect("clap gives at least one arm");
     let question = args.question.clone().unwrap_or_else(|| match others {
         [] => format!("What does {first} reach?"),
         _ => format!("Does {} beat {first}?", others.join(" or ")),
@@ -75,7 +76,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
     let mut starter = Starter {
         name,
         question,
-        arms: args.arms.clone(),
+        arms,
         seeds: args.seeds.0.clone(),
         model: model.unwrap_or("model".into()),
         files: own_files(args, &folder)?,
@@ -98,7 +99,7 @@ pub fn run(args: &InitArgs) -> Result<u8> {
         let note = format!(
             "`numerics` is \"fast\", because exact arithmetic refuses this model: {reason}"
         );
-        println!("{note}");
+        output::say(&note);
         files.settings.push(("", "numerics", Value::from("fast")));
         files.notes.push(note);
         prepare(&starter).map_err(|error| in_folder(error, scratch.path(), &args.folder))?;

@@ -86,7 +86,7 @@ pub fn run(args: &ReportArgs) -> Result<u8> {
     if !report.evaluations.is_empty() {
         print!("\n{}", summary(&report));
     }
-    report.alerts().iter().for_each(|alert| println!("\n{alert}"));
+    report.alerts().iter().for_each(|alert| output::say(format!("\n{alert}")));
     println!();
     for name in ["report.html", "report.md", "report.json"] {
         output::path(&out.join(name));
@@ -143,7 +143,7 @@ pub fn study(folder: &Path, options: [Option<&Path>; 2], json: bool) -> Result<u
     }
     output::say(&report.page.title);
     output::say(&report.page.headline);
-    report.page.alerts.iter().for_each(|alert| println!("\nnote: {alert}"));
+    report.page.alerts.iter().for_each(|alert| output::say(format!("\nnote: {alert}")));
     println!();
     paths.iter().for_each(|path| output::path(path));
     Ok(exit::SUCCESS)

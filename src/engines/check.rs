@@ -4,6 +4,7 @@ use crate::engines::run::{self, EngineOptions};
 use crate::engines::{DemandRefusal, Effective, EngineError, Trap, Unread, process, trl, verl};
 use crate::experiment::{Engine, Experiment};
 use crate::training::run::inputs::Inputs;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -50,14 +51,19 @@ pub struct ConfigurationCheck {
     /// What no configuration of the trainer can do.
     pub refusals: Vec<DemandRefusal>,
     pub traps: Vec<Trap>,
-    /// Set at other values than the trainer's own.
-    pub unread: Vec<Unread>,
+    /// Set at other values than the trainer's own; `None` where those are not known.
+    pub unread: Option<Vec<Unread>>,
     pub note: Option<String>,
 }
 
 impl ConfigurationCheck {
     pub fn agrees(&self) -> bool {
         self.traps.is_empty() && self.effective.iter().all(Effective::agrees)
+    }
+
+    pub fn is_whole(&self) -> bool {
+        let are_read = self.unread.as_ref().is_some_and(Vec::is_empty);
+        are_read && self.not_stated().is_empty() && self.refusals.is_empty()
     }
 
     pub fn not_stated(&self) -> Vec<&str> {
@@ -80,17 +86,30 @@ pub fn configuration(
         let (traps, unread) = (config.traps(asked), config.unread(asked));
         let is_whole = unread.is_empty() && effective.iter().all(|it| it.value.is_some());
         let of = config.named();
+        let traps = traps.into_iter().chain(texts(&effective)).collect();
         let note = config.unasked.filter(|_| !is_whole).map(|reason| {
             format!("TRL's own values of keys that are not stated, or not looked at, are not known: {reason}")
         });
+        let unread = Some(unread);
         return Ok(ConfigurationCheck { of, effective, refusals, traps, unread, note });
     }
     let composed = verl::compose::of_file(&options.python(engine), path)?;
     let (effective, refusals) = verl::traps::compared(&composed, asked, options.cards);
+    let (mut traps, unread) = verl::traps::found(&composed, asked);
+    traps.extend(texts(&effective));
     let note = if composed.version.is_empty() {
-        let what = "not checked: keys that were added to verl's own, keys that nothing here looks at, and verl's \
-                    own validation; they need .hydra/overrides.yaml and a Python with that verl";
-        Some(what.to_string())
+        let known = verl::defaults::version(&composed);
+        let keys = match &unread {
+            Some(_) => format!("; what is set was told by the own values of verl {known}"),
+            None if composed.partial => String::new(),
+            None => format!(
+                ", nor keys that nothing here looks at: the file lacks keys of verl {known}, so that its version's own \
+                 values are not known"
+            ),
+        };
+        Some(format!(
+            "not checked: verl's own validation{keys}; .hydra/overrides.yaml and a Python with that verl decide"
+        ))
     } else {
         let unchecked = composed.unchecked.as_ref();
         unchecked.map(|why| format!("not checked: verl's own validation: {why}"))
@@ -99,8 +118,27 @@ pub fn configuration(
     let other = (!engine.starts_with("fsdp"))
         .then(|| format!("what is known of FSDP alone is not compared for {engine}: not stated"));
     let note = other.into_iter().chain(note).reduce(|one, other| format!("{one}; {other}"));
-    let (traps, unread) = verl::traps::found(&composed, asked);
     Ok(ConfigurationCheck { of: composed.named(), effective, refusals, traps, unread, note })
+}
+
+fn texts(effective: &[Effective]) -> Vec<Trap> {
+    let trap = |row: &Effective| {
+        let text = row.value.as_ref()?.as_str()?;
+        let asked = &row.setting.value;
+        let is_number = asked.is_number() && text.trim().parse::<f64>().is_ok();
+        let is_switch = asked.is_boolean() && text.trim().to_lowercase().parse::<bool>().is_ok();
+        (is_number || is_switch).then(|| Trap {
+            name: "text",
+            key: row.setting.name.clone(),
+            value: row.value.clone().unwrap_or_default(),
+            what: format!("a text, and no {}: write it without quotes", kind(asked)),
+        })
+    };
+    effective.iter().filter_map(trap).collect()
+}
+
+fn kind(asked: &Value) -> &'static str {
+    if asked.is_number() { "number" } else { "truth value" }
 }
 
 #[cfg(test)]
@@ -109,7 +147,7 @@ mod tests {
     use crate::base::files;
     use crate::engines::demand;
     use crate::experiment::extends;
-    use serde_json::{Map, Value, json};
+    use serde_json::{Map, json};
 
     fn loaded(name: &str) -> Experiment {
         extends::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
@@ -167,8 +205,7 @@ mod tests {
             let path = folder.path().join("config.json");
             files::write_json(&path, written).unwrap();
             let check = configuration(engine, &path, asked, &options).unwrap();
-            let is_whole = check.not_stated().is_empty() && check.unread.is_empty();
-            (check.agrees() && is_whole && check.refusals.is_empty(), check)
+            (check.agrees() && check.is_whole(), check)
         };
         let mut of_trl = loaded("experiments/engines/grpo.toml");
         of_trl.optimizer.warm_up.rollout_steps = 0;
@@ -181,10 +218,11 @@ mod tests {
         let mut of_user = flat(&|name| !name.starts_with("harness."));
         of_user["lr_scheduler_type"] = json!("constant");
         let verl = verl::settings::demand(&of_verl, options.cards).finish().unwrap();
+        let verl = verl::defaults::with("0.9.1", &nested(&verl));
         for (engine, configuration, plain) in [
             (Engine::Trl, flat(&|_| true), &of_trl),
             (Engine::Trl, of_user, &of_trl),
-            (Engine::Verl, nested(&verl), &of_verl),
+            (Engine::Verl, verl.clone(), &of_verl),
         ] {
             let (is_same, check) = agree(engine, &configuration, plain);
             assert!(is_same, "{engine:?}: {check:#?}");
@@ -194,5 +232,31 @@ mod tests {
                 assert!(!agree(engine, &configuration, &asked).0, "{engine:?}: {:?}", asked.dapo);
             }
         }
+        let mut own = verl.clone();
+        own["reward"]["custom_reward_function"]["reward_kwargs"]["verifier"] = json!("mine");
+        own["trainer"]["critic_warmup"] = json!(5);
+        own["actor_rollout_ref"]["model"]["override_config"] = json!({"attention_dropout": 0.1});
+        let (is_same, check) = agree(Engine::Verl, &own, &of_verl);
+        let keys = check.unread.as_ref().unwrap().iter().map(|it| it.key.as_str());
+        let expected = [
+            "actor_rollout_ref.model.override_config.attention_dropout",
+            "reward.custom_reward_function.path",
+            "trainer.critic_warmup",
+        ];
+        assert_eq!(keys.collect::<Vec<_>>(), expected);
+        assert!(check.agrees() && !is_same);
+        let mut other = verl;
+        other["trainer"].as_object_mut().unwrap().remove("critic_warmup");
+        let (is_same, check) = agree(Engine::Verl, &other, &of_verl);
+        assert!(check.unread.is_none() && check.agrees() && !is_same);
+        assert!(check.note.unwrap().contains("lacks keys of verl 0.9.1"));
+        let quoted = json!({"learning_rate": "1e-6", "mask_truncated_completions": "true", "beta": 0.0,
+            "use_vllm": true, "top_k": -1});
+        let (_, check) = agree(Engine::Trl, &quoted, &of_trl);
+        let texts = check.traps.iter().filter(|it| it.name == "text").map(|it| it.key.as_str());
+        let texts: Vec<&str> = texts.collect();
+        assert_eq!(texts, ["mask_truncated_completions", "learning_rate"]);
+        let top_k = check.effective.iter().find(|it| it.setting.name == "top_k").unwrap();
+        assert!(top_k.agrees() && top_k.value.is_some());
     }
 }

@@ -24,6 +24,8 @@ pub struct Study {
     members: BTreeMap<String, Vec<usize>>,
     pub excluded: Vec<Excluded>,
     pub placement: Option<Placement>,
+    /// All records, where the declaration came after the last of them.
+    pub records_before: Option<usize>,
 }
 
 pub fn is_study(folder: &Path) -> bool {
@@ -60,6 +62,12 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
     study.excluded.extend(refused.iter().map(Excluded::unreadable));
     study.excluded.sort();
     study.placement = Placement::read(folder)?;
+    let records = study.cells.len() + refused.len();
+    let is_late = match &study.placement {
+        Some(placed) => placed.records_before >= records as u64,
+        None => declared.is_some() && !copy.exists(),
+    };
+    study.records_before = (is_late && records > 0).then_some(records);
     Ok(study)
 }
 
@@ -135,7 +143,8 @@ impl Study {
             Declaration::undeclared(&grids, sets.primary(), sets.curve())
         });
         let (members, excluded) = membership::sort(&declaration, &grids, &cells);
-        Self { declaration, grids, cells, members, excluded, placement: None }
+        let (placement, records_before) = (None, None);
+        Self { declaration, grids, cells, members, excluded, placement, records_before }
     }
 
     /// `declared.json` says that another declaration was put into the study.
@@ -150,7 +159,8 @@ impl Study {
     }
 
     pub fn is_registered(&self) -> bool {
-        self.declaration.registered && !self.is_declared_otherwise()
+        let is_first = self.records_before.is_none() && !self.is_declared_otherwise();
+        self.declaration.registered && is_first
     }
 
     pub fn bases(&self) -> Remark {
@@ -243,5 +253,7 @@ mod tests {
             assert_eq!(study.is_registered(), registered, "{:?}", study.placement);
             assert_eq!(study.is_declared_otherwise(), !registered);
         }
+        (study.placement, study.records_before) = (None, Some(3));
+        assert!(!study.is_registered());
     }
 }

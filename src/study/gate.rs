@@ -62,17 +62,31 @@ struct Difference {
     alpha: f64,
     equivalent_within: Option<f64>,
     pairs: Option<(usize, bool)>,
+    has_worse_pair: bool,
 }
 
 impl Difference {
     fn of(interval: Option<Interval>, p: f64) -> Self {
-        Self { interval, p, alpha: ALPHA, equivalent_within: None, pairs: None }
+        Self {
+            interval,
+            p,
+            alpha: ALPHA,
+            equivalent_within: None,
+            pairs: None,
+            has_worse_pair: true,
+        }
     }
 }
 
 impl FewRuns {
     fn alone(smallest_p: f64) -> Self {
         Self { smallest_p, family_size: 1, ties: None }
+    }
+
+    fn smallest_p_without_ties(&self) -> f64 {
+        let flips = |blocks: usize| (1u64 << blocks.min(60)) as f64;
+        let of_blocks = |it: Ties| 2.0 * self.family_size as f64 / flips(it.blocks);
+        self.ties.map_or(self.smallest_p, of_blocks)
     }
 }
 
@@ -102,9 +116,12 @@ impl Gate {
         let smallest_p = (result.smallest_p * family_size as f64).min(1.0);
         let least = FewRuns { smallest_p, family_size, ties };
         let equivalent_within = result.equivalent_within(alpha);
-        let pairs = || (comparisons::block_differences(comparison).len(), false);
-        let pairs = comparison.paired.then(pairs);
-        self.of_runs(&Difference { interval, p, alpha, equivalent_within, pairs }, least)
+        let differences = comparisons::block_differences(comparison);
+        let pairs = comparison.paired.then_some((differences.len(), false));
+        let has_worse_pair = differences.iter().any(|(_, difference)| *difference < 0.0);
+        let difference =
+            Difference { interval, p, alpha, equivalent_within, pairs, has_worse_pair };
+        self.of_runs(&difference, least)
     }
 
     pub fn of_tracked(self, tracked: &TrackedComparison) -> GateVerdict {
@@ -120,9 +137,13 @@ impl Gate {
         let interval = interval.or(medians.map(|_| time));
         let equivalent_within = estimate.equivalent_within(ALPHA);
         let others = !tracked.without_partner.is_empty();
+        let differences = tracked.gains_of_pairs();
         let pairs = tracked.paired.then_some((tracked.runs.len() / 2, others));
-        let difference = Difference { equivalent_within, pairs, ..Difference::of(interval, p) };
-        match (self.of_runs(&difference, FewRuns::alone(smallest_p)), medians) {
+        let has_worse_pair = differences.iter().any(|difference| *difference < 0.0);
+        let difference = Difference::of(interval, p);
+        let difference = Difference { equivalent_within, pairs, has_worse_pair, ..difference };
+        let least = FewRuns { ties: Ties::of(&differences), ..FewRuns::alone(smallest_p) };
+        match (self.of_runs(&difference, least), medians) {
             (GateVerdict::Refused(Interval { high, .. }), Some(medians)) => {
                 GateVerdict::RefusedTimes { is_worse: high < 0.0, medians_b_a: medians, p }
             }
@@ -137,7 +158,10 @@ impl Gate {
         let smallest_p = least.smallest_p.min(difference.p);
         let can_be_shown = smallest_p <= difference.alpha || is_equal || self.margin.is_some();
         if !can_be_shown {
-            return GateVerdict::Undecided(Undecided::FewRuns(least));
+            let has_few_blocks = least.smallest_p_without_ties() > difference.alpha;
+            let may_be_refused = self.either_way || difference.has_worse_pair || has_few_blocks;
+            let undecided = GateVerdict::Undecided(Undecided::FewRuns(least));
+            return if may_be_refused { undecided } else { GateVerdict::Passed };
         }
         if difference.interval.is_none() {
             let (pairs, others) = difference.pairs.unzip();

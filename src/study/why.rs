@@ -88,6 +88,13 @@ pub struct Ties {
     pub blocks: usize,
 }
 
+impl Ties {
+    pub fn of(differences: &[f64]) -> Option<Self> {
+        let tied = differences.iter().filter(|difference| **difference == 0.0).count();
+        (tied > 0).then_some(Self { tied, blocks: differences.len() })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Untestable {
     /// Of the statistics, for a reader.

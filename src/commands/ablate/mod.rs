@@ -55,7 +55,7 @@ pub struct AblateArgs {
     /// STUDY/study.json keeps it, and reports and later calls read it there. Without --seeds its seeds are run.
     #[arg(long, value_name = "FILE")]
     declaration: Option<PathBuf>,
-    /// Folder of the study. Default: the folder that `dapo init` wrote, else runs/ablate.
+    /// Folder of the study. Default: that of `dapo init` or of a study in which the named grids lie, else runs/ablate.
     #[arg(long, visible_alias = "study", value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Cells at the same time. Default: one for each core; with Slurm, as many as it has room for.
@@ -88,7 +88,7 @@ pub struct AblateArgs {
 
 fn help() -> String {
     let all = shipped::paths();
-    let names = all.iter().filter(|path| path.starts_with(file::SHIPPED));
+    let names = all.iter().filter(|path| path.starts_with(shipped::GRIDS));
     let names = text::joined(names.map(|path| shipped::name(path)), ", ");
     format!("Grids: {names}\n\n{}", include_str!("../help/ablate.txt"))
 }
@@ -153,6 +153,7 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
             );
         }
     }
+    tell_other_grids(root, &grids);
     if let Some(declaration) = &declaration {
         declared_arms(&grids, declaration, args.dry_run && !is_kept && !args.json)?;
         if !args.launcher.status {
@@ -203,7 +204,8 @@ fn run_cells(
     let kept = kept_declaration(study, declaration)?;
     let is_registered = kept.as_ref().or(declaration).is_some_and(|it| it.registered);
     let runs_some = jobs.iter().any(|job| job.is_to_run(args.retry_failed));
-    if is_registered && runs_some && !args.dirty {
+    let is_new = kept.is_none() && Placement::read(study.root())?.is_none();
+    if is_registered && (runs_some || is_new) && !args.dirty {
         in_a_commit(study, files)?;
     }
     if let Some(declaration) = declaration.filter(|_| kept.is_none()) {
@@ -269,7 +271,8 @@ fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid], told: bool) ->
     let is_of = |job: &Job, wanted: &String| {
         job.arms.iter().any(|title| title == wanted || title.split('/').nth(1) == Some(wanted))
     };
-    for wanted in &args.arms {
+    let wanted: Vec<String> = args.arms.iter().map(|arm| arm.trim().to_string()).collect();
+    for wanted in &wanted {
         if !jobs.iter().any(|job| is_of(job, wanted)) {
             let names: BTreeSet<String> = jobs.iter().flat_map(|job| job.arms.clone()).collect();
             let names: Vec<String> = names.into_iter().collect();
@@ -278,7 +281,7 @@ fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid], told: bool) ->
         }
     }
     if !args.arms.is_empty() {
-        jobs.retain(|job| args.arms.iter().any(|wanted| is_of(job, wanted)));
+        jobs.retain(|job| wanted.iter().any(|wanted| is_of(job, wanted)));
         if told {
             tell(format!(
                 "note: {} of {count} cells are of --arms; the others stay to run",
@@ -323,13 +326,43 @@ impl AblateArgs {
             _ => None,
         };
         let own = self.out.clone().or(own).or_else(|| self.kept_study());
-        own.unwrap_or_else(|| PathBuf::from("runs/ablate"))
+        own.or_else(|| self.study_of_files()).unwrap_or_else(|| PathBuf::from("runs/ablate"))
+    }
+
+    fn study_of_files(&self) -> Option<PathBuf> {
+        let is_init = |folder: &Path, file: &Path| {
+            let has = |name: &str| folder.join(name).is_file();
+            file.ends_with("grid.toml") && has("base.toml") && has("README.md")
+        };
+        let folder = |file: &String| {
+            let file = Path::new(file);
+            let folder = file.parent().filter(|_| file.is_file())?;
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            let is_study = studies::has_grids(folder) || is_init(folder, file);
+            is_study.then(|| folder.to_path_buf())
+        };
+        let mut folders: BTreeSet<Option<PathBuf>> = self.grids.iter().map(folder).collect();
+        let first = folders.pop_first().flatten();
+        first.filter(|_| folders.is_empty())
     }
 
     fn kept_study(&self) -> Option<PathBuf> {
         let [folder] = &self.grids[..] else { return None };
         let is_other = self.out.is_some() || file::find(folder).is_ok();
         (!is_other && studies::has_grids(Path::new(folder))).then(|| PathBuf::from(folder))
+    }
+}
+
+fn tell_other_grids(root: &Path, grids: &[Grid]) {
+    let kept = studies::grids(root).unwrap_or_default().into_iter().map(|grid| grid.name);
+    let others = kept.filter(|name| grids.iter().all(|grid| grid.name != *name));
+    let others = text::joined(others, ", ");
+    if !others.is_empty() {
+        tell(format!(
+            "note: {root} also keeps the grids {others}, which are not run now and stay in its report; delete \
+             {root}/grids/NAME.json if a grid has another name now",
+            root = root.display()
+        ));
     }
 }
 
@@ -545,6 +578,7 @@ fn dry_run(
     let (mut measured, _refused) = records(study)?;
     measured.retain(|cell| cell.ending != CellEnding::Failed);
     output::say(cells::cost(jobs, &measured, at_once(args)));
+    output::say(format!("the study's folder: {}", study.root().display()));
     Ok(exit::SUCCESS)
 }
 

@@ -1,11 +1,12 @@
 //! Flags of verbs that take an experiment: other values of its keys.
 
-use crate::base::{files, workers};
+use crate::base::{files, program, workers};
 use crate::commands::bounds;
 use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::experiment::sources::is_within;
-use crate::experiment::{Device, Execution, Experiment, extends, named};
+use crate::experiment::{Device, Execution, Experiment, extends, grid::file, named};
 use crate::study::cell::stored::{self, Recorded, Stored};
+use crate::study::collection;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
@@ -75,6 +76,13 @@ impl OverrideArgs {
         let mut path = named::find(name)?;
         if named::is_run(&path) {
             path = files::foreign::inside(&path, "experiment.json")?;
+        } else if file::in_folder(&path).is_some() || collection::has_grids(&path) {
+            bail_invalid!(
+                "{} is a study, which `dapo ablate {}` runs; name an experiment, such as its base.toml, or a cell's \
+                 record",
+                path.display(),
+                program::path_word(&path)
+            );
         } else if path.is_dir() {
             bail_invalid!(
                 "{} is a folder without experiment.json; name a TOML file, an arm, a run folder, its experiment.json or \

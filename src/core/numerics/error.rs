@@ -9,11 +9,11 @@ pub enum NumericsError {
     #[error("memory does not hold one row: {0}")]
     OutOfMemory(String),
     #[error(
-        "exact arithmetic: {sum} would need {bits} bits, an f64 has 53; this policy needs fast arithmetic"
+        "exact arithmetic: {sum} would need {bits} bits, an f64 has 53; this policy needs numerics = \"fast\" (--numerics fast)"
     )]
     Bits { sum: &'static str, bits: u32 },
     #[error(
-        "exact arithmetic: it has no norms of queries and keys; this policy needs fast arithmetic"
+        "exact arithmetic: it has no norms of queries and keys; this policy needs numerics = \"fast\" (--numerics fast)"
     )]
     HeadNorms,
     #[error(

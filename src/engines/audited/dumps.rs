@@ -2,6 +2,7 @@
 
 use crate::base::{files, visible};
 use crate::engines::EngineError;
+use crate::engines::audited::stated::{StatedKey, StatedSettings};
 use crate::experiment::Engine;
 use crate::records::tables::problem_rows::{self, WantedKeys};
 use crate::records::tracked;
@@ -36,6 +37,13 @@ impl DumpedResponse {
     pub fn is_correct(&self) -> Option<bool> {
         self.ours.or(self.theirs)
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LengthPenalties {
+    Present,
+    Added,
+    Unknown,
 }
 
 /// Columns of TRL that are no reward.
@@ -150,33 +158,54 @@ pub fn cut_off(path: &Path) -> String {
 
 /// verl's trainer of before 0.9 (0.9's `use_v1=false`), which writes no `uid` of its own, puts what a reward function returned over
 /// the reward (verl/trainer/ppo/ray_trainer.py, `_dump_generations`): the `score` of a dictionary lacks the length
-/// penalty, which is added here. A function that returns a number leaves the reward, and its number in `acc`. False
-/// where the penalty is not known.
-pub fn add_length_penalties(rows: &mut [FileRow], is_punished: bool) -> bool {
+/// penalty, which is added here. A function that returns a number leaves the reward, and its number in `acc`.
+pub fn add_length_penalties(rows: &mut [FileRow], stated: &StatedSettings) -> LengthPenalties {
     const PENALTY: &str = "overlong_reward";
+    let is = |key: &StatedKey, wanted: &str| key.as_ref().is_none_or(|(_, value)| value == wanted);
+    // Of verl's managers this one punishes.
+    if !is(&stated.reward_manager, "dapo") {
+        return LengthPenalties::Present;
+    }
+    let is_punished = stated.length_penalty.as_ref().is_some_and(|(_, value)| *value == true);
     let rows = rows.iter_mut().map(|it| &mut it.row);
     let rows: Vec<&mut Row> = rows.filter(|row| session(row).is_none()).collect();
     let is_unknown = |row: &&mut Row| {
         number(row, PENALTY).is_none() && (is_punished || row.contains_key(PENALTY))
     };
     if rows.iter().any(is_unknown) {
-        return false;
+        return LengthPenalties::Unknown;
     }
     let is_reward = |row: &&mut Row| {
         let [score, acc, penalty] = ["score", "acc", PENALTY].map(|name| number(row, name));
         let sum = acc.zip(penalty).map(|(acc, penalty)| acc + penalty);
         sum.zip(score).is_some_and(|(sum, score)| (sum - score).abs() < 1e-5)
     };
-    if rows.iter().all(is_reward) {
-        return true;
+    if rows.iter().all(is_reward) || has_penalty(&rows, PENALTY) {
+        return LengthPenalties::Present;
     }
+    let mut is_added = false;
     for row in rows {
         let parts = number(row, "score").zip(number(row, PENALTY));
+        is_added |= parts.is_some_and(|(_, penalty)| penalty != 0.0);
         let reward = parts.map(|(score, penalty)| Value::from(score + penalty));
         // A score that is not finite stays.
         row.extend(reward.filter(Value::is_number).map(|reward| ("score".to_string(), reward)));
     }
-    true
+    if is_added { LengthPenalties::Added } else { LengthPenalties::Present }
+}
+
+/// Without its penalty the score is one for each correctness, and with it it is not.
+fn has_penalty(rows: &[&mut Row], name: &str) -> bool {
+    let mut levels = BTreeMap::<String, [Vec<f64>; 2]>::new();
+    for row in rows {
+        let Some((score, penalty)) = number(row, "score").zip(number(row, name)) else { continue };
+        let acc = row.get("acc").map(Value::to_string).unwrap_or_default();
+        let [scores, plain] = levels.entry(acc).or_default();
+        scores.push(score);
+        plain.push(score - penalty);
+    }
+    let is_one = |values: &[f64]| values.iter().all(|value| (value - values[0]).abs() < 1e-5);
+    levels.values().all(|[_, plain]| is_one(plain)) && !levels.values().all(|[all, _]| is_one(all))
 }
 
 /// TRL's reward functions by their columns, each with its weight: TRL 1.16.0 writes them before what functions log
@@ -344,7 +373,10 @@ mod tests {
                 candidates: Arc::default(),
             };
             let mut rows: Vec<FileRow> = rows.iter().map(file_row).collect();
-            let is_known = add_length_penalties(&mut rows, is_punished);
+            let length_penalty = Some(("enable", is_punished.into()));
+            let stated = StatedSettings { length_penalty, ..StatedSettings::default() };
+            let penalties = add_length_penalties(&mut rows, &stated);
+            let is_known = penalties != LengthPenalties::Unknown;
             is_known.then(|| rows.iter().map(|it| it.row["score"].clone()).collect::<Vec<_>>())
         };
         let dumped = |score: f64, acc: Value, penalty: f64| json!({"score": score, "acc": acc, "overlong_reward": penalty});
@@ -355,6 +387,26 @@ mod tests {
         assert_eq!(rewards(&of_numbers, true), Some(vec![json!(0.5), json!(-2.0)]));
         let of_number = [dumped(0.25, json!(1.0), -0.75), dumped(0.0, json!(0.0), 0.0)];
         assert_eq!(rewards(&of_number, true), Some(vec![json!(0.25), json!(0.0)]));
+        let of_own = [
+            dumped(1.0, json!(true), 0.0),
+            dumped(0.25, json!(true), -0.75),
+            dumped(-1.5, json!(false), -0.5),
+        ];
+        assert_eq!(rewards(&of_own, true), Some(vec![json!(1.0), json!(0.25), json!(-1.5)]));
+        let file_row = |value: &Value| FileRow {
+            path: PathBuf::new(),
+            number: 1,
+            row: row(value.clone()),
+            candidates: Arc::default(),
+        };
+        for (manager, expected) in
+            [("naive", LengthPenalties::Present), ("dapo", LengthPenalties::Added)]
+        {
+            let reward_manager = Some(("name", manager.into()));
+            let stated = StatedSettings { reward_manager, ..StatedSettings::default() };
+            let mut rows: Vec<FileRow> = of_dictionary.iter().map(file_row).collect();
+            assert_eq!(add_length_penalties(&mut rows, &stated), expected);
+        }
         for (uid, expected) in [("q_0_0", 1.0), ("q", 0.25)] {
             let mut of_trainer = of_dictionary[0].clone();
             of_trainer["uid"] = json!(uid);

@@ -1,12 +1,12 @@
 //! Another trainer's run: responses are graded again, groups rebuilt, and what was done to them is held against the
 //! configuration. What a file does not have is not guessed: it is absent from the numbers.
 
-pub mod dumps;
 pub mod stated;
+pub mod dumps;
 pub mod step;
 
 use crate::base::{python, visible};
-use crate::engines::audited::dumps::{DumpedResponse, FileRow};
+use crate::engines::audited::dumps::{DumpedResponse, FileRow, LengthPenalties};
 use crate::engines::audited::stated::StatedSettings;
 use crate::engines::{EngineError, Trap};
 use crate::experiment::{Engine, Grading};
@@ -96,8 +96,9 @@ pub fn run(
     let mut sources: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     let (mut all, cut) = dumps::rows(engine, folder)?;
     audit.notes.extend(cut);
-    let is_punished = stated.length_penalty.as_ref().is_some_and(|(_, value)| *value == true);
-    let has_rewards = engine != Engine::Verl || dumps::add_length_penalties(&mut all, is_punished);
+    let is_verls = engine == Engine::Verl;
+    let penalties = is_verls.then(|| dumps::add_length_penalties(&mut all, &stated));
+    let has_rewards = penalties != Some(LengthPenalties::Unknown);
     if !has_rewards {
         let note = "rewards are not judged: verl before 0.9, or with trainer.use_v1=false, dumps the reward function's \
                     own `score`, and this dump has no number of the length penalty (`overlong_reward`, which \
@@ -183,6 +184,12 @@ pub fn run(
         audit.notes.extend(merged);
         audit.contradictions.extend(contradictions);
         audit.steps.insert(*number, numbers);
+    }
+    if penalties == Some(LengthPenalties::Added) {
+        let of_scores = audit.contradictions.iter_mut().filter(|it| it.name == "log-differs");
+        of_scores.for_each(|it| {
+            it.what += "; to the dump's `score` its `overlong_reward` was added, as verl before 0.9 dumps it without";
+        });
     }
     if let Some((step, count)) = unrewarded.first_key_value() {
         audit.notes.push(format!(

@@ -21,6 +21,7 @@ pub struct StatedSettings {
     pub filter: StatedKey,
     pub filter_metric: StatedKey,
     pub length_penalty: StatedKey,
+    pub reward_manager: StatedKey,
     pub longest_response: StatedKey,
     pub penalty_zone: StatedKey,
     /// Of TRL's reward functions; empty where it states none.
@@ -78,6 +79,7 @@ fn of_composed(composed: &Composed) -> StatedSettings {
         filter: stated(FILTER).or(off(FILTER)),
         filter_metric: stated("algorithm.filter_groups.metric"),
         length_penalty: stated(PENALTY).or(off(PENALTY).filter(|_| is_verls)),
+        reward_manager: stated("reward.reward_manager.name"),
         longest_response: stated("data.max_response_length"),
         penalty_zone: stated("reward.reward_kwargs.overlong_buffer_cfg.len"),
         ..StatedSettings::default()

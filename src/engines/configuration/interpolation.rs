@@ -22,6 +22,11 @@ pub fn resolved(root: &Value) -> Result<Value, Refused> {
     }
 }
 
+/// What a text at `path` stands for in `root`; `None` where that is unknown.
+pub fn filled(root: &Value, text: &str, path: &[String]) -> Option<Value> {
+    Resolver { root, bytes: 0 }.text(text, path, 0)
+}
+
 struct Resolver<'a> {
     root: &'a Value,
     bytes: usize,

@@ -1,7 +1,7 @@
 //! A user's `GRPOConfig` (YAML, JSON, `training_args.bin`) against an arm's demands. Source of the
 //! traps: TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
 
-use crate::algorithm::{Aggregation, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
+use crate::algorithm::{Aggregation, Dapo, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
 use crate::engines::configuration::{self, Configured, refused::Refused};
 use crate::engines::trl::settings::{self, KEYS};
 use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, Unread, process};
@@ -98,7 +98,9 @@ impl TrlConfig {
                 config.values.insert("scale_rewards".to_string(), kind.into());
             }
         }
-        if config.values.get("top_k") == Some(&Value::Null) {
+        let is_vllms = config.values.get("use_vllm") == Some(&json!(true));
+        let top_k = config.values.get("top_k");
+        if top_k == Some(&Value::Null) || (is_vllms && top_k == Some(&json!(-1))) {
             config.values.insert("top_k".to_string(), 0.into());
         }
         let is_counted = config.contradiction.is_none();
@@ -220,10 +222,14 @@ impl TrlConfig {
         // Of the file's own size, rows differ.
         refusals.retain(|it| size.is_none() || it.key != "execution.micro_batch_rollouts");
         // No name: TRL cannot do it, and a trap has what the file states.
-        let is_stated = self.values.contains_key("loss_type");
-        settings.retain(|it| it.value != "" || !is_stated);
+        let kind = self.values.get("loss_type").and_then(Value::as_str);
+        let of_asked = kind.map(|kind| self.is_loss_of(kind, &asked.dapo));
+        settings.retain(|it| it.value != "" || of_asked != Some(Some(false)));
+        let is_unknown = of_asked == Some(None) && settings.iter().any(|it| it.value == "");
         for it in settings.iter_mut().filter(|it| it.value == "") {
-            it.value = json!(asked.dapo.token_mean_unit);
+            let same = kind.filter(|_| of_asked == Some(Some(true)));
+            let same = same.map(|kind| json!(if kind == "cispo" { "dapo" } else { kind }));
+            it.value = same.unwrap_or_else(|| json!(asked.dapo.token_mean_unit));
         }
         if self.values.contains_key(DELTA) && settings.iter().all(|it| it.name != DELTA) {
             let [name, key, remark] = [DELTA, "dapo.dual_clip", ""].map(str::to_string);
@@ -236,6 +242,9 @@ impl TrlConfig {
             let mut value = self.values.get(&setting.name).cloned();
             if setting.name == "epsilon_high" && value == Some(Value::Null) {
                 value = self.values.get("epsilon").cloned();
+            }
+            if setting.name == "loss_type" && is_unknown {
+                value = None;
             }
             // Else num_train_epochs counts.
             if setting.name == MAX_STEPS {
@@ -284,30 +293,12 @@ impl TrlConfig {
         let dapo = &asked.dapo;
         let text = |name: &str| self.values.get(name).and_then(Value::as_str);
         let dr_grpo = matches!(dapo.method, Some(Method::DrGrpo(_)));
-        let steps = self.number(STEPS);
-        let updates = steps.zip(self.number("gradient_accumulation_steps"));
-        let updates = updates.zip(self.number("num_iterations"));
-        let updates = updates.map(|((steps, passes), epochs)| steps / passes * epochs);
-        let is_token_mean_of =
-            |unit| dapo.aggregation == Aggregation::TokenMean && dapo.token_mean_unit == unit;
-        if let Some(kind) = text("loss_type") {
-            let is_asked = match kind {
-                "grpo" | "sapo" => dapo.aggregation == Aggregation::ResponseMean && !dr_grpo,
-                "bnpo" => is_token_mean_of(TokenMeanUnit::MicroBatch),
-                "dapo" | "cispo" if updates.is_none_or(|updates| updates <= 1.0) => {
-                    dapo.aggregation == Aggregation::TokenMean
-                }
-                "dapo" | "cispo" => is_token_mean_of(TokenMeanUnit::RolloutStep),
-                "dr_grpo" => dr_grpo,
-                "luspo" => dapo.aggregation == Aggregation::ResponseSum,
-                _ => false,
-            };
-            if !is_asked {
-                found("loss-normaliser", "loss_type", KEYS.trap("loss-normaliser", kind));
-            }
+        let kind = text("loss_type");
+        if let Some(kind) = kind.filter(|kind| self.is_loss_of(kind, dapo) == Some(false)) {
+            found("loss-normaliser", "loss_type", KEYS.trap("loss-normaliser", kind));
         }
         let wanted = updates_of_step(asked);
-        if let Some(updates) = updates.filter(|updates| *updates != wanted) {
+        if let Some(updates) = self.updates().filter(|updates| *updates != wanted) {
             let clip = if updates <= 1.0 {
                 ": the ratio is 1 there, and epsilon clips nothing"
             } else {
@@ -361,6 +352,32 @@ impl TrlConfig {
         }
         traps
     }
+
+    /// Whether the loss is divided as is asked; `None` where it rests on keys that are not stated.
+    fn is_loss_of(&self, kind: &str, dapo: &Dapo) -> Option<bool> {
+        let dr_grpo = matches!(dapo.method, Some(Method::DrGrpo(_)));
+        let is_token_mean = dapo.aggregation == Aggregation::TokenMean;
+        match kind {
+            "dapo" | "cispo"
+                if is_token_mean && dapo.token_mean_unit != TokenMeanUnit::RolloutStep =>
+            {
+                self.updates().map(|updates| updates <= 1.0)
+            }
+            "dapo" | "cispo" => Some(is_token_mean),
+            "grpo" | "sapo" => Some(dapo.aggregation == Aggregation::ResponseMean && !dr_grpo),
+            "bnpo" => Some(is_token_mean && dapo.token_mean_unit == TokenMeanUnit::MicroBatch),
+            "dr_grpo" => Some(dr_grpo),
+            "luspo" => Some(dapo.aggregation == Aggregation::ResponseSum),
+            _ => Some(false),
+        }
+    }
+
+    /// Of a generation; every TRL has one iteration where none is stated.
+    fn updates(&self) -> Option<f64> {
+        let steps = self.number(STEPS).zip(self.number("gradient_accumulation_steps"));
+        let iterations = self.number("num_iterations").unwrap_or(1.0);
+        steps.map(|(steps, passes)| steps / passes * iterations)
+    }
 }
 
 fn updates_of_step(asked: &Experiment) -> f64 {
@@ -413,10 +430,35 @@ mod tests {
             (json!({PASS: 56, STEPS: 4}), STEPS, Some(false)),
             (json!({PASS: 256, STEPS: 32}), STEPS, Some(true)),
             (json!({}), "loss_type", None),
+            (json!({"loss_type": "dapo", PASS: 4}), "loss_type", None),
+            (
+                json!({"loss_type": "dapo", STEPS: 4, PASS: 4, "gradient_accumulation_steps": 4}),
+                "loss_type",
+                Some(true),
+            ),
+            (
+                json!({"loss_type": "cispo", STEPS: 4, PASS: 4, "gradient_accumulation_steps": 4}),
+                "loss_type",
+                Some(false),
+            ),
+            (json!({"bf16": true}), "bf16", Some(false)),
         ] {
             let (rows, _) = stated(values.clone()).compared(&paper, 1);
             let row = rows.into_iter().find(|it| it.setting.name == name).unwrap();
             assert_eq!(row.value.as_ref().map(|_| row.agrees()), agrees, "{values}: {name}");
+        }
+    }
+
+    #[test]
+    fn one_iteration_counts_where_none_is_stated() {
+        let paper = starter::paper().unwrap();
+        for steps in [4, 64] {
+            let stated = stated(
+                json!({"loss_type": "dapo", STEPS: steps, "gradient_accumulation_steps": 4}),
+            );
+            let names: Vec<&str> = stated.traps(&paper).iter().map(|it| it.name).collect();
+            assert_eq!(names.contains(&"steps-per-generation"), steps == 4, "{names:?}");
+            assert_eq!(names.contains(&"loss-normaliser"), steps == 64, "{names:?}");
         }
     }
 

@@ -151,7 +151,7 @@ fn primary(path: &Path) -> Result<String, EngineError> {
 
 /// Reward keys of earlier versions: verl 0.7 and 0.8 move `reward_model.*` and `custom_reward_function` to `reward.*`
 /// (migrate_legacy_reward_impl); older ones have no `reward`.
-fn migrated(mut effective: Value) -> Value {
+pub fn migrated(mut effective: Value) -> Value {
     let since_0_9 = effective.pointer("/trainer/use_v1").is_some();
     let legacy = |name: &str| effective.get(name).cloned().filter(|it| !it.is_null());
     let (Some(model), false) = (legacy("reward_model"), since_0_9) else { return effective };

@@ -4,6 +4,7 @@ pub mod settings;
 pub mod overrides;
 pub mod render;
 pub mod compose;
+pub mod defaults;
 pub mod earlier;
 pub mod tokenizer;
 pub mod traps;

@@ -2,12 +2,13 @@
 
 use crate::algorithm::{Aggregation, DualClip, DynamicSampling, Punishment, TokenMeanUnit};
 use crate::engines::verl::compose::Composed;
+use crate::engines::verl::defaults;
 use crate::engines::verl::earlier::{
     self, AGGREGATION, CLIP_GRAD, DUAL_CLIP, GRAD_CLIP, RESPONSE_MEANS, SHUFFLE, WARM_UP,
     WARM_UP_RATIO,
 };
 use crate::engines::verl::settings::{self, Cards, KEYS, MIXED_PRECISION, NO_DUAL_CLIP};
-use crate::engines::{DemandRefusal, Effective, Trap, Unread};
+use crate::engines::{DemandRefusal, Effective, Setting, Trap, Unread};
 use crate::experiment::{Experiment, MiniBatchOrder, Verifier, WarmUpStart};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -78,8 +79,8 @@ pub fn compared(
     (all, refusals)
 }
 
-/// Seen from an arm's demands; and what the configuration sets besides.
-pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Vec<Unread>) {
+/// Seen from an arm's demands; and what the configuration sets besides, where that is known.
+pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Option<Vec<Unread>>) {
     let (traps, read) = (Vec::new(), RefCell::default());
     let mut suspect = Suspect { composed, asked, traps, read };
     rewards(&mut suspect);
@@ -105,19 +106,34 @@ pub fn found(composed: &Composed, asked: &Experiment) -> (Vec<Trap>, Vec<Unread>
     let settings = settings::demand(asked, Cards::default()).into_parts().0;
     let read = suspect.read.into_inner();
     let deciding = earlier::DECIDING;
+    let is_rendered =
+        |it: &Setting| it.name == OWN_VERIFIER && composed.get(&it.name) == Some(&it.value);
+    let is_of_user = !settings.iter().any(is_rendered);
     let is_read = |key: &str| {
         let is_of = |name: &str| key == name || key.starts_with(&format!("{name}."));
+        if key == OWN_PATH && is_of_user {
+            return false;
+        }
         !KEYS.is_held(key)
+            || KEYS.is_of_machine(key)
             || deciding.contains(&key)
             || read.iter().any(|name| is_of(name))
             || settings.iter().any(|setting| is_of(&setting.name))
             || KEYS.megatron.values().any(|names| names.contains_key(key))
     };
     let value = |key: &String| composed.get(key).cloned().unwrap_or_default();
-    let unread = composed.changed.iter().filter(|key| !is_read(key));
-    let unread = unread.map(|key| Unread { key: key.clone(), value: value(key) });
-    (suspect.traps, unread.collect())
+    let is_composed = !composed.version.is_empty();
+    let changed =
+        if is_composed { Some(composed.changed.clone()) } else { defaults::changed(composed) };
+    let unread = changed.map(|keys| {
+        let unread = keys.iter().filter(|key| !is_read(key));
+        unread.map(|key| Unread { key: key.clone(), value: value(key) }).collect()
+    });
+    (suspect.traps, unread)
 }
+
+const OWN_PATH: &str = "reward.custom_reward_function.path";
+const OWN_VERIFIER: &str = "reward.custom_reward_function.reward_kwargs.verifier";
 
 const MANAGER: &str = "reward.reward_manager.name";
 const BUFFER: &str = "reward.reward_kwargs.overlong_buffer_cfg";
@@ -140,7 +156,7 @@ fn rewards(suspect: &mut Suspect) {
     if punished && suspect.value(&log).is_null() {
         suspect.found("overlong-log", &log);
     }
-    let path = "reward.custom_reward_function.path";
+    let path = OWN_PATH;
     let own = suspect.is_other(path, &[]) && suspect.value(path).is_null();
     let rule = suspect.asked.reward.verifier.rule();
     if own && suspect.composed.since_0_9() && rule == Some(Verifier::AnswerLine) {

@@ -45,7 +45,17 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
 
 /// What `dapo ablate` noted when the declaration came into the study.
 fn placement(study: &Study) -> Vec<String> {
-    let Some(placement) = &study.placement else { return Vec::new() };
+    let counted = |records| text::counted(records, "record", "records");
+    let late = study.records_before.filter(|_| study.declaration.registered);
+    let Some(placement) = &study.placement else {
+        let alert = |records| {
+            format!(
+                "This declaration was not put into the study before its {}: no comparison counts as registered.",
+                counted(records)
+            )
+        };
+        return late.map(alert).into_iter().collect();
+    };
     let mut alerts = Vec::new();
     if study.is_declared_otherwise() {
         let [here, placed] = [&study.declaration.sha256(), &placement.declaration_sha256]
@@ -64,9 +74,11 @@ fn placement(study: &Study) -> Vec<String> {
         ));
     }
     if placement.records_before > 0 {
+        let late = late.map_or("", |_| " No comparison counts as registered.");
         alerts.push(format!(
-            "The declaration came into the study when {} were there already: nothing here shows that it is older.",
-            text::counted(placement.records_before as usize, "record", "records")
+            "The declaration came into the study when {} were there already: nothing here shows that it is \
+             older.{late}",
+            counted(placement.records_before as usize)
         ));
     }
     if study.declaration.registered && !placement.uncommitted.is_empty() {

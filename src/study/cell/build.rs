@@ -6,9 +6,9 @@ use crate::records::audit::{self, DigestFault, RECORDS};
 use crate::records::tables::{self, OutcomeRecord as Row};
 use crate::records::{
     Ending, EvaluationRecord, FolderEntries, Manifest, Outcome, RunFolder, RunRecords, Session,
-    StepMetrics, StepTimings,
+    StepMetrics, StepTimings, metrics,
 };
-use crate::study::cell::numbers::{self, DIGITS, GENERATED, significant};
+use crate::study::cell::numbers::{self, DIGITS, FEWEST_DIGITS, GENERATED, significant};
 use crate::study::cell::{FORMAT, MAX_BYTES, check};
 use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds, StudyError};
 use crate::training::evaluation;
@@ -24,12 +24,12 @@ const SHORT_BYTES: u64 = 50_000;
 const ROOM: [(u64, usize, &[&str]); 6] = [
     (SHORT_BYTES, DIGITS, &[""]),
     (SHORT_BYTES, 6, &[""]),
-    (SHORT_BYTES, 4, &[""]),
-    (MAX_BYTES, 4, &[""]),
-    (MAX_BYTES, 4, &["rollout/", "policy/", "loss/", "train/", "effect/"]),
+    (SHORT_BYTES, FEWEST_DIGITS, &[""]),
+    (MAX_BYTES, FEWEST_DIGITS, &[""]),
+    (MAX_BYTES, FEWEST_DIGITS, &["rollout/", "policy/", "loss/", "train/", "effect/"]),
     (
         MAX_BYTES,
-        4,
+        FEWEST_DIGITS,
         &[
             "rollout/accuracy",
             "rollout/reward_mean",
@@ -151,6 +151,22 @@ fn begun(experiment: &Experiment, manifest: &Manifest, metrics: &[StepMetrics]) 
 
 fn bytes(cell: &Cell) -> u64 {
     files::canonical_json_line(cell).len() as u64 + 1
+}
+
+/// Metrics that the record of a run like this has, and this one lacks. Records that were too long for them are long still.
+pub fn lacking(cell: &Cell) -> Vec<&'static str> {
+    const LEAST_WITHOUT: u64 = MAX_BYTES / 10;
+    if cell.counters.is_empty() || cell.ending == CellEnding::Failed {
+        return Vec::new();
+    }
+    let due = metrics::all().iter().filter(|it| it.is_always_recorded_by(&cell.experiment));
+    let names = due.map(|metric| metric.name.as_str());
+    let mut lacking: Vec<_> = names.filter(|name| !cell.metrics.contains_key(*name)).collect();
+    if !lacking.is_empty() && bytes(cell) > LEAST_WITHOUT {
+        let [.., (_, _, kept)] = ROOM;
+        lacking.retain(|name| kept.iter().any(|start| name.starts_with(start)));
+    }
+    lacking
 }
 
 /// A checkpoint may be missing as a whole; files that nobody has digests of are no part of the record.
@@ -332,6 +348,16 @@ mod tests {
             metrics: (0..metrics).map(|metric| (name(metric), column(metric))).collect(),
             ..bare
         }
+    }
+
+    #[test]
+    fn a_short_record_lacks_what_every_step_has_and_a_long_one_what_was_left_out() {
+        let finished = |steps| Cell { ending: CellEnding::Finished, ..long(steps, 2) };
+        let [short, cut] = [2, 4000].map(|steps| lacking(&finished(steps)));
+        assert!(short.contains(&"loss/ratio_max") && !cut.contains(&"loss/ratio_max"));
+        assert!(cut.contains(&"policy/entropy") && !short.contains(&GENERATED), "{short:?}");
+        assert_eq!(lacking(&long(2, 2)), [""; 0]);
+        assert_eq!(lacking(&finished(0)), [""; 0]);
     }
 
     #[test]

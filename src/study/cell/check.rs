@@ -4,13 +4,12 @@
 use crate::algorithm::{AtCap, DynamicSampling};
 use crate::experiment::{Experiment, sets, validate};
 use crate::policy::checkpoint::weights;
-use crate::records::{Counters, audit::RECORDS};
+use crate::records::{Counters, audit::RECORDS, run_folder::THIRTY_YEARS_SECONDS};
 use crate::study::cell::numbers::{self, ensure};
 use crate::study::{Cell, CellEnding, CellEvaluation, cell::FORMAT};
 use crate::training::run::{evaluations, inputs};
 
-/// Bytes of a text that nothing else in a record binds.
-const MOST_TEXT: usize = 1024;
+const MOST_TEXT_BYTES: usize = 1024;
 
 pub fn check(cell: &Cell) -> Result<(), String> {
     let format = cell.format;
@@ -21,16 +20,16 @@ pub fn check(cell: &Cell) -> Result<(), String> {
     identity(cell)?;
     read_files(cell)?;
     let seconds = cell.wall_seconds;
-    let is_time = seconds >= 0.0 && seconds.is_finite();
-    ensure(is_time, format_args!("`wall_seconds` cannot be {seconds}"))?;
+    let possible = 0.0..THIRTY_YEARS_SECONDS;
+    ensure(possible.contains(&seconds), format_args!("`wall_seconds` cannot be {seconds:?}"))?;
     let steps = &cell.step_seconds;
-    let are_seconds = steps.iter().all(|seconds| *seconds >= 0.0 && seconds.is_finite());
+    let are_seconds = steps.iter().all(|seconds| possible.contains(seconds));
     let is_whole = steps.is_empty() || steps.len() == cell.counters.len();
     ensure(are_seconds && is_whole, "`step_seconds` are not those of its rollout steps")?;
     let free =
         [&cell.name, &cell.reason, &cell.harness].into_iter().chain(cell.environment.values());
-    let fits = free.map(String::len).all(|length| length <= MOST_TEXT);
-    ensure(fits, format_args!("a text in it is longer than {MOST_TEXT} bytes"))?;
+    let fits = free.map(String::len).all(|length| length <= MOST_TEXT_BYTES);
+    ensure(fits, format_args!("a text in it is longer than {MOST_TEXT_BYTES} bytes"))?;
     shape(cell)?;
     if cell.ending == CellEnding::Failed {
         return ensure(cell.ledger_head.is_none(), "the run failed and has a ledger head");
@@ -148,7 +147,6 @@ fn ending(cell: &Cell) -> Result<(), String> {
     ensure(fits, reason)
 }
 
-/// Whether a step with nothing to train on ends the run.
 fn saturates(experiment: &Experiment) -> bool {
     let sampling = experiment.dapo.dynamic_sampling;
     matches!(sampling, DynamicSampling::Resample { max_rounds: 1.., at_cap: AtCap::Train, .. })

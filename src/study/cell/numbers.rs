@@ -1,11 +1,15 @@
 //! Checks the numbers of a record: clocks, ranges of metrics, scores against outcomes.
 
 use crate::algorithm::DynamicSampling;
-use crate::experiment::Experiment;
+use crate::base::files;
+use crate::experiment::{Experiment, shipped};
 use crate::records::{Counters, metrics};
 use crate::study::{Cell, CellEvaluation};
 use crate::training::{effects, trainer};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::LazyLock;
 
 pub const GENERATED: &str = effects::GENERATED_ROLLOUTS;
 
@@ -24,8 +28,9 @@ pub fn generated(
     counters.generation_rounds.saturating_mul(round)
 }
 
-/// Significant digits of metrics in records, at most.
+/// Significant digits of metrics in records.
 pub const DIGITS: usize = 9;
+pub const FEWEST_DIGITS: usize = 4;
 
 pub fn ensure(holds: bool, reason: impl Display) -> Result<(), String> {
     if holds { Ok(()) } else { Err(reason.to_string()) }
@@ -36,7 +41,7 @@ pub fn significant(value: f64, digits: usize) -> f64 {
 }
 
 pub fn steps(cell: &Cell) -> Result<(), String> {
-    digits(cell)?;
+    let digits = digits(cell)?;
     // Where the rounds do not say it, a step without the number would count as nothing.
     let is_whole = |values: &[Option<f64>]| {
         cell.experiment.records_every_group() || values.iter().all(Option::is_some)
@@ -57,16 +62,19 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
     let mut before = Counters::default();
     for (counters, step) in cell.counters.iter().zip(1..) {
         clocks(cell, step, before, *counters)
+            .and_then(|()| related(cell, before, *counters, digits))
             .map_err(|reason| format!("rollout step {step}: {reason}"))?;
         before = *counters;
     }
     Ok(())
 }
 
-fn digits(cell: &Cell) -> Result<(), String> {
+fn digits(cell: &Cell) -> Result<usize, String> {
     let values = cell.metrics.values().flatten().flatten();
     let most = values.map(|value| needed_digits(*value)).max().unwrap_or(0);
-    ensure(most <= DIGITS, format_args!("its metrics have more than {DIGITS} significant digits"))
+    let reason = format_args!("its metrics have more than {DIGITS} significant digits");
+    ensure(most <= DIGITS, reason)?;
+    Ok(most.max(FEWEST_DIGITS))
 }
 
 /// Digits of the shortest decimal number that reads as this value.
@@ -96,6 +104,37 @@ fn clocks(cell: &Cell, step: u64, before: Counters, after: Counters) -> Result<(
     let is_of_one_step = rounds.is_some_and(|rounds| (1..=most).contains(&rounds));
     ensure(is_of_one_step, "its generation rounds cannot be those of one step")?;
     ensure(after.updates > before.updates, "its updates do not rise")
+}
+
+fn related(cell: &Cell, before: Counters, after: Counters, digits: usize) -> Result<(), String> {
+    let Cell { experiment, metrics: columns, inputs, .. } = cell;
+    let by_rounds = |counters| generated(experiment, counters, None) as f64;
+    let value = |name: &str| match name {
+        metrics::GENERATED_BY_CLOCK => {
+            experiment.records_every_group().then(|| by_rounds(after) - by_rounds(before))
+        }
+        metrics::LARGEST_ENTROPY => largest_entropy_of_embedded(inputs),
+        name => *columns.get(name)?.get(before.rollout_steps as usize)?,
+    };
+    // Long records lack whole metrics.
+    let lacking = metrics::lacking(&value, experiment);
+    if let Some(name) = lacking.into_iter().find(|name| columns.contains_key(*name)) {
+        return Err(format!("it lacks the metric `{name}`, which every step of such a run has"));
+    }
+    // Three rounded factors, half a unit of the last digit each.
+    let rounding = (1..digits).fold(2.0, |unit, _| unit / 10.0);
+    let broken = metrics::broken(&value, experiment, rounding).into_iter().next();
+    broken.map_or(Ok(()), |broken| Err(broken.to_string()))
+}
+
+fn largest_entropy_of_embedded(inputs: &BTreeMap<String, String>) -> Option<f64> {
+    static EMBEDDED: LazyLock<(String, Option<f64>)> = LazyLock::new(|| {
+        let (_, config) = shipped::MODEL[0];
+        let value: Value = serde_json::from_slice(config).unwrap_or_default();
+        (files::sha256(config), metrics::largest_entropy(&value))
+    });
+    let (digest, entropy) = &*EMBEDDED;
+    entropy.filter(|_| inputs.get("base/config.json") == Some(digest))
 }
 
 /// Whether every right response has an answer that can be the most frequent one: a user's program need not name any.

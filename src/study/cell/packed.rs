@@ -61,6 +61,9 @@ fn all(path: &Path) -> Result<BTreeMap<String, String>, StudyError> {
         let invalid =
             |reason: String| StudyError::invalid(path, format!("line {number}: {reason}"));
         let text = std::str::from_utf8(line).map_err(|_| invalid("not UTF-8".to_string()))?;
+        if text.trim().is_empty() {
+            return Err(invalid("it is empty, and each line is the record of a run".to_string()));
+        }
         let identity: RecordIdentity = serde_json::from_str(text)
             .map_err(|error| invalid(foreign::without_values(&error.to_string())))?;
         let RecordIdentity { arm_sha256, run_key, exactness, seed } = identity;

@@ -137,10 +137,7 @@ impl Comparison {
         if !self.paired || self.declared.metric.is_time() {
             return None;
         }
-        let differences = block_differences(self);
-        let blocks = differences.len();
-        let tied = differences.into_iter().filter(|(_, difference)| *difference == 0.0).count();
-        (tied > 0).then_some(Ties { tied, blocks })
+        Ties::of(&Vec::from_iter(block_differences(self).into_iter().map(|(_, it)| it)))
     }
 }
 

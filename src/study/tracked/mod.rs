@@ -110,6 +110,14 @@ pub struct WithoutPartner {
 }
 
 impl TrackedComparison {
+    pub fn gains_of_pairs(&self) -> Vec<f64> {
+        let sides = self.runs.split_at(self.runs.len() / 2);
+        match self.paired.then(|| measured(sides, true, self.asked.lower_is_better)) {
+            Some(Measured::Blocks(differences)) => differences,
+            _ => Vec::new(),
+        }
+    }
+
     pub fn beside(mut self, [a, b]: [BTreeSet<String>; 2]) -> Self {
         self.not_compared = a.into_iter().chain(b).collect();
         let left_out = self.without_partner.iter().map(|it| &it.run);

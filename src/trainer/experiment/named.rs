@@ -1,15 +1,25 @@
 //! Experiments by name: a file, or an arm of the folders of experiments here or of the program.
 
-use crate::base::files;
+use crate::base::{files, program};
 use crate::experiment::{Experiment, ExperimentError, diagnose, extends, shipped};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use toml::Value;
 
 const FOLDERS: [&str; 3] = ["experiments", "experiments/arms", "experiments/methods"];
 
 /// Loads a file, or an arm of this name, with overrides `KEY=VALUE`. Errors: not found, unusable, or a bad override.
 pub fn load(name: &Path, set: &[String]) -> Result<Experiment, ExperimentError> {
-    extends::resolve(extends::overridden(extends::chain(&find(name)?)?, set)?)
+    let path = find(name)?;
+    let chain = extends::chain(&path)?;
+    let stated = &chain[0].1;
+    if let Some(base) = stated.get("base").and_then(Value::as_str)
+        && (stated.contains_key("arms") || stated.contains_key("axes"))
+    {
+        let base = extends::normal(&path.parent().unwrap_or(Path::new("")).join(base));
+        return Err(grid(&path, &format!("; its arms begin with {}", base.display())));
+    }
+    extends::resolve(extends::overridden(chain, set)?)
 }
 
 pub fn is_run(folder: &Path) -> bool {
@@ -37,8 +47,17 @@ pub fn find(name: &Path) -> Result<PathBuf, ExperimentError> {
     if name.exists() {
         return Ok(name.to_path_buf());
     }
+    let of_grid = Path::new(shipped::GRIDS).join(format!("{shown}.toml"));
+    if of_grid.exists() || shipped::text(&of_grid).is_some() {
+        return Err(grid(name, ""));
+    }
     let reason = diagnose::known(&shown, "the arms here are", &Vec::from_iter(known));
     Err(format!("{shown} is no file, no run folder, and no arm; {reason}").into())
+}
+
+fn grid(path: &Path, more: &str) -> ExperimentError {
+    let word = program::path_word(path);
+    format!("{} is a grid, which `dapo ablate {word}` runs{more}", path.display()).into()
 }
 
 /// File and name of each experiment here and in the program; unusable ones, which nobody asked for, are passed over.

@@ -4,6 +4,8 @@ use crate::algorithm::methods;
 use crate::base::files::{self, FileError, FileKind};
 use std::path::{Path, PathBuf};
 
+pub const GRIDS: &str = "experiments/grids";
+
 type Shipped = (&'static str, &'static str);
 
 macro_rules! shipped {
@@ -142,7 +144,7 @@ mod tests {
         }
         for path in paths() {
             let path = Path::new(&path);
-            if path.starts_with(file::SHIPPED) {
+            if path.starts_with(GRIDS) {
                 file::load(path).unwrap();
             } else {
                 extends::load(path).unwrap();

@@ -29,7 +29,7 @@ pub enum PolicyError {
         path.display()
     )]
     OtherHead { path: PathBuf, element: usize },
-    #[error("{}: tensor {name} has type {dtype}, expected F32, BF16 or F16", path.display())]
+    #[error("{}: tensor {name} has type {dtype}, expected F32, BF16 or F16; from_pretrained(FOLDER, dtype=\"float32\") and save_pretrained of transformers convert it", path.display())]
     Dtype { path: PathBuf, name: String, dtype: String },
     /// A weight or a moment that is NaN or infinite, or a mean of squares below 0.
     #[error("{}: tensor {name} holds {value} at element {element}", path.display())]

@@ -1,9 +1,12 @@
 //! The registry of metrics, and of what reports draw of them: `metrics.toml`.
 
+use crate::algorithm::{DynamicSampling, Surplus};
 use crate::experiment::Experiment;
 use crate::numerics::Numerics;
 use serde::Deserialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::sync::LazyLock;
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -18,6 +21,8 @@ pub struct RecordedMetric {
     #[serde(default = "first_format")]
     pub format: u64,
     pub only: Option<OnlyRuns>,
+    #[serde(default)]
+    pub may_lack: bool,
     /// A run's report shows it openly.
     #[serde(default)]
     pub main: bool,
@@ -41,7 +46,6 @@ pub enum DeterminedBy {
     Sampler,
     /// A program that grades; no table has its further numbers.
     Verifier,
-    /// Another trainer, which measured it by itself.
     Engine,
 }
 
@@ -87,11 +91,45 @@ impl RecordedMetric {
         has_it && experiment.record_format() >= self.format
     }
 
+    /// Whether every step has it that trained on something.
+    pub fn is_always_recorded_by(&self, experiment: &Experiment) -> bool {
+        let is_measured = match self.of {
+            DeterminedBy::Generated => experiment.records_every_group(),
+            DeterminedBy::Batch => true,
+            DeterminedBy::Updates | DeterminedBy::Sampler => experiment.engine.is_native(),
+            DeterminedBy::Verifier | DeterminedBy::Engine => false,
+        };
+        let may_lack = self.may_lack || self.only == Some(OnlyRuns::Method);
+        is_measured && !may_lack && self.is_recorded_by(experiment)
+    }
+
     fn has_star_for(&self, name: &str) -> bool {
         let ends = self.name.split_once('*');
         ends.is_some_and(|(start, end)| {
             name.strip_prefix(start).is_some_and(|rest| rest.ends_with(end))
         })
+    }
+}
+
+/// `A * B + C = D` or `A <= B`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Relation {
+    holds: String,
+    unless: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct BrokenRelation {
+    relation: &'static str,
+    left: f64,
+    right: f64,
+}
+
+impl Display for BrokenRelation {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Self { relation, left, right } = self;
+        write!(f, "its metrics break `{relation}`: {left:?} and {right:?}")
     }
 }
 
@@ -148,6 +186,7 @@ impl Quantity {
 #[serde(deny_unknown_fields)]
 struct Registry {
     metric: Vec<RecordedMetric>,
+    relation: Vec<Relation>,
     quantity: Vec<Quantity>,
 }
 
@@ -202,6 +241,65 @@ pub fn is_possible(name: &str, value: f64, experiment: &Experiment) -> bool {
     value >= low && value <= high + 1e-9 && (!whole || value.fract() == 0.0)
 }
 
+pub const GENERATED_BY_CLOCK: &str = "clock/generated_rollouts";
+pub const LARGEST_ENTROPY: &str = "policy/largest_entropy";
+
+pub fn largest_entropy(config: &Value) -> Option<f64> {
+    config["vocab_size"].as_f64().map(libm::log)
+}
+
+type Known<'a> = &'a dyn Fn(&str) -> Option<f64>;
+
+pub fn lacking(value: Known, experiment: &Experiment) -> Vec<&'static str> {
+    let has_no_mean = value("effect/loss_tokens") == Some(0.0)
+        || value("optimizer/skipped_updates").is_some_and(|updates| updates > 0.0);
+    let is_due = |metric: &&RecordedMetric| {
+        metric.is_always_recorded_by(experiment)
+            && !(has_no_mean && metric.of == DeterminedBy::Updates)
+    };
+    let names = all().iter().filter(is_due).map(|metric| metric.name.as_str());
+    names.filter(|name| value(name).is_none()).collect()
+}
+
+/// Relations of `metrics.toml` that a step's values break. `rounding`: how far a value can lie off, as a share of it.
+pub fn broken(value: Known, experiment: &Experiment, rounding: f64) -> Vec<BrokenRelation> {
+    let known = |name: &str| match name {
+        "group_size" => Some(experiment.rollout.group_size as f64),
+        "epochs_per_step" => Some(experiment.training.epochs_per_step as f64),
+        "program_grades" => Some(f64::from(experiment.reward.verifier.rule().is_none())),
+        "surplus_is_carried" => {
+            let sampling = experiment.dapo.dynamic_sampling;
+            let carried =
+                matches!(sampling, DynamicSampling::Resample { surplus: Surplus::Carry, .. });
+            Some(f64::from(carried))
+        }
+        name => name.parse().ok().or_else(|| value(name)),
+    };
+    REGISTRY.relation.iter().filter_map(|relation| relation.broken(&known, rounding)).collect()
+}
+
+impl Relation {
+    fn broken(&'static self, known: Known, rounding: f64) -> Option<BrokenRelation> {
+        if self.unless.as_deref().and_then(known).is_some_and(|value| value > 0.0) {
+            return None;
+        }
+        let equal = self.holds.split_once(" = ");
+        let (left, right) = equal.or_else(|| self.holds.split_once(" <= "))?;
+        let ((left, left_size), (right, right_size)) = (sum(left, known)?, sum(right, known)?);
+        let above = if equal.is_some() { (left - right).abs() } else { left - right };
+        let most = rounding * (left_size + right_size);
+        let holds = above <= most && most.is_finite();
+        (!holds).then_some(BrokenRelation { relation: &self.holds, left, right })
+    }
+}
+
+/// A sum of products, and the sum of their sizes.
+fn sum(text: &str, known: Known) -> Option<(f64, f64)> {
+    let product = |term: &str| term.split(" * ").map(known).product::<Option<f64>>();
+    let terms: Vec<f64> = text.split(" + ").map(product).collect::<Option<_>>()?;
+    Some((terms.iter().sum(), terms.iter().map(|term| term.abs()).sum()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +318,42 @@ mod tests {
         names.extend(methods::MEASURES.concat().iter().map(|name| format!("effect/{name}")));
         for name in names {
             assert!(of(&name).is_some(), "{name} has no entry in metrics.toml");
+        }
+    }
+
+    #[test]
+    fn relations_are_of_known_names_and_hold_in_the_golden_run() {
+        let run = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/runs/exact"));
+        let (experiment, steps) = (RunFolder::at(run).experiment().unwrap(), RunFolder::at(run));
+        let steps = steps.metrics().unwrap();
+        let mut forged = steps[0].metrics.clone();
+        for step in &steps {
+            let value = |name: &str| step.metrics.get(name).copied();
+            assert_eq!(broken(&value, &experiment, 1e-9), []);
+            assert_eq!(lacking(&value, &experiment), [""; 0]);
+        }
+        let tokens = |forged: &BTreeMap<String, f64>| {
+            let value = |name: &str| forged.get(name).copied();
+            broken(&value, &experiment, 1e-9).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        *forged.get_mut("rollout/generated_tokens").unwrap() *= 0.25;
+        let [one] = tokens(&forged).try_into().unwrap();
+        assert!(one.contains("`rollout/generated_tokens = rollout/generated_rollouts * "), "{one}");
+        forged = steps[0].metrics.clone();
+        forged.insert("optimizer/gradient_norm_max".to_string(), 0.0);
+        forged.insert("loss/ratio_max".to_string(), 0.5);
+        assert_eq!(tokens(&forged).len(), 2);
+        forged.remove("policy/entropy");
+        let value = |name: &str| forged.get(name).copied();
+        assert_eq!(lacking(&value, &experiment), ["policy/entropy"]);
+        let others = ["group_size", "epochs_per_step", "program_grades", "surplus_is_carried"];
+        let asked = [GENERATED_BY_CLOCK, LARGEST_ENTROPY];
+        for relation in &REGISTRY.relation {
+            let words = relation.holds.split(' ').chain(relation.unless.as_deref());
+            for word in words.filter(|word| !["=", "<=", "+", "*"].contains(word)) {
+                let is_known = of(word).is_some() || word.parse::<f64>().is_ok();
+                assert!(is_known || [&others[..], &asked].concat().contains(&word), "{word}");
+            }
         }
     }
 

@@ -104,13 +104,14 @@ pub struct StepTimings {
     pub ended_ms: Option<u64>,
 }
 
+pub const THIRTY_YEARS_SECONDS: f64 = 1e9;
+
 impl StepTimings {
     pub fn are_possible(&self) -> bool {
-        const THIRTY_YEARS: f64 = 1e9;
         let is_part = |phase: &&String| !["total", "engine"].contains(&phase.as_str());
         let phases = self.seconds.iter().filter(|(phase, _)| is_part(phase));
         let sum: f64 = phases.map(|(_, seconds)| seconds).sum();
-        self.seconds.values().all(|seconds| (0.0..THIRTY_YEARS).contains(seconds))
+        self.seconds.values().all(|seconds| (0.0..THIRTY_YEARS_SECONDS).contains(seconds))
             && self.seconds.get("total").is_none_or(|total| sum <= total * 1.001 + 0.001)
     }
 }

@@ -85,7 +85,13 @@ pub enum TaskError {
     DuplicateSet { path: PathBuf, name: String },
     #[error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", folder.display())]
     NoChatTemplate { folder: PathBuf },
-    #[error("{}: not a tokenizer: {reason}", path.display())]
+    #[error(
+        "{}: it has no token {token:?}, and {file} beside it adds one; \
+         AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers writes a whole tokenizer.json",
+        path.display()
+    )]
+    LacksToken { path: PathBuf, token: String, file: &'static str },
+    #[error("{}: no usable tokenizer: {reason}", path.display())]
     Tokenizer { path: PathBuf, reason: String },
     #[error("{}: {what}", folder.display())]
     OtherFolder { folder: PathBuf, what: model_folder::OtherFolder },

@@ -20,7 +20,7 @@ pub enum TrainingError {
     Problem { path: PathBuf, source: TaskError },
     #[error("there is no {}; `{command}` makes it", path.display())]
     NoBase { path: PathBuf, command: String },
-    #[error("{key}: there is no {}", path.display())]
+    #[error("{key}: there is no {}; paths in a file start at that file, those of --set at the working folder", path.display())]
     Missing { key: String, path: PathBuf },
     #[error(transparent)]
     Ungraded(#[from] Box<UngradedBatch>),

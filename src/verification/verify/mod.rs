@@ -119,7 +119,6 @@ impl Check {
         self
     }
 
-    /// Of a check that cannot be made.
     fn not_begun(name: &'static str, why: &str) -> Self {
         let mut check = Self::new(name);
         check.inconclusive(name, why);
@@ -142,7 +141,6 @@ impl Check {
         }
     }
 
-    /// Counts findings that are not kept, too.
     fn all_findings(&self) -> u64 {
         self.findings.len() as u64 + self.further_findings
     }
@@ -177,7 +175,6 @@ pub struct Extent {
     pub evaluations: u64,
     /// Saturated, stalled or diverged.
     pub ends_early: bool,
-    /// Another trainer made the steps.
     pub imported: bool,
     /// A program graded the responses, and was not started here.
     pub rewards_as_recorded: bool,
@@ -189,7 +186,6 @@ pub struct Extent {
     pub running: bool,
     /// Which base policy, and from where.
     pub base: String,
-    /// Damaged checkpoints.
     pub put_aside: Vec<String>,
 }
 

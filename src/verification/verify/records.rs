@@ -7,7 +7,6 @@ use crate::report::text;
 use crate::training::run::inputs;
 use crate::verification::verify::Check;
 
-/// Place in the layout, and kind.
 pub fn folder(entries: &FolderEntries, is_running: bool) -> Check {
     let mut check = Check::new("folder");
     for (path, reason) in &entries.misplaced {

@@ -1,12 +1,14 @@
 //! Computes rewards, trained groups, advantages, metrics and ledger components again from stored responses.
 
 use crate::algorithm::{Group, Prompt, ScoredRollout, Selected, Selection};
+use crate::base::files;
 use crate::experiment::{Engine, Experiment};
 use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, metrics, tables};
 use crate::task::{ResponseText, Twice, grader::Answered, reward::Grade};
 use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::{Check, VerifySubject};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
@@ -14,6 +16,8 @@ type ScoredGroup = Group<ScoredRollout>;
 
 /// Step → groups that wait for the next one.
 pub type Waiting = BTreeMap<u64, Vec<ScoredGroup>>;
+
+const ROUNDING_OF_SUMS: f64 = 1e-9;
 
 #[derive(Debug, Clone, Copy)]
 pub struct StepTable<'a> {
@@ -29,6 +33,9 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
     let mut check = Check::new("rollout steps");
     let mut waiting = Waiting::new();
     let (mut clocks, mut rollouts) = (Counters::default(), 0);
+    let config = local.base.as_ref().map(|base| files::read_json(&base.join("config.json")));
+    let config: Option<Value> = config.and_then(Result::ok);
+    let entropy = config.as_ref().and_then(metrics::largest_entropy);
     for line in &records.metrics {
         let name = format!("rollouts/step-{:06}.parquet", line.step);
         let rows = tables::read_rollouts(&folder.rollouts(line.step));
@@ -47,6 +54,18 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
         again.insert("optimizer/learning_rate".to_string(), rate);
         let place = format!("metrics.jsonl, step {}", line.step);
         compare(&mut check, &place, &line.metrics, &again, &records.experiment);
+        let value = |name: &str| match name {
+            metrics::LARGEST_ENTROPY => entropy,
+            name => line.metrics.get(name).copied(),
+        };
+        let lacking = metrics::lacking(&value, &records.experiment).into_iter();
+        // `compare` names the others.
+        for name in lacking.filter(|name| effects::is_of_updates(name, &records.experiment)) {
+            check.mismatch(format!("{place}, {name}"), "is missing, every such step has it");
+        }
+        for broken in metrics::broken(&value, &records.experiment, ROUNDING_OF_SUMS) {
+            check.mismatch(&place, broken);
+        }
         let training = &records.experiment.training;
         let mini_batches = (selected.rows.len() as u64).div_ceil(training.mini_batch_rollouts);
         clocks.generation_rounds += selected.rounds;

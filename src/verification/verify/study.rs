@@ -6,7 +6,7 @@ use crate::experiment::bases;
 use crate::experiment::{Data, sets, shipped};
 use crate::records::run_folder::is_portable;
 use crate::report::{study as report, text};
-use crate::study::cell::{ProblemIds, packed};
+use crate::study::cell::{ProblemIds, build, packed};
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
 use crate::study::declaration::{self, Placement};
@@ -84,7 +84,6 @@ fn bases(study: &Study) -> String {
     }
 }
 
-/// Grids or declaration contradict themselves.
 fn refused(reason: &str) -> Verification {
     let mut check = Check::new("grids and declaration");
     check.mismatch("study", reason);
@@ -141,6 +140,15 @@ fn records(study: &Study) -> Check {
     for excluded in study.excluded.iter().filter(|it| !it.failed && !it.is_of_other_seed) {
         check.mismatch(&excluded.cell, &excluded.reason);
     }
+    let recorded: BTreeSet<&str> =
+        study.cells.iter().flat_map(|it| it.metrics.keys()).map(String::as_str).collect();
+    for cell in &study.cells {
+        let lacking = build::lacking(cell).into_iter();
+        for name in lacking.filter(|name| recorded.contains(name)) {
+            let what = format!("it lacks the metric `{name}`, which runs like this one record");
+            check.mismatch(cell.file_name(), what);
+        }
+    }
     let records = study.cells.len();
     check.compared(format!(
         "{records} records against their digests, their own fields and each other"
@@ -165,7 +173,6 @@ fn complete(study: &Study) -> Check {
     ))
 }
 
-/// Problems with tags, and their digest.
 type GeneratedSet = (Option<ProblemIds>, String);
 
 /// The experiment determines generated sets.
@@ -263,12 +270,13 @@ fn of_declaration(study: &Study, reviewed: Option<&Path>) -> Vec<String> {
             Some(_) => "when your copy of the declaration was written: a time stamp of somebody else shows that \
                         (docs/verification.md)",
         });
-        if study.declaration.arms.is_empty() {
-            lines.push(
-                "that the arms are the declared ones: the declaration names them and does not bind their identities \
-                 (`[arms]`, which dapo ablate GRID --declaration FILE --dry-run prints)",
-            );
-        }
+    }
+    let is_declared = reviewed.is_some() || study.is_declared();
+    if is_declared && study.declaration.arms.is_empty() {
+        lines.push(
+            "that the arms are the declared ones: the declaration names them and does not bind their identities \
+             (`[arms]`, which dapo ablate GRID --declaration FILE --dry-run prints)",
+        );
     }
     lines.into_iter().map(str::to_string).collect()
 }
@@ -337,7 +345,15 @@ fn of_runs(folder: &Path, study: &Study) -> (Vec<String>, Vec<String>) {
     let all: f64 = study.cells.iter().map(|cell| cell.wall_seconds).sum();
     let by_seconds = |a: &&Cell, b: &&Cell| a.wall_seconds.total_cmp(&b.wall_seconds);
     let cheapest = study.cells.iter().min_by(by_seconds);
+    let labels = study.arms().map(|(id, arm)| format!("{:?} for {id}", arm.label));
+    let labels = text::joined(labels, ", ");
+    let labels = if labels.len() > 200 {
+        String::new()
+    } else {
+        format!(" ({})", visible::message(&labels))
+    };
     let mut lines = vec![
+        format!("the labels by which a report speaks of arms: they are the sender's words{labels}"),
         "the words and pictures of a report in the folder: dapo report STUDY --out FOLDER makes them again from the records"
             .to_string(),
         "the name of each run, how it says that it ended, its seconds and its machine: only whoever ran it vouches for \

@@ -95,14 +95,20 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
                 } else {
                     validate::ranges(&experiment)
                 };
-                problems.extend(of_values.into_iter().map(|problem| with_file(&chain, problem)));
+                problems.extend(of_values.into_iter().map(|problem| with_cause(&chain, problem)));
                 return if problems.is_empty() {
                     Ok(experiment)
                 } else {
                     Err(ExperimentError::Invalid { problems })
                 };
             }
-            Err(failure) => diagnose::explained(&merged, failure),
+            Err(failure) => {
+                if let Some(problem) = quoted_name(&chain, &failure.reason) {
+                    problems.push(problem);
+                    break;
+                }
+                diagnose::explained(&merged, failure)
+            }
         };
         let stating = stated_in(&chain, &failure.key);
         let path = chain[stating].0.display();
@@ -121,6 +127,20 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
         }
     }
     Err(ExperimentError::Invalid { problems })
+}
+
+fn quoted_name(chain: &[(PathBuf, Table)], reason: &str) -> Option<String> {
+    let name = reason.strip_prefix("unknown field `")?.split('`').next()?;
+    let (path, _) = chain.iter().find(|(_, table)| name.contains('.') && has_name(table, name))?;
+    let path = path.display();
+    Some(format!(
+        "{path}: {name:?} in quotes is one name, which is no key; write it without quotes"
+    ))
+}
+
+fn has_name(table: &Table, name: &str) -> bool {
+    let is_inside = |value: &Value| value.as_table().is_some_and(|inner| has_name(inner, name));
+    table.contains_key(name) || table.values().any(is_inside)
 }
 
 /// Takes away samples of a parent's sets that the file's data lack; a set that the data never had is a problem.
@@ -160,7 +180,37 @@ fn merged(chain: &[(PathBuf, Table)]) -> Table {
     merged
 }
 
-/// Prefixes a sentence that starts with a key with the file that states the key.
+/// As [`with_file`], of the place from which on a rule between keys is broken; a parent may state the named key.
+fn with_cause(chain: &[(PathBuf, Table)], problem: String) -> String {
+    let is_broken = |above: &usize| {
+        let chain = &chain[*above..];
+        let Ok(mut experiment) = diagnose::parse(&merged(chain)) else { return false };
+        keep_sets(chain, &mut experiment);
+        validate::problems(&experiment).contains(&problem)
+    };
+    let key = problem.split([' ', ':']).next().unwrap_or_default();
+    let stating = stated_in(chain, key);
+    let causing = (0..=stating).rev().find(is_broken).unwrap_or(stating);
+    if causing == stating {
+        return with_file(chain, problem);
+    }
+    let [(place, table), (stating, _)] = [causing, stating].map(|index| &chain[index]);
+    let of_flag = || format!("{OVERRIDE} {}", keys(table).join(", "));
+    let is_flag = place == Path::new(OVERRIDE);
+    let place = if is_flag { of_flag() } else { place.display().to_string() };
+    format!("{place}: {problem} ({key} is that of {})", stating.display())
+}
+
+fn keys(table: &Table) -> Vec<String> {
+    let of_entry = |(key, value): (&String, &Value)| match value {
+        Value::Table(inner) => {
+            keys(inner).into_iter().map(|rest| format!("{key}.{rest}")).collect()
+        }
+        _ => vec![key.clone()],
+    };
+    table.iter().flat_map(of_entry).collect()
+}
+
 fn with_file(chain: &[(PathBuf, Table)], problem: String) -> String {
     let key = problem.split(' ').next().unwrap_or_default();
     format!("{}: {problem}", chain[stated_in(chain, key)].0.display())
@@ -192,6 +242,17 @@ pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
         if chain.len() == MAX_FILES {
             let deep = format!("extends is more than {MAX_FILES} files deep: {}", names());
             return Err(deep.into());
+        }
+        if let Some((child, _)) = chain.last()
+            && !path.exists()
+            && shipped::text(&path).is_none()
+        {
+            return Err(format!(
+                "{}: extends: there is no file {}; it is the path of a TOML file, from the folder of this one",
+                child.display(),
+                path.display()
+            )
+            .into());
         }
         let mut table = read_table(&path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();

@@ -253,6 +253,11 @@ fn fields_that_disagree_are_refused() {
             "[training]\nmini_batch_rollouts = 48",
             "must divide prompts_per_step × group_size (256), got 48",
         ),
+        (
+            "[rollout]\ngroup_size = 3",
+            "arm.toml: training.mini_batch_rollouts must be a multiple of rollout.group_size (3)",
+        ),
+        ("[rollout]\ngroup_size = 3", " (training.mini_batch_rollouts is that of base.toml)"),
         ("[training]\nmini_batch_rollouts = 4", "must be a multiple of rollout.group_size (8)"),
         (
             "[optimizer.warm_up]\nrollout_steps = 41",

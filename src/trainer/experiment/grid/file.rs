@@ -23,19 +23,17 @@
 //!
 //! In place of arms, `[[axes]]` with `key = "dapo.clip.high"` and `values = [0.2, 0.28, 0.4]`.
 
-use crate::base::files;
+use crate::base::{files, program};
 use crate::experiment::ExperimentError;
 use crate::experiment::grid::{MOST_ARMS, StatedArm, axes, differences, text};
 use crate::experiment::{
-    Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, diagnose, extends, shipped,
+    Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, diagnose, extends, named, shipped,
 };
 use crate::experiment::{sets::Sets, sources::is_within};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::Table;
-
-pub const SHIPPED: &str = "experiments/grids";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct BaseSource {
@@ -69,16 +67,30 @@ pub fn find(grid: &str) -> Result<PathBuf, ExperimentError> {
     if grid.contains('/') || grid.ends_with(".toml") {
         return Ok(PathBuf::from(grid));
     }
-    let path = Path::new(SHIPPED).join(format!("{grid}.toml"));
+    let path = Path::new(shipped::GRIDS).join(format!("{grid}.toml"));
     if path.exists() || shipped::text(&path).is_some() {
         return Ok(path);
     }
-    let here = files::list(Path::new(SHIPPED)).unwrap_or_default().into_iter();
+    if let Ok(path) = named::find(Path::new(grid))
+        && path.extension().is_some()
+    {
+        return Err(experiment(&path, grid));
+    }
+    let here = files::list(Path::new(shipped::GRIDS)).unwrap_or_default().into_iter();
     let here = here.filter(|name| name.ends_with(".toml"));
-    let own = shipped::paths().into_iter().filter(|path| path.starts_with(SHIPPED));
+    let own = shipped::paths().into_iter().filter(|path| path.starts_with(shipped::GRIDS));
     let known: BTreeSet<String> = here.chain(own).map(|path| shipped::name(&path)).collect();
     let reason = diagnose::known(grid, "the grids here are", &Vec::from_iter(known));
     Err(format!("{grid} is no file, no folder with a grid.toml, and no grid; {reason}").into())
+}
+
+fn experiment(path: &Path, name: &str) -> ExperimentError {
+    let word = program::path_word(Path::new(name));
+    format!(
+        "{} is an experiment, which `dapo train {word}` runs; a grid names it as its `base` and has [[arms]]",
+        path.display()
+    )
+    .into()
 }
 
 /// Reads a grid. Errors: a file or an arm that cannot be used.
@@ -90,7 +102,12 @@ pub fn load(path: &Path) -> Result<BaseSource, ExperimentError> {
 pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, ExperimentError> {
     let place = path.display().to_string();
     let mut problems = Vec::new();
-    let mut keys = Keys::of(place.clone(), extends::read_table(path)?, &mut problems);
+    let table = extends::read_table(path)?;
+    let has = |names: &[&str]| names.iter().any(|name| table.contains_key(*name));
+    if has(&["extends", "rollout", "training", "dapo"]) && !has(&["base", "arms", "axes"]) {
+        return Err(experiment(path, &place));
+    }
+    let mut keys = Keys::of(place.clone(), table, &mut problems);
     let name = keys.name();
     let question = keys.needed_text("question");
     if question.as_ref().is_some_and(|text| text.trim().is_empty()) {
@@ -149,7 +166,10 @@ fn seeds(keys: &mut Keys) -> Vec<u64> {
         return Vec::new();
     };
     let Ok(seeds) = value.clone().try_into::<Vec<u64>>() else {
-        keys.problem("seeds", &format!("expected a list of seeds, got {value}"));
+        keys.problem(
+            "seeds",
+            &format!("expected a list of seeds, whole numbers from 0, got {value}"),
+        );
         return Vec::new();
     };
     if let Some(problem) = text::seeds(&seeds) {

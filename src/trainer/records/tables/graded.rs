@@ -165,8 +165,11 @@ mod tests {
             } else {
                 Column::new("score".into(), [true, false])
             };
+            let id = "id".into();
+            let ids =
+                if as_number { Column::new(id, [7.0, 7.0]) } else { Column::new(id, [7u32, 7]) };
             let columns = vec![
-                Column::new("id".into(), [7u32, 7]),
+                ids,
                 Column::new("sample".into(), [0u32, 1]),
                 score,
                 Column::new("response".into(), ["x", "x"]),

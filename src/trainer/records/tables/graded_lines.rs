@@ -119,8 +119,10 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         }
         let name = |key: &str, flag: &str| -> Result<String, TableError> {
             let value = value(key)?;
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
-            let is_name = value.is_string() || value.is_i64() || value.is_u64();
+            let number = whole(value);
+            let is_name = value.is_string() || number.is_some();
+            let text = number.or_else(|| value.as_str().map(str::to_string));
+            let text = text.unwrap_or_else(|| value.to_string());
             if is_name && !text.is_empty() && text.len() <= graded::MOST_NAME_BYTES {
                 Ok(text)
             } else {
@@ -211,6 +213,14 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
         return Err(ambiguous(path, what, steps.join(", ")));
     }
     Ok(GradedTable { rows, columns })
+}
+
+/// pandas makes floats of integers in a column with gaps.
+fn whole(value: &Value) -> Option<String> {
+    let exact = |it: &f64| it.fract() == 0.0 && it.abs() <= (1u64 << 53) as f64;
+    let of_float = || value.as_f64().filter(exact).map(|it| (it as i64).to_string());
+    let integer = value.is_i64() || value.is_u64();
+    if integer { Some(value.to_string()) } else { of_float() }
 }
 
 fn tells_apart(name: &str) -> bool {

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+const ADDED_TOKENS: &str = "added_tokens.json";
 
 /// Template files have up to 20 kB.
 const MOST_TEMPLATE_BYTES: u64 = 1 << 20;
@@ -86,10 +87,39 @@ impl TokenizerConfig {
     }
 
     fn token(&self, name: &str) -> Option<&str> {
-        let value = self.others.get(name)?;
-        // A token is a text, or an object with its content and how it is stripped.
-        value.get("content").unwrap_or(value).as_str()
+        content(self.others.get(name)?)
     }
+}
+
+/// Tokens that transformers adds to those of `tokenizer.json` where it lacks them, and the file that states them.
+pub fn declared_tokens(folder: &Path) -> Result<BTreeMap<String, &'static str>, TaskError> {
+    const LISTS: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
+    let config = TokenizerConfig::read(folder)?;
+    let mut declared = BTreeMap::new();
+    if config.added_tokens_decoder.is_none() {
+        let added: Option<JsonObject> =
+            files::optional(files::read_json(&folder.join(ADDED_TOKENS)))?;
+        let added = added.unwrap_or_default().into_keys();
+        declared.extend(added.map(|token| (token, ADDED_TOKENS)));
+    }
+    let lists = LISTS.iter().filter_map(|name| config.others.get(*name));
+    for list in lists.chain(&config.added_tokens_decoder) {
+        let values: Vec<&serde_json::Value> = match list {
+            serde_json::Value::Array(values) => values.iter().collect(),
+            serde_json::Value::Object(values) => values.values().collect(),
+            _ => Vec::new(),
+        };
+        let tokens = values.into_iter().filter_map(content);
+        declared.extend(tokens.map(|token| (token.to_string(), TOKENIZER_CONFIG)));
+    }
+    let named = SPECIAL_TOKENS.iter().filter_map(|name| config.token(name));
+    declared.extend(named.map(|token| (token.to_string(), TOKENIZER_CONFIG)));
+    Ok(declared)
+}
+
+/// A token is a text, or an object with its content and how it is stripped.
+fn content(token: &serde_json::Value) -> Option<&str> {
+    token.get("content").unwrap_or(token).as_str()
 }
 
 impl ChatTemplate {

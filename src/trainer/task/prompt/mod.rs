@@ -2,7 +2,7 @@ use crate::algorithm::{Problem, Prompt};
 use crate::base::{contained, files, files::foreign};
 use crate::experiment::PromptSettings;
 use crate::records::{Message, model_folder};
-use crate::task::{ChatTemplate, TaskError, data::template};
+use crate::task::{ChatTemplate, TaskError, chat_template, data::template};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ impl Tokenizer {
         // serde_json names the place where the text is no JSON; the library may panic there.
         let inner = match serde_json::from_slice::<Value>(&bytes) {
             Ok(json) => growth_is_bounded(&json)
+                .and_then(|()| gives_the_same_tokens_each_time(&json))
                 .and_then(|()| contained::contained(read).and_then(|result| result)),
             Err(error) => Err(error.to_string()),
         };
@@ -51,6 +52,11 @@ impl Tokenizer {
             return Err(TaskError::Tokenizer { path, reason });
         }
         let largest = tokens.last().map_or(0, |(id, _)| *id);
+        let declared = chat_template::declared_tokens(folder)?;
+        let lacks = declared.into_iter().find(|(token, _)| inner.token_to_id(token).is_none());
+        if let Some((token, file)) = lacks {
+            return Err(TaskError::LacksToken { path, token, file });
+        }
         let stop_tokens = stop_tokens(folder, largest)?;
         let sha256 = files::sha256(&bytes);
         let added = inner.get_added_tokens_decoder().into_iter();
@@ -91,6 +97,13 @@ impl Tokenizer {
     /// Deviation: what it puts behind a text is left out, because the response follows there.
     pub fn encode_start(&self, text: &str) -> Result<Vec<u32>, TaskError> {
         self.ids(text, true).map_err(|reason| self.encode_error(text, reason))
+    }
+
+    /// As [`Self::encode_start`], of a text that may begin with those tokens, as a rendered chat does.
+    pub fn encode_once_started(&self, text: &str) -> Result<Vec<u32>, TaskError> {
+        let (alone, started) = (self.encode(text)?, self.encode_start(text)?);
+        let put = &started[..started.len().saturating_sub(alone.len())];
+        Ok(if alone.starts_with(put) { alone } else { started })
     }
 
     /// The library may panic when the parts of a tokenizer do not fit together.
@@ -202,6 +215,16 @@ fn growth_is_bounded(json: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Dropout of merges is for the training of models.
+fn gives_the_same_tokens_each_time(json: &Value) -> Result<(), String> {
+    match json.pointer("/model/dropout").filter(|it| !it.is_null() && it.as_f64() != Some(0.0)) {
+        Some(dropout) => Err(format!(
+            "model.dropout is {dropout}, which gives a text other tokens each time; set it to null in the file"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// How many times longer a rule, and those inside it, can make a text.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::experiment::{PromptExample, PromptTemplate};
 use crate::task::data::embedded::characters::write_tokenizer;
+use serde_json::json;
 
 fn folder(generation_config: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -228,4 +229,63 @@ fn a_folder_without_a_tokenizer_is_named_with_what_helps() {
         let error = Tokenizer::load(folder.path()).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// The tokenizer of these characters whose `tokenizer.json` a function has changed, beside other files.
+fn changed(
+    change: impl FnOnce(&mut Value),
+    others: &[(&str, Value)],
+) -> Result<Tokenizer, TaskError> {
+    let folder = folder(r#"{"eos_token_id": 1}"#);
+    let path = folder.path().join("tokenizer.json");
+    let mut json: Value = files::read_json(&path).unwrap();
+    change(&mut json);
+    files::write_json(&path, &json).unwrap();
+    for (name, value) in others {
+        files::write_json(&folder.path().join(name), value).unwrap();
+    }
+    Tokenizer::load(folder.path())
+}
+
+#[test]
+fn tokens_that_files_beside_a_tokenizer_add_must_be_in_it() {
+    let config = "tokenizer_config.json";
+    let decoder = json!({"added_tokens_decoder": {"26": {"content": "<think>"}}});
+    for (name, value) in [
+        (config, decoder),
+        (config, json!({"additional_special_tokens": ["<think>"]})),
+        (config, json!({"extra_special_tokens": {"think": "<think>"}})),
+        (config, json!({"bos_token": "<think>"})),
+        ("added_tokens.json", json!({"<think>": 26})),
+        ("special_tokens_map.json", json!({"unk_token": {"content": "<think>"}})),
+    ] {
+        let refusal = changed(|_| (), &[(name, value.clone())]).unwrap_err().to_string();
+        assert!(refusal.contains("it has no token \"<think>\", and "), "{value}: {refusal}");
+        let text = value.to_string().replace("<think>", "0");
+        let known = serde_json::from_str(&text).unwrap();
+        assert!(changed(|_| (), &[(name, known)]).is_ok(), "{value}");
+    }
+}
+
+#[test]
+fn a_tokenizer_that_drops_merges_at_random_is_refused() {
+    for (dropout, is_refused) in [(json!(0.5), true), (json!(0.0), false), (Value::Null, false)] {
+        let loaded = changed(|json| json["model"]["dropout"] = dropout.clone(), &[]);
+        let refusal = loaded.map_or_else(|error| error.to_string(), |_| String::new());
+        assert_eq!(refusal.contains("set it to null in the file"), is_refused, "{refusal}");
+    }
+}
+
+#[test]
+fn a_text_is_started_once() {
+    let processor = json!({
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "7", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"7": {"id": "7", "ids": [9], "tokens": ["7"]}},
+    });
+    let tokenizer = changed(|json| json["post_processor"] = processor, &[]).unwrap();
+    assert_eq!(tokenizer.encode("12").unwrap(), [3, 4]);
+    assert_eq!(tokenizer.encode_once_started("12").unwrap(), [9, 3, 4]);
+    assert_eq!(tokenizer.encode_once_started("712").unwrap(), [9, 3, 4]);
 }

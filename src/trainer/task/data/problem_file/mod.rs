@@ -92,6 +92,7 @@ pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
     for reading in &row.read.truth.readings {
         let first = || {
             let read: String = row.read.ground_truth.chars().take(60).collect();
+            let read = read.replace('\r', "\\r").replace('\n', "\\n");
             let Truth { stated, solved, .. } = &row.read.truth;
             let stated = match reading {
                 Reading::BesideEmpty => Some(row.number.to_string()),

@@ -449,7 +449,7 @@ fn shown(value: &Value) -> String {
 }
 
 fn shown_text(text: &str) -> String {
-    visible::start(text, 60)
+    visible::start(text, 60).replace('\r', "\\r").replace('\n', "\\n")
 }
 
 #[cfg(test)]

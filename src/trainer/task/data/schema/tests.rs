@@ -324,13 +324,13 @@ fn a_worked_solution_contradicts_no_stated_answer_and_a_proof_states_none() {
     let Truth { readings, solved, .. } = other.truth;
     assert_eq!((readings, solved.as_deref()), (vec![Reading::SolvedOtherwise], Some("0.5")));
     for row in [
-        json!({"question": "q", "solution": "by magic"}),
-        json!({"question": "q", "answer": "", "solution": "by magic"}),
+        json!({"question": "q", "solution": "by\nmagic"}),
+        json!({"question": "q", "answer": "", "solution": "by\nmagic"}),
     ] {
         let truth = read(row).truth;
         assert_eq!(
             (truth.readings, truth.stated.as_deref()),
-            (vec![Reading::Unmarked], Some("by magic"))
+            (vec![Reading::Unmarked], Some("by\\nmagic"))
         );
     }
 }

@@ -5,6 +5,7 @@ error, and a child that it forks never answers. The caller bounds time, and rest
 """
 
 import asyncio
+import decimal
 import functools
 import importlib.machinery
 import importlib.metadata
@@ -12,6 +13,7 @@ import importlib.util
 import inspect
 import json
 import math
+import numbers
 import os
 import platform
 import re
@@ -242,6 +244,9 @@ class Called:
         self.function = functools.partial(function, **self.stated) if self.stated else function
         self.kind, self.parameters, self.takes_all = form(self.function, self.name)
         self.started = {}
+        unnamed = [each.name for each in self.parameters.values() if each.kind is each.POSITIONAL_ONLY]
+        if unnamed and self.kind in PASSED:
+            raise TypeError(f"{self.name} takes {unnamed[0]} by its place alone, and calls pass it by its name: take out the `/`")
         for each in self.parameters.values() if self.kind in OF_RUN else ():
             is_named = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
             if is_named and each.default is each.empty and each.name not in (*PASSED[self.kind], *self.stated):
@@ -393,8 +398,12 @@ def plain(value):
             return {"other": type(value).__name__}
     if isinstance(value, bool):
         return {"flag": value}
-    if isinstance(value, (int, float)):
-        return {"number": float(value)} if math.isfinite(value) else {"other": repr(float(value))}
+    if isinstance(value, (numbers.Real, decimal.Decimal)):
+        try:
+            number = float(value)
+        except (OverflowError, ValueError):
+            return {"other": f"{type(value).__name__} that no float can hold"}
+        return {"number": number} if math.isfinite(number) else {"other": repr(number)}
     return {"other": type(value).__name__ if value is not None else "None"}
 
 

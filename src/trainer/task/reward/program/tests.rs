@@ -173,6 +173,8 @@ fn what_a_function_does_wrong_is_told_of_the_response_and_loses_no_other() {
         ("sys.exit(4)", "exit status 4"),
         ("raise ValueError('no such number')", "raised ValueError: no such number (line 4)"),
         ("return float('nan')", "returned nan, expected a finite number"),
+        ("return 10 ** 400", "returned int that no float can hold, expected a finite number"),
+        ("import decimal; return decimal.Decimal('sNaN')", "returned Decimal that no float"),
         ("return None", "returned None, expected"),
         ("return 'seven'", "returned str, expected"),
         ("return {'reward': 1}", "returned a dictionary without `score`"),
