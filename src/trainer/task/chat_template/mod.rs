@@ -2,22 +2,22 @@
 //! Deviation: a template is not told the time, because a prompt must not depend on the day. Where it asks for
 //! today's date (`strftime_now` of transformers), the date has to be stated as a variable.
 
-mod text;
 mod python_json;
-mod tags;
 
 use crate::base::{apart, contained, files, files::foreign};
 use crate::experiment::validate::RESERVED_VARIABLES;
 use crate::records::Message;
 use crate::task::TaskError;
-use minijinja::value::{Serde, ValueKind};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, ValueKind, from_args};
 use minijinja::{Environment, Error as JinjaError, ErrorKind, State, Value};
-use minijinja::{escape_formatter, filters, syntax::SyntaxConfig};
+use minijinja_contrib::pycompat;
+use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const ADDED_TOKENS: &str = "added_tokens.json";
@@ -48,8 +48,6 @@ pub struct ChatTemplate {
     path: PathBuf,
     source: String,
     tokens: BTreeMap<String, String>,
-    #[serde(skip)]
-    variables: OnceLock<BTreeSet<String>>,
 }
 
 thread_local! {
@@ -143,7 +141,7 @@ impl ChatTemplate {
         };
         let token = |name: &str| Some((name.to_string(), config.token(name)?.to_string()));
         let tokens = SPECIAL_TOKENS.into_iter().filter_map(token).collect();
-        let template = Self { path, source, tokens, variables: OnceLock::new() };
+        let template = Self { path, source, tokens };
         template.render(&[Message::new("user", "1+1?")], true)?;
         Ok(Some(template))
     }
@@ -168,16 +166,13 @@ impl ChatTemplate {
         add_generation_prompt: bool,
         kwargs: &JsonObject,
     ) -> Result<String, TaskError> {
-        if !kwargs.is_empty() {
-            let variables = self.variables.get_or_init(|| self.variables());
-            if let Some(name) = kwargs.keys().find(|name| !variables.contains(*name)) {
-                let reads = match &Vec::from_iter(variables.iter().map(String::as_str))[..] {
-                    [] => "it has none that can be stated".to_string(),
-                    variables => format!("it reads {}", variables.join(", ")),
-                };
-                let reason = format!("the template has no variable {name}; {reads}");
-                return Err(refuse(&self.path, reason));
-            }
+        if let Some(name) = kwargs.keys().find(|name| !self.names(name)) {
+            let reads = match &Vec::from_iter(self.variables())[..] {
+                [] => "it has none that can be stated".to_string(),
+                variables => format!("it reads {}", variables.join(", ")),
+            };
+            let reason = format!("the template has no variable {name}; {reads}");
+            return Err(refuse(&self.path, reason));
         }
         let (messages, kwargs) = (messages.to_vec(), kwargs.clone());
         self.text(&Conversation { messages, add_generation_prompt, kwargs })
@@ -188,23 +183,24 @@ impl ChatTemplate {
         self.render_with(&[Message::new("user", "1+1?")], true, &JsonObject::new()).is_err()
     }
 
-    /// What the template reads before it sets it, and what neither a function nor a conversation's own is.
+    /// Whether the word is in one of the template's tags; whether it is read there is not decided.
+    fn names(&self, word: &str) -> bool {
+        let is_word = Regex::new(&format!(r"\b{}\b", regex::escape(word))).expect("a name");
+        TAG.find_iter(&self.source).any(|tag| is_word.is_match(tag.as_str()))
+    }
+
+    /// What the template reads and nothing in it sets, without functions and a conversation's own names.
     fn variables(&self) -> BTreeSet<String> {
-        let Ok((environment, source)) =
-            environment().and_then(|environment| Ok((environment, tags::replaced(&self.source)?)))
-        else {
-            return BTreeSet::new();
-        };
-        let read = |source: &str| {
-            let template = environment.template_from_str(source).ok()?;
-            Some(template.undeclared_variables(false))
-        };
-        let read = read(&tags::read_before_set(&source)).or_else(|| read(&source));
-        let mut variables = BTreeSet::from_iter(read.unwrap_or_default());
-        let own = environment.globals().map(|(name, _)| name).chain(RESERVED_VARIABLES);
-        own.for_each(|name| {
-            variables.remove(name);
-        });
+        let mut variables = BTreeSet::new();
+        if let Ok((_, environment)) = compiled_from(&self.source)
+            && let Ok(template) = environment.get_template(COMPILED_NAME)
+        {
+            variables.extend(template.undeclared_variables(false));
+            let own = environment.globals().map(|(name, _)| name).chain(RESERVED_VARIABLES);
+            own.for_each(|name| {
+                variables.remove(name);
+            });
+        }
         variables
     }
 
@@ -236,10 +232,10 @@ impl ChatTemplate {
         messages.push(Message::new("assistant", [beginning, TAG].concat()));
         let rendered = self.render_with(&messages, false, kwargs)?;
         let parts = rendered.rsplit_once(TAG.trim_end());
-        match parts.filter(|(before, _)| before.contains(text::strip(beginning, None))) {
+        match parts.filter(|(before, _)| before.contains(beginning.trim())) {
             Some((before, after)) if after.starts_with(' ') => Ok(before.to_string()),
             // The template trims a message.
-            Some((before, _)) => Ok(text::strip_end(before, None).to_string()),
+            Some((before, _)) => Ok(before.trim_end().to_string()),
             None => Err(refuse(
                 &self.path,
                 format!("it has no place for a response that begins with {beginning:?}"),
@@ -290,9 +286,24 @@ impl ChatTemplate {
 
 const COMPILED_NAME: &str = "<string>";
 
+/// A tag of Jinja that is no comment.
+static TAG: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?s)\{%.*?%\}|\{\{.*?\}\}").expect("a pattern"));
+
+/// transformers' tags of what an assistant generates; `with` trims white space in the same way.
+static GENERATION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}$").expect("a pattern")
+});
+
 fn compiled_from(source: &str) -> Result<(String, Environment<'static>), JinjaError> {
     let mut environment = environment()?;
-    environment.add_template_owned(COMPILED_NAME, tags::replaced(source)?)?;
+    let lines = source.replace("\r\n", "\n").replace('\r', "\n");
+    let replaced = TAG.replace_all(&lines, |tag: &Captures| {
+        // Python leaves out a line break behind a backslash.
+        let tag = tag[0].replace("\\\n", "");
+        GENERATION.replace(&tag, "{%$1 ${2}with $3%}").into_owned()
+    });
+    environment.add_template_owned(COMPILED_NAME, replaced.into_owned())?;
     Ok((source.to_string(), environment))
 }
 
@@ -301,15 +312,7 @@ fn environment() -> Result<Environment<'static>, JinjaError> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax);
     environment.set_fuel(Some(FUEL));
-    environment.set_unknown_method_callback(text::method);
-    environment.set_formatter(|output, state, value| match text::of_float(value) {
-        Some(text) => Ok(output.write_str(&text)?),
-        None => escape_formatter(output, state, value),
-    });
-    environment.add_filter("string", |state: &mut State, value: &Value| {
-        text::of_float(value).map_or_else(|| filters::string(state, value), |text| Ok(text.into()))
-    });
-    environment.add_filter("trim", text::trim);
+    environment.set_unknown_method_callback(python_method);
     environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", python_json::filter);
     environment.add_test("iterable", is_iterable);
@@ -326,6 +329,25 @@ fn is_iterable(value: &Value) -> bool {
 fn is_sequence(value: &Value) -> bool {
     let is_sized = matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String);
     value.is_undefined() || is_sized
+}
+
+fn python_method(
+    state: &mut State,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, JinjaError> {
+    match (method, value.as_str()) {
+        ("removeprefix", Some(text)) => {
+            let (prefix,): (&str,) = from_args(arguments)?;
+            Ok(text.strip_prefix(prefix).unwrap_or(text).into())
+        }
+        ("removesuffix", Some(text)) => {
+            let (suffix,): (&str,) = from_args(arguments)?;
+            Ok(text.strip_suffix(suffix).unwrap_or(text).into())
+        }
+        _ => pycompat::unknown_method_callback(state, value, method, arguments),
+    }
 }
 
 fn undated(format: &str) -> JinjaError {

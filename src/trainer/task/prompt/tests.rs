@@ -153,9 +153,9 @@ fn variables_of_the_chat_template_are_those_of_the_settings() {
     assert_eq!(render(&problem("1?"), &settings, &tokenizer).unwrap(), "1?7");
     settings.response_prefix = Some("2".into());
     assert_eq!(render(&problem("1?"), &settings, &tokenizer).unwrap(), "1?2");
-    settings.chat_template_kwargs.insert("m".into(), 7.into());
+    settings.chat_template_kwargs.insert("mm".into(), 7.into());
     let refusal = render(&problem("1?"), &settings, &tokenizer).unwrap_err().to_string();
-    assert!(refusal.contains("the template has no variable m; it reads n"), "{refusal}");
+    assert!(refusal.contains("the template has no variable mm; it reads n"), "{refusal}");
 }
 
 #[test]
