@@ -1,15 +1,17 @@
 //! `dapo cell run`: one cell of a study, on whatever machine this is.
 
 use crate::base::files;
+use crate::commands::exit::{Invalid, bail_invalid};
 use crate::commands::output::{self, tell};
-use crate::commands::{OverrideArgs, exit, exit::bail_invalid, train};
-use crate::records::RunFolder;
-use crate::report::cells;
+use crate::commands::{OverrideArgs, exit, train};
+use crate::experiment::{compare::differing_keys, shipped};
+use crate::records::{Manifest, RunFolder};
+use crate::report::{cells, text};
 use crate::study::ablate::recording::{self, ATTEMPTS};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing, process};
 use crate::study::{CellEnding, Job};
-use crate::training::run::inputs;
-use anyhow::Result;
+use crate::training::{TrainingError, run::inputs};
+use anyhow::{Error, Result};
 use std::path::PathBuf;
 
 /// One cell of a study, on any machine that sees the study's folder
@@ -56,7 +58,7 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
     }
     for attempt in 1..=ATTEMPTS {
         if job.folder.is_locked()? {
-            bail_invalid!("{}: another process works on this cell", job.folder.root().display());
+            return Err(in_use(&job));
         }
         if let JobState::Unusable { reason } = job.state.clone() {
             recording::set_aside(&mut job, &reason)?.iter().for_each(tell);
@@ -80,7 +82,11 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<u8> {
     Ok(ending(&job))
 }
 
-/// Builds the cell from the study's grids.
+fn in_use(job: &Job) -> Error {
+    let folder = job.folder.root().display();
+    Invalid(format!("{folder}: another process works on this cell")).into()
+}
+
 fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     if files::kind(&study.root().join("cells.jsonl"))?.is_none() {
         bail_invalid!(
@@ -91,14 +97,27 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     let listed = listing::find(study, args.cell)?;
     let file = listing::place(study, &listed.experiment)?;
     let experiment = OverrideArgs::default().load(&file)?;
+    let mut there = experiment.clone().of_its_seed();
+    there.inputs.model = shipped::model_folder(&there.inputs.model)?;
+    if let Some(path) = there.inputs.paths().into_iter().find(|path| !path.exists()) {
+        bail_invalid!(
+            "{}: an input of this cell is not here: there is no {}; relative paths start from {}, --inputs FOLDER \
+             names another start",
+            file.display(),
+            path.display(),
+            std::env::current_dir()?.display()
+        );
+    }
     let manifest = inputs::identified(&experiment)?;
+    let folder = RunFolder::at(listing::place(study, &listed.folder)?);
     if manifest.run_key != listed.run_key {
         bail_invalid!(
             "{}: the inputs of this cell are not those with which it was listed: its run key is {}, and {} \
-             in cells.jsonl",
+             in cells.jsonl; {}",
             file.display(),
             manifest.run_key,
-            listed.run_key
+            listed.run_key,
+            differing(&folder, &manifest)
         );
     }
     let arm = listed.title.split(" seed ").next().unwrap_or_default().to_string();
@@ -107,11 +126,21 @@ fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
         experiment,
         manifest,
         record: listing::place(study, &listed.record)?,
-        folder: RunFolder::at(listing::place(study, &listed.folder)?),
+        folder,
         state: JobState::Missing,
     };
     job.state = jobs::state(&job)?;
     Ok(job)
+}
+
+fn differing(folder: &RunFolder, manifest: &Manifest) -> String {
+    let begun = folder.manifest().map(|begun| begun.inputs).unwrap_or_default();
+    let differing = differing_keys(&begun, &manifest.inputs);
+    if begun.is_empty() || differing.is_empty() {
+        let here = manifest.inputs.iter().map(|(name, digest)| format!("{name} {digest}"));
+        return format!("the inputs here are {}", text::joined(here, ", "));
+    }
+    format!("other than in its run folder: {}", text::joined(differing, ", "))
 }
 
 /// Trains as `dapo train`. Returns the exit code when stopped; a failed run is on record.
@@ -125,12 +154,16 @@ fn trained(study: &AblateStudy, job: &mut Job) -> Result<Option<u8>> {
     match ended {
         Ok(_) if has_outcome => Ok(None),
         Ok(stopped) => Ok(Some(stopped)),
+        Err(error) if matches!(error.downcast_ref(), Some(TrainingError::InUse { .. })) => {
+            Err(in_use(job))
+        }
         // The run has ended, and its report can be made again.
         Err(error) if has_outcome => {
             tell(format!("error: {}", exit::message(&error)));
             Ok(None)
         }
         Err(error) if job.folder.is_locked()? || exit::code(&error) == exit::BUG => Err(error),
+        Err(error) if files::is_unread(error.as_ref()) => Err(error),
         Err(error) => {
             recording::fail(study, job, &format!("error: {}", exit::message(&error)))?;
             Ok(None)

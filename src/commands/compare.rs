@@ -82,7 +82,7 @@ pub struct CompareArgs {
     markdown: bool,
     #[command(flatten)]
     wide: WideArg,
-    /// Also write a page with pictures to this file: the difference with its intervals, and the curves.
+    /// Also write a page with pictures to this file: the difference with its intervals and, of --curves, the curves.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -231,6 +231,7 @@ fn tracked_runs(args: &CompareArgs, level: f64) -> Result<u8> {
 
 fn arms(args: &CompareArgs, folder: &Path, [arm, against]: [&str; 2]) -> Result<u8> {
     let study = collection::load(folder, None)?;
+    words::absent_runs(&study).into_iter().for_each(output::tell);
     let compared = gate::arms(&study, folder, [arm, against])?;
     let comparison = &compared.comparison;
     let sections = compared::arms(&compared);

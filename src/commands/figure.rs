@@ -9,7 +9,7 @@ use crate::commands::{
 use crate::records::RunFolder;
 use crate::report::page::Panel;
 use crate::report::study::figure::{self, Kind};
-use crate::report::{printed, run};
+use crate::report::{printed, run, words};
 use crate::study::{Clock, collection};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -36,8 +36,8 @@ pub struct FigureArgs {
     /// The arms of a study that stand for rows of the paper's Table 1, beside the paper's scores.
     #[arg(long, group = "kind")]
     ladder: bool,
-    /// Only these arms of a study; differences are then in the first declared measure. Default: those of
-    /// the report's first figure.
+    /// Only these arms of a study, by id, name or label; differences are then in the first declared measure, or
+    /// rows of a grid. Default: those of the report's first figure, which has curves of 4 arms at most.
     #[arg(long, value_delimiter = ',', value_name = "ARM")]
     arms: Vec<String>,
     /// What curves are over. Default: updates.
@@ -64,6 +64,7 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
         bail_usage!("--arms is for --curves and --forest: the ladder has the rows of the paper");
     }
     let panels = panels(args)?;
+    tell_left_out(&panels);
     let numbers = printed::csv(&panels);
     let csv = args.out.with_extension("csv");
     if files::kind(&csv)?.is_some() && !printed::is_csv(&files::read_text(&csv)?) {
@@ -91,6 +92,19 @@ pub fn run(args: &FigureArgs) -> Result<u8> {
     Ok(exit::SUCCESS)
 }
 
+fn tell_left_out(panels: &[Panel]) {
+    for panel in panels {
+        let Panel::Curves(curves) = panel else { continue };
+        let (drawn, left_out) = (curves.lines.len(), curves.arms_left_out);
+        if left_out > 0 {
+            output::tell(format!(
+                "{drawn} of {} arms are drawn, those of shown differences first: --arms chooses others, or all",
+                drawn + left_out
+            ));
+        }
+    }
+}
+
 fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
     let clock = args.x.unwrap_or(Clock::Updates);
     let kind = match (args.curves, args.forest) {
@@ -100,7 +114,9 @@ fn panels(args: &FigureArgs) -> Result<Vec<Panel>> {
     };
     let folder = args.folder.display();
     if collection::is_study(&args.folder) {
-        return Ok(figure::panels(&args.folder, kind, &args.arms)?);
+        let study = collection::load(&args.folder, None)?;
+        words::absent_runs(&study).into_iter().for_each(output::tell);
+        return Ok(figure::panels(&study, &args.folder, kind, &args.arms)?);
     }
     if args.folder.is_file() {
         bail_invalid!(

@@ -134,10 +134,11 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
                 responses.left_out
             ));
         }
+        if responses.lines.is_empty() {
+            let file = file.display();
+            output::tell(format!("warning: {file}: there is no response to grade"));
+        }
         lines.extend(responses.lines);
-    }
-    if lines.is_empty() {
-        output::tell("warning: there is no response to grade");
     }
     let reading = args.compare.iter().chain([&grading]).find_map(|grading| match grading {
         Grading::Program(program) if program.kind != ProgramKind::MathVerify => Some(program),

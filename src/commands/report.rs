@@ -9,7 +9,7 @@ use crate::experiment::ExperimentError;
 use crate::records::{RunFolder, housekeeping};
 use crate::report::claims as claim_pages;
 use crate::report::run::{self, Report, chapters};
-use crate::report::{ReportError, index, study};
+use crate::report::{ReportError, index, study, words};
 use crate::study::claims::{self, evidence};
 use crate::study::{analysis, collection, declaration};
 use anyhow::Result;
@@ -169,9 +169,6 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<u8> {
     let judged = evidence::judge(&study, &analysis::analyse(&study), &all);
     let document = json!({ "schema": "dapo-claims/1", "judged": judged });
     output::sections((args.json, args.markdown), &document, || claim_pages::judged(&judged));
-    for excluded in &study.excluded {
-        let arm = excluded.arm.as_deref().unwrap_or("no arm");
-        output::tell(format!("{} does not count for {arm}: {}", excluded.cell, excluded.reason));
-    }
+    words::absent_runs(&study).into_iter().for_each(output::tell);
     Ok(exit::SUCCESS)
 }

@@ -138,6 +138,9 @@ pub fn path(points: impl IntoIterator<Item = PlotPoint>) -> String {
 /// Round numbers over `low` to `high`: about `count` steps of 1, 2, 2.5 or 5 times a power of ten.
 pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let rough = (high - low) / count as f64;
+    if !rough.is_normal() {
+        return vec![low, high];
+    }
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 2.5, 5.0, 10.0]
         .into_iter()
@@ -147,6 +150,15 @@ pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let first = (low / step + 1e-9).floor() as i64;
     let last = (high / step - 1e-9).ceil() as i64;
     (first..=last).map(|index| index as f64 * step).collect()
+}
+
+pub fn ticks_inside(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let margin = 1e-9 * (high - low);
+    let inside = |count| {
+        let all = ticks(low, high, count).into_iter();
+        all.filter(|tick| (low - margin..=high + margin).contains(tick)).collect::<Vec<_>>()
+    };
+    (count..count + 8).map(inside).find(|it| it.len() > 1).unwrap_or_else(|| inside(count))
 }
 
 /// Enough digits for a step of 0.0025, without trailing zeros.
@@ -189,6 +201,23 @@ mod tests {
         let labels: Vec<String> =
             [0.0, -0.6000000000000001, 4000.0, 0.0025, 2e-6].map(tick_label).into();
         assert_eq!(labels, ["0", "−0.6", "4,000", "0.0025", "2.0e-6"]);
+    }
+
+    #[test]
+    fn an_axis_may_be_as_short_as_a_number_can_be() {
+        assert_eq!(ticks(0.0, 5e-324, 4), [0.0, 5e-324]);
+    }
+
+    #[test]
+    fn an_axis_has_two_ticks_inside_however_few_are_asked_for() {
+        assert_eq!(ticks_inside(-48.0, 95.0, 1), [0.0, 50.0]);
+        for (low, high) in (1..2000).map(|at| (-1.7 * f64::from(at), 3.1 + f64::from(at % 97))) {
+            for count in 1..6 {
+                let places = ticks_inside(low, high, count);
+                assert!(places.len() > 1, "{low} to {high}: {places:?}");
+                assert!(places.iter().all(|place| (low..=high).contains(place)), "{places:?}");
+            }
+        }
     }
 
     #[test]

@@ -126,9 +126,9 @@ impl<'a> Frame<'a> {
             let (x, _) = self.at((*tick, self.y.0));
             svg.line("axis", (x, floor), (x, floor + 4.0));
             // A label at the very end would be cut.
-            let (anchor, x) =
-                if x > right - 14.0 { ("end", self.extent.0 - 2.0) } else { ("x", x) };
-            svg.text(anchor, (x, floor + 17.0), tick_label(*tick));
+            let label = tick_label(*tick);
+            let half = CHARACTER / 2.0 * label.chars().count() as f64;
+            svg.text("x", (x.min(self.extent.0 - 2.0 - half), floor + 17.0), label);
         }
         if self.curves.size == PanelSize::Whole {
             for (index, line) in unit_lines(self.curves, self.extent.0).iter().enumerate() {
@@ -185,8 +185,7 @@ fn doubles(first: f64, last: f64) -> AxisX {
 fn evenly(first: f64, last: f64, count: usize) -> AxisX {
     let start = if first < 0.3 * last { first.min(0.0) } else { first };
     let end = if last > start { last } else { start + 1.0 };
-    let inside = |tick: &f64| *tick >= start - 1e-9 && *tick <= end * (1.0 + 1e-9);
-    ((start, end), ticks(start, end, count).into_iter().filter(inside).collect())
+    ((start, end), axes::ticks_inside(start, end, count))
 }
 
 fn unit_lines(curves: &Curves, width: f64) -> Vec<String> {
@@ -332,6 +331,20 @@ mod tests {
         assert_eq!(ticks(&[(0.0, 1.0)]), ["0", "1"]);
         assert_eq!(ticks(&[(0.0, 1.0), (10.0, 2.0)]), ["0", "5", "10"]);
         assert_eq!(ticks(&[(0.0, 1.0), (0.5, 2.0)])[1], "0.2");
+    }
+
+    #[test]
+    fn the_last_number_of_an_axis_stands_below_its_tick() {
+        let curves = curves_of(&[(0.0, 0.0), (40.0, 1.0)], false);
+        let svg = panel(&Panel::Curves(curves), "d");
+        let tick = WIDTH - RIGHT;
+        assert!(svg.contains(&format!("<text class=\"x\" x=\"{tick:.1}\"")), "{svg}");
+        let long = curves_of(&[(0.0, 0.0), (4e6, 1.0)], false);
+        let svg = panel(&Panel::Curves(long), "d");
+        assert!(
+            svg.contains("<text class=\"x\" x=\"428.3\"") && svg.contains(">4,000,000<"),
+            "{svg}"
+        );
     }
 
     #[test]

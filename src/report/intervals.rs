@@ -1,7 +1,8 @@
 //! Values with their intervals in rows. A name stands above its row, in as many lines as it needs.
 
 use crate::report::axes::{
-    self, BOLD_CHARACTER, CHARACTER, LINE, PlotPoint, Svg, classes, nothing, tick_label, ticks,
+    self, BOLD_CHARACTER, CHARACTER, LINE, PlotPoint, Svg, classes, nothing, tick_label,
+    ticks_inside,
 };
 use crate::report::page::{IntervalRow, Intervals};
 use crate::statistics::aggregates;
@@ -44,8 +45,7 @@ pub fn draw(intervals: &Intervals, width: f64, description: &str) -> Svg {
     let notes = intervals.rows.iter().map(|row| row.note.text.chars().count()).max().unwrap_or(0);
     let right = width - 12.0 - CHARACTER * notes as f64;
     let count = (((right - 8.0) / TICK) as usize).clamp(1, MOST_TICKS);
-    let mut places = ticks(low, high, count);
-    places.retain(|place| (low..=high).contains(place));
+    let places = ticks_inside(low, high, count);
     let widest = places.iter().map(|place| tick_label(*place).chars().count()).max().unwrap_or(0);
     let half = CHARACTER / 2.0 * widest as f64;
     let (left, right) = (half.max(8.0), right.min(width - half));

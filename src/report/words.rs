@@ -2,9 +2,10 @@
 
 use crate::report::text::{self, Unit};
 use crate::statistics::{Interval, between::FEWEST_RUNS};
+use crate::study::collection::Study;
 use crate::study::{
     Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, DosesBelow, LevelResult, Needed, NoValue,
-    NotShown, PartResult, PartWhy, Remark, RunsCannotShow, Ties, Why, WithoutValue, cell,
+    NotShown, PartResult, PartWhy, Remark, RunsCannotShow, Ties, Why, WithoutValue, analysis, cell,
     comparisons::Comparison,
 };
 use std::collections::BTreeSet;
@@ -52,6 +53,18 @@ pub fn remark(remark: &Remark) -> String {
                 .to_string()
         }
     }
+}
+
+/// Of records that do not count, with their reasons, and of runs without a record: a line each.
+pub fn absent_runs(study: &Study) -> Vec<String> {
+    const MOST: usize = 8;
+    let lines = study.excluded.iter().take(MOST).map(|it| {
+        let arm = it.arm.as_deref().unwrap_or("no arm");
+        format!("{} does not count for {arm}: {}", it.cell, it.reason)
+    });
+    let more = study.excluded.len().saturating_sub(MOST);
+    let more = (more > 0).then(|| format!("{more} more records do not count"));
+    lines.chain(more).chain(analysis::missing_runs(study).as_ref().map(remark)).collect()
 }
 
 pub fn no_value(why: &NoValue) -> String {
@@ -107,6 +120,10 @@ fn absence(absence: &Absence) -> String {
 }
 
 pub fn why(reason: &Why) -> String {
+    why_of(reason, "adjusted p")
+}
+
+fn why_of(reason: &Why, p_name: &str) -> String {
     match reason {
         Why::Absent { absence: missing } => absence(missing),
         Why::MixedHarnesses { first, other } => {
@@ -140,7 +157,7 @@ pub fn why(reason: &Why) -> String {
         Why::Shown { adjusted_p, alpha, by_interval } => {
             let interval =
                 if *by_interval { " and the interval lies on one side of 0" } else { "" };
-            format!("adjusted p {} is at most {alpha}{interval}", text::p_value(*adjusted_p))
+            format!("{p_name} {} is at most {alpha}{interval}", text::p_value(*adjusted_p))
         }
         Why::RunsCannotShow(RunsCannotShow { smallest_p, alpha, ties }) => {
             let p = text::p_value(*smallest_p);
@@ -154,10 +171,10 @@ pub fn why(reason: &Why) -> String {
             }
         }
         Why::IntervalIncludesZero { adjusted_p } => {
-            format!("adjusted p {}, but the interval includes 0", text::p_value(*adjusted_p))
+            format!("{p_name} {}, but the interval includes 0", text::p_value(*adjusted_p))
         }
         Why::NoInterval { adjusted_p } => format!(
-            "adjusted p {}, but with fewer than {FEWEST_RUNS} runs a side there is no interval",
+            "{p_name} {}, but with fewer than {FEWEST_RUNS} runs a side there is no interval",
             text::p_value(*adjusted_p)
         ),
         Why::NotShown(NotShown { adjusted_p, least, ties }) => {
@@ -173,20 +190,26 @@ pub fn why(reason: &Why) -> String {
                     text::p_value(p)
                 )
             });
-            format!("no effect shown: adjusted p {}{least}", text::p_value(*adjusted_p))
+            format!("no effect shown: {p_name} {}{least}", text::p_value(*adjusted_p))
         }
         Why::DoseBelow(DosesBelow { below, others, otherwise }) => {
             let each = [below].into_iter().chain(others).map(|it| {
                 let [dose, least] = [it.dose, it.least].map(text::standard_error);
                 format!("{} acted on {dose} %, below the declared {least} %", it.technique)
             });
-            format!("{}; apart from that: {}", text::joined(each, "; "), why(otherwise))
+            let otherwise = why_of(otherwise, p_name);
+            format!("{}; apart from that: {otherwise}", text::joined(each, "; "))
         }
         Why::Closed { after, otherwise } => format!(
             "it counts only after all comparisons of the family `{after}` are shown, and not all are ({})",
-            why(otherwise)
+            why_of(otherwise, p_name)
         ),
     }
+}
+
+pub fn why_of_comparison(comparison: &Comparison) -> String {
+    let p_name = if comparison.is_of_no_family { "p" } else { "adjusted p" };
+    why_of(&comparison.why, p_name)
 }
 
 /// `None` where the runs of a comparison were evaluated alike.
@@ -325,7 +348,12 @@ pub fn comparison(comparison: &Comparison) -> String {
     };
     let runs = format!("{} and {} runs", comparison.arm.len(), comparison.reference.len());
     let [p, adjusted] = [result.p, result.adjusted_p].map(text::p_value);
-    let p = format!("p {p}, adjusted {adjusted}");
+    let adjusted = if comparison.is_of_no_family {
+        "adjusted for nothing else".to_owned()
+    } else {
+        format!("adjusted {adjusted}")
+    };
+    let p = format!("p {p}, {adjusted}");
     if let Some((median, other)) = result.medians {
         return format!("{} against {}; {p}; {runs}", median_time(median), median_time(other));
     }

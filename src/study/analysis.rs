@@ -171,7 +171,7 @@ fn within_blocks(study: &Study, family: &FamilyResult) -> Option<(f64, usize)> {
     Some(((squares / freedom as f64).sqrt(), fewest))
 }
 
-fn differences(study: &Study, grid: &Grid, families: &[FamilyResult]) -> Vec<Comparison> {
+pub fn differences(study: &Study, grid: &Grid, families: &[FamilyResult]) -> Vec<Comparison> {
     let rows = declaration::rows(grid, &study.declaration.primary_set);
     let open = rows.iter().filter(|row| find(families, row).is_none()).cloned();
     let id = format!("{} (rows)", grid.name);
@@ -196,8 +196,6 @@ fn remarks(study: &Study) -> Vec<Remark> {
     let others = study.excluded.len() - failed;
     let held_out = declaration.held_out.as_ref();
     let absent = held_out.filter(|it| study.grids.iter().all(|grid| grid.name != it.grid));
-    let missing: usize = study.arms().map(|(id, _)| study.missing_seeds(&id).len()).sum();
-    let grids = study.grids.iter().map(|grid| grid.name.clone()).collect();
     let remarks = [
         Some(study.bases()),
         Some(Remark::RecordsChecked),
@@ -206,7 +204,13 @@ fn remarks(study: &Study) -> Vec<Remark> {
         (failed > 0).then_some(Remark::FailedRuns { count: failed }),
         (others > 0).then_some(Remark::OtherRecords { count: others }),
         absent.map(|held_out| Remark::HeldOutAbsent { grid: held_out.grid.clone() }),
-        (missing > 0).then_some(Remark::MissingRuns { count: missing, grids }),
+        missing_runs(study),
     ];
     remarks.into_iter().flatten().collect()
+}
+
+pub fn missing_runs(study: &Study) -> Option<Remark> {
+    let count: usize = study.arms().map(|(id, _)| study.missing_seeds(&id).len()).sum();
+    let grids = study.grids.iter().map(|grid| grid.name.clone()).collect();
+    (count > 0).then_some(Remark::MissingRuns { count, grids })
 }

@@ -181,29 +181,69 @@ impl Study {
         self.grids.iter().find(|it| it.name == grid)?.arm(arm)
     }
 
-    /// The id that `name` is, or those of the arms of this name, which may be in several grids. Errors: a name of none of
-    /// `known`, or of arms that differ.
-    pub fn ids_named<'a>(&self, known: &[&'a str], name: &str) -> Result<Vec<&'a str>, String> {
-        let short = |id: &&'a str| id.split('/').next_back().unwrap_or_default();
-        let named: Vec<&str> = match known.iter().find(|id| **id == name) {
-            Some(whole) => vec![whole],
-            None => known.iter().copied().filter(|id| short(id) == name).collect(),
+    /// The ids that each name means. Errors: names of none of `known`, or of arms that differ; the arms are listed once.
+    pub fn ids_of_names<'a>(
+        &self,
+        known: &[&'a str],
+        names: &[&str],
+    ) -> Result<Vec<Vec<&'a str>>, String> {
+        let (mut named, mut problems, mut is_far) = (Vec::new(), Vec::new(), false);
+        for name in names {
+            let ids = self.ids_of_name(known, name);
+            let shown = visible::visible(name);
+            let identity = |id: &&str| self.arm(id).map(|arm| &arm.arm_sha256);
+            if ids.is_empty() {
+                let near = self.nearest_id(known, name);
+                is_far |= near.is_none();
+                let hint = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+                problems.push(format!("there is no arm {shown}{hint}"));
+            } else if ids.iter().map(identity).collect::<BTreeSet<_>>().len() > 1 {
+                let ids = ids.join(", ");
+                problems.push(format!("several arms are named {shown}; name one of {ids}"));
+            }
+            named.push(ids);
+        }
+        if is_far {
+            problems.push(format!("its arms are {}", known.join(", ")));
+        }
+        if problems.is_empty() { Ok(named) } else { Err(problems.join("; ")) }
+    }
+
+    /// The id, else those of the arms of this name, else of this label as pages and tables show it, in any case.
+    pub fn ids_of_name<'a>(&self, known: &[&'a str], name: &str) -> Vec<&'a str> {
+        let shown = visible::visible(name.trim().trim_start_matches('\''));
+        let lower = shown.to_lowercase();
+        let is_label = |id: &str, is_same: &dyn Fn(&str) -> bool| {
+            let grid = id.split('/').next().unwrap_or_default();
+            let label = self.label(id);
+            label.is_some_and(|it| is_same(&it) || is_same(&format!("{it}, {grid}")))
         };
-        let shown = visible::visible(name);
-        if named.is_empty() {
-            let all = known.iter().map(short).chain(known.iter().copied()).map(str::to_string);
-            let hint = match diagnose::nearest(name, &all.collect::<Vec<_>>()) {
-                Some(nearest) => format!("did you mean {nearest}?"),
-                None => format!("its arms are {}", known.join(", ")),
-            };
-            return Err(format!("there is no arm {shown}; {hint}"));
-        }
-        let identity = |id: &&str| self.arm(id).map(|arm| &arm.arm_sha256);
-        if named.iter().map(identity).collect::<BTreeSet<_>>().len() > 1 {
-            let ids = named.join(", ");
-            return Err(format!("several arms are named {shown}; name one of {ids}"));
-        }
-        Ok(named)
+        let rules: [&dyn Fn(&str) -> bool; 4] = [
+            &|id| id == name.trim(),
+            &|id| short(id) == name.trim(),
+            &|id| is_label(id, &|label| label == shown),
+            &|id| is_label(id, &|label| label.to_lowercase() == lower),
+        ];
+        let mut of_rules = rules
+            .iter()
+            .map(|is_named| known.iter().copied().filter(|id| is_named(id)).collect::<Vec<_>>());
+        of_rules.find(|ids| !ids.is_empty()).unwrap_or_default()
+    }
+
+    fn label(&self, id: &str) -> Option<String> {
+        let of_pool = || self.declaration.pool(id).map(|pool| &pool.label);
+        let label = self.arm(id).map(|arm| &arm.label).or_else(of_pool)?;
+        Some(visible::visible(label))
+    }
+
+    fn nearest_id(&self, known: &[&str], name: &str) -> Option<String> {
+        let names = known.iter().map(|id| (short(id).to_lowercase(), short(id)));
+        let ids = known.iter().map(|id| (id.to_lowercase(), *id));
+        let labels = known.iter().filter_map(|id| Some((self.label(id)?.to_lowercase(), *id)));
+        let all: Vec<(String, &str)> = names.chain(ids).chain(labels).collect();
+        let texts: Vec<String> = all.iter().map(|(text, _)| text.clone()).collect();
+        let nearest = diagnose::nearest(&name.to_lowercase(), &texts)?;
+        all.into_iter().find(|(text, _)| *text == nearest).map(|(_, id)| id.to_owned())
     }
 
     pub fn cells_of(&self, id: &str) -> Vec<&Cell> {
@@ -230,6 +270,10 @@ impl Study {
             }
         })
     }
+}
+
+fn short(id: &str) -> &str {
+    id.split('/').next_back().unwrap_or_default()
 }
 
 #[cfg(test)]

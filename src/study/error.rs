@@ -32,6 +32,15 @@ pub enum StudyError {
         "{}: this cell was made from other inputs ({what}); use another --out, or bring back the inputs", path.display()
     )]
     OtherInputs { path: PathBuf, what: String },
+    #[error(
+        "{source}; nothing was set aside or recorded for that: repeat the command when it can be read"
+    )]
+    Unread { source: Box<Self> },
+    #[error(
+        "{source}; copy the whole file again, or remove it where no cell is on its way: \
+         `dapo ablate GRID --out STUDY --launcher command` writes it again"
+    )]
+    Listing { source: files::FileError },
     #[error("{} is in use by another `dapo ablate`: wait until it has ended, or name another --out", study.display())]
     InUse { study: PathBuf },
     #[error(
@@ -55,5 +64,32 @@ pub enum StudyError {
 impl StudyError {
     pub fn invalid(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Invalid { path: path.into(), reason: reason.into() }
+    }
+
+    /// What is wrong with a record or a run folder. Errors: it could not be read, and may be as it should.
+    pub fn contradiction(self) -> Result<String, Self> {
+        if files::is_unread(&self) {
+            return Err(Self::Unread { source: Box::new(self) });
+        }
+        Ok(self.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_read_contradicts_nothing() {
+        let error = |code: i32| {
+            let source = io::Error::from_raw_os_error(code);
+            let file = files::FileError::Io { action: "read", path: "cells/a.json".into(), source };
+            StudyError::from(tables::TableError::from(file))
+        };
+        let [io, missing] = [5, 2];
+        let told = error(io).contradiction().unwrap_err().to_string();
+        assert!(told.starts_with("cannot read cells/a.json: "), "{told}");
+        assert!(told.contains("nothing was set aside or recorded"), "{told}");
+        error(missing).contradiction().unwrap();
     }
 }

@@ -5,9 +5,10 @@ use crate::study::collection::Study;
 use crate::study::comparison::{ALPHA, RunComparison};
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
-    Cell, Declared, Direction, Metric, StudyError, Ties, TrackedComparison, Why, Word,
+    Cell, Declared, Direction, Metric, StudyError, Ties, TrackedComparison, Why, Word, analysis,
 };
 use serde::Serialize;
+use std::cell::LazyCell;
 use std::path::Path;
 
 /// What is refused.
@@ -209,7 +210,7 @@ pub struct ArmsCompared {
 }
 
 /// The endpoint is that declared of these arms, in either order, else of the study, else the primary set at the end.
-/// Arms are named `arm` or `grid/arm`. Errors: an arm that the study in `folder` does not have.
+/// What the report compares, declared or as a row, has its p. Errors: an arm that the study in `folder` does not have.
 pub fn arms(
     study: &Study,
     folder: &Path,
@@ -217,11 +218,9 @@ pub fn arms(
 ) -> Result<ArmsCompared, StudyError> {
     let known: Vec<String> = study.arms().map(|(id, _)| id).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let named = |name: &str| match study.ids_named(&known, name) {
-        Ok(ids) => Ok(ids[0].to_string()),
-        Err(reason) => Err(StudyError::invalid(folder, reason)),
-    };
-    let (arm, reference) = (named(arm)?, named(reference)?);
+    let named = study.ids_of_names(&known, &[arm, reference]);
+    let named = named.map_err(|reason| StudyError::invalid(folder, reason))?;
+    let (arm, reference) = (named[0][0].to_owned(), named[1][0].to_owned());
     let identity = |id: &str| study.arm(id).map(|arm| &arm.arm_sha256);
     if identity(&arm) == identity(&reference) {
         let reason = format!("{arm} and {reference} are the same runs: name two arms that differ");
@@ -246,11 +245,19 @@ pub fn arms(
         let metric = &it.declared.metric;
         if is_declared { metric.is_score() } else { *metric == last }
     };
+    let rows = LazyCell::new(|| {
+        let of_grid = |grid| analysis::differences(study, grid, &families);
+        study.grids.iter().flat_map(of_grid).filter_map(|row| own(&row)).collect::<Vec<_>>()
+    });
     let exploratory = |metric: &Metric| {
+        if let Some(row) = rows.iter().find(|row| row.declared.metric == *metric) {
+            return row.clone();
+        }
         let (id, metric, direction) = ("compare".to_string(), metric.clone(), Direction::Higher);
         let (arm, reference) = (arm.clone(), reference.clone());
         let declared = Declared { id, arm, reference, metric, direction };
-        comparisons::exploratory(study, "compare", vec![declared]).remove(0)
+        let alone = comparisons::exploratory(study, "compare", vec![declared]).remove(0);
+        Comparison { is_of_no_family: true, ..alone }
     };
     let comparison = match beside.iter().position(is_endpoint) {
         Some(place) => beside.remove(place),

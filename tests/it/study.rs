@@ -498,7 +498,8 @@ fn another_statistic_is_no_other_clock_and_is_named_where_measures_differ() {
     let folder = tempfile::tempdir().unwrap();
     study_fixture::write(folder.path(), &study.grids, &study.cells);
     files::write_json(&folder.path().join("study.json"), &study.declaration).unwrap();
-    let panels = figure::panels(folder.path(), figure::Kind::Forest, &[]).unwrap();
+    let study = collection::load(folder.path(), None).unwrap();
+    let panels = figure::panels(&study, folder.path(), figure::Kind::Forest, &[]).unwrap();
     let [Panel::Intervals(forest)] = &panels[..] else { panic!("{panels:?}") };
     let rows: Vec<&String> = forest.rows.iter().filter_map(|row| row.against.as_ref()).collect();
     assert!(rows[0] != rows[1] && rows[1].ends_with(named), "{rows:?}");

@@ -132,6 +132,7 @@ pub fn hand_over(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result
 /// Numbers of cells, ascending.
 fn kept(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<Vec<u64>> {
     let numbers = listing::numbers(study, jobs)?;
+    launcher::cut_off(study)?.iter().for_each(tell);
     let (states, mut silent) = launcher::states(study)?;
     // Otherwise waiting cells would be submitted again.
     if let Some(error) = silent.pop() {
@@ -161,6 +162,7 @@ fn kept(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result<Vec<u64>
 pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
     let jobs = jobs::unchecked(study, grids)?;
     let numbers = listing::numbers(study, &jobs)?;
+    launcher::cut_off(study)?.iter().for_each(tell);
     let (states, silent) = launcher::states(study)?;
     for error in silent {
         tell(format!("{error}; the states below are those of records and run folders alone"));
@@ -191,7 +193,7 @@ pub fn status(study: &AblateStudy, grids: &[Grid], json: bool) -> Result<u8> {
 const CLASSES: [&str; 6] = ["done", "failed", "running", "queued", "to run", "unusable"];
 
 fn state(job: &Job, elsewhere: Option<&LauncherState>) -> Result<(&'static str, String)> {
-    let head = cell::head(&job.record);
+    let head = cell::head(&job.record)?;
     let is_whole = match &head {
         Some(head) => head.is_whole,
         None => !cell::is_there(&job.record)?,

@@ -170,7 +170,8 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     }
     if args.launcher.status {
         let of_all_calls = |grid| study.with_kept_seeds(grid);
-        let all = args.seeds.is_none().then(|| grids.iter().map(of_all_calls).collect());
+        let all = || grids.iter().map(of_all_calls).collect::<Result<_, _>>();
+        let all = args.seeds.is_none().then(all).transpose()?;
         return elsewhere::status(&study, &all.unwrap_or(grids), args.json);
     }
     if args.dry_run {

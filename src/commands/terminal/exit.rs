@@ -1,6 +1,6 @@
 //! Exit codes: one table for every verb.
 
-use crate::base::files::FileError;
+use crate::base::files::{self, FileError};
 use crate::engines::EngineError;
 use crate::experiment::ExperimentError;
 use crate::numerics::NumericsError;
@@ -103,19 +103,10 @@ fn engine_error(cause: &Cause) -> Option<&EngineError> {
 }
 
 fn is_machine(cause: &Cause) -> bool {
-    const ASKED_FOR: [ErrorKind; 9] = [
-        ErrorKind::NotFound,
-        ErrorKind::PermissionDenied,
-        ErrorKind::ReadOnlyFilesystem,
-        ErrorKind::NotADirectory,
-        ErrorKind::IsADirectory,
-        ErrorKind::InvalidData,
-        ErrorKind::InvalidInput,
-        ErrorKind::InvalidFilename,
-        ErrorKind::AlreadyExists,
-    ];
+    const ASKED_FOR: [ErrorKind; 3] =
+        [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::AlreadyExists];
     let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-    kind.is_some_and(|kind| !ASKED_FOR.contains(&kind))
+    kind.is_some_and(|kind| !ASKED_FOR.contains(&kind)) && files::is_unread(cause)
         || matches!(cause.downcast_ref(), Some(TrainingError::LockLost { .. }))
         || matches!(cause.downcast_ref(), Some(StudyError::LockLost { .. }))
 }
@@ -139,7 +130,6 @@ fn is_input(cause: &Cause) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::files;
     use std::path::Path;
 
     #[test]
@@ -158,6 +148,9 @@ mod tests {
         assert_eq!(code(&error), BUG, "{}", message(&error));
         let below_a_file = files::write_atomic(Path::new("/dev/null/x"), b"").unwrap_err();
         assert_eq!(code(&anyhow::Error::from(TrainingError::from(below_a_file))), INVALID);
+        let source = io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error());
+        let looped = FileError::Io { action: "read", path: "x".into(), source };
+        assert_eq!(code(&anyhow::Error::from(looped)), INVALID);
     }
 
     #[test]

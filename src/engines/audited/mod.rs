@@ -3,21 +3,24 @@
 
 pub mod stated;
 pub mod dumps;
+pub mod collected;
+pub mod rewards;
 pub mod step;
 
 use crate::base::{python, visible};
-use crate::engines::audited::dumps::{DumpedResponse, FileRow, LengthPenalties};
+use crate::engines::audited::collected::{CollectedDump, GivenAnswers};
+use crate::engines::audited::dumps::LengthPenalties;
 use crate::engines::audited::stated::StatedSettings;
 use crate::engines::{EngineError, Trap};
 use crate::experiment::{Engine, Grading};
-use crate::records::tracked;
+use crate::records::{TrackedRun, tracked};
 use crate::task::data::schema;
 use crate::task::grader::for_program;
 use crate::task::reward::Grade;
 use crate::task::reward::program::{Asked, Graders, Ungraded};
 use crate::task::{TaskError, reward};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const TOLD: usize = 3;
@@ -60,161 +63,37 @@ pub fn run(
     verifier: Option<&Grading>,
 ) -> Result<RunAudit, EngineError> {
     let stated = StatedSettings::of(engine, options.config.as_deref(), &options.python)?;
-    let size = stated.group_size.as_ref().and_then(|(_, value)| value.as_u64());
-    let (lines, cut) =
-        options.answers.as_deref().map(dumps::lines).transpose()?.unwrap_or_default();
-    let given = lines.len();
-    let answers = options.answers.as_deref().map(|path| dumps::answers(path, lines)).transpose()?;
-    let answers = answers.unwrap_or_default();
-    let mut unanswered = (0, String::new());
-    let (mut prompts, mut unrewarded) = (BTreeSet::new(), BTreeMap::<u64, usize>::new());
-    let log = options.log.as_deref().map(|path| tracked::read(path, "")).transpose();
-    let log = log.map_err(TaskError::from)?.unwrap_or_default();
-    if let [one, two, ..] = &log[..] {
-        let reason = format!(
-            "it has {} runs ({}, {}, …): give the log of one",
-            log.len(),
-            one.name,
-            two.name
-        );
-        return Err(EngineError::Output { path: one.path.clone(), reason });
+    let answers = options.answers.as_deref().map(GivenAnswers::read).transpose()?;
+    let log = options.log.as_deref().map(log).transpose()?.flatten();
+    let mut notes = Vec::from_iter(answers.as_ref().and_then(|answers| answers.cut.clone()));
+    notes.extend(log.iter().flat_map(notes_of_log));
+    let mut dump = CollectedDump::read(engine, folder, &stated, answers.as_ref())?;
+    notes.append(&mut dump.notes);
+    if let Some(verifier) = verifier {
+        notes.extend(grade(&mut dump, verifier, folder)?);
     }
-    let mut steps: BTreeMap<u64, Vec<DumpedResponse>> = BTreeMap::new();
-    let mut audit = RunAudit { notes: Vec::from_iter(cut), ..RunAudit::default() };
-    if let Some(log) = log.first() {
-        audit.notes.extend(log.notes.is_cut.then(|| dumps::cut_off(&log.path)));
-        let names = step::LOGGED.iter();
-        let replaced = names.map(|name| log.replaced.get(*name).map_or(0, |it| it.points)).max();
-        audit.notes.extend(replaced.filter(|count| *count > 0).map(|count| {
-            format!(
-                "{}: {count} steps stand in it again, with other values or after a later step: the last line counts",
-                log.path.display()
-            )
-        }));
-    }
-    let (mut asked, mut places) = (Vec::new(), Vec::new());
-    let mut sources: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    let (mut all, cut) = dumps::rows(engine, folder)?;
-    audit.notes.extend(cut);
-    let is_verls = engine == Engine::Verl;
-    let penalties = is_verls.then(|| dumps::add_length_penalties(&mut all, &stated));
-    let has_rewards = penalties != Some(LengthPenalties::Unknown);
-    if !has_rewards {
-        let note = "rewards are not judged: verl before 0.9, or with trainer.use_v1=false, dumps the reward function's \
-                    own `score`, and this dump has no number of the length penalty (`overlong_reward`, which \
-                    overlong_buffer_cfg.log writes)";
-        audit.notes.push(note.to_string());
-    }
-    let has_uids_of_groups = dumps::has_uids_of_groups(&all);
-    let (mut seen, mut repeated) = (BTreeSet::new(), BTreeMap::<u64, usize>::new());
-    let mut is_told = false;
-    for FileRow { path, number, row, candidates } in all {
-        let functions = dumps::weighted(&candidates, &stated.reward_weights)
-            .map_err(|reason| EngineError::Output { path: path.clone(), reason })?;
-        if functions.is_none() && !std::mem::replace(&mut is_told, true) {
-            audit.notes.push(format!(
-                "rewards are not judged: {} may each be a reward, or a number that a function logged; state \
-                 reward_weights, one for each reward function, in the file of --config",
-                candidates.join(", ")
-            ));
-        }
-        let functions = functions.filter(|_| has_rewards);
-        let is_rewarded = functions.is_some();
-        let response = dumps::response(&row, functions.as_deref()).map_err(|what| {
-            let reason = format!("row {number} lacks {what}, as verl and TRL write them");
-            EngineError::Output { path: path.clone(), reason }
-        })?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        sources.entry(response.step).or_default().insert(visible::visible(&name));
-        let uid = row.get("uid").and_then(dumps::text);
-        let of_group = uid.clone().filter(|_| has_uids_of_groups && response.session.is_none());
-        let uid = uid.filter(|_| of_group.is_none()).map(|uid| (response.step, uid));
-        if uid.is_some_and(|uid| !seen.insert(uid)) {
-            *repeated.entry(response.step).or_default() += 1;
-            continue;
-        }
-        if is_rewarded && response.reward.is_none() {
-            *unrewarded.entry(response.step).or_default() += 1;
-        }
-        if answers.contains_key(&response.prompt) {
-            prompts.insert(response.prompt.clone());
-        } else {
-            unanswered = (unanswered.0 + 1, response.prompt.clone());
-        }
-        let of_step = steps.entry(response.step).or_default();
-        // TRL keeps the responses of a prompt together, and may draw a prompt twice.
-        let place =
-            size.filter(|_| engine == Engine::Trl).map(|size| of_step.len() as u64 / size.max(1));
-        let session = of_group.as_ref().map(|_| of_step.len().to_string()).or(response.session);
-        let group = place.map(|place| place.to_string()).or(of_group).unwrap_or(response.group);
-        let source = [Some(&row), answers.get(&response.prompt)]
-            .into_iter()
-            .flatten()
-            .find_map(|it| it.get("data_source").and_then(dumps::text));
-        if let Some(question) =
-            verifier.and_then(|_| dumps::question(row, &response.prompt, &answers))
-        {
-            places.push((response.step, of_step.len()));
-            asked.push(question);
-        }
-        of_step.push(DumpedResponse { group, session, source, ..response });
-    }
-    let graded = verifier.map(|verifier| {
-        let steps: Vec<u64> = places.iter().map(|(step, _)| *step).collect();
-        graded(verifier, (asked, &steps), folder)
-    });
-    let graded = graded.transpose()?;
-    let mut ungraded = Vec::new();
-    for ((step, place), is_correct) in places.into_iter().zip(graded.unwrap_or_default()) {
-        let response = steps.get_mut(&step).and_then(|of_step| of_step.get_mut(place));
-        match is_correct {
-            Ok(is_correct) => response.expect("it was put there").ours = Some(is_correct),
-            Err(reason) => ungraded.push((step, reason)),
-        }
-    }
-    if let Some((step, reason)) = ungraded.first() {
-        audit.notes.push(format!(
-            "{} responses are not graded, the first of step {step}; their ground truth: {reason}; --answers takes others",
-            ungraded.len()
-        ));
-    }
-    for (number, responses) in &steps {
+    let mut audit = RunAudit { notes, ..RunAudit::default() };
+    for (number, responses) in &dump.steps {
         let (contradictions, numbers, merged) =
-            step::audited(*number, responses, &stated, log.first());
+            step::audited(*number, responses, &stated, log.as_ref());
         audit.notes.extend(merged);
         audit.contradictions.extend(contradictions);
         audit.steps.insert(*number, numbers);
     }
-    if penalties == Some(LengthPenalties::Added) {
+    if dump.penalties == Some(LengthPenalties::Added) {
         let of_scores = audit.contradictions.iter_mut().filter(|it| it.name == "log-differs");
         of_scores.for_each(|it| {
             it.what += "; to the dump's `score` its `overlong_reward` was added, as verl before 0.9 dumps it without";
         });
     }
-    if let Some((step, count)) = unrewarded.first_key_value() {
-        audit.notes.push(format!(
-            "step {step}: {count} responses have no reward of any function, which counts as 0{}",
-            if unrewarded.len() > 1 { "; other steps too" } else { "" }
-        ));
-    }
-    if let Some(path) = options.answers.as_ref().filter(|_| unanswered.0 > 0) {
-        audit.notes.push(format!(
-            "{}: {} of {given} lines of --answers fit a prompt; {} responses have none, such as those to {:?}: a \
-             `prompt` is the dump's, with its template",
-            path.display(),
-            prompts.len(),
-            unanswered.0,
-            visible::shortened(&unanswered.1, 80)
-        ));
-    }
+    audit.contradictions.extend(of_files(&dump));
+    audit.notes.extend(dump.note_of_rewards());
+    audit.notes.extend(answers.and_then(|answers| answers.note(&dump)));
     if stated.is_sum() && verifier.is_some() {
         let note = "grades are not held against rewards, which are sums of several functions";
         audit.notes.push(note.to_string());
     }
-    let all = steps.values().map(Vec::len).sum::<usize>();
-    let rest = steps.values().flatten().filter(|it| it.ours.is_none()).count();
-    let is_logged = step::LOGGED.iter().filter_map(|name| log.first()?.curves.get(*name));
-    let is_logged = is_logged.flatten().any(|(at, _)| steps.keys().any(|step| *step as f64 == *at));
+    let is_logged = log.as_ref().is_some_and(|log| is_logged(log, &dump));
     for (is_missing, flag, given, what) in [
         (stated.is_empty(), "--config", &options.config, "whether a configuration explains this"),
         (!is_logged, "--log", &options.log, "lengths and truncation"),
@@ -225,35 +104,96 @@ pub fn run(
             format!("{flag} {}: it has nothing of this run that an audit reads", path.display())
         }));
     }
+    audit.not_looked_at.extend(ungraded(&dump));
+    let is_held = |log| dump.steps.keys().all(|step| stated.is_held(log, *step));
+    if engine == Engine::Trl && !log.as_ref().is_none_or(is_held) {
+        let what = "whether log and completions are of the same responses, in steps where the log may average several \
+                    generations: that takes a --config with steps_per_generation of gradient_accumulation_steps or \
+                    more and no evaluation, and logging_steps = 1";
+        audit.not_looked_at.push(what.to_string());
+    }
+    audit.notes.extend(missing(&dump.files.into_keys().collect::<Vec<_>>()));
+    Ok(audit)
+}
+
+/// `None` of a file without a curve. Errors: an unreadable file, or one of several runs.
+fn log(path: &Path) -> Result<Option<TrackedRun>, EngineError> {
+    let mut runs = tracked::read(path, "").map_err(TaskError::from)?;
+    if let [one, two, ..] = &runs[..] {
+        let (count, one, two) = (runs.len(), &one.name, &two.name);
+        let reason = format!("it has {count} runs ({one}, {two}, …): give the log of one");
+        return Err(EngineError::Output { path: runs.swap_remove(0).path, reason });
+    }
+    Ok(runs.pop())
+}
+
+fn notes_of_log(log: &TrackedRun) -> impl Iterator<Item = String> {
+    let cut = log.notes.is_cut.then(|| dumps::cut_off(&log.path));
+    let names = step::LOGGED.iter();
+    let replaced = names.map(|name| log.replaced.get(*name).map_or(0, |it| it.points)).max();
+    let replaced = replaced.filter(|count| *count > 0).map(|count| {
+        format!(
+            "{}: {count} steps stand in it again, with other values or after a later step: the last line counts",
+            log.path.display()
+        )
+    });
+    cut.into_iter().chain(replaced)
+}
+
+fn is_logged(log: &TrackedRun, dump: &CollectedDump) -> bool {
+    let curves = step::LOGGED.iter().filter_map(|name| log.curves.get(*name));
+    curves.flatten().any(|(at, _)| dump.steps.keys().any(|step| *step as f64 == *at))
+}
+
+/// Grades the questions of a dump. Returns a note on responses whose ground truth no rule reads.
+fn grade(
+    dump: &mut CollectedDump,
+    verifier: &Grading,
+    folder: &Path,
+) -> Result<Option<String>, EngineError> {
+    let (places, asked): (Vec<_>, Vec<_>) = std::mem::take(&mut dump.questions).into_iter().unzip();
+    let steps: Vec<u64> = places.iter().map(|(step, _)| *step).collect();
+    let mut ungraded = Vec::new();
+    for ((step, place), is_correct) in
+        places.into_iter().zip(graded(verifier, (asked, &steps), folder)?)
+    {
+        let response = dump.steps.get_mut(&step).and_then(|of_step| of_step.get_mut(place));
+        match is_correct {
+            Ok(is_correct) => response.expect("it was put there").ours = Some(is_correct),
+            Err(reason) => ungraded.push((step, reason)),
+        }
+    }
+    Ok(ungraded.first().map(|(step, reason)| {
+        let count = ungraded.len();
+        format!(
+            "{count} responses are not graded, the first of step {step}; their ground truth: {reason}; --answers takes \
+             others"
+        )
+    }))
+}
+
+fn ungraded(dump: &CollectedDump) -> Option<String> {
+    let all = dump.steps.values().map(Vec::len).sum::<usize>();
+    let rest = dump.steps.values().flatten().filter(|it| it.ours.is_none()).count();
     let grades =
         if rest == all { "every grade".to_string() } else { format!("{rest} of {all} grades") };
-    audit.not_looked_at.extend(
-        (rest > 0).then(|| format!("{grades} (--verifier, and --answers where there is no `gts`)")),
-    );
-    let is_unheld = |log| engine == Engine::Trl && !steps.keys().all(|it| stated.is_held(log, *it));
-    audit.not_looked_at.extend(log.first().filter(|log| is_unheld(log)).map(|_| {
-        "whether log and completions are of the same responses, in steps where the log may average several \
-         generations: that takes a --config with steps_per_generation of gradient_accumulation_steps or more and no \
-         evaluation, and logging_steps = 1"
-            .to_string()
-    }));
-    let told =
+    (rest > 0).then(|| format!("{grades} (--verifier, and --answers where there is no `gts`)"))
+}
+
+/// Responses and steps that are in the files twice.
+fn of_files(dump: &CollectedDump) -> impl Iterator<Item = Trap> {
+    let trap =
         |name, what| Trap { name, key: "reward".to_string(), value: "as dumped".into(), what };
-    let repeated = repeated.into_iter().map(|(step, count)| {
+    let repeated = dump.repeated.iter().map(move |(step, count)| {
         let what =
             format!("step {step}: {count} responses have the uid of another one, and are left out");
-        told("response-twice", what)
+        trap("response-twice", what)
     });
-    audit.contradictions.extend(repeated);
-    let twice = sources.iter().filter(|(_, files)| files.len() > 1).map(|(step, files)| {
-        let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        let what =
-            format!("step {step} is in {}: a copy, or two runs in one folder", files.join(", "));
-        told("step-twice", what)
+    let twice = dump.files.iter().filter(|(_, files)| files.len() > 1).map(move |(step, files)| {
+        let files = files.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        trap("step-twice", format!("step {step} is in {files}: a copy, or two runs in one folder"))
     });
-    audit.contradictions.extend(twice);
-    audit.notes.extend(missing(&sources.into_keys().collect::<Vec<_>>()));
-    Ok(audit)
+    repeated.chain(twice)
 }
 
 /// Of steps at equal distances.

@@ -11,7 +11,7 @@ pub mod program;
 pub mod slurm;
 pub mod ray;
 
-use crate::base::files;
+use crate::base::{files, visible};
 use crate::engines::EngineError;
 use crate::study::ablate::AblateStudy;
 use clap::ValueEnum;
@@ -39,7 +39,6 @@ impl Launcher {
     }
 }
 
-/// A line of `jobs.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaunchedJob {
@@ -72,11 +71,37 @@ fn jobs_file(study: &AblateStudy) -> PathBuf {
 }
 
 pub fn launched(study: &AblateStudy) -> Result<Vec<LaunchedJob>, EngineError> {
-    Ok(files::optional(files::read_lines(&jobs_file(study)))?.unwrap_or_default())
+    Ok(files::parse_lines(&jobs_file(study), &lines(study)?.0)?)
+}
+
+/// The whole lines of `jobs.jsonl`, and the start of one that a kill, a full disk or a copy left.
+fn lines(study: &AblateStudy) -> Result<(Vec<u8>, Vec<u8>), EngineError> {
+    let mut lines = files::optional(files::read(&jobs_file(study)))?.unwrap_or_default();
+    let end = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |place| place + 1);
+    let rest = lines.split_off(end);
+    Ok((lines, rest))
+}
+
+pub fn cut_off(study: &AblateStudy) -> Result<Option<String>, EngineError> {
+    let (_, rest) = lines(study)?;
+    let sentence = || {
+        let (path, rest) = (jobs_file(study), String::from_utf8_lossy(&rest).into_owned());
+        format!(
+            "{}: its last line is cut off and does not count: {}; if squeue or ray list jobs shows the job, let it end \
+             or cancel it before cells are handed over",
+            path.display(),
+            visible::shortened(&rest, 200)
+        )
+    };
+    Ok((!rest.is_empty()).then(sentence))
 }
 
 fn keep(study: &AblateStudy, job: &LaunchedJob) -> Result<(), EngineError> {
     files::create_folder(&folder(study))?;
+    let (whole, rest) = lines(study)?;
+    if !rest.is_empty() {
+        files::write_atomic(&jobs_file(study), &whole)?;
+    }
     Ok(files::append_line(&jobs_file(study), job)?)
 }
 

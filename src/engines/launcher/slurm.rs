@@ -21,13 +21,22 @@ const MOST_TASKS: u64 = 1000;
 pub fn template(file: Option<&Path>) -> Result<String, EngineError> {
     let Some(path) = file else { return Ok(TEMPLATE.to_string()) };
     let text = files::read_text(path)?;
-    match WORDS[..2].iter().find(|word| !text.contains(**word)) {
-        None => Ok(text),
-        Some(word) => {
-            let reason = format!("the template has no {word}, which `dapo ablate` fills in");
-            Err(EngineError::Output { path: path.to_path_buf(), reason })
-        }
+    let refuse = |reason| Err(EngineError::Output { path: path.to_path_buf(), reason });
+    if text.contains('\r') {
+        let reason = "its lines end in CR LF, which bash does not read; `tr -d '\\r'` converts it";
+        return refuse(reason.to_string());
     }
+    let [array, command, _] = WORDS;
+    let has = |word: &str, is_of: fn(&str) -> bool| {
+        text.lines().any(|line| line.contains(word) && is_of(line))
+    };
+    if !has(array, |line| line.starts_with("#SBATCH")) {
+        return refuse(format!("the template has no line `#SBATCH --array={array}`"));
+    }
+    if !has(command, |line| !line.trim_start().starts_with('#')) {
+        return refuse(format!("the template has no {command}, which `dapo ablate` fills in"));
+    }
+    Ok(text)
 }
 
 /// Arrays without ids, and their scripts; `cells` ascend. At most `at_once` tasks of an array run at once. Errors: a
@@ -89,15 +98,30 @@ pub fn submit(
     arguments.extend(cluster.map(|name| format!("--clusters={name}")));
     arguments.push(path.display().to_string());
     let answer = printed("sbatch", &arguments)?;
-    // `<number>`, or `<number>;<cluster>`.
-    let mut parts = answer.trim().split(';').map(str::to_string);
-    (job.id, job.address) = (parts.next().unwrap_or_default(), parts.next());
-    if job.id.parse::<u64>().is_err() {
-        let reason = format!("{answer:?} is not the number of a job");
-        return Err(EngineError::Program { program: "sbatch".to_string(), reason });
-    }
-    launcher::keep(study, &job)?;
+    let forgotten = |reason: String| EngineError::Program {
+        program: "sbatch".to_string(),
+        reason: format!(
+            "{reason}; look with squeue for an array that was submitted, and cancel it with scancel: the same command \
+             submits its cells again"
+        ),
+    };
+    let (id, cluster) = submitted(&answer).ok_or_else(|| {
+        forgotten(format!("no line of its answer is the number of a job: {answer:?}"))
+    })?;
+    (job.id, job.address) = (id, cluster);
+    let kept = launcher::keep(study, &job);
+    kept.map_err(|error| forgotten(format!("job {} cannot be noted: {error}", job.id)))?;
     Ok(job)
+}
+
+/// `<number>`, or `<number>;<cluster>`; a site's own sbatch may print lines around it.
+fn submitted(answer: &str) -> Option<(String, Option<String>)> {
+    answer.lines().rev().map(str::trim).find_map(|line| {
+        let (id, cluster) = line.split_once(';').unwrap_or((line, ""));
+        let is_number = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+        let cluster = Some(cluster.to_string()).filter(|name| !name.is_empty());
+        is_number.then(|| (id.to_string(), cluster))
+    })
 }
 
 const ENDED: [&str; 12] = [
@@ -163,6 +187,15 @@ mod tests {
         let states = live(answer, &[("77", 1000)].into());
         let expected = [(1000, LauncherState::Running), (1003, LauncherState::Queued)];
         assert_eq!(states, LauncherStates::from(expected));
+    }
+
+    #[test]
+    fn the_last_line_that_is_a_number_is_that_of_the_job() {
+        let of = |answer| submitted(answer).map(|(id, cluster)| (id, cluster.unwrap_or_default()));
+        let job = |id: &str, cluster: &str| Some((id.to_string(), cluster.to_string()));
+        assert_eq!(of("77\n"), job("77", ""));
+        assert_eq!(of("2 hours of 9 are left\n9\n77;big\nthank you; bye\n"), job("77", "big"));
+        assert_eq!([of(""), of("Submitted batch job 77\n"), of(";big")], [None, None, None]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::study::{Declared, Why};
 
 const SHOWN_CHANGES: usize = 10;
 
+const BESIDE: &str = "beside-";
+
 const SHOWN_FILES: usize = 12;
 
 const SAME_VALUES: &str = "both sides have the same values";
@@ -42,15 +44,15 @@ pub fn arms(compared: &ArmsCompared) -> Vec<Section> {
         } else if compared.families.contains(&it.family) {
             format!("declared in the family {}; not registered", it.family)
         } else {
-            "exploratory, not declared".to_owned()
+            "exploratory, not declared".to_owned() + &rows_beside(it)
         }
     };
-    let section = |name, title: &str, it: &Comparison, origin: String| {
+    let section = |name: &str, title: &str, it: &Comparison, origin: String| {
         let apart = words::evaluated_apart(it).unwrap_or_default();
         let word = it.word.words().to_owned();
         let is_own = matches!(it.why, Why::Equivalent { .. }) && compared.families.is_empty();
         let own = if is_own { "the margin is the program's own: none is declared" } else { "" };
-        let why = words::why(&it.why);
+        let why = words::why_of_comparison(it);
         let lines = [word, words::comparison(it), why, own.to_owned(), apart, origin];
         let lines = lines.iter().filter(|line| !line.is_empty());
         let blocks = lines.map(|line| Block::text(text::visible(line))).collect();
@@ -58,11 +60,20 @@ pub fn arms(compared: &ArmsCompared) -> Vec<Section> {
     };
     let title = format!("{arm} against {reference}, {}", metric.words());
     let first = section("arms", &title, &compared.comparison, origin(&compared.comparison));
-    let beside = compared.beside.iter().map(|it| {
+    let beside = compared.beside.iter().enumerate().map(|(place, it)| {
         let title = format!("{}: {}", origin(it), it.declared.metric.words());
-        section("beside", &title, it, String::new())
+        section(&format!("{BESIDE}{place}"), &title, it, String::new())
     });
     [first].into_iter().chain(beside).collect()
+}
+
+fn rows_beside(comparison: &Comparison) -> String {
+    let grid = comparison.declared.arm.split('/').next().unwrap_or_default();
+    let size = comparison.family_size;
+    if comparison.is_of_no_family || size < 2 {
+        return String::new();
+    }
+    format!("; one of {size} undeclared rows of the grid {grid}, adjusted together")
 }
 
 fn each(comparison: &RunComparison) -> [(&'static str, &ComparedRuns); 2] {

@@ -1,7 +1,7 @@
 //! The pictures of a comparison: the difference with its intervals, and the courses of tracked runs.
 
 use crate::records::tracked::TABLE;
-use crate::report::compared::tracked;
+use crate::report::compared::{BESIDE, tracked};
 use crate::report::page::{
     self, Block, CurveLine, Curves, Figure, IntervalRow, Intervals, Page, Panel, Section, TableCell,
 };
@@ -23,6 +23,11 @@ pub struct Pictures {
 
 pub fn page(title: &str, sections: Vec<Section>, pictures: Pictures) -> Page {
     let figures = pictures.figures.into_iter().map(Block::Figure).collect();
+    let sections = sections.into_iter().map(|section| {
+        let is_sentence = section.id.starts_with(BESIDE);
+        let title = if is_sentence { text::capital(&section.title) } else { section.title.clone() };
+        Section { name: title.clone(), title, ..section }
+    });
     let sections = [Section::new("pictures", "At a glance", figures)].into_iter().chain(sections);
     Page {
         kind: "comparison",

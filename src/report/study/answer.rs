@@ -159,7 +159,7 @@ fn comparison_row(
         interval,
         above,
         TableCell::shown(comparison.result.as_ref().map(|it| it.adjusted_p), text::p_value),
-        context::word(comparison),
+        context::verdict(comparison),
         Look::Quiet.of(decided_by(context, comparison))
     ]
 }
@@ -198,7 +198,7 @@ fn figure(context: &Context) -> Option<Figure> {
     let is_published = differences.rows.iter().any(|row| row.published.is_some());
     let mut panels = vec![Panel::Intervals(differences)];
     let mut legend = Vec::new();
-    let arms = arms_asked_about(context);
+    let (arms, all) = arms_asked_about(context);
     if !arms.is_empty() {
         let scores = |clock| learning(context, &arms, clock);
         let curves = match training_metric(context) {
@@ -224,9 +224,10 @@ fn figure(context: &Context) -> Option<Figure> {
         id: "answer-figure".to_owned(),
         caption: format!(
             "Panel “{}”: {of}, each arm against its row, {} intervals over training runs{hollow}. Curves: \
-             mean over the runs of an arm, and its interval{between}.",
+             mean over the runs of an arm, and its interval{between}.{}",
             scores::DIFFERENCE,
-            context.level()
+            context.level(),
+            of_all_arms(arms.len(), all)
         ),
         legend,
         panels,
@@ -266,14 +267,37 @@ fn training_metric<'a>(context: &Context<'a>) -> Option<&'a str> {
     }
 }
 
-/// More curves in a panel cannot be told apart.
+/// More curves in a panel cannot be told apart; those of shown differences come first.
 const MOST_CURVES: usize = 4;
 
-pub fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a str> {
-    let comparisons = context.analysis.families.iter().take(1).flat_map(|it| &it.comparisons);
-    let sides = comparisons.flat_map(|it| [it.declared.arm.as_str(), &it.declared.reference]);
+pub fn arms_asked_about<'a>(context: &Context<'a>) -> (Vec<&'a str>, usize) {
+    drawn(context.analysis.families.first().map_or(&[][..], |family| &family.comparisons))
+}
+
+fn drawn(comparisons: &[Comparison]) -> (Vec<&str>, usize) {
+    let mut all =
+        unique(comparisons.iter().flat_map(|it| [&it.declared.arm, &it.declared.reference]));
+    let count = all.len();
+    if count > MOST_CURVES {
+        let (shown, others): (Vec<_>, Vec<_>) =
+            comparisons.iter().partition(|it| it.shown().is_some());
+        let ranked = shown.into_iter().chain(others);
+        let ranked = unique(ranked.flat_map(|it| [&it.declared.reference, &it.declared.arm]));
+        all.retain(|id| ranked[..MOST_CURVES].contains(id));
+    }
+    (all, count)
+}
+
+fn unique<'a>(ids: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     let mut seen = BTreeSet::new();
-    sides.filter(|id| seen.insert(*id)).take(MOST_CURVES).collect()
+    ids.map(String::as_str).filter(|id| seen.insert(*id)).collect()
+}
+
+pub fn of_all_arms(drawn: usize, all: usize) -> String {
+    if drawn >= all {
+        return String::new();
+    }
+    format!(" {drawn} of {all} arms are drawn, those of shown differences first.")
 }
 
 pub fn learning(context: &Context, arms: &[&str], clock: Clock) -> Curves {
@@ -315,24 +339,11 @@ fn whose_claims(judged: &Judged) -> &'static str {
 }
 
 fn not_shown(context: &Context) -> String {
-    let all = text::counted(context.comparisons().count(), "comparison", "comparisons");
     let open: Vec<&Comparison> =
         context.comparisons().filter(|it| it.word == Word::Inconclusive).collect();
-    let mut count = match open.len() {
-        0 if context.comparisons().count() == 1 => "the comparison is not inconclusive".to_string(),
-        0 => format!("none of {all} is inconclusive"),
-        1 => format!("1 of {all} is inconclusive"),
-        several => format!("{several} of {all} are inconclusive"),
-    };
-    for (word, what) in [
-        (Word::NotCompared, "could not be compared"),
-        (Word::NothingToActOn, "had nothing to act on"),
-    ] {
-        let of_word = context.comparisons().filter(|it| it.word == word).count();
-        if of_word > 0 {
-            count += &format!(", {of_word} {what}");
-        }
-    }
+    let of_word = |word| context.comparisons().filter(|it| it.word == word).count();
+    let without_verdict = [of_word(Word::NotCompared), of_word(Word::NothingToActOn)];
+    let count = counts_not_shown(context.comparisons().count(), open.len(), without_verdict);
     let smallest = open.iter().filter_map(|it| Some(it.result.as_ref()?.smallest_p));
     let few = smallest.reduce(f64::min).filter(|p| *p > context.analysis.declaration.alpha);
     // Blocks that do not differ raise it, however many there are.
@@ -341,6 +352,28 @@ fn not_shown(context: &Context) -> String {
         format!("; so few runs show nothing: their smallest p is {}", text::p_value(p))
     });
     format!("{count}{}{few}.", detectable(context).unwrap_or_default())
+}
+
+fn counts_not_shown(all: usize, open: usize, [absent, idle]: [usize; 2]) -> String {
+    let parts = [
+        (open, if open == 1 { "is inconclusive" } else { "are inconclusive" }),
+        (absent, "could not be compared"),
+        (idle, "had nothing to act on"),
+    ];
+    let comparisons = text::counted(all, "comparison", "comparisons");
+    let parts = parts.into_iter().filter(|(count, _)| *count > 0).enumerate();
+    let parts = parts.map(|(place, (count, what))| match place {
+        0 => format!("{count} of {comparisons} {what}"),
+        _ => format!("{count} {what}"),
+    });
+    let parts = text::joined(parts, ", ");
+    if !parts.is_empty() {
+        return parts;
+    }
+    if all == 1 {
+        return "the comparison is not inconclusive".to_owned();
+    }
+    format!("none of {comparisons} is inconclusive")
 }
 
 fn detectable(context: &Context) -> Option<String> {
@@ -375,4 +408,29 @@ fn check(context: &Context) -> String {
         "dapo verify . checks the records and this report against each other; only training a cell \
          again shows that its run took place{cell}."
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_shown_is_counted_once_and_all_of_nothing_is_not() {
+        let counts = counts_not_shown;
+        assert_eq!(counts(13, 0, [0, 12]), "12 of 13 comparisons had nothing to act on");
+        assert_eq!(
+            counts(9, 1, [2, 0]),
+            "1 of 9 comparisons is inconclusive, 2 could not be compared"
+        );
+        assert_eq!(counts(2, 2, [0, 0]), "2 of 2 comparisons are inconclusive");
+        assert_eq!(counts(5, 0, [0, 0]), "none of 5 comparisons is inconclusive");
+        assert_eq!(counts(1, 0, [0, 0]), "the comparison is not inconclusive");
+    }
+
+    #[test]
+    fn a_caption_says_how_many_arms_it_leaves_out() {
+        let text = of_all_arms(4, 6);
+        assert_eq!(text, " 4 of 6 arms are drawn, those of shown differences first.");
+        assert_eq!(of_all_arms(4, 4), "");
+    }
 }

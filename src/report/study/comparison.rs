@@ -121,7 +121,7 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
         above,
         TableCell::or(p, "–"),
         TableCell::or(result.and_then(|result| detectable(context, result)), "–"),
-        context::word(comparison),
+        context::verdict(comparison),
         Look::Quiet.of(if comparison.registered { "registered" } else { "exploratory" }),
         why
     ]

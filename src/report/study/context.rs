@@ -173,6 +173,14 @@ pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> 
     TableCell::or(interval.map(|interval| unit.interval(interval)), why_not)
 }
 
+pub fn verdict(comparison: &Comparison) -> TableCell {
+    let word = word(comparison);
+    if comparison.evaluated_apart.is_empty() || comparison.result.is_none() {
+        return word;
+    }
+    word.look.of(format!("{}, not evaluated alike", word.text))
+}
+
 pub fn word(comparison: &Comparison) -> TableCell {
     let look = match comparison.word {
         Word::Improves | Word::Higher => Look::Good,

@@ -5,8 +5,9 @@ use crate::report::study::{answer, scores};
 use crate::report::text;
 use crate::report::{Context, ReportError, published};
 use crate::study::claims as paper_claims;
+use crate::study::collection::Study;
 use crate::study::comparisons::Comparison;
-use crate::study::{Clock, Declared, GridSummary, collection, facts, paper};
+use crate::study::{Clock, Declared, GridSummary, Metric, facts, paper};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -17,25 +18,25 @@ pub enum Kind {
     Ladder,
 }
 
-/// `arms` are ids, `GRID/ARM`, or names of arms; empty for those that the report shows.
-/// Errors: a folder that is no study, arms that it does not have, and a figure for which it has nothing.
-pub fn panels(folder: &Path, kind: Kind, arms: &[String]) -> Result<Vec<Panel>, ReportError> {
-    let study = collection::load(folder, None)?;
-    let facts = facts::of(&study, &paper_claims::of(folder, &study)?);
-    let context = Context::new(&study, &facts.analysis, &facts.claims);
+/// `arms` are ids, `GRID/ARM`, names or labels of arms, which may have been cut at commas; empty for those of the report.
+/// Errors: arms that the study in `folder` does not have, and a figure for which it has nothing.
+pub fn panels(
+    study: &Study,
+    folder: &Path,
+    kind: Kind,
+    arms: &[String],
+) -> Result<Vec<Panel>, ReportError> {
+    let facts = facts::of(study, &paper_claims::of(folder, study)?);
+    let context = Context::new(study, &facts.analysis, &facts.claims);
     let refused = |reason: String| ReportError::Refused { folder: folder.to_owned(), reason };
     let compared = context.comparisons().map(|it| &it.declared);
     // Pools of arms too.
     let compared = compared.flat_map(|it| [it.arm.as_str(), &it.reference]);
     let known = context.arms().map(|arm| arm.id.as_str()).chain(compared);
     let known: Vec<&str> = known.collect::<BTreeSet<_>>().into_iter().collect();
-    let named: Vec<_> = arms.iter().map(|name| study.ids_named(&known, name)).collect();
-    let problems: Vec<&str> =
-        named.iter().filter_map(|ids| ids.as_ref().err().map(String::as_str)).collect();
-    if !problems.is_empty() {
-        return Err(refused(problems.join("; ")));
-    }
-    let arms: Vec<Vec<&str>> = named.into_iter().flatten().collect();
+    let names = whole_names(arms, |name| !study.ids_of_name(&known, name).is_empty());
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let arms = study.ids_of_names(&known, &names).map_err(refused)?;
     let panels = match kind {
         Kind::Curves(clock) => curves(&context, &arms, clock),
         Kind::Forest => forest(&context, &arms.concat()),
@@ -44,11 +45,25 @@ pub fn panels(folder: &Path, kind: Kind, arms: &[String]) -> Result<Vec<Panel>, 
     panels.map_err(refused)
 }
 
+const MOST_PARTS_OF_A_LABEL: usize = 8;
+
+fn whole_names(parts: &[String], is_name: impl Fn(&str) -> bool) -> Vec<String> {
+    let (mut names, mut rest) = (Vec::new(), parts);
+    while !rest.is_empty() {
+        let mut counts = (2..=rest.len().min(MOST_PARTS_OF_A_LABEL)).rev();
+        let count = counts.find(|count| is_name(&rest[..*count].join(","))).unwrap_or(1);
+        names.push(rest[..count].join(","));
+        rest = &rest[count..];
+    }
+    names
+}
+
 fn curves(context: &Context, arms: &[Vec<&str>], clock: Clock) -> Result<Vec<Panel>, String> {
     let mut asked: Vec<&str> = arms.iter().filter_map(|ids| ids.first().copied()).collect();
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut left_out) = (BTreeSet::new(), 0);
     if asked.is_empty() {
-        asked = answer::arms_asked_about(context);
+        let (drawn, all) = answer::arms_asked_about(context);
+        (left_out, asked) = (all - drawn.len(), drawn);
         asked.retain(|id| seen.insert(context.arm(id).map_or(*id, |arm| &arm.arm_sha256)));
     } else {
         asked.retain(|id| seen.insert(*id));
@@ -63,6 +78,7 @@ fn curves(context: &Context, arms: &[Vec<&str>], clock: Clock) -> Result<Vec<Pan
         return Err(format!("no evaluation on {set} over {clock} is recorded: {absent}"));
     }
     curves.size = PanelSize::Whole;
+    curves.arms_left_out = left_out;
     own_styles(&mut curves);
     curves.unit = format!("avg@k on {set}, %");
     Ok(vec![Panel::Curves(curves)])
@@ -84,13 +100,15 @@ fn forest(context: &Context, arms: &[&str]) -> Result<Vec<Panel>, String> {
         // Several families may have a pair.
         let mut pairs = BTreeSet::new();
         shown.retain(|it| pairs.insert((&it.declared.arm, &it.declared.reference)));
-        let is_absent = |id: &&&str| {
-            let mut sides = shown.iter().flat_map(|it| [&it.declared.arm, &it.declared.reference]);
-            sides.all(|side| side != **id)
-        };
-        if let Some(id) = arms.iter().find(is_absent) {
-            let measure = text::visible(&measure.words());
-            return Err(format!("no difference of {id} in {measure} is declared"));
+        if let Some(id) = absent(&shown, arms) {
+            let rows = context.analysis.grids.iter().flat_map(|grid| &grid.differences);
+            let is_between = |it: &Declared| {
+                [&it.arm, &it.reference].iter().all(|id| arms.contains(&id.as_str()))
+            };
+            shown = rows.filter(|it| is_between(&it.declared)).collect();
+            if absent(&shown, arms).is_some() {
+                return Err(without_difference(context, id, measure));
+            }
         }
     }
     if shown.is_empty() {
@@ -109,6 +127,27 @@ fn forest(context: &Context, arms: &[&str]) -> Result<Vec<Panel>, String> {
     };
     let (x, bars) = (axis(&title, &differences.x), format!("{} interval", context.level()));
     Ok(vec![Panel::Intervals(Intervals { title, x, bars, ..differences })])
+}
+
+fn absent<'a>(shown: &[&Comparison], arms: &[&'a str]) -> Option<&'a str> {
+    let is_side = |it: &Declared, id: &str| it.arm == id || it.reference == id;
+    arms.iter().copied().find(|id| !shown.iter().any(|it| is_side(&it.declared, id)))
+}
+
+fn without_difference(context: &Context, id: &str, measure: &Metric) -> String {
+    let of_measure = || context.comparisons().filter(|it| it.declared.metric == *measure);
+    let is_reference = of_measure().any(|it| it.declared.reference == id);
+    let reason = if is_reference {
+        "is only the reference of other arms there, and none of these is named"
+    } else {
+        "is on neither side of a declared comparison"
+    };
+    let arms: BTreeSet<&str> = of_measure().map(|it| it.declared.arm.as_str()).collect();
+    format!(
+        "{id} has no difference of its own to draw in {}: it {reason}; name arms with one: {}",
+        text::visible(&measure.words()),
+        text::joined(arms, ", ")
+    )
 }
 
 fn axis(title: &str, unit: &str) -> String {
@@ -163,6 +202,17 @@ fn ladder(context: &Context) -> Result<Vec<Panel>, String> {
 mod tests {
     use super::*;
     use crate::report::page::CurveLine;
+
+    #[test]
+    fn labels_that_were_cut_at_their_commas_are_whole_again() {
+        let names = |text: &str| {
+            let parts: Vec<String> = text.split(',').map(str::to_owned).collect();
+            whole_names(&parts, |name| ["a", "a, b", "b", "c, d, e"].contains(&name.trim()))
+        };
+        assert_eq!(names("a, b,b,c, d, e"), ["a, b", "b", "c, d, e"]);
+        assert_eq!(names("x,a"), ["x", "a"]);
+        assert!(whole_names(&[], |_| true).is_empty());
+    }
 
     #[test]
     fn an_axis_has_its_unit_once() {

@@ -146,7 +146,7 @@ fn difference_cells(comparison: &Comparison) -> [TableCell; 4] {
         let unit = context::unit_of(&comparison.declared.metric);
         difference = TableCell::from(unit.signed(arm - reference));
     }
-    [difference.looking(Look::Strong), interval, above, context::word(comparison)]
+    [difference.looking(Look::Strong), interval, above, context::verdict(comparison)]
 }
 
 fn paper_cells(arm: &ArmSummary) -> [TableCell; 3] {

@@ -39,7 +39,7 @@ fn table(context: &Context, grid: &GridSummary) -> Option<Table> {
 }
 
 fn figure(context: &Context) -> Option<Figure> {
-    let arms = answer::arms_asked_about(context);
+    let (arms, all) = answer::arms_asked_about(context);
     let lines: Vec<CurveLine> = arms.iter().filter_map(|id| line(context, id)).collect();
     let runs = arms.iter().filter_map(|id| context.arm(id)).map(|arm| arm.seeds.len()).max()?;
     let legend = page::legend(&lines);
@@ -51,8 +51,9 @@ fn figure(context: &Context) -> Option<Figure> {
         numbers: numbers(context, &arms),
         caption: format!(
             "Performance profile (rliable): for each score the share of an arm\u{2019}s runs, on each of the sets, that are above it. \
-             It has no band: with {} an arm a resampled one would be too narrow.",
-            text::counted(runs, "run", "runs")
+             It has no band: with {} an arm a resampled one would be too narrow.{}",
+            text::counted(runs, "run", "runs"),
+            answer::of_all_arms(arms.len(), all)
         ),
         legend,
         panels: vec![Panel::Curves(curves)],

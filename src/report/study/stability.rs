@@ -37,9 +37,9 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
     };
     let set = text::visible(&context.analysis.declaration.curve_set);
     let falls = format!(
-        "From one evaluation on {set} to the next, accuracy fell by more than {} points {} in {runs} runs.",
+        "From one evaluation on {set} to the next, accuracy fell by more than {} points {}.",
         fall_points(),
-        text::counted(falls as usize, "time", "times")
+        times_in(falls, runs)
     );
     let collapsed = collapsed(context).unwrap_or_else(|| "No run collapsed.".to_owned());
     let definition = format!(
@@ -52,6 +52,14 @@ fn summary(context: &Context, arms: &[ArmStability]) -> Vec<String> {
         stability::COLLAPSE_ERRORS
     );
     vec![format!("{ratios} {falls}"), format!("{collapsed} {definition}")]
+}
+
+fn times_in(falls: u64, runs: u64) -> String {
+    let runs = text::counted(runs as usize, "run", "runs");
+    if falls == 0 {
+        return format!("in none of {runs}");
+    }
+    format!("{} in {runs}", text::counted(falls as usize, "time", "times"))
 }
 
 fn fall_points() -> String {
@@ -169,6 +177,12 @@ fn falls(context: &Context, arms: &[ArmStability]) -> Option<Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_fall_is_none_and_no_zero() {
+        let texts = [(0, 56), (1, 1), (27, 304)].map(|(falls, runs)| times_in(falls, runs));
+        assert_eq!(texts, ["in none of 56 runs", "1 time in 1 run", "27 times in 304 runs"]);
+    }
 
     #[test]
     fn runs_that_diverged_before_a_score_are_not_said_to_count() {

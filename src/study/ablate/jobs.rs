@@ -198,10 +198,13 @@ fn job(
     // The study may use an older format of records.
     let newest = of_format(experiment.records);
     let earlier = experiment.records.map(|_| of_format(None));
-    let is_there = |(_, run_key, record): &(_, String, PathBuf)| {
-        cell::head(record).is_some_and(|head| head.run_key == *run_key)
+    let is_there = |(_, run_key, record): &(_, String, PathBuf)| -> Result<bool, StudyError> {
+        Ok(cell::head(record)?.is_some_and(|head| head.run_key == *run_key))
     };
-    let (mut experiment, run_key, record) = earlier.filter(is_there).unwrap_or(newest);
+    let (mut experiment, run_key, record) = match earlier {
+        Some(earlier) if is_there(&earlier)? => earlier,
+        _ => newest,
+    };
     manifest.run_key = run_key;
     let end = format!("-seed{seed}-{}", &manifest.run_key[..8]);
     // Another grid may have begun the run under its own name.
@@ -236,7 +239,7 @@ pub fn state(job: &Job) -> Result<JobState, StudyError> {
     }
     let cell = match Cell::read(&job.record) {
         Ok(cell) => cell,
-        Err(error) => return unusable(error.to_string()),
+        Err(error) => return unusable(error.contradiction()?),
     };
     let (name, manifest) = (job.record.display(), &job.manifest);
     if cell.arm_sha256 != manifest.arm_sha256 || cell.seed != manifest.seed {

@@ -1,6 +1,6 @@
 //! `cells.jsonl`: cells by number. Tasks on other machines name cells by it, so that a number never changes.
 
-use crate::base::files::{self, foreign};
+use crate::base::files::{self, FileError, foreign};
 use crate::study::{Job, StudyError, ablate::AblateStudy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,7 +42,12 @@ fn path(study: &AblateStudy) -> PathBuf {
 }
 
 fn read(study: &AblateStudy) -> Result<Vec<ListedCell>, StudyError> {
-    Ok(files::optional(files::read_lines(&path(study)))?.unwrap_or_default())
+    let lines = files::optional(files::read_lines(&path(study)));
+    let lines = lines.map_err(|error| match error {
+        FileError::Line { .. } => StudyError::Listing { source: error },
+        error => error.into(),
+    });
+    Ok(lines?.unwrap_or_default())
 }
 
 /// In the order of the jobs; jobs without a line in `cells.jsonl` take the next numbers.
@@ -83,7 +88,7 @@ pub fn keep(study: &AblateStudy, jobs: &[Job], to_run: &[usize]) -> Result<(), S
 }
 
 pub fn find(study: &AblateStudy, index: u64) -> Result<ListedCell, StudyError> {
-    let listed = files::read_lines::<ListedCell>(&path(study))?;
+    let listed = read(study)?;
     let count = listed.len();
     listed.into_iter().find(|cell| cell.index == index).ok_or_else(|| {
         let reason = format!("there is no cell {index}; it has {count} cells, from 0");

@@ -56,22 +56,24 @@ impl AblateStudy {
 
     /// Seeds that an earlier call ran with the same arms stay in the grid.
     pub fn keep(&self, grid: &Grid) -> Result<(), StudyError> {
-        self.with_kept_seeds(grid).write(&self.root)?;
+        self.with_kept_seeds(grid)?.write(&self.root)?;
         Ok(())
     }
 
-    pub fn with_kept_seeds(&self, grid: &Grid) -> Grid {
+    pub fn with_kept_seeds(&self, grid: &Grid) -> Result<Grid, StudyError> {
         let identity = |grid: &Grid| -> Vec<(String, String)> {
             grid.arms.iter().map(|arm| (arm.name.clone(), arm.arm_sha256.clone())).collect()
         };
         let mut grid = grid.clone();
         // A grid that cannot be read, or has other arms, is replaced.
-        if let Ok(known) = Grid::read(&Grid::path(&self.root, &grid.name))
-            && identity(&known) == identity(&grid)
-        {
-            let seeds: BTreeSet<u64> = known.seeds.into_iter().chain(grid.seeds).collect();
-            grid.seeds = seeds.into_iter().collect();
+        match Grid::read(&Grid::path(&self.root, &grid.name)) {
+            Err(error) if files::is_unread(&error) => return Err(error.into()),
+            Ok(known) if identity(&known) == identity(&grid) => {
+                let seeds: BTreeSet<u64> = known.seeds.into_iter().chain(grid.seeds).collect();
+                grid.seeds = seeds.into_iter().collect();
+            }
+            _ => {}
         }
-        grid
+        Ok(grid)
     }
 }

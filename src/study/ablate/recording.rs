@@ -12,7 +12,10 @@ pub fn record(study: &AblateStudy, job: &mut Job) -> Result<Option<String>, Stud
     let cell = match build::build(&job.folder) {
         Ok(cell) if cell.run_key == job.manifest.run_key => cell,
         Ok(_) => return Ok(Some(format!("{} holds another run", job.folder.root().display()))),
-        Err(error) => return Ok(Some(error.to_string())),
+        Err(error) if files::kind(job.folder.root())?.is_none() => {
+            return Err(StudyError::Unread { source: Box::new(error) });
+        }
+        Err(error) => return error.contradiction().map(Some),
     };
     match cell.write(&study.cells()) {
         // A very long run may have no record; other cells continue.

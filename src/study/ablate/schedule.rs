@@ -210,7 +210,14 @@ impl Queue<'_> {
 
     /// A run folder that contradicts itself is set aside and the run repeated, once.
     fn record(&mut self, index: usize) -> Result<(), StudyError> {
-        let Some(problem) = recording::record(self.study, &mut self.jobs[index])? else {
+        let problem = match recording::record(self.study, &mut self.jobs[index]) {
+            Err(error @ StudyError::Unread { .. }) => {
+                self.note(format!("{}: {error}", self.jobs[index].title()));
+                None
+            }
+            problem => problem?,
+        };
+        let Some(problem) = problem else {
             self.tell_ended(index);
             return Ok(());
         };

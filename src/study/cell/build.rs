@@ -178,6 +178,7 @@ fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), StudyError
         _ => true,
     };
     match faults.into_iter().find(counts) {
+        Some((_, DigestFault::Unreadable(error))) => Err(error.into()),
         Some((name, fault)) => Err(StudyError::invalid(folder.path(&name), fault.to_string())),
         None => Ok(()),
     }

@@ -249,8 +249,14 @@ pub struct RecordHead {
 }
 
 /// Reads a record without any check; `None` for files that do not look like one.
-pub fn head(path: &Path) -> Option<RecordHead> {
-    let text = text(path).ok()?;
+pub fn head(path: &Path) -> Result<Option<RecordHead>, StudyError> {
+    match text(path) {
+        Ok(text) => Ok(head_of(&text)),
+        Err(error) => error.contradiction().map(|_| None),
+    }
+}
+
+fn head_of(text: &str) -> Option<RecordHead> {
     // Canonical JSON escapes quotation marks in strings; no other field has these names. Parsing would take minutes.
     let value = |name: &str| {
         let start = text.find(&format!(",\"{name}\":\""))? + name.len() + 5;

@@ -46,6 +46,8 @@ pub struct Comparison {
     #[serde(skip)]
     pub is_closed: bool,
     #[serde(skip)]
+    pub is_of_no_family: bool,
+    #[serde(skip)]
     pub paired: bool,
     /// Arms that a whole block has of either side: those of a pool, else 1.
     #[serde(skip)]
@@ -220,6 +222,7 @@ fn tested(
         // The judgement replaces this where there is a result.
         why: Why::TooFewRuns { arm: 0, reference: 0, without_value: None },
         is_closed: false,
+        is_of_no_family: false,
         paired: study.declaration.paired,
         arms_of_sides: [&declared.arm, &declared.reference]
             .map(|id| study.declaration.arms_of(id).len()),

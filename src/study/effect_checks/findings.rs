@@ -95,7 +95,7 @@ fn grouped(sentence: &str) -> String {
         let (before, from) = rest.split_at(start);
         let end = from.find(|character: char| !character.is_ascii_digit()).unwrap_or(from.len());
         let (digits, after) = from.split_at(end);
-        let is_short = digits.len() < 5 || before.ends_with('.');
+        let is_short = digits.len() < 4 || before.ends_with('.');
         shown += before;
         for (index, digit) in digits.chars().enumerate() {
             let begins_a_group = index > 0 && (digits.len() - index).is_multiple_of(3);
@@ -305,8 +305,9 @@ mod tests {
     #[test]
     fn counts_are_grouped_and_decimals_are_not() {
         let sentence = "127 of 711117 tokens (0.017859 %), 1705 groups; 12345678";
-        let shown = "127 of 711,117 tokens (0.017859 %), 1705 groups; 12,345,678";
+        let shown = "127 of 711,117 tokens (0.017859 %), 1,705 groups; 12,345,678";
         assert_eq!(grouped(sentence), shown);
+        assert_eq!(grouped("0 of 3069, 999, 1.2843"), "0 of 3,069, 999, 1.2843");
         assert_eq!(grouped("none"), "none");
     }
 }

@@ -7,7 +7,7 @@ use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::{CHECKPOINT, COMPANIONS, DAMAGED_CHECKPOINT, LAYOUT};
 use crate::records::{
     Broken, Components, Counters, EvaluationRecord, Manifest, Outcome, RolloutRow, RunFolder,
-    StepMetrics, tables,
+    StepMetrics, tables, tables::TableError,
 };
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,14 +167,21 @@ impl RunFolder {
 
 /// A file that a folder with work of a run lacks (of an ended run: that it had): without it a session would delete the work and begin again.
 pub fn lost(folder: &RunFolder) -> Result<Option<&'static str>, FileError> {
+    let is_there = |name| files::optional(files::file_bytes(&folder.path(name)));
     let has_work = recorded_steps(folder)? > 0
         || !folder.checkpoint_steps()?.is_empty()
-        || folder.path("outcome.json").exists();
-    let outcome = folder.outcome().ok();
+        || is_there("outcome.json")?.is_some();
+    let outcome = match folder.outcome() {
+        Err(error) if files::is_unread(&error) => return Err(error),
+        outcome => outcome.ok(),
+    };
     let is_needed = |name: &&str| outcome.as_ref().is_none_or(|it| it.digests.contains_key(*name));
-    let needed = ["manifest.json"].into_iter().chain(RECORDS.into_iter().filter(is_needed));
-    let mut missing = needed.filter(|name| !folder.path(name).exists());
-    Ok(missing.next().filter(|_| has_work))
+    for name in ["manifest.json"].into_iter().chain(RECORDS.into_iter().filter(is_needed)) {
+        if is_there(name)?.is_none() {
+            return Ok(Some(name).filter(|_| has_work));
+        }
+    }
+    Ok(None)
 }
 
 pub fn recorded_steps(folder: &RunFolder) -> Result<u64, FileError> {
@@ -458,7 +465,8 @@ impl Sound {
         let look = |(): &(), entry: &&LedgerEntry| {
             damaged(folder, entry, metrics.get(entry.step as usize - 1), is_text)
         };
-        let damages = workers::map(&entries, || (), look).into_iter().zip(0..);
+        let damages: Result<Vec<_>, _> = workers::map(&entries, || (), look).into_iter().collect();
+        let damages = damages?.into_iter().zip(0..);
         let first = damages.filter_map(|(damage, steps)| Some((steps, damage?))).next();
         let (steps, damage) = first.unwrap_or_else(|| {
             // A ledger that ends early is not damaged; later steps count as not recorded.
@@ -477,11 +485,11 @@ fn damaged(
     entry: &LedgerEntry,
     metrics: Option<&StepMetrics>,
     is_text: &(dyn Fn(&RolloutRow) -> bool + Sync),
-) -> Option<String> {
+) -> Result<Option<String>, FileError> {
     let step = entry.step;
     let differs = |path: PathBuf, component: &str| {
         let path = path.display();
-        Some(format!("{path} is not what the ledger has of rollout step {step} ({component})"))
+        Ok(Some(format!("{path} is not what the ledger has of rollout step {step} ({component})")))
     };
     if metrics.is_none_or(|line| !entry.binds(line)) {
         return differs(folder.path("metrics.jsonl"), "metrics");
@@ -489,22 +497,27 @@ fn damaged(
     let path = folder.rollouts(step);
     let rows = match tables::read_rollouts(&path) {
         Ok(rows) => rows,
-        Err(error) => return Some(format!("of rollout step {step}: {error}")),
+        Err(TableError::File(error)) if files::is_unread(&error) => return Err(error),
+        Err(error) => return Ok(Some(format!("of rollout step {step}: {error}"))),
     };
     match entry.unlike(&rows).first() {
         Some(component) => differs(path, component),
         None if !rows.iter().all(is_text) => differs(path, "response"),
-        None => None,
+        None => Ok(None),
     }
 }
 
 /// Evaluations before the first one whose outcomes are not as recorded.
 pub fn intact_evaluations(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, FileError> {
-    let is_intact = |record: &EvaluationRecord| {
-        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
-        let found = path.and_then(|path| files::sha256_file(&path));
-        found.is_ok_and(|digest| digest == record.outcomes_sha256)
-    };
     let recorded: Vec<EvaluationRecord> = files::complete_lines(&folder.path("evaluations.jsonl"))?;
-    Ok(recorded.into_iter().take_while(is_intact).collect())
+    let mut intact = Vec::new();
+    for record in recorded {
+        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
+        match path.and_then(|path| files::sha256_file(&path)) {
+            Ok(digest) if digest == record.outcomes_sha256 => intact.push(record),
+            Err(error) if files::is_unread(&error) => return Err(error),
+            _ => break,
+        }
+    }
+    Ok(intact)
 }

@@ -166,7 +166,8 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, FileError> {
     let diverged = ended.is_some_and(|it| it.ending == Ending::Diverged);
     // A lock that is no file is suspicious: the run has no candidates.
     let locked = run.is_locked().map_err(&mut note).ok();
-    let size_bytes = files::size_bytes(run.root()).map_err(&mut note).ok();
+    // The named folder may be a link.
+    let size_bytes = files::size_bytes(&run.path(".")).map_err(&mut note).ok();
     let is_known = locked.is_some() && size_bytes.is_some();
     let can_go_on = is_whole && is_known && manifest.is_some() && experiment.is_some();
     let state = match outcome {
@@ -200,13 +201,13 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, FileError> {
 pub fn candidates(root: &Path, rules: HousekeepingRules) -> Result<Vec<Candidate>, FileError> {
     let mut found = Vec::new();
     for run in runs(root)? {
-        let state = summary(&run)?.state;
+        let RunSummary { state, size_bytes, .. } = summary(&run)?;
         if matches!(state, HousekeepingState::Running | HousekeepingState::Damaged) {
             continue;
         }
         if state == HousekeepingState::Unfinished && rules.unfinished {
-            let reason = "a run without an outcome".to_string();
-            found.push(candidate(run.root().to_path_buf(), reason)?);
+            let (path, reason) = (run.root().to_path_buf(), "a run without an outcome".to_string());
+            found.push(Candidate { path, size_bytes, reason });
             continue;
         }
         let least = if state == HousekeepingState::Unfinished { KEPT_WHILE_UNFINISHED } else { 1 };

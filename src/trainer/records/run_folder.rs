@@ -231,10 +231,13 @@ impl RunFolder {
     }
 
     pub fn flaw(&self) -> &'static str {
-        match files::kind(&self.root) {
-            Ok(None) => "there is no such folder",
-            Ok(Some(files::FileKind::Folder)) => "it has no manifest.json or experiment.json",
-            _ => "it is a file; `dapo runs cells` compares the record of a cell with a run",
+        match (files::kind(&self.root), files::kind(&self.path("."))) {
+            (Ok(None), _) => "there is no such folder",
+            (_, Ok(Some(_))) => "it has no manifest.json or experiment.json",
+            (Ok(Some(files::FileKind::File)), _) => {
+                "it is a file; `dapo runs cells` compares the record of a cell with a run"
+            }
+            _ => "it cannot be opened as a folder",
         }
     }
 
@@ -281,7 +284,7 @@ impl RunFolder {
 
     pub fn checkpoint_steps(&self) -> Result<Vec<u64>, FileError> {
         let path = self.path("checkpoints");
-        if !path.is_dir() {
+        if files::kind(&path)?.is_none() || !path.is_dir() {
             return Ok(Vec::new());
         }
         let step = |name: &String| name.strip_prefix("step-")?.parse().ok();

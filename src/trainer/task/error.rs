@@ -20,7 +20,7 @@ pub enum TaskError {
     Kind { name: String, known: String },
     #[error("a recipe must state either a task or a file of solutions")]
     Solutions,
-    #[error("{}: expected a file named *.parquet, *.jsonl, *.json, *.csv or *.tsv", path.display())]
+    #[error("{}: expected one file named *.parquet, *.jsonl, *.json, *.csv or *.tsv; parts of a data set are joined before: pandas.concat(map(pandas.read_parquet, PARTS)).to_parquet(\"all.parquet\")", path.display())]
     Format { path: PathBuf },
     #[error("{}: no problems in it: it has no row", path.display())]
     Empty { path: PathBuf },

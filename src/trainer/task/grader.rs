@@ -205,6 +205,13 @@ impl Grader {
         of_truths.into_iter().chain(of_stops).map(told).collect()
     }
 
+    /// Neither a list nor an object.
+    pub fn truth_is_text(&self, problem: &Problem) -> bool {
+        let Self::Program { columns, .. } = self else { return true };
+        let truth = columns.get(&problem.id).and_then(|row| row.get("ground_truth"));
+        !truth.is_some_and(|truth| truth.is_object() || truth.is_array())
+    }
+
     /// What the program is told of a response; `None` of a rule.
     pub fn asked(&self, (problem, text, tokens): Answered) -> Option<Asked> {
         let Self::Program { graders, prompt: settings, columns } = self else { return None };

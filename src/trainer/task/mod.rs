@@ -9,6 +9,7 @@ pub mod audit;
 pub mod prompt;
 pub mod response_text;
 pub mod grader;
+pub mod earned;
 pub mod responses;
 
 pub use crate::task::audit::{
@@ -21,6 +22,7 @@ pub use crate::task::data::embedded::{Embedded, Shares, Solutions, Written};
 pub use crate::task::data::schema::truth::{Reading, Truth};
 pub use crate::task::data::schema::{ReadRow, RowKeys};
 pub use crate::task::data::source::SourceRow;
+pub use crate::task::earned::EarnedTruths;
 pub use crate::task::error::TaskError;
 pub use crate::task::grader::{Grader, Tally, Twice, UngradedBatch};
 pub use crate::task::prompt::Tokenizer;

@@ -8,8 +8,8 @@ use crate::policy::checkpoint;
 use crate::task::data::reasoning_gym as gym;
 use crate::task::data::{problem_file, source};
 use crate::task::{
-    ChatTemplate, DataSets, Grader, Reading, RowKeys, TaskError, Tokenizer, Twice, chat_template,
-    data, prompt, reward,
+    ChatTemplate, DataSets, EarnedTruths, Grader, Reading, RowKeys, TaskError, Tokenizer,
+    chat_template, data, prompt, reward,
 };
 use crate::training::plan::phases;
 use crate::training::run::inputs;
@@ -38,15 +38,15 @@ pub fn files(
     grading: &Grading,
 ) -> Result<(StarterFiles, String), TrainingError> {
     let ProblemPaths { train, dev, test } = paths;
-    let problems =
+    let all: Vec<&Path> =
+        [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path)).collect();
+    let data =
         Data::Files { train: train.to_path_buf(), dev: dev.to_path_buf(), test: test.to_vec() };
-    let names = problems.set_names();
     let mut are_wrapped = false;
-    let paths = || [train, dev].into_iter().chain(test.iter().map(PathBuf::as_path));
-    for path in paths() {
+    for path in &all {
         are_wrapped |= earnable(path, grading.rule())?;
     }
-    let problems = data::load_with(&problems, grading.rule().is_none())?;
+    let problems = data::load_with(&data, grading.rule().is_none())?;
     for (set, of_set) in inputs::named_sets(&problems) {
         data::refuse_blank(set, of_set, grading)?;
     }
@@ -58,11 +58,12 @@ pub fn files(
         let asking = PromptSettings::of(template(&tokenizer, &problems.train[0], true)?);
         let prompt = tuned.as_ref().unwrap_or(&asking);
         let grader = Grader::start(grading, prompt, problems.columns.clone())?;
-        (earned_of_program(&grader, &problems)?, grader.unstated_packages().to_vec())
+        let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, set)| set);
+        (EarnedTruths::of(&grader, all)?, grader.unstated_packages().to_vec())
     } else {
         (None, Vec::new())
     };
-    let settings = match tuned {
+    let mut settings = match tuned {
         Some(settings) => {
             notes.push("the template is the one that the policy was tuned with (tune.json)".into());
             settings
@@ -73,198 +74,207 @@ pub fn files(
                 Grading::Program(program) => {
                     are_wrapped
                         || gym::is_program(&program.file)
-                        || trial.as_ref().is_some_and(Trial::is_of_answer_line)
+                        || trial.as_ref().is_some_and(EarnedTruths::is_of_answer_line)
                 }
             };
-            if !asks {
-                let reason = match grading {
-                    Grading::Rule(_) => ", because the verifier reads no line `Answer: …`",
-                    Grading::Program(_) => "",
-                };
-                notes.push(format!(
-                    "the template is the question alone{reason}; what an answer must look like is for `system` of \
-                     [prompt]"
-                ));
-            }
-            let template = template(&tokenizer, &problems.train[0], asks)?;
-            if template.instructs() {
-                let graded = match grading.rule() {
-                    Some(Verifier::LastNumber) => "the last number is graded, there or elsewhere",
-                    Some(_) => "which is what is graded",
-                    None => "the program decides what of it is graded",
-                };
-                notes.push(format!("`template` asks for the line `Answer: …`, {graded}"));
-            }
-            let mut settings = PromptSettings::of(template);
-            if tokenizer.chat_template()?.is_some_and(ChatTemplate::asks_for_date) {
-                let (name, date) = (chat_template::DATE_FUNCTION, chat_template::FIXED_DATE);
-                settings.chat_template_kwargs.insert(name.into(), date.into());
-                notes.push(format!(
-                    "the chat template asks for today's date, and a prompt must not depend on the day: \
-                     prompt.chat_template_kwargs.{name} states {date}"
-                ));
-            }
-            settings
+            of_template(&tokenizer, &problems.train[0], grading, asks, &mut notes)?
         }
     };
-    let mut settings = settings;
-    let is_chat = settings.template.is_chat();
-    let stated = |path| Some((path, problems.systems.get(path)?));
-    let mut stated = paths().filter_map(stated).filter(|(_, system)| is_chat || !system.is_empty());
-    if let Some((path, system)) = stated.next().filter(|_| settings.system.is_none()) {
-        notes.push(format!("`system` is the system message of {}", path.display()));
-        settings.system = Some(system.clone());
-        let without = paths().filter(|path| !problems.systems.contains_key(*path));
-        notes.extend(without.map(|path| {
-            format!("{}: its prompts have no system message, and get `system`", path.display())
-        }));
-    }
-    for path in paths() {
-        let own = problems.systems.get(path).map(String::as_str);
-        notes.extend(problem_file::other_system(path, own, &settings)?);
-    }
+    take_system(&mut settings, &problems, &all, &mut notes)?;
     if grading.rule().is_none() {
         let untried = "the program was not tried: no response states a ground truth that is a list or an object; \
                        `dapo data grade` tries it on responses";
         notes.push(trial.map_or(untried.to_string(), |trial| trial.to_string()));
     }
-    let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, problems)| problems);
-    let length = |problem: &Problem| {
-        let prompt = prompt::prompt(problem, &settings, &tokenizer, u64::MAX)?;
-        Ok::<u64, TaskError>(prompt.tokens.len() as u64)
-    };
-    let lengths = all.map(length).collect::<Result<Vec<u64>, _>>()?;
-    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let of_prompts = prompt_lengths(&problems, &settings, &tokenizer)?;
     let positions = config.max_position_embeddings as u64;
-    let left = positions.saturating_sub(longest);
-    let response = max_response_tokens.unwrap_or_else(|| left.clamp(1, USUAL_RESPONSE_TOKENS));
-    if response > left {
-        let (all, fits) = (lengths.len(), |length: &&u64| **length + response <= positions);
-        let fitting = lengths.iter().filter(fits).count();
-        let reason = format!(
-            "has {positions} positions: with {response} tokens for a response, {fitting} of {all} problems fit; the \
-             longest prompt has {longest} tokens"
-        );
-        return Err(TrainingError::Folder { folder: model.to_path_buf(), reason });
-    }
-    let chosen = match max_response_tokens {
-        Some(_) => "--max-response-tokens",
-        None if response == left => "what the positions leave",
-        None => "less than the positions leave",
-    };
-    notes.push(format!(
-        "`max_prompt_tokens` is the longest prompt's, `max_response_tokens` is {chosen}: the model has {positions} \
-         positions, {left} beside that prompt; batch sizes and steps are the embedded benchmark's"
-    ));
+    let lengths = StartingLengths::of(&of_prompts, positions, max_response_tokens)
+        .map_err(|reason| TrainingError::Folder { folder: model.to_path_buf(), reason })?;
+    notes.push(lengths.note(max_response_tokens));
+    let fit = format!(
+        "{} training problems, {} to evaluate; all prompts fit: the longest has {} tokens, a response at most {}",
+        problems.train.len(),
+        problems.evaluated().map(|(_, set)| set.len()).sum::<usize>(),
+        lengths.prompt,
+        lengths.response
+    );
     // Exact sums of a larger vocabulary do not fit.
     let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
-    let parameters = phases::parameters(&config);
-    let fit = format!(
-        "{} training problems, {} to evaluate; all prompts fit: the longest has {longest} tokens, a \
-         response at most {response}",
-        problems.train.len(),
-        problems.evaluated().map(|(_, set)| set.len()).sum::<usize>()
-    );
-    let samples = names.iter().map(|name| {
-        let k = if name == sets::DEV { 4 } else { 8 };
-        (name.clone(), Value::from(k))
-    });
-    let mut of_prompt = Table::try_from(&settings).expect("texts and a name");
     if !is_small {
-        notes.push(
-            "`numerics` is \"fast\": exact arithmetic is for models of a benchmark's size"
-                .to_string(),
-        );
+        let note = "`numerics` is \"fast\": exact arithmetic is for models of a benchmark's size";
+        notes.push(note.to_string());
     }
-    let mut settings = vec![
+    let samples = data.set_names().into_iter().map(|name| {
+        let k = if name == sets::DEV { 4 } else { 8 };
+        (name, Value::from(k))
+    });
+    let mut stated = vec![
         ("", "numerics", Value::from(if is_small { "exact" } else { "fast" })),
-        ("rollout", "max_prompt_tokens", Value::from(longest as i64)),
-        ("rollout", "max_response_tokens", Value::from(response as i64)),
+        ("rollout", "max_prompt_tokens", Value::from(lengths.prompt as i64)),
+        ("rollout", "max_response_tokens", Value::from(lengths.response as i64)),
         ("evaluation", "samples", Value::Table(samples.collect::<Table>())),
         ("evaluation", "during_training", Value::from(vec![sets::DEV])),
     ];
-    let grading_is_program = grading.rule().is_none();
-    let mut grading = grading.clone();
+    stated.extend(of_grading(folder, grading.clone(), packages));
+    let mut of_prompt = Table::try_from(&settings).expect("texts and a name");
+    for key in ["template", "system", "examples", "response_prefix", "chat_template_kwargs"] {
+        stated.extend(of_prompt.remove(key).map(|value| ("prompt", key, value)));
+    }
+    // 135 million parameters learned with 2e-5; the paper has 1e-6 for 32 billion.
+    let parameters = phases::parameters(&config);
+    if parameters >= 5e7 {
+        let rate = if parameters < 3e8 { 1e-5 } else { 1e-6 };
+        stated.push(("optimizer", "learning_rate", Value::from(rate)));
+    }
+    let (train, dev) = (relative(folder, train), relative(folder, dev));
+    let test = test.iter().map(|path| relative(folder, path)).collect();
+    Ok((StarterFiles { train, dev, test, settings: stated, notes }, fit))
+}
+
+/// `asks`: the template asks for the line `Answer: …`.
+fn of_template(
+    tokenizer: &Tokenizer,
+    first: &Problem,
+    grading: &Grading,
+    asks: bool,
+    notes: &mut Vec<String>,
+) -> Result<PromptSettings, TaskError> {
+    if !asks {
+        let reason = match grading {
+            Grading::Rule(_) => ", because the verifier reads no line `Answer: …`",
+            Grading::Program(_) => "",
+        };
+        notes.push(format!(
+            "the template is the question alone{reason}; what an answer must look like is for `system` of [prompt]"
+        ));
+    }
+    let template = template(tokenizer, first, asks)?;
+    if template.instructs() {
+        let graded = match grading.rule() {
+            Some(Verifier::LastNumber) => "the last number is graded, there or elsewhere",
+            Some(_) => "which is what is graded",
+            None => "the program decides what of it is graded",
+        };
+        notes.push(format!("`template` asks for the line `Answer: …`, {graded}"));
+    }
+    let mut settings = PromptSettings::of(template);
+    if tokenizer.chat_template()?.is_some_and(ChatTemplate::asks_for_date) {
+        let (name, date) = (chat_template::DATE_FUNCTION, chat_template::FIXED_DATE);
+        settings.chat_template_kwargs.insert(name.into(), date.into());
+        notes.push(format!(
+            "the chat template asks for today's date, and a prompt must not depend on the day: \
+             prompt.chat_template_kwargs.{name} states {date}"
+        ));
+    }
+    Ok(settings)
+}
+
+/// Takes the system message that the first of the files states, if the settings have none.
+fn take_system(
+    settings: &mut PromptSettings,
+    problems: &DataSets,
+    paths: &[&Path],
+    notes: &mut Vec<String>,
+) -> Result<(), TaskError> {
+    let is_chat = settings.template.is_chat();
+    let stated = paths.iter().filter_map(|path| Some((path, problems.systems.get(*path)?)));
+    let mut stated = stated.filter(|(_, system)| is_chat || !system.is_empty());
+    if let Some((path, system)) = stated.next().filter(|_| settings.system.is_none()) {
+        notes.push(format!("`system` is the system message of {}", path.display()));
+        settings.system = Some(system.clone());
+        let without = paths.iter().filter(|path| !problems.systems.contains_key(**path));
+        notes.extend(without.map(|path| {
+            format!("{}: its prompts have no system message, and get `system`", path.display())
+        }));
+    }
+    for path in paths {
+        let own = problems.systems.get(*path).map(String::as_str);
+        notes.extend(problem_file::other_system(path, own, settings)?);
+    }
+    Ok(())
+}
+
+struct StartingLengths {
+    /// Tokens of the longest prompt, and of a response at most.
+    prompt: u64,
+    response: u64,
+    positions: u64,
+}
+
+impl StartingLengths {
+    /// Errors: positions that do not hold prompts and responses.
+    fn of(
+        prompts: &[u64],
+        positions: u64,
+        max_response_tokens: Option<u64>,
+    ) -> Result<Self, String> {
+        let prompt = prompts.iter().copied().max().unwrap_or(0);
+        let left = positions.saturating_sub(prompt);
+        let response = max_response_tokens.unwrap_or_else(|| left.clamp(1, USUAL_RESPONSE_TOKENS));
+        if response <= left {
+            return Ok(Self { prompt, response, positions });
+        }
+        let fitting = prompts.iter().filter(|length| **length + response <= positions).count();
+        Err(format!(
+            "has {positions} positions: with {response} tokens for a response, {fitting} of {} problems fit; the longest \
+             prompt has {prompt} tokens",
+            prompts.len()
+        ))
+    }
+
+    fn left(&self) -> u64 {
+        self.positions.saturating_sub(self.prompt)
+    }
+
+    fn note(&self, max_response_tokens: Option<u64>) -> String {
+        let (positions, left) = (self.positions, self.left());
+        let chosen = match max_response_tokens {
+            Some(_) => "--max-response-tokens",
+            None if self.response == left => "what the positions leave",
+            None => "less than the positions leave",
+        };
+        format!(
+            "`max_prompt_tokens` is the longest prompt's, `max_response_tokens` is {chosen}: the model has {positions} \
+             positions, {left} beside that prompt; batch sizes and steps are the embedded benchmark's"
+        )
+    }
+}
+
+fn prompt_lengths(
+    problems: &DataSets,
+    settings: &PromptSettings,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<u64>, TaskError> {
+    let all = inputs::named_sets(problems).into_iter().flat_map(|(_, problems)| problems);
+    let length = |problem: &Problem| {
+        let prompt = prompt::prompt(problem, settings, tokenizer, u64::MAX)?;
+        Ok(prompt.tokens.len() as u64)
+    };
+    all.map(length).collect()
+}
+
+/// What differs from grading by the line `Answer: …`.
+fn of_grading(
+    folder: &Path,
+    mut grading: Grading,
+    packages: Vec<String>,
+) -> Vec<(&'static str, &'static str, Value)> {
+    let is_program = grading.rule().is_none();
     if let Grading::Program(program) = &mut grading
         && program.kind != ProgramKind::MathVerify
     {
         program.packages.extend(packages);
         program.file = relative(folder, &program.file);
     }
+    let mut stated = Vec::new();
     if grading != Grading::Rule(Verifier::AnswerLine) {
         let value = Value::try_from(grading).expect("a verifier is representable in TOML");
-        settings.push(("reward", "verifier", value));
+        stated.push(("reward", "verifier", value));
     }
-    if grading_is_program {
-        settings.push(("records", "format", Value::from(4)));
+    if is_program {
+        stated.push(("records", "format", Value::from(4)));
     }
-    for key in ["template", "system", "examples", "response_prefix", "chat_template_kwargs"] {
-        settings.extend(of_prompt.remove(key).map(|value| ("prompt", key, value)));
-    }
-    // 135 million parameters learned with 2e-5; the paper has 1e-6 for 32 billion.
-    if parameters >= 5e7 {
-        let rate = if parameters < 3e8 { 1e-5 } else { 1e-6 };
-        settings.push(("optimizer", "learning_rate", Value::from(rate)));
-    }
-    let (train, dev) = (relative(folder, train), relative(folder, dev));
-    let test = test.iter().map(|path| relative(folder, path)).collect();
-    Ok((StarterFiles { train, dev, test, settings, notes }, fit))
-}
-
-struct Trial {
-    earned: usize,
-    all: usize,
-    form: [&'static str; 2],
-    first_missed: Option<String>,
-}
-
-impl Trial {
-    /// Where the program takes most ground truths in the form that the released instruction asks for.
-    fn is_of_answer_line(&self) -> bool {
-        let (before, after, _) = reward::FORMS[0];
-        self.earned > 0 && self.form == [before, after]
-    }
-}
-
-impl std::fmt::Display for Trial {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        let Self { earned, all, form: [before, after], first_missed } = self;
-        write!(
-            f,
-            "the program grades {earned} of {all} ground truths, each as the answer to its own problem, as correct \
-             (as `{before}…{after}`)"
-        )?;
-        first_missed.iter().try_for_each(|id| write!(f, "; the first that is not is {id}"))
-    }
-}
-
-fn earned_of_program(grader: &Grader, problems: &DataSets) -> Result<Option<Trial>, TrainingError> {
-    let is_text = |problem: &&Problem| {
-        let truth = problems.columns.get(&problem.id).and_then(|row| row.get("ground_truth"));
-        !truth.is_some_and(|truth| truth.is_object() || truth.is_array())
-    };
-    let sets = inputs::named_sets(problems).into_iter().flat_map(|(_, set)| set);
-    let all: Vec<&Problem> = sets.filter(is_text).collect();
-    let forms = reward::FORMS.map(|(before, after, _)| [before, after]);
-    let forms = forms.into_iter().chain([["", ""], ["#### ", ""], ["<answer>", "</answer>"]]);
-    let mut best: Option<Trial> = None;
-    if all.is_empty() {
-        return Ok(best);
-    }
-    for [before, after] in forms {
-        let stated = |it: &&Problem| format!("{before}{}{after}", it.answer);
-        let texts: Vec<String> = all.iter().map(stated).collect();
-        let responses =
-            all.iter().zip(&texts).map(|(problem, text)| (*problem, text.as_str(), None));
-        let (grades, _) = grader.grade(&responses.collect::<Vec<_>>(), Twice::Never)?;
-        let earned = grades.iter().filter(|grade| grade.is_correct).count();
-        if best.as_ref().is_none_or(|best| earned > best.earned) {
-            let first = grades.iter().position(|grade| !grade.is_correct);
-            let first_missed = first.map(|index| all[index].id.clone());
-            best = Some(Trial { earned, all: all.len(), form: [before, after], first_missed });
-        }
-    }
-    Ok(best)
+    stated
 }
 
 /// A response must be able to be graded right. Returns whether prompts have the released instruction.

@@ -8,4 +8,6 @@ if [ -e run ]; then
         done
     done
 fi
+echo 'budget: 9 hours are left'
 echo '77;here'
+echo 'thank you; bye'

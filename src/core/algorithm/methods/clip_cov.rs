@@ -4,7 +4,8 @@
 //! tokens⌋, at least one, are drawn at random and leave the loss.
 //!
 //! Source: `compute_policy_loss_clip_cov` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: means and choice
-//! are those of the mini-batch; verl's are the micro-batch's. It costs one more forward pass an update.
+//! are those of the mini-batch; verl's are the micro-batch's. It costs one more forward pass an update. The authors'
+//! script (recipe/entropy/7b_clip_cov.sh) has `clip_ratio_low = clip_ratio_high = 1`, so that PPO's clip leaves nearly all to it.
 
 use crate::algorithm::methods::{About, Grpo};
 use crate::algorithm::{Dapo, Over, Rules, SeenResponse, Surrogate, Tokens};
@@ -14,7 +15,7 @@ use tch::Tensor;
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.clipped_share"
-meaning = "Clip-Cov: share of the mini-batch's tokens that leave the loss"
+meaning = "Clip-Cov: share of the mini-batch's tokens that leave the loss, rounded down, at least one token"
 range = { above = 0, at_most = 1 }
 paper = { remark = "2e-4", place = "arXiv 2505.22617" }
 released_code = { remark = "2e-4", place = "verl, compute_policy_loss_clip_cov" }

@@ -14,7 +14,7 @@ use tch::Tensor;
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.penalised_share"
-meaning = "KL-Cov: share of the mini-batch's tokens that are penalised"
+meaning = "KL-Cov: share of the mini-batch's tokens that are penalised, rounded down, at least one token"
 range = { above = 0, at_most = 1 }
 paper = { remark = "2e-3; 2e-4 for 32B", place = "arXiv 2505.22617" }
 released_code = { remark = "2e-4", place = "verl, compute_policy_loss_kl_cov" }

@@ -1,13 +1,13 @@
 //! A second process of this program for reads that may not end well. polars decodes parquet with unchecked access and
 //! trusts the counts in a page: on some damaged files it asks for 2^61 bytes, and a failed allocation ends the process
 //! (SIGABRT), which nothing can catch. The second process holds no files, no lock and no run, has limits on memory and
-//! time, and answers with a table that it wrote itself. If it dies, the file is damaged, and a message says so.
+//! time, and answers with a table that it wrote itself. If it dies of that, the file is damaged, and a message says so.
 //!
 //! The process is this program with a hidden verb. It starts with the first read and serves later ones too, because
 //! loading LibTorch takes longer than most reads. It ends with this process or after some idle seconds. Larger files go
 //! through [`stream`]. A program that does not call [`use_program`] (the library's tests) reads in its own process.
 
-use crate::base::files;
+use crate::base::files::{self, FileError};
 use rustix::event::{self, PollFd, PollFlags, Timespec};
 use rustix::process::{self, Resource, Rlimit};
 use std::io::{self, Read, Write};
@@ -29,8 +29,33 @@ pub struct ApartLimits {
 
 const IDLE_SECONDS: i64 = 5;
 
-/// The limit on wall-clock time is the limit on processor time times this, for a busy machine.
 const WALL_PER_PROCESSOR_SECOND: u64 = 10;
+const WALL_SECONDS_TO_START: u64 = 120;
+
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Machine(#[from] io::Error),
+}
+
+impl From<String> for NoAnswer {
+    fn from(reason: String) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+impl NoAnswer {
+    pub fn of<E: From<FileError>>(self, path: &Path, refused: impl FnOnce(String) -> E) -> E {
+        match self {
+            Self::Refused(reason) => refused(reason),
+            Self::Machine(source) => {
+                FileError::Io { action: "read", path: path.to_path_buf(), source }.into()
+            }
+        }
+    }
+}
 
 const ANSWER: u8 = 0;
 const REFUSAL: u8 = 1;
@@ -48,8 +73,9 @@ pub fn is_available() -> bool {
     PROGRAM.get().is_some()
 }
 
-fn command() -> Result<Command, String> {
-    let (program, verb) = PROGRAM.get().ok_or("no program to read tables with")?;
+fn command() -> io::Result<Command> {
+    let none = || io::Error::other("no program to read tables with");
+    let (program, verb) = PROGRAM.get().ok_or_else(none)?;
     let mut command = Command::new(program);
     command.process_group(0).arg(verb).stdout(Stdio::piped()).stderr(Stdio::null());
     // One thread: its stacks count as memory. Verbose readers print where the answer goes.
@@ -58,9 +84,13 @@ fn command() -> Result<Command, String> {
     Ok(command)
 }
 
-fn cannot_start(error: &io::Error) -> String {
+fn cannot_start(error: &io::Error) -> io::Error {
     let program = PROGRAM.get().map_or_else(String::new, |(path, _)| path.display().to_string());
-    format!("cannot start {program}: {error}")
+    io::Error::other(format!("cannot start {program}: {error}"))
+}
+
+fn no_pipe() -> io::Error {
+    io::Error::other("no pipe to its reader")
 }
 
 struct Reader {
@@ -70,11 +100,11 @@ struct Reader {
 }
 
 impl Reader {
-    fn start() -> Result<Self, String> {
+    fn start() -> io::Result<Self> {
         let mut process =
             command()?.stdin(Stdio::piped()).spawn().map_err(|error| cannot_start(&error))?;
-        let input = process.stdin.take().ok_or("no pipe to the reader")?;
-        let output = process.stdout.take().ok_or("no pipe from the reader")?;
+        let input = process.stdin.take().ok_or_else(no_pipe)?;
+        let output = process.stdout.take().ok_or_else(no_pipe)?;
         Ok(Self { process, input, output })
     }
 
@@ -94,8 +124,8 @@ impl Reader {
             input.flush()
         };
         send(&mut self.input).map_err(|_broken| Lost::Ended)?;
-        let seconds = limits.processor_seconds.saturating_mul(WALL_PER_PROCESSOR_SECOND);
-        let ready = readable_within(&self.output, seconds as i64).map_err(|_error| Lost::Ended)?;
+        let seconds = wall_seconds(limits) as i64;
+        let ready = readable_within(&self.output, seconds).map_err(|_error| Lost::Ended)?;
         if !ready {
             return Err(Lost::Slow);
         }
@@ -129,7 +159,12 @@ enum Lost {
     Large(u64),
 }
 
-pub fn ask(request: &[u8], limits: ApartLimits) -> Result<Vec<u8>, String> {
+fn wall_seconds(limits: ApartLimits) -> u64 {
+    let seconds = limits.processor_seconds.saturating_mul(WALL_PER_PROCESSOR_SECOND);
+    seconds.saturating_add(WALL_SECONDS_TO_START)
+}
+
+pub fn ask(request: &[u8], limits: ApartLimits) -> Result<Vec<u8>, NoAnswer> {
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
     // It may have ended after its idle time, before this request or during it: hence two tries.
     for _ in 0..2 {
@@ -141,7 +176,7 @@ pub fn ask(request: &[u8], limits: ApartLimits) -> Result<Vec<u8>, String> {
         let lost = match running.request(request, limits) {
             Ok(result) => {
                 *reader = Some(running);
-                return result;
+                return result.map_err(NoAnswer::Refused);
             }
             Err(lost) => lost,
         };
@@ -151,25 +186,36 @@ pub fn ask(request: &[u8], limits: ApartLimits) -> Result<Vec<u8>, String> {
             lost => return Err(explain(&lost, status, limits)),
         }
     }
-    Err(explain(&Lost::Ended, None, limits))
+    Err(io::Error::other("its reader ended twice before it was asked").into())
 }
 
 /// Linux's numbers of the signals that end a process which asked for too much.
 const SIGABRT: i32 = 6;
 const SIGXCPU: i32 = 24;
 
-fn explain(lost: &Lost, status: Option<ExitStatus>, limits: ApartLimits) -> String {
+const HUP_INT_KILL_TERM: [i32; 4] = [1, 2, 9, 15];
+
+fn explain(lost: &Lost, status: Option<ExitStatus>, limits: ApartLimits) -> NoAnswer {
     let memory = limits.memory_bytes >> 20;
     let seconds = limits.processor_seconds;
-    match (lost, status.and_then(|status| status.signal())) {
+    let machine = |reason: String| NoAnswer::Machine(io::Error::other(reason));
+    let reason = match (lost, status.and_then(|status| status.signal())) {
         (Lost::Large(bytes), _) => format!("it expands to {bytes} bytes"),
-        (Lost::Slow, _) | (_, Some(SIGXCPU)) => {
-            format!("damaged (reading it takes more than {seconds} s)")
+        (Lost::Slow, _) => {
+            let seconds = wall_seconds(limits);
+            return machine(format!(
+                "no answer of its reader for {seconds} s: is this machine busy or suspended?"
+            ));
         }
+        (_, Some(signal)) if HUP_INT_KILL_TERM.contains(&signal) => {
+            return machine(format!("signal {signal} ended its reader"));
+        }
+        (_, Some(SIGXCPU)) => format!("damaged (reading it takes more than {seconds} s)"),
         (_, Some(SIGABRT)) => format!("damaged (reading it takes more than {memory} MiB)"),
         (_, Some(signal)) => format!("damaged (signal {signal} ended its reader)"),
         (_, None) => "damaged (its reader ended without an answer)".to_string(),
-    }
+    };
+    NoAnswer::Refused(reason)
 }
 
 /// Answers requests on standard input until it ends, or until nothing is asked for some seconds.
@@ -232,6 +278,32 @@ fn readable_within(source: &impl AsFd, seconds: i64) -> io::Result<bool> {
             Ok(ready) => return Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_and_a_reader_killed_from_outside_are_not_held_against_a_file() {
+        let limits = ApartLimits { memory_bytes: 1 << 20, processor_seconds: 8, answer_bytes: 1 };
+        let told = |lost: Lost, signal: i32| {
+            let refused = |reason| FileError::Json { path: "t".into(), reason };
+            let no_answer = explain(&lost, Some(ExitStatus::from_raw(signal)), limits);
+            let error = no_answer.of(Path::new("t"), refused);
+            (files::is_unread(&error), error.to_string())
+        };
+        let slow =
+            "cannot read t: no answer of its reader for 200 s: is this machine busy or suspended?";
+        assert_eq!(told(Lost::Slow, 9), (true, slow.to_string()));
+        let killed = "cannot read t: signal 9 ended its reader".to_string();
+        assert_eq!(told(Lost::Ended, 9), (true, killed));
+        let heavy = "t: damaged (reading it takes more than 8 s)".to_string();
+        assert_eq!(told(Lost::Ended, SIGXCPU), (false, heavy));
+        for (lost, signal) in [(Lost::Ended, SIGABRT), (Lost::Ended, 11), (Lost::Large(2), 9)] {
+            assert!(!told(lost, signal).0);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::base::visible;
 use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -38,6 +39,20 @@ impl FileError {
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
+}
+
+/// Whether the machine or a permission kept a file from being read: its content may be as it should.
+pub fn is_unread(error: &(dyn Error + 'static)) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidFilename, InvalidInput};
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound, UnexpectedEof};
+    const LOOP_OF_LINKS: Option<i32> = Some(rustix::io::Errno::LOOP.raw_os_error());
+    let mut causes = std::iter::successors(Some(error), |&cause| cause.source());
+    let failure = causes.find_map(|cause| cause.downcast_ref::<io::Error>());
+    failure.is_some_and(|failure| match failure.kind() {
+        InvalidData | InvalidFilename | InvalidInput | IsADirectory | NotADirectory | NotFound
+        | UnexpectedEof => false,
+        _ => failure.raw_os_error() != LOOP_OF_LINKS,
+    })
 }
 
 pub fn optional<T>(read: Result<T, FileError>) -> Result<Option<T>, FileError> {
@@ -465,10 +480,8 @@ pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileE
 
 /// The records before the first line that is not whole, which a killed process left; none if there is no file.
 pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileError> {
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let bytes = foreign::read_up_to(path, foreign::RECORDS.bytes)?;
+    let read = optional(foreign::read_up_to(path, foreign::RECORDS.bytes))?;
+    let Some(bytes) = read else { return Ok(Vec::new()) };
     let whole = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let parse = |(index, line)| parse_line(path, index + 1, line).ok().flatten();
     Ok(whole.enumerate().map_while(parse).collect())

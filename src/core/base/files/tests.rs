@@ -307,3 +307,17 @@ fn a_folder_moves_to_a_free_name_or_into_a_folder_and_replaces_nothing() {
     move_folder(&at("made"), &at("link")).unwrap();
     assert_eq!(read_text(&at("empty/model/a")).unwrap(), "second");
 }
+
+#[test]
+fn a_failing_disk_a_stale_handle_and_a_permission_say_nothing_about_a_files_content() {
+    let of = |code: i32| {
+        is_unread(&io_error("read", Path::new("a"))(io::Error::from_raw_os_error(code)))
+    };
+    let [io, access, stale, too_many] = [5, 13, 116, 24];
+    assert!([io, access, stale, too_many].into_iter().all(of));
+    let [missing, folder, below_a_file, looped] = [2, 21, 20, 40];
+    assert!(![missing, folder, below_a_file, looped].into_iter().any(of));
+    assert!(!is_unread(&invalid("read", Path::new("a"), "not UTF-8".to_string())));
+    let json = FileError::Json { path: "a".into(), reason: "no JSON".to_string() };
+    assert!(!is_unread(&json));
+}

@@ -243,16 +243,8 @@ pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
             let deep = format!("extends is more than {MAX_FILES} files deep: {}", names());
             return Err(deep.into());
         }
-        if let Some((child, _)) = chain.last()
-            && !path.exists()
-            && shipped::text(&path).is_none()
-        {
-            return Err(format!(
-                "{}: extends: there is no file {}; it is the path of a TOML file, from the folder of this one",
-                child.display(),
-                path.display()
-            )
-            .into());
+        if let Some((child, _)) = chain.last() {
+            named(child, "extends", &path)?;
         }
         let mut table = read_table(&path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
@@ -268,6 +260,19 @@ pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
         chain.push((path, table));
     }
     Ok(chain)
+}
+
+/// Errors: a path that a key of `file` names, and that is neither there nor in the program.
+pub fn named(file: &Path, key: &str, path: &Path) -> Result<(), ExperimentError> {
+    if path.exists() || shipped::text(path).is_some() {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: {key}: there is no file {}; it is the path of a TOML file, from the folder of this one",
+        file.display(),
+        path.display()
+    )
+    .into())
 }
 
 /// Reads a TOML file of at most `MAX_FILE_BYTES`, or one of the program that is not here.

@@ -124,12 +124,11 @@ pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, Experi
     }
     keys.finish();
     let folder = path.parent().unwrap_or(Path::new(""));
-    let chain = match &base {
-        Some(base) => {
-            extends::overridden(extends::chain(&extends::normal(&folder.join(base)))?, set)?
-        }
-        None => return Err(ExperimentError::Invalid { problems }),
+    let Some(base) = base.map(|base| extends::normal(&folder.join(base))) else {
+        return Err(ExperimentError::Invalid { problems });
     };
+    extends::named(path, "base", &base)?;
+    let chain = extends::overridden(extends::chain(&base)?, set)?;
     let base = extends::resolve(chain.clone())?;
     let sets = stated.resolved(&base).unwrap_or_else(|(key, problem)| {
         problems.push(format!("{place}: {key}: {problem}"));

@@ -235,12 +235,14 @@ fn refuse_variants(json: &Value) -> Result<(), PolicyError> {
         ("attention_bias", "only Qwen2's biases of queries, keys and values are"),
         ("mlp_bias", "only layers without it are"),
     ] {
-        if json.get(name).and_then(Value::as_bool) == Some(true) {
+        if present(json, name).is_some_and(|value| *value != false) {
             return Err(unsupported(name, json, reason));
         }
     }
-    let layers = json.get("layer_types").and_then(Value::as_array);
-    if layers.is_some_and(|layers| layers.iter().any(|layer| layer != "full_attention")) {
+    let is_full = |layers: &Value| {
+        layers.as_array().is_some_and(|all| all.iter().all(|layer| layer == "full_attention"))
+    };
+    if present(json, "layer_types").is_some_and(|layers| !is_full(layers)) {
         return Err(unsupported("layer_types", json, "only full attention is"));
     }
     Ok(())
@@ -252,8 +254,8 @@ fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), Poli
     let mut scaling: Option<(&str, Option<RopeScaling>)> = None;
     for name in ["rope_theta", "rope_scaling", "rope_parameters"] {
         let is_top = name == "rope_theta";
-        let rope = if is_top { Some(json) } else { json.get(name) };
-        let Some(rope) = rope.and_then(Value::as_object) else { continue };
+        let Some(rope) = (if is_top { Some(json) } else { present(json, name) }) else { continue };
+        let rope = rope.as_object().ok_or_else(|| key(name, "an object", Some(rope)))?;
         if let Some(value) = rope.get("rope_theta").filter(|value| !value.is_null()) {
             let value = positive("rope_theta", Some(value))?;
             match theta {
@@ -303,8 +305,11 @@ fn integer(json: &Value, name: &str, most: i64) -> Result<i64, PolicyError> {
 
 /// `None` where the key is absent or null.
 fn stated(json: &Value, name: &str, most: i64) -> Result<Option<i64>, PolicyError> {
-    let is_stated = json.get(name).is_some_and(|value| !value.is_null());
-    is_stated.then(|| integer(json, name, most)).transpose()
+    present(json, name).map(|_value| integer(json, name, most)).transpose()
+}
+
+fn present<'a>(json: &'a Value, name: &str) -> Option<&'a Value> {
+    json.get(name).filter(|value| !value.is_null())
 }
 
 fn positive(name: &str, value: Option<&Value>) -> Result<f64, PolicyError> {
@@ -369,6 +374,10 @@ mod tests {
             ("quantization_config", json!({"quant_method": "gptq", "bits": 4})),
             ("attention_bias", json!(true)),
             ("layer_types", json!(["full_attention", "sliding_attention"])),
+            ("layer_types", json!("sliding_attention")),
+            ("rope_scaling", json!("yarn")),
+            ("rope_parameters", json!(true)),
+            ("use_sliding_window", json!("true")),
             ("hidden_act", json!("gelu")),
             ("use_sliding_window", json!(true)),
             ("rope_scaling", json!({"type": "yarn", "factor": 4.0})),

@@ -208,7 +208,8 @@ impl<'a> ColumnTable<'a> {
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
         let bytes = foreign::read_up_to(path, foreign::MOST_FILE_BYTES)?;
         let frame = decode::frame(bytes, names);
-        let frame = frame.map_err(|reason| Refusal::Parquet { reason }.of(path))?;
+        let refused = |reason| Refusal::Parquet { reason }.of(path);
+        let frame = frame.map_err(|error| error.of(path, refused))?;
         Ok(Self { path, frame })
     }
 

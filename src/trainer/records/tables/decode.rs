@@ -1,7 +1,7 @@
 //! Decodes a parquet file of unknown origin. The footer's claims are checked before a page is
 //! decoded, the table's size before a row is read. polars works in a second process ([`apart`]).
 
-use crate::base::{apart, contained};
+use crate::base::{apart, apart::NoAnswer, contained};
 use polars::prelude::{
     Column, DataFrame, DataType, ParquetCompression, ParquetReader, ParquetWriter, SerReader,
     Series,
@@ -42,18 +42,19 @@ fn limits(file_bytes: u64) -> apart::ApartLimits {
 }
 
 /// Named columns that exist, or all.
-pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
+pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, NoAnswer> {
     if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
-        return Err(NOT_PARQUET.into());
+        return Err(NOT_PARQUET.to_string().into());
     }
     if !apart::is_available() {
-        return decoded(bytes, names);
+        return Ok(decoded(bytes, names)?);
     }
     let limits = limits(bytes.len() as u64);
     let own = apart::ask(&request(&bytes, names), limits)?;
     // This program wrote the table, so nothing in it is a foreign claim.
-    contained::contained(|| ParquetReader::new(Cursor::new(own)).finish())
-        .and_then(|frame| frame.map_err(|error| error.to_string()))
+    let frame = contained::contained(|| ParquetReader::new(Cursor::new(own)).finish())
+        .and_then(|frame| frame.map_err(|error| error.to_string()));
+    Ok(frame?)
 }
 
 fn request(bytes: &[u8], names: Option<&[&str]>) -> Vec<u8> {
@@ -182,7 +183,7 @@ mod tests {
         let scalar = Scalar::new(DataType::String, AnyValue::StringOwned(text.as_str().into()));
         let bytes = file(rows, Column::new_scalar("problem".into(), scalar, rows));
         assert!(bytes.len() < 1 << 20, "{} bytes are no bomb", bytes.len());
-        let refusal = frame(bytes, None).unwrap_err();
+        let refusal = frame(bytes, None).unwrap_err().to_string();
         assert!(refusal.starts_with("it expands to 4194"), "{refusal}");
     }
 
@@ -193,7 +194,7 @@ mod tests {
             file(rows, Column::new_scalar("correct".into(), scalar, rows))
         };
         assert_eq!(frame(equal(200_000), None).unwrap().height(), 200_000);
-        let refusal = frame(equal(3_000_000), None).unwrap_err();
+        let refusal = frame(equal(3_000_000), None).unwrap_err().to_string();
         assert!(refusal.starts_with("it claims 3000000 rows, more than "), "{refusal}");
     }
 

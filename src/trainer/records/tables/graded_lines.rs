@@ -62,77 +62,116 @@ fn parsed(path: &Path, number: usize, bytes: &[u8]) -> Result<Option<Line>, File
 /// another format; a line without a column or truth value; more than one possible column, filter or step.
 pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     format::check(path, "parquet, CSV or JSON lines", true)?;
-    let mut chosen: Option<(Writer, GradedColumns)> = None;
-    let mut rows = Vec::new();
-    let (mut filters, mut steps) = (BTreeSet::new(), BTreeSet::new());
-    // Such as `exact_match,strict-match`, from lm-eval's results.
-    let named = names.correct.as_deref().and_then(|name| name.split_once(','));
-    let mut left_out = 0;
-    let mut parts: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
-    let mut present = Vec::new();
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     let extension = extension.to_ascii_lowercase();
     let is_named = |names: &[&str]| names.contains(&extension.as_str());
     let begins = |mark: &[u8]| !is_named(&["csv", "tsv", "parquet"]) && format::begins(path, mark);
-    let is_lines = is_named(&["jsonl", "json", "ndjson"]) || begins(b"{");
-    let is_csv = !is_lines && !is_named(&["parquet"]) && !begins(b"PAR1");
-    if !is_lines {
-        present = if is_csv { csv_rows::names(path)? } else { problem_rows::column_names(path)? };
-        chosen = Some((Writer::Anybody, graded::choose(path, names, &present)?));
+    let mut outcomes = LineReader::new(path, names);
+    if is_named(&["jsonl", "json", "ndjson"]) || begins(b"{") {
+        let file = std::io::BufReader::new(foreign::open(path)?);
+        foreign::each_line(path, file, foreign::DATA, |number, bytes| {
+            let line = parsed(path, number, bytes)?;
+            line.map_or(Ok(()), |line| outcomes.take(number, line))
+        })?;
+    } else if is_named(&["parquet"]) || begins(b"PAR1") {
+        let present = problem_rows::column_names(path)?;
+        let columns = graded::choose(path, names, &present)?;
+        let wanted = wanted(&columns, &present);
+        outcomes.chosen = Some((Writer::Anybody, columns));
+        let mut number = 0;
+        problem_rows::each_problem_row(path, &wanted, &mut |_, row| {
+            number += 1;
+            outcomes.take(number, row)
+        })?;
+    } else {
+        outcomes.chosen =
+            Some((Writer::Anybody, graded::choose(path, names, &csv_rows::names(path)?)?));
+        let (header, records) = csv_rows::read(path)?;
+        for record in records {
+            let (number, record) = record?;
+            let pairs = header.iter().zip(&record);
+            let line = pairs.map(|(name, text)| (name.to_string(), text.trim().into()));
+            outcomes.take(number, line.collect())?;
+        }
     }
-    let wanted = chosen.as_ref().map(|(_, (problem, sample, correct))| WantedKeys {
+    outcomes.table()
+}
+
+fn wanted((problem, sample, correct): &GradedColumns, present: &[String]) -> WantedKeys {
+    let others = present
+        .iter()
+        .filter(|name| Some(*name) == sample.as_ref() || tells_apart(name))
+        .filter(|name| ![problem, correct].contains(name));
+    WantedKeys {
         question: vec![problem.clone()],
         answer: vec![correct.clone()],
-        others: present
-            .iter()
-            .filter(|name| Some(*name) == sample.as_ref() || tells_apart(name))
-            .filter(|name| ![problem, correct].contains(name))
-            .cloned()
-            .collect(),
+        others: others.cloned().collect(),
         all: false,
-    });
-    let mut take = |number: usize, line: Line| -> Result<(), TableError> {
-        let at = |reason: String| csv_rows::at(path, number, reason);
-        if chosen.is_none() {
-            let writer = writer(&line, names);
-            chosen = Some((writer, columns(path, &line, writer, names)?));
-        }
-        let Some((writer, (problem_key, sample, correct))) = &chosen else { return Ok(()) };
-        let problem = problem_key;
-        let value = |key: &str| {
-            lookup(&line, key)
-                .ok_or_else(|| at(format!("no key `{key}`, which the first line has")))
+    }
+}
+
+struct LineReader<'a> {
+    path: &'a Path,
+    names: &'a ColumnNames,
+    /// Of JSON lines the first one decides.
+    chosen: Option<(Writer, GradedColumns)>,
+    rows: Vec<Graded>,
+    filters: BTreeSet<String>,
+    /// Lines of another filter than the named one.
+    left_out: usize,
+    steps: BTreeSet<i64>,
+    /// What tells the rows of a problem apart, by problem.
+    parts: BTreeMap<String, Vec<(String, String)>>,
+}
+
+impl<'a> LineReader<'a> {
+    fn new(path: &'a Path, names: &'a ColumnNames) -> Self {
+        let (rows, parts) = (Vec::new(), BTreeMap::new());
+        let (filters, steps) = (BTreeSet::new(), BTreeSet::new());
+        Self { path, names, chosen: None, rows, filters, left_out: 0, steps, parts }
+    }
+
+    /// Such as `exact_match,strict-match`, from lm-eval's results.
+    fn filter(&self) -> Option<&'a str> {
+        Some(self.names.correct.as_deref()?.split_once(',')?.1)
+    }
+
+    fn take(&mut self, number: usize, line: Line) -> Result<(), TableError> {
+        let (writer, columns) = match self.chosen.take() {
+            Some(chosen) => chosen,
+            None => {
+                let writer = writer(&line, self.names);
+                (writer, columns(self.path, &line, writer, self.names)?)
+            }
         };
-        if *writer == Writer::LmEval
+        let taken = self.take_outcome((number, &line), writer, &columns);
+        self.chosen = Some((writer, columns));
+        taken
+    }
+
+    fn take_outcome(
+        &mut self,
+        (number, line): (usize, &Line),
+        writer: Writer,
+        columns: &GradedColumns,
+    ) -> Result<(), TableError> {
+        let at = |reason: String| csv_rows::at(self.path, number, reason);
+        let (problem, sample, correct) = columns;
+        if writer == Writer::LmEval
             && let Some(filter) = line.get("filter").and_then(Value::as_str)
         {
-            if named.is_some_and(|(_, wanted)| wanted != filter) {
-                left_out += 1;
+            if self.filter().is_some_and(|wanted| wanted != filter) {
+                self.left_out += 1;
                 return Ok(());
             }
-            filters.insert(filter.to_string());
+            self.filters.insert(filter.to_string());
         }
-        if *writer == Writer::Verl
-            && let Some(step) = line.get("step").and_then(Value::as_i64)
-        {
-            steps.insert(step);
+        if writer == Writer::Verl {
+            self.steps.extend(line.get("step").and_then(Value::as_i64));
         }
-        let name = |key: &str, flag: &str| -> Result<String, TableError> {
-            let value = value(key)?;
-            let number = whole(value);
-            let is_name = value.is_string() || number.is_some();
-            let text = number.or_else(|| value.as_str().map(str::to_string));
-            let text = text.unwrap_or_else(|| value.to_string());
-            if is_name && !text.is_empty() && text.len() <= graded::MOST_NAME_BYTES {
-                Ok(text)
-            } else {
-                let (expected, got) = ("text of at most 1024 bytes or an integer", cut(&text));
-                let reason = format!("`{key}`: expected {expected}, got `{got}`");
-                Err(at(format!("{reason}; name another with --{flag}-column")))
-            }
-        };
+        let name = |key: &str, flag: &str| name(line, key, flag).map_err(at);
         let problem = match writer {
-            Writer::Verl if problem == "input" => prompt_name(&line),
+            Writer::Verl if problem == "input" => prompt_name(line),
             Writer::LmEval if problem == "doc_id" => {
                 let hash = line.get("doc_hash").and_then(Value::as_str).unwrap_or_default();
                 let hash: String = hash.chars().take(8).collect();
@@ -140,79 +179,91 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
             }
             _ => name(problem, "problem")?,
         };
-        let is_correct = value(correct)?;
-        let is_correct = truth(is_correct, *writer).ok_or_else(|| {
-            let got = is_correct.as_str().map_or_else(|| is_correct.to_string(), str::to_string);
-            let reason = format!("`{correct}`: expected true, false, 0 or 1, got `{}`", cut(&got));
-            let is_mean = *writer == Writer::LmEval && is_correct.is_f64();
-            let mean = "a mean over responses, as lm-eval writes of repeats, is no outcome: log each response, or ";
-            let mean = if is_mean { mean } else { "" };
-            at(format!("{reason}; {mean}name another with --correct-column"))
-        })?;
-        if rows.len() == graded::MOST_ROWS {
+        let is_correct = outcome(line, correct, writer).map_err(at)?;
+        if self.rows.len() == graded::MOST_ROWS {
             return Err(at(format!("more than {} rows", graded::MOST_ROWS)));
         }
-        if *writer == Writer::Anybody {
-            let own = [Some(problem_key), Some(correct), sample.as_ref()];
-            let is_own = |key: &String| own.contains(&Some(key));
-            let told = line.iter().filter(|(key, _)| tells_apart(key) && !is_own(key));
-            let told = told.map(|(key, value)| (key.clone(), cut(&value.to_string())));
-            let told: Vec<(String, String)> = told.collect();
-            let first = parts.entry(problem.clone()).or_insert_with(|| told.clone());
-            if let Some((key, value)) = told.iter().find(|it| !first.contains(it)) {
-                let of_first = first.iter().find(|it| it.0 == *key).map_or("nothing", |it| &it.1);
-                return Err(at(format!(
-                    "problem `{}` has rows of `{key}` {of_first} and of {value}, which are not one problem's samples: \
-                     keep the rows of one `{key}` in a file, or write it into the problem's name",
-                    cut(&problem)
-                )));
-            }
+        if writer == Writer::Anybody {
+            self.check_is_one_problems(&problem, line, columns).map_err(at)?;
         }
         let sample = sample.as_deref().map(|key| name(key, "sample")).transpose()?;
-        rows.push(Graded { problem, sample, is_correct });
+        self.rows.push(Graded { problem, sample, is_correct });
         Ok(())
-    };
-    match wanted {
-        None => {
-            let file = std::io::BufReader::new(foreign::open(path)?);
-            foreign::each_line(path, file, foreign::DATA, |number, bytes| {
-                let line = parsed(path, number, bytes)?;
-                line.map_or(Ok(()), |line| take(number, line))
-            })?;
+    }
+
+    /// Errors: a row that another set, model or metric than the problem's first row has.
+    fn check_is_one_problems(
+        &mut self,
+        problem: &str,
+        line: &Line,
+        (key, sample, correct): &GradedColumns,
+    ) -> Result<(), String> {
+        let own = [Some(key), Some(correct), sample.as_ref()];
+        let is_own = |key: &String| own.contains(&Some(key));
+        let told = line.iter().filter(|(key, _)| tells_apart(key) && !is_own(key));
+        let told = told.map(|(key, value)| (key.clone(), cut(&value.to_string())));
+        let told: Vec<(String, String)> = told.collect();
+        let first = self.parts.entry(problem.to_string()).or_insert_with(|| told.clone());
+        let Some((key, value)) = told.iter().find(|it| !first.contains(it)) else {
+            return Ok(());
+        };
+        let of_first = first.iter().find(|it| it.0 == *key).map_or("nothing", |it| &it.1);
+        Err(format!(
+            "problem `{}` has rows of `{key}` {of_first} and of {value}, which are not one problem's samples: keep the \
+             rows of one `{key}` in a file, or write it into the problem's name",
+            cut(problem)
+        ))
+    }
+
+    fn table(self) -> Result<GradedTable, TableError> {
+        let (path, named) = (self.path, self.filter());
+        let Some((_, columns)) = self.chosen else {
+            return Err(ambiguous(path, "no line", String::new()));
+        };
+        if self.filters.len() > 1 {
+            let filters = self.filters.iter().map(|filter| format!("{},{filter}", columns.2));
+            let what = "several filters; choose one with --correct-column";
+            return Err(ambiguous(path, what, filters.collect::<Vec<_>>().join(" or ")));
         }
-        Some(_) if is_csv => {
-            let (header, records) = csv_rows::read(path)?;
-            for record in records {
-                let (number, record) = record?;
-                let pairs = header.iter().zip(&record);
-                let line = pairs.map(|(name, text)| (name.to_string(), text.trim().into()));
-                take(number, line.collect())?;
-            }
+        if let Some(filter) = named.filter(|_| self.rows.is_empty() && self.left_out > 0) {
+            return Err(ambiguous(path, "no line of the filter", filter.to_string()));
         }
-        Some(wanted) => {
-            let mut number = 0;
-            problem_rows::each_problem_row(path, &wanted, &mut |_, row| {
-                number += 1;
-                take(number, row)
-            })?;
+        if self.steps.len() > 1 {
+            let steps: Vec<String> = self.steps.iter().map(i64::to_string).collect();
+            let what = "rollouts of several steps, a file of one is compared";
+            return Err(ambiguous(path, what, steps.join(", ")));
         }
+        Ok(GradedTable { rows: self.rows, columns })
     }
-    let Some((_, columns)) = chosen else { return Err(ambiguous(path, "no line", String::new())) };
-    if filters.len() > 1 {
-        let filters: Vec<String> =
-            filters.iter().map(|filter| format!("{},{filter}", columns.2)).collect();
-        let what = "several filters; choose one with --correct-column";
-        return Err(ambiguous(path, what, filters.join(" or ")));
+}
+
+fn value<'a>(line: &'a Line, key: &str) -> Result<&'a Value, String> {
+    lookup(line, key).ok_or_else(|| format!("no key `{key}`, which the first line has"))
+}
+
+fn name(line: &Line, key: &str, flag: &str) -> Result<String, String> {
+    let value = value(line, key)?;
+    let number = whole(value);
+    let is_name = value.is_string() || number.is_some();
+    let text = number.or_else(|| value.as_str().map(str::to_string));
+    let text = text.unwrap_or_else(|| value.to_string());
+    if is_name && !text.is_empty() && text.len() <= graded::MOST_NAME_BYTES {
+        return Ok(text);
     }
-    if let Some((_, filter)) = named.filter(|_| rows.is_empty() && left_out > 0) {
-        return Err(ambiguous(path, "no line of the filter", filter.to_string()));
-    }
-    if steps.len() > 1 {
-        let steps: Vec<String> = steps.iter().map(i64::to_string).collect();
-        let what = "rollouts of several steps, a file of one is compared";
-        return Err(ambiguous(path, what, steps.join(", ")));
-    }
-    Ok(GradedTable { rows, columns })
+    let (expected, got) = ("text of at most 1024 bytes or an integer", cut(&text));
+    Err(format!("`{key}`: expected {expected}, got `{got}`; name another with --{flag}-column"))
+}
+
+fn outcome(line: &Line, key: &str, writer: Writer) -> Result<bool, String> {
+    let value = value(line, key)?;
+    truth(value, writer).ok_or_else(|| {
+        let got = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        let reason = format!("`{key}`: expected true, false, 0 or 1, got `{}`", cut(&got));
+        let is_mean = writer == Writer::LmEval && value.is_f64();
+        let mean = "a mean over responses, as lm-eval writes of repeats, is no outcome: log each response, or ";
+        let mean = if is_mean { mean } else { "" };
+        format!("{reason}; {mean}name another with --correct-column")
+    })
 }
 
 /// pandas makes floats of integers in a column with gaps.

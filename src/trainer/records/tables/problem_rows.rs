@@ -2,7 +2,7 @@
 //! DAPO-Math-17k has 1.8 million rows with 1.1 GB of text.
 
 use crate::base::apart::stream::{self, ApartStream};
-use crate::base::{apart, contained, files::foreign};
+use crate::base::{apart, apart::NoAnswer, contained, files::foreign};
 use crate::records::tables::decode::{NOT_PARQUET, most_expanded_bytes};
 use crate::records::tables::{Refusal, TableError, format};
 use parquet::file::reader::{ChunkReader, FileReader};
@@ -139,7 +139,7 @@ fn each_sent(
     };
     match (refusal, read) {
         (Some(refusal), _) => Err(refusal.of(path)),
-        (None, Err(reason)) => Err(unreadable(&reason)),
+        (None, Err(error)) => Err(error.of(path, |reason| unreadable(&reason))),
         (None, Ok(())) if !ended => Err(unreadable("damaged (its reader ended without an answer)")),
         (None, Ok(())) => Ok(()),
     }
@@ -161,7 +161,7 @@ fn receive(
     file_bytes: u64,
     wanted: &WantedKeys,
     take: &mut dyn FnMut(Sent) -> bool,
-) -> Result<(), String> {
+) -> Result<(), NoAnswer> {
     let limits = [LIMITS.memory_bytes, LIMITS.processor_seconds].map(|limit| limit.to_string());
     let wanted = serde_json::to_string(wanted).map_err(|error| error.to_string())?;
     let arguments = [&[ARGUMENT.to_string()], &limits[..], &[wanted]].concat();
@@ -171,7 +171,7 @@ fn receive(
     while stream.next_line(&mut line)? {
         expanded = expanded.saturating_add(line.len() as u64);
         if expanded > most {
-            return Err(format!("it expands to more than {most} bytes"));
+            return Err(format!("it expands to more than {most} bytes").into());
         }
         let sent = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
         if !take(sent) {

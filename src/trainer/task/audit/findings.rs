@@ -97,7 +97,7 @@ fn repetition(audit: &Audit, options: &AuditOptions, findings: &mut AuditFinding
 
 fn by_rules(audit: &Audit, findings: &mut AuditFindings) {
     let answers = &audit.answers;
-    let listed = answers.other_listed.join(", ");
+    let listed = on_one_line(&answers.other_listed);
     let text = format!(
         "answers are no integers ({listed}). The paper's are, \"to minimise errors\" (§3.5)."
     );
@@ -107,7 +107,7 @@ fn by_rules(audit: &Audit, findings: &mut AuditFindings) {
         "integers have a leading zero or a plus sign. The verifier compares strings: 045 is not 45, which matters \
          where responses write the other one.",
     );
-    let listed = answers.unverifiable_listed.join(", ");
+    let listed = on_one_line(&answers.unverifiable_listed);
     let text = format!(
         "answers are graded wrong even when a response states them as `Answer: …` ({listed})."
     );
@@ -117,6 +117,10 @@ fn by_rules(audit: &Audit, findings: &mut AuditFindings) {
             format!("answers are graded wrong when a response states them as `{form}` ({first}).");
         findings.warn(*count, &text);
     }
+}
+
+fn on_one_line(answers: &[String]) -> String {
+    answers.join(", ").replace('\n', "\\n")
 }
 
 fn answers(audit: &Audit, findings: &mut AuditFindings) {

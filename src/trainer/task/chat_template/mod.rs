@@ -205,14 +205,14 @@ impl ChatTemplate {
     }
 
     fn text(&self, conversation: &Conversation) -> Result<String, TaskError> {
-        let rendered = if apart::is_available() {
-            let request = serde_json::to_vec(&(self, conversation)).expect("texts");
-            apart::ask(&[REQUEST.as_bytes(), &request].concat(), LIMITS)
-                .and_then(|text| String::from_utf8(text).map_err(|error| error.to_string()))
-        } else {
-            self.contained(conversation)
-        };
-        rendered.map_err(|reason| refuse(&self.path, reason))
+        let refused = |reason| refuse(&self.path, reason);
+        if !apart::is_available() {
+            return self.contained(conversation).map_err(refused);
+        }
+        let request = serde_json::to_vec(&(self, conversation)).expect("texts");
+        let rendered = apart::ask(&[REQUEST.as_bytes(), &request].concat(), LIMITS);
+        let text = rendered.map_err(|error| error.of(&self.path, refused))?;
+        String::from_utf8(text).map_err(|error| refused(error.to_string()))
     }
 
     fn contained(&self, conversation: &Conversation) -> Result<String, String> {

@@ -58,7 +58,11 @@ pub fn make(
     let assembled = |probe: Option<TrialProbe>| assemble(inputs, &prompts, probe, folder);
     let counted = assembled(None);
     match sample.filter(|_| counted.can_start()) {
-        Some(watch) => Ok(assembled(Some(probe::measure(inputs, watch)?))),
+        Some(watch) => {
+            let mut plan = assembled(Some(probe::measure(inputs, watch)?));
+            plan.warnings.extend(warnings::unearned(&plan, inputs)?);
+            Ok(plan)
+        }
         None => Ok(counted),
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::algorithm::methods::{Method, rloo::Rloo};
-use crate::algorithm::{Beyond, DynamicSampling, Punishment, Std};
+use crate::algorithm::{Beyond, DynamicSampling, Kl, KlEstimator, Punishment, Std};
 use crate::experiment::{MiniAimeVariant, extends};
 use crate::policy::{Config, Family};
 use crate::task::{DataSets, data::embedded::mini_aime};
@@ -179,7 +179,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
     let (experiment, plan) = sound();
     assert_eq!(warnings::of(&plan, &experiment), []);
     type Change = fn(&mut RunPlan, &mut Experiment);
-    let cases: [(Name, Severity, Change); 17] = [
+    let cases: [(Name, Severity, Change); 18] = [
         (Name::DataRepeats, Severity::Warning, |plan, _| plan.work.epochs_over_data.least = 2.5),
         (Name::DataSmallerThanRound, Severity::Warning, |plan, _| plan.work.problems = 31),
         (Name::WarmUpLong, Severity::Warning, |_, experiment| {
@@ -223,6 +223,9 @@ fn every_warning_fires_on_its_cause_and_not_without() {
             let beyond = Beyond::Unclamped;
             experiment.dapo.overlong.punishment =
                 Punishment::Soft { cache_tokens: 28, factor: 1.0, beyond };
+        }),
+        (Name::KlWithoutGradient, Severity::Warning, |_, experiment| {
+            experiment.dapo.kl = Kl::Penalty { estimator: KlEstimator::K1, coefficient: 0.1 };
         }),
         (Name::GreedySamples, Severity::Warning, |_, experiment| {
             experiment.evaluation.sampling.temperature = 0.0;

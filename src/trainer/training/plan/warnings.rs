@@ -2,13 +2,15 @@
 //! [`crate::experiment::validate`]; [`crate::training::run::inputs`] refuses prompts that are too long.
 
 use crate::algorithm::dynamic_sampling::kept_by_reward;
-use crate::algorithm::{Beyond, Dapo, DynamicSampling, Problem, Punishment};
+use crate::algorithm::{Beyond, Dapo, DynamicSampling, Kl, KlEstimator, Problem, Punishment};
 use crate::experiment::{Experiment, Sampling, Verifier, compare, sets, shipped, sources};
 use crate::records::housekeeping::readable;
 use crate::task::data::problem_file::Told;
-use crate::task::{Grader, prompt, reward};
+use crate::task::{EarnedTruths, Grader, prompt, reward};
 use crate::training::plan::work::PlanWork;
-use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, run::inputs::Inputs, trainer};
+use crate::training::{
+    Disk, PlanMemory, RunPlan, TrainingError, TrialProbe, run::inputs::Inputs, trainer,
+};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -56,6 +58,8 @@ pub enum Name {
     RewardNumbers,
     #[value(help = "keys that differ from base.toml's and that the arm does not read")]
     KeysUnread,
+    #[value(help = "the KL penalty's estimator k1, whose gradient in a loss has mean 0")]
+    KlWithoutGradient,
     #[value(help = "a set is evaluated at temperature 0 with several samples")]
     GreedySamples,
     #[value(help = "columns that may belong to the question and are in no prompt")]
@@ -134,6 +138,26 @@ pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
     unreadable.chain(numbers).chain(arguments).chain(of_files).map(warning).collect()
 }
 
+/// Of a base policy that answers nothing right, as a program grades it.
+pub fn unearned(plan: &RunPlan, inputs: &Inputs) -> Result<Option<Warning>, TrainingError> {
+    /// Ground truths, each in several forms.
+    const MOST: usize = 16;
+    let is_right = plan.probe.as_ref().is_none_or(|probe| probe.accuracy > 0.0);
+    let Some(program) = inputs.grader.program().filter(|_| !is_right) else { return Ok(None) };
+    let problems = inputs.data.train.iter().take(MOST);
+    let earned =
+        EarnedTruths::of(&inputs.grader, problems).map_err(TrainingError::UngradedProbe)?;
+    Ok(earned.filter(|it| it.earned == 0).map(|it| {
+        let message = format!(
+            "{} grades none of {} ground truths, each as the answer to its own problem, as correct; a number of the \
+             file (612, not \"612\") reaches a function as a number; `dapo data grade` tries it on responses",
+            program.name(),
+            it.all
+        );
+        warning((Name::AnswerUnreadable, message))
+    }))
+}
+
 fn unstated_packages(grader: &Grader) -> Option<String> {
     let (program, packages) = (grader.program()?, grader.unstated_packages());
     (!packages.is_empty()).then(|| {
@@ -192,6 +216,11 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> Vec<(Name, String)> {
             "the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate"
         );
         warnings.push((Name::WarmUpLong, message));
+    }
+    if let Kl::Penalty { estimator: KlEstimator::K1, .. } = experiment.dapo.kl {
+        let message = "dapo.kl adds k1 to the loss: its gradient has mean 0 and does not pull to the reference; k2 has the \
+                       divergence's gradient, k3 is GRPO's";
+        warnings.push((Name::KlWithoutGradient, message.to_string()));
     }
     warnings.extend(unread(experiment));
     warnings.extend(unclamped(experiment));

@@ -73,7 +73,7 @@ pub fn open(
     {
         return Err(TrainingError::Lost { folder: root(), missing });
     }
-    let begun = folder.path("manifest.json").exists();
+    let begun = files::kind(&folder.path("manifest.json"))?.is_some();
     let recorded = audit::recorded_steps(folder)?;
     let (checkpoint, evaluated) = match unfinished {
         Unfinished::Refuse if begun && recorded > 0 => {
@@ -102,7 +102,7 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Trai
         let differing = differing(inputs, folder)?;
         return Err(TrainingError::OtherRun { folder: folder.root().to_path_buf(), differing });
     }
-    if !folder.path("outcome.json").exists() {
+    if files::kind(&folder.path("outcome.json"))?.is_none() {
         return Ok(None);
     }
     match audit::lost(folder)? {
@@ -220,7 +220,7 @@ fn resume(
             files::remove_folder(&folder.checkpoint(step))?;
             continue;
         }
-        match usable(folder, step) {
+        match usable(folder, step)? {
             Ok(found) => {
                 checkpoint = Some(found);
                 break;
@@ -257,12 +257,16 @@ fn missing(inputs: &Inputs, evaluated: &[EvaluationRecord], step: u64) -> Option
     due.into_iter().find(|key| key.1 < step && !is_recorded(key))
 }
 
-fn usable(folder: &RunFolder, step: u64) -> Result<Loaded, String> {
-    let found = checkpoint::load(&folder.checkpoint(step)).map_err(|error| error.to_string())?;
-    match found.progress.counters.rollout_steps {
+fn usable(folder: &RunFolder, step: u64) -> Result<Result<Loaded, String>, TrainingError> {
+    let found = match checkpoint::load(&folder.checkpoint(step)) {
+        Err(error) if files::is_unread(&error) => return Err(error.into()),
+        Err(error) => return Ok(Err(error.to_string())),
+        Ok(found) => found,
+    };
+    Ok(match found.progress.counters.rollout_steps {
         counted if counted == step => Ok(found),
         counted => Err(format!("its trainer.json counts {counted} rollout steps")),
-    }
+    })
 }
 
 /// Removes everything after rollout step `step`. Returns the evaluations before the first later one.

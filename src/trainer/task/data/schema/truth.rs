@@ -217,7 +217,9 @@ pub fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, Strin
                 note(readings, Reading::WholeFloat);
                 Ok((float as i64).to_string())
             }
-            Some(_) => Err(format!("{number} is a float that holds no exact integer")),
+            Some(_) => Err(format!(
+                "{number} is a float that holds no exact integer; write it as an integer or as text"
+            )),
         },
         Value::Array(values) => match &values[..] {
             [value] => {
@@ -236,7 +238,10 @@ pub fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, Strin
                 "an object with {keys}, and a rule compares one text (in a file of problems: --answer-key KEY.INSIDE, or --for-program of `data audit` and `data prepare` where a program grades)"
             ))
         }
-        other => Err(format!("expected text or a number, got {other}")),
+        Value::Bool(truth) => Err(format!(
+            "expected text or a number, got {truth} (in a file of problems: write it as text, or --for-program of `data audit` and `data prepare` where a program grades)"
+        )),
+        Value::Null => Err("expected text or a number, got null".to_string()),
     }
 }
 

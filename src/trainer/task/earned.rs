@@ -1,0 +1,61 @@
+//! Whether a program that grades takes ground truths as answers to their own problems.
+
+use crate::algorithm::Problem;
+use crate::task::{Grader, Twice, UngradedBatch, reward};
+
+pub struct EarnedTruths {
+    pub earned: usize,
+    pub all: usize,
+    /// What stands before and after a ground truth where most are graded right.
+    form: [&'static str; 2],
+    first_missed: Option<String>,
+}
+
+impl EarnedTruths {
+    /// `None` where no ground truth is a text. Errors: responses that the program does not grade.
+    pub fn of<'a>(
+        grader: &Grader,
+        problems: impl IntoIterator<Item = &'a Problem>,
+    ) -> Result<Option<Self>, Box<UngradedBatch>> {
+        let all: Vec<&Problem> =
+            problems.into_iter().filter(|problem| grader.truth_is_text(problem)).collect();
+        let forms = reward::FORMS.map(|(before, after, _)| [before, after]);
+        let forms = forms.into_iter().chain([["", ""], ["#### ", ""], ["<answer>", "</answer>"]]);
+        let mut best: Option<Self> = None;
+        if all.is_empty() {
+            return Ok(best);
+        }
+        for [before, after] in forms {
+            let stated = |it: &&Problem| format!("{before}{}{after}", it.answer);
+            let texts: Vec<String> = all.iter().map(stated).collect();
+            let responses =
+                all.iter().zip(&texts).map(|(problem, text)| (*problem, text.as_str(), None));
+            let (grades, _) = grader.grade(&responses.collect::<Vec<_>>(), Twice::Never)?;
+            let earned = grades.iter().filter(|grade| grade.is_correct).count();
+            if best.as_ref().is_none_or(|best| earned > best.earned) {
+                let first = grades.iter().position(|grade| !grade.is_correct);
+                let first_missed = first.map(|index| all[index].id.clone());
+                best = Some(Self { earned, all: all.len(), form: [before, after], first_missed });
+            }
+        }
+        Ok(best)
+    }
+
+    /// Where the program takes most ground truths in the form that the released instruction asks for.
+    pub fn is_of_answer_line(&self) -> bool {
+        let (before, after, _) = reward::FORMS[0];
+        self.earned > 0 && self.form == [before, after]
+    }
+}
+
+impl std::fmt::Display for EarnedTruths {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let Self { earned, all, form: [before, after], first_missed } = self;
+        write!(
+            f,
+            "the program grades {earned} of {all} ground truths, each as the answer to its own problem, as correct \
+             (as `{before}…{after}`)"
+        )?;
+        first_missed.iter().try_for_each(|id| write!(f, "; the first that is not is {id}"))
+    }
+}
