@@ -47,16 +47,11 @@ fn digest_of(library: &str) {
         .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
         .unwrap_or_default();
     if let (Some(digest), Ok(file)) = (text.get(..64), std::fs::metadata(library)) {
-        let state = [
-            file.dev() as i64,
-            file.ino() as i64,
-            file.size() as i64,
-            file.ctime(),
-            file.ctime_nsec(),
-        ];
+        let (device, inode, bytes) = (file.dev(), file.ino(), file.size());
         println!(
-            "cargo:rustc-env=DAPO_LIBTORCH_CPU={} {digest}",
-            state.map(|number| number.to_string()).join(" ")
+            "cargo:rustc-env=DAPO_LIBTORCH_CPU={device} {inode} {bytes} {} {} {digest}",
+            file.ctime(),
+            file.ctime_nsec()
         );
     }
 }

@@ -59,8 +59,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<u8> {
     };
     let mut bar: Option<Progress> = None;
     let audited = audit::audit(&args.file, &options, &mut |done, total| {
-        let bar = bar.get_or_insert_with(|| Progress::new("audit", total));
-        bar.set(done, "");
+        bar.get_or_insert_with(|| Progress::new("audit", total)).set(done, "");
     });
     bar.into_iter().for_each(Progress::clear);
     let mut audit = audited?;

@@ -175,8 +175,7 @@ fn diff_json(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
             "arm_sha256": operand.experiment.as_ref().map(Experiment::arm_sha256),
         })
     };
-    let difference =
-        |difference: &Difference| with_facts(json!(difference), sources::of(&difference.key));
+    let difference = |it: &Difference| with_facts(json!(it), sources::of(&it.key));
     json!({
         "schema": "dapo-config-diff/1",
         "a": operand(a),
@@ -198,9 +197,7 @@ fn diff_text(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
         (1, _) => "1 key of the arm's identity differs\n".to_string(),
         (count, _) => format!("{count} keys of the arm's identity differ\n"),
     };
-    for difference in inside {
-        text += &difference_text(difference);
-    }
+    text.extend(inside.into_iter().map(difference_text));
     if !outside.is_empty() {
         text += "\noutside the arm's identity:\n";
     }
@@ -286,9 +283,7 @@ fn explain(args: &ExplainArgs) -> Result<u8> {
         entry
     };
     let entries: Vec<Value> = chosen.iter().map(entry).collect();
-    output::lines(args.json, &entries, || {
-        chosen.iter().map(|key| key_text(key)).collect::<Vec<_>>().join("\n")
-    });
+    output::lines(args.json, &entries, || joined(chosen.iter().map(|key| key_text(key)), "\n"));
     Ok(exit::SUCCESS)
 }
 

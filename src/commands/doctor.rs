@@ -38,10 +38,8 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
 fn text(here: &Examination) -> String {
     let facts = here.facts.iter().map(|(name, value)| [name.as_str(), value.as_str()]);
     let facts = table("fact | value", facts);
-    let checks = here.checks.iter().map(|check| {
-        let word = if check.held { "holds" } else { "FAILS" };
-        [check.name.as_str(), word, &check.detail]
-    });
+    let word = |held: bool| if held { "holds" } else { "FAILS" };
+    let checks = here.checks.iter().map(|it| [it.name.as_str(), word(it.held), &it.detail]);
     let checks = table("check | | seen", checks);
     format!("{facts}\n{checks}")
 }

@@ -1,6 +1,6 @@
 //! `dapo engine`: an experiment on another trainer.
 
-use crate::base::files;
+use crate::base::{files, visible};
 use crate::commands::exit::{bail_invalid, bail_usage};
 use crate::commands::flags::experiment::InputsArg;
 use crate::commands::flags::grading;
@@ -325,11 +325,9 @@ fn print(engine: Engine, of: &str, effective: &[Effective], absent: &str) {
         let Setting { name, value, key, .. } = &row.setting;
         [name.clone(), short(value), own, key.clone(), word.to_string()]
     });
-    let columns = format!("setting | asked | {} | key | ", engine.name());
-    print!("{}", output::table(&columns, rows));
+    print!("{}", output::table(&format!("setting | asked | {} | key | ", engine.name()), rows));
 }
 
 fn short(value: &Value) -> String {
-    let text = value.to_string();
-    if text.len() <= 30 { text } else { text.chars().take(29).chain(['…']).collect() }
+    visible::start(&value.to_string(), 30)
 }

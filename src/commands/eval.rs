@@ -214,8 +214,7 @@ pub fn run(args: &EvalArgs) -> Result<u8> {
     let Some(evaluated) = evaluated else { return Ok(interrupt.exit_code()) };
     let (records, _): (Vec<_>, Vec<_>) = evaluated.into_iter().unzip();
     resumable::record(&folder, &records)?;
-    let names_answers = |set: &str| own.grading_of(set).program().is_none();
-    print(&records, &names_answers, args.json);
+    print(&records, &|set: &str| own.grading_of(set).program().is_none(), args.json);
     Ok(exit::SUCCESS)
 }
 
@@ -250,10 +249,8 @@ fn last_checkpoint(args: &EvalArgs, experiment: &Path) -> Result<Option<PathBuf>
     }
     if named::is_run(&folder) && run.path("manifest.json").exists() {
         let Some(step) = run.checkpoint_steps()?.into_iter().max() else {
-            bail_invalid!(
-                "{} has no checkpoint; --model DIR names the policy to evaluate",
-                folder.display()
-            );
+            let run = folder.display();
+            bail_invalid!("{run} has no checkpoint; --model DIR names the policy to evaluate");
         };
         return Ok(Some(run.checkpoint(step)));
     }
@@ -395,8 +392,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<u8> {
     protocol.max_prompt_tokens = prompt_limit(how, &model)?;
     response_text::check_stop("--stop", &tokenizer, &protocol.stop)?;
     for ((name, problems), path) in sets.iter().zip(&args.data) {
-        let count = problems.len() as u64;
-        bounds::held("--samples", samples, count, protocol.max_response_tokens)?;
+        bounds::held("--samples", samples, problems.len() as u64, protocol.max_response_tokens)?;
         evaluation::check_prompts(&tokenizer, &protocol, problems)
             .map_err(|source| TrainingError::Problem { path: path.clone(), source })?;
         warn_of_greedy(name, samples, protocol.sampling);
@@ -440,8 +436,7 @@ type NamedSets = Vec<(String, Vec<Problem>)>;
 
 fn problem_sets(args: &EvalArgs, protocol: &Protocol) -> Result<(NamedSets, Columns)> {
     let (mut sets, mut columns) = (NamedSets::new(), Columns::new());
-    let with_columns = protocol.verifier.rule().is_none();
-    let keys = RowKeys { columns: with_columns, ..args.keys.clone() };
+    let keys = RowKeys { columns: protocol.verifier.rule().is_none(), ..args.keys.clone() };
     for path in &args.data {
         let name = sets::set_name(path);
         if sets.iter().any(|(known, _)| *known == name) {

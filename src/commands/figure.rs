@@ -1,11 +1,8 @@
 //! `dapo figure`: a figure for a paper, and its numbers.
 
 use crate::base::files;
-use crate::commands::output;
-use crate::commands::{
-    exit,
-    exit::{bail_invalid, bail_usage},
-};
+use crate::commands::exit::{bail_invalid, bail_usage};
+use crate::commands::{exit, output};
 use crate::records::RunFolder;
 use crate::report::page::Panel;
 use crate::report::study::figure::{self, Kind};

@@ -54,8 +54,7 @@ pub fn run(args: &GcArgs) -> Result<u8> {
             println!("{path}\t{size}\t{}", candidate.reason);
         }
     }
-    let size =
-        housekeeping::readable(candidates.iter().map(|candidate| candidate.size_bytes).sum());
+    let size = housekeeping::readable(candidates.iter().map(|it| it.size_bytes).sum());
     match candidates.len() {
         0 => output::tell("nothing to delete"),
         count => output::tell(format!("{count} could be deleted, {size}")),

@@ -2,12 +2,9 @@
 
 use crate::base::files::foreign;
 use crate::base::{visible, workers};
+use crate::commands::exit::{Invalid, bail_invalid, bail_usage};
 use crate::commands::flags::grading::{self, GradingArgs};
-use crate::commands::output;
-use crate::commands::{
-    exit,
-    exit::{Invalid, bail_invalid, bail_usage},
-};
+use crate::commands::{exit, output};
 use crate::experiment::{Grading, ProgramKind, RewardProgram, Verifier};
 use crate::report::text::{counted, joined, percent};
 use crate::task::data::schema;
@@ -175,8 +172,7 @@ pub fn run(args: &GradeArgs) -> Result<u8> {
         Grading::Rule(usual) => {
             let graded = graded_by_rule(usual, &lines)?;
             let answers = lines.iter().zip(&graded).map(|(line, (verifier, explanation))| {
-                let readings = args.explain.then(|| line.readings());
-                answer(explanation, *verifier, readings)
+                answer(explanation, *verifier, args.explain.then(|| line.readings()))
             });
             print!("{}", answers.collect::<Result<String>>()?);
         }
@@ -341,17 +337,14 @@ fn follow(files: &[PathBuf], grading: &Grading) -> Result<u8> {
     let [file] = files else { bail_usage!("--follow reads one FILE") };
     match grading {
         Grading::Rule(usual) => answer_each(file, |line| {
-            let graded = line
-                .graded(*usual)
-                .map_err(|reason| Invalid(format!("{}: {reason}", file.display())));
-            let (verifier, explanation) = graded?;
+            let refused = |reason| Invalid(format!("{}: {reason}", file.display()));
+            let (verifier, explanation) = line.graded(*usual).map_err(refused)?;
             answer(&explanation, verifier, None)
         }),
         Grading::Program(program) => {
             let graders = Graders::start((**program).clone())?;
             let code = answer_each(file, |line| {
-                let asked = for_program(line.asked(), program);
-                program_answer(&graders.grade(&[asked]).swap_remove(0))
+                program_answer(&graders.grade(&[for_program(line.asked(), program)]).swap_remove(0))
             })?;
             graders.close().map_err(|error| Invalid(format!("{}: {error}", program.name())))?;
             Ok(code)
@@ -413,8 +406,7 @@ impl GradeSummary {
             };
             let [shown, truth] = [shown, &explanation.compared_ground_truth]
                 .map(|text| visible::shortened(text, EXAMPLE_CHARACTERS));
-            let example = format!("{cut}`{shown}` for `{truth}`");
-            Counted { responses: 0, truncated: 0, example }
+            Counted { responses: 0, truncated: 0, example: format!("{cut}`{shown}` for `{truth}`") }
         });
         counted.responses += 1;
         counted.truncated += u64::from(line.truncated);
@@ -434,14 +426,8 @@ impl GradeSummary {
                 let verdict = if *reason == Reason::Equal { "accepted" } else { "rejected" };
                 let share = percent(*responses as f64 / self.responses as f64);
                 let [responses, truncated] = [responses, truncated].map(u64::to_string);
-                [
-                    verdict.to_string(),
-                    reason.to_string(),
-                    responses,
-                    share,
-                    truncated,
-                    example.clone(),
-                ]
+                let (why, example) = (reason.to_string(), example.clone());
+                [verdict.to_string(), why, responses, share, truncated, example]
             });
         output::table("verdict | why | responses # | share # | truncated # | first example", rows)
     }

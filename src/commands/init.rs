@@ -150,9 +150,8 @@ fn own_files(args: &InitArgs, folder: &Path) -> Result<Option<StarterFiles>> {
         return Ok(None);
     };
     let problems = ProblemPaths { train, dev, test: &args.test };
-    let grading = args.grading.grading()?;
-    let (files, fit) =
-        starting::files(folder, model, problems, args.max_response_tokens, &grading)?;
+    let (longest, grading) = (args.max_response_tokens, args.grading.grading()?);
+    let (files, fit) = starting::files(folder, model, problems, longest, &grading)?;
     files.notes.iter().for_each(output::tell);
     output::say(&fit);
     Ok(Some(files))

@@ -111,8 +111,7 @@ fn help_line(line: &str) -> String {
 fn with_shaped_help(mut command: clap::Command) -> clap::Command {
     let shaped = |text: String| text.lines().map(help_line).collect::<String>();
     command = command.mut_args(|arg| {
-        let takes_values = arg.get_action().takes_values();
-        if takes_values { arg.allow_negative_numbers(true) } else { arg }
+        if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg }
     });
     if let Some(text) = command.get_after_help().map(ToString::to_string) {
         command = command.after_help(shaped(text));

@@ -101,8 +101,7 @@ pub fn run(args: &RegressArgs) -> Result<u8> {
     }
     if let Some(leave) = leave {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-        let parts = (exact.as_ref(), fast.as_ref());
-        bless::accept(&golden, &rule.fast, parts, &leave, now)?;
+        bless::accept(&golden, &rule.fast, (exact.as_ref(), fast.as_ref()), &leave, now)?;
         output::path(&golden.log());
         return Ok(exit::SUCCESS);
     }
@@ -117,8 +116,7 @@ pub fn run(args: &RegressArgs) -> Result<u8> {
     args.gate.publish("dapo regress", &checks(compared.as_ref(), judged.as_deref()))?;
     let is_same = compared.is_none_or(|compared| compared.diff.is_none());
     let verdict = judged.as_deref().map(curves::verdict);
-    let is_reproduced = verdict.is_none_or(|it| it == EquivalenceVerdict::Reproduced);
-    Ok(exit::agreed(is_same && is_reproduced))
+    Ok(exit::agreed(is_same && verdict.is_none_or(|it| it == EquivalenceVerdict::Reproduced)))
 }
 
 fn checks(compared: Option<&Compared>, judged: Option<&[RegressJudged]>) -> Vec<GateCheck> {

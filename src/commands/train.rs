@@ -166,12 +166,10 @@ const RESUMES: &str = "the same command with --resume continues";
 fn resumable(error: TrainingError) -> anyhow::Error {
     let error = anyhow::Error::from(error);
     let text = exit::message(&error);
-    let is_said = exit::code(&error) != exit::BUG || text.contains("--resume");
-    if is_said {
-        error
-    } else {
-        error.context(format!("{text}; {RESUMES}, `ablate` and `cell run` without it"))
+    if exit::code(&error) != exit::BUG || text.contains("--resume") {
+        return error;
     }
+    error.context(format!("{text}; {RESUMES}, `ablate` and `cell run` without it"))
 }
 
 fn renew_report(folder: &RunFolder) {

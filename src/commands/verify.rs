@@ -190,7 +190,6 @@ fn print_replay(replay: &Replay) {
     print!("{}", output::table("altered steps # | at least # | by these steps #", rows));
     println!();
     output::say("Chance to catch an evaluation with altered outcomes, over all challenges");
-    let rows = detection.iter();
-    let rows = rows.map(|it| [it.altered_problems.to_string(), percent(it.at_least)]);
+    let rows = detection.iter().map(|it| [it.altered_problems.to_string(), percent(it.at_least)]);
     print!("{}", output::table("altered problems # | at least #", rows));
 }

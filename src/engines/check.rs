@@ -4,7 +4,6 @@ use crate::engines::run::{self, EngineOptions};
 use crate::engines::{DemandRefusal, Effective, EngineError, Trap, Unread, process, trl, verl};
 use crate::experiment::{Engine, Experiment};
 use crate::training::run::inputs::Inputs;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -111,8 +110,7 @@ pub fn configuration(
             "not checked: verl's own validation{keys}; .hydra/overrides.yaml and a Python with that verl decide"
         ))
     } else {
-        let unchecked = composed.unchecked.as_ref();
-        unchecked.map(|why| format!("not checked: verl's own validation: {why}"))
+        composed.unchecked.as_ref().map(|why| format!("not checked: verl's own validation: {why}"))
     };
     let engine = composed.engine();
     let other = (!engine.starts_with("fsdp"))
@@ -127,18 +125,15 @@ fn texts(effective: &[Effective]) -> Vec<Trap> {
         let asked = &row.setting.value;
         let is_number = asked.is_number() && text.trim().parse::<f64>().is_ok();
         let is_switch = asked.is_boolean() && text.trim().to_lowercase().parse::<bool>().is_ok();
+        let kind = if is_number { "number" } else { "truth value" };
         (is_number || is_switch).then(|| Trap {
             name: "text",
             key: row.setting.name.clone(),
             value: row.value.clone().unwrap_or_default(),
-            what: format!("a text, and no {}: write it without quotes", kind(asked)),
+            what: format!("a text, and no {kind}: write it without quotes"),
         })
     };
     effective.iter().filter_map(trap).collect()
-}
-
-fn kind(asked: &Value) -> &'static str {
-    if asked.is_number() { "number" } else { "truth value" }
 }
 
 #[cfg(test)]
@@ -147,7 +142,7 @@ mod tests {
     use crate::base::files;
     use crate::engines::demand;
     use crate::experiment::extends;
-    use serde_json::{Map, json};
+    use serde_json::{Map, Value, json};
 
     fn loaded(name: &str) -> Experiment {
         extends::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()

@@ -1,6 +1,6 @@
 //! An arm's demands on another trainer: its settings with our keys, and what it cannot do.
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, compare};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,8 +86,7 @@ impl EngineKeys {
 
     /// What a trap does: the text of its variant, else its own.
     pub fn trap(&self, name: &str, variant: &str) -> String {
-        let text = self.traps.get(&format!("{name}#{variant}"));
-        text.unwrap_or_else(|| &self.traps[name]).clone()
+        self.traps.get(&format!("{name}#{variant}")).unwrap_or_else(|| &self.traps[name]).clone()
     }
 
     /// Whether a rendered setting may be another one where the outputs are imported.
@@ -195,11 +194,7 @@ pub struct Effective {
 
 impl Effective {
     pub fn agrees(&self) -> bool {
-        let number = |value: &Value| value.as_f64();
-        self.value.as_ref().is_none_or(|found| match (number(found), number(&self.setting.value)) {
-            (Some(found), Some(asked)) => found == asked,
-            _ => *found == self.setting.value,
-        })
+        self.value.as_ref().is_none_or(|found| compare::same(found, &self.setting.value))
     }
 }
 

@@ -45,11 +45,10 @@ impl Stepper for Imported<'_> {
     fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, TrainingError> {
         let number = self.counters.rollout_steps + 1;
         let experiment = &self.inputs.experiment;
-        let expected = experiment.training.prompts_per_step * experiment.rollout.group_size;
-        watch(Phase::Generation(0, expected as usize));
+        let prompts = experiment.training.prompts_per_step;
+        watch(Phase::Generation(0, (prompts * experiment.rollout.group_size) as usize));
         let read = self.outputs.step(number)?;
-        let mut selection =
-            Selection::new(&experiment.dapo, experiment.training.prompts_per_step, Vec::new());
+        let mut selection = Selection::new(&experiment.dapo, prompts, Vec::new());
         selection
             .add_round(read.groups)
             .map_err(|source| TrainingError::CapReached { step: number, source })?;
@@ -106,8 +105,7 @@ impl Stepper for Imported<'_> {
         let (experiment, counters) = (&self.inputs.experiment, self.counters);
         let prompts_drawn = counters.generation_rounds * trainer::prompts_per_round(experiment);
         let progress = CheckpointProgress { counters, prompts_drawn, carried: Vec::new() };
-        let base = &experiment.inputs.model;
-        checkpoint::save(folder, model.parameters(), None, base, &progress)?;
+        checkpoint::save(folder, model.parameters(), None, &experiment.inputs.model, &progress)?;
         Ok(true)
     }
 }

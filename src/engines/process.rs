@@ -19,9 +19,8 @@ pub const VERSIONS: &str = include_str!("versions.py");
 
 /// Returns versions of Python and of installed packages, and the platform that verl is told of. The first package is required.
 pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, String>, EngineError> {
-    let output = command(program).args(["-c", VERSIONS]).args(packages).output();
-    let output =
-        output.map_err(|source| EngineError::Start { program: program.to_string(), source })?;
+    let start = |source| EngineError::Start { program: program.to_string(), source };
+    let output = command(program).args(["-c", VERSIONS]).args(packages).output().map_err(start)?;
     let said = String::from_utf8_lossy(&output.stdout);
     let Ok(found) = serde_json::from_str::<BTreeMap<String, String>>(said.trim()) else {
         let reason = String::from_utf8_lossy(&output.stderr);
@@ -95,8 +94,7 @@ impl Running {
         let started = |source| EngineError::Start { program: program.clone(), source };
         let (out, errors) = files::log_writers(log)?;
         command.stdin(Stdio::null()).stdout(out).stderr(errors).process_group(0);
-        let child = command.spawn().map_err(started)?;
-        Ok(Self { child, log: log.to_path_buf() })
+        Ok(Self { child: command.spawn().map_err(started)?, log: log.to_path_buf() })
     }
 
     /// `None` while it runs.

@@ -98,14 +98,11 @@ pub fn same_settings(
     keys: &EngineKeys,
     instead: &str,
 ) -> Result<(), EngineError> {
-    let refused = |what: String| {
-        let reason = format!("{what}; {instead}");
-        Err(EngineError::Output { path: path.to_path_buf(), reason })
+    let refused = |what: &str| {
+        Err(EngineError::Output { path: path.to_path_buf(), reason: format!("{what}; {instead}") })
     };
     if !path.is_file() {
-        return refused(
-            "it is missing: this folder was not written by `dapo engine render`".to_string(),
-        );
+        return refused("it is missing: this folder was not written by `dapo engine render`");
     }
     let text = files::read_text(path)?;
     let (stated, asked) = (by_name(&text), by_name(asked));
@@ -113,7 +110,7 @@ pub fn same_settings(
         let [there, here] = [&stated, &asked].map(|values| values.get(name).copied());
         if there != here && !keys.is_of_machine(name) {
             let [there, here] = [there, here].map(|value| value.map_or("not set", shortened));
-            return refused(format!("{name} is {there} there, and {here} for this experiment"));
+            return refused(&format!("{name} is {there} there, and {here} for this experiment"));
         }
     }
     Ok(())
@@ -122,10 +119,10 @@ pub fn same_settings(
 fn by_name(text: &str) -> BTreeMap<&str, &str> {
     let lines = text.split('\n').filter(|line| !line.starts_with('#'));
     let named = lines.filter_map(|line| {
-        let at = line.find([':', '='])?;
-        let value = line[at + 1..].trim();
+        let (name, value) = line.split_once([':', '='])?;
+        let value = value.trim();
         let value = value.rsplit_once("  # ").map_or(value, |(value, _)| value);
-        Some((line[..at].trim_start_matches('+'), value))
+        Some((name.trim_start_matches('+'), value))
     });
     named.collect()
 }
@@ -189,6 +186,12 @@ struct AskedProblem<'a> {
     problem: &'a str,
     #[serde(flatten)]
     asked: Asked,
+}
+
+pub fn updates_of_step(experiment: &Experiment) -> u64 {
+    let training = &experiment.training;
+    let rows = training.prompts_per_step.saturating_mul(experiment.rollout.group_size);
+    (rows / training.mini_batch_rollouts.max(1)).saturating_mul(training.epochs_per_step)
 }
 
 /// Training problems in the order of this harness's trainer.

@@ -39,19 +39,16 @@ fn agreement(paper: &PaperEvidence) -> &'static str {
     if paper.agrees { "agrees" } else { "does not agree" }
 }
 
-fn titled_count(judged: &Judged) -> String {
-    let count = text::counted(judged.claims.len(), "claim", "claims");
-    format!("{count}: {}", headline(judged))
-}
-
 fn remarks(judged: &Judged) -> Block {
     let remarks = judged.remarks.iter().map(|remark| text::visible(&words::remark(remark)));
     Block::List(remarks.collect())
 }
 
 pub fn judged(judged: &Judged) -> Vec<Section> {
-    let title = (!judged.claims.is_empty()).then(|| titled_count(judged));
-    let title = title.map(|title| Section::new("claims", &title, Vec::new()));
+    let title = (!judged.claims.is_empty()).then(|| {
+        let count = text::counted(judged.claims.len(), "claim", "claims");
+        Section::new("claims", &format!("{count}: {}", headline(judged)), Vec::new())
+    });
     let notes = Section::new("notes", "Notes", vec![remarks(judged)]);
     title.into_iter().chain(judged.claims.iter().map(verdict)).chain([notes]).collect()
 }

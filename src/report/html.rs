@@ -100,9 +100,7 @@ mod tests {
             Table::new("scores", "arm | mean, % # | | verdict", [row!["a", "1.0", "b", "hurts"]]);
         let shown = block(&Block::Table(table));
         assert!(shown.contains("<td class=\"number\" data-label=\"mean, %\"><span>1.0"), "{shown}");
-        assert!(
-            shown.contains("<td><span>b") && shown.contains("<td data-label=\"verdict\">"),
-            "{shown}"
-        );
+        assert!(shown.contains("<td><span>b"), "{shown}");
+        assert!(shown.contains("<td data-label=\"verdict\">"), "{shown}");
     }
 }

@@ -147,10 +147,8 @@ mod tests {
         };
         let whole = "Clip-Higher and Token-level loss − GRPO without either of them";
         assert_eq!(lines(600.0), [whole]);
-        assert_eq!(
-            lines(180.0),
-            ["Clip-Higher and Token-", "level loss", "− GRPO without either of", "them"]
-        );
+        let narrow = ["Clip-Higher and Token-", "level loss", "− GRPO without either of", "them"];
+        assert_eq!(lines(180.0), narrow);
         let x = "difference in avg@k on checked-chains, last evaluation, points".to_owned();
         let rows = vec![row];
         let drawn = Intervals::new("", &x, true, rows);
@@ -175,10 +173,8 @@ mod tests {
         let paths: Vec<&str> = svg.split("\"grid\" d=\"M").skip(1).collect();
         let numbers: Vec<&str> = svg.split("<text class=\"x\" x=\"").skip(1).collect();
         let x = |text: &&str| text.split([' ', '"']).next().unwrap().to_owned();
-        assert_eq!(
-            paths.iter().map(x).collect::<Vec<_>>(),
-            numbers.iter().map(x).collect::<Vec<_>>()
-        );
+        let places = |texts: &[&str]| texts.iter().map(x).collect::<Vec<String>>();
+        assert_eq!(places(&paths), places(&numbers));
         let zero = svg.split("\"zero\" d=\"").nth(1).unwrap().split('"').next().unwrap();
         assert_eq!(zero.matches('M').count(), 4, "{zero}");
     }

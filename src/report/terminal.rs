@@ -162,10 +162,9 @@ mod tests {
         assert!(narrow.lines().all(|line| line.chars().count() <= 44), "{narrow}");
         assert!(narrow.contains("  records  1,234  all of them against"), "{narrow}");
         let words: Vec<&str> = narrow.split_whitespace().collect();
-        assert_eq!(
-            words.join(" "),
-            "check count compared records 1,234 all of them against their digests and each other"
-        );
+        let all =
+            "check count compared records 1,234 all of them against their digests and each other";
+        assert_eq!(words.join(" "), all);
     }
 
     #[test]

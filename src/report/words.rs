@@ -58,9 +58,10 @@ pub fn remark(remark: &Remark) -> String {
 /// Of records that do not count, with their reasons, and of runs without a record: a line each.
 pub fn absent_runs(study: &Study) -> Vec<String> {
     const MOST: usize = 8;
-    let lines = study.excluded.iter().take(MOST).map(|it| {
-        let arm = it.arm.as_deref().unwrap_or("no arm");
-        format!("{} does not count for {arm}: {}", it.cell, it.reason)
+    let lines = study.excluded.iter().take(MOST).map(|it| match (&it.arm, it.seed) {
+        (Some(arm), _) => format!("{} does not count for {arm}: {}", it.cell, it.reason),
+        (None, Some(_)) => format!("{} counts for no arm: {}", it.cell, it.reason),
+        (None, None) => format!("a record does not count: {}", it.reason),
     });
     let more = study.excluded.len().saturating_sub(MOST);
     let more = (more > 0).then(|| format!("{more} more records do not count"));

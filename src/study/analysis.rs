@@ -122,10 +122,8 @@ fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Op
     let registered = declaration.pilot.as_ref().map(|pilot| pilot.sigma);
     let Declaration { alpha, level, power, paired, .. } = *declaration;
     let alpha = alpha.min(1.0 - level);
-    let effect = |sigma| {
-        let n = runs as usize;
-        Some(between::minimum_detectable_effect(sigma, n, n, alpha, power))
-    };
+    let n = runs as usize;
+    let effect = |sigma| between::minimum_detectable_effect(sigma, n, n, alpha, power);
     let blocks = families.first().and_then(|family| within_blocks(study, family));
     let (design, registered_effect, observed_effect) = if paired {
         let of_blocks = |(sigma, blocks)| {
@@ -133,8 +131,8 @@ fn spread(study: &Study, grids: &[GridSummary], families: &[FamilyResult]) -> Op
         };
         (SpreadDesign::Blocks, None, blocks.map(of_blocks))
     } else {
-        let observed_effect = Some(observed).filter(|sigma| *sigma > 0.0).and_then(effect);
-        (SpreadDesign::IndependentRuns, registered.and_then(effect), observed_effect)
+        let observed_effect = Some(observed).filter(|sigma| *sigma > 0.0).map(effect);
+        (SpreadDesign::IndependentRuns, registered.map(effect), observed_effect)
     };
     let finite = |effect: Option<f64>| effect.filter(|effect| effect.is_finite());
     Some(Spread {

@@ -1,37 +1,33 @@
 //! Curves of an arm: every seed, and a band over the seeds.
 
 use crate::statistics::{Interval, Mean, aggregates, estimators};
-use crate::study::{Cell, Clock, Statistic, collection::Study};
-use serde::{Deserialize, Serialize};
+use crate::study::{Cell, Clock, collection::Study};
 use std::collections::BTreeMap;
 
 const BAND_POINTS: usize = 41;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Series {
-    Evaluation { set: String, statistic: Statistic },
+    Evaluation { set: String },
     // `stage/name`.
     Metric { name: String },
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    pub arm: String,
-    pub clock: Clock,
     /// Of a run, or of a block of runs where the arm is a pool.
     pub seeds: Vec<SeedCurve>,
     /// Empty for fewer than 2 seeds.
     pub band: Vec<BandPoint>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SeedCurve {
     pub seed: u64,
     pub points: Vec<(f64, f64)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BandPoint {
     pub x: f64,
     /// Seeds, runs or blocks, that have a value at this x; at least 2.
@@ -40,7 +36,6 @@ pub struct BandPoint {
     pub lowest: f64,
     pub highest: f64,
     pub interval: Option<Interval>,
-    #[serde(skip)]
     pub interpolated: bool,
 }
 
@@ -61,7 +56,7 @@ pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     let level = study.declaration.level;
     let xs = xs(&seeds, exact).into_iter();
     let band = xs.filter_map(|x| band_point(&seeds, x, exact, level)).collect();
-    Curve { arm: arm.to_string(), clock, seeds, band }
+    Curve { seeds, band }
 }
 
 /// After each rollout step that two runs both did.
@@ -74,10 +69,9 @@ fn have_the_same_updates(cells: &[&Cell]) -> bool {
 
 pub fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = match series {
-        Series::Evaluation { set, statistic } => cell
-            .evaluations_of(set)
-            .filter_map(|it| Some((clock.at(cell, it), statistic.of(cell, it).ok()?)))
-            .collect(),
+        Series::Evaluation { set } => {
+            cell.evaluations_of(set).map(|it| (clock.at(cell, it), it.avg_at_k())).collect()
+        }
         Series::Metric { name } => {
             let Some(values) = cell.metric(name) else { return Vec::new() };
             let xs = clock_by_step(cell, clock);

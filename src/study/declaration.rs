@@ -2,6 +2,7 @@
 
 use crate::base::{files, visible};
 use crate::experiment::{Arm, Grid, diagnose};
+use crate::study::cell::check::is_digest;
 use crate::study::cell::numbers::ensure;
 use crate::study::effect_checks::findings;
 use crate::study::{Metric, StudyError};
@@ -295,8 +296,8 @@ impl Declaration {
         ensure(have_names, "`primary_set` and `curve_set` must name a set")?;
         for (arm, digest) in &self.arms {
             check_arm(arm).map_err(|reason| format!("arms: {reason}"))?;
-            let is_digest = digest.len() == 64 && digest.bytes().all(|it| it.is_ascii_hexdigit());
-            ensure(is_digest, format_args!("arms: `{arm}` has no SHA-256: `{digest}`"))?;
+            let reason = format_args!("arms: `{arm}` has no SHA-256 in lower case: `{digest}`");
+            ensure(is_digest(digest), reason)?;
         }
         for (technique, dose) in &self.least_doses {
             let known = findings::names();
@@ -322,9 +323,7 @@ impl Declaration {
         }
         Ok(())
     }
-}
 
-impl Declaration {
     fn check_pools(&self) -> Result<(), String> {
         let mut ids = BTreeSet::new();
         for pool in &self.pools {

@@ -23,15 +23,10 @@ pub struct Gate {
 #[derive(Debug, Clone, PartialEq)]
 pub enum GateVerdict {
     Passed,
-    /// The interval reaches beyond the margin; two one-sided tests at α show that B − A lies within it.
+    // The interval reaches beyond the margin; two one-sided tests at α show that B − A lies within it.
     Equivalent,
-    /// B is worse, or another one; B − A has this interval.
     Refused(Interval),
-    RefusedTimes {
-        is_worse: bool,
-        medians_b_a: (Option<f64>, Option<f64>),
-        p: f64,
-    },
+    RefusedTimes { is_worse: bool, medians_b_a: (Option<f64>, Option<f64>), p: f64 },
     Undecided(Undecided),
 }
 

@@ -281,13 +281,7 @@ impl Metric {
         };
         if value.is_finite() { Ok(value) } else { Err(NoValue::NotFinite) }
     }
-}
 
-/// Mean over tokens of a rollout step → count of those tokens.
-const TOKENS: [(&str, &str); 1] =
-    [("loss/up_clipped_probability_mean", "effect/clip_higher_clipped_above_tokens")];
-
-impl Metric {
     /// A window's mean that weighs tokens, not rollout steps, equally; `None` without token counts.
     pub fn token_weighted(&self, cell: &Cell) -> Option<f64> {
         let Self::Metric { name, window, reduce: Reduce::Mean } = self else { return None };
@@ -302,6 +296,10 @@ impl Metric {
         (tokens > 0.0).then(|| sum / tokens)
     }
 }
+
+/// Mean over tokens of a rollout step → count of those tokens.
+const TOKENS: [(&str, &str); 1] =
+    [("loss/up_clipped_probability_mean", "effect/clip_higher_clipped_above_tokens")];
 
 /// `policy/entropy (nats a token, batch)`.
 fn with_meaning(name: &str) -> String {

@@ -114,18 +114,11 @@ mod tests {
         assert_eq!(values, [47.0, 30.0, 36.0, 38.0, 41.0, 42.0, 50.0]);
         let increments: Vec<f64> = values[1..].windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert_eq!(increments, [6.0, 2.0, 3.0, 1.0, 8.0]);
-        let techniques: Vec<_> =
+        let techniques: Vec<&str> =
             table_1().rows.iter().filter_map(|row| row.technique.as_deref()).collect();
-        assert_eq!(
-            techniques,
-            [
-                "overlong-filtering",
-                "clip-higher",
-                "soft-overlong-punishment",
-                "token-level-loss",
-                "dynamic-sampling"
-            ]
-        );
+        let expected = "overlong-filtering clip-higher soft-overlong-punishment token-level-loss \
+                        dynamic-sampling";
+        assert_eq!(techniques.join(" "), expected);
     }
 
     #[test]
@@ -175,34 +168,27 @@ mod tests {
 
     #[test]
     fn every_plotted_curve_of_the_paper_is_there() {
-        let curves: Vec<(&str, usize)> =
-            CURVES.curves.iter().map(|curve| (curve.figure.as_str(), curve.points.len())).collect();
+        let points = |of: &[PublishedCurve]| of.iter().map(|curve| curve.points.len()).collect();
+        let figures = CURVES.curves.chunk_by(|one, next| one.figure == next.figure);
+        let figures: Vec<(&str, Vec<usize>)> =
+            figures.map(|of| (of[0].figure.as_str(), points(of))).collect();
         let expected = [
-            ("1", 66),
-            ("1", 67),
-            ("1", 61),
-            ("2a", 37),
-            ("2a", 29),
-            ("2b", 182),
-            ("2b", 104),
-            ("3a", 185),
-            ("3b", 550),
-            ("4a", 531),
-            ("4a", 318),
-            ("4b", 539),
-            ("4b", 316),
-            ("5a", 66),
-            ("5a", 54),
-            ("5b", 230),
-            ("5b", 105),
-            ("6", 35),
-            ("6", 106),
-            ("7a", 67),
-            ("7b", 67),
-            ("7c", 67),
-            ("7d", 67),
+            ("1", vec![66, 67, 61]),
+            ("2a", vec![37, 29]),
+            ("2b", vec![182, 104]),
+            ("3a", vec![185]),
+            ("3b", vec![550]),
+            ("4a", vec![531, 318]),
+            ("4b", vec![539, 316]),
+            ("5a", vec![66, 54]),
+            ("5b", vec![230, 105]),
+            ("6", vec![35, 106]),
+            ("7a", vec![67]),
+            ("7b", vec![67]),
+            ("7c", vec![67]),
+            ("7d", vec![67]),
         ];
-        assert_eq!(curves, expected);
+        assert_eq!(figures, expected);
     }
 
     #[test]

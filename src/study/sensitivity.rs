@@ -150,15 +150,14 @@ impl Again<'_> {
 
     fn on_clock(&self, set: &str, clock: Clock) -> SensitivityRow {
         let cells = self.sides().concat();
-        let finished = |cell: &&&Cell| cell.ending == CellEnding::Finished;
-        let totals = |cells: &mut dyn Iterator<Item = &&Cell>| {
-            let totals = cells.map(|cell| curves::clock_by_step(cell, clock).last().copied());
-            let totals: Option<Vec<f64>> = totals.collect();
-            totals.and_then(|totals| totals.into_iter().reduce(f64::min))
+        let least = |finished: bool| {
+            let counts = |cell: &&&Cell| !finished || cell.ending == CellEnding::Finished;
+            let totals = cells.iter().filter(counts);
+            let totals = totals.map(|cell| curves::clock_by_step(cell, clock).last().copied());
+            totals.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)
         };
-        let budget =
-            totals(&mut cells.iter().filter(finished)).or_else(|| totals(&mut cells.iter()));
-        let series = Series::Evaluation { set: set.to_string(), statistic: Statistic::AvgAtK };
+        let budget = least(true).or_else(|| least(false));
+        let series = Series::Evaluation { set: set.to_string() };
         let late = |cell: &Cell| {
             let budget = budget.ok_or(NoValue::ClockNotRecorded { clock })?;
             let points = curves::points(cell, &series, clock);

@@ -192,7 +192,7 @@ fn one_run_has_a_mean_and_no_interval() {
 
 /// avg@k on dev over updates.
 fn curve(study: &Study, id: &str) -> Curve {
-    let series = Series::Evaluation { set: "dev".to_owned(), statistic: Statistic::AvgAtK };
+    let series = Series::Evaluation { set: "dev".to_owned() };
     curves::curve(study, id, &series, Clock::Updates)
 }
 

@@ -51,8 +51,8 @@ impl LauncherArgs {
         ];
         for (flag, is_given, readers) in flags {
             if is_given && !readers.contains(&launcher) {
-                let readers: Vec<String> = readers.iter().map(|it| it.name()).collect();
-                let (own, readers) = (launcher.name(), text::listed(&readers));
+                let readers = text::listed(readers.iter().map(|it| it.name()));
+                let own = launcher.name();
                 bail_usage!("{flag} is for --launcher {readers}, and the launcher is {own}");
             }
         }
@@ -118,9 +118,7 @@ pub fn hand_over(args: &AblateArgs, study: &AblateStudy, jobs: &[Job]) -> Result
                     Err(error) => return Err(error.into()),
                 }
             }
-            if let Some(error) = failed {
-                return Err(error.into());
-            }
+            failed.map_or(Ok(()), Err)?;
         }
     }
     if !args.dry_run {

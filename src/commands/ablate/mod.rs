@@ -109,20 +109,61 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
     let kept = kept_declaration(&study, declaration.as_ref())?;
     let is_kept = kept.is_some();
     let declaration = declaration.or(kept);
-    let declared = declaration.as_ref().map(|declaration| &declaration.seeds);
+    let root = study.root();
+    let (mut grid_files, sources, grids) = grids_to_run(args, root, declaration.as_ref(), is_kept)?;
+    tell_other_grids(root, &grids);
+    if let Some(declaration) = &declaration {
+        declared_arms(&grids, declaration, args.dry_run && !is_kept && !args.json)?;
+        if !args.launcher.status {
+            let own = study.root().join("study.json");
+            let place = args.declaration.as_ref().unwrap_or(&own).display();
+            let others = declared::other_grids(study.root(), declaration, &grids, &grid_files);
+            let problems = declared::problems(declaration, &grids, &others);
+            check_declaration(&place.to_string(), problems, is_kept)?;
+            tell_left_seeds(&place.to_string(), declaration, &grids);
+        }
+    } else {
+        check_sets(&study, &grids)?;
+    }
+    if args.launcher.status {
+        let all = || grids.iter().map(|grid| study.with_kept_seeds(grid)).collect::<Result<_, _>>();
+        let all = args.seeds.is_none().then(all).transpose()?;
+        return elsewhere::status(&study, &all.unwrap_or(grids), args.json);
+    }
+    if args.dry_run {
+        let declaration = declaration.unwrap_or(Declaration::undeclared(&[], "", ""));
+        let jobs = chosen(args, &study, &grids, true)?;
+        refuse_arms(args, &jobs)?;
+        return dry_run(args, &study, (&grids, &sources), &jobs, &declaration);
+    }
+    if grids.iter().flat_map(|grid| &grid.arms).any(|arm| !arm.experiment.engine.is_native()) {
+        refuse_arms(args, &chosen(args, &study, &grids, false)?)?;
+    }
+    grid_files.retain(|path| path.exists());
+    let files = StudyFiles { grids: grid_files, declaration: args.declaration.clone() };
+    run_cells(args, &study, &grids, declaration.as_ref(), &files)
+}
+
+/// With their files: those that are named, else those that the study keeps, else the usual one.
+fn grids_to_run(
+    args: &AblateArgs,
+    root: &Path,
+    declaration: Option<&Declaration>,
+    is_kept: bool,
+) -> Result<(Vec<PathBuf>, Vec<BaseSource>, Vec<Grid>)> {
+    let declared = declaration.map(|declaration| &declaration.seeds);
     let declared = declared.filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
-    let out = args.out.iter().filter(|out| file::in_folder(out).is_some());
-    let root = study.root();
+    let out = args.out.as_ref().filter(|out| file::in_folder(out).is_some());
     let names_grids = !args.grids.is_empty() && args.kept_study().is_none();
-    let may_keep = !names_grids && out.clone().next().is_none() && root.is_dir();
+    let may_keep = !names_grids && out.is_none() && root.is_dir();
     let kept_grids = if may_keep { studies::grids(root)? } else { Vec::new() };
     if may_keep && kept_grids.is_empty() {
         has_no_cells(root)?;
     }
-    let usual = [out.map(|out| out.display().to_string()).next().unwrap_or("ladder".to_string())];
+    let usual = [out.map_or("ladder".to_string(), |out| out.display().to_string())];
     let named = if args.grids.is_empty() { &usual[..] } else { &args.grids };
-    let mut grid_files = match &kept_grids[..] {
+    let grid_files = match &kept_grids[..] {
         [] => named.iter().map(|name| file::find(name)).collect::<Result<Vec<_>, _>>()?,
         kept => kept.iter().map(|grid| Grid::path(root, &grid.name)).collect(),
     };
@@ -143,7 +184,7 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
         grids = kept_grids;
         grids.iter_mut().for_each(|grid| grid.seeds = seeds.unwrap_or(&grid.seeds).clone());
     } else if may_keep && is_kept {
-        let declared = declaration.as_ref().map(Declaration::declared_grids).unwrap_or_default();
+        let declared = declaration.map(Declaration::declared_grids).unwrap_or_default();
         if !declared.is_empty() && !declared.contains(&grids[0].name[..]) {
             bail_invalid!(
                 "{}: study.json declares {} and not {}, which no argument names; name the grids to run",
@@ -153,40 +194,7 @@ pub fn run(args: &AblateArgs) -> Result<u8> {
             );
         }
     }
-    tell_other_grids(root, &grids);
-    if let Some(declaration) = &declaration {
-        declared_arms(&grids, declaration, args.dry_run && !is_kept && !args.json)?;
-        if !args.launcher.status {
-            let own = study.root().join("study.json");
-            let place = args.declaration.as_ref().unwrap_or(&own).display();
-            let others = declared::other_grids(study.root(), declaration, &grids, &grid_files);
-            let problems = declared::problems(declaration, &grids, &others);
-            check_declaration(&place.to_string(), problems, is_kept)?;
-            tell_left_seeds(&place.to_string(), declaration, &grids);
-        }
-    }
-    if declaration.is_none() {
-        check_sets(&study, &grids)?;
-    }
-    if args.launcher.status {
-        let of_all_calls = |grid| study.with_kept_seeds(grid);
-        let all = || grids.iter().map(of_all_calls).collect::<Result<_, _>>();
-        let all = args.seeds.is_none().then(all).transpose()?;
-        return elsewhere::status(&study, &all.unwrap_or(grids), args.json);
-    }
-    if args.dry_run {
-        let declaration = declaration.unwrap_or(Declaration::undeclared(&[], "", ""));
-        let jobs = chosen(args, &study, &grids, true)?;
-        refuse_arms(args, &jobs)?;
-        return dry_run(args, &study, (&grids, &sources), &jobs, &declaration);
-    }
-    let mut arms = grids.iter().flat_map(|grid| &grid.arms);
-    if arms.any(|arm| !arm.experiment.engine.is_native()) {
-        refuse_arms(args, &chosen(args, &study, &grids, false)?)?;
-    }
-    grid_files.retain(|path| path.exists());
-    let files = StudyFiles { grids: grid_files, declaration: args.declaration.clone() };
-    run_cells(args, &study, &grids, declaration.as_ref(), &files)
+    Ok((grid_files, sources, grids))
 }
 
 fn run_cells(
@@ -284,10 +292,8 @@ fn chosen(args: &AblateArgs, study: &AblateStudy, grids: &[Grid], told: bool) ->
     if !args.arms.is_empty() {
         jobs.retain(|job| wanted.iter().any(|wanted| is_of(job, wanted)));
         if told {
-            tell(format!(
-                "note: {} of {count} cells are of --arms; the others stay to run",
-                jobs.len()
-            ));
+            let own = jobs.len();
+            tell(format!("note: {own} of {count} cells are of --arms; the others stay to run"));
         }
     }
     Ok(jobs)
@@ -339,8 +345,7 @@ impl AblateArgs {
             let file = Path::new(file);
             let folder = file.parent().filter(|_| file.is_file())?;
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            let is_study = studies::has_grids(folder) || is_init(folder, file);
-            is_study.then(|| folder.to_path_buf())
+            (studies::has_grids(folder) || is_init(folder, file)).then(|| folder.to_path_buf())
         };
         let mut folders: BTreeSet<Option<PathBuf>> = self.grids.iter().map(folder).collect();
         let first = folders.pop_first().flatten();
@@ -469,11 +474,10 @@ fn kept_declaration(
 
 /// Others can look up in a commit what a registered study was made from.
 fn in_a_commit(study: &AblateStudy, files: &StudyFiles) -> Result<()> {
-    let problems = files.uncommitted();
+    let problems = files.uncommitted().join("\n  ");
     if problems.is_empty() {
         return Ok(());
     }
-    let problems = problems.join("\n  ");
     bail_invalid!(
         "{}: the study is registered, and no commit shows what it is made from:\n  {problems}\n\
          commit these files (git add --force for those that git ignores), or run with --dirty",
@@ -501,10 +505,8 @@ fn declare(study: &AblateStudy, declaration: &Declaration, files: &StudyFiles) -
 }
 
 fn records(study: &AblateStudy) -> Result<(Vec<Cell>, Vec<StudyError>)> {
-    if !cell::has_records(&study.cells())? {
-        return Ok((Vec::new(), Vec::new()));
-    }
-    Ok(cell::read_folder(study.root())?)
+    let has_records = cell::has_records(&study.cells())?;
+    Ok(if has_records { cell::read_folder(study.root())? } else { Default::default() })
 }
 
 fn at_once(args: &AblateArgs) -> usize {
@@ -528,10 +530,7 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
     tell(format!("{recorded} of {} cells are on record in {}", jobs.len(), cells.display()));
     if recorded < jobs.len() {
         tell("stopped; the same command continues");
-        if interrupt.asked() {
-            return interrupt.exit_code();
-        }
-        return exit::BUG;
+        return if interrupt.asked() { interrupt.exit_code() } else { exit::BUG };
     }
     let failed = of(CellEnding::Failed).next().is_some();
     if failed && !args.retry_failed {

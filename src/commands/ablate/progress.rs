@@ -31,8 +31,7 @@ impl GridProgress {
         match event {
             ScheduleEvent::Started(job) => self.started(job),
             ScheduleEvent::Ended(job) => {
-                let bar = self.running.remove(&job.title());
-                bar.iter().for_each(ProgressBar::finish_and_clear);
+                self.running.remove(&job.title()).iter().for_each(ProgressBar::finish_and_clear);
                 self.note(&format!("{}: {}", job.title(), result(job)));
             }
             ScheduleEvent::Note(text) => self.note(text),
@@ -74,8 +73,7 @@ impl GridProgress {
             bar.set_position(status.steps);
             bar.set_message(dev.unwrap_or_default());
         }
-        let steps = (*steps_done, (*steps_planned).max(1));
-        self.progress.set_of(steps, &message, || message.clone());
+        self.progress.set_of((*steps_done, (*steps_planned).max(1)), &message, || message.clone());
     }
 }
 

@@ -66,11 +66,8 @@ mod tests {
         assert_eq!(refused(0.0, 1.0, 0), None);
         let temperature = refused(-1.0, 1.0, 0).unwrap();
         assert_eq!(temperature, "--temperature must be at least 0, got -1");
-        let told = refused(1.0, 1.0, -1).unwrap();
-        assert_eq!(
-            told,
-            "--top-k must be at least 0, got -1; 0 keeps all tokens (vLLM's and verl's -1)"
-        );
+        let told = "--top-k must be at least 0, got -1; 0 keeps all tokens (vLLM's and verl's -1)";
+        assert_eq!(refused(1.0, 1.0, -1).unwrap(), told);
     }
 
     #[test]
@@ -81,10 +78,8 @@ mod tests {
         assert_eq!(refused(32, 30, 20_480), None);
         let told = refused(1 << 24, 2, 160).unwrap();
         let most: u64 = told.rsplit(' ').next().unwrap().parse().unwrap();
-        assert!(
-            told.starts_with("-n 16777216 asks for 33554432 responses of up to 160 tokens"),
-            "{told}"
-        );
+        let first = "-n 16777216 asks for 33554432 responses of up to 160 tokens";
+        assert!(told.starts_with(first), "{told}");
         assert_eq!((refused(most, 2, 160), refused(most + 1, 2, 160).is_some()), (None, true));
         assert!(refused(u64::MAX, u64::MAX, u64::MAX >> 8).is_some());
     }

@@ -123,10 +123,11 @@ impl<'a> Plan<'a> {
                 problems.push(format!("`{id}`: the grid {grid_name} has no arm {arm:?}; {known}"));
             }
         }
-        problems.extend(without_grid.into_iter().map(|(grid, arms)| {
-            let (arms, problem) = (text::listed(&arms), self.no_grid(grid));
-            format!("{arms}: {problem}")
-        }));
+        problems.extend(
+            without_grid
+                .into_iter()
+                .map(|(grid, arms)| format!("{}: {}", text::listed(arms), self.no_grid(grid))),
+        );
         problems
     }
 
@@ -144,12 +145,10 @@ impl<'a> Plan<'a> {
         if *registered && seeds.is_empty() {
             problems.push("seeds: a registered study states which seeds count".to_string());
         }
-        for (key, value) in [("level", *level), ("power", *power)] {
-            if value <= 0.5 {
-                problems
-                    .push(format!("{key}: {value} is too low; state one above 0.5, such as 0.8"));
-            }
-        }
+        let low = [("level", *level), ("power", *power)].into_iter().filter(|(_, it)| *it <= 0.5);
+        problems.extend(low.map(|(key, value)| {
+            format!("{key}: {value} is too low; state one above 0.5, such as 0.8")
+        }));
         if let Some(pilot) = pilot.as_ref().filter(|it| it.runs < 2 || it.sigma > 0.5) {
             problems.push(format!(
                 "pilot: no score of {} runs has a standard deviation of {}: it takes two runs, and that of a share is at \
@@ -245,12 +244,8 @@ impl<'a> Plan<'a> {
         });
         let several = known.values().filter(|all| all.iter().any(|it| it.0 != all[0].0));
         let across = several.map(|all| {
-            let names: Vec<String> =
-                all.iter().map(|(family, id)| format!("`{family}/{id}`")).collect();
-            format!(
-                "{} are one comparison, with a p of its own in each family",
-                text::listed(&names)
-            )
+            let names = text::listed(all.iter().map(|(family, id)| format!("`{family}/{id}`")));
+            format!("{names} are one comparison, with a p of its own in each family")
         });
         (within.collect(), across.collect())
     }
@@ -281,12 +276,10 @@ impl<'a> Plan<'a> {
         if declared.is_empty() || self.run.iter().any(is_declared) {
             return None;
         }
-        let run: Vec<String> = self.run.iter().map(|grid| grid.name.clone()).collect();
-        let declared: Vec<String> = declared.into_iter().map(str::to_string).collect();
+        let run = text::listed(self.run.iter().map(|grid| &grid.name));
         Some(format!(
-            "it is not about the grids of this command ({}): it names arms of {}",
-            text::listed(&run),
-            text::listed(&declared)
+            "it is not about the grids of this command ({run}): it names arms of {}",
+            text::listed(declared)
         ))
     }
 
@@ -396,11 +389,8 @@ mod tests {
         let (declaration, mut run) = committed();
         let Problems { of_declaration, of_command, notes } = checked(&declaration, &run);
         assert_eq!((of_declaration.len(), of_command.len()), (0, 0), "{of_declaration:?}");
-        assert!(
-            notes.iter().any(|it| it
-                .starts_with("`ladder/dynamic-sampling` and `leave-one-out/dynamic-sampling`")),
-            "{notes:?}"
-        );
+        let several = "`ladder/dynamic-sampling` and `leave-one-out/dynamic-sampling`";
+        assert!(notes.iter().any(|it| it.starts_with(several)), "{notes:?}");
         run[0].seeds.push(7);
         let Problems { of_declaration, of_command, .. } = checked(&declaration, &run);
         assert_eq!((of_declaration.len(), of_command.len()), (0, 1), "{of_command:?}");

@@ -105,8 +105,7 @@ impl OverrideArgs {
     /// A flag and `--set` may not state the same key. `flags`: key, and whether its flag is given.
     /// Errors: the key, with the way out.
     pub fn check(&self, flags: &[(&str, bool)]) -> Result<()> {
-        let keys = self.set.iter().map(|text| text.split('=').next().unwrap_or_default().trim());
-        for key in keys {
+        for key in self.set.iter().map(|text| text.split('=').next().unwrap_or_default().trim()) {
             let is_stated = |(flag, given): &&(&str, bool)| *given && is_within(key, flag);
             if let Some((flag, _)) = flags.iter().find(is_stated) {
                 bail_usage!(

@@ -24,10 +24,8 @@ impl TrackerArgs {
             ("--project", self.project.is_some()),
             ("--tracker-python", self.tracker_python.is_some()),
         ];
-        let given = flags.iter().find(|(_, is_given)| *is_given);
-        if let Some((flag, _)) =
-            given.filter(|_| matches!(tracker, None | Some(Tracker::Tensorboard)))
-        {
+        let is_local = matches!(tracker, None | Some(Tracker::Tensorboard));
+        if let Some((flag, _)) = flags.iter().find(|(_, is_given)| *is_given && is_local) {
             bail_usage!("{flag} is for wandb, mlflow and trackio; name one of them with {by}");
         }
         Ok(())

@@ -91,19 +91,13 @@ fn told(metrics: &StepMetrics) -> String {
 mod tests {
     use super::*;
     use crate::records::Counters;
-    use std::collections::BTreeMap;
 
     #[test]
     fn a_plain_line_names_what_a_step_has_and_marks_what_it_has_not() {
         let metrics =
             [("train/reward_mean", -0.5), ("rollout/accuracy", 0.25), ("policy/entropy", f64::NAN)];
-        let metrics = metrics.map(|(name, value)| (name.to_string(), value));
-        let metrics = StepMetrics {
-            step: 3,
-            counters: Counters::default(),
-            metrics: BTreeMap::from(metrics),
-        };
-        let line = told(&metrics);
+        let metrics = metrics.map(|(name, value)| (name.to_string(), value)).into();
+        let line = told(&StepMetrics { step: 3, counters: Counters::default(), metrics });
         assert_eq!(line, "reward −0.50  acc 25.0%  length —  entropy —  useful —");
     }
 }

@@ -16,8 +16,7 @@ fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
     let rows = effects.findings.iter().map(|finding| {
         let EffectFinding { technique, enabled, verdict, evidence, .. } = finding;
         let switch = if *enabled { "on" } else { "off" };
-        let evidence = if verbose { evidence.as_str() } else { "" };
-        [*technique, switch, verdict.words(), evidence]
+        [*technique, switch, verdict.words(), if verbose { evidence.as_str() } else { "" }]
     });
     let evidence = if verbose { "evidence" } else { "" };
     let columns = format!("technique | switch | effect | {evidence}");

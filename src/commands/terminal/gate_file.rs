@@ -130,10 +130,8 @@ mod tests {
         file.publish("dapo verify", &checks).unwrap();
         let text = files::read_text(file.junit.as_deref().unwrap()).unwrap();
         assert!(text.contains("tests=\"3\"") && text.contains("failures=\"1\""), "{text}");
-        assert!(
-            text.contains("errors=\"1\"") && text.contains("a &lt; b &amp; \\u{1b}[31m"),
-            "{text}"
-        );
+        assert!(text.contains("errors=\"1\""), "{text}");
+        assert!(text.contains("a &lt; b &amp; \\u{1b}[31m"), "{text}");
         // The next call removes it, and no file of another program.
         let path = file.junit.as_deref().unwrap();
         file.begin().unwrap();

@@ -68,10 +68,8 @@ mod tests {
     fn signals_that_were_ignored_before_stay_ignored() {
         let heeded = |status: &str| heeded(status).collect::<Vec<_>>();
         assert_eq!(heeded(""), [SIGHUP, SIGINT, SIGTERM, SIGUSR1]);
-        assert_eq!(
-            heeded("SigBlk:\t0000000000000003\nSigIgn:\t0000000000001001\n"),
-            [SIGINT, SIGTERM, SIGUSR1]
-        );
+        let nohup = "SigBlk:\t0000000000000003\nSigIgn:\t0000000000001001\n";
+        assert_eq!(heeded(nohup), [SIGINT, SIGTERM, SIGUSR1]);
         assert_eq!(heeded("SigIgn:\t0000000000000007\n"), [SIGTERM, SIGUSR1]);
     }
 }

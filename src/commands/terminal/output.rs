@@ -165,13 +165,11 @@ pub fn colour() -> bool {
 }
 
 fn is_coloured(stream: &impl IsTerminal) -> bool {
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    stream.is_terminal() && !no_color
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Standard error must be a terminal, not `TERM=dumb`. Bars have no colour, so `NO_COLOR` does not
 /// matter.
 pub fn may_draw() -> bool {
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    io::IsTerminal::is_terminal(&io::stderr()) && !dumb
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

@@ -120,10 +120,7 @@ impl<G> Buffer<G> {
     /// The batch (the first `target` groups in data order, or all if fewer) and what the next step gets.
     pub fn take(mut self, target: usize, surplus: Surplus) -> (Vec<G>, Vec<G>) {
         let rest = self.groups.split_off(target.min(self.groups.len()));
-        match surplus {
-            Surplus::Discard => (self.groups, Vec::new()),
-            Surplus::Carry => (self.groups, rest),
-        }
+        (self.groups, if surplus == Surplus::Carry { rest } else { Vec::new() })
     }
 
     pub fn len(&self) -> usize {

@@ -33,7 +33,7 @@ pub use crate::algorithm::dynamic_sampling::{
     AtCap, Buffer, DynamicSampling, FilterMetric, RefillNext, Surplus,
 };
 pub use crate::algorithm::kl::{Kl, KlEstimator};
-pub use crate::algorithm::methods::{Dapo, Method, Over, Rules, SeenResponse};
+pub use crate::algorithm::methods::{Dapo, Method, Rules, SeenResponse};
 pub use crate::algorithm::overlong::{Beyond, Overlong, Punishment};
 pub use crate::algorithm::rollout::{Finish, Group, Problem, Prompt, Rollout, ScoredRollout};
 pub use crate::algorithm::step::{Row, Selected, Selection};

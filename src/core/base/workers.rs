@@ -7,9 +7,11 @@ use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIter
 use rayon::slice::ParallelSliceMut;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError, mpsc};
+use std::thread::{self, ScopedJoinHandle};
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -188,16 +190,14 @@ impl<T> InOrder<T> {
 /// One result for each item, in order, with a thread on each core whatever [`set_count`] said: for
 /// reading and checking files, which computes nothing that LibTorch does.
 pub fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
     let (parts, work) = (items.chunks(items.len().div_ceil(cores).max(1)), &work);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let threads: Vec<_> = parts
             .map(|part| scope.spawn(move || part.iter().map(work).collect::<Vec<R>>()))
             .collect();
-        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined
-            .flat_map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let joined = threads.into_iter().map(ScopedJoinHandle::join);
+        joined.flat_map(|part| part.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
 }
 
@@ -211,7 +211,7 @@ pub fn each<C: Send, M: Send, R: Send>(
     if count() == 1 {
         return contexts.into_iter().map(|context| work(context, &mut watch)).collect();
     }
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
         let work = &work;
         let spawn = |context| {
@@ -225,10 +225,8 @@ pub fn each<C: Send, M: Send, R: Send>(
         let threads: Vec<_> = contexts.into_iter().map(spawn).collect();
         drop(sender);
         receiver.iter().for_each(&mut watch);
-        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined
-            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let joined = threads.into_iter().map(ScopedJoinHandle::join);
+        joined.map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
 }
 

@@ -131,29 +131,12 @@ macro_rules! arithmetic {
     };
 }
 
-arithmetic!(
-    f32,
-    false,
-    f32s,
-    splat_f32s,
-    mul_add_f32s,
-    as_simd_f32s,
-    as_mut_simd_f32s,
-    Cow::Borrowed,
-    |x| x,
-    Some,
-    Wide
-);
-arithmetic!(
-    f64,
-    true,
-    f64s,
-    splat_f64s,
-    mul_add_f64s,
-    as_simd_f64s,
-    as_mut_simd_f64s,
-    |x: &[f32]| { x.iter().map(|x| f64::from(*x)).collect() },
-    |x: Vec<f64>| { x.into_iter().map(|x| x as f32).collect() },
-    |_| None,
-    Own
-);
+arithmetic! {
+    f32, false, f32s, splat_f32s, mul_add_f32s, as_simd_f32s, as_mut_simd_f32s,
+    Cow::Borrowed, |x| x, Some, Wide
+}
+arithmetic! {
+    f64, true, f64s, splat_f64s, mul_add_f64s, as_simd_f64s, as_mut_simd_f64s,
+    |x: &[f32]| x.iter().map(|x| f64::from(*x)).collect(),
+    |x: Vec<f64>| x.into_iter().map(|x| x as f32).collect(), |_| None, Own
+}

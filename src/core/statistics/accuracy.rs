@@ -67,7 +67,7 @@ pub fn accuracy(runs: &[Vec<Counts>], level: f64) -> Result<Accuracy, Statistics
         runs: runs.len() as u64,
         avg_at_k,
         uncertainties: [
-            these_problems(runs, avg_at_k, level),
+            of_decoding((avg_at_k, decoding_error(runs)), level, runs.iter()),
             other_problems_of_shares(&problem_means(runs), avg_at_k, level),
             other_runs(&by_run, level),
         ],
@@ -116,10 +116,6 @@ pub fn has_interval_of_decoding(standard_error: f64, problems: u64, samples: u64
 pub fn has_interval_of_problems(avg_at_k: f64, problems: u64) -> bool {
     problems >= FEWEST_PROBLEMS as u64
         && estimators::reaches(unusual(avg_at_k, problems as f64), FEWEST_UNUSUAL_PROBLEMS)
-}
-
-fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty {
-    of_decoding((centre, decoding_error(runs)), level, runs.iter())
 }
 
 /// Of a value with the error that decoding of the runs gives it.

@@ -15,12 +15,17 @@ pub fn t_quantile(p: f64, df: f64) -> f64 {
         low = high;
         high *= 2.0;
     }
+    bisected(low, high, |t| above(t) > 1.0 - p)
+}
+
+/// Where `is_below` ends between two numbers, to the last bit.
+fn bisected(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool) -> f64 {
     loop {
         let middle = 0.5 * (low + high);
         if middle <= low || middle >= high {
             return middle;
         }
-        if above(middle) > 1.0 - p { low = middle } else { high = middle }
+        if is_below(middle) { low = middle } else { high = middle }
     }
 }
 
@@ -73,14 +78,7 @@ pub fn normal_below(z: f64) -> f64 {
 
 /// z with Φ(z) = `p`, 0.5 ≤ `p` < 1, by bisection.
 pub fn normal_quantile(p: f64) -> f64 {
-    let (mut low, mut high) = (0.0, 40.0);
-    loop {
-        let middle = 0.5 * (low + high);
-        if middle <= low || middle >= high {
-            return middle;
-        }
-        if normal_below(middle) < p { low = middle } else { high = middle }
-    }
+    bisected(0.0, 40.0, |z| normal_below(z) < p)
 }
 
 /// E[g(s)], where s² is a chi-square of `df` ≥ 1 degrees of freedom divided by `df`: the ratio of an estimated

@@ -1,6 +1,6 @@
 //! ScaleRL's curve of a score over what training has spent.
 
-use crate::statistics::{StatisticsError, error, estimators};
+use crate::statistics::{StatisticsError, aggregates, error, estimators};
 
 /// R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B), R₀ the score before training: arXiv 2510.13786, Eq. 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,8 +52,7 @@ pub fn fit(start: f64, points: &[(f64, f64)]) -> Result<ScalingCurve, Statistics
     let gains: Vec<f64> = points.iter().map(|(_, score)| score - start).collect();
     error::check("a scaling curve", &gains, FEWEST_POINTS)?;
     error::check("a scaling curve", &logs, FEWEST_POINTS)?;
-    let smallest = logs.iter().copied().fold(f64::INFINITY, f64::min);
-    let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let (smallest, largest) = aggregates::range(logs.iter().copied());
     let ranges = [
         (smallest - libm::log(3.0), largest + libm::log(3.0)),
         (libm::log(EXPONENTS.0), libm::log(EXPONENTS.1)),

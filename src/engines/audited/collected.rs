@@ -9,12 +9,10 @@ use crate::task::reward::program::Asked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The lines of `--answers`.
 pub struct GivenAnswers {
     path: PathBuf,
     lines: usize,
     by_prompt: BTreeMap<String, Row>,
-    /// A note on a last line that is cut off.
     pub cut: Option<String>,
 }
 
@@ -25,7 +23,6 @@ impl GivenAnswers {
         Ok(Self { path: path.to_path_buf(), lines, by_prompt: dumps::answers(path, rows)?, cut })
     }
 
-    /// On responses to prompts that no line has.
     pub fn note(&self, dump: &CollectedDump) -> Option<String> {
         let (count, prompt) = dump.unanswered.as_ref()?;
         Some(format!(
@@ -46,7 +43,6 @@ pub struct CollectedDump {
     pub questions: Vec<((u64, usize), Asked)>,
     /// `None` of a trainer that dumps whole rewards.
     pub penalties: Option<LengthPenalties>,
-    /// Files with rows of a step.
     pub files: BTreeMap<u64, BTreeSet<String>>,
     /// Responses that were left out, because they have the uid of another one.
     pub repeated: BTreeMap<u64, usize>,
@@ -66,7 +62,6 @@ struct DumpContext<'a> {
 }
 
 impl CollectedDump {
-    /// Errors: an unreadable file, or a row of another kind.
     pub fn read(
         engine: Engine,
         folder: &Path,
@@ -105,9 +100,8 @@ impl CollectedDump {
                 refused(format!("row {number} lacks {what}, as verl and TRL write them"))
             })?;
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let files = dump.files.entry(response.step).or_default();
-            files.insert(visible::visible(&name));
             let step = response.step;
+            dump.files.entry(step).or_default().insert(visible::visible(&name));
             let lacks_reward = functions.is_some() && response.reward.is_none();
             if dump.add(row, response, &context) && lacks_reward {
                 *dump.unrewarded.entry(step).or_default() += 1;
@@ -120,11 +114,10 @@ impl CollectedDump {
         self.penalties != Some(LengthPenalties::Unknown)
     }
 
-    /// Whether the response counts: another one may have its uid.
     fn add(&mut self, row: Row, response: DumpedResponse, context: &DumpContext) -> bool {
         let DumpContext { engine, stated, answers, has_uids_of_groups } = *context;
         let step = response.step;
-        let uid = row.get("uid").and_then(dumps::text);
+        let uid = dumps::uid(&row);
         let of_group = uid.clone().filter(|_| has_uids_of_groups && response.session.is_none());
         let uid = uid.filter(|_| of_group.is_none()).map(|uid| (step, uid));
         if uid.is_some_and(|uid| !self.seen.insert(uid)) {
@@ -153,7 +146,6 @@ impl CollectedDump {
         true
     }
 
-    /// On responses that TRL counts as 0.
     pub fn note_of_rewards(&self) -> Option<String> {
         let (step, count) = self.unrewarded.first_key_value()?;
         let others = if self.unrewarded.len() > 1 { "; other steps too" } else { "" };

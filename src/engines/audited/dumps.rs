@@ -62,10 +62,8 @@ pub fn rows(engine: Engine, folder: &Path) -> Result<(Vec<FileRow>, Vec<String>)
     for name in files::list(folder)? {
         let path = files::foreign::inside(folder, &name)?;
         let first = rows.len();
-        let file_row = |number, row| {
-            let path = path.clone();
-            FileRow { path, number, row, candidates: Arc::default() }
-        };
+        let file_row =
+            |number, row| FileRow { path: path.clone(), number, row, candidates: Arc::default() };
         if engine == Engine::Verl && name.ends_with(".jsonl") {
             let (lines, cut) = lines(&path)?;
             notes.extend(cut);
@@ -152,8 +150,7 @@ pub fn lines(path: &Path) -> Result<(Vec<Row>, Option<String>), EngineError> {
 }
 
 pub fn cut_off(path: &Path) -> String {
-    let told = format!("{}: its last line is cut off, and was left out", path.display());
-    visible::visible(&told)
+    visible::visible(&format!("{}: its last line is cut off, and was left out", path.display()))
 }
 
 /// verl's trainer of before 0.9 (0.9's `use_v1=false`), which writes no `uid` of its own, puts what a reward function returned over
@@ -227,11 +224,10 @@ pub fn weighted<'a>(
         return Ok(None);
     }
     let weights: &[f64] = if weights.is_empty() { &[1.0] } else { weights };
-    let names = candidates.iter().map(String::as_str);
-    Ok(Some(names.zip(weights.iter().copied()).collect()))
+    Ok(Some(candidates.iter().map(String::as_str).zip(weights.iter().copied()).collect()))
 }
 
-fn uid(row: &Row) -> Option<String> {
+pub fn uid(row: &Row) -> Option<String> {
     row.get("uid").and_then(text)
 }
 
@@ -362,17 +358,15 @@ mod tests {
         value.as_object().unwrap().clone()
     }
 
+    fn file_row(value: Value) -> FileRow {
+        FileRow { path: PathBuf::new(), number: 1, row: row(value), candidates: Arc::default() }
+    }
+
     #[test]
     fn a_reward_of_verl_has_its_length_penalty() {
         // (score, acc, penalty) of a dictionary, of a number, and of the trainer that writes `uid`.
         let rewards = |rows: &[Value], is_punished: bool| {
-            let file_row = |value: &Value| FileRow {
-                path: PathBuf::new(),
-                number: 1,
-                row: row(value.clone()),
-                candidates: Arc::default(),
-            };
-            let mut rows: Vec<FileRow> = rows.iter().map(file_row).collect();
+            let mut rows: Vec<FileRow> = rows.iter().cloned().map(file_row).collect();
             let length_penalty = Some(("enable", is_punished.into()));
             let stated = StatedSettings { length_penalty, ..StatedSettings::default() };
             let penalties = add_length_penalties(&mut rows, &stated);
@@ -393,18 +387,12 @@ mod tests {
             dumped(-1.5, json!(false), -0.5),
         ];
         assert_eq!(rewards(&of_own, true), Some(vec![json!(1.0), json!(0.25), json!(-1.5)]));
-        let file_row = |value: &Value| FileRow {
-            path: PathBuf::new(),
-            number: 1,
-            row: row(value.clone()),
-            candidates: Arc::default(),
-        };
         for (manager, expected) in
             [("naive", LengthPenalties::Present), ("dapo", LengthPenalties::Added)]
         {
             let reward_manager = Some(("name", manager.into()));
             let stated = StatedSettings { reward_manager, ..StatedSettings::default() };
-            let mut rows: Vec<FileRow> = of_dictionary.iter().map(file_row).collect();
+            let mut rows: Vec<FileRow> = of_dictionary.iter().cloned().map(file_row).collect();
             assert_eq!(add_length_penalties(&mut rows, &stated), expected);
         }
         for (uid, expected) in [("q_0_0", 1.0), ("q", 0.25)] {
@@ -430,13 +418,8 @@ mod tests {
             ([("u_0_0", "a"), ("u_0_0", "b")], false),
             ([("math_dapo_3", "a"), ("math_dapo_3", "b")], true),
         ] {
-            let file_row = |(uid, output): (&str, &str)| FileRow {
-                path: PathBuf::new(),
-                number: 1,
-                row: row(json!({"step": 1, "uid": uid, "output": output})),
-                candidates: Arc::default(),
-            };
-            assert_eq!(has_uids_of_groups(&rows.map(file_row)), expected, "{rows:?}");
+            let of = |(uid, output)| file_row(json!({"step": 1, "uid": uid, "output": output}));
+            assert_eq!(has_uids_of_groups(&rows.map(of)), expected, "{rows:?}");
         }
     }
 
@@ -460,10 +443,8 @@ mod tests {
             assert_eq!(text(&value).as_deref(), expected, "{value}");
         }
         let lacks = |value: Value| response(&row(value), Some(&[])).err();
-        assert_eq!(
-            lacks(json!({"input": "q", "output": 1})),
-            Some("a text in `output` or `completion`")
-        );
+        let without_text = json!({"input": "q", "output": 1});
+        assert_eq!(lacks(without_text), Some("a text in `output` or `completion`"));
         let with_text = json!({"input": "q", "output": "a", "step": "1"});
         assert_eq!(lacks(with_text), Some("a whole number in `step`"));
     }
@@ -507,10 +488,7 @@ mod tests {
 
     #[test]
     fn rows_of_the_file_before_under_another_step_are_repeated() {
-        let rows = |step: u64, text: &str| {
-            let row = row(json!({"step": step, "completion": text}));
-            [FileRow { path: PathBuf::new(), number: 1, row, candidates: Arc::default() }]
-        };
+        let rows = |step: u64, text: &str| [file_row(json!({"step": step, "completion": text}))];
         assert!(is_repeated(&rows(1, "a"), &rows(2, "a")));
         assert!(!is_repeated(&rows(1, "a"), &rows(1, "a")));
         assert!(!is_repeated(&rows(1, "a"), &rows(2, "b")));

@@ -81,10 +81,9 @@ pub fn run(
         audit.steps.insert(*number, numbers);
     }
     if dump.penalties == Some(LengthPenalties::Added) {
-        let of_scores = audit.contradictions.iter_mut().filter(|it| it.name == "log-differs");
-        of_scores.for_each(|it| {
+        for it in audit.contradictions.iter_mut().filter(|it| it.name == "log-differs") {
             it.what += "; to the dump's `score` its `overlong_reward` was added, as verl before 0.9 dumps it without";
-        });
+        }
     }
     audit.contradictions.extend(of_files(&dump));
     audit.notes.extend(dump.note_of_rewards());
@@ -180,7 +179,6 @@ fn ungraded(dump: &CollectedDump) -> Option<String> {
     (rest > 0).then(|| format!("{grades} (--verifier, and --answers where there is no `gts`)"))
 }
 
-/// Responses and steps that are in the files twice.
 fn of_files(dump: &CollectedDump) -> impl Iterator<Item = Trap> {
     let trap =
         |name, what| Trap { name, key: "reward".to_string(), value: "as dumped".into(), what };
@@ -198,8 +196,7 @@ fn of_files(dump: &CollectedDump) -> impl Iterator<Item = Trap> {
 
 /// Of steps at equal distances.
 fn missing(steps: &[u64]) -> Option<String> {
-    let distances = || steps.windows(2).map(|pair| pair[1] - pair[0]);
-    let usual = distances().min()?;
+    let usual = steps.windows(2).map(|pair| pair[1] - pair[0]).min()?;
     let gap = |pair: &&[u64]| pair[1] - pair[0] > usual;
     let gaps = steps.windows(2).filter(gap).map(|pair| format!("{} and {}", pair[0], pair[1]));
     let gaps: Vec<String> = gaps.collect();

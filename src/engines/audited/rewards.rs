@@ -99,8 +99,7 @@ impl<'a> StepRewards<'a> {
         let (lowered, whole): (Vec<_>, Vec<_>) = right().partition(|it| self.is_lowered(it));
         let lengths: Vec<f64> = whole.iter().map(|(it, _)| it.length as f64).collect();
         let usual = if lengths.is_empty() { 0.0 } else { estimators::mean(&lengths) };
-        let is_of_length = lowered.iter().all(|(it, _)| it.length as f64 > usual);
-        if is_of_length { lowered.len() } else { 0 }
+        if lowered.iter().all(|(it, _)| it.length as f64 > usual) { lowered.len() } else { 0 }
     }
 
     pub fn shows_penalties(&self, characters: f64) -> bool {

@@ -304,6 +304,15 @@ mod tests {
         }
     }
 
+    fn of_groups(size: u64) -> StatedSettings {
+        let group_size = Some(("actor_rollout_ref.rollout.n", size.into()));
+        StatedSettings { group_size, ..StatedSettings::default() }
+    }
+
+    fn key(value: impl Into<Value>) -> StatedKey {
+        Some(("key", value.into()))
+    }
+
     fn shared(prompts: &[&str]) -> usize {
         shared_start(&prompts.iter().map(|prompt| response(prompt, None)).collect::<Vec<_>>())
     }
@@ -318,10 +327,7 @@ mod tests {
 
     #[test]
     fn a_group_with_uids_has_each_sample_once() {
-        let stated = StatedSettings {
-            group_size: Some(("actor_rollout_ref.rollout.n", 2.into())),
-            ..StatedSettings::default()
-        };
+        let stated = of_groups(2);
         for (sessions, is_found) in [
             ([None; 4], false),
             ([Some(0), Some(1), Some(2), Some(3)], true),
@@ -357,12 +363,10 @@ mod tests {
 
     #[test]
     fn half_of_a_step_and_the_log_of_another_are_found() {
-        let key = |value: serde_json::Value| Some(("key", value));
         let stated = |is_filtered: bool| StatedSettings {
-            group_size: key(2.into()),
-            batch_size: key(2.into()),
-            filter: key(is_filtered.into()),
-            ..StatedSettings::default()
+            batch_size: key(2),
+            filter: key(is_filtered),
+            ..of_groups(2)
         };
         let rewarded = |prompt: &str, reward: f64| DumpedResponse {
             group: prompt.to_string(),
@@ -394,10 +398,8 @@ mod tests {
         });
         let log = log(&[(LONGEST, 100.0)]);
         let (traps, numbers, _) = audited(1, &rows.collect::<Vec<_>>(), stated, Some(&log));
-        (
-            numbers["lowered"],
-            traps.into_iter().map(|it| format!("{}: {}", it.name, it.what)).collect(),
-        )
+        let told = traps.into_iter().map(|it| format!("{}: {}", it.name, it.what));
+        (numbers["lowered"], told.collect())
     }
 
     #[test]
@@ -409,31 +411,18 @@ mod tests {
         };
         let none: Vec<String> = Vec::new();
         let one = vec!["graded-otherwise: step 1: 1 responses are graded otherwise".to_string()];
-        assert_eq!(
-            otherwise(&[(9, false, -1.0), (9, false, 0.0), (9, true, 1.0)]),
-            (1.0, none.clone())
-        );
-        assert_eq!(otherwise(&[(9, false, -1.0), (9, false, 0.0)]), (1.0, none.clone()));
-        assert_eq!(
-            otherwise(&[(9, false, 0.1), (9, true, 1.1), (9, true, 1.0)]),
-            (1.0, none.clone())
-        );
-        assert_eq!(
-            otherwise(&[(9, false, -1.0), (9, false, 0.0), (9, false, 1.0), (9, true, 1.0)]).1,
-            one
-        );
-        assert_eq!(
-            otherwise(&[(9, false, 0.0), (9, true, 1.0), (90, true, 0.0)]),
-            (1.0, none.clone())
-        );
-        assert_eq!(
-            otherwise(&[(9, false, 0.0), (9, true, 1.0), (9, true, 0.0)]),
-            (0.0, one.clone())
-        );
-        assert_eq!(
-            otherwise(&[(9, false, -1.0), (9, false, 1.0), (9, true, 1.0)]),
-            (0.0, one.clone())
-        );
+        for (rows, lowered, told) in [
+            (&[(9, false, -1.0), (9, false, 0.0), (9, true, 1.0)][..], 1.0, &none),
+            (&[(9, false, -1.0), (9, false, 0.0)], 1.0, &none),
+            (&[(9, false, 0.1), (9, true, 1.1), (9, true, 1.0)], 1.0, &none),
+            (&[(9, false, 0.0), (9, true, 1.0), (90, true, 0.0)], 1.0, &none),
+            (&[(9, false, 0.0), (9, true, 1.0), (9, true, 0.0)], 0.0, &one),
+            (&[(9, false, -1.0), (9, false, 1.0), (9, true, 1.0)], 0.0, &one),
+        ] {
+            assert_eq!(otherwise(rows), (lowered, told.clone()), "{rows:?}");
+        }
+        let half_right = [(9, false, -1.0), (9, false, 0.0), (9, false, 1.0), (9, true, 1.0)];
+        assert_eq!(otherwise(&half_right).1, one);
         assert_eq!(otherwise(&[(9, false, -1.0), (9, true, -1.0)]).1, one);
         let stated = StatedSettings { reward_weights: vec![1.0, 1.0], ..StatedSettings::default() };
         assert_eq!(of(&[(9, true, 1.0, None), (9, false, 1.0, None)], &stated).1, none);
@@ -458,10 +447,7 @@ mod tests {
 
     #[test]
     fn rewards_of_another_scale_are_not_lowered() {
-        let stated = StatedSettings {
-            length_penalty: Some(("enable", false.into())),
-            ..StatedSettings::default()
-        };
+        let stated = StatedSettings { length_penalty: key(false), ..StatedSettings::default() };
         for (sources, high, low) in [(["a", "b"], 5.0, 0.0), (["", ""], 1.0, 0.0)] {
             let rows = |group: &str, source: &str, length: usize, high, low| {
                 [(length, true, high), (length + 9, true, high), (length, false, low)]
@@ -502,7 +488,6 @@ mod tests {
 
     #[test]
     fn advantages_are_those_of_the_rewards() {
-        let key = |value: Value| Some(("key", value));
         for (scale, advantages, expected) in [
             ("group", [1.5, -0.5, -0.5, -0.5].map(|it: f64| it / 2.0), false),
             ("group", [1.5 / 1.0001, -0.5 / 1.0001, -0.5 / 1.0001, -0.5 / 1.0001], true),
@@ -513,27 +498,18 @@ mod tests {
             ("", [-0.75, 0.25, 0.25, 0.25], false),
             ("", [0.0; 4], false),
         ] {
-            let stated = StatedSettings {
-                group_size: key(4.into()),
-                scale_rewards: key(scale.into()),
-                ..StatedSettings::default()
-            };
+            let stated = StatedSettings { scale_rewards: key(scale), ..of_groups(4) };
             let row = |(advantage, reward): (f64, f64)| DumpedResponse {
                 advantage: Some(advantage),
                 reward: Some(reward),
                 ..response("q", None)
             };
-            let rewards = [1.0, -1.0, -1.0, -1.0];
-            let mut pairs = advantages.into_iter().zip(rewards);
-            let rows = [(); 4].map(|()| row(pairs.next().unwrap()));
+            let pairs = advantages.into_iter().zip([1.0, -1.0, -1.0, -1.0]);
+            let rows: Vec<DumpedResponse> = pairs.map(row).collect();
             let (traps, ..) = audited(1, &rows, &stated, None);
             assert_eq!(traps.is_empty(), expected, "{scale} {advantages:?}: {traps:?}");
         }
-        let stated = StatedSettings {
-            group_size: key(2.into()),
-            scale_rewards: key("batch".into()),
-            ..StatedSettings::default()
-        };
+        let stated = StatedSettings { scale_rewards: key("batch"), ..of_groups(2) };
         let rows = |sign: f64| {
             [("g", 1.0, 0.5), ("g", 0.0, -0.5), ("h", 0.0, 0.0), ("h", 0.0, 0.0)].map(
                 |(group, reward, centred): (&str, f64, f64)| DumpedResponse {
@@ -558,18 +534,11 @@ mod tests {
             (true, "batch", 0.75, 0.0, 0),
             (false, "group", 0.5, 0.25, 0),
         ] {
-            let stated = StatedSettings {
-                group_size: Some(("num_generations", 2.into())),
-                scale_rewards: Some(("scale_rewards", scale.into())),
-                is_one_generation,
-                ..StatedSettings::default()
-            };
+            let scale_rewards = key(scale);
+            let stated = StatedSettings { scale_rewards, is_one_generation, ..of_groups(2) };
             let log = log(&[("reward", reward), ("frac_reward_zero_std", share)]);
-            assert_eq!(
-                audited(1, &rows, &stated, Some(&log)).0.len(),
-                expected,
-                "{reward} {share}"
-            );
+            let count = audited(1, &rows, &stated, Some(&log)).0.len();
+            assert_eq!(count, expected, "{reward} {share}");
             assert_eq!(stated.is_held(&log, 1), is_one_generation);
             assert!(!stated.is_held(&log, 2));
         }
@@ -578,9 +547,9 @@ mod tests {
     #[test]
     fn a_length_penalty_is_missed_only_where_it_would_show() {
         let stated = StatedSettings {
-            length_penalty: Some(("enable", true.into())),
-            longest_response: Some(("most", 100.into())),
-            penalty_zone: Some(("zone", 20.into())),
+            length_penalty: key(true),
+            longest_response: key(100),
+            penalty_zone: key(20),
             ..StatedSettings::default()
         };
         let is_missed = |rows: &[(usize, bool, f64, Option<f64>)]| {
@@ -603,10 +572,7 @@ mod tests {
 
     #[test]
     fn a_prompt_that_is_drawn_twice_counts_as_two_groups_whose_gradient_may_be_unknown() {
-        let stated = StatedSettings {
-            group_size: Some(("actor_rollout_ref.rollout.n", 2.into())),
-            ..StatedSettings::default()
-        };
+        let stated = of_groups(2);
         for (rewards, flat) in [([1.0; 4], Some(2.0)), ([1.0, 1.0, 0.0, 0.0], None)] {
             let rewarded = |it| DumpedResponse { reward: Some(it), ..response("q", None) };
             let (traps, numbers, told) = audited(1, &rewards.map(rewarded), &stated, None);

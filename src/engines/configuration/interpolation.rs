@@ -130,25 +130,17 @@ impl Resolver<'_> {
         }
         let (value, mut place) = self.place(key, path)?;
         let found = self.tree(&value, &mut place, steps + 1);
-        let unknown = found.as_str().is_some_and(|text| text.contains("${"));
-        (!unknown).then_some(found)
+        Some(found).filter(|found| !found.as_str().is_some_and(|text| text.contains("${")))
     }
 }
 
 /// Length up to the closing brace.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1;
-    for (at, mark) in text.char_indices() {
-        match mark {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return Some(at);
-        }
-    }
-    None
+    text.find(|mark: char| {
+        depth += i32::from(mark == '{') - i32::from(mark == '}');
+        depth == 0
+    })
 }
 
 #[cfg(test)]

@@ -166,17 +166,14 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Ref
         free = mine.get(taken - 1).map_or(at, |(last, _)| *last) + 1;
         found.push((begin + 1, value));
     }
-    match found.split_first() {
-        Some(((line, first), others)) => match others.iter().find(|(_, it)| it != first) {
-            None => Ok(Configured::Values(first.clone())),
-            Some((other, _)) => {
-                let what =
-                    format!("it has two configurations, at the lines {line} and {other}; keep one");
-                Err(Refused { line: None, what })
-            }
-        },
-        None => overrides(text, &lines, instead),
-    }
+    let Some(((line, first), others)) = found.split_first() else {
+        return overrides(text, &lines, instead);
+    };
+    let Some((other, _)) = others.iter().find(|(_, it)| it != first) else {
+        return Ok(Configured::Values(first.clone()));
+    };
+    let what = format!("it has two configurations, at the lines {line} and {other}; keep one");
+    Err(Refused { line: None, what })
 }
 
 /// A file that is YAML from its first line to its last, whatever its keys are, and no log; a dictionary that Python printed

@@ -49,8 +49,7 @@ impl PythonReader<'_> {
                 if !self.takes(':') {
                     return Err(format!("expected a colon after {key:?}"));
                 }
-                let value = self.value(depth + 1)?;
-                all.insert(key, value);
+                all.insert(key, self.value(depth + 1)?);
                 self.goes_on('}')?;
             }
             return Ok(Value::Object(all));
@@ -146,11 +145,9 @@ mod tests {
     fn a_printed_dictionary_is_read() {
         let text = "{'a': {'b': None, 'c': [1e-06, -1, True]},\n 'd': ('one '\n       \"it's\"), 'e': (), 'f': (1,)}\nlog";
         let (found, lines) = literal(text).unwrap();
-        assert_eq!(
-            found,
-            json!({"a": {"b": null, "c": [1e-6, -1, true]}, "d": "one it's", "e": [], "f": [1]})
-        );
-        assert_eq!(lines, 3);
+        let asked =
+            json!({"a": {"b": null, "c": [1e-6, -1, true]}, "d": "one it's", "e": [], "f": [1]});
+        assert_eq!((found, lines), (asked, 3));
         for text in ["{'a': <object>}", "{'a'", "{'a': 'x\n'}", "{'a': f(1)}"] {
             assert!(literal(text).is_err(), "{text}");
         }

@@ -35,9 +35,8 @@ pub fn printed(program: &str, arguments: &[String]) -> Result<String, EngineErro
     for name in names.filter(|name| program == "squeue" && filters(name)) {
         command.env_remove(name);
     }
-    let output = command.args(arguments).output();
-    let output =
-        output.map_err(|source| EngineError::Start { program: program.to_string(), source })?;
+    let start = |source| EngineError::Start { program: program.to_string(), source };
+    let output = command.args(arguments).output().map_err(start)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

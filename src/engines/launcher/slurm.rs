@@ -124,20 +124,8 @@ fn submitted(answer: &str) -> Option<(String, Option<String>)> {
     })
 }
 
-const ENDED: [&str; 12] = [
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "LAUNCH_FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "RECONFIG_FAIL",
-    "REVOKED",
-    "TIMEOUT",
-];
+const ENDED: &str = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY \
+                     PREEMPTED RECONFIG_FAIL REVOKED TIMEOUT";
 
 pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
     let clusters: BTreeSet<Option<&str>> = jobs.iter().map(|job| job.address.as_deref()).collect();
@@ -168,7 +156,7 @@ fn live(answer: &str, firsts: &BTreeMap<&str, u64>) -> LauncherStates {
             "RUNNING" | "COMPLETING" | "STAGE_OUT" | "SUSPENDED" | "STOPPED" | "SIGNALING" => {
                 LauncherState::Running
             }
-            ended if ENDED.contains(&ended) => return None,
+            state if ENDED.split(' ').any(|ended| ended == state) => return None,
             _ => LauncherState::Queued,
         };
         Some((first + task, state))

@@ -9,9 +9,8 @@ const SCRIPT: &str = include_str!("check.py");
 pub fn effective(python: &str, settings: Vec<Setting>) -> Result<Vec<Effective>, EngineError> {
     let own = |setting: &Setting| setting.name.starts_with("harness.");
     let asked = settings.iter().filter(|setting| !own(setting));
-    let asked: Map<String, Value> =
-        asked.map(|setting| (setting.name.clone(), setting.value.clone())).collect();
-    let mut found: Map<String, Value> = process::ask(python, SCRIPT, &Value::Object(asked))?;
+    let asked: Value = asked.map(|it| (it.name.clone(), it.value.clone())).collect();
+    let mut found: Map<String, Value> = process::ask(python, SCRIPT, &asked)?;
     let of = |setting: Setting| {
         let mut value = if own(&setting) { None } else { found.remove(&setting.name) };
         // TRL makes "none" an empty list.

@@ -5,7 +5,7 @@ use crate::base::files;
 use crate::engines::dump::{self, DumpedResponse};
 use crate::engines::following::Following;
 use crate::engines::imported::{Outputs, ReadStep};
-use crate::engines::rendered::RenderedPrompt;
+use crate::engines::rendered::{self, RenderedPrompt};
 use crate::engines::trl::settings;
 use crate::engines::{EngineError, process::Running};
 use crate::experiment::Engine;
@@ -59,9 +59,7 @@ impl<'a> TrlOutputs<'a> {
     }
 
     fn updates_per_step(&self) -> u64 {
-        let training = &self.inputs.experiment.training;
-        let rows = training.prompts_per_step * self.inputs.experiment.rollout.group_size;
-        rows / training.mini_batch_rollouts
+        rendered::updates_of_step(&self.inputs.experiment)
     }
 
     fn rollouts(&self, step: u64) -> Vec<PathBuf> {
@@ -113,10 +111,9 @@ impl<'a> TrlOutputs<'a> {
                 format!("updates in log.jsonl, which has {count} of this step's {updates}");
             return Ok(Err(cut.unwrap_or(missing)));
         }
-        let experiment = &self.inputs.experiment;
-        let (steps, every) =
-            (experiment.training.rollout_steps, experiment.checkpoints.every_steps);
-        let saves = step == steps || step.is_multiple_of(every);
+        let own = &self.inputs.experiment;
+        let every = own.checkpoints.every_steps;
+        let saves = step == own.training.rollout_steps || step.is_multiple_of(every);
         if saves && self.policy(step).is_none() {
             return Ok(Err(format!("policies/step-{step:06}")));
         }
@@ -130,8 +127,7 @@ impl<'a> TrlOutputs<'a> {
         let mut responses = Vec::new();
         let path = self.rollouts_of(step, self.processes);
         if path.is_file() {
-            let count = self.processes;
-            let reason = format!("--processes is {count}, and more processes ran");
+            let reason = format!("--processes is {}, and more processes ran", self.processes);
             return Err(EngineError::Output { path, reason });
         }
         let drawn = self.inputs.experiment.training.prompts_per_step;
@@ -245,13 +241,9 @@ fn same_rate(log: &[TrlUpdate], rate: f64) -> Result<(), String> {
         let found = line.values.get("learning_rate").copied().flatten();
         found.is_none_or(|found| (found - rate).abs() > 1e-9 * rate)
     };
-    match log.iter().find(other) {
-        Some(TrlUpdate { update, values }) => {
-            let found = values.get("learning_rate");
-            Err(format!("update {update}: its learning rate is {found:?}, the arm's is {rate}"))
-        }
-        None => Ok(()),
-    }
+    let Some(TrlUpdate { update, values }) = log.iter().find(other) else { return Ok(()) };
+    let found = values.get("learning_rate");
+    Err(format!("update {update}: its learning rate is {found:?}, the arm's is {rate}"))
 }
 
 fn metrics(log: &[TrlUpdate]) -> Result<Metrics, String> {

@@ -45,7 +45,7 @@ fn batches(demand: &mut Demand, experiment: &Experiment, processes: u64) {
     demand.set("harness.processes", processes);
     demand.set("gradient_accumulation_steps", quotient(mini, micro));
     demand.set("steps_per_generation", quotient(rows, micro));
-    let updates = (rows / mini.max(1)).saturating_mul(training.epochs_per_step);
+    let updates = rendered::updates_of_step(experiment);
     demand.set("max_steps", training.rollout_steps.saturating_mul(updates));
 }
 
@@ -79,8 +79,8 @@ fn loss(demand: &mut Demand, experiment: &Experiment, processes: u64) {
         demand.need(std == Std::Sample, "dapo.advantage.std");
         demand.need(epsilon == EPSILON, "dapo.advantage.epsilon");
     }
-    demand
-        .set("beta", if let Kl::Penalty { coefficient, .. } = dapo.kl { coefficient } else { 0.0 });
+    let beta = if let Kl::Penalty { coefficient, .. } = dapo.kl { coefficient } else { 0.0 };
+    demand.set("beta", beta);
 }
 
 /// `bnpo` averages over tokens of a process's share of a pass: the mini-batch if one pass of one process holds it.

@@ -4,7 +4,8 @@
 use crate::algorithm::{Aggregation, Dapo, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
 use crate::engines::configuration::{self, Configured, refused::Refused};
 use crate::engines::trl::settings::{self, KEYS};
-use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, Unread, process};
+use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, Unread};
+use crate::engines::{process, rendered};
 use crate::experiment::{Experiment, WarmUpStart, diagnose};
 use crate::policy::optimizer;
 use serde::Deserialize;
@@ -140,12 +141,11 @@ impl TrlConfig {
                 || settings.iter().any(|setting| setting.name == key)
                 || !KEYS.is_held(key)
         };
-        let keys = self.changed.iter().filter(|key| !is_read(key));
         let unread = |key: &String| Unread {
             key: key.clone(),
             value: self.values.get(key).cloned().unwrap_or_default(),
         };
-        keys.map(unread).collect()
+        self.changed.iter().filter(|key| !is_read(key)).map(unread).collect()
     }
 
     fn other_schedule(&self, asked: &Experiment) -> Option<&str> {
@@ -195,8 +195,7 @@ impl TrlConfig {
         if steps == 0.0 || steps >= 1.0 {
             return Some(steps.floor());
         }
-        let all = self.number(MAX_STEPS).filter(|all| *all > 0.0)?;
-        Some((steps * all).ceil())
+        Some((steps * self.number(MAX_STEPS).filter(|all| *all > 0.0)?).ceil())
     }
 
     pub fn named(&self) -> String {
@@ -297,13 +296,10 @@ impl TrlConfig {
         if let Some(kind) = kind.filter(|kind| self.is_loss_of(kind, dapo) == Some(false)) {
             found("loss-normaliser", "loss_type", KEYS.trap("loss-normaliser", kind));
         }
-        let wanted = updates_of_step(asked);
+        let wanted = rendered::updates_of_step(asked) as f64;
         if let Some(updates) = self.updates().filter(|updates| *updates != wanted) {
-            let clip = if updates <= 1.0 {
-                ": the ratio is 1 there, and epsilon clips nothing"
-            } else {
-                ""
-            };
+            let nothing = ": the ratio is 1 there, and epsilon clips nothing";
+            let clip = if updates <= 1.0 { nothing } else { "" };
             let what = format!(
                 "{updates} updates a generation (steps_per_generation / gradient_accumulation_steps · \
                  num_iterations){clip}; {wanted} are asked for"
@@ -380,16 +376,11 @@ impl TrlConfig {
     }
 }
 
-fn updates_of_step(asked: &Experiment) -> f64 {
-    let training = &asked.training;
-    let rows = training.prompts_per_step.saturating_mul(asked.rollout.group_size);
-    (rows / training.mini_batch_rollouts.max(1) * training.epochs_per_step) as f64
-}
-
 fn warm_up(asked: &Experiment) -> f64 {
     let own = &asked.optimizer;
     let warms_up = optimizer::learning_rate(own, 0) < own.learning_rate;
-    if warms_up { own.warm_up.rollout_steps as f64 * updates_of_step(asked) } else { 0.0 }
+    let updates = rendered::updates_of_step(asked) as f64;
+    if warms_up { own.warm_up.rollout_steps as f64 * updates } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -405,8 +396,8 @@ mod tests {
     fn a_schedule_and_a_length_penalty_that_are_not_stated_are_no_agreement() {
         let mut paper = starter::paper().unwrap();
         paper.optimizer.warm_up.start = WarmUpStart::Zero;
-        let (kind, steps, cache) =
-            ("lr_scheduler_type", "warmup_steps", "harness.overlong_cache_tokens");
+        let passes = "gradient_accumulation_steps";
+        let ([kind, steps, _], cache) = (SCHEDULE, "harness.overlong_cache_tokens");
         for (values, name, agrees) in [
             (json!({}), kind, None),
             (json!({}), steps, None),
@@ -431,16 +422,8 @@ mod tests {
             (json!({PASS: 256, STEPS: 32}), STEPS, Some(true)),
             (json!({}), "loss_type", None),
             (json!({"loss_type": "dapo", PASS: 4}), "loss_type", None),
-            (
-                json!({"loss_type": "dapo", STEPS: 4, PASS: 4, "gradient_accumulation_steps": 4}),
-                "loss_type",
-                Some(true),
-            ),
-            (
-                json!({"loss_type": "cispo", STEPS: 4, PASS: 4, "gradient_accumulation_steps": 4}),
-                "loss_type",
-                Some(false),
-            ),
+            (json!({"loss_type": "dapo", STEPS: 4, PASS: 4, passes: 4}), "loss_type", Some(true)),
+            (json!({"loss_type": "cispo", STEPS: 4, PASS: 4, passes: 4}), "loss_type", Some(false)),
             (json!({"bf16": true}), "bf16", Some(false)),
         ] {
             let (rows, _) = stated(values.clone()).compared(&paper, 1);

@@ -89,18 +89,16 @@ pub fn of_settings(python: &str, settings: &[Setting]) -> Result<Composed, Engin
 /// Or Hydra's error.
 fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, EngineError> {
     let found: Value = process::ask(python, SCRIPT, input)?;
-    match found.get("refused").and_then(Value::as_str) {
-        Some(reason) => Ok(Err(reason.to_string())),
-        None => {
-            let mut composed: Composed = serde_json::from_value(found).map_err(|error| {
-                let reason = format!("its answer is not read: {error}");
-                EngineError::Program { program: python.to_string(), reason }
-            })?;
-            composed.recipe &= !composed.since_0_9();
-            composed.effective = migrated(composed.effective);
-            Ok(Ok(composed))
-        }
+    if let Some(reason) = found.get("refused").and_then(Value::as_str) {
+        return Ok(Err(reason.to_string()));
     }
+    let mut composed: Composed = serde_json::from_value(found).map_err(|error| {
+        let reason = format!("its answer is not read: {error}");
+        EngineError::Program { program: python.to_string(), reason }
+    })?;
+    composed.recipe &= !composed.since_0_9();
+    composed.effective = migrated(composed.effective);
+    Ok(Ok(composed))
 }
 
 /// Any form of [`configuration`], or JSON of `asked.py`; only lists (overrides, `defaults`) need a Python with verl.

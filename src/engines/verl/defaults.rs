@@ -2,6 +2,7 @@
 
 use crate::engines::configuration::{interpolation, yaml};
 use crate::engines::verl::compose::{self, Composed};
+use crate::experiment::compare;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +63,7 @@ impl Differing<'_> {
                 }
             }
             (Value::Object(all), _) if !all.is_empty() => self.leaves(stated, path),
-            (stated, own) if !is_same(stated, &own) => self.names.push(path.join(".")),
+            (stated, own) if !compare::same(stated, &own) => self.names.push(path.join(".")),
             _ => {}
         }
         Some(())
@@ -85,13 +86,6 @@ impl Differing<'_> {
             }
             _ => self.names.push(path.join(".")),
         }
-    }
-}
-
-fn is_same(one: &Value, other: &Value) -> bool {
-    match (one.as_f64(), other.as_f64()) {
-        (Some(one), Some(other)) => one == other,
-        _ => one == other,
     }
 }
 

@@ -47,8 +47,7 @@ impl Composed {
 
     /// As `is_legacy`, of FSDP's worker.
     pub fn is_legacy_fsdp(&self) -> Option<bool> {
-        let is_legacy = self.is_legacy()?;
-        Some(is_legacy && self.get(STRATEGY)?.as_str()?.starts_with("fsdp"))
+        Some(self.is_legacy()? && self.get(STRATEGY)?.as_str()?.starts_with("fsdp"))
     }
 
     pub fn before_0_7_1(&self) -> bool {

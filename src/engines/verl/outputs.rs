@@ -289,9 +289,7 @@ impl Outputs for VerlOutputs<'_> {
         metrics.insert("engine/retokenised_difference".to_string(), difference);
         let rate = optimizer::learning_rate(own, step - 1);
         metrics.insert("optimizer/learning_rate".to_string(), rate);
-        let training = &experiment.training;
-        let rows = training.prompts_per_step * experiment.rollout.group_size;
-        let updates = rows / training.mini_batch_rollouts * training.epochs_per_step;
+        let updates = rendered::updates_of_step(experiment);
         let spent = log.data.get("timing_s/step").and_then(Value::as_f64).unwrap_or_default();
         let seconds = [
             ("engine".to_string(), spent),
@@ -321,34 +319,27 @@ fn policy(folder: &Path, step: u64) -> Option<PathBuf> {
     let newest: u64 = files::read_text(&newest).ok()?.trim().parse().ok()?;
     let places = [checkpoint.join("actor/huggingface"), checkpoint.join("merged")];
     let has_weights = |place: &PathBuf| {
-        let names = files::list(place).unwrap_or_default();
-        names.iter().any(|name| name.ends_with(".safetensors"))
+        files::list(place).is_ok_and(|all| all.iter().any(|name| name.ends_with(".safetensors")))
     };
     places.into_iter().find(has_weights).filter(|_| newest >= step)
 }
 
 /// `next`: rate of the next step, which verl logs with this one.
 fn metrics(log: &VerlMetrics, next: f64) -> Result<Metrics, String> {
-    let value = |name: &str| match log.data.get(name) {
-        None => Ok(None),
-        Some(value) => match value.as_f64() {
-            Some(value) => Ok(Some(value)),
-            None => Err(format!("logs: step {}: {name} is {value}", log.step)),
-        },
+    let step = log.step;
+    let value = |name: &str| {
+        let number = |value: &Value| {
+            value.as_f64().ok_or_else(|| format!("logs: step {step}: {name} is {value}"))
+        };
+        log.data.get(name).map(number).transpose()
     };
-    match value("actor/lr")? {
-        Some(rate) if (rate - next).abs() <= 1e-6 * next => {}
-        found => {
-            let step = log.step;
-            return Err(format!(
-                "logs: step {step}: actor/lr is {found:?}, the arm's next is {next}"
-            ));
-        }
+    let rate = value("actor/lr")?;
+    if !rate.is_some_and(|rate| (rate - next).abs() <= 1e-6 * next) {
+        return Err(format!("logs: step {step}: actor/lr is {rate:?}, the arm's next is {next}"));
     }
     let mut metrics = Metrics::new();
     for (theirs, ours) in &settings::KEYS.metrics {
         if log.data.get(theirs).is_some_and(Value::is_null) {
-            let step = log.step;
             tracing::warn!("logs: step {step}: {theirs} is not finite; the step has no {ours}");
             continue;
         }

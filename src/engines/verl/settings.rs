@@ -104,8 +104,7 @@ fn dynamic_sampling(demand: &mut Demand, experiment: &Experiment) {
     else {
         return demand.set("data.gen_batch_size", Value::Null);
     };
-    let uncapped = max_rounds == 0 && at_cap == AtCap::Stop;
-    demand.need(uncapped, "dapo.dynamic_sampling.max_rounds");
+    demand.need(max_rounds == 0 && at_cap == AtCap::Stop, "dapo.dynamic_sampling.max_rounds");
     let drawn = experiment.rollout.prompts_per_round;
     demand.need(drawn == experiment.training.prompts_per_step, "rollout.prompts_per_round");
 }
@@ -154,8 +153,7 @@ fn loss(demand: &mut Demand, experiment: &Experiment) {
     if let Some(Method::Sapo(_)) = dapo.method {
         demand.need(dapo.aggregation == Aggregation::ResponseMean, "dapo.aggregation");
     }
-    let has_dual_clip = dapo.dual_clip != DualClip::None {};
-    demand.need(mode == PLAIN.0 || !has_dual_clip, "dapo.dual_clip");
+    demand.need(mode == PLAIN.0 || dapo.dual_clip == DualClip::None {}, "dapo.dual_clip");
     let mode = match (dr_grpo, dapo.aggregation) {
         (true, _) => "seq-mean-token-sum-norm",
         (_, Aggregation::ResponseMean) => "seq-mean-token-mean",
@@ -166,8 +164,7 @@ fn loss(demand: &mut Demand, experiment: &Experiment) {
     let scale = dr_grpo.then_some(experiment.rollout.max_response_tokens);
     demand.set("actor_rollout_ref.actor.loss_scale_factor", json!(scale));
     if dapo.aggregation == Aggregation::TokenMean {
-        let is_of_mini_batch = dapo.token_mean_unit == TokenMeanUnit::MiniBatch;
-        demand.need(is_of_mini_batch, "dapo.token_mean_unit");
+        demand.need(dapo.token_mean_unit == TokenMeanUnit::MiniBatch, "dapo.token_mean_unit");
     }
     demand.set("actor_rollout_ref.actor.clip_ratio_c", NO_DUAL_CLIP);
     if let Kl::Penalty { estimator, .. } = dapo.kl {

@@ -9,7 +9,7 @@ use crate::engines::verl::earlier::{
 };
 use crate::engines::verl::settings::{self, Cards, KEYS, MIXED_PRECISION, NO_DUAL_CLIP};
 use crate::engines::{DemandRefusal, Effective, Setting, Trap, Unread};
-use crate::experiment::{Experiment, MiniBatchOrder, Verifier, WarmUpStart};
+use crate::experiment::{Experiment, MiniBatchOrder, Verifier, WarmUpStart, compare};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -156,11 +156,10 @@ fn rewards(suspect: &mut Suspect) {
     if punished && suspect.value(&log).is_null() {
         suspect.found("overlong-log", &log);
     }
-    let path = OWN_PATH;
-    let own = suspect.is_other(path, &[]) && suspect.value(path).is_null();
+    let own = suspect.is_other(OWN_PATH, &[]) && suspect.value(OWN_PATH).is_null();
     let rule = suspect.asked.reward.verifier.rule();
     if own && suspect.composed.since_0_9() && rule == Some(Verifier::AnswerLine) {
-        suspect.found("boxed-answers", path);
+        suspect.found("boxed-answers", OWN_PATH);
     }
 }
 
@@ -253,15 +252,14 @@ fn loss(suspect: &mut Suspect) {
     if suspect.number(key).is_some_and(|coefficient| coefficient != 0.0) {
         suspect.found("entropy-bonus", key);
     }
-    let key = DUAL_CLIP;
-    let reads = suspect.composed.reads(key);
-    let bound = suspect.number(key).filter(|c| reads && *c < NO_DUAL_CLIP);
+    let reads = suspect.composed.reads(DUAL_CLIP);
+    let bound = suspect.number(DUAL_CLIP).filter(|c| reads && *c < NO_DUAL_CLIP);
     if let (DualClip::None {}, Some(c)) = (suspect.asked.dapo.dual_clip, bound) {
         let what = format!(
             "the loss of a negative advantage is bounded at ratio {c}, which is not asked for; it cannot \
              be switched off, and {NO_DUAL_CLIP:e} never acts"
         );
-        suspect.found_so("dual-clip", key, what);
+        suspect.found_so("dual-clip", DUAL_CLIP, what);
     }
     let key = "actor_rollout_ref.actor.clip_ratio";
     let sides = ["low", "high"].map(|side| suspect.number(&format!("{key}_{side}")));
@@ -348,8 +346,8 @@ const OVERRIDING: [(&str, &str); 3] = [
 fn overridden(suspect: &mut Suspect) {
     for (key, other) in OVERRIDING {
         let (value, compared) = (suspect.value(key), suspect.value(other));
-        let is_same = value.as_f64().map_or(value == compared, |it| compared.as_f64() == Some(it));
-        if !value.is_null() && !compared.is_null() && !is_same {
+        let is_other = !compare::same(&value, &compared);
+        if !value.is_null() && !compared.is_null() && is_other {
             let what = format!("verl takes this key in place of {other}, {compared}");
             suspect.found_so("overriding-key", key, what);
         }
@@ -394,6 +392,7 @@ mod tests {
     #[test]
     fn an_earlier_name_of_a_key_is_read() {
         let (is, kl) = ("rollout_correction.rollout_is", "algorithm.use_kl_in_reward");
+        let schedule = "lr_scheduler_type";
         for (actor, algorithm, name, expected) in [
             (json!({}), json!({}), is, Some(true)),
             (json!({}), json!({"rollout_is": true, "rollout_is_threshold": 2.0}), is, Some(false)),
@@ -402,13 +401,8 @@ mod tests {
             (json!({"tis_imp_ratio_cap": 2.0}), json!({}), is, Some(false)),
             (json!({"tis_imp_ratio_cap": -1}), json!({}), is, Some(true)),
             (json!({}), json!({"kl_ctrl": {"kl_coef": 0.001}}), kl, Some(false)),
-            (
-                json!({"optim": {"warmup_style": "cosine"}}),
-                json!({}),
-                "lr_scheduler_type",
-                Some(false),
-            ),
-            (json!({"optim": {"warmup_style": null}}), json!({}), "lr_scheduler_type", Some(true)),
+            (json!({"optim": {"warmup_style": "cosine"}}), json!({}), schedule, Some(false)),
+            (json!({"optim": {"warmup_style": null}}), json!({}), schedule, Some(true)),
         ] {
             let found = agrees(&composed(actor.clone(), algorithm.clone()), name);
             assert_eq!(found, Some(expected), "{actor} {algorithm}");
@@ -435,8 +429,7 @@ mod tests {
     #[test]
     fn names_and_defaults_of_fsdp_are_not_those_of_another_engine() {
         let of = |strategy: &str, optim: Value, dtype: Value| {
-            let actor = json!({"strategy": strategy, "optim": optim, "megatron": dtype});
-            composed(actor, json!({}))
+            composed(json!({"strategy": strategy, "optim": optim, "megatron": dtype}), json!({}))
         };
         let megatron = of(
             "megatron",

@@ -5,6 +5,7 @@ use crate::report::page::{Block, Section, Table, TableCell, row};
 use crate::report::{compared, text, text::Unit, words};
 use crate::statistics::{Estimate, PermutationTest, estimators};
 use crate::study::{TrackedComparison, TrackedValue, tracked::WithoutPartner};
+use std::collections::BTreeSet;
 
 /// Columns of a run's course.
 const COURSE: usize = 24;
@@ -154,10 +155,55 @@ fn table(comparison: &TrackedComparison) -> Table {
 }
 
 fn reading(comparison: &TrackedComparison) -> Vec<String> {
-    let TrackedComparison { asked, budget: (budget, shortest), runs, paired, .. } = comparison;
+    let TrackedComparison { asked, runs, ignored, not_compared, .. } = comparison;
     let mut formats: Vec<&str> = runs.iter().map(|run| run.notes.format).collect();
     formats.dedup();
     let is_table = formats == [TABLE];
+    let better = if asked.lower_is_better { "lower" } else { "higher" };
+    let how = match (comparison.paired, asked.to_level, asked.unpaired) {
+        (true, ..) => "paired by seed, a block each",
+        (_, Some(_), _) => "not paired, as times are not",
+        (.., true) => "not paired (--unpaired)",
+        _ => "not paired: no seed is once on each side",
+    };
+    let others = if is_table {
+        "Other arms of the table, which are not compared"
+    } else {
+        "Other runs with this text in their names, which are not compared"
+    };
+    let named = |what: &str, names: &BTreeSet<String>| {
+        let shown = text::joined(names.iter().map(|name| text::visible(name)), ", ");
+        (!names.is_empty()).then(|| format!("{what}: {shown}."))
+    };
+    let all = runs.len();
+    let longer = runs.iter().filter(|run| run.end > comparison.budget.0).count();
+    let timed = runs.iter().filter(|run| run.notes.has_times).count();
+    let lines = [
+        Some(format!("Formats: {}.", text::joined(&formats, ", "))),
+        Some(format!("A {better} value is taken as better (--lower-is-better).")),
+        Some(format!(
+            "Runs are {how}. Seeds stand in the table, or in names of runs, files and folders."
+        )),
+        (!is_table).then(|| budget(comparison)),
+        named("Columns from which nothing was read", ignored),
+        named(others, not_compared),
+        (longer > 0)
+            .then(|| format!("{longer} of {all} runs have later points; they do not count.")),
+        other_places(comparison),
+        (timed > 0).then(|| {
+            format!(
+                "The files of {timed} of {all} runs have times of day: their seconds count from the first logged point \
+                 in the file, of any metric; what was before it is not counted."
+            )
+        }),
+    ];
+    let notes = (0..all).flat_map(|place| notes(comparison, place, is_table));
+    let notes = of_each_run(&notes.collect::<Vec<_>>(), all);
+    lines.into_iter().flatten().chain(notes).collect()
+}
+
+fn budget(comparison: &TrackedComparison) -> String {
+    let TrackedComparison { asked, budget: (budget, shortest), .. } = comparison;
     let counted = match (asked.window, asked.to_level) {
         (Some(share), _) => {
             let places = comparison.places_in_window.map_or(String::new(), |count| {
@@ -169,86 +215,48 @@ fn reading(comparison: &TrackedComparison) -> Vec<String> {
         _ => "the last value within it".to_owned(),
     };
     let [clock, shortest] = [&asked.at, shortest].map(|name| text::visible(name));
-    let end = text::number(*budget);
     let place = last_shared(comparison).unwrap_or_else(|| format!("where {shortest} ends"));
-    let budget = format!("Equal budget: {end} {clock}, {place}; {counted}.");
-    let better = if asked.lower_is_better { "lower" } else { "higher" };
-    let how = match (*paired, asked.to_level, asked.unpaired) {
-        (true, ..) => "paired by seed, a block each",
-        (_, Some(_), _) => "not paired, as times are not",
-        (.., true) => "not paired (--unpaired)",
-        _ => "not paired: no seed is once on each side",
-    };
-    let mut lines = vec![
-        format!("Formats: {}.", text::joined(&formats, ", ")),
-        format!("A {better} value is taken as better (--lower-is-better)."),
-        format!(
-            "Runs are {how}. Seeds stand in the table, or in names of runs, files and folders."
-        ),
+    format!("Equal budget: {} {clock}, {place}; {counted}.", text::number(*budget))
+}
+
+fn notes(comparison: &TrackedComparison, place: usize, is_table: bool) -> Vec<(String, String)> {
+    let TrackedComparison { asked, runs, .. } = comparison;
+    let run = &runs[place];
+    let read = &run.notes;
+    let points = |count| text::counted(count, "point", "points");
+    let clock = text::visible(&asked.at);
+    let reached = asked.to_level.map_or("", |_| ", which reach no level");
+    let nulls = run.unread - run.texts;
+    let first = text::visible(run.first_text.as_deref().unwrap_or_default());
+    let is_same = |other: &&TrackedValue| !is_table && other.points == run.points;
+    let same = runs[..place].iter().find(is_same);
+    let notes = [
+        (read.replaced > 0).then(|| {
+            let replaced = points(read.replaced);
+            format!("{replaced} replaced by a later line of the same or an earlier step")
+        }),
+        read.is_sorted
+            .then(|| "its rows were not in the order of steps and were sorted".to_owned()),
+        (nulls > 0).then(|| format!("values that are null, left out: {nulls}")),
+        (run.texts > 0)
+            .then(|| format!("values that are text, such as `{first}`, left out: {}", run.texts)),
+        (read.before_clock > 0).then(|| {
+            let before = points(read.before_clock);
+            format!("{before} before the first reading of {clock}, left out")
+        }),
+        (run.not_finite > 0).then(|| {
+            let count = run.not_finite;
+            format!("points up to the budget that are NaN or infinite{reached}: {count}")
+        }),
+        read.is_cut.then(|| "the file ends in the middle of a record".to_owned()),
+        read.is_averaged
+            .then(|| "points summarise several steps, or runs (MIN and MAX differ)".to_owned()),
+        same.map(|other| {
+            let other = text::visible(&other.run);
+            format!("it has the same points as {other}; both count. If one is a copy, leave it out")
+        }),
     ];
-    lines.extend((!is_table).then_some(budget));
-    let ignored = text::joined(comparison.ignored.iter().map(|name| text::visible(name)), ", ");
-    let ignored = format!("Columns from which nothing was read: {ignored}.");
-    lines.extend((!comparison.ignored.is_empty()).then_some(ignored));
-    let others = comparison.not_compared.iter().map(|name| text::visible(name));
-    let what = if is_table {
-        "Other arms of the table"
-    } else {
-        "Other runs with this text in their names"
-    };
-    let others = format!("{what}, which are not compared: {}.", text::joined(others, ", "));
-    lines.extend((!comparison.not_compared.is_empty()).then_some(others));
-    let longer = runs.iter().filter(|run| run.end > comparison.budget.0).count();
-    let later = format!("{longer} of {} runs have later points; they do not count.", runs.len());
-    lines.extend((longer > 0).then_some(later));
-    lines.extend(other_places(comparison));
-    let timed = runs.iter().filter(|run| run.notes.has_times).count();
-    let times = format!(
-        "The files of {timed} of {} runs have times of day: their seconds count from the first logged point in the \
-         file, of any metric; what was before it is not counted.",
-        runs.len()
-    );
-    lines.extend((timed > 0).then_some(times));
-    let mut of_runs = Vec::new();
-    for (place, run) in runs.iter().enumerate() {
-        let same = |other: &&TrackedValue| !is_table && other.points == run.points;
-        let same = runs[..place].iter().find(same).map(|other| text::visible(&other.run));
-        let copied = format!(
-            "it has the same points as {}; both count. If one is a copy, leave it out",
-            same.as_deref().unwrap_or_default()
-        );
-        let points = |count| text::counted(count, "point", "points");
-        let replaced = format!(
-            "{} replaced by a later line of the same or an earlier step",
-            points(run.notes.replaced)
-        );
-        let before = points(run.notes.before_clock);
-        let before = format!("{before} before the first reading of {clock}, left out");
-        let reached = asked.to_level.map_or("", |_| ", which reach no level");
-        let not_finite = format!(
-            "points up to the budget that are NaN or infinite{reached}: {}",
-            run.not_finite
-        );
-        let nulls = run.unread - run.texts;
-        let null = format!("values that are null, left out: {nulls}");
-        let first = text::visible(run.first_text.as_deref().unwrap_or_default());
-        let texts = format!("values that are text, such as `{first}`, left out: {}", run.texts);
-        for (holds, what) in [
-            (run.notes.replaced > 0, &*replaced),
-            (run.notes.is_sorted, "its rows were not in the order of steps and were sorted"),
-            (nulls > 0, &*null),
-            (run.texts > 0, &*texts),
-            (run.notes.before_clock > 0, &*before),
-            (run.not_finite > 0, &*not_finite),
-            (run.notes.is_cut, "the file ends in the middle of a record"),
-            (run.notes.is_averaged, "points summarise several steps, or runs (MIN and MAX differ)"),
-            (same.is_some(), &*copied),
-        ] {
-            of_runs.extend(holds.then(|| (text::visible(&run.run), what.to_owned())));
-        }
-    }
-    lines.extend(of_each_run(&of_runs, runs.len()));
-    lines
+    notes.into_iter().flatten().map(|note| (text::visible(&run.run), note)).collect()
 }
 
 fn of_each_run(sentences: &[(String, String)], runs: usize) -> Vec<String> {

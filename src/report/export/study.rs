@@ -9,12 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug, Default)]
-struct ExportRows<'a> {
-    metrics: Vec<MetricRow<'a>>,
-    evaluations: Vec<EvaluationRow<'a>>,
-    outcomes: Vec<OutcomeRow<'a>>,
-}
+type ExportRows<'a> = (Vec<MetricRow<'a>>, Vec<EvaluationRow<'a>>, Vec<OutcomeRow<'a>>);
 
 /// `names`: SHA-256 of an arm → every `<grid>/<arm>`.
 pub fn keys(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Vec<CellKey> {
@@ -27,19 +22,19 @@ pub fn keys(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Vec<CellKe
 }
 
 fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
-    let mut rows = ExportRows::default();
+    let (mut metrics, mut evaluations, mut outcomes) = ExportRows::default();
     for (cell, key) in cells.iter().zip(keys) {
         for (metric, values) in &cell.metrics {
             for ((counters, value), step) in cell.counters.iter().zip(values).zip(1..) {
                 let Some(value) = *value else { continue };
                 let updates = counters.updates;
-                rows.metrics.push(MetricRow { key, step, updates, metric, value });
+                metrics.push(MetricRow { key, step, updates, metric, value });
             }
         }
         for evaluation in &cell.evaluations {
             let set = evaluation.set.as_str();
             let step = evaluation.counters.rollout_steps;
-            rows.evaluations.push(EvaluationRow {
+            evaluations.push(EvaluationRow {
                 key,
                 ending: cell.ending.name(),
                 set,
@@ -57,32 +52,30 @@ fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
             let samples = evaluation.samples.max(1);
             for (correct, number) in evaluation.outcomes.values().iter().zip(0u64..) {
                 let (problem, sample, correct) = (number / samples, number % samples, *correct);
-                rows.outcomes.push(OutcomeRow { key, set, step, problem, sample, correct });
+                outcomes.push(OutcomeRow { key, set, step, problem, sample, correct });
             }
         }
     }
-    rows
+    (metrics, evaluations, outcomes)
 }
 
 /// `metrics.parquet`, `evaluations.parquet` and `outcomes.parquet`. Errors: when a file cannot be written.
 pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    let rows = rows(cells, keys);
+    let (metrics, evaluations, outcomes) = rows(cells, keys);
     let paths = ["metrics", "evaluations", "outcomes"].map(|it| out.join(format!("{it}.parquet")));
-    let [metrics, evaluations, outcomes] = &paths;
-    write_records(metrics, &rows.metrics)?;
-    write_records(evaluations, &rows.evaluations)?;
-    write_records(outcomes, &rows.outcomes)?;
+    write_records(&paths[0], &metrics)?;
+    write_records(&paths[1], &evaluations)?;
+    write_records(&paths[2], &outcomes)?;
     Ok(paths.into())
 }
 
 /// The same as CSV, by RFC 4180 but with line feeds alone. Errors: when a file cannot be written.
 pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    let rows = rows(cells, keys);
-    let metrics = rows
-        .metrics
+    let (metrics, evaluations, outcomes) = rows(cells, keys);
+    let metrics = metrics
         .iter()
         .map(|row| line(row.key, &[&row.step, &row.updates, &row.metric, &row.value]));
-    let evaluations = rows.evaluations.iter().map(|row| {
+    let evaluations = evaluations.iter().map(|row| {
         let [cons_at_k, reward_mean] = [row.cons_at_k, row.reward_mean]
             .map(|it| it.map_or_else(String::new, |value| value.to_string()));
         let own: [&dyn Display; 12] = [
@@ -101,7 +94,7 @@ pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>,
         ];
         line(row.key, &own)
     });
-    let outcomes = rows.outcomes.iter().map(|row| {
+    let outcomes = outcomes.iter().map(|row| {
         let correct = u8::from(row.correct);
         line(row.key, &[&row.set, &row.step, &row.problem, &row.sample, &correct])
     });

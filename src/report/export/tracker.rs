@@ -177,6 +177,16 @@ class Recorder:
 sys.modules[__name__] = Recorder(__name__)
 "#;
 
+    fn run(name: &str, ending: Option<&'static str>) -> RunCurves {
+        RunCurves {
+            name: name.to_string(),
+            group: "g".to_string(),
+            config: json!({"seed": 1}),
+            scalars: vec![Scalar { tag: "loss".to_string(), step: 1, value: 0.5 }],
+            ending,
+        }
+    }
+
     /// The calls that have this word, of a run that finished, one that diverged and one that goes on.
     fn called(tracker: Tracker, word: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
@@ -189,13 +199,7 @@ sys.modules[__name__] = Recorder(__name__)
         files::write_atomic(&file, package.as_bytes()).unwrap();
         let mut sender = CurveSender::new(tracker, folder.path(), "p", &python).unwrap();
         for ending in [Some("finished"), Some("diverged"), None] {
-            let run = RunCurves {
-                name: format!("{ending:?}"),
-                group: "g".to_string(),
-                config: json!({"seed": 1}),
-                scalars: vec![Scalar { tag: "loss".to_string(), step: 1, value: 0.5 }],
-                ending,
-            };
+            let run = run(&format!("{ending:?}"), ending);
             sender.send(&run).unwrap();
             sender.send(&run).unwrap();
         }
@@ -209,22 +213,15 @@ sys.modules[__name__] = Recorder(__name__)
         let folder = tempfile::tempdir().unwrap();
         let new =
             || CurveSender::new(Tracker::Tensorboard, folder.path(), "p", Path::new("")).unwrap();
-        let run = |ending| RunCurves {
-            name: "run".to_string(),
-            group: "g".to_string(),
-            config: json!({}),
-            scalars: vec![Scalar { tag: "loss".to_string(), step: 1, value: 0.5 }],
-            ending,
-        };
         let (mut first, mut second) = (new(), new());
-        first.send(&run(None)).unwrap();
+        first.send(&run("run", None)).unwrap();
         let bytes = || files::read(&file_of(folder.path(), "run")).unwrap();
         let before = bytes();
-        let refused = second.send(&run(None)).unwrap_err().to_string();
+        let refused = second.send(&run("run", None)).unwrap_err().to_string();
         assert!(refused.contains("run: in use by another process"), "{refused}");
-        first.send(&run(Some("finished"))).unwrap();
+        first.send(&run("run", Some("finished"))).unwrap();
         let mut third = new();
-        third.send(&run(None)).unwrap();
+        third.send(&run("run", None)).unwrap();
         assert_eq!(bytes(), before);
         third.end().unwrap();
         let left = files::list(&folder.path().join("tensorboard/run")).unwrap();

@@ -59,12 +59,13 @@ fn declared(context: &Context) -> Vec<Block> {
     if full.is_empty() {
         return vec![Block::text("No comparison was declared.")];
     }
+    let shown = || full.iter().flat_map(|family| &family.comparisons);
     let mut before = String::new();
     let mut rows = Vec::new();
-    for comparison in full.iter().flat_map(|family| &family.comparisons) {
+    for comparison in shown() {
         let metric = comparison.declared.metric.words();
-        let shown = if before == metric { None } else { Some(metric.as_str()) };
-        rows.push(comparison_row(context, comparison, shown));
+        let named = (before != metric).then_some(metric.as_str());
+        rows.push(comparison_row(context, comparison, named));
         before = metric;
     }
     let columns = format!(
@@ -77,8 +78,8 @@ fn declared(context: &Context) -> Vec<Block> {
     } else {
         ("pairs of runs", "permutation test")
     };
-    let mut shown = full.iter().flat_map(|family| &family.comparisons);
-    let test_of_times = if shown.any(|comparison| comparison.declared.metric.is_time()) {
+    let metrics = || shown().map(|comparison| &comparison.declared.metric);
+    let test_of_times = if metrics().any(Metric::is_time) {
         "; of times, a permutation test of log-rank scores over runs"
     } else {
         ""
@@ -89,9 +90,7 @@ fn declared(context: &Context) -> Vec<Block> {
         "; the program\u{2019}s own margin, as none is declared"
     };
     // Only scores have a margin.
-    let mut all = full.iter().flat_map(|family| &family.comparisons);
-    let has_margin = all.any(|comparison| comparison.declared.metric.is_avg_at_k());
-    let equivalent = if has_margin {
+    let equivalent = if metrics().any(Metric::is_avg_at_k) {
         format!(
             " arms are equivalent if they differ by less than {} (shaded in the figure{whose_margin}) by two one-sided \
              tests, after Holm too, which ask for a {} interval inside that margin, not for the one here;",
@@ -418,10 +417,8 @@ mod tests {
     fn what_is_not_shown_is_counted_once_and_all_of_nothing_is_not() {
         let counts = counts_not_shown;
         assert_eq!(counts(13, 0, [0, 12]), "12 of 13 comparisons had nothing to act on");
-        assert_eq!(
-            counts(9, 1, [2, 0]),
-            "1 of 9 comparisons is inconclusive, 2 could not be compared"
-        );
+        let both = "1 of 9 comparisons is inconclusive, 2 could not be compared";
+        assert_eq!(counts(9, 1, [2, 0]), both);
         assert_eq!(counts(2, 2, [0, 0]), "2 of 2 comparisons are inconclusive");
         assert_eq!(counts(5, 0, [0, 0]), "none of 5 comparisons is inconclusive");
         assert_eq!(counts(1, 0, [0, 0]), "the comparison is not inconclusive");

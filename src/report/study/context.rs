@@ -7,7 +7,8 @@ use crate::report::words;
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
-    Analysis, ArmSummary, Cell, Declared, GridSummary, Judged, Metric, Word, collection::Study,
+    Analysis, ArmSummary, Cell, Declared, GridSummary, Judged, Metric, Statistic, Word,
+    collection::Study,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,16 +149,11 @@ fn compared_pools(analysis: &Analysis) -> impl Iterator<Item = &str> {
 }
 
 pub fn unit_of(metric: &Metric) -> Unit {
-    let is_share = match metric {
-        Metric::Evaluation { statistic, .. }
-        | Metric::MeanOfSets { statistic, .. }
-        | Metric::EvaluationMean { statistic, .. } => statistic.is_share(),
-        Metric::Metric { name, .. } | Metric::Contrast { name, .. } => {
-            return unit_of_training(name);
-        }
-        Metric::Correlation { .. } | Metric::TimeToLevel { .. } => false,
-    };
-    if is_share { Unit::Share } else { Unit::Plain }
+    match metric {
+        Metric::Metric { name, .. } | Metric::Contrast { name, .. } => unit_of_training(name),
+        _ if metric.statistic().is_some_and(Statistic::is_share) => Unit::Share,
+        _ => Unit::Plain,
+    }
 }
 
 pub fn unit_of_training(name: &str) -> Unit {

@@ -9,7 +9,7 @@ use crate::report::text::{self, Unit};
 use crate::report::{Context, published, study::scores};
 use crate::statistics::{between, estimators, scaling, scaling::ScalingCurve, scaling::SearchEnd};
 use crate::study::curves::{self, BandPoint, Curve, SeedCurve};
-use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, paper};
+use crate::study::{ArmSummary, Clock, GridSummary, Series, paper};
 
 const SPARKLINE_COLUMNS: usize = 24;
 
@@ -115,7 +115,7 @@ fn of_quantity(
 
 fn scores_of_curve_set(context: &Context) -> Series {
     let set = context.analysis.declaration.curve_set.clone();
-    Series::Evaluation { set, statistic: Statistic::AvgAtK }
+    Series::Evaluation { set }
 }
 
 fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: bool) -> Figure {
@@ -136,7 +136,7 @@ fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: b
     Figure {
         id: plan.id.clone(),
         title: format!("{}{}", plan.title, plan.of_set),
-        caption: caption(&own.lines, plan, &absent, remark) + &counted(context, grid, plan),
+        caption: caption(&own.lines, plan.unit, &absent, remark) + &counted(context, grid, plan),
         legend: page::legend(&own.lines),
         numbers: numbers(&own.lines, plan, &published),
         panels: [own].into_iter().chain(published).map(Panel::Curves).collect(),
@@ -274,8 +274,8 @@ fn ends(line: &CurveLine) -> Option<(f64, f64)> {
     Some((line.centre.first()?.1, line.centre.last()?.1))
 }
 
-fn caption(lines: &[CurveLine], plan: &CurvePlan, absent: &[String], remark: &str) -> String {
-    let shown = |value: f64| in_print(plan.unit, value);
+fn caption(lines: &[CurveLine], unit: Unit, absent: &[String], remark: &str) -> String {
+    let shown = |value: f64| in_print(unit, value);
     let with_ends = || lines.iter().filter_map(|line| Some((ends(line)?, line)));
     let highest = with_ends().reduce(|a, b| if b.0.1 > a.0.1 { b } else { a });
     let lowest = with_ends().reduce(|a, b| if b.0.1 < a.0.1 { b } else { a });
@@ -362,17 +362,6 @@ mod tests {
 
     #[test]
     fn arms_that_tie_in_print_are_named_together() {
-        let plan = CurvePlan {
-            id: String::new(),
-            title: String::new(),
-            of_set: String::new(),
-            series: Series::Metric { name: String::new() },
-            clock: Clock::Updates,
-            unit: Unit::Share,
-            unit_name: "%",
-            paper: Vec::new(),
-            remark: "",
-        };
         let line = |(label, last): (&str, f64)| CurveLine {
             label: label.to_owned(),
             centre: vec![(0.0, 0.0), (1.0, last)],
@@ -380,7 +369,7 @@ mod tests {
         };
         let start = |ends: &[(&str, f64)]| {
             let lines: Vec<CurveLine> = ends.iter().copied().map(line).collect();
-            caption(&lines, &plan, &[], "").split(". ").next().unwrap().to_owned()
+            caption(&lines, Unit::Share, &[], "").split(". ").next().unwrap().to_owned()
         };
         let tied = start(&[("a", 10.01), ("b", 10.04)]);
         assert_eq!(tied, "At the end every arm is at 10.0 %");

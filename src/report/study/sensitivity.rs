@@ -114,16 +114,10 @@ mod tests {
     #[test]
     fn a_row_without_a_record_on_a_side_says_so() {
         let why = |change, fewest| {
-            let (difference, interval, p, without_value) = (None, None, None, None);
-            why_not(&SensitivityRow {
-                change,
-                difference,
-                interval,
-                p,
-                runs: 4,
-                fewest,
-                without_value,
-            })
+            let (difference, interval, p, runs, without_value) = (None, None, None, 4, None);
+            let row =
+                SensitivityRow { change, difference, interval, p, runs, fewest, without_value };
+            why_not(&row)
         };
         let clean = || Change::CleanBuilds { left_out: 16 };
         assert!(why(clean(), 0).ends_with("all have changed work trees"));

@@ -2,7 +2,7 @@
 
 use crate::base::files::{self, FileKind};
 use crate::base::workers;
-use crate::experiment::{Experiment, Grid, compare};
+use crate::experiment::{Arm, Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics, audit};
 use crate::study::{Cell, CellEnding, StudyError, ablate::AblateStudy, cell};
 use crate::training::{TrainingError, run::inputs};
@@ -138,38 +138,39 @@ fn listed(
     // `<name>-seed<seed>-<key>` by its end.
     let runs: BTreeMap<&str, &str> =
         runs.iter().filter_map(|run| Some((&run[run.rfind("-seed")?..], &run[..]))).collect();
-    let most = grids.iter().map(|grid| grid.seeds.len()).max().unwrap_or(0);
-    for turn in 0..most {
-        for grid in grids {
-            let Some(seed) = grid.seeds.get(turn) else { continue };
-            for arm in &grid.arms {
-                let title = format!("{}/{}", grid.name, arm.name);
-                if let Some(place) = places.get(&(arm.arm_sha256.as_str(), *seed)) {
-                    let job = &mut jobs[*place];
-                    if job.experiment.inputs != executed(&arm.experiment, *seed).inputs {
-                        let first = job.arms.first().cloned().unwrap_or_default();
-                        return Err(StudyError::SharedArm { first, second: title });
-                    }
-                    job.arms.push(title);
-                    continue;
-                }
-                let hash = &arm.arm_sha256;
-                let experiment = executed(&arm.experiment, *seed);
-                let read = (hash.clone(), experiment.inputs.model.clone());
-                if !manifests.contains_key(&read) {
-                    let manifest = manifest(&experiment).map_err(|source| StudyError::Arm {
-                        arm: title.clone(),
-                        source: Box::new(source),
-                    })?;
-                    manifests.insert(read.clone(), manifest);
-                }
-                let manifest = manifests[&read].clone();
-                places.insert((hash, *seed), jobs.len());
-                jobs.push(job(study, title, experiment, manifest, &runs)?);
+    for (grid, arm, seed) in in_turn(grids) {
+        let title = format!("{}/{}", grid.name, arm.name);
+        let experiment = executed(&arm.experiment, seed);
+        let hash = &arm.arm_sha256;
+        if let Some(place) = places.get(&(hash.as_str(), seed)) {
+            let job = &mut jobs[*place];
+            if job.experiment.inputs != experiment.inputs {
+                let first = job.arms.first().cloned().unwrap_or_default();
+                return Err(StudyError::SharedArm { first, second: title });
             }
+            job.arms.push(title);
+            continue;
         }
+        let read = (hash.clone(), experiment.inputs.model.clone());
+        if !manifests.contains_key(&read) {
+            let manifest = manifest(&experiment).map_err(|source| StudyError::Arm {
+                arm: title.clone(),
+                source: Box::new(source),
+            })?;
+            manifests.insert(read.clone(), manifest);
+        }
+        places.insert((hash, seed), jobs.len());
+        jobs.push(job(study, title, experiment, manifests[&read].clone(), &runs)?);
     }
     Ok(jobs)
+}
+
+fn in_turn(grids: &[Grid]) -> impl Iterator<Item = (&Grid, &Arm, u64)> {
+    let most = grids.iter().map(|grid| grid.seeds.len()).max().unwrap_or(0);
+    let seeds = (0..most).flat_map(move |turn| {
+        grids.iter().filter_map(move |grid| Some((grid, *grid.seeds.get(turn)?)))
+    });
+    seeds.flat_map(|(grid, seed)| grid.arms.iter().map(move |arm| (grid, arm, seed)))
 }
 
 fn executed(experiment: &Experiment, seed: u64) -> Experiment {

@@ -155,12 +155,9 @@ impl Queue<'_> {
 
     fn collect(&mut self) -> Result<(), StudyError> {
         for at in (0..self.running.len()).rev() {
-            let (index, process) = &mut self.running[at];
-            let index = *index;
             let wait = |source| StudyError::Wait { program: self.options.program.clone(), source };
-            let ended = process.ended().map_err(wait)?;
-            if let Some(ended) = ended {
-                self.running.remove(at);
+            if let Some(ended) = self.running[at].1.ended().map_err(wait)? {
+                let (index, _) = self.running.remove(at);
                 self.held()?;
                 self.after(index, &ended)?;
             }
@@ -175,23 +172,19 @@ impl Queue<'_> {
         }
         job.state = JobState::Unfinished { steps: jobs::steps_done(&job.folder) };
         let elsewhere = job.folder.is_locked()?;
+        let what = format!("{}: {}", job.title(), ended.reason());
         if self.stopping && ended.by_signal() {
             self.tell_ended(index);
-            return Ok(());
-        }
-        if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS) {
-            let note = format!("{}: {}; it is gone on with", job.title(), ended.reason());
-            self.note(note);
+        } else if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS) {
+            self.note(format!("{what}; it is gone on with"));
             self.waiting.push_front(index);
-            return Ok(());
-        }
-        if ended.by_machine() {
-            let note = format!("{}: {}; it is not recorded", job.title(), ended.reason());
-            self.note(note);
+        } else if ended.by_machine() {
+            self.note(format!("{what}; it is not recorded"));
             self.tell_ended(index);
-            return Ok(());
+        } else {
+            self.fail(index, &ended.reason())?;
         }
-        self.fail(index, &ended.reason())
+        Ok(())
     }
 
     fn tell_ended(&mut self, index: usize) {

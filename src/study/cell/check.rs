@@ -127,7 +127,7 @@ fn digests(cell: &Cell) -> Result<(), String> {
     }
 }
 
-fn is_digest(text: &str) -> bool {
+pub fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

@@ -310,12 +310,8 @@ pub fn read_folder(study: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), StudyEr
     let lines: Vec<_> =
         packed.iter().filter(|(name, _)| names.binary_search(name).is_err()).collect();
     let read = workers::on_all_cores(&names, read).into_iter();
-    let (mut cells, mut refused) = (Vec::with_capacity(names.len() + lines.len()), Vec::new());
-    for read in read.chain(workers::on_all_cores(&lines, of_pack)) {
-        match read {
-            Ok(cell) => cells.push(cell),
-            Err(error) => refused.push(error),
-        }
-    }
-    Ok((cells, refused))
+    let (cells, refused): (Vec<_>, Vec<_>) =
+        read.chain(workers::on_all_cores(&lines, of_pack)).partition(Result::is_ok);
+    let refused = refused.into_iter().filter_map(Result::err).collect();
+    Ok((cells.into_iter().flatten().collect(), refused))
 }

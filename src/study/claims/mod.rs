@@ -256,23 +256,17 @@ mod tests {
         };
         let (arm, reference) = ("g/a".to_string(), "g/b".to_string());
         let difference = Test::Difference { arm, reference, metric: score(), direction };
-        let refusal = |result: Result<(), String>| result.unwrap_err();
+        let refused = |test, claimed_size| checked(test, claimed_size).unwrap_err();
         checked(level(1.0), None).unwrap();
         checked(across(&["a", "b"]), None).unwrap();
         checked(difference.clone(), Some(0.2)).unwrap();
         let share = "avg@k on dev, last evaluation is a share (0.25 for 25 %)";
-        assert_eq!(
-            refusal(checked(level(25.0), None)),
-            format!("`bound` must lie in [0, 1], got 25: {share}")
-        );
-        assert_eq!(
-            refusal(checked(difference, Some(20.0))),
-            format!("`claimed_size` must be at most 1, got 20: {share}")
-        );
-        assert!(refusal(checked(level(0.2), Some(0.2))).contains("is for a difference"));
-        assert_eq!(
-            refusal(checked(across(&["a", "b", "a"]), None)),
-            "`arms` names an arm twice: g/a, g/b, g/a"
-        );
+        let bound = format!("`bound` must lie in [0, 1], got 25: {share}");
+        assert_eq!(refused(level(25.0), None), bound);
+        let size = format!("`claimed_size` must be at most 1, got 20: {share}");
+        assert_eq!(refused(difference, Some(20.0)), size);
+        assert!(refused(level(0.2), Some(0.2)).contains("is for a difference"));
+        let twice = "`arms` names an arm twice: g/a, g/b, g/a";
+        assert_eq!(refused(across(&["a", "b", "a"]), None), twice);
     }
 }

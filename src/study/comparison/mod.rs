@@ -5,8 +5,9 @@ pub mod load;
 
 use crate::base::visible;
 use crate::statistics::{
-    Accuracy, Counts, Design, Measured, Paired, PermutationTest, Question, Verdict,
-    WelchDifference, accuracy, between, comparison, distributions, estimators, paired,
+    Accuracy, Counts, Design, Estimate, Measured, Paired, PermutationTest, Question,
+    StatisticsError, Verdict, WelchDifference, accuracy, between, comparison, distributions,
+    estimators, paired,
 };
 use crate::study::StudyError;
 use serde::Serialize;
@@ -201,14 +202,11 @@ fn changes(names: &[&str], a: &[Vec<Counts>], b: &[Vec<Counts>]) -> Vec<Change> 
 }
 
 fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>, StudyError> {
-    let fewest = a.len().min(b.len());
-    if fewest < 2 {
+    if a.len().min(b.len()) < 2 {
         return Ok(None);
     }
-    let sigma = between::pooled_deviation(a, b).filter(|_| fewest >= between::FEWEST_RUNS);
-    let design = Design { level, alpha: ALPHA, family_size: 1, power: POWER, sigma, margin: None };
     let measured = Measured::Runs(a.to_vec(), b.to_vec());
-    let estimate = comparison::estimate(&measured, &design)?;
+    let estimate = estimate_alone(&measured, level, None)?;
     Ok(Some(BetweenRuns {
         welch: between::welch(a, b, level)?,
         permutation: between::permutation_test(a, b)?,
@@ -216,6 +214,26 @@ fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>,
         is_same: measured.is_same(),
         detectable_effect: estimate.minimum_detectable_effect,
     }))
+}
+
+pub fn estimate_alone(
+    measured: &Measured,
+    level: f64,
+    margin: Option<f64>,
+) -> Result<Estimate, StatisticsError> {
+    let sigma = match measured {
+        Measured::Runs(a, b) if a.len().min(b.len()) >= between::FEWEST_RUNS => {
+            between::pooled_deviation(a, b)
+        }
+        _ => None,
+    };
+    let design = Design { level, alpha: ALPHA, family_size: 1, power: POWER, sigma, margin };
+    let mut estimate = comparison::estimate(measured, &design)?;
+    if let (Measured::Blocks(differences), Some(_)) = (measured, &estimate.interval) {
+        let effect = comparison::detectable_of_blocks(differences, &design);
+        estimate.minimum_detectable_effect = effect;
+    }
+    Ok(estimate)
 }
 
 fn detectable(

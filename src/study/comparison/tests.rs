@@ -76,22 +76,25 @@ fn problems_of_one_side_only_are_refused_or_left_out_on_demand() {
     assert!(compare(&[a], &[other], 0.95, true).unwrap_err().to_string().contains("no problem"));
 }
 
+fn outcome(problem: u32, sample: u32, is_correct: bool) -> OutcomeRecord {
+    OutcomeRecord {
+        problem: format!("dev/{problem}"),
+        sample,
+        is_correct,
+        response_tokens: 1,
+        truncated: false,
+        prediction: None,
+        answer: "1".into(),
+        response: "x".into(),
+        reward: None,
+    }
+}
+
 #[test]
 fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
     let folder = Folder::new();
-    let outcomes: Vec<OutcomeRecord> = (0..8u32)
-        .map(|index| OutcomeRecord {
-            problem: format!("dev/{}", index / 4),
-            sample: index % 4,
-            is_correct: index % 3 == 0,
-            response_tokens: 1,
-            truncated: false,
-            prediction: None,
-            answer: "1".into(),
-            response: "x".into(),
-            reward: None,
-        })
-        .collect();
+    let outcomes: Vec<OutcomeRecord> =
+        (0..8).map(|index| outcome(index / 4, index % 4, index % 3 == 0)).collect();
     let parquet = folder.0.path().join("one.parquet");
     tables::write_outcomes(&parquet, &outcomes).unwrap();
     let rows =
@@ -123,8 +126,8 @@ fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
 /// samples.
 fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
     use crate::experiment::extends;
-    use crate::records::Counters;
-    use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
+    use crate::records::{Counters, Manifest, RunFolder};
+    use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds, cell::build};
     let mut experiment =
         extends::load(Path::new("experiments/arms/dynamic-sampling.toml")).unwrap();
     experiment.execution.seed = seed;
@@ -147,38 +150,24 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         reward_mean: None,
         outcomes_sha256: files::sha256(b"table"),
     };
-    let cell = Cell {
-        format: crate::study::cell::FORMAT,
+    let manifest = Manifest {
+        harness: "0".into(),
         name: "grpo".into(),
         arm_sha256: experiment.arm_sha256(),
         seed,
         run_key: crate::training::run::inputs::run_key(&experiment, &inputs),
         exactness: "exact".into(),
-        harness: "0".into(),
-        ending: CellEnding::Stalled,
-        not_finite: None,
-        reason: String::new(),
-        experiment,
         inputs,
-        counters: Vec::new(),
-        metrics: BTreeMap::new(),
-        problems: [(
-            "dev".to_string(),
-            ProblemIds { count: 4, sha256: files::sha256(ids.as_bytes()), ..ProblemIds::default() },
-        )]
-        .into(),
+    };
+    let ids = ProblemIds { count: 4, sha256: files::sha256(ids.as_bytes()), ..Default::default() };
+    let records = ["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl", "model.safetensors"];
+    let cell = Cell {
+        ending: CellEnding::Stalled,
+        problems: [("dev".to_string(), ids)].into(),
         evaluations: vec![evaluation],
         ledger_head: Some(files::sha256(b"head")),
-        digests: digests(&[
-            "metrics.jsonl",
-            "evaluations.jsonl",
-            "ledger.jsonl",
-            "model.safetensors",
-        ]),
-        environment: BTreeMap::new(),
-        wall_seconds: 0.0,
-        step_seconds: Vec::new(),
-        record_sha256: String::new(),
+        digests: digests(&records),
+        ..build::failed(&experiment, &manifest, &RunFolder::at("no/such/folder"), "")
     };
     cell.sealed().write(folder).unwrap()
 }
@@ -212,19 +201,8 @@ fn a_run_counts_with_an_evaluation_of_its_trained_policy_and_says_which() {
         let lines: Vec<StepMetrics> = (1..=steps).map(line).collect();
         files::write_lines(&run.path("metrics.jsonl"), &lines).unwrap();
         for step in evaluated {
-            let outcome = OutcomeRecord {
-                problem: "dev/0".into(),
-                sample: 0,
-                is_correct: true,
-                response_tokens: 1,
-                truncated: false,
-                prediction: None,
-                answer: "1".into(),
-                response: "x".into(),
-                reward: None,
-            };
             let table = run.recorded_outcomes("dev", *step).unwrap();
-            tables::write_outcomes(&table, &[outcome]).unwrap();
+            tables::write_outcomes(&table, &[outcome(0, 0, true)]).unwrap();
         }
         if let Some(ending) = ending {
             let outcome = Outcome::new(4, ending, None, counters(steps));

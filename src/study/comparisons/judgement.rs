@@ -27,11 +27,10 @@ pub fn judge(study: &Study, comparison: &mut Comparison) {
         }
         Verdict::Inconclusive { .. } => (Word::Inconclusive, open(comparison, estimate, alpha)),
     };
-    let mut below = doses::below(study, comparison).into_iter();
-    if let Some(below_least) = below.next() {
-        let otherwise = Box::new(comparison.why.clone());
+    let mut others = doses::below(study, comparison).into_iter();
+    if let Some(below) = others.next() {
+        let (others, otherwise) = (others.collect(), Box::new(comparison.why.clone()));
         comparison.word = Word::NothingToActOn;
-        let (below, others) = (below_least, below.collect());
         comparison.why = Why::DoseBelow(DosesBelow { below, others, otherwise });
     }
 }
@@ -40,7 +39,6 @@ pub fn close(comparison: &mut Comparison, before: &str) {
     if matches!(comparison.word, Word::NotCompared | Word::NothingToActOn) {
         return;
     }
-    comparison.is_closed = true;
     comparison.word = Word::Inconclusive;
     let otherwise = Box::new(comparison.why.clone());
     comparison.why = Why::Closed { after: before.to_string(), otherwise };

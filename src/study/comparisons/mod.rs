@@ -42,9 +42,6 @@ pub struct Comparison {
     pub result: Option<Estimate>,
     pub word: Word,
     pub why: Why,
-    /// A family that must be shown first was not.
-    #[serde(skip)]
-    pub is_closed: bool,
     #[serde(skip)]
     pub is_of_no_family: bool,
     #[serde(skip)]
@@ -106,7 +103,8 @@ impl Word {
 impl Comparison {
     /// Its word follows from its own numbers.
     pub fn is_judged(&self) -> bool {
-        !matches!(self.word, Word::NotCompared | Word::NothingToActOn) && !self.is_closed
+        !matches!(self.word, Word::NotCompared | Word::NothingToActOn)
+            && !matches!(self.why, Why::Closed { .. })
     }
 
     /// Of the same arms and metric, whatever its family and name.
@@ -221,7 +219,6 @@ fn tested(
         word: Word::NotCompared,
         // The judgement replaces this where there is a result.
         why: Why::TooFewRuns { arm: 0, reference: 0, without_value: None },
-        is_closed: false,
         is_of_no_family: false,
         paired: study.declaration.paired,
         arms_of_sides: [&declared.arm, &declared.reference]
@@ -260,11 +257,10 @@ fn fill(study: &Study, comparison: &mut Comparison) -> Result<(), Why> {
     comparison.evaluated_apart = sets.flat_map(|set| evaluated_apart(set, &all)).collect();
     comparison.budget = metric.equal_clock().and_then(|clock| arms::common_budget(&all, clock));
     let budget = |_: &Cell| comparison.budget;
-    let (runs, mut without_value) = run_values(&arm, &cells, &metric, &budget);
-    let (reference_runs, without) = run_values(&reference, &others, &metric, &budget);
-    without_value.extend(without);
+    let (runs, without) = run_values(&arm, &cells, &metric, &budget);
+    let (reference_runs, others_without) = run_values(&reference, &others, &metric, &budget);
     (comparison.arm, comparison.reference) = (runs, reference_runs);
-    comparison.without_value = without_value;
+    comparison.without_value = [without, others_without].concat();
     // A run that diverged before its test sets is the worst of its arm.
     let without_value = comparison.without_value.first().cloned();
     if let Some(run) = without_value.clone().filter(|_| metric.is_score()) {

@@ -1,8 +1,6 @@
 //! One finding for each technique: records decide it, the switch only says what was intended.
 
-use crate::algorithm::{
-    Aggregation, DynamicSampling, FilterMetric, Kl, Over, Punishment, TokenMeanUnit,
-};
+use crate::algorithm::{Aggregation, DynamicSampling, FilterMetric, Kl, Punishment, TokenMeanUnit};
 use crate::experiment::Experiment;
 use crate::study::effect_checks::{EffectFinding, EffectVerdict, Recorded};
 
@@ -57,7 +55,7 @@ fn explained(experiment: &Experiment, finding: EffectFinding) -> EffectFinding {
     } else if finding.technique == TOKEN_LEVEL_LOSS && dapo.aggregation == Aggregation::ResponseSum
     {
         "aggregation = \"response-sum\" weighs all tokens alike too".to_string()
-    } else if about.does_itself.contains(&finding.technique) {
+    } else if dapo.rules().does_itself().contains(&finding.technique) {
         format!("{}: {}", about.name, about.differs)
     } else {
         return finding;
@@ -278,12 +276,7 @@ fn soft_punishment(recorded: &Recorded) -> Option<(Seen, f64)> {
 fn method(recorded: &Recorded) -> Option<EffectFinding> {
     let dapo = &recorded.experiment.dapo;
     dapo.method?;
-    let rules = dapo.rules();
-    let seen = rules.effect(&|over, metric| match over {
-        Over::Sum => recorded.sum(metric),
-        Over::Mean => recorded.mean(metric),
-        Over::Highest => recorded.highest(metric),
-    });
+    let seen = dapo.rules().effect(&|metric| recorded.mean(metric));
     Some(finding(dapo.method_name(), true, seen, None))
 }
 

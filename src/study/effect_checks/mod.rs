@@ -26,9 +26,8 @@ pub enum EffectVerdict {
 impl EffectVerdict {
     pub fn words(self) -> &'static str {
         match self {
-            Self::Acted => "acted",
+            Self::Acted | Self::DisabledButActed | Self::Explained => "acted",
             Self::EnabledButDidNothing => "did nothing",
-            Self::DisabledButActed | Self::Explained => "acted",
             Self::Off => "idle",
             Self::NotRecorded => "not recorded",
         }

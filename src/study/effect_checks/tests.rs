@@ -12,8 +12,7 @@ fn load(name: &str) -> Experiment {
 
 /// A run of two steps in which no technique shows, changed.
 fn steps(change: &[(&str, f64)]) -> Vec<StepMetrics> {
-    let mut metrics = BTreeMap::new();
-    for (name, value) in [
+    let idle = [
         ("effect/clip_higher_clipped_above_tokens", 0.0),
         ("effect/clip_higher_let_through_tokens", 0.0),
         ("effect/dynamic_sampling_dropped_all_correct_groups", 0.0),
@@ -39,12 +38,9 @@ fn steps(change: &[(&str, f64)]) -> Vec<StepMetrics> {
         ("rollout/groups", 32.0),
         ("rollout/response_tokens_max", 90.0),
         ("train/rollouts", 256.0),
-    ]
-    .iter()
-    .chain(change)
-    {
-        metrics.insert(name.to_string(), *value);
-    }
+    ];
+    let metrics: BTreeMap<String, f64> =
+        idle.iter().chain(change).map(|(name, value)| (name.to_string(), *value)).collect();
     let step = |step| StepMetrics { step, counters: Counters::default(), metrics: metrics.clone() };
     vec![step(1), step(2)]
 }
@@ -116,13 +112,10 @@ fn each_technique_that_is_on_and_acts_is_said_to_act_and_the_others_to_be_off() 
         let effects = check(&load(arm), &steps(acts));
         assert_eq!(effects.warnings(), Vec::<String>::new(), "{arm}");
         for finding in &effects.findings {
-            let expected = if finding.technique == technique {
-                EffectVerdict::Acted
-            } else {
-                EffectVerdict::Off
-            };
+            let is_own = finding.technique == technique;
+            let expected = if is_own { EffectVerdict::Acted } else { EffectVerdict::Off };
             assert_eq!(finding.verdict, expected, "{arm}: {finding:?}");
-            assert_eq!(finding.enabled, finding.technique == technique);
+            assert_eq!(finding.enabled, is_own);
         }
     }
 }
@@ -189,10 +182,8 @@ fn the_evidence_says_why_a_technique_could_not_act() {
     let effects = check(&sums, &steps(CASES[2].2));
     let finding = &effects.findings[2];
     assert_eq!((finding.verdict, effects.warnings()), (EffectVerdict::Explained, Vec::new()));
-    assert!(
-        finding.evidence.contains("\"response-sum\" weighs all tokens alike too"),
-        "{finding:?}"
-    );
+    let why = "\"response-sum\" weighs all tokens alike too";
+    assert!(finding.evidence.contains(why), "{finding:?}");
 }
 
 #[test]
@@ -329,8 +320,6 @@ fn a_factor_of_zero_is_a_punishment_that_does_nothing() {
         Punishment::Soft { cache_tokens: 32, factor: 0.0, beyond };
     experiment.dapo.dynamic_sampling = DynamicSampling::None {};
     let effects = check(&experiment, &steps(&[("effect/soft_punishment_due_rollouts", 9.0)]));
-    assert_eq!(
-        of(&effects, "Soft Overlong Punishment").verdict,
-        EffectVerdict::EnabledButDidNothing
-    );
+    let finding = of(&effects, "Soft Overlong Punishment");
+    assert_eq!(finding.verdict, EffectVerdict::EnabledButDidNothing);
 }

@@ -6,10 +6,9 @@ pub mod sides;
 
 use crate::records::{TrackedCurve, TrackedNotes, TrackedRun, tracked};
 use crate::statistics::{
-    Design, Estimate, Measured, StatisticsError, TimeToEvent, Verdict, between, comparison,
-    estimators, needed as runs_needed,
+    Estimate, Measured, TimeToEvent, Verdict, estimators, needed as runs_needed,
 };
-use crate::study::comparison::{ALPHA, POWER};
+use crate::study::comparison::{ALPHA, POWER, estimate_alone};
 use crate::study::tracked::reading::{Extent, OnClock};
 use crate::study::{Needed, StudyError, needed};
 use serde::Serialize;
@@ -146,8 +145,7 @@ pub fn compare(
     let [(a, alone), (b, others)]: [(Vec<&TrackedRun>, Vec<&TrackedRun>); 2] =
         [a, b].map(|side| side.iter().partition(counts));
     let without_partner = [('A', alone), ('B', others)].into_iter().flat_map(|(side, runs)| {
-        let (run, seed) = (|run: &TrackedRun| run.name.clone(), |run: &TrackedRun| run.seed);
-        runs.into_iter().map(move |it| WithoutPartner { side, run: run(it), seed: seed(it) })
+        runs.into_iter().map(move |it| WithoutPartner { side, run: it.name.clone(), seed: it.seed })
     });
     let all: Vec<&TrackedRun> = a.iter().chain(&b).copied().collect();
     let metric = reading::metric(&all, options)?;
@@ -167,7 +165,7 @@ pub fn compare(
     check_limits(&runs, options, margin)?;
     let measured = measured(sides, paired, options.lower_is_better);
     let fewest = a.len().min(b.len());
-    let estimate = (fewest > 1).then(|| estimate(&measured, fewest, level, margin)).transpose()?;
+    let estimate = (fewest > 1).then(|| estimate_alone(&measured, level, margin)).transpose()?;
     let verdict = estimate.as_ref().map(|estimate| estimate.verdict(ALPHA));
     let is_open = matches!(verdict, Some(Verdict::Inconclusive { .. }));
     let open = estimate.as_ref().filter(|_| is_open);
@@ -207,37 +205,12 @@ fn has_partner(run: &TrackedRun, a: &[TrackedRun], b: &[TrackedRun]) -> bool {
     run.seed.is_some() && is_once(a) && is_once(b)
 }
 
-fn estimate(
-    measured: &Measured,
-    fewest: usize,
-    level: f64,
-    margin: Option<f64>,
-) -> Result<Estimate, StatisticsError> {
-    let sigma = match measured {
-        Measured::Runs(a, b) if fewest >= between::FEWEST_RUNS => between::pooled_deviation(a, b),
-        _ => None,
-    };
-    let design = Design { level, alpha: ALPHA, family_size: 1, power: POWER, sigma, margin };
-    let estimate = comparison::estimate(measured, &design)?;
-    Ok(with_detectable(estimate, measured, &design))
-}
-
 /// Of runs with a standard deviation of 1.
 fn needed_by_difference() -> Vec<(f64, Option<usize>)> {
     let unit = || vec![0.0, std::f64::consts::SQRT_2];
     let unit = Measured::Runs(unit(), unit());
     let needed = |size| (size, runs_needed::for_difference(&unit, size, ALPHA, POWER));
     [2.0, 1.0, 0.5].into_iter().map(needed).collect()
-}
-
-fn with_detectable(estimate: Estimate, measured: &Measured, design: &Design) -> Estimate {
-    match measured {
-        Measured::Blocks(differences) if estimate.interval.is_some() => {
-            let effect = comparison::detectable_of_blocks(differences, design);
-            Estimate { minimum_detectable_effect: effect, ..estimate }
-        }
-        _ => estimate,
-    }
 }
 
 fn have_other_units(runs: &[TrackedValue]) -> bool {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::files;
 use crate::records::tracked::{SECONDS, TIMES};
+use crate::statistics::between;
 use crate::study::gate::{Gate, GateVerdict, Undecided};
 use crate::study::tracked::sides::{arm, side};
 
@@ -24,16 +25,9 @@ fn judged<const N: usize>(
 }
 
 /// Differences of mean 0 whose standard deviation is √(8/7).
-const ALTERNATING: [(f64, f64); 8] = [
-    (0.0, 1.0),
-    (0.0, -1.0),
-    (0.0, 1.0),
-    (0.0, -1.0),
-    (0.0, 1.0),
-    (0.0, -1.0),
-    (0.0, 1.0),
-    (0.0, -1.0),
-];
+fn alternating() -> [(f64, f64); 8] {
+    std::array::from_fn(|place| (0.0, if place.is_multiple_of(2) { 1.0 } else { -1.0 }))
+}
 
 #[test]
 fn values_that_rounding_alone_tells_apart_are_equal() {
@@ -49,7 +43,7 @@ fn values_that_rounding_alone_tells_apart_are_equal() {
 #[test]
 fn what_could_have_been_found_is_known_of_blocks_too_and_takes_the_interval() {
     let found = |unpaired, level| {
-        let verdict = judged(ALTERNATING, unpaired, (level, None)).verdict.unwrap();
+        let verdict = judged(alternating(), unpaired, (level, None)).verdict.unwrap();
         let Verdict::Inconclusive { could_have_detected } = verdict else { panic!("{verdict:?}") };
         could_have_detected.unwrap()
     };
@@ -74,7 +68,7 @@ fn a_gate_passes_what_is_shown_to_be_equivalent_within_its_margin() {
     // Half widths: 0.72 of the interval of 90 %, 0.89 of that of 95 %.
     for (either_way, unpaired) in [(false, false), (true, false), (false, true), (true, true)] {
         let gated = |margin| {
-            let compared = judged(ALTERNATING, unpaired, (0.95, Some(margin)));
+            let compared = judged(alternating(), unpaired, (0.95, Some(margin)));
             let gate = Gate { either_way, margin: Some(margin) };
             (compared.verdict.unwrap(), gate.of_tracked(&compared))
         };
@@ -150,7 +144,7 @@ fn identical_runs_need_no_more_of_them() {
         let compared = judged([(0.5, 0.5); 6], unpaired, (0.95, None));
         assert!(compared.is_same && compared.needed.is_none(), "{compared:?}");
     }
-    let alternating = judged(ALTERNATING, false, (0.95, None));
+    let alternating = judged(alternating(), false, (0.95, None));
     assert!(!alternating.is_same && alternating.needed.is_some());
 }
 

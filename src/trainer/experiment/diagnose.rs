@@ -106,12 +106,12 @@ pub fn negative_top_k(value: i64) -> String {
 
 fn unknown_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let kind = table.get("kind").map(Value::as_str);
+    let key = format!("{}.kind", failure.key);
     if kind == Some(failure.reason.split('`').nth(1)) {
-        let key = format!("{}.kind", failure.key);
         return Failure { key, reason: with_suggestion(&failure.reason) };
     }
     if kind.is_none() {
-        return Failure { key: format!("{}.kind", failure.key), ..failure };
+        return Failure { key, ..failure };
     }
     let Failure { key, reason } = wrong_in_variant(merged, table, failure);
     Failure { key, reason: with_suggestion(&reason) }
@@ -236,11 +236,8 @@ pub fn with(merged: &Table, key: &str, value: Value) -> Option<Table> {
 
 fn get<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     let mut parts = key.split('.');
-    let mut value = table.get(parts.next()?)?;
-    for part in parts {
-        value = value.as_table()?.get(part)?;
-    }
-    Some(value)
+    let first = table.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.get(part))
 }
 
 fn quoted(names: &[String]) -> String {

@@ -54,19 +54,9 @@ impl From<Device> for String {
 }
 
 /// The form in which a policy computes with its weights.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    thiserror::Error,
-    Serialize,
-    Deserialize,
-    clap::ValueEnum,
-)]
+#[derive(Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, thiserror::Error)]
 pub enum WeightKind {
     /// 32 bits.
     #[default]

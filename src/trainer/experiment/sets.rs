@@ -66,10 +66,9 @@ impl Sets {
             (None, Data::MiniAime { .. }, _) => None,
             (None, _, [only] | [_, only]) => Some(only.clone()),
             (None, _, several) => {
-                let problem = format!(
-                    "must say which set scores and comparisons are about: {}",
-                    several.join(", ")
-                );
+                let sets = several.join(", ");
+                let problem =
+                    format!("must say which set scores and comparisons are about: {sets}");
                 return Err(("primary_set", problem));
             }
         };

@@ -26,12 +26,13 @@ fn arms() -> impl Iterator<Item = (String, &'static str)> {
 pub fn paper() -> Result<Experiment, ExperimentError> {
     let name = "experiments/qwen2.5/paper-32b.toml";
     let texts = [(name, include_str!("../experiments/qwen2.5/paper-32b.toml")), shipped::BASE];
-    let table = |(path, text): (&str, &str)| {
-        let mut table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
-        table.remove("extends");
-        Ok((PathBuf::from(path), table))
-    };
-    extends::resolve(texts.into_iter().map(table).collect::<Result<_, String>>()?)
+    extends::resolve(texts.map(|(path, text)| (PathBuf::from(path), table(text))).into())
+}
+
+fn table(text: &str) -> Table {
+    let mut table: Table = text.parse().expect("an experiment of the repository is TOML");
+    table.remove("extends");
+    table
 }
 
 #[derive(Debug, Clone)]
@@ -65,16 +66,13 @@ pub fn arm_names() -> Vec<String> {
 
 /// Each arm's experiment on the embedded benchmark, GRPO first.
 pub fn experiments() -> Vec<(String, Table)> {
-    let base: Table = BASE.parse().expect("an experiment of the repository is TOML");
-    let mut all = vec![(GRPO.to_string(), base.clone())];
-    all.extend(arms().map(|(name, text)| {
-        let mut patch: Table = text.parse().expect("an experiment of the repository is TOML");
-        patch.remove("extends");
+    let base = table(BASE);
+    let merged = |(name, text): (String, &str)| {
         let mut merged = base.clone();
-        extends::merge(&mut merged, &patch);
+        extends::merge(&mut merged, &table(text));
         (name, merged)
-    }));
-    all
+    };
+    std::iter::once((GRPO.to_string(), base.clone())).chain(arms().map(merged)).collect()
 }
 
 impl Starter {
@@ -145,10 +143,9 @@ impl Starter {
             let _ = write!(text, "\n[[arms]]\nname = {}\n", Value::from(name.as_str()));
             if index > 0 {
                 if name == GRPO {
-                    return Err("grpo must be the first arm: it is base.toml itself, which the others change; name it \
-                                first and read the differences with the other sign"
-                        .to_string()
-                        .into());
+                    let first = "grpo must be the first arm: it is base.toml itself, which the others change; name it \
+                                 first and read the differences with the other sign";
+                    return Err(first.to_string().into());
                 }
                 let _ = writeln!(text, "compared_with = {}", Value::from(self.arms[0].as_str()));
             }
@@ -170,10 +167,8 @@ impl Starter {
             let reason = diagnose::known(name, "there are", &arm_names());
             return Err(format!("there is no arm {name:?}; {reason}").into());
         };
-        let mut patch: Table = text.parse().expect("an experiment of the repository is TOML");
-        for key in ["name", "extends"] {
-            patch.remove(key);
-        }
+        let mut patch = table(text);
+        patch.remove("name");
         let limit = base.get("rollout").and_then(|rollout| rollout.get("max_response_tokens"));
         let overlong = patch.get_mut("dapo").and_then(|dapo| dapo.get_mut("overlong"));
         if let Some(punishment) = overlong.and_then(|overlong| overlong.get_mut("punishment"))
@@ -272,20 +267,23 @@ mod tests {
         }
     }
 
+    fn loaded(starter: &Starter, folder: &Path) -> file::BaseSource {
+        for (name, text) in starter.texts().unwrap() {
+            files::write_atomic(&folder.join(name), text.as_bytes()).unwrap();
+        }
+        file::load(&folder.join("grid.toml")).unwrap()
+    }
+
     #[test]
     fn every_arm_is_a_grid_that_loads_and_differs_from_grpo_as_its_file_says() {
         let folder = tempfile::tempdir().unwrap();
         let names = arm_names();
         let starter = starter(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        for (name, text) in starter.texts().unwrap() {
-            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
-        }
-        let source = file::load(&folder.path().join("grid.toml")).unwrap();
+        let source = loaded(&starter, folder.path());
         assert_eq!(source.grid.arms.len(), arm_names().len());
         assert_eq!(source.base.inputs.model, folder.path().join("model"));
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let shipped =
-            crate::experiment::extends::load(&root.join("experiments/dapo.toml")).unwrap();
+        let shipped = extends::load(&root.join("experiments/dapo.toml")).unwrap();
         let dapo = source.grid.arm("dapo").unwrap();
         assert_eq!(dapo.experiment.arm_sha256(), shipped.arm_sha256());
         assert_eq!(dapo.compared_with.as_deref(), Some("grpo"));
@@ -308,10 +306,7 @@ mod tests {
             notes: Vec::new(),
         };
         let starter = Starter { files: Some(files), ..starter(&["grpo", "dapo"]) };
-        for (name, text) in starter.texts().unwrap() {
-            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
-        }
-        let source = file::load(&folder.path().join("grid.toml")).unwrap();
+        let source = loaded(&starter, folder.path());
         assert_eq!(source.grid.primary_set.as_deref(), Some("hard"));
         let crate::algorithm::Punishment::Soft { cache_tokens, .. } =
             source.grid.arms[1].experiment.dapo.overlong.punishment

@@ -19,12 +19,8 @@ pub fn of(path: &str) -> KeyUsage {
     // No experiment here has a set with a program of its own; its table is that of the program for all.
     let path = path.replace("evaluation.sets.*.verifier.", "reward.verifier.").replace('*', "dev");
     let tables = starter::experiments();
-    let flat: Vec<(&str, BTreeMap<String, Json>)> = tables
-        .iter()
-        .filter_map(|(name, table)| {
-            Some((name.as_str(), compare::flat(&diagnose::parse(table).ok()?)))
-        })
-        .collect();
+    let all = tables.iter().filter_map(|(name, table)| Some((name, diagnose::parse(table).ok()?)));
+    let flat: Vec<_> = all.map(|(name, parsed)| (name, compare::flat(&parsed))).collect();
     let base = flat.first().and_then(|(_, values)| values.get(&path)).cloned();
     let set = flat.iter().filter_map(|(name, values)| {
         let value = values.get(&path).filter(|value| Some(*value) != base.as_ref())?;

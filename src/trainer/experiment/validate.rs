@@ -315,11 +315,8 @@ fn method(experiment: &Experiment) -> Vec<String> {
     if let Some(needed) = rules.needed_aggregation()
         && needed != experiment.dapo.aggregation
     {
-        problems.push(format!(
-            "dapo.aggregation must be {} with the method {}",
-            json!(needed),
-            experiment.dapo.method_name()
-        ));
+        let (needed, method) = (json!(needed), experiment.dapo.method_name());
+        problems.push(format!("dapo.aggregation must be {needed} with the method {method}"));
     }
     problems
 }

@@ -45,8 +45,7 @@ pub fn libtorch_folder() -> PathBuf {
 
 /// Since 1970-01-01 UTC, only for `sessions.jsonl` and `timings.jsonl`: no number of a run may use it.
 pub fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    since.as_millis() as u64
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
 /// UTC, such as `2026-11-20T08:15:30.250Z`; `None` beyond the year 9999.
@@ -166,8 +165,7 @@ fn libtorch_version(lib: &Path) -> Option<String> {
 
 /// As the build made it, while the file is the one that the build saw.
 fn digest_of_libtorch(library: &Path) -> Option<String> {
-    let built = option_env!("DAPO_LIBTORCH_CPU").and_then(|built| built.rsplit_once(' '));
-    match built {
+    match option_env!("DAPO_LIBTORCH_CPU").and_then(|built| built.rsplit_once(' ')) {
         Some((state, digest)) if files::state(library).ok()? == state => Some(digest.to_string()),
         _ => files::sha256_file_once(library).ok(),
     }

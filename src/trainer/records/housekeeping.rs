@@ -237,11 +237,8 @@ pub fn readable(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "kB", "MB", "GB"] {
         if value < 999.5 {
-            return if unit == "B" || value >= 10.0 {
-                format!("{value:.0} {unit}")
-            } else {
-                format!("{value:.1} {unit}")
-            };
+            let decimals = usize::from(unit != "B" && value < 10.0);
+            return format!("{value:.decimals$} {unit}");
         }
         value /= 1000.0;
     }

@@ -104,8 +104,7 @@ impl RecordedMetric {
     }
 
     fn has_star_for(&self, name: &str) -> bool {
-        let ends = self.name.split_once('*');
-        ends.is_some_and(|(start, end)| {
+        self.name.split_once('*').is_some_and(|(start, end)| {
             name.strip_prefix(start).is_some_and(|rest| rest.ends_with(end))
         })
     }

@@ -6,7 +6,6 @@ use crate::task::{Grader, Twice, UngradedBatch, reward};
 pub struct EarnedTruths {
     pub earned: usize,
     pub all: usize,
-    /// What stands before and after a ground truth where most are graded right.
     form: [&'static str; 2],
     first_missed: Option<String>,
 }

@@ -154,11 +154,8 @@ impl Grader {
     }
 
     pub fn unstated_packages(&self) -> &[String] {
-        if let Self::Program { graders, .. } = self {
-            &graders.ready().unstated_packages
-        } else {
-            &[]
-        }
+        let Self::Program { graders, .. } = self else { return &[] };
+        &graders.ready().unstated_packages
     }
 
     pub fn unlisted_files(&self) -> Option<String> {
@@ -191,10 +188,8 @@ impl Grader {
         let truths: Vec<String> =
             graders.ready().truths.iter().filter(is_solution).cloned().collect();
         let of_truths = (!truths.is_empty()).then(|| {
-            format!(
-                "{}: the bare answer, not a worked solution or a \\boxed{{…}}",
-                Ready::told(&truths)
-            )
+            let told = Ready::told(&truths);
+            format!("{told}: the bare answer, not a worked solution or a \\boxed{{…}}")
         });
         let is_own = graders.program().kind == ProgramKind::MathVerify;
         let of_stops = (stops && !is_own).then(|| {
@@ -205,7 +200,6 @@ impl Grader {
         of_truths.into_iter().chain(of_stops).map(told).collect()
     }
 
-    /// Neither a list nor an object.
     pub fn truth_is_text(&self, problem: &Problem) -> bool {
         let Self::Program { columns, .. } = self else { return true };
         let truth = columns.get(&problem.id).and_then(|row| row.get("ground_truth"));
@@ -296,7 +290,7 @@ impl Grader {
         })
     }
 
-    /// Every rollout with its reward; `overlong` adds the length penalty. Errors: as of [`Grader::grade`].
+    /// Every rollout with its reward. Errors: as of [`Grader::grade`].
     pub fn grade_groups(
         &self,
         groups: Vec<Group<Rollout>>,

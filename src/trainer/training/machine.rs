@@ -11,8 +11,7 @@ pub fn process_bytes(field: &str) -> Option<u64> {
 
 /// The system's available memory or the rest of the control group, whichever is less.
 pub fn available_memory_bytes() -> Option<u64> {
-    let system = kilobytes("/proc/meminfo", "MemAvailable");
-    system.into_iter().chain(control_group_bytes()).min()
+    kilobytes("/proc/meminfo", "MemAvailable").into_iter().chain(control_group_bytes()).min()
 }
 
 /// Free memory by the driver's tool; `None` without tool or card.

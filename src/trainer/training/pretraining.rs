@@ -110,23 +110,20 @@ pub fn make(
     out: &Path,
     mut watch: impl FnMut(&StageUpdate) -> bool,
 ) -> Result<String, TrainingError> {
-    supervised::write_folder(
-        out,
-        || check_out(out),
-        |partial| {
-            write_companions(partial, recipe, solutions)?;
-            let tokenizer = Tokenizer::load(partial)?;
-            let mut updates = Vec::new();
-            let model = pretrain(recipe, solutions, &tokenizer, |update| {
-                updates.push(update.clone());
-                watch(update)
-            })?;
-            files::write_lines(&partial.join(LOG), &log(&updates))?;
-            let weights = partial.join(WEIGHTS);
-            checkpoint::write_tensors(&weights, &checkpoint::values(&model))?;
-            Ok(files::sha256_file(&weights)?)
-        },
-    )
+    let may_replace = || check_out(out);
+    supervised::write_folder(out, may_replace, |partial| {
+        write_companions(partial, recipe, solutions)?;
+        let tokenizer = Tokenizer::load(partial)?;
+        let mut updates = Vec::new();
+        let model = pretrain(recipe, solutions, &tokenizer, |update| {
+            updates.push(update.clone());
+            watch(update)
+        })?;
+        files::write_lines(&partial.join(LOG), &log(&updates))?;
+        let weights = partial.join(WEIGHTS);
+        checkpoint::write_tensors(&weights, &checkpoint::values(&model))?;
+        Ok(files::sha256_file(&weights)?)
+    })
 }
 
 /// Only an empty folder, or an earlier result and nothing else, is replaced.

@@ -131,7 +131,6 @@ pub fn files(
     Ok((StarterFiles { train, dev, test, settings: stated, notes }, fit))
 }
 
-/// `asks`: the template asks for the line `Answer: …`.
 fn of_template(
     tokenizer: &Tokenizer,
     first: &Problem,
@@ -202,7 +201,6 @@ struct StartingLengths {
 }
 
 impl StartingLengths {
-    /// Errors: positions that do not hold prompts and responses.
     fn of(
         prompts: &[u64],
         positions: u64,
@@ -222,12 +220,9 @@ impl StartingLengths {
         ))
     }
 
-    fn left(&self) -> u64 {
-        self.positions.saturating_sub(self.prompt)
-    }
-
     fn note(&self, max_response_tokens: Option<u64>) -> String {
-        let (positions, left) = (self.positions, self.left());
+        let positions = self.positions;
+        let left = positions.saturating_sub(self.prompt);
         let chosen = match max_response_tokens {
             Some(_) => "--max-response-tokens",
             None if self.response == left => "what the positions leave",
@@ -247,8 +242,7 @@ fn prompt_lengths(
 ) -> Result<Vec<u64>, TaskError> {
     let all = inputs::named_sets(problems).into_iter().flat_map(|(_, problems)| problems);
     let length = |problem: &Problem| {
-        let prompt = prompt::prompt(problem, settings, tokenizer, u64::MAX)?;
-        Ok(prompt.tokens.len() as u64)
+        Ok(prompt::prompt(problem, settings, tokenizer, u64::MAX)?.tokens.len() as u64)
     };
     all.map(length).collect()
 }

@@ -289,11 +289,7 @@ pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsErr
 impl Stage {
     /// Linear warm-up, then a cosine from the full rate to its final share.
     fn rate(&self, update: u64) -> f64 {
-        let warm_up = if self.warm_up_updates > update {
-            (update + 1) as f64 / self.warm_up_updates as f64
-        } else {
-            1.0
-        };
+        let warm_up = ((update + 1) as f64 / self.warm_up_updates as f64).min(1.0);
         let done = update as f64 / self.updates as f64;
         let cosine = 0.5 * (1.0 + libm::cos(std::f64::consts::PI * done));
         let share = self.final_rate_share + (1.0 - self.final_rate_share) * cosine;

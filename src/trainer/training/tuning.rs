@@ -1,7 +1,7 @@
 //! A cold start: a checkpoint learns the form of an answer from written solutions before reinforcement learning.
 
 use crate::algorithm::{Problem, dynamic_sampling};
-use crate::base::files;
+use crate::base::files::{self, FileError};
 use crate::experiment::{
     Grading, PromptExample, PromptSettings, PromptTemplate, Sampling, Verifier, sets, validate,
 };
@@ -191,25 +191,27 @@ pub fn digests(
     base: &Path,
 ) -> Result<BTreeMap<String, String>, TrainingError> {
     let mut digests = data.digests.clone();
-    let companions = checkpoint::COMPANIONS.map(String::from).into_iter();
-    for name in companions.chain(weights::names(base)?) {
-        let path = base.join(&name);
-        if path.exists() {
-            digests.insert(format!("base/{name}"), files::sha256_file(&path)?);
-        }
-    }
+    digests.extend(base_digests(base)?);
     if let Some(path) = &recipe.chat_template {
         digests.insert("chat_template".to_string(), files::sha256_file(path)?);
     }
     Ok(digests)
 }
 
+pub fn base_digests(folder: &Path) -> Result<BTreeMap<String, String>, TrainingError> {
+    let companions = checkpoint::COMPANIONS.map(String::from).into_iter();
+    let mut digests = BTreeMap::new();
+    for name in companions.chain(weights::names(folder)?) {
+        let path = folder.join(&name);
+        if path.exists() {
+            digests.insert(format!("base/{name}"), files::sha256_file_once(&path)?);
+        }
+    }
+    Ok(digests)
+}
+
 /// Everything but the weights. Errors: a file that cannot be read or written.
-pub fn write_companions(
-    recipe: &TuneRecipe,
-    base: &Path,
-    out: &Path,
-) -> Result<(), files::FileError> {
+pub fn write_companions(recipe: &TuneRecipe, base: &Path, out: &Path) -> Result<(), FileError> {
     const OF_CHAT: [&str; 2] = ["tokenizer_config.json", "chat_template.jinja"];
     files::create_folder(out)?;
     for name in checkpoint::COMPANIONS.into_iter().chain(TERMS) {
@@ -272,7 +274,7 @@ impl TuneData {
                 TaskError::Problem { source, .. } => source.to_string(),
                 error => error.to_string(),
             };
-            TaskError::from(files::FileError::Line { path: path.clone(), line, reason })
+            TaskError::from(FileError::Line { path: path.clone(), line, reason })
         };
         let check = |line, problem: &Problem, response: u64, of_response| {
             let prompt = prompt::prompt(problem, &settings, tokenizer, u64::MAX);

@@ -353,7 +353,6 @@ fn row_weights(batch: &MiniBatch, micro_batches: &[Vec<usize>], dapo: &Dapo) -> 
             micro_batch,
         }));
     }
-    let weights = dapo.rules().row_weights(&described, dapo, batch.totals);
-    let mut weights = weights.into_iter();
+    let mut weights = dapo.rules().row_weights(&described, dapo, batch.totals).into_iter();
     micro_batches.iter().map(|members| weights.by_ref().take(members.len()).collect()).collect()
 }

@@ -82,8 +82,7 @@ impl DiffTally {
         if !is_first && gap.is_none() {
             return;
         }
-        let ulps = a.ulps(&b);
-        let pair = Pair { at: at(), a, b, ulps };
+        let pair = Pair { at: at(), ulps: a.ulps(&b), a, b };
         if let Some(gap) = gap {
             self.largest_gap = gap;
             self.finding.largest = Some(pair.clone());

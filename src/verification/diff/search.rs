@@ -144,18 +144,16 @@ impl<'a> Search<'a> {
             }
         }
         if changed.is_empty() {
-            "a file was changed after it was written".to_string()
-        } else {
-            changed.join(", ")
+            changed.push("a file was changed after it was written".to_string());
         }
+        changed.join(", ")
     }
 
     fn evaluations(&mut self, step: u64) -> Result<Option<DiffFinding>, VerificationError> {
-        for one in self.a.records.evaluations.iter().filter(|it| it.counters.rollout_steps == step)
-        {
-            let same_set =
-                |it: &&EvaluationRecord| it.set == one.set && it.counters.rollout_steps == step;
-            let Some(other) = self.b.records.evaluations.iter().find(same_set) else { continue };
+        let is_of_step = |it: &&EvaluationRecord| it.counters.rollout_steps == step;
+        for one in self.a.records.evaluations.iter().filter(is_of_step) {
+            let mut others = self.b.records.evaluations.iter().filter(is_of_step);
+            let Some(other) = others.find(|it| it.set == one.set) else { continue };
             let path = |side: &DiffSide| side.folder.recorded_outcomes(&one.set, step);
             let paths = [path(self.a)?, path(self.b)?];
             let file = format!("evaluations/{}-step-{step:06}.parquet", one.set);
@@ -220,9 +218,7 @@ impl<'a> Search<'a> {
             }));
         }
         findings.extend(later);
-        let place =
-            |it: &DiffFinding| STEP_COMPONENTS.iter().position(|name| *name == it.component);
-        findings.sort_by_key(place);
+        findings.sort_by_key(|it| STEP_COMPONENTS.iter().position(|name| *name == it.component));
         findings.extend(evaluation);
         Ok(())
     }

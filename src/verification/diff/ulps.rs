@@ -76,8 +76,7 @@ impl Serialize for Value {
 
 /// Steps along all f64 in order of size, −0 = +0, infinity after the largest finite number. `None` for a NaN.
 pub fn f64_distance(a: f64, b: f64) -> Option<u64> {
-    let is_number = !a.is_nan() && !b.is_nan();
-    is_number.then(|| distance([a, b].map(f64::to_bits), 1 << 63))
+    (!a.is_nan() && !b.is_nan()).then(|| distance([a, b].map(f64::to_bits), 1 << 63))
 }
 
 /// Among all f32.

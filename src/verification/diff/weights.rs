@@ -19,8 +19,7 @@ pub fn findings(runs: [&RunFolder; 2], step: u64) -> Result<Vec<DiffFinding>, Ve
             continue;
         }
         if let Some([one, other]) = side::if_differing(&paths, checkpoint::read_values)? {
-            let tally = DiffTally::new(component, &file, "elements");
-            findings.extend(tensors(tally, [&one, &other]));
+            findings.extend(tensors(DiffTally::new(component, &file, "elements"), [&one, &other]));
         }
     }
     Ok(findings)

@@ -33,8 +33,7 @@ pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, VerificationError> 
             root.display()
         )));
     }
-    let commit = git(root, &["rev-parse", "HEAD"])?;
-    Ok(Leave { commit, reason: reason.join(" ") })
+    Ok(Leave { commit: git(root, &["rev-parse", "HEAD"])?, reason: reason.join(" ") })
 }
 
 fn git(root: &Path, arguments: &[&str]) -> Result<String, VerificationError> {

@@ -119,8 +119,7 @@ impl RegressCurves {
         let of_seed = |(place, seed): (usize, &u64)| {
             let at: Option<Vec<f64>> =
                 steps.iter().map(|values| values.get(place).copied()).collect();
-            let at = at.filter(|at| !at.is_empty()).ok_or_else(|| missing(*seed))?;
-            Ok(mean(&at))
+            Ok(mean(&at.filter(|at| !at.is_empty()).ok_or_else(|| missing(*seed))?))
         };
         self.seeds.iter().enumerate().map(of_seed).collect()
     }
@@ -206,14 +205,8 @@ mod tests {
         let steps: BTreeMap<u64, Vec<f64>> = [(1, vec![0.0, 1.0]), (2, vec![0.5, 2.0])].into();
         let values =
             ["rollout/accuracy", "evaluation/dev"].map(|it| (it.to_string(), steps.clone()));
-        let curves = RegressCurves {
-            schema: SCHEMA.to_string(),
-            rule_sha256: String::new(),
-            arm_sha256: String::new(),
-            inputs: BTreeMap::new(),
-            seeds: vec![1, 2],
-            values: values.into(),
-        };
+        let (seeds, values) = (vec![1, 2], values.into());
+        let curves = RegressCurves { seeds, values, ..RegressCurves::default() };
         let values = |value: &str, steps| {
             curves.values_of(&RegressPoint { value: value.to_string(), steps, margin: 1.0 })
         };

@@ -67,8 +67,7 @@ pub fn load(golden: &Golden) -> Result<Vec<LedgerEntry>, VerificationError> {
 pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, VerificationError> {
     let (folder, old) = (golden.exact(), load(golden)?);
     let new = run.ledger()?;
-    let same = old == new;
-    let diff = if same { None } else { Some(diff::compare(&folder, run)?) };
+    let diff = (old != new).then(|| diff::compare(&folder, run)).transpose()?;
     Ok(Compared { golden: head(&old), head: head(&new), diff })
 }
 

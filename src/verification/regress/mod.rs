@@ -32,8 +32,7 @@ impl Blessed {
 
 /// The folder must be empty.
 pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, VerificationError> {
-    let never = || false;
-    match run::run(inputs, folder, Unfinished::Restart, &never, &mut |_: RunEvent| ())? {
+    match run::run(inputs, folder, Unfinished::Restart, &|| false, &mut |_: RunEvent| ())? {
         RunEnded::Finished(outcome) => Ok(outcome),
         RunEnded::Stopped(step) => unreachable!("nobody asked it to stop, after step {step}"),
     }

@@ -39,8 +39,7 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
         check.inconclusive(format!("checkpoints/step-{last:06}"), what);
     }
     let count = text::counted(steps.len(), "checkpoint", "checkpoints");
-    let compared = format!("{count}: files, weights, moments, clocks, carried groups");
-    (check.compared(compared), kept)
+    (check.compared(format!("{count}: files, weights, moments, clocks, carried groups")), kept)
 }
 
 /// `before`: the weights of the checkpoint before, or of the base policy.
@@ -144,8 +143,7 @@ fn expected_updates(records: &RunRecords, step: u64) -> u64 {
     let lines = records.metrics.iter().filter(|line| line.step <= step);
     let skipped = |line: &StepMetrics| line.metrics.get("optimizer/skipped_updates").copied();
     let left_out: f64 = lines.clone().filter_map(skipped).sum();
-    let counted = lines.map(|line| line.counters.updates).max().unwrap_or(0);
-    counted.saturating_sub(left_out as u64)
+    lines.map(|line| line.counters.updates).max().unwrap_or(0).saturating_sub(left_out as u64)
 }
 
 /// Whether AdamW can have made later weights from these (step 0: the base policy's), without execution: an update moves
@@ -183,8 +181,8 @@ impl EarlierWeights {
                 let what = format!("{name} has not the shape of {}", self.name());
                 return check.mismatch(place, what);
             };
-            if values.iter().all(|value| *value == 0.0) && before.iter().any(|value| *value != 0.0)
-            {
+            let is_zero = |values: &[f32]| values.iter().all(|value| *value == 0.0);
+            if is_zero(values) && !is_zero(before) {
                 return check.mismatch(place, format!("{name} is zero everywhere"));
             }
         }

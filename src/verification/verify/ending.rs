@@ -70,10 +70,9 @@ fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     if let Some(base) = EarlierWeights::base(check, subject.local) {
         base.reach(check, &weights, CHECKPOINT, records);
     }
-    let how = TensorDigest::of(&records.experiment);
-    let digest = checkpoint::weights_digest(&loaded.model, how);
-    let is_of_last =
-        records.counters(last).is_some_and(|it| it.updates == outcome.counters.updates);
+    let digest = checkpoint::weights_digest(&loaded.model, TensorDigest::of(&records.experiment));
+    let updates = outcome.counters.updates;
+    let is_of_last = records.counters(last).is_some_and(|it| it.updates == updates);
     if last > 0 && is_of_last && records.component(last, "weights") != Some(&digest) {
         check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
     }

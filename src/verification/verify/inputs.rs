@@ -92,15 +92,28 @@ pub fn find(
     let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
     let here = [data.is_some(), base.is_some(), tokenizer.is_some()];
     let [problems, policy, text] = here.map(|is_here| if is_here { "here" } else { "not here" });
-    let (columns, mut lacks) = (data.as_ref().map(|data| data.columns.clone()), BTreeSet::new());
-    let mut graders: BTreeMap<Option<String>, Option<Grader>> = BTreeMap::new();
-    let mut used = BTreeSet::new();
+    let columns = data.as_ref().map(|data| &data.columns);
+    let mut graders = graders(&mut check, records, options, columns);
+    let grader = graders.remove(&None).flatten();
+    let started: String = graders.values().flatten().chain(&grader).map(started).collect();
+    let graders_of_sets = graders.into_iter().filter_map(|(set, it)| Some((set?, it))).collect();
+    let compared = format!("problems {problems}, base policy {policy}, tokenizer {text}{started}");
+    let local =
+        Local { data, source, tokenizer, base, grader, graders_of_sets, origin, _program: program };
+    Ok((check.compared(compared), local))
+}
+
+fn graders(
+    check: &mut Check,
+    records: &RunRecords,
+    options: &Options,
+    columns: Option<&Columns>,
+) -> BTreeMap<Option<String>, Option<Grader>> {
+    let (mut graders, mut lacks, mut used) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     for (set, grading) in records.experiment.gradings() {
-        let of_set = |name: &str| {
-            set.map_or_else(|| name.to_string(), |set| run_folder::input_of_set(set, name))
-        };
+        let prefix = set.map_or_else(String::new, |set| run_folder::input_of_set(set, ""));
         let inputs = records.manifest.inputs.iter();
-        let own = inputs.filter_map(|(name, value)| Some((name.strip_prefix(&of_set(""))?, value)));
+        let own = inputs.filter_map(|(name, value)| Some((name.strip_prefix(&prefix)?, value)));
         let own = own.map(|(name, value)| (name.to_string(), value.clone())).collect();
         let grader = match grading {
             Grading::Rule(rule) => Some(Grader::Rule(*rule)),
@@ -109,12 +122,12 @@ pub fn find(
                     used.insert(file);
                     let is_own = program.kind == ProgramKind::MathVerify;
                     let bare = Columns::new();
-                    let Some(columns) = columns.as_ref().or(is_own.then_some(&bare)) else {
+                    let Some(columns) = columns.or(is_own.then_some(&bare)) else {
                         lacks.insert(file.display().to_string());
                         return None;
                     };
                     let told = (&records.experiment.prompt, columns);
-                    copy_of(&mut check, (program, &own), file, told)
+                    copy_of(check, (program, &own), file, told)
                 })
             }
         };
@@ -136,24 +149,17 @@ pub fn find(
         };
         check.inconclusive("reward", what);
     }
-    let grader = graders.remove(&None).flatten();
-    let started: String = graders.values().flatten().chain(&grader).map(started).collect();
-    let graders_of_sets = graders.into_iter().filter_map(|(set, it)| Some((set?, it))).collect();
-    let compared = format!("problems {problems}, base policy {policy}, tokenizer {text}{started}");
-    let local =
-        Local { data, source, tokenizer, base, grader, graders_of_sets, origin, _program: program };
-    Ok((check.compared(compared), local))
+    graders
 }
 
 /// The command of a program, where an interpreter starts it.
 fn started(grader: &Grader) -> String {
-    let program = grader.program().filter(|program| !program.command.is_empty());
-    let line = |program: &RewardProgram| {
-        program.command.join(" ").replace("{file}", &program.file.display().to_string())
+    let Some(program) = grader.program().filter(|program| !program.command.is_empty()) else {
+        return String::new();
     };
-    program.map_or(String::new(), |program| {
-        format!(", the reward program started as `{}`", line(program))
-    })
+    let file = program.file.display().to_string();
+    let line = program.command.join(" ").replace("{file}", &file);
+    format!(", the reward program started as `{line}`")
 }
 
 /// Whether a file of the reviewer's is what graded, by the run's digests under the names of a grader's.
@@ -316,10 +322,8 @@ fn is_base(check: &mut Check, records: &RunRecords, folder: &Path, given: bool) 
             None => format!("{place} does not have it"),
             Some(_) => format!("is not the file that {place} has"),
         };
-        check.inconclusive(
-            format!("manifest.json, inputs.base/{name}"),
-            what + "; --base FOLDER says where the run's base policy is",
-        );
+        let what = what + "; --base FOLDER says where the run's base policy is";
+        check.inconclusive(format!("manifest.json, inputs.base/{name}"), what);
     }
     differing.is_empty()
 }

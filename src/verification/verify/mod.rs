@@ -403,9 +403,8 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
     ];
     let mut notes = notes.map(str::to_string).to_vec();
     if folder.sessions().is_ok_and(|all| all.iter().any(Session::went_back)) {
-        notes.push(
-            "sessions.jsonl: a session ended before it started: its clock was set back".into(),
-        );
+        let note = "sessions.jsonl: a session ended before it started: its clock was set back";
+        notes.push(note.to_string());
     }
     for name in ["plan.json", "ro-crate-metadata.json", "statement.json"] {
         if folder.path(name).exists() {

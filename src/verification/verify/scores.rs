@@ -31,8 +31,7 @@ pub fn evaluations(subject: VerifySubject) -> Check {
         let rows = tables::read_outcomes(&folder.path(&name));
         let Some(rows) = check.read(&name, rows) else { continue };
         outcomes += rows.len();
-        let table = OutcomeTable { name: &name, rows: &rows, record, subject };
-        table.check(&mut check);
+        OutcomeTable { name: &name, rows: &rows, record, subject }.check(&mut check);
         for (number, row) in rows.iter().enumerate() {
             let place = format!("{name}, row {number}");
             text.iter().for_each(|text| text.written(&mut check, &place, row));
@@ -92,8 +91,7 @@ impl<'a> Text<'a> {
     fn characters(&self, response: &str, row: &OutcomeRecord) -> usize {
         let all = response.chars().count();
         let last = |stop: &String| response.ends_with(stop).then(|| stop.chars().count());
-        let stops = self.stops.iter().filter(|_| !row.truncated);
-        all - stops.filter_map(last).max().unwrap_or(0)
+        all - self.stops.iter().filter(|_| !row.truncated).filter_map(last).max().unwrap_or(0)
     }
 
     /// Needs a text of the vocabulary with enough tokens; there may be more (special tokens, words cut in other ways).
@@ -128,10 +126,8 @@ impl<'a> Text<'a> {
         let found = u64::from(row.response_tokens).checked_sub(stopped);
         let fewest = self.characters(response, row).div_ceil(self.most_characters.max(1)) as u64;
         if found.is_none_or(|found| found < fewest) {
-            let what = format!(
-                "is {}, its text before the stop token has {fewest} or more",
-                row.response_tokens
-            );
+            let tokens = row.response_tokens;
+            let what = format!("is {tokens}, its text before the stop token has {fewest} or more");
             check.mismatch(format!("{place}, response_tokens"), what);
         }
     }
@@ -152,8 +148,8 @@ struct OutcomeTable<'a> {
 
 impl OutcomeTable<'_> {
     fn check(self, check: &mut Check) {
-        let Self { name, rows, record, subject: VerifySubject { folder, records, local, .. } } =
-            self;
+        let Self { name, rows, record, subject } = self;
+        let VerifySubject { folder, records, local, .. } = subject;
         let experiment = &records.experiment;
         let asked = rows.chunk_by(|a, b| a.problem == b.problem);
         let asked = asked.map(|rows| (rows[0].problem.as_str(), rows[0].answer.as_str()));
@@ -205,8 +201,7 @@ impl OutcomeTable<'_> {
             answer: row.answer.clone(),
         };
         let problems: Vec<Problem> = rows.iter().map(problem).collect();
-        let responses =
-            problems.iter().zip(rows).map(|(it, row)| (it, row.response.as_str(), None));
+        let responses = problems.iter().zip(rows).map(|(it, row)| (it, &row.response[..], None));
         let grades = match grader.grade(&responses.collect::<Vec<_>>(), Twice::Never) {
             Ok((grades, _)) => grades,
             Err(error) => return check.inconclusive(name, error),

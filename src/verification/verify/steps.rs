@@ -85,8 +85,7 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
     } else {
         "text, filter, advantage, metrics and ledger components computed again, rewards as recorded"
     };
-    let compared = format!("{rollouts} rollouts of {} steps: {what}", records.steps());
-    (check.compared(compared), waiting)
+    (check.compared(format!("{rollouts} rollouts of {} steps: {what}", records.steps())), waiting)
 }
 
 /// The prompts have no tokens.
@@ -128,8 +127,7 @@ impl StepTable<'_> {
             };
             let numbered = members.iter().zip(0u32..).all(|(row, sample)| row.sample == sample);
             if members[0].group as usize != group || members.len() != size || !numbered {
-                let what = format!("is not the next group, or has not {size} rollouts");
-                check.mismatch(place, what);
+                check.mismatch(place, format!("is not the next group, or has not {size} rollouts"));
                 return false;
             }
             if !members.iter().all(|row| of(row) == of(&members[0])) {
@@ -167,9 +165,8 @@ impl StepTable<'_> {
             let mut asked: Vec<Answered> = Vec::with_capacity(self.rows.len());
             for Group { prompt, rollouts, .. } in groups {
                 let rollouts = rollouts.iter().map(|scored| &scored.rollout);
-                asked.extend(
-                    rollouts.map(|it| (&prompt.problem, &it.text[..], Some(&it.tokens[..]))),
-                );
+                let problem = &prompt.problem;
+                asked.extend(rollouts.map(|it| (problem, &it.text[..], Some(&it.tokens[..]))));
             }
             let mut rollouts = graded.iter_mut().flat_map(|group| &mut group.rollouts).skip(first);
             for part in asked.get(first..).unwrap_or_default().chunks(batch.max(1)) {
@@ -178,13 +175,9 @@ impl StepTable<'_> {
                     check.inconclusive(self.name, "has not all of a batch that was graded at once");
                     continue;
                 }
-                let grades = match grader.grade(part, Twice::Never) {
-                    Ok((grades, _)) => grades,
-                    Err(error) => {
-                        check.inconclusive(self.name, error);
-                        continue;
-                    }
-                };
+                let grades = grader.grade(part, Twice::Never);
+                let grades = grades.map_err(|error| check.inconclusive(self.name, error));
+                let Ok((grades, _)) = grades else { continue };
                 let is_other = |(scored, grade): (&&mut ScoredRollout, &Grade)| {
                     (scored.is_correct, scored.correctness_reward, &scored.prediction)
                         != (grade.is_correct, grade.reward, &grade.prediction)
@@ -263,9 +256,8 @@ impl StepTable<'_> {
         let new = groups.get(carried..).unwrap_or_default();
         let mut expected = trainer::drawn(data.train.len(), seed, before, new.len() as u64);
         if !records.experiment.records_every_group() {
-            let places = data.train.iter().enumerate();
-            let places: BTreeMap<&str, usize> =
-                places.map(|(at, it)| (it.id.as_str(), at)).collect();
+            let places = data.train.iter().zip(0..);
+            let places: BTreeMap<&str, usize> = places.map(|(it, at)| (&it.id[..], at)).collect();
             for (expected, group) in expected.iter_mut().zip(new) {
                 let place = places.get(group.prompt.problem.id.as_str()).copied();
                 *expected = place.unwrap_or(*expected);
@@ -315,8 +307,7 @@ impl StepTable<'_> {
         for (number, row) in self.rows.iter().enumerate() {
             let group = advantages.get(&(row.group as usize));
             let expected = group.map_or(0.0, |values| values[row.sample as usize]);
-            let place = format!("{}, row {number}, advantage", self.name);
-            check.equal(place, row.advantage, expected);
+            check.equal(format!("{}, row {number}, advantage", self.name), row.advantage, expected);
         }
     }
 }
@@ -345,9 +336,8 @@ fn rounds(
     let mut selection = Selection::new(&experiment.dapo, target, before.to_vec());
     let rounds = new.len() / per_round;
     for (sampled, round) in new.chunks(per_round).zip(1..) {
-        let more = selection.add_round(sampled.to_vec());
-        let more =
-            more.map_err(|_| "the cap of rounds was reached, at which the run should stop")?;
+        let cap = "the cap of rounds was reached, at which the run should stop";
+        let more = selection.add_round(sampled.to_vec()).map_err(|_| cap)?;
         if more != (round < rounds) {
             return Err(format!(
                 "has {rounds} rounds; sampling should not have ended so after round {round}"

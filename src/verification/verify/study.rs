@@ -143,8 +143,7 @@ fn records(study: &Study) -> Check {
     let recorded: BTreeSet<&str> =
         study.cells.iter().flat_map(|it| it.metrics.keys()).map(String::as_str).collect();
     for cell in &study.cells {
-        let lacking = build::lacking(cell).into_iter();
-        for name in lacking.filter(|name| recorded.contains(name)) {
+        for name in build::lacking(cell).into_iter().filter(|name| recorded.contains(name)) {
             let what = format!("it lacks the metric `{name}`, which runs like this one record");
             check.mismatch(cell.file_name(), what);
         }
@@ -212,27 +211,17 @@ fn problems(study: &Study) -> Check {
 
 fn sets_of_files(study: &Study) -> BTreeSet<&str> {
     let of_files = study.cells.iter().filter(|cell| !cell.experiment.inputs.data.is_generated());
-    of_files
-        .flat_map(|cell| cell.inputs.keys())
-        .filter_map(|name| name.strip_prefix("data/"))
-        .collect()
+    let inputs = of_files.flat_map(|cell| cell.inputs.keys());
+    inputs.filter_map(|name| name.strip_prefix("data/")).collect()
 }
 
 /// Entries that nothing here reads: of other programs, and records that were set aside.
 fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
     const OF_INIT: [&str; 3] = ["base.toml", "grid.toml", "model"];
-    const OF_ABLATE: [&str; 8] = [
-        "grids",
-        "cells",
-        "runs",
-        "experiments",
-        "launcher",
-        "cells.jsonl",
-        "ablate.lock",
-        "study.json",
-    ];
-    let others = [Placement::FILE, packed::FILE, claims::FILE, "export"];
-    let known = [&OF_INIT[..], &OF_ABLATE, &others, &report::FILES].concat();
+    const FOLDERS: [&str; 6] = ["grids", "cells", "runs", "experiments", "launcher", "export"];
+    const OF_ABLATE: [&str; 3] = ["cells.jsonl", "ablate.lock", "study.json"];
+    let others = [Placement::FILE, packed::FILE, claims::FILE];
+    let known = [&OF_INIT[..], &FOLDERS, &OF_ABLATE, &others, &report::FILES].concat();
     let mut strangers = files::list(folder)?;
     strangers.retain(|name| !known.contains(&name.as_str()));
     for inside in ["grids", "cells"] {
@@ -255,8 +244,7 @@ fn reported(folder: &Path, study: &Study) -> Check {
         return check.compared("nothing");
     };
     scores::different(&mut check, name, &kept, &again);
-    let has_claims = folder.join(claims::FILE).exists();
-    let of_claims = if has_claims { " and claims.toml" } else { "" };
+    let of_claims = if folder.join(claims::FILE).exists() { " and claims.toml" } else { "" };
     check.compared(format!("every fact of {name} computed again from the records{of_claims}"))
 }
 
@@ -271,8 +259,7 @@ fn of_declaration(study: &Study, reviewed: Option<&Path>) -> Vec<String> {
                         (docs/verification.md)",
         });
     }
-    let is_declared = reviewed.is_some() || study.is_declared();
-    if is_declared && study.declaration.arms.is_empty() {
+    if (reviewed.is_some() || study.is_declared()) && study.declaration.arms.is_empty() {
         lines.push(
             "that the arms are the declared ones: the declaration names them and does not bind their identities \
              (`[arms]`, which dapo ablate GRID --declaration FILE --dry-run prints)",
@@ -297,8 +284,7 @@ fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationEr
         }
     }
     let listed = |names: Vec<&str>| {
-        let names = visible::message(&names.join(", ").replace('\n', "\\n"));
-        visible::shortened(&names, 200)
+        visible::shortened(&visible::message(&names.join(", ").replace('\n', "\\n")), 200)
     };
     let sets = sets_of_files(study);
     if !sets.is_empty() {
@@ -309,15 +295,12 @@ fn of_folder(folder: &Path, study: &Study) -> Result<Vec<String>, VerificationEr
     }
     let of_other_seeds = study.excluded.iter().filter(|it| it.is_of_other_seed);
     let of_arm = |it: &Excluded| format!("{} ({})", it.cell, it.arm.as_deref().unwrap_or("no arm"));
-    let of_other_seeds = of_other_seeds.map(of_arm).collect();
+    let of_others = of_other_seeds.map(of_arm).collect();
     let (aside, others): (Vec<String>, Vec<String>) =
         strangers(folder)?.into_iter().partition(|name| name.contains(".json.set-aside-"));
     for (what, names) in [
         ("records that dapo ablate set aside, and which do not count", aside),
-        (
-            "records of seeds that the study does not ask for, and which do not count",
-            of_other_seeds,
-        ),
+        ("records of seeds that the study does not ask for, and which do not count", of_others),
         ("not of a study's layout", others),
     ] {
         if !names.is_empty() {
@@ -346,12 +329,9 @@ fn of_runs(folder: &Path, study: &Study) -> (Vec<String>, Vec<String>) {
     let by_seconds = |a: &&Cell, b: &&Cell| a.wall_seconds.total_cmp(&b.wall_seconds);
     let cheapest = study.cells.iter().min_by(by_seconds);
     let labels = study.arms().map(|(id, arm)| format!("{:?} for {id}", arm.label));
-    let labels = text::joined(labels, ", ");
-    let labels = if labels.len() > 200 {
-        String::new()
-    } else {
-        format!(" ({})", visible::message(&labels))
-    };
+    let labels = Some(text::joined(labels, ", ")).filter(|labels| labels.len() <= 200);
+    let labels = labels.map(|labels| format!(" ({})", visible::message(&labels)));
+    let labels = labels.unwrap_or_default();
     let mut lines = vec![
         format!("the labels by which a report speaks of arms: they are the sender's words{labels}"),
         "the words and pictures of a report in the folder: dapo report STUDY --out FOLDER makes them again from the records"
@@ -369,10 +349,8 @@ fn of_runs(folder: &Path, study: &Study) -> (Vec<String>, Vec<String>) {
         let inputs = place_of_data(folder, cell);
         let (elsewhere, base) = base_of_seed(folder, inputs.as_deref(), cell);
         commands.extend(elsewhere);
-        commands.push(format!(
-            "cd {}  # the following lines are for the study's folder",
-            program::path_word(folder)
-        ));
+        let shown = program::path_word(folder);
+        commands.push(format!("cd {shown}  # the following lines are for the study's folder"));
         commands.extend(base);
         let inputs = inputs.map_or_else(String::new, |up| format!(" --inputs {up}"));
         commands.push(format!(
@@ -391,8 +369,7 @@ fn place_of_data(folder: &Path, cell: &Cell) -> Option<String> {
 
 /// The way up from a study's folder to the one that has the file.
 fn above(folder: &Path, file: &Path) -> Option<String> {
-    let mut ways = (0..4).map(|depth| "../".repeat(depth));
-    ways.find(|up| folder.join(up).join(file).exists())
+    (0..4).map(|depth| "../".repeat(depth)).find(|up| folder.join(up).join(file).exists())
 }
 
 /// Make a base policy that is in no repository: lines for a checkout of the project, or for the study's folder. The

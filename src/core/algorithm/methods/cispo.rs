@@ -5,11 +5,10 @@
 //! 1.16.0, which bounds it from above alone, at 5: low = 1 and high = 4 here. The paper bounds from above alone too,
 //! which is the arm's setting.
 
-use crate::algorithm::methods::About;
-use crate::algorithm::{Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};
+use crate::algorithm::methods::{About, Measures, Recorded};
+use crate::algorithm::{Clip, Dapo, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
-use tch::Tensor;
 
 pub const KEYS: &str = r#"
 [[key]]
@@ -42,7 +41,6 @@ impl Rules for Cispo {
             source: "arXiv 2506.13585; verl 0.9.1, compute_policy_loss_cispo; TRL 1.16.0, \
                      loss_type=\"cispo\"",
             differs: "ℓ = −sg(clip(r, 1 − low, 1 + high)) Â log π_θ",
-            does_itself: &[],
         }
     }
 
@@ -68,18 +66,13 @@ impl Rules for Cispo {
         Surrogate::stated(tokens, log_ratio, &values, &derivatives, bounded)
     }
 
-    fn measures(
-        &self,
-        _tokens: &Tokens,
-        surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, _tokens: &Tokens, surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         let bounded = surrogate.clipped_low.logical_or(&surrogate.clipped_high);
         vec![(MEASURES[0], bounded.to_kind(surrogate.log_ratio.kind()))]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let bounded = recorded(Over::Mean, "effect/cispo_bounded_share")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let bounded = recorded("effect/cispo_bounded_share")?;
         let evidence = format!(
             "every token kept its gradient; the weight of {:.3} % of the loss tokens was bounded, \
              whatever their advantage (mean over steps)",

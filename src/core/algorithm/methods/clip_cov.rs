@@ -7,8 +7,8 @@
 //! are those of the mini-batch; verl's are the micro-batch's. It costs one more forward pass an update. The authors'
 //! script (recipe/entropy/7b_clip_cov.sh) has `clip_ratio_low = clip_ratio_high = 1`, so that PPO's clip leaves nearly all to it.
 
-use crate::algorithm::methods::{About, Grpo};
-use crate::algorithm::{Dapo, Over, Rules, SeenResponse, Surrogate, Tokens};
+use crate::algorithm::methods::{About, Grpo, Measures, Recorded, Uniform};
+use crate::algorithm::{Dapo, Rules, SeenResponse, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
@@ -114,14 +114,12 @@ impl Rules for ClipCov {
             source: "arXiv 2505.22617; verl 0.9.1, compute_policy_loss_clip_cov",
             differs: "a random share of the tokens with (Â − mean)(log π_θ − mean) inside its bounds \
                       leaves the loss",
-            does_itself: &[],
         }
     }
 
     fn problem(&self) -> Option<String> {
         let Self { above, below, .. } = self;
-        let is_empty = above >= below;
-        is_empty.then(|| {
+        (above >= below).then(|| {
             format!("dapo.method.above must be below dapo.method.below ({below}), got {above}")
         })
     }
@@ -130,12 +128,7 @@ impl Rules for ClipCov {
         true
     }
 
-    fn marks(
-        &self,
-        mini_batch: &[SeenResponse],
-        dapo: &Dapo,
-        uniform: &mut dyn FnMut() -> f64,
-    ) -> Vec<Vec<f64>> {
+    fn marks(&self, mini_batch: &[SeenResponse], dapo: &Dapo, uniform: Uniform) -> Vec<Vec<f64>> {
         let clipped = |response: &SeenResponse, t: usize| {
             let ratio = libm::exp(response.log_probs[t] - response.old_log_probs[t]);
             (response.advantage > 0.0 && ratio > 1.0 + dapo.clip.high)
@@ -161,17 +154,12 @@ impl Rules for ClipCov {
         masked(tokens, dapo)
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        _surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         vec![(MEASURES[0], left(tokens))]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let left = recorded(Over::Mean, "effect/clip_cov_left_share")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let left = recorded("effect/clip_cov_left_share")?;
         let evidence = format!(
             "{:.4} % of the loss tokens left the loss for their covariance (mean over steps)",
             100.0 * left

@@ -3,8 +3,8 @@
 //! `ℓ = −sg( min(r, cap) ) Â log π_θ · stays`, where a token stays with `π_θ − π_old ≤ high` for Â > 0, and with
 //! `π_θ − π_old ≥ −low` else. Source: `compute_policy_loss_dppo_tv` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
 
-use crate::algorithm::methods::About;
-use crate::algorithm::{Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};
+use crate::algorithm::methods::{About, Measures, Recorded};
+use crate::algorithm::{Clip, Dapo, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -43,7 +43,6 @@ impl Rules for DppoTv {
             name: "DPPO-TV",
             source: "arXiv 2602.04879; verl 0.9.1, compute_policy_loss_dppo_tv",
             differs: "ℓ = −sg(min(r, cap)) Â log π_θ while π_θ − π_old is inside its bounds",
-            does_itself: &[],
         }
     }
 
@@ -73,18 +72,13 @@ impl Rules for DppoTv {
         Surrogate::stated(tokens, log_ratio, &values, &derivatives, [too_low, too_high])
     }
 
-    fn measures(
-        &self,
-        _tokens: &Tokens,
-        surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, _tokens: &Tokens, surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         let left = surrogate.clipped_low.logical_or(&surrogate.clipped_high);
         vec![(MEASURES[0], left.to_kind(surrogate.log_ratio.kind()))]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let left = recorded(Over::Mean, "effect/dppo_left_share")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let left = recorded("effect/dppo_left_share")?;
         let evidence = format!(
             "no token was clipped by its ratio; {:.3} % of the loss tokens left the loss because their \
              probability had moved too far, those of advantage 0 included (mean over steps)",

@@ -6,8 +6,8 @@
 //! `seq-mean-token-sum-norm`, of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
 
 use crate::algorithm::aggregation::ResponseRow;
-use crate::algorithm::methods::About;
-use crate::algorithm::{Aggregation, Dapo, Over, Rewarded, Rules, StepTotals, advantage};
+use crate::algorithm::methods::{About, Recorded};
+use crate::algorithm::{Aggregation, Dapo, Rewarded, Rules, StepTotals, advantage};
 use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
@@ -25,8 +25,11 @@ impl Rules for DrGrpo {
             source: "arXiv 2503.20783; verl 0.9.1, seq-mean-token-sum-norm",
             differs: "advantages are not divided by the standard deviation, and each token weighs \
                       1 / (B · L_max)",
-            does_itself: &["Token-level loss"],
         }
+    }
+
+    fn does_itself(&self) -> &'static [&'static str] {
+        &["Token-level loss"]
     }
 
     fn unread(&self) -> &'static [&'static str] {
@@ -48,9 +51,9 @@ impl Rules for DrGrpo {
         rows.iter().map(|row| if row.tokens > 0 { weight } else { 0.0 }).collect()
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let moved = recorded(Over::Mean, "effect/token_level_loss_moved_share_mean")?;
-        let longest = recorded(Over::Mean, "effect/token_level_loss_longest_quarter_weight")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let moved = recorded("effect/token_level_loss_moved_share_mean")?;
+        let longest = recorded("effect/token_level_loss_longest_quarter_weight")?;
         let evidence = format!(
             "{:.2} % of the loss weight (mean over steps) lies on other tokens than under GRPO's \
              response mean, the longest quarter of the responses weighs {longest:.2} times as much; \

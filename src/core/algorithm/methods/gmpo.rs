@@ -8,11 +8,10 @@
 //! Source: `compute_policy_loss_geo_mean` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: verl divides a
 //! response's sum by |o_i| + 1e-8, and the loss by all responses of the batch, also those that are masked out.
 
-use crate::algorithm::methods::About;
-use crate::algorithm::{Aggregation, Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};
+use crate::algorithm::methods::{About, Measures, Recorded};
+use crate::algorithm::{Aggregation, Clip, Dapo, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
-use tch::Tensor;
 
 pub const KEYS: &str = r#"
 [[key]]
@@ -43,7 +42,6 @@ impl Rules for Gmpo {
             name: "GMPO",
             source: "arXiv 2507.20673; verl 0.9.1, compute_policy_loss_geo_mean",
             differs: "ρ = exp(mean_t clip(log r)), one-sided by the sign of Â, in place of r",
-            does_itself: &[],
         }
     }
 
@@ -82,20 +80,15 @@ impl Rules for Gmpo {
         Surrogate::stated(tokens, mean, &values, &derivatives, clipped)
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        surrogate: &Surrogate,
-        dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, surrogate: &Surrogate, dapo: &Dapo) -> Measures {
         let own = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         vec![(MEASURES[0], (&surrogate.log_ratio - own).abs())]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let distance = recorded(Over::Mean, "effect/gmpo_log_ratio_distance")?;
-        let low = recorded(Over::Mean, "loss/clip_fraction_low")?;
-        let high = recorded(Over::Mean, "loss/clip_fraction_high")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let distance = recorded("effect/gmpo_log_ratio_distance")?;
+        let low = recorded("loss/clip_fraction_low")?;
+        let high = recorded("loss/clip_fraction_high")?;
         let evidence = format!(
             "log ρ of a response and log r of its tokens were {distance:.2e} apart (mean over tokens \
              and steps); {:.3} % of the loss tokens were clipped below, {:.3} % above",

@@ -6,9 +6,9 @@
 //! Source: `compute_policy_loss_gspo` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: verl clamps log s_i at
 //! 10 from above; here `dapo.log_ratio_clamp` says whether it is.
 
-use crate::algorithm::methods::About;
+use crate::algorithm::methods::{About, Measures, Recorded};
 use crate::algorithm::tokens::with_gradient_of;
-use crate::algorithm::{Clip, Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
+use crate::algorithm::{Clip, Dapo, LogRatioClamp, Rules, Surrogate, Tokens, clip};
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
@@ -42,7 +42,6 @@ impl Rules for Gspo {
             source: "arXiv 2507.18071, Eq. 5 and 7; verl 0.9.1, compute_policy_loss_gspo",
             differs: "the ratio is the geometric mean over the response, and has a clip range of \
                       its own",
-            does_itself: &[],
         }
     }
 
@@ -72,20 +71,15 @@ impl Rules for Gspo {
         ])
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         let own = clip::log_ratio(tokens, &LogRatioClamp::None {}).detach();
         vec![(MEASURES[0], (&surrogate.log_ratio - own).abs())]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let distance = recorded(Over::Mean, "effect/gspo_log_ratio_distance")?;
-        let low = recorded(Over::Mean, "loss/clip_fraction_low")?;
-        let high = recorded(Over::Mean, "loss/clip_fraction_high")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let distance = recorded("effect/gspo_log_ratio_distance")?;
+        let low = recorded("loss/clip_fraction_low")?;
+        let high = recorded("loss/clip_fraction_high")?;
         let evidence = format!(
             "log s of a response and log r of its tokens were {distance:.2e} apart (mean over tokens \
              and steps); {:.2} % of the loss tokens stood in responses that were clipped below, \

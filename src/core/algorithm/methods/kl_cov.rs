@@ -5,9 +5,9 @@
 //! Source: `compute_policy_loss_kl_cov` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: the chosen tokens
 //! are those of the mini-batch; verl's are the micro-batch's. It costs one more forward pass an update.
 
-use crate::algorithm::methods::About;
 use crate::algorithm::methods::clip_cov::{count, covariances, marked};
-use crate::algorithm::{Clip, Dapo, DualClip, Over, Rules, SeenResponse, Surrogate, Tokens, clip};
+use crate::algorithm::methods::{About, Measures, Recorded, Uniform};
+use crate::algorithm::{Clip, Dapo, DualClip, Rules, SeenResponse, Surrogate, Tokens, clip};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
@@ -50,7 +50,6 @@ impl Rules for KlCov {
             source: "arXiv 2505.22617; verl 0.9.1, compute_policy_loss_kl_cov",
             differs: "no clip; c · |log r| on the share of the tokens with the largest \
                       (Â − mean)(log π_θ − mean)",
-            does_itself: &[],
         }
     }
 
@@ -71,12 +70,7 @@ impl Rules for KlCov {
         if self.coefficient > 1.0 { self.coefficient } else { 0.0 }
     }
 
-    fn marks(
-        &self,
-        mini_batch: &[SeenResponse],
-        _dapo: &Dapo,
-        _uniform: &mut dyn FnMut() -> f64,
-    ) -> Vec<Vec<f64>> {
+    fn marks(&self, mini_batch: &[SeenResponse], _dapo: &Dapo, _uniform: Uniform) -> Vec<Vec<f64>> {
         let mut covariances = covariances(mini_batch);
         let count = count(self.penalised_share, covariances.len());
         covariances.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -93,21 +87,16 @@ impl Rules for KlCov {
         }
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         let none = || surrogate.log_ratio.zeros_like();
         let marks = tokens.marks.map_or_else(none, Tensor::shallow_clone);
         let penalty = self.penalty(tokens, &surrogate.log_ratio).unwrap_or_else(none);
         vec![(MEASURES[0], marks), (MEASURES[1], penalty)]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let share = recorded(Over::Mean, "effect/kl_cov_penalised_share")?;
-        let penalty = recorded(Over::Mean, "effect/kl_cov_penalty")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let share = recorded("effect/kl_cov_penalised_share")?;
+        let penalty = recorded("effect/kl_cov_penalty")?;
         let evidence = format!(
             "{:.4} % of the loss tokens were penalised, by {penalty:.2e} over all tokens (mean over \
              steps)",

@@ -3,8 +3,8 @@
 //! deviation is the sample's, ε is `dapo.advantage.epsilon`. Source: `scale_rewards = "batch"` of TRL 1.16.0
 //! (trl/trainer/grpo_trainer.py), whose ε is 1e-4.
 
-use crate::algorithm::methods::{About, moved_advantages};
-use crate::algorithm::{Aggregation, Dapo, Over, Rewarded, Rules, advantage};
+use crate::algorithm::methods::About;
+use crate::algorithm::{Aggregation, Dapo, Rewarded, Rules, advantage};
 use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
@@ -22,7 +22,6 @@ impl Rules for LitePpo {
             source: "arXiv 2508.08221; TRL 1.16.0, scale_rewards=\"batch\"",
             differs: "Â = (R − the group's mean) / (the step's standard deviation + ε), with the \
                       token mean",
-            does_itself: &[],
         }
     }
 
@@ -47,9 +46,5 @@ impl Rules for LitePpo {
             centred.map(|c| if c == 0.0 { 0.0 } else { c / scale }).collect()
         };
         rewards.iter().map(scaled).collect()
-    }
-
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        moved_advantages(recorded)
     }
 }

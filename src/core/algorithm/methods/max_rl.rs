@@ -3,8 +3,8 @@
 //! ≤ 0. The paper's r is 1 for a correct response and 0 otherwise; here `r = (R + 1) / 2`, where R is +1 or −1 plus a
 //! length penalty, so that r is the paper's without one. Source: the paper; no released framework that we ran has it.
 
-use crate::algorithm::methods::{About, moved_advantages};
-use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};
+use crate::algorithm::methods::About;
+use crate::algorithm::{Dapo, Rewarded, Rules, advantage};
 use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
@@ -21,7 +21,6 @@ impl Rules for MaxRl {
             name: "MaxRL",
             source: "arXiv 2602.02710",
             differs: "Â = (r − μ) / μ with r = (R + 1) / 2 and μ its group's mean; 0 where μ ≤ 0",
-            does_itself: &[],
         }
     }
 
@@ -38,9 +37,5 @@ impl Rules for MaxRl {
             centred.map(|c| if mean <= 0.0 { 0.0 } else { c / mean }).collect()
         };
         groups.iter().map(of_group).collect()
-    }
-
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        moved_advantages(recorded)
     }
 }

@@ -6,9 +6,9 @@
 //! Source: `compute_rollout_correction_weights` with two bounds and `compute_rollout_rejection_mask` with `seq_mean_k1`
 //! of verl 0.9.1 (verl/trainer/ppo/rollout_corr_helper.py), `"token_mask"` and `"sequence_mask"` of TRL 1.16.0.
 
-use crate::algorithm::methods::About;
 use crate::algorithm::methods::tis::{WeightLevel, quotient, weighted};
-use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens};
+use crate::algorithm::methods::{About, Measures, Recorded};
+use crate::algorithm::{Dapo, LogRatioClamp, Rules, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
@@ -51,14 +51,12 @@ impl Rules for Mis {
             name: "MIS",
             source: "arXiv 2510.18855; verl 0.9.1, rollout_corr_helper.py; TRL 1.16.0, token_mask",
             differs: "GRPO's loss times π_old / π_sampler where that is inside its bounds, else 0",
-            does_itself: &[],
         }
     }
 
     fn problem(&self) -> Option<String> {
         let Self { at_least, at_most, .. } = self;
-        let is_empty = at_least > at_most;
-        is_empty.then(|| {
+        (at_least > at_most).then(|| {
             format!("dapo.method.at_least must be at most dapo.method.at_most ({at_most}), got {at_least}")
         })
     }
@@ -68,20 +66,15 @@ impl Rules for Mis {
         weighted(tokens, dapo, &weights.where_self(&stays, &weights.zeros_like()))
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        _surrogate: &Surrogate,
-        dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate, dapo: &Dapo) -> Measures {
         let (weights, stays) = self.weights(tokens, &dapo.log_ratio_clamp);
         let distance = (&weights - 1.0).abs().where_self(&stays, &weights.zeros_like());
         vec![(MEASURES[0], distance), (MEASURES[1], stays.logical_not().to_kind(weights.kind()))]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let distance = recorded(Over::Mean, "effect/mis_weight_distance")?;
-        let left = recorded(Over::Mean, "effect/mis_left_share")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let distance = recorded("effect/mis_weight_distance")?;
+        let left = recorded("effect/mis_left_share")?;
         let stayed = if left < 1.0 {
             let distance = distance / (1.0 - left);
             format!(
@@ -106,9 +99,8 @@ mod tests {
     fn the_sentence_is_of_the_tokens_that_stayed() {
         let mis = Mis { level: WeightLevel::Token, at_least: 0.5, at_most: 2.0 };
         let said = |distance: f64, left: f64| {
-            let recorded = |_: Over, name: &str| {
-                Some(if name.ends_with("left_share") { left } else { distance })
-            };
+            let recorded =
+                |name: &str| Some(if name.ends_with("left_share") { left } else { distance });
             mis.effect(&recorded).unwrap()
         };
         let (acted, evidence) = said(1e-3, 0.75);

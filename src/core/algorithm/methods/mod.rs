@@ -20,10 +20,11 @@ pub mod tis;
 pub mod top_entropy;
 pub mod vespo;
 
+use crate::algorithm::aggregation::{self, ResponseRow};
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, FilterMetric, Group, Kl,
     LogRatioClamp, Overlong, Rewarded, ScoredRollout, Std, StepTotals, Surrogate, TokenMeanUnit,
-    Tokens, advantage, aggregation, clip, dynamic_sampling, overlong,
+    Tokens, advantage, clip, dynamic_sampling, overlong,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -152,8 +153,6 @@ pub struct About {
     pub source: &'static str,
     /// What differs from GRPO, as a formula or a sentence without a full stop.
     pub differs: &'static str,
-    /// Techniques of the paper, by its names, that the method does itself: what shows of them is no defect.
-    pub does_itself: &'static [&'static str],
 }
 
 /// A response of a mini-batch before its update. Lists have one number for each token, in nats.
@@ -171,25 +170,15 @@ pub struct SeenResponse<'a> {
     pub in_loss: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
-    Sum,
-    Mean,
-    Highest,
-}
+pub type Uniform<'a> = &'a mut dyn FnMut() -> f64;
+
+pub type Measures = Vec<(&'static str, Tensor)>;
+
+/// The mean over steps of a metric; `None` when no step recorded it.
+pub type Recorded<'a> = &'a dyn Fn(&str) -> Option<f64>;
 
 /// Metric: the mean over responses of |Â − Â of GRPO with the arm's `dapo.advantage`|; recorded of every arm with a method.
 pub const ADVANTAGE_DISTANCE: &str = "effect/method_advantage_distance";
-
-/// The effect of a method that changes the advantages alone.
-pub fn moved_advantages(recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-    let distance = recorded(Over::Mean, ADVANTAGE_DISTANCE)?;
-    let evidence = format!(
-        "advantages lay {distance:.3} from those of GRPO with this dapo.advantage (mean over \
-         responses and steps)"
-    );
-    Some((distance > 0.0, evidence))
-}
 
 /// What a method decides. Every default is GRPO with the techniques of the `[dapo]` table.
 pub trait Rules: Debug {
@@ -198,8 +187,12 @@ pub trait Rules: Debug {
             name: "GRPO",
             source: "arXiv 2402.03300; DAPO, arXiv 2503.14476",
             differs: "nothing",
-            does_itself: &[],
         }
+    }
+
+    /// Techniques of the paper, by its names, that the method does itself: what shows of them is no defect.
+    fn does_itself(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// A contradiction between its keys, whose ranges [`KEYS`] states: a sentence that begins with the key's path.
@@ -255,18 +248,13 @@ pub trait Rules: Debug {
         &self,
         _mini_batch: &[SeenResponse],
         _dapo: &Dapo,
-        _uniform: &mut dyn FnMut() -> f64,
+        _uniform: Uniform,
     ) -> Vec<Vec<f64>> {
         Vec::new()
     }
 
     /// Weights of the responses of one mini-batch in the loss, `[batch]`.
-    fn row_weights(
-        &self,
-        rows: &[aggregation::ResponseRow],
-        dapo: &Dapo,
-        step: StepTotals,
-    ) -> Vec<f64> {
+    fn row_weights(&self, rows: &[ResponseRow], dapo: &Dapo, step: StepTotals) -> Vec<f64> {
         aggregation::row_weights(rows, dapo.aggregation, dapo.token_mean_unit, step)
     }
 
@@ -296,24 +284,23 @@ pub trait Rules: Debug {
     }
 
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
-        let log_ratio = self.log_ratio(tokens, dapo);
-        clip::surrogate(&log_ratio, tokens, &self.clip(dapo), &dapo.dual_clip)
+        clip::surrogate(&self.log_ratio(tokens, dapo), tokens, &self.clip(dapo), &dapo.dual_clip)
     }
 
     /// What to sum over the tokens of the loss, by name: `effect/NAME` is the mean over tokens.
-    fn measures(
-        &self,
-        _tokens: &Tokens,
-        _surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, _tokens: &Tokens, _surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         Vec::new()
     }
 
     /// Whether the method did anything in a run that plain GRPO would not have done, and the
     /// numbers that say so, as a sentence without a full stop. `None` when no step recorded them.
-    fn effect(&self, _recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        None
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let distance = recorded(ADVANTAGE_DISTANCE)?;
+        let evidence = format!(
+            "advantages lay {distance:.3} from those of GRPO with this dapo.advantage (mean over \
+             responses and steps)"
+        );
+        Some((distance > 0.0, evidence))
     }
 }
 

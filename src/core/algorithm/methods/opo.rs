@@ -7,8 +7,8 @@
 //! response, or without tokens, has advantage 0; verl gives the one its own reward and divides by 0 in the other. A
 //! response that Overlong Filtering masks keeps its reward and its length in the baseline.
 
-use crate::algorithm::methods::{About, moved_advantages};
-use crate::algorithm::{Dapo, Over, Rewarded, Rules};
+use crate::algorithm::methods::About;
+use crate::algorithm::{Dapo, Rewarded, Rules};
 use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
@@ -26,7 +26,6 @@ impl Rules for Opo {
             source: "arXiv 2505.23585; verl 0.9.1, compute_opo_outcome_advantage",
             differs: "Â_i = R_i − Σ |o_j| R_j / Σ |o_j| over the group, not divided by a standard \
                       deviation",
-            does_itself: &[],
         }
     }
 
@@ -46,9 +45,5 @@ impl Rules for Opo {
             group.iter().map(|response| response.reward - baseline).collect()
         };
         groups.iter().map(of_group).collect()
-    }
-
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        moved_advantages(recorded)
     }
 }

@@ -5,8 +5,8 @@
 //! Source: `compute_reinforce_plus_plus_baseline_outcome_advantage` and `masked_whiten` of verl 0.9.1. Deviation: a
 //! group of one response has c = 0; verl gives it its own reward. Below two tokens c is not whitened; verl fails.
 
-use crate::algorithm::methods::{About, moved_advantages};
-use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};
+use crate::algorithm::methods::About;
+use crate::algorithm::{Dapo, Rewarded, Rules, advantage};
 use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
@@ -29,7 +29,6 @@ impl Rules for ReinforcePlusPlusBaseline {
                      compute_reinforce_plus_plus_baseline_outcome_advantage",
             differs: "Â = (c − m) / √(v + 1e-8), with c the reward minus its group's mean and m, v \
                       over the tokens of the step in the loss",
-            does_itself: &[],
         }
     }
 
@@ -59,9 +58,5 @@ impl Rules for ReinforcePlusPlusBaseline {
         let scale = (variance * tokens / (tokens - 1.0) + EPSILON).sqrt();
         let white = |c: f64| (c - mean) / scale;
         centred.into_iter().map(|group| group.into_iter().map(white).collect()).collect()
-    }
-
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        moved_advantages(recorded)
     }
 }

@@ -3,8 +3,8 @@
 //! `compute_rloo_outcome_advantage` of verl 0.9.1 (verl/trainer/ppo/core_algos.py). Deviation: a group of one response
 //! has advantage 0; verl gives it its own reward.
 
-use crate::algorithm::methods::{About, moved_advantages};
-use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};
+use crate::algorithm::methods::About;
+use crate::algorithm::{Dapo, Rewarded, Rules, advantage};
 use serde::{Deserialize, Serialize};
 
 pub const KEYS: &str = "";
@@ -22,7 +22,6 @@ impl Rules for Rloo {
             source: "arXiv 2402.14740; verl 0.9.1, compute_rloo_outcome_advantage",
             differs: "Â_i = R_i − the mean of the group's other rewards, not divided by a standard \
                       deviation",
-            does_itself: &[],
         }
     }
 
@@ -38,9 +37,5 @@ impl Rules for Rloo {
             centred.into_iter().map(|centred| scale * centred).collect()
         };
         groups.iter().map(of_group).collect()
-    }
-
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        moved_advantages(recorded)
     }
 }

@@ -6,8 +6,8 @@
 //! Source: `compute_policy_loss_sapo` of verl 0.9.1, `loss_type = "sapo"` of TRL 1.16.0. Deviation: where r overflows
 //! the gradient is 0; TRL's is not a number.
 
-use crate::algorithm::methods::About;
-use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
+use crate::algorithm::methods::{About, Measures, Recorded};
+use crate::algorithm::{Dapo, LogRatioClamp, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
@@ -59,7 +59,6 @@ impl Rules for Sapo {
             source: "arXiv 2511.20347; verl 0.9.1, compute_policy_loss_sapo; TRL 1.16.0, \
                      loss_type=\"sapo\"",
             differs: "ℓ = −σ(τ (r − 1)) · 4/τ · Â, τ by the sign of Â",
-            does_itself: &[],
         }
     }
 
@@ -79,18 +78,13 @@ impl Rules for Sapo {
         Surrogate::stated(tokens, log_ratio, &values, &derivatives, [none(), none()])
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         let (_, slope) = self.gate(&surrogate.ratio, tokens);
         vec![(MEASURES[0], (slope - 1.0).abs())]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let damping = recorded(Over::Mean, "effect/sapo_damping")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let damping = recorded("effect/sapo_damping")?;
         let evidence = format!(
             "the gate changed the weight of a token's gradient by {damping:.2e} (mean over tokens and \
              steps)"

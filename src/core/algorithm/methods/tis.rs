@@ -8,8 +8,8 @@
 //! Source: `compute_rollout_correction_weights` of verl 0.9.1 (verl/trainer/ppo/rollout_corr_helper.py),
 //! `vllm_importance_sampling_mode = "token_truncate"` and `"sequence_truncate"` of TRL 1.16.0.
 
-use crate::algorithm::methods::{About, Grpo};
-use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
+use crate::algorithm::methods::{About, Grpo, Measures, Recorded};
+use crate::algorithm::{Dapo, LogRatioClamp, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -80,7 +80,6 @@ impl Rules for Tis {
             source: "https://fengyao.notion.site/off-policy-rl; verl 0.9.1, \
                      compute_rollout_correction_weights; TRL 1.16.0, token_truncate",
             differs: "GRPO's loss times min(π_old / π_sampler, cap)",
-            does_itself: &[],
         }
     }
 
@@ -89,20 +88,15 @@ impl Rules for Tis {
         weighted(tokens, dapo, &weights)
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        _surrogate: &Surrogate,
-        dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate, dapo: &Dapo) -> Measures {
         let weights = quotient(tokens, self.level, &dapo.log_ratio_clamp);
         let capped = weights.gt(self.cap).to_kind(weights.kind());
         vec![(MEASURES[0], (weights.clamp_max(self.cap) - 1.0).abs()), (MEASURES[1], capped)]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let distance = recorded(Over::Mean, "effect/tis_weight_distance")?;
-        let capped = recorded(Over::Mean, "effect/tis_capped_share")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let distance = recorded("effect/tis_weight_distance")?;
+        let capped = recorded("effect/tis_capped_share")?;
         let evidence = format!(
             "the weight π_old / π_sampler of a loss token lay {distance:.2e} from 1 (mean over tokens \
              and steps); {:.3} % were capped",

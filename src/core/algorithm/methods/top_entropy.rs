@@ -6,11 +6,10 @@
 //! quantile is over the tokens of the mini-batch; TRL's is over one pass on all devices. It costs one more forward
 //! pass.
 
-use crate::algorithm::methods::About;
 use crate::algorithm::methods::clip_cov::{left, masked};
-use crate::algorithm::{Dapo, Over, Rules, SeenResponse, Surrogate, Tokens};
+use crate::algorithm::methods::{About, Measures, Recorded, Uniform};
+use crate::algorithm::{Dapo, Rules, SeenResponse, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
-use tch::Tensor;
 
 pub const KEYS: &str = r#"
 [[key]]
@@ -34,7 +33,6 @@ impl Rules for TopEntropy {
             name: "Top-entropy mask",
             source: "arXiv 2506.01939; TRL 1.16.0, top_entropy_quantile",
             differs: "only the share of the tokens with the largest entropy is in the loss",
-            does_itself: &[],
         }
     }
 
@@ -42,12 +40,7 @@ impl Rules for TopEntropy {
         true
     }
 
-    fn marks(
-        &self,
-        mini_batch: &[SeenResponse],
-        _dapo: &Dapo,
-        _uniform: &mut dyn FnMut() -> f64,
-    ) -> Vec<Vec<f64>> {
+    fn marks(&self, mini_batch: &[SeenResponse], _dapo: &Dapo, _uniform: Uniform) -> Vec<Vec<f64>> {
         let inside = mini_batch.iter().filter(|response| response.in_loss);
         let mut sorted: Vec<f64> = inside.flat_map(|response| response.entropy).copied().collect();
         sorted.sort_by(f64::total_cmp);
@@ -60,17 +53,12 @@ impl Rules for TopEntropy {
         masked(tokens, dapo)
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        _surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         vec![(MEASURES[0], left(tokens))]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let left = recorded(Over::Mean, "effect/top_entropy_left_share")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let left = recorded("effect/top_entropy_left_share")?;
         let evidence =
             format!("{:.2} % of the loss tokens did not train (mean over steps)", 100.0 * left);
         Some((left > 0.0, evidence))

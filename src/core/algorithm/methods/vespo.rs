@@ -4,8 +4,8 @@
 //! bounded to ±20, log w to [log 1e-8, 20]. Source: `loss_type = "vespo"` and `get_gamma_weights` of TRL 1.16.0
 //! (trl/trainer/grpo_trainer.py).
 
-use crate::algorithm::methods::About;
-use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
+use crate::algorithm::methods::{About, Measures, Recorded};
+use crate::algorithm::{Dapo, LogRatioClamp, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
@@ -75,7 +75,6 @@ impl Rules for Vespo {
             source: "arXiv 2602.10693; TRL 1.16.0, loss_type=\"vespo\"",
             differs: "ℓ = −sg(w^k exp(λ (1 − w))) Â log π_θ, with w the product of a response's \
                       ratios",
-            does_itself: &[],
         }
     }
 
@@ -87,27 +86,17 @@ impl Rules for Vespo {
         let log_ratio = clip::log_ratio(tokens, &dapo.log_ratio_clamp).detach();
         let derivatives = -self.weight(tokens) * tokens.advantages;
         let values = &derivatives * tokens.log_probs.detach();
-        let none = || log_ratio.ne_tensor(&log_ratio).zeros_like();
-        Surrogate::stated(
-            tokens,
-            log_ratio.shallow_clone(),
-            &values,
-            &derivatives,
-            [none(), none()],
-        )
+        let none = log_ratio.ne_tensor(&log_ratio).zeros_like();
+        let clipped = [none.shallow_clone(), none];
+        Surrogate::stated(tokens, log_ratio, &values, &derivatives, clipped)
     }
 
-    fn measures(
-        &self,
-        tokens: &Tokens,
-        _surrogate: &Surrogate,
-        _dapo: &Dapo,
-    ) -> Vec<(&'static str, Tensor)> {
+    fn measures(&self, tokens: &Tokens, _surrogate: &Surrogate, _dapo: &Dapo) -> Measures {
         vec![(MEASURES[0], (self.weight(tokens) - 1.0).abs())]
     }
 
-    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
-        let distance = recorded(Over::Mean, "effect/vespo_weight_distance")?;
+    fn effect(&self, recorded: Recorded) -> Option<(bool, String)> {
+        let distance = recorded("effect/vespo_weight_distance")?;
         let evidence =
             format!("the weight of a token lay {distance:.2e} from 1 (mean over tokens and steps)");
         Some((distance > 0.0, evidence))

@@ -25,11 +25,8 @@ pub fn objective(tokens: &Tokens, dapo: &Dapo) -> Objective {
         Kl::None {} => (surrogate.losses, 0.0),
         Kl::Penalty { estimator, coefficient } => {
             let reference = tokens.ref_log_probs.expect("a KL penalty needs ref_log_probs");
-            assert_eq!(
-                reference.size(),
-                tokens.log_probs.size(),
-                "ref_log_probs has another shape"
-            );
+            let size = tokens.log_probs.size();
+            assert_eq!(reference.size(), size, "ref_log_probs has another shape");
             let zero = tokens.log_probs.zeros_like();
             let penalty = kl::penalty(
                 &tokens.log_probs.where_self(&mask, &zero),

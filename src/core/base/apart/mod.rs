@@ -114,16 +114,11 @@ impl Reader {
         request: &[u8],
         limits: ApartLimits,
     ) -> Result<Result<Vec<u8>, String>, Lost> {
-        let mut header = Vec::new();
-        for value in [limits.memory_bytes, limits.processor_seconds, request.len() as u64] {
-            header.extend(value.to_le_bytes());
-        }
-        let send = |input: &mut ChildStdin| -> io::Result<()> {
-            input.write_all(&header)?;
-            input.write_all(request)?;
-            input.flush()
-        };
-        send(&mut self.input).map_err(|_broken| Lost::Ended)?;
+        let header = [limits.memory_bytes, limits.processor_seconds, request.len() as u64];
+        let header = header.map(u64::to_le_bytes);
+        let parts = [header.as_flattened(), request];
+        let sent = parts.into_iter().try_for_each(|part| self.input.write_all(part));
+        sent.and_then(|()| self.input.flush()).map_err(|_broken| Lost::Ended)?;
         let seconds = wall_seconds(limits) as i64;
         let ready = readable_within(&self.output, seconds).map_err(|_error| Lost::Ended)?;
         if !ready {
@@ -223,15 +218,11 @@ pub fn serve(answer: impl Fn(&[u8]) -> Result<Vec<u8>, String>) -> io::Result<()
     no_core_file()?;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     while readable_within(&io::stdin(), IDLE_SECONDS)? {
-        let mut head = [0; 24];
-        if input.read_exact(&mut head).is_err() {
+        let mut header = [[0; 8]; 3];
+        if input.read_exact(header.as_flattened_mut()).is_err() {
             return Ok(());
         }
-        let number = |at: usize| -> u64 {
-            let bytes = head[at..at + 8].try_into().expect("eight bytes");
-            u64::from_le_bytes(bytes)
-        };
-        let (memory_bytes, processor_seconds, length) = (number(0), number(8), number(16));
+        let [memory_bytes, processor_seconds, length] = header.map(u64::from_le_bytes);
         let mut request = Vec::new();
         (&mut input).take(length).read_to_end(&mut request)?;
         limit(memory_bytes, processor_seconds)?;
@@ -248,8 +239,7 @@ pub fn serve(answer: impl Fn(&[u8]) -> Result<Vec<u8>, String>) -> io::Result<()
 }
 
 fn no_core_file() -> io::Result<()> {
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
-    Ok(process::setrlimit(Resource::Core, none)?)
+    Ok(process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
 }
 
 /// Limits this process to so much more than it uses now. The hard limits stay, so that later requests can have others.

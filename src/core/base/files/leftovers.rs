@@ -47,9 +47,8 @@ fn remove_unheld(folder: &Path, prefix: &str, of_kind: FileKind) {
             && let Ok(file) = fs::File::open(&path)
             && file.try_lock().is_ok()
         {
-            let remove_folder = || fs::remove_dir_all(&path);
-            let _read_only =
-                if of_kind == FileKind::File { fs::remove_file(&path) } else { remove_folder() };
+            let is_file = of_kind == FileKind::File;
+            let _read_only = if is_file { fs::remove_file(path) } else { fs::remove_dir_all(path) };
         }
     }
 }

@@ -100,8 +100,7 @@ pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, FileError> {
 }
 
 pub fn create_folder(path: &Path) -> Result<(), FileError> {
-    let created = fs::create_dir_all(path);
-    created.map_err(|error| match in_the_way(path) {
+    fs::create_dir_all(path).map_err(|error| match in_the_way(path) {
         Some(reason) => invalid("create folder", path, format!("{reason}; choose another name")),
         None => io_error("create folder", path)(error),
     })
@@ -109,19 +108,17 @@ pub fn create_folder(path: &Path) -> Result<(), FileError> {
 
 /// A folder that only this user can look into, made if there is none. Another's, and a link, are refused.
 pub fn private_folder(path: &Path) -> Result<(), FileError> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(no_temporary(parent(path), &error));
-        }
-        _ => {}
+    if let Err(error) = fs::DirBuilder::new().mode(0o700).create(path)
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(no_temporary(parent(path), &error));
     }
     let entry = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
     let is_own = entry.is_dir() && entry.uid() == rustix::process::geteuid().as_raw();
     if !is_own || entry.mode() & 0o077 != 0 {
         let reason =
-            "it is not a folder of yours that nobody else can open; remove it, or set TMPDIR"
-                .to_string();
-        return Err(invalid("use", path, reason));
+            "it is not a folder of yours that nobody else can open; remove it, or set TMPDIR";
+        return Err(invalid("use", path, reason.to_string()));
     }
     Ok(())
 }
@@ -571,14 +568,8 @@ pub fn sha256_file_once(path: &Path) -> Result<String, FileError> {
 /// `DEVICE INODE BYTES SECONDS NANOSECONDS`, the last two of the last change: another text where the file is another.
 pub fn state(path: &Path) -> Result<String, FileError> {
     let meta = fs::metadata(path).map_err(io_error("read", path))?;
-    Ok(format!(
-        "{} {} {} {} {}",
-        meta.dev(),
-        meta.ino(),
-        meta.size(),
-        meta.ctime(),
-        meta.ctime_nsec()
-    ))
+    let (device, inode, bytes) = (meta.dev(), meta.ino(), meta.size());
+    Ok(format!("{device} {inode} {bytes} {} {}", meta.ctime(), meta.ctime_nsec()))
 }
 
 fn changed_within(path: &Path, span: Duration) -> Result<bool, FileError> {

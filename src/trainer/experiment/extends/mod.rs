@@ -85,31 +85,14 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
     while problems.len() < MAX_PROBLEMS {
         let merged = merged(&chain);
         let failure = match diagnose::parse(&merged) {
-            Ok(mut experiment) => {
-                // Format 1 has no key in the records of earlier runs.
-                experiment.records = experiment.records.filter(|records| records.format != 1);
-                problems.extend(keep_sets(&chain, &mut experiment));
-                // Rules between keys say nothing while a key's value is not the one meant.
-                let of_values = if problems.is_empty() {
-                    validate::problems(&experiment)
-                } else {
-                    validate::ranges(&experiment)
-                };
-                problems.extend(of_values.into_iter().map(|problem| with_cause(&chain, problem)));
-                return if problems.is_empty() {
-                    Ok(experiment)
-                } else {
-                    Err(ExperimentError::Invalid { problems })
-                };
-            }
-            Err(failure) => {
-                if let Some(problem) = quoted_name(&chain, &failure.reason) {
-                    problems.push(problem);
-                    break;
-                }
-                diagnose::explained(&merged, failure)
-            }
+            Ok(experiment) => return checked(&chain, experiment, problems),
+            Err(failure) => failure,
         };
+        if let Some(problem) = quoted_name(&chain, &failure.reason) {
+            problems.push(problem);
+            break;
+        }
+        let failure = diagnose::explained(&merged, failure);
         let stating = stated_in(&chain, &failure.key);
         let path = chain[stating].0.display();
         let problem = match failure.key.as_str() {
@@ -127,6 +110,20 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
         }
     }
     Err(ExperimentError::Invalid { problems })
+}
+
+fn checked(
+    chain: &[(PathBuf, Table)],
+    mut experiment: Experiment,
+    mut problems: Vec<String>,
+) -> Result<Experiment, ExperimentError> {
+    // Format 1 has no key in the records of earlier runs.
+    experiment.records = experiment.records.filter(|records| records.format != 1);
+    problems.extend(keep_sets(chain, &mut experiment));
+    // Rules between keys say nothing while a key's value is not the one meant.
+    let rules = if problems.is_empty() { validate::problems } else { validate::ranges };
+    problems.extend(rules(&experiment).into_iter().map(|problem| with_cause(chain, problem)));
+    if problems.is_empty() { Ok(experiment) } else { Err(ExperimentError::Invalid { problems }) }
 }
 
 fn quoted_name(chain: &[(PathBuf, Table)], reason: &str) -> Option<String> {
@@ -162,10 +159,8 @@ fn keep_sets(chain: &[(PathBuf, Table)], experiment: &mut Experiment) -> Vec<Str
         None => is_kept(&of_files, (format!("evaluation.sets.{name}"), name)),
     });
     let known = experiment.set_names();
-    experiment
-        .evaluation
-        .samples
-        .retain(|set, _| is_kept(&known, (format!("evaluation.samples.{set}"), set)));
+    let samples = &mut experiment.evaluation.samples;
+    samples.retain(|set, _| is_kept(&known, (format!("evaluation.samples.{set}"), set)));
     if stated_in(chain, "evaluation.during_training") > of_data {
         experiment.evaluation.during_training.retain(|set| known.contains(set));
     }
@@ -195,16 +190,16 @@ fn with_cause(chain: &[(PathBuf, Table)], problem: String) -> String {
         return with_file(chain, problem);
     }
     let [(place, table), (stating, _)] = [causing, stating].map(|index| &chain[index]);
-    let of_flag = || format!("{OVERRIDE} {}", keys(table).join(", "));
+    let of_flag = || format!("{OVERRIDE} {}", keys(table, |_| false).join(", "));
     let is_flag = place == Path::new(OVERRIDE);
     let place = if is_flag { of_flag() } else { place.display().to_string() };
     format!("{place}: {problem} ({key} is that of {})", stating.display())
 }
 
-fn keys(table: &Table) -> Vec<String> {
+pub fn keys(table: &Table, is_one: fn(&Table) -> bool) -> Vec<String> {
     let of_entry = |(key, value): (&String, &Value)| match value {
-        Value::Table(inner) => {
-            keys(inner).into_iter().map(|rest| format!("{key}.{rest}")).collect()
+        Value::Table(inner) if !is_one(inner) => {
+            keys(inner, is_one).into_iter().map(|rest| format!("{key}.{rest}")).collect()
         }
         _ => vec![key.clone()],
     };
@@ -359,19 +354,16 @@ pub fn merge(base: &mut Table, overlay: &Table) {
 
 /// Index of the nearest file of the chain that states a key, or the longest part of it.
 fn stated_in(chain: &[(PathBuf, Table)], key: &str) -> usize {
-    let depth = |table: &Table| {
-        let mut value = Some(table);
-        let mut depth = 0;
-        for part in key.split('.') {
-            let Some(inner) = value.and_then(|table| table.get(part)) else { break };
-            depth += 1;
-            value = inner.as_table();
-        }
-        depth
+    let depth = |index: &usize| {
+        let mut table = Some(&chain[*index].1);
+        let stated = key.split('.').map_while(|part| {
+            let value = table?.get(part)?;
+            table = value.as_table();
+            Some(())
+        });
+        stated.count()
     };
-    let depths: Vec<usize> = chain.iter().map(|(_, table)| depth(table)).collect();
-    let deepest = depths.iter().max().expect("a chain has at least one file");
-    depths.iter().position(|depth| depth == deepest).expect("the maximum is there")
+    (0..chain.len()).rev().max_by_key(depth).expect("a chain has at least one file")
 }
 
 #[cfg(test)]

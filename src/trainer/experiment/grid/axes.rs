@@ -76,8 +76,7 @@ pub(super) fn arms(
 fn axis(place: &str, table: Table, problems: &mut Vec<String>) -> Option<Axis> {
     let mut keys = Keys::of(place.to_string(), table, problems);
     let key = keys.needed_text("key");
-    let values = keys.take("values");
-    let values = match values {
+    let values = match keys.take("values") {
         Some(Value::Array(values)) if values.len() >= 2 => Some(values),
         _ => {
             keys.problem("values", "expected a list of at least two values");

@@ -165,10 +165,8 @@ fn seeds(keys: &mut Keys) -> Vec<u64> {
         return Vec::new();
     };
     let Ok(seeds) = value.clone().try_into::<Vec<u64>>() else {
-        keys.problem(
-            "seeds",
-            &format!("expected a list of seeds, whole numbers from 0, got {value}"),
-        );
+        let problem = format!("expected a list of seeds, whole numbers from 0, got {value}");
+        keys.problem("seeds", &problem);
         return Vec::new();
     };
     if let Some(problem) = text::seeds(&seeds) {
@@ -342,14 +340,5 @@ fn check(
 
 /// The keys that a patch states; of a table with a `kind`, which is replaced whole, the table.
 pub(super) fn declared(set: &Table) -> Vec<String> {
-    let mut units = Vec::new();
-    for (key, value) in set {
-        match value {
-            toml::Value::Table(table) if !table.contains_key("kind") => {
-                units.extend(declared(table).into_iter().map(|rest| format!("{key}.{rest}")));
-            }
-            _ => units.push(key.clone()),
-        }
-    }
-    units
+    extends::keys(set, |table| table.contains_key("kind"))
 }

@@ -106,8 +106,8 @@ impl Config {
             rope_theta,
             rope_scaling,
             rms_norm_eps: positive("rms_norm_eps", json.get("rms_norm_eps"))?,
-            tie_word_embeddings: match json.get("tie_word_embeddings") {
-                None | Some(Value::Null) => false,
+            tie_word_embeddings: match present(json, "tie_word_embeddings") {
+                None => false,
                 Some(Value::Bool(tied)) => *tied,
                 Some(other) => return Err(key("tie_word_embeddings", "a boolean", Some(other))),
             },
@@ -217,9 +217,7 @@ impl Config {
 
 /// Weights in few bits lie in tensors of other names and types.
 fn refuse_quantised(json: &Value) -> Result<(), PolicyError> {
-    let Some(stated) = json.get("quantization_config").filter(|stated| !stated.is_null()) else {
-        return Ok(());
-    };
+    let Some(stated) = present(json, "quantization_config") else { return Ok(()) };
     let got = stated.get("quant_method").unwrap_or(stated).to_string();
     let reason = "weights of few bits are not read; take the model from which this one was quantised, or \
                   save what `dequantize()` of transformers makes of it";
@@ -279,8 +277,7 @@ fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), Poli
         }
     }
     for name in ["partial_rotary_factor", "original_max_position_embeddings"] {
-        let stated = json.get(name).filter(|value| !value.is_null() && **value != 1.0);
-        if stated.is_some() {
+        if present(json, name).is_some_and(|value| *value != 1.0) {
             return Err(unsupported(name, json, "it is read in rope_parameters alone"));
         }
     }
@@ -330,10 +327,10 @@ fn unsupported(name: &str, json: &Value, reason: impl Into<String>) -> PolicyErr
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::policy) mod tests {
     use super::*;
 
-    fn tiny() -> Config {
+    pub fn tiny() -> Config {
         Config {
             family: Family::Qwen2,
             vocab_size: 27,

@@ -133,11 +133,9 @@ impl Qwen2 {
             } else {
                 let mut draws = stream(seed, Purpose::Initialisation, &[Id::from(name.as_str())]);
                 let pairs = std::iter::repeat_with(|| draws.normals());
-                pairs
-                    .flat_map(|(a, b)| [a, b])
-                    .map(|z| (z * INITIALIZER_RANGE) as f32)
-                    .take(count)
-                    .collect()
+                let values =
+                    pairs.flat_map(|(a, b)| [a, b]).map(|z| (z * INITIALIZER_RANGE) as f32);
+                values.take(count).collect()
             };
             parameters.insert(name, Tensor::from_slice(&values).view(shape.as_slice()));
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::experiment::WarmUp;
 use proptest::{prelude::prop_assert, proptest};
 
-fn config() -> Optimizer {
+pub fn config() -> Optimizer {
     Optimizer {
         learning_rate: 2e-3,
         beta1: 0.9,
@@ -15,11 +15,11 @@ fn config() -> Optimizer {
     }
 }
 
-fn tensors(a: &[f32], b: &[f32]) -> OptimizerTensors {
+pub fn tensors(a: &[f32], b: &[f32]) -> OptimizerTensors {
     BTreeMap::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())])
 }
 
-fn gradients() -> [OptimizerTensors; 3] {
+pub fn gradients() -> [OptimizerTensors; 3] {
     [
         tensors(&[0.3, -0.1, 0.05], &[2.0]),
         tensors(&[0.01, 0.0, -0.02], &[0.005]),
@@ -27,7 +27,7 @@ fn gradients() -> [OptimizerTensors; 3] {
     ]
 }
 
-fn start() -> OptimizerTensors {
+pub fn start() -> OptimizerTensors {
     tensors(&[0.5, -1.25, 2.0], &[-0.75])
 }
 

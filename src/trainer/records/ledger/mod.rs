@@ -68,8 +68,7 @@ impl LedgerEntry {
 
     /// The head fits this content after `previous`.
     pub fn follows(&self, previous: &str) -> bool {
-        let again = Self::after(previous, self.kind, self.step, self.components.clone());
-        again.head == self.head
+        Self::after(previous, self.kind, self.step, self.components.clone()).head == self.head
     }
 
     pub fn binds(&self, line: &StepMetrics) -> bool {
@@ -179,7 +178,8 @@ pub fn rollouts(rows: &[RolloutRow]) -> Components {
         tokens.count(u64::from(row.truncated));
         log_probs.reals(row.rollout_log_probs.iter().copied());
         rewards.count(u64::from(row.is_correct));
-        rewards.optional_text(row.prediction.as_deref());
+        rewards.count(u64::from(row.prediction.is_some()));
+        rewards.text(row.prediction.as_deref().unwrap_or_default());
         rewards.real(row.correctness_reward);
         rewards.real(row.overlong_penalty);
         rewards.real(row.reward);
@@ -331,11 +331,6 @@ impl Digest {
     fn text(&mut self, text: &str) {
         self.count(text.len() as u64);
         self.0.update(text.as_bytes());
-    }
-
-    fn optional_text(&mut self, text: Option<&str>) {
-        self.count(u64::from(text.is_some()));
-        self.text(text.unwrap_or_default());
     }
 
     fn tensors<'a, V: AsRef<[f32]>>(

@@ -58,10 +58,6 @@ pub fn read(
     Ok((header, rows))
 }
 
-pub fn names(path: &Path) -> Result<Vec<String>, TableError> {
-    Ok(read(path)?.0.iter().map(str::to_string).collect())
-}
-
 /// Every row as a record whose fields are columns; other columns do no harm.
 pub fn records<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, TableError> {
     let (header, rows) = read(path)?;

@@ -49,8 +49,7 @@ pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, NoAnsw
     if !apart::is_available() {
         return Ok(decoded(bytes, names)?);
     }
-    let limits = limits(bytes.len() as u64);
-    let own = apart::ask(&request(&bytes, names), limits)?;
+    let own = apart::ask(&request(&bytes, names), limits(bytes.len() as u64))?;
     // This program wrote the table, so nothing in it is a foreign claim.
     let frame = contained::contained(|| ParquetReader::new(Cursor::new(own)).finish())
         .and_then(|frame| frame.map_err(|error| error.to_string()));

@@ -84,9 +84,9 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
             outcomes.take(number, row)
         })?;
     } else {
-        outcomes.chosen =
-            Some((Writer::Anybody, graded::choose(path, names, &csv_rows::names(path)?)?));
         let (header, records) = csv_rows::read(path)?;
+        let present: Vec<String> = header.iter().map(str::to_string).collect();
+        outcomes.chosen = Some((Writer::Anybody, graded::choose(path, names, &present)?));
         for record in records {
             let (number, record) = record?;
             let pairs = header.iter().zip(&record);
@@ -113,11 +113,9 @@ fn wanted((problem, sample, correct): &GradedColumns, present: &[String]) -> Wan
 struct LineReader<'a> {
     path: &'a Path,
     names: &'a ColumnNames,
-    /// Of JSON lines the first one decides.
     chosen: Option<(Writer, GradedColumns)>,
     rows: Vec<Graded>,
     filters: BTreeSet<String>,
-    /// Lines of another filter than the named one.
     left_out: usize,
     steps: BTreeSet<i64>,
     /// What tells the rows of a problem apart, by problem.
@@ -238,7 +236,12 @@ impl<'a> LineReader<'a> {
 }
 
 fn value<'a>(line: &'a Line, key: &str) -> Result<&'a Value, String> {
-    lookup(line, key).ok_or_else(|| format!("no key `{key}`, which the first line has"))
+    let inside = || {
+        let (first, rest) = key.split_once('.')?;
+        line.get(first)?.get(rest)
+    };
+    let value = line.get(key).or_else(inside);
+    value.ok_or_else(|| format!("no key `{key}`, which the first line has"))
 }
 
 fn name(line: &Line, key: &str, flag: &str) -> Result<String, String> {
@@ -270,8 +273,7 @@ fn outcome(line: &Line, key: &str, writer: Writer) -> Result<bool, String> {
 fn whole(value: &Value) -> Option<String> {
     let exact = |it: &f64| it.fract() == 0.0 && it.abs() <= (1u64 << 53) as f64;
     let of_float = || value.as_f64().filter(exact).map(|it| (it as i64).to_string());
-    let integer = value.is_i64() || value.is_u64();
-    if integer { Some(value.to_string()) } else { of_float() }
+    if value.is_i64() || value.is_u64() { Some(value.to_string()) } else { of_float() }
 }
 
 fn tells_apart(name: &str) -> bool {
@@ -299,41 +301,14 @@ fn columns(
     writer: Writer,
     names: &ColumnNames,
 ) -> Result<GradedColumns, TableError> {
-    let correct = names.correct.clone();
     let text = |text: &str| Some(text.to_string());
-    let of_writer = match writer {
-        Writer::Anybody => names.clone(),
+    let (problem, correct) = match writer {
+        Writer::Anybody => (names.problem.clone(), names.correct.clone()),
         Writer::Verl => {
             let usual = if line.contains_key("acc") { "acc" } else { "score" };
-            ColumnNames {
-                problem: text("input"),
-                correct: correct.or_else(|| text(usual)),
-                ..names.clone()
-            }
+            (text("input"), names.correct.clone().or_else(|| text(usual)))
         }
-        Writer::LmEval => {
-            let stated = line.get("metrics").and_then(Value::as_array);
-            let metrics: Vec<String> = match stated {
-                Some(stated) => stated.iter().filter_map(|name| text(name.as_str()?)).collect(),
-                None => line
-                    .iter()
-                    .filter(|(key, value)| {
-                        (value.is_number() || value.is_boolean())
-                            && !LM_EVAL.contains(&key.as_str())
-                    })
-                    .map(|(key, _)| key.clone())
-                    .collect(),
-            };
-            let correct = match (correct, &metrics[..]) {
-                (Some(correct), _) => correct.split(',').next().unwrap_or_default().to_string(),
-                (None, [metric]) => metric.clone(),
-                (None, metrics) => {
-                    let what = "no metric or several; choose one with --correct-column";
-                    return Err(ambiguous(path, what, metrics.join(", ")));
-                }
-            };
-            ColumnNames { problem: text("doc_id"), correct: Some(correct), ..names.clone() }
-        }
+        Writer::LmEval => (text("doc_id"), Some(metric_of_lm_eval(path, line, names)?)),
     };
     // Rows of a prompt or document are its samples.
     let no_sample = names.no_sample || (writer != Writer::Anybody && names.sample.is_none());
@@ -342,42 +317,45 @@ fn columns(
         let inside = value.as_object().into_iter().flat_map(Map::keys);
         present.extend(inside.map(|name| format!("{key}.{name}")));
     }
-    let nested = |usual: &[&str]| -> Result<Option<String>, TableError> {
-        let has = |name: &&String| usual.contains(&name.as_str());
-        if present.iter().any(|name| has(&name)) {
-            return Ok(None);
+    let or_nested = |named: Option<String>, usual: &[&str]| -> Result<Option<String>, TableError> {
+        if named.is_some() || present.iter().any(|name| usual.contains(&name.as_str())) {
+            return Ok(named);
         }
         let inner =
             |name: &&String| name.rsplit_once('.').is_some_and(|(_, last)| usual.contains(&last));
-        let found: Vec<String> = present.iter().filter(inner).cloned().collect();
-        match &found[..] {
-            [] => Ok(None),
-            [one] => Ok(Some(one.clone())),
-            several => {
-                let what = "several keys could be meant; name one with --problem-column, --sample-column or --correct-column";
-                Err(ambiguous(path, what, several.join(", ")))
-            }
+        let mut found: Vec<String> = present.iter().filter(inner).cloned().collect();
+        if found.len() > 1 {
+            let what = "several keys could be meant; name one with --problem-column, --sample-column or --correct-column";
+            return Err(ambiguous(path, what, found.join(", ")));
         }
+        Ok(found.pop())
     };
-    let ColumnNames { problem, sample, correct, .. } = of_writer;
-    let or_nested = |named: Option<String>, usual: &[&str]| match named {
-        Some(name) => Ok(Some(name)),
-        None => nested(usual),
-    };
+    let sample = || or_nested(names.sample.clone(), &graded::SAMPLE_NAMES);
     let chosen = ColumnNames {
         problem: or_nested(problem, &graded::PROBLEM_NAMES)?,
-        sample: if no_sample { None } else { or_nested(sample, &graded::SAMPLE_NAMES)? },
+        sample: if no_sample { None } else { sample()? },
         correct: or_nested(correct, &graded::CORRECT_NAMES)?,
         no_sample,
     };
     graded::choose(path, &chosen, &present)
 }
 
-fn lookup<'a>(line: &'a Line, key: &str) -> Option<&'a Value> {
-    line.get(key).or_else(|| {
-        let (first, rest) = key.split_once('.')?;
-        line.get(first)?.get(rest)
-    })
+fn metric_of_lm_eval(path: &Path, line: &Line, names: &ColumnNames) -> Result<String, TableError> {
+    if let Some(correct) = &names.correct {
+        return Ok(correct.split(',').next().unwrap_or_default().to_string());
+    }
+    let is_metric = |(key, value): &(&String, &Value)| {
+        (value.is_number() || value.is_boolean()) && !LM_EVAL.contains(&key.as_str())
+    };
+    let metrics: Vec<&str> = match line.get("metrics").and_then(Value::as_array) {
+        Some(stated) => stated.iter().filter_map(Value::as_str).collect(),
+        None => line.iter().filter(is_metric).map(|(key, _)| key.as_str()).collect(),
+    };
+    let [metric] = metrics[..] else {
+        let what = "no metric or several; choose one with --correct-column";
+        return Err(ambiguous(path, what, metrics.join(", ")));
+    };
+    Ok(metric.to_string())
 }
 
 /// It ends with a digest of prompt and ground truth.

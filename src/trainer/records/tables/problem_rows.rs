@@ -244,8 +244,7 @@ fn decode<F: ChunkReader + 'static>(
                 .any(|key| key.split('.').next().is_some_and(|it| it.eq_ignore_ascii_case(name))),
         times_are_local: local.contains(&name),
     };
-    let head = Head { rows, columns: columns.clone(), binary: binary.clone() };
-    sent(Sent::Head(head))?;
+    sent(Sent::Head(Head { rows, columns, binary: binary.clone() }))?;
     if let Some(key) = wanted.answer.iter().find(|key| !wanted.all && is_time_at(schema, key)) {
         let reason = "expected text or a number, got dates, times or durations; write texts".into();
         return Err(Refusal::Cell { column: key.clone(), row: 0, reason }.into());

@@ -19,7 +19,7 @@ use std::time::UNIX_EPOCH;
 /// (step, value), steps rising. A value may be NaN.
 pub type TrackedCurve = Vec<(f64, f64)>;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct TrackedRun {
     /// The tracker's name of the run, or the file.
     pub name: String,
@@ -250,10 +250,7 @@ impl TrackedRun {
     fn new(path: &Path, format: &'static str, name: &str) -> Self {
         let notes = TrackedNotes { format, ..TrackedNotes::default() };
         let name = if name.is_empty() { path.display().to_string() } else { name.to_string() };
-        let (curves, seconds) = (BTreeMap::new(), BTreeMap::new());
-        let (unread, replaced) = (BTreeMap::new(), BTreeMap::new());
-        let (path, seed) = (path.to_path_buf(), None);
-        Self { name, path, seed, curves, seconds, unread, replaced, notes }
+        Self { name, path: path.to_path_buf(), notes, ..Self::default() }
     }
 
     fn skip(&mut self, metric: &str, line: usize, text: Option<&str>) {
@@ -378,8 +375,7 @@ fn of_json(path: &Path, x: Option<&str>) -> Result<Vec<TrackedRun>, TableError> 
         None => whole_lines(path, &text)?,
     };
     if is_cut && lines.is_empty() {
-        let reason = "the line is cut off: copy the file again";
-        return Err(csv_rows::at(path, 1, reason.to_string()));
+        return Err(csv_rows::at(path, 1, "the line is cut off: copy the file again".to_string()));
     }
     let has = |name: &str| lines.iter().any(|line| line.contains_key(name));
     let named = STEPS.iter().find(|name| Some(**name) == x && has(name));
@@ -470,8 +466,7 @@ fn of_export(
         }
         for (run, mut own) in of_runs {
             own.extend(cells.iter().filter(|(column, _)| !column.contains(" - ")));
-            let row = TrackedRow { line, step, tag, cells: own };
-            rows_by_run.entry(run).or_default().push(row);
+            rows_by_run.entry(run).or_default().push(TrackedRow { line, step, tag, cells: own });
         }
     }
     let runs = rows_by_run.into_iter();
@@ -618,10 +613,9 @@ pub fn read_table(path: &Path) -> Result<Vec<TrackedRun>, TableError> {
         }
         let curves = [("value".to_string(), vec![(0.0, value)])].into();
         let mut run = TrackedRun { seed, curves, ..TrackedRun::new(path, TABLE, &name) };
-        header
-            .iter()
-            .filter(|name| !OWN.contains(name))
-            .for_each(|name| run.skip(name, line, None));
+        for name in header.iter().filter(|name| !OWN.contains(name)) {
+            run.skip(name, line, None);
+        }
         runs.push(run);
     }
     Ok(runs)

@@ -57,8 +57,7 @@ pub fn runs(
     let columns = columns_of_runs(&rows);
     let mut rows_by_run: BTreeMap<String, Vec<TrackedRow>> = BTreeMap::new();
     for row in rows {
-        let name = name_of_run(path, &columns, &row);
-        rows_by_run.entry(name).or_default().push(row);
+        rows_by_run.entry(name_of_run(path, &columns, &row)).or_default().push(row);
     }
     let mut runs = Vec::new();
     for (name, mut rows) in rows_by_run {

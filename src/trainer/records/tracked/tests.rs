@@ -21,67 +21,30 @@ fn rows_are_told_apart_by_their_runs_and_by_the_metrics_that_they_name() {
         ",name,_step,_runtime,acc\n0,a-s1,0,0.5,0.1\n1,a-s1,10,2.5,0.2\n0,a-s2,0,0.5,0.3\n";
     let lines = "{\"run\": \"a\", \"seed\": 1, \"step\": 1, \"acc\": 0.1}\n\
                  {\"run\": \"a\", \"seed\": 2, \"step\": 1, \"data\": {\"acc\": 0.2}}\n";
-    for (file, text, metric, expected) in [
+    for (text, expected) in [
         (
-            "t.csv",
             "seed,step,acc\n1.0,0,0.1\n1.0,10,0.2\n2.0,0,0.3\n",
-            "acc",
             vec![("t.csv seed=1", Some(1), vec![0.1, 0.2]), ("t.csv seed=2", Some(2), vec![0.3])],
         ),
-        (
-            "t.csv",
-            "seed,step,acc\n7,0,0.1\n7,10,0.2\n",
-            "acc",
-            vec![("t.csv", Some(7), vec![0.1, 0.2])],
-        ),
+        ("seed,step,acc\n7,0,0.1\n7,10,0.2\n", vec![("t.csv", Some(7), vec![0.1, 0.2])]),
         // A draw of each step, and a run that goes on under another id.
+        ("seed,step,acc\n81,0,0.1\n99,10,0.2\n", vec![("t.csv", None, vec![0.1, 0.2])]),
+        ("run,run_id,step,acc\nx,a,0,0.1\nx,b,10,0.2\n", vec![("x", None, vec![0.1, 0.2])]),
         (
-            "t.csv",
-            "seed,step,acc\n81,0,0.1\n99,10,0.2\n",
-            "acc",
-            vec![("t.csv", None, vec![0.1, 0.2])],
-        ),
-        (
-            "t.csv",
-            "run,run_id,step,acc\nx,a,0,0.1\nx,b,10,0.2\n",
-            "acc",
-            vec![("x", None, vec![0.1, 0.2])],
-        ),
-        (
-            "t.csv",
             "run,run_id,step,acc\nx,a,0,0.1\nx,b,0,0.2\n",
-            "acc",
             vec![("x a", None, vec![0.1]), ("x b", None, vec![0.2])],
         ),
         (
-            "t.csv",
             "run,step,acc\n1e2,0,0.1\n100,0,0.2\n",
-            "acc",
             vec![("100", None, vec![0.2]), ("1e2", None, vec![0.1])],
         ),
-        (
-            "t.csv",
-            frames,
-            "acc",
-            vec![("a-s1", Some(1), vec![0.1, 0.2]), ("a-s2", Some(2), vec![0.3])],
-        ),
-        (
-            "t.jsonl",
-            lines,
-            "acc",
-            vec![("a seed=1", Some(1), vec![0.1]), ("a seed=2", Some(2), vec![0.2])],
-        ),
-        ("t.csv", long, "acc", vec![("a", None, vec![0.1, 0.2]), ("b", None, vec![0.3])]),
-        (
-            "t.csv",
-            own,
-            "acc",
-            vec![("x/grpo seed=1", Some(1), vec![0.1]), ("x/grpo seed=2", Some(2), vec![0.2])],
-        ),
+        (frames, vec![("a-s1", Some(1), vec![0.1, 0.2]), ("a-s2", Some(2), vec![0.3])]),
+        (lines, vec![("a seed=1", Some(1), vec![0.1]), ("a seed=2", Some(2), vec![0.2])]),
+        (long, vec![("a", None, vec![0.1, 0.2]), ("b", None, vec![0.3])]),
+        (own, vec![("x/grpo seed=1", Some(1), vec![0.1]), ("x/grpo seed=2", Some(2), vec![0.2])]),
     ] {
-        let runs = read_text(file, text).unwrap();
-        let values =
-            |run: &TrackedRun| run.curves[metric].iter().map(|(_, value)| *value).collect();
+        let runs = read_text("t.csv", text).unwrap();
+        let values = |run: &TrackedRun| run.curves["acc"].iter().map(|(_, value)| *value).collect();
         let read: Vec<(&str, Option<u64>, Vec<f64>)> =
             runs.iter().map(|run| (run.name.as_str(), run.seed, values(run))).collect();
         assert_eq!(read, expected, "{text}");

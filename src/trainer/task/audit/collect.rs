@@ -98,9 +98,8 @@ impl Collected {
             (system, _) => {
                 counted.not_one_user_message += 1;
                 let roles = system.err().unwrap_or_default();
-                counted
-                    .first_refused
-                    .get_or_insert_with(|| format!("record {}: {roles}", row.number));
+                let first = || format!("record {}: {roles}", row.number);
+                counted.first_refused.get_or_insert_with(first);
                 return;
             }
         };

@@ -165,12 +165,8 @@ fn what_is_trained_on_is_measured_and_a_program_is_told_of_no_template() {
     let prompt = json!([{"role": "user", "content": "Think well. Why?"}]);
     let (_folder, path) =
         lines(&[json!({"question": "Why?", "prompt": prompt, "ground_truth": {"a": 1}})]);
-    let options = AuditOptions {
-        keys: RowKeys { columns: true, ..RowKeys::default() },
-        tokens: None,
-        max_prompt_tokens: 2,
-        prompts_per_step: 1,
-    };
+    let keys = RowKeys { columns: true, ..RowKeys::default() };
+    let options = AuditOptions { keys, ..options() };
     let audit = audit(&path, &options, &mut |_done, _total| {}).unwrap();
     assert_eq!(audit.prompts.lengths.longest, 4);
     assert_eq!(kinds(&audit, "1 rows have a `prompt` with more"), [FindingKind::Warning]);
@@ -201,12 +197,7 @@ fn tokens_are_counted_once_a_problem_and_long_prompts_are_warned_of() {
     let (_folder, path) =
         lines(&[row("a?", "3", json!(0)), row("a?", "3", json!(0)), row("long?", "4", json!(1))]);
     let tokens = Some(TokenCount { described: "tokens".into(), count: &count });
-    let options = AuditOptions {
-        keys: RowKeys::default(),
-        tokens,
-        max_prompt_tokens: 2,
-        prompts_per_step: 1,
-    };
+    let options = AuditOptions { tokens, max_prompt_tokens: 2, ..options() };
     let audit = audit(&path, &options, &mut |_done, _total| {}).unwrap();
     let Lengths { shortest, median, longest, over_limit, .. } = audit.prompts.lengths;
     assert_eq!((calls.get(), shortest, median, longest, over_limit), (2, 2, 2, 5, Some(1)));

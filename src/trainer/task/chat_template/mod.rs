@@ -286,7 +286,6 @@ impl ChatTemplate {
 
 const COMPILED_NAME: &str = "<string>";
 
-/// A tag of Jinja that is no comment.
 static TAG: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?s)\{%.*?%\}|\{\{.*?\}\}").expect("a pattern"));
 

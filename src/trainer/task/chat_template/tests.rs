@@ -178,12 +178,13 @@ fn a_template_without_end_runs_out_of_fuel() {
     assert!(refusal.contains("fuel"), "{refusal}");
 }
 
+fn with(template: &ChatTemplate, kwargs: serde_json::Value) -> Result<String, String> {
+    let kwargs: JsonObject = serde_json::from_value(kwargs).unwrap();
+    template.render_with(&user("q"), true, &kwargs).map_err(|error| error.to_string())
+}
+
 #[test]
 fn a_template_that_asks_for_the_date_is_refused_with_what_helps_until_a_date_is_stated() {
-    let with = |template: &ChatTemplate, kwargs: serde_json::Value| {
-        let kwargs: JsonObject = serde_json::from_value(kwargs).unwrap();
-        template.render_with(&user("q"), true, &kwargs).map_err(|error| error.to_string())
-    };
     for template in [
         "{% if date is defined %}{{ date }}{% elif strftime_now is defined %}{{ strftime_now('%d') }}{% endif %}",
         "{% macro m() %}{{ date if date is defined else strftime_now('%d') }}{% endmacro %}{{ m() }}",
@@ -208,22 +209,15 @@ fn variables_of_a_template_are_given_and_one_that_it_does_not_read_is_refused() 
                     {% if enable_thinking is defined and enable_thinking is false %}no{% endif %}\
                     {{ b }},{{ n }},{{ eos_token }}";
     let template = of(template).unwrap();
-    let with = |kwargs: serde_json::Value| {
-        let kwargs: JsonObject = serde_json::from_value(kwargs).unwrap();
-        template.render_with(&user("q"), true, &kwargs).map_err(|error| error.to_string())
-    };
+    let with = |kwargs| with(&template, kwargs);
     assert_eq!(with(json!({})).unwrap(), "ccunset,,");
     assert_eq!(with(json!({ "enable_thinking": false, "n": 1.5 })).unwrap(), "ccnounset,1.5,");
     assert_eq!(with(json!({ "b": true, "n": 3 })).unwrap(), "ccTrue,3,");
     let refusal = with(json!({ "enable_thinkin": 1 })).unwrap_err();
     let told = "the template has no variable enable_thinkin; it reads enable_thinking, n";
     assert!(refusal.ends_with(told), "{refusal}");
-    let refusal = of("{{ messages }}").unwrap().render_with(
-        &user("q"),
-        true,
-        &[("a".into(), json!(1))].into(),
-    );
-    assert!(refusal.unwrap_err().to_string().ends_with("it has none that can be stated"));
+    let refusal = self::with(&of("{{ messages }}").unwrap(), json!({ "a": 1 })).unwrap_err();
+    assert!(refusal.ends_with("it has none that can be stated"), "{refusal}");
 }
 
 #[test]

@@ -74,11 +74,8 @@ pub fn of_experiment(experiment: &Experiment, data: &Data) -> Result<DataSets, T
     }
     refuse_shown(&experiment.prompt.examples, &sets)?;
     for (path, system) in &sets.systems {
-        sets.told.systems.extend(problem_file::other_system(
-            path,
-            Some(system),
-            &experiment.prompt,
-        )?);
+        let told = problem_file::other_system(path, Some(system), &experiment.prompt)?;
+        sets.told.systems.extend(told);
     }
     Ok(sets)
 }

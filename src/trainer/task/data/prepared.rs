@@ -96,17 +96,6 @@ pub struct Prepared {
 }
 
 #[derive(Debug, Serialize)]
-struct SetDigest<'a> {
-    problems: usize,
-    /// SHA-256 of the problems' canonical JSON lines.
-    sha256: String,
-    file_sha256: String,
-    /// Only files have it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<&'a DataSource>,
-}
-
-#[derive(Debug, Serialize)]
 struct DataSource {
     file_sha256: String,
     rows: usize,
@@ -156,11 +145,8 @@ pub fn of_file(path: &Path, preparation: &Preparation) -> Result<Prepared, TaskE
     let columns = std::mem::take(&mut file.columns);
     let without = preparation.without.clone();
     let mut prepared = Prepared { tags, columns, for_program, without, ..Prepared::default() };
-    prepared.notes.push(format!(
-        "{}: {rows} rows, {} problems",
-        path.display(),
-        file.problems.len()
-    ));
+    let (shown, problems) = (path.display(), file.problems.len());
+    prepared.notes.push(format!("{shown}: {rows} rows, {problems} problems"));
     prepared.notes.extend(file.told.all().cloned());
     if file.system.is_some() && !for_program {
         let note = "its prompts have a system message, which is not kept: state it in [prompt] (system = \"…\")";
@@ -402,13 +388,13 @@ impl Prepared {
                 data::write_kept(&path, problems, (&self.tags, columns), columns.is_some())?;
                 data::digest(problems)
             };
-            let digest = SetDigest {
-                problems: problems.len(),
-                sha256,
-                file_sha256: files::sha256_file(&path)?,
-                source: self.source.as_ref(),
-            };
-            digests.insert(name.clone(), json!(digest));
+            let (count, file_sha256) = (problems.len(), files::sha256_file(&path)?);
+            let mut digest =
+                json!({"problems": count, "sha256": sha256, "file_sha256": file_sha256});
+            if let Some(source) = &self.source {
+                digest["source"] = json!(source);
+            }
+            digests.insert(name.clone(), digest);
             // An earlier preparation's list would be wrong for this one.
             let is_source = place == 0;
             let left_out = if is_source { &self.left_out[..] } else { &[] };

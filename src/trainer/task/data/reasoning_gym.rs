@@ -49,8 +49,7 @@ pub fn is_program(file: &Path) -> bool {
 
 /// Writes problems and program. Errors: no package, an unknown dataset or setting, too few different problems.
 pub fn write(request: &GymRequest, python: &str, out: &Path) -> Result<GymFiles, TaskError> {
-    let failed =
-        |reason: String| TaskError::Program { path: python.into(), reason: reason.to_string() };
+    let failed = |reason: String| TaskError::Program { path: python.into(), reason };
     let input = serde_json::to_vec(request).expect("a request is representable in JSON");
     let printed = python::output_of(python, SCRIPT, &input).map_err(failed)?;
     let mut written = GymFiles::default();

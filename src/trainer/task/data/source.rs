@@ -113,115 +113,120 @@ const LIST: &str = "it is a JSON list, and *.jsonl has an object a line: call th
 
 const ROWS: &str = "; write `[{\"question\": …, \"answer\": …}, …]`, or an object a line";
 
+type Each<'a> = &'a mut dyn FnMut(SourceRow) -> Result<(), TaskError>;
+
 /// Calls `each` with one row after another. Errors: a row that [`schema::read`] refuses, a file of another kind.
-pub fn each_row(
-    path: &Path,
-    keys: &RowKeys,
-    each: &mut dyn FnMut(SourceRow) -> Result<(), TaskError>,
-) -> Result<(), TaskError> {
-    let mut number = 0;
-    // A rule says so itself, of a ground truth.
-    let is_for_program = keys.columns || keys.origins;
-    let inexact = |json: &[u8]| -> Option<String> {
-        foreign::inexact_integer(json).filter(|_| is_for_program).map(schema::inexact)
-    };
+pub fn each_row(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskError> {
     match Format::of(path)? {
-        Format::Parquet => {
-            let chosen = |key: &Option<String>, usual: &[&str]| match key {
-                Some(key) => vec![key.clone()],
-                None => usual.iter().map(ToString::to_string).collect(),
-            };
-            let origins = if keys.origins { &schema::ORIGINS[..] } else { &[] };
-            let beside = [&schema::beside::BESIDE_QUESTIONS[..], &schema::beside::MEDIA];
-            let others = [&schema::OTHERS[..], &beside.concat(), origins].concat();
-            let wanted = problem_rows::WantedKeys {
-                question: chosen(&keys.question, &schema::QUESTIONS),
-                answer: chosen(&keys.answer, &schema::ANSWERS),
-                others: others.iter().map(ToString::to_string).collect(),
-                all: keys.columns,
-            };
-            each_problem_row(path, &wanted, &mut |head, row: Map<String, Value>| {
-                let mut read = schema::read(&row, keys).map_err(|error| {
-                    let schema::RowError { key: column, reason } = error;
-                    let refusal = tables::Refusal::Cell { column, row: number, reason };
-                    tables::TableError::Refused { path: path.to_path_buf(), refusal }
-                })?;
-                let named = read.keys.iter().map(String::as_str).chain(schema::OTHERS);
-                let named: Vec<&str> = named.filter_map(|key| key.split('.').next()).collect();
-                let is_unseen = |column: &&String| {
-                    row.get(*column).is_none_or(|value| !value.is_null())
-                        && !named.contains(&column.as_str())
-                        && !read.unseen.contains(column)
-                };
-                let unseen: Vec<String> = head.binary.iter().filter(is_unseen).cloned().collect();
-                read.unseen.extend(unseen);
-                let place = format!(": row {}", number + 1);
-                let row =
-                    SourceRow { number, place, total: head.rows, done: number as u64 + 1, read };
-                number += 1;
-                each(row)
-            })
-        }
-        Format::JsonLines => {
-            let file = foreign::open(path)?;
-            // A pipe has no size: there is nothing to compare with then.
-            let total = files::file_bytes(path).unwrap_or(0);
-            let reader = io::BufReader::with_capacity(1 << 18, file);
-            let mut done = 0;
-            foreign::each_line(path, reader, foreign::DATA, |line, bytes| {
-                done += bytes.len() as u64 + 1;
-                let parsed = schema::parse_line(path, line, bytes).map_err(|error| {
-                    let is_list = line == 1 && bytes.trim_ascii_start().starts_with(b"[");
-                    if is_list { csv_rows::at(path, line, LIST.to_string()) } else { error.into() }
-                })?;
-                let Some(row) = parsed else { return Ok(()) };
-                if let Some(integer) = inexact(bytes) {
-                    return Err(csv_rows::at(path, line, integer).into());
-                }
-                let read = schema::read(&row, keys)
-                    .map_err(|error| csv_rows::at(path, line, error.to_string()))?;
-                let (place, done) = (format!(":{line}"), done.min(total));
-                let row = SourceRow { number, place, total, done, read };
-                number += 1;
-                each(row)
-            })
-        }
-        Format::Json => {
-            let bytes = foreign::read_up_to(path, foreign::HELD_DATA.bytes)?;
-            foreign::refuse_packed(path, &bytes)?;
-            let refuse = |reason| files::FileError::Json { path: path.to_path_buf(), reason };
-            let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-            let rows: Vec<Map<String, Value>> = serde_json::from_slice(text).map_err(|error| {
-                let reason = schema::not_finite(text).filter(|_| error.is_syntax());
-                refuse(reason.unwrap_or_else(|| format!("it is no list of objects: {error}{ROWS}")))
-            })?;
-            inexact(text).map_or(Ok(()), |integer| Err(refuse(integer)))?;
-            let total = rows.len() as u64;
-            for (number, row) in rows.iter().enumerate() {
-                let done = number as u64 + 1;
-                let read = schema::read(row, keys)
-                    .map_err(|error| refuse(format!("row {done}: {error}")))?;
-                each(SourceRow { number, place: format!(": row {done}"), total, done, read })?;
-            }
-            Ok(())
-        }
-        Format::Csv => {
-            let (header, rows) = csv_rows::read(path)?;
-            let rows = rows.collect::<Result<Vec<csv_rows::CsvRow>, _>>()?;
-            let total = rows.len() as u64;
-            for (number, (line, row)) in rows.iter().enumerate() {
-                let cells = |is_taken: fn(&str) -> bool| -> Map<String, Value> {
-                    let cells = header.iter().zip(row).filter(|(_, cell)| is_taken(cell.trim()));
-                    cells.map(|(name, cell)| (name.to_string(), cell.into())).collect()
-                };
-                // An empty question or answer is empty rather than missing.
-                let read = schema::read(&cells(|cell| !cell.is_empty()), keys)
-                    .or_else(|error| schema::read(&cells(|_| true), keys).map_err(|_| error))
-                    .map_err(|error| csv_rows::at(path, *line, error.to_string()))?;
-                let (place, done) = (format!(":{line}"), number as u64 + 1);
-                each(SourceRow { number, place, total, done, read })?;
-            }
-            Ok(())
-        }
+        Format::Parquet => each_of_parquet(path, keys, each),
+        Format::JsonLines => each_of_lines(path, keys, each),
+        Format::Json => each_of_list(path, keys, each),
+        Format::Csv => each_of_csv(path, keys, each),
     }
+}
+
+fn each_of_parquet(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskError> {
+    let chosen = |key: &Option<String>, usual: &[&str]| match key {
+        Some(key) => vec![key.clone()],
+        None => usual.iter().map(ToString::to_string).collect(),
+    };
+    let origins = if keys.origins { &schema::ORIGINS[..] } else { &[] };
+    let beside = [&schema::beside::BESIDE_QUESTIONS[..], &schema::beside::MEDIA];
+    let others = [&schema::OTHERS[..], &beside.concat(), origins].concat();
+    let wanted = problem_rows::WantedKeys {
+        question: chosen(&keys.question, &schema::QUESTIONS),
+        answer: chosen(&keys.answer, &schema::ANSWERS),
+        others: others.iter().map(ToString::to_string).collect(),
+        all: keys.columns,
+    };
+    let mut number = 0;
+    each_problem_row(path, &wanted, &mut |head, row: Map<String, Value>| {
+        let mut read = schema::read(&row, keys).map_err(|error| {
+            let schema::RowError { key: column, reason } = error;
+            let refusal = tables::Refusal::Cell { column, row: number, reason };
+            tables::TableError::Refused { path: path.to_path_buf(), refusal }
+        })?;
+        let named = read.keys.iter().map(String::as_str).chain(schema::OTHERS);
+        let named: Vec<&str> = named.filter_map(|key| key.split('.').next()).collect();
+        let is_unseen = |column: &&String| {
+            row.get(*column).is_none_or(|value| !value.is_null())
+                && !named.contains(&column.as_str())
+                && !read.unseen.contains(column)
+        };
+        let unseen: Vec<String> = head.binary.iter().filter(is_unseen).cloned().collect();
+        read.unseen.extend(unseen);
+        let (place, done) = (format!(": row {}", number + 1), number as u64 + 1);
+        let row = SourceRow { number, place, total: head.rows, done, read };
+        number += 1;
+        each(row)
+    })
+}
+
+fn each_of_lines(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskError> {
+    let file = foreign::open(path)?;
+    // A pipe has no size: there is nothing to compare with then.
+    let total = files::file_bytes(path).unwrap_or(0);
+    let reader = io::BufReader::with_capacity(1 << 18, file);
+    let (mut number, mut done) = (0, 0);
+    foreign::each_line(path, reader, foreign::DATA, |line, bytes| {
+        done += bytes.len() as u64 + 1;
+        let parsed = schema::parse_line(path, line, bytes).map_err(|error| {
+            let is_list = line == 1 && bytes.trim_ascii_start().starts_with(b"[");
+            if is_list { csv_rows::at(path, line, LIST.to_string()) } else { error.into() }
+        })?;
+        let Some(row) = parsed else { return Ok(()) };
+        if let Some(integer) = inexact(keys, bytes) {
+            return Err(csv_rows::at(path, line, integer).into());
+        }
+        let read = schema::read(&row, keys)
+            .map_err(|error| csv_rows::at(path, line, error.to_string()))?;
+        let (place, done) = (format!(":{line}"), done.min(total));
+        let row = SourceRow { number, place, total, done, read };
+        number += 1;
+        each(row)
+    })
+}
+
+fn each_of_list(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskError> {
+    let bytes = foreign::read_up_to(path, foreign::HELD_DATA.bytes)?;
+    foreign::refuse_packed(path, &bytes)?;
+    let refuse = |reason| files::FileError::Json { path: path.to_path_buf(), reason };
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let rows: Vec<Map<String, Value>> = serde_json::from_slice(text).map_err(|error| {
+        let reason = schema::not_finite(text).filter(|_| error.is_syntax());
+        refuse(reason.unwrap_or_else(|| format!("it is no list of objects: {error}{ROWS}")))
+    })?;
+    inexact(keys, text).map_or(Ok(()), |integer| Err(refuse(integer)))?;
+    let total = rows.len() as u64;
+    for (number, row) in rows.iter().enumerate() {
+        let done = number as u64 + 1;
+        let read =
+            schema::read(row, keys).map_err(|error| refuse(format!("row {done}: {error}")))?;
+        each(SourceRow { number, place: format!(": row {done}"), total, done, read })?;
+    }
+    Ok(())
+}
+
+fn inexact(keys: &RowKeys, json: &[u8]) -> Option<String> {
+    let is_for_program = keys.columns || keys.origins;
+    foreign::inexact_integer(json).filter(|_| is_for_program).map(schema::inexact)
+}
+
+fn each_of_csv(path: &Path, keys: &RowKeys, each: Each) -> Result<(), TaskError> {
+    let (header, rows) = csv_rows::read(path)?;
+    let rows = rows.collect::<Result<Vec<csv_rows::CsvRow>, _>>()?;
+    let total = rows.len() as u64;
+    for (number, (line, row)) in rows.iter().enumerate() {
+        let cells = |is_taken: fn(&str) -> bool| -> Map<String, Value> {
+            let cells = header.iter().zip(row).filter(|(_, cell)| is_taken(cell.trim()));
+            cells.map(|(name, cell)| (name.to_string(), cell.into())).collect()
+        };
+        // An empty question or answer is empty rather than missing.
+        let read = schema::read(&cells(|cell| !cell.is_empty()), keys)
+            .or_else(|error| schema::read(&cells(|_| true), keys).map_err(|_| error))
+            .map_err(|error| csv_rows::at(path, *line, error.to_string()))?;
+        let (place, done) = (format!(":{line}"), number as u64 + 1);
+        each(SourceRow { number, place, total, done, read })?;
+    }
+    Ok(())
 }

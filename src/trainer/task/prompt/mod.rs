@@ -32,7 +32,7 @@ impl Tokenizer {
         let inner = match serde_json::from_slice::<Value>(&bytes) {
             Ok(json) => growth_is_bounded(&json)
                 .and_then(|()| gives_the_same_tokens_each_time(&json))
-                .and_then(|()| contained::contained(read).and_then(|result| result)),
+                .and_then(|()| contained::contained(read).flatten()),
             Err(error) => Err(error.to_string()),
         };
         let mut inner =
@@ -60,10 +60,8 @@ impl Tokenizer {
         let stop_tokens = stop_tokens(folder, largest)?;
         let sha256 = files::sha256(&bytes);
         let added = inner.get_added_tokens_decoder().into_iter();
-        let special_tokens = added
-            .filter(|(_, token)| token.special)
-            .map(|(id, token)| (id, token.content))
-            .collect();
+        let special = added.filter(|(_, token)| token.special);
+        let special_tokens = special.map(|(id, token)| (id, token.content)).collect();
         let (folder, chat_template) = (folder.to_path_buf(), OnceLock::new());
         Ok(Self { inner, stop_tokens, special_tokens, sha256, folder, chat_template })
     }
@@ -116,7 +114,7 @@ impl Tokenizer {
             let encoding = encoding.map_err(|error| error.to_string())?;
             Ok((encoding.get_ids().to_vec(), encoding.get_sequence_ids()))
         };
-        let (mut ids, sequences) = contained::contained(encode).and_then(|result| result)?;
+        let (mut ids, sequences) = contained::contained(encode).flatten()?;
         if with_special_tokens {
             // Of an empty text nothing is left.
             ids.truncate(sequences.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
@@ -139,7 +137,7 @@ impl Tokenizer {
     pub fn decode(&self, tokens: &[u32]) -> String {
         let decode = || self.inner.decode(tokens, true).map_err(|error| error.to_string());
         // When the decoder fails, the tokens have no text, as an unknown id has none.
-        contained::contained(decode).and_then(|result| result).unwrap_or_default()
+        contained::contained(decode).flatten().unwrap_or_default()
     }
 
     /// Most characters by which one token makes a text longer; special tokens have none.
@@ -147,9 +145,8 @@ impl Tokenizer {
         let length = |tokens: &[u32]| self.decode(tokens).chars().count();
         // What a decoder puts between tokens counts too. The ids of a file may be few and large.
         let ids = self.inner.get_vocab(true).into_values();
-        ids.map(|id| length(&[id]).max(length(&[id, id]).saturating_sub(length(&[id]))))
-            .max()
-            .unwrap_or(0)
+        let most = |id| length(&[id]).max(length(&[id, id]).saturating_sub(length(&[id])));
+        ids.map(most).max().unwrap_or(0)
     }
 
     /// Every character of the texts of tokens, and what the decoder puts between two.

@@ -110,9 +110,9 @@ pub fn sampled(
     let prompt = |problem| prompt::prompt(problem, settings, tokenizer, limit);
     let prompts: Vec<Prompt> = set.problems.iter().map(prompt).collect::<Result<_, _>>()?;
     let seed = protocol.seed;
-    let requests: Vec<Request> = prompts
-        .iter()
-        .flat_map(|prompt| (0..set.samples).map(move |sample| (prompt, sample)))
+    let keys =
+        || prompts.iter().flat_map(|prompt| (0..set.samples).map(move |sample| (prompt, sample)));
+    let requests: Vec<Request> = keys()
         .map(|(prompt, sample)| {
             let ids = [Id::from(set.name), Id::from(prompt.problem.id.as_str()), Id::from(sample)];
             Request { prompt: &prompt.tokens, stream: stream(seed, Purpose::Evaluation, &ids) }
@@ -124,27 +124,23 @@ pub fn sampled(
             .map_err(|source| TrainingError::Evaluation { set: set.name.to_string(), source })?;
     let text = protocol.text(tokenizer);
     let texts: Vec<String> = responses.iter().map(|response| text.of(&response.tokens)).collect();
-    let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(|s| (&prompt.problem, s)));
-    let answered: Vec<Answered> = keys
-        .clone()
-        .zip(&texts)
-        .zip(&responses)
-        .map(|(((problem, _), text), response)| {
-            (problem, text.as_str(), Some(&response.tokens[..]))
-        })
-        .collect();
+    let answered = keys().zip(texts.iter().zip(&responses));
+    let answered = answered.map(|((prompt, _), (text, response))| {
+        (&prompt.problem, text.as_str(), Some(&response.tokens[..]))
+    });
+    let answered: Vec<Answered> = answered.collect();
     let tokens: usize = responses.iter().map(|response| response.tokens.len()).sum();
     let (grades, _) = grader.grade(&answered, Twice::Few(tokens as u64))?;
-    let outcomes = keys.zip(grades).zip(responses.iter().zip(texts));
+    let outcomes = keys().zip(grades).zip(responses.iter().zip(texts));
     let keeps_rewards = protocol.keeps_rewards && protocol.verifier.program().is_some();
-    let outcomes = outcomes.map(|(((problem, sample), grade), (response, text))| OutcomeRecord {
-        problem: problem.id.clone(),
+    let outcomes = outcomes.map(|(((prompt, sample), grade), (response, text))| OutcomeRecord {
+        problem: prompt.problem.id.clone(),
         sample: sample as u32,
         is_correct: grade.is_correct,
         response_tokens: response.tokens.len() as u32,
         truncated: response.finish == Finish::Length,
         prediction: grade.prediction,
-        answer: problem.answer.clone(),
+        answer: prompt.problem.answer.clone(),
         response: text,
         reward: keeps_rewards.then_some(grade.reward),
     });

@@ -9,7 +9,6 @@ pub mod warnings;
 
 use crate::experiment::Experiment;
 use crate::task::prompt;
-use crate::training::plan::space::RunSizes;
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::Inputs;
 use crate::training::{Disk, PlanMemory, Range, Severity, TrainingError, TrialProbe, Warning};
@@ -92,10 +91,8 @@ fn assemble(
     folder: &Path,
 ) -> RunPlan {
     let (experiment, config) = (&inputs.experiment, &inputs.config);
-    let sizes = RunSizes {
-        process_bytes: inputs.process_bytes.unwrap_or(0),
-        rows: work::generated_rows(experiment, &inputs.data),
-    };
+    let rows = work::generated_rows(experiment, &inputs.data);
+    let process_bytes = inputs.process_bytes.unwrap_or(0);
     let work = PlanWork::new(experiment, &inputs.data, rounds_per_step(experiment, probe.as_ref()));
     let mut plan = RunPlan {
         name: experiment.name.clone(),
@@ -103,7 +100,7 @@ fn assemble(
         seed: experiment.execution.seed,
         threads: experiment.execution.threads,
         prompts: prompts.clone(),
-        memory: space::memory(experiment, config, prompts, sizes),
+        memory: space::memory(experiment, config, prompts, process_bytes, rows),
         disk: space::disk(experiment, config, &work, probe.as_ref(), folder),
         work,
         probe,

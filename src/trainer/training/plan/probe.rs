@@ -102,8 +102,7 @@ fn generate(
     let mut requests = Vec::new();
     for prompt in prompts {
         for sample in 0..experiment.rollout.group_size {
-            let id = Id::from(prompt.problem.id.as_str());
-            let key = [id, Id::from(sample)];
+            let key = [Id::from(prompt.problem.id.as_str()), Id::from(sample)];
             let stream = stream(experiment.execution.seed, Purpose::Plan, &key);
             requests.push(Request { prompt: &prompt.tokens, stream });
         }

@@ -26,29 +26,24 @@ pub struct PlanMemory {
     pub available_bytes: Option<f64>,
 }
 
-/// What no shape says.
-#[derive(Debug, Clone, Copy)]
-pub struct RunSizes {
-    /// Memory of the process before it loads the policy.
-    pub process_bytes: u64,
-    pub rows: u64,
-}
-
+/// `process_bytes`: before the process loads the policy.
 pub fn memory(
     experiment: &Experiment,
     config: &Config,
     prompts: &PlanPrompts,
-    sizes: RunSizes,
+    process_bytes: u64,
+    rows: u64,
 ) -> PlanMemory {
     let by_phase = if phases::are_stored(experiment, config) {
-        phases::of(experiment, config, prompts, sizes.rows)
+        phases::of(experiment, config, prompts, rows)
     } else {
         BTreeMap::new()
     };
     let sum = |parts: &Parts| parts.values().sum::<f64>();
     let largest = by_phase.values().max_by(|a, b| sum(a).total_cmp(&sum(b))).cloned();
-    let of_native = || parts(experiment, config, prompts.longest_tokens as f64, sizes);
-    let parts = largest.unwrap_or_else(of_native);
+    let parts = largest.unwrap_or_else(|| {
+        parts(experiment, config, prompts.longest_tokens as f64, process_bytes, rows)
+    });
     PlanMemory {
         needed_bytes: sum(&parts),
         parts,
@@ -69,7 +64,13 @@ fn available(device: Device) -> Option<f64> {
 }
 
 /// The native engine needs the larger of an update's passes and the optimizer's work.
-fn parts(experiment: &Experiment, config: &Config, prompt: f64, sizes: RunSizes) -> Parts {
+fn parts(
+    experiment: &Experiment,
+    config: &Config,
+    prompt: f64,
+    process_bytes: u64,
+    rows: u64,
+) -> Parts {
     let count = parameters(config);
     let weights = FLOAT * count;
     let (rows_of_a_prompt, width) = match experiment.numerics {
@@ -81,7 +82,7 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64, sizes: RunSizes)
     let (inner, vocabulary) = (config.intermediate_size as f64, config.vocab_size as f64);
     let queries = (config.num_attention_heads * config.head_dim) as f64;
     let keys = (config.num_key_value_heads * config.head_dim) as f64;
-    let cache = width * 2.0 * layers * sizes.rows as f64 * keys * (prompt + response);
+    let cache = width * 2.0 * layers * rows as f64 * keys * (prompt + response);
     // Small policy: each thread has its own sequence (fast: a group with its prompt once). Large: threads share a pass.
     let of_a_pass = if count < native::LARGE as f64 {
         experiment.execution.threads as f64 * (prompt + rows_of_a_prompt * response)
@@ -101,7 +102,7 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64, sizes: RunSizes)
         if activations + logits > update { (activations, logits, 0.0) } else { (0.0, 0.0, update) };
     let reference = if experiment.dapo.kl == (Kl::None {}) { 0.0 } else { 2.0 * weights };
     [
-        ("process", sizes.process_bytes as f64),
+        ("process", process_bytes as f64),
         ("records", RECORDS_BYTES),
         ("weights", weights),
         ("matrices", weights),

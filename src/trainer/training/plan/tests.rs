@@ -264,8 +264,7 @@ fn a_large_policy_needs_what_its_shape_says_in_the_phase_that_needs_most() {
     let config = smollm2();
     let mut needed = |pass_tokens| {
         experiment.execution.pass_tokens = pass_tokens;
-        let sizes = RunSizes { process_bytes: 1 << 28, rows: 256 };
-        let memory = space::memory(&experiment, &config, &short_prompts(), sizes);
+        let memory = space::memory(&experiment, &config, &short_prompts(), 1 << 28, 256);
         assert!(memory.phases.is_empty());
         let process = memory.parts["process"];
         (memory.needed_bytes - process, memory.parts)
@@ -299,10 +298,7 @@ fn the_cache_holds_the_larger_of_a_round_and_an_evaluation_up_to_a_batch() {
     assert_eq!(rows(1 << 20, &[4, 32, 2]), 960);
     assert_eq!(rows(512, &[4, 32, 2]), 512);
     assert_eq!(rows(64, &[1, 1, 1]), 64);
-    let needed = |rows| {
-        let sizes = RunSizes { process_bytes: 1 << 28, rows };
-        space::memory(&experiment, &smollm2(), &short_prompts(), sizes)
-    };
+    let needed = |rows| space::memory(&experiment, &smollm2(), &short_prompts(), 1 << 28, rows);
     let (few, many) = (needed(256), needed(960));
     assert_eq!(few.parts["process"], f64::from(1 << 28));
     assert_eq!(many.parts["kv_cache"] / few.parts["kv_cache"], 960.0 / 256.0);

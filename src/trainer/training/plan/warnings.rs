@@ -3,14 +3,13 @@
 
 use crate::algorithm::dynamic_sampling::kept_by_reward;
 use crate::algorithm::{Beyond, Dapo, DynamicSampling, Kl, KlEstimator, Problem, Punishment};
-use crate::experiment::{Experiment, Sampling, Verifier, compare, sets, shipped, sources};
+use crate::experiment::{Experiment, Sampling, Verifier, compare, shipped, sources};
 use crate::records::housekeeping::readable;
 use crate::task::data::problem_file::Told;
 use crate::task::{EarnedTruths, Grader, prompt, reward};
 use crate::training::plan::work::PlanWork;
-use crate::training::{
-    Disk, PlanMemory, RunPlan, TrainingError, TrialProbe, run::inputs::Inputs, trainer,
-};
+use crate::training::run::inputs::{self, Inputs};
+use crate::training::{Disk, PlanMemory, RunPlan, TrainingError, TrialProbe, trainer};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -78,8 +77,7 @@ pub enum Name {
 
 impl Name {
     pub fn text(self) -> String {
-        let value = serde_json::to_value(self).unwrap_or_default();
-        value.as_str().unwrap_or_default().to_string()
+        serde_json::to_value(self).unwrap_or_default().as_str().unwrap_or_default().to_string()
     }
 }
 
@@ -115,32 +113,30 @@ pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
 
 /// Of the problems and of the program that grades.
 pub fn of_inputs(inputs: &Inputs) -> Vec<Warning> {
-    let sets =
-        std::iter::once((sets::TRAIN, &inputs.data.train[..])).chain(inputs.data.evaluated());
-    let unreadable = sets.filter_map(|(name, problems)| {
+    let unreadable = inputs::named_sets(&inputs.data).into_iter().filter_map(|(name, problems)| {
         unreadable(name, problems, inputs.experiment.grading_of(name).rule()?)
     });
-    let numbers =
-        inputs.graders().flat_map(Grader::odd_numbers).map(|text| (Name::RewardNumbers, text));
     let stops = [inputs.experiment.rollout_stop(), inputs.experiment.evaluation_stop()];
     let stops = stops.iter().any(|stop| !stop.is_empty());
     let arguments = inputs.graders().flat_map(|grader| grader.odd_arguments(stops));
-    let arguments = arguments.map(|text| (Name::RewardArguments, text));
-    let beside = inputs.graders().filter_map(Grader::unlisted_files);
-    let arguments = arguments.chain(beside.map(|text| (Name::RewardFiles, text)));
-    let packages = inputs.graders().filter_map(unstated_packages);
-    let arguments = arguments.chain(packages.map(|text| (Name::RewardPackages, text)));
     let Told { rows, unseen, systems, readings: _ } = inputs.data.told.clone();
-    let systems = systems.into_iter().map(|text| (Name::SystemDiffers, text));
-    let unseen = unseen.into_iter().map(|text| (Name::ColumnsUnseen, text));
-    let rows = rows.into_iter().map(|text| (Name::RowsUncounted, text));
-    let of_files = unseen.chain(rows).chain(systems);
-    unreadable.chain(numbers).chain(arguments).chain(of_files).map(warning).collect()
+    let others = [
+        (Name::RewardNumbers, inputs.graders().flat_map(Grader::odd_numbers).collect()),
+        (Name::RewardArguments, arguments.collect()),
+        (Name::RewardFiles, inputs.graders().filter_map(Grader::unlisted_files).collect()),
+        (Name::RewardPackages, inputs.graders().filter_map(unstated_packages).collect()),
+        (Name::ColumnsUnseen, unseen),
+        (Name::RowsUncounted, rows),
+        (Name::SystemDiffers, systems),
+    ];
+    let others = others.into_iter().flat_map(|(name, texts): (Name, Vec<String>)| {
+        texts.into_iter().map(move |text| (name, text))
+    });
+    unreadable.chain(others).map(warning).collect()
 }
 
 /// Of a base policy that answers nothing right, as a program grades it.
 pub fn unearned(plan: &RunPlan, inputs: &Inputs) -> Result<Option<Warning>, TrainingError> {
-    /// Ground truths, each in several forms.
     const MOST: usize = 16;
     let is_right = plan.probe.as_ref().is_none_or(|probe| probe.accuracy > 0.0);
     let Some(program) = inputs.grader.program().filter(|_| !is_right) else { return Ok(None) };

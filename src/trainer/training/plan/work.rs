@@ -112,8 +112,7 @@ pub fn generated_rows(experiment: &Experiment, data: &DataSets) -> u64 {
         let samples = experiment.evaluation.samples.get(set).copied().unwrap_or(0);
         samples.saturating_mul(problems.len() as u64)
     });
-    let most = evaluated.fold(round, u64::max);
-    most.min(experiment.execution.generation_batch_rollouts)
+    evaluated.fold(round, u64::max).min(experiment.execution.generation_batch_rollouts)
 }
 
 impl PlanWork {

@@ -5,11 +5,11 @@ use crate::base::files;
 use crate::experiment::bases::{self, BaseRecipe};
 use crate::experiment::{Data, Device, Experiment, Grading, Place, WeightKind, sets, shipped};
 use crate::numerics::Numerics;
-use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
+use crate::policy::{Config, Qwen2, checkpoint, model::native};
 use crate::records::{Manifest, run_folder};
 use crate::task::{DataSets, Grader, TaskError, Tokenizer, data, prompt, response_text};
 use crate::training::long_prompts::LongPrompts;
-use crate::training::{TrainingError, machine};
+use crate::training::{TrainingError, machine, tuning};
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,8 +50,7 @@ pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
     // Other engines may have policies that are not read here.
     let config = checkpoint::open_model(&experiment.inputs.model).ok().map(|(config, _)| config);
     let data = data::load_for(&experiment)?;
-    let graders = graders(&experiment, &data)?;
-    manifest(&experiment, config.as_ref(), &data, &graders)
+    manifest(&experiment, config.as_ref(), &data, &graders(&experiment, &data)?)
 }
 
 fn assemble(
@@ -102,7 +101,7 @@ fn assemble(
         grader,
         graders_of_sets,
     };
-    for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
+    for (name, _) in inputs.data.evaluated() {
         inputs.samples(name)?;
     }
     let check = |key, stop| response_text::check_stop(key, &inputs.tokenizer, stop);
@@ -192,12 +191,8 @@ fn in_file(data: &Data, set: &str, source: TaskError) -> TrainingError {
 impl Inputs {
     /// Under the experiment's arithmetic.
     pub fn base_policy(&self) -> Result<Qwen2, TrainingError> {
-        let checked = self.base.take();
-        let model = match checked {
-            Some(model) => model,
-            None => checkpoint::load_model(&self.experiment.inputs.model)?,
-        };
-        self.executed(model)
+        let load = || checkpoint::load_model(&self.experiment.inputs.model);
+        self.executed(self.base.take().map_or_else(load, Ok)?)
     }
 
     pub fn forget_base_policy(&self) {
@@ -233,21 +228,13 @@ fn manifest(
     sets: &DataSets,
     (grader, of_sets): &AllGraders,
 ) -> Result<Manifest, TrainingError> {
-    let mut inputs = BTreeMap::new();
-    inputs.extend(set_digests(sets));
+    let mut inputs = set_digests(sets);
     inputs.extend(grader.inputs()?);
     for (set, grader) in of_sets {
         let of_set = grader.inputs()?.into_iter();
         inputs.extend(of_set.map(|(name, value)| (run_folder::input_of_set(set, &name), value)));
     }
-    let folder = &experiment.inputs.model;
-    let companions = checkpoint::COMPANIONS.map(str::to_string).into_iter();
-    for name in companions.chain(weights::names(folder)?) {
-        let path = folder.join(&name);
-        if path.exists() {
-            inputs.insert(format!("base/{name}"), files::sha256_file_once(&path)?);
-        }
-    }
+    inputs.extend(tuning::base_digests(&experiment.inputs.model)?);
     Ok(Manifest {
         harness: env!("CARGO_PKG_VERSION").to_string(),
         name: experiment.name.clone(),

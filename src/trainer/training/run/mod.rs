@@ -87,10 +87,6 @@ pub fn run_with(
     let evaluated = evaluated.into_iter().map(key).collect();
     let mut run = RunInProgress { inputs, folder, stepper, evaluated, head, stop, lock };
     let trained = run.train(watch);
-    let stopped = |run: &RunInProgress| {
-        session::close(run.held()?)?;
-        Ok(RunEnded::Stopped(run.stepper.counters().rollout_steps))
-    };
     let closed = |trained| {
         let after = format!("the last batch, of step {}", run.stepper.counters().rollout_steps);
         inputs.graders().try_for_each(|grader| grader.close(&after))?;
@@ -110,7 +106,10 @@ pub fn run_with(
         }
         trained => trained?,
     };
-    let Some((ending, not_finite)) = trained else { return stopped(&run) };
+    let Some((ending, not_finite)) = trained else {
+        session::close(run.held()?)?;
+        return Ok(RunEnded::Stopped(run.stepper.counters().rollout_steps));
+    };
     let format = inputs.experiment.record_format();
     let mut outcome = Outcome::new(format, ending, not_finite, run.stepper.counters());
     // The ledger has no digests of files, because its own is among them.
@@ -223,11 +222,10 @@ impl<'a> RunInProgress<'a> {
         let mut metrics = found.step.metrics;
         metrics.retain(|_, value| value.is_finite());
         let (format, counters) = (self.inputs.experiment.record_format(), self.stepper.counters());
-        let outcome = Outcome::new(format, Ending::Diverged, Some(found.not_finite), counters);
-        let Outcome { not_finite, reason, .. } = outcome;
+        let Outcome { not_finite, reason, .. } =
+            Outcome::new(format, Ending::Diverged, Some(found.not_finite), counters);
         let record = DivergenceRecord { step: number, not_finite, reason, metrics };
-        files::write_json(&folder.join("divergence.json"), &record)?;
-        Ok(())
+        Ok(files::write_json(&folder.join("divergence.json"), &record)?)
     }
 
     fn record_step(

@@ -72,8 +72,7 @@ pub fn carried_groups(
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Group<ScoredRollout>>, TaskError> {
     let limit = experiment.rollout.max_prompt_tokens;
-    let settings = &experiment.prompt;
-    groups(rows, |problem| prompt::prompt(&problem, settings, tokenizer, limit))
+    groups(rows, |problem| prompt::prompt(&problem, &experiment.prompt, tokenizer, limit))
 }
 
 pub fn groups<E>(

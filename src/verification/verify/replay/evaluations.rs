@@ -39,10 +39,9 @@ pub struct Executed {
 /// As many evaluations as steps; outside the native engine all problems: bits of a response depend on its batch.
 pub fn pick(records: &RunRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
     let head = records.head();
-    let mut chosen: Vec<usize> = (0..records.evaluations.len()).collect();
-    request.draws(head, &[Id::from("evaluations")]).shuffle(&mut chosen);
-    chosen.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
-    chosen.sort_unstable();
+    let steps = usize::try_from(request.steps).unwrap_or(usize::MAX);
+    let purpose = [Id::from("evaluations")];
+    let chosen = request.picked(head, &purpose, records.evaluations.len(), steps);
     let is_portable = is_portable(&records.manifest.exactness);
     let most = usize::try_from(request.problems).ok().filter(|_| is_portable);
     let most = most.unwrap_or(usize::MAX);
@@ -51,12 +50,9 @@ pub fn pick(records: &RunRecords, local: &Local, request: &ReplayRequest) -> Vec
         let (set, step) = (record.set.clone(), record.counters.rollout_steps);
         local.grader_of(&set)?;
         let all = scores::set_of(local, &set)?;
-        let mut order: Vec<usize> = (0..all.len()).collect();
         let purpose = [Id::from("problems"), Id::from(set.as_str()), Id::from(step)];
-        request.draws(head, &purpose).shuffle(&mut order);
-        order.truncate(most);
-        order.sort_unstable();
-        let problems = order.into_iter().map(|problem| all[problem].clone()).collect();
+        let picked = request.picked(head, &purpose, all.len(), most).into_iter();
+        let problems = picked.map(|problem| all[problem].clone()).collect();
         Some(Picked { set, step, problems })
     };
     chosen.into_iter().filter_map(pick).collect()

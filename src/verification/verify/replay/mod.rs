@@ -6,7 +6,7 @@
 pub mod evaluations;
 
 use crate::algorithm::Kl;
-use crate::base::rng::{Id, Stream, stream};
+use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, files};
 use crate::experiment::{Device, Grading, compare::differing_keys};
 use crate::policy::checkpoint;
@@ -35,8 +35,13 @@ pub struct ReplayRequest {
 
 impl ReplayRequest {
     /// Includes the run's last head: a known seed picks other steps of every run.
-    fn draws<'a>(&self, head: &'a str, purpose: &[Id<'a>]) -> Stream {
-        stream(self.challenge, Purpose::Challenge, &[&[Id::from(head)], purpose].concat())
+    fn picked<'a>(&self, head: &'a str, purpose: &[Id<'a>], all: usize, most: usize) -> Vec<usize> {
+        let ids = [&[Id::from(head)], purpose].concat();
+        let mut picked: Vec<usize> = (0..all).collect();
+        stream(self.challenge, Purpose::Challenge, &ids).shuffle(&mut picked);
+        picked.truncate(most);
+        picked.sort_unstable();
+        picked
     }
 }
 
@@ -213,11 +218,9 @@ pub fn replay(
 
 /// Ascending; the first ones of a permutation from the challenge.
 fn pick(records: &RunRecords, request: &ReplayRequest) -> Vec<u64> {
-    let mut steps: Vec<u64> = (1..=records.steps()).collect();
-    request.draws(records.head(), &[]).shuffle(&mut steps);
-    steps.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
-    steps.sort_unstable();
-    steps
+    let most = usize::try_from(request.steps).unwrap_or(usize::MAX);
+    let picked = request.picked(records.head(), &[], records.steps() as usize, most);
+    picked.into_iter().map(|place| place as u64 + 1).collect()
 }
 
 /// Without the base policy a checkpoint has tokenizer and configuration; a KL penalty needs the base policy itself.
@@ -342,8 +345,7 @@ impl Replayed<'_> {
             return false;
         };
         let rows = rollout_rows(&trained);
-        let counters = trainer.counters();
-        let metrics = StepMetrics { step, counters, metrics: trained.metrics };
+        let metrics = StepMetrics { step, counters: trainer.counters(), metrics: trained.metrics };
         let again = step_components(&rows, &metrics, trained.components);
         let differing: Vec<&str> = STEP_COMPONENTS
             .into_iter()
@@ -411,11 +413,7 @@ mod tests {
     #[test]
     fn a_known_seed_picks_other_steps_of_another_run() {
         let request = ReplayRequest { steps: 4, problems: 1, challenge: 90210 };
-        let picked = |head: &str| {
-            let mut steps: Vec<u64> = (1..=40).collect();
-            request.draws(head, &[]).shuffle(&mut steps);
-            steps
-        };
+        let picked = |head: &str| request.picked(head, &[], 40, 4);
         assert_eq!(picked("a"), picked("a"));
         assert_ne!(picked("a"), picked("b"));
     }

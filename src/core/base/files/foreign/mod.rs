@@ -199,8 +199,7 @@ fn is_of_the_kernel(file: &fs::File) -> io::Result<bool> {
     /// `f_type` of procfs, sysfs, debugfs, tracefs, securityfs, and of control groups (1 and 2).
     const MADE_UP: [u64; 7] =
         [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673, 0x0027_e0eb, 0x6367_7270];
-    let kind = rustix::fs::fstatfs(file)?.f_type;
-    Ok(MADE_UP.contains(&(kind as u64)))
+    Ok(MADE_UP.contains(&(rustix::fs::fstatfs(file)?.f_type as u64)))
 }
 
 /// Whether at least so many bytes are data and not holes; all count as data where the file system does not tell.
@@ -299,8 +298,7 @@ struct XzText<'a>(lzma_rust2::XzReader<XzInput<'a>>);
 impl Read for XzText<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.0.read(buffer).map_err(|error| {
-            let reason = format!("not a whole xz file: {error}");
-            io::Error::new(io::ErrorKind::InvalidData, reason)
+            io::Error::new(io::ErrorKind::InvalidData, format!("not a whole xz file: {error}"))
         })?;
         self.0.inner_mut().allowed += count;
         Ok(count)

@@ -132,10 +132,9 @@ pub fn computes(config: &Config) -> bool {
 
 pub fn windows(config: &Config) -> Result<Windows, NumericsError> {
     if config.family.has_head_norms() {
-        Err(NumericsError::HeadNorms)
-    } else {
-        Windows::new(shape(config))
+        return Err(NumericsError::HeadNorms);
     }
+    Windows::new(shape(config))
 }
 
 impl<A: Arithmetic> NativePolicy<A> {
@@ -257,7 +256,7 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
         self.shared(|| {
             let (operations, last) = self.forward(sequences, None, false);
             let finite = operations.is_finite();
-            let (mut log_probs, mut entropy) = (Vec::new(), Vec::new());
+            let mut pairs = Vec::new();
             let part = self.logits_part(&sequences.targets);
             let parts = last.values.chunks(part * self.settings.hidden);
             for (last, targets) in parts.zip(sequences.targets.chunks(part)) {
@@ -266,12 +265,10 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
                     let target = logits[targets[row] as usize].to_f64();
                     Some((distribution.log_prob(target), distribution.entropy(logits)))
                 };
-                for pair in self.each_logits(last, finite, one).1 {
-                    let (log_prob, of_token) = pair.unwrap_or((f64::NAN, f64::NAN));
-                    log_probs.push(log_prob);
-                    entropy.push(of_token);
-                }
+                pairs.extend(self.each_logits(last, finite, one).1);
             }
+            let pairs = pairs.into_iter().map(|pair| pair.unwrap_or((f64::NAN, f64::NAN)));
+            let (log_probs, entropy) = pairs.unzip();
             [log_probs, entropy]
         })
     }

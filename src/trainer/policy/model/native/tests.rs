@@ -1,6 +1,6 @@
 use super::*;
 use crate::numerics::{Numerics, NumericsError, fast, native::orders};
-use crate::policy::{Family, Qwen2};
+use crate::policy::{Family, Qwen2, model::config::tests::tiny};
 use crate::records::ledger;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,21 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use tch::{Kind, Tensor};
 
 fn config() -> Config {
-    Config {
-        family: Family::Qwen2,
-        vocab_size: 11,
-        hidden_size: 24,
-        intermediate_size: 40,
-        num_hidden_layers: 2,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 12,
-        max_position_embeddings: 64,
-        rope_theta: 10_000.0,
-        rope_scaling: None,
-        rms_norm_eps: 1e-6,
-        tie_word_embeddings: true,
-    }
+    Config { vocab_size: 11, hidden_size: 24, intermediate_size: 40, head_dim: 12, ..tiny() }
 }
 
 /// Weights ten times as large as fresh ones: the context then decides about the next token.

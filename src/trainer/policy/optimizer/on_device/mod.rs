@@ -61,10 +61,8 @@ impl DeviceAdamW {
             .each_ref()
             .map(|all| self.weights.keys().zip(all.split_with_sizes(&sizes, 0)).take(count));
         let how = digests::of_device(self.device());
-        [
-            digests::tensors(digests::shared(&self.weights), how),
-            digests::moments(self.updates, moments, how),
-        ]
+        let weights = digests::tensors(digests::shared(&self.weights), how);
+        [weights, digests::moments(self.updates, moments, how)]
     }
 
     fn device(&self) -> Device {
@@ -132,13 +130,11 @@ impl DeviceAdamW {
     /// The largest sizes of a weight and of each moment, NaN where one is NaN: three numbers come to the processor.
     fn largest(&self) -> Element {
         let largest = |tensors: &mut dyn Iterator<Item = Tensor>| {
-            let sizes: Vec<Tensor> = tensors
-                .filter(|tensor| tensor.numel() > 0)
-                .map(|tensor| {
-                    let (least, most) = tensor.aminmax(None, false);
-                    most.maximum(&-least)
-                })
-                .collect();
+            let size = |tensor: Tensor| {
+                let (least, most) = tensor.aminmax(None, false);
+                most.maximum(&-least)
+            };
+            let sizes: Vec<Tensor> = tensors.filter(|it| it.numel() > 0).map(size).collect();
             if sizes.is_empty() { 0.0 } else { Tensor::stack(&sizes, 0).max().double_value(&[]) }
         };
         let weights: Vec<&Tensor> = self.weights.values().collect();

@@ -1,27 +1,6 @@
 use super::*;
-use crate::experiment::{WarmUp, WarmUpStart};
+use crate::policy::optimizer::tests::{config, gradients, start, tensors as pair};
 use crate::policy::{AdamW, optimizer::OptimizerTensors};
-
-fn config() -> Optimizer {
-    Optimizer {
-        learning_rate: 2e-3,
-        beta1: 0.9,
-        beta2: 0.999,
-        epsilon: 1e-8,
-        weight_decay: 0.1,
-        max_gradient_norm: 1.0,
-        non_finite: None,
-        warm_up: WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep },
-    }
-}
-
-fn pair(a: &[f32], b: &[f32]) -> OptimizerTensors {
-    BTreeMap::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())])
-}
-
-fn start() -> OptimizerTensors {
-    pair(&[0.5, -1.25, 2.0], &[-0.75])
-}
 
 #[test]
 fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
@@ -29,12 +8,7 @@ fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
     let mut plain = AdamW::new(&config());
     let weights = start().into_iter().map(|(name, values)| (name, Tensor::from_slice(&values)));
     let mut tensors = DeviceAdamW::new(&config(), weights.collect(), &OptimizerState::default());
-    let gradients = [
-        pair(&[0.3, -0.1, 0.05], &[2.0]),
-        pair(&[0.01, 0.0, -0.02], &[0.005]),
-        pair(&[-0.4, 0.2, 0.1], &[-0.3]),
-    ];
-    for gradient in gradients {
+    for gradient in gradients() {
         let norm = plain.step(&mut parameters, &gradient, 2e-3).unwrap().norm;
         let gradient: Vec<Tensor> =
             gradient.values().map(|values| Tensor::from_slice(values)).collect();

@@ -3,7 +3,7 @@ use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream};
 use crate::experiment::Sampling;
 use crate::numerics::Numerics;
-use crate::policy::{Config, Family, PolicyError, Sequences};
+use crate::policy::{Config, PolicyError, Sequences, model::config::tests::tiny};
 use crate::task::{ResponseText, Tokenizer, data::embedded::characters};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
@@ -11,21 +11,8 @@ use tch::{Kind, Tensor};
 const STOP: [u32; 1] = [1];
 
 fn config() -> Config {
-    Config {
-        family: Family::Qwen2,
-        vocab_size: 11,
-        hidden_size: 24,
-        intermediate_size: 40,
-        num_hidden_layers: 2,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 12,
-        max_position_embeddings: 64,
-        rope_theta: 10_000.0,
-        rope_scaling: None,
-        rms_norm_eps: 1e-6,
-        tie_word_embeddings: false,
-    }
+    let sizes = Config { vocab_size: 11, hidden_size: 24, intermediate_size: 40, ..tiny() };
+    Config { head_dim: 12, tie_word_embeddings: false, ..sizes }
 }
 
 /// A policy whose weights are `change`d: name and tensor → tensor.
@@ -47,16 +34,17 @@ fn prompts() -> Vec<Vec<u32>> {
     (0..30u32).map(|row| (0..1 + row % 7).map(|at| (row * 5 + at * 3) % 11).collect()).collect()
 }
 
-fn responses(model: &Qwen2, prompts: &[Vec<u32>], batch_rows: usize) -> Vec<Response> {
-    let requests: Vec<Request> = prompts
+fn requests(prompts: &[Vec<u32>]) -> Vec<Request<'_>> {
+    let stream = |row| stream(7, Purpose::Generate, &[Id::from(row)]);
+    prompts
         .iter()
         .zip(0u64..)
-        .map(|(prompt, row)| Request {
-            prompt,
-            stream: stream(7, Purpose::Generate, &[Id::from(row)]),
-        })
-        .collect();
-    generate(model, &requests, &limits(batch_rows), |_| ()).unwrap()
+        .map(|(prompt, row)| Request { prompt, stream: stream(row) })
+        .collect()
+}
+
+fn responses(model: &Qwen2, prompts: &[Vec<u32>], batch_rows: usize) -> Vec<Response> {
+    generate(model, &requests(prompts), &limits(batch_rows), |_| ()).unwrap()
 }
 
 fn limits(batch_rows: usize) -> Limits<'static> {
@@ -122,14 +110,7 @@ fn a_stop_string_ends_a_response_in_both_engines_and_its_tokens_stay() {
     let stop: Vec<String> =
         unstopped.iter().map(middle).filter(|text| text.len() == 2).take(3).collect();
     let text = ResponseText::new(&tokenizer, None, &stop);
-    let requests: Vec<Request> = prompts
-        .iter()
-        .zip(0u64..)
-        .map(|(prompt, row)| Request {
-            prompt,
-            stream: stream(7, Purpose::Generate, &[Id::from(row)]),
-        })
-        .collect();
+    let requests = requests(&prompts);
     let mut ended = 0;
     for (model, batch_rows) in [(&model, 9), (&model, 30), (&wide, 4)] {
         let limits = Limits { text: text.stopping(), ..limits(batch_rows) };
@@ -178,8 +159,7 @@ fn log_probs_and_entropies_of_the_sampler_are_the_training_forwards_to_the_bit()
 #[test]
 fn entropy_is_told_where_it_is_asked_for_and_changes_no_draw() {
     let (model, prompts) = (policy(), prompts());
-    let request = |prompt| Request { prompt, stream: stream(7, Purpose::Generate, &[]) };
-    let requests: Vec<Request> = prompts.iter().map(|prompt| request(&prompt[..])).collect();
+    let requests = requests(&prompts);
     let responses = |entropy| {
         let limits = Limits { entropy, ..limits(8) };
         generate(&model, &requests, &limits, |_| ()).unwrap()

@@ -4,7 +4,7 @@ use crate::algorithm::Problem;
 use crate::records::tables::{TableError, columns};
 use polars::chunked_array::builder::get_list_builder;
 use polars::prelude::{
-    Column, DataType, IntoSeries, ListBuilderTrait, NamedFrom, PolarsResult, Series, StructChunked,
+    Column, IntoSeries, ListBuilderTrait, NamedFrom, PolarsResult, Series, StructChunked,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -50,8 +50,7 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
     let truths = rows.iter().map(|row| row.ground_truth).collect();
     let reward_model = [text("ground_truth", truths), text("style", all(STYLE))];
     let ids = rows.iter().map(|row| row.id).collect();
-    let is_of_file = rows.iter().any(|row| row.extra.is_some());
-    let (extra_info, id) = if is_of_file {
+    let (extra_info, id) = if rows.iter().any(|row| row.extra.is_some()) {
         (extra_fields(rows), Some(text(PREPARED_ID, ids)))
     } else {
         let raw = rows.iter().map(|row| row.raw_problem).collect();
@@ -150,7 +149,7 @@ fn prompt_column(rows: &[NamedProblem]) -> PolarsResult<Column> {
     let fields = [Column::new("content".into(), contents), Column::new("role".into(), roles)];
     let messages: Series =
         StructChunked::from_columns("prompt".into(), rows.len(), &fields)?.into_series();
-    let dtype: &DataType = messages.dtype();
+    let dtype = messages.dtype();
     let mut builder = get_list_builder(dtype, rows.len(), rows.len(), "prompt".into());
     for row in 0..rows.len() {
         builder.append_series(&messages.slice(row as i64, 1))?;

@@ -159,11 +159,8 @@ impl Solutions for CheckedChains {
 
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let [again, brief, check_right, check_wrong, repeat, spelled] = shares_of(shares, SHARES);
-        let (problem, question) = draw_outside(
-            &HELD_OUT,
-            || ChainProblem::draw(OPERATIONS, draws),
-            ChainProblem::question,
-        );
+        let draw = || ChainProblem::draw(OPERATIONS, draws);
+        let (problem, question) = draw_outside(&HELD_OUT, draw, ChainProblem::question);
         let (mut value, mut text) = (problem.first, String::new());
         for (letter, &operand) in ('a'..).zip(&problem.operands) {
             let truth = sum(value, operand);

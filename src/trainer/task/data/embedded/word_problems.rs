@@ -172,11 +172,8 @@ impl Solutions for WordProblems {
     /// Every solution ends, whatever `max_characters` is; the longest has 50.
     fn write(&self, shares: &Shares, _max_characters: usize, draws: &mut Stream) -> Written {
         let form = SolutionForm::ALL[drawn_by_share(&shares_of(shares, FORMS), draws.uniform())];
-        let (problem, question) = draw_outside(
-            &HELD_OUT,
-            || WordProblem::draw(draws),
-            |problem| problem.question.clone(),
-        );
+        let asked = |problem: &WordProblem| problem.question.clone();
+        let (problem, question) = draw_outside(&HELD_OUT, || WordProblem::draw(draws), asked);
         Written { question, solution: problem.solution(form), ends: true }
     }
 }

@@ -5,38 +5,12 @@ use crate::task::data::{schema::as_text, words};
 use serde_json::{Map, Value};
 
 /// Keys of what belongs to the question in known sets (MMLU, ARC, SVAMP, SQuAD, MedMCQA, COPA, GLUE): no prompt has them.
+#[rustfmt::skip]
 pub const BESIDE_QUESTIONS: [&str; 31] = [
-    "choices",
-    "options",
-    "endings",
-    "candidates",
-    "A",
-    "B",
-    "C",
-    "D",
-    "option_a",
-    "option_b",
-    "opa",
-    "opb",
-    "choice1",
-    "choice2",
-    "body",
-    "context",
-    "contexts",
-    "ctx",
-    "passage",
-    "passages",
-    "paragraph",
-    "article",
-    "document",
-    "documents",
-    "story",
-    "background",
-    "premise",
-    "hypothesis",
-    "sentence1",
-    "input",
-    "table",
+    "choices", "options", "endings", "candidates", "A", "B", "C", "D", "option_a", "option_b",
+    "opa", "opb", "choice1", "choice2", "body", "context", "contexts", "ctx", "passage", "passages",
+    "paragraph", "article", "document", "documents", "story", "background", "premise", "hypothesis",
+    "sentence1", "input", "table",
 ];
 
 pub const MEDIA: [&str; 6] = ["image", "images", "video", "videos", "audio", "audios"];

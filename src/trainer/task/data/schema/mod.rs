@@ -113,42 +113,19 @@ fn refuse<T>(key: &str, reason: impl Into<String>) -> Result<T, RowError> {
 pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowError> {
     let (question_key, prompt, raw_problem) = question(row, keys.question.as_deref())?;
     let chosen = keys.answer.as_deref();
-    let TruthRead { key: answer_key, ground_truth, truth, for_program } =
-        if keys.columns && !states_a_truth(row, chosen, &question_key) {
-            let stated = Value::Object(other_columns(row, &question_key));
-            TruthRead {
-                key: OTHER_COLUMNS.to_string(),
-                ground_truth: as_text(&stated),
-                truth: Truth { readings: vec![Reading::OtherColumns], ..Truth::default() },
-                for_program: Some(stated),
-            }
-        } else {
-            truth::ground_truth(row, chosen, keys.columns)?
-        };
-    let text = |key: &str| match at(row, key).as_deref() {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => refuse(key, format!("expected text, got {}", shown(other))),
-    };
-    let is_own = at(row, "id").is_some() && !row.contains_key("prompt");
-    let index_key = match at(row, PREPARED_ID) {
-        Some(_) => PREPARED_ID,
-        None if is_own => "id",
-        None => "extra_info.index",
-    };
-    let index = match at(row, index_key).as_deref() {
-        None => match at(row, "unique_id").as_deref() {
-            Some(Value::Number(number)) => Some(Index::Name(number.to_string())),
-            _ => text("unique_id")?.map(Index::Name),
-        },
-        Some(Value::String(text)) => Some(Index::Name(text.clone())),
-        Some(Value::Number(number)) if is_own => Some(Index::Name(number.to_string())),
-        Some(other) => {
-            let reason = || format!("expected text or an integer, got {}", shown(other));
-            let number = whole_number(other).map_or_else(|| refuse(index_key, reason()), Ok)?;
-            Some(Index::Number(number))
+    let stated = if keys.columns && !states_a_truth(row, chosen, &question_key) {
+        let stated = Value::Object(other_columns(row, &question_key));
+        TruthRead {
+            key: OTHER_COLUMNS.to_string(),
+            ground_truth: as_text(&stated),
+            truth: Truth { readings: vec![Reading::OtherColumns], ..Truth::default() },
+            for_program: Some(stated),
         }
+    } else {
+        truth::ground_truth(row, chosen, keys.columns)?
     };
+    let is_named = at(row, "id").is_some() && !row.contains_key("prompt");
+    let index = index(row, is_named)?;
     let tags = match at(row, "tags").as_deref() {
         None => Vec::new(),
         Some(Value::String(tag)) => vec![tag.clone()],
@@ -156,7 +133,101 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
             refuse("tags", format!("expected a list of texts, got {}", shown(tags)))
         })?,
     };
-    let (data_source, style) = (text("data_source")?, text("reward_model.style")?);
+    let (data_source, style) = (text(row, "data_source")?, text(row, "reward_model.style")?);
+    let mut unseen = beside::unseen(row, [&question_key, &stated.key], &prompt);
+    let content = prompt.last().map_or("", |message| &message.content);
+    let inside = template::unwrap(content);
+    let asked = raw_problem.as_deref().or(inside).unwrap_or(content);
+    if inside.is_none() && words(content) != words(asked) {
+        unseen.push("prompt".to_string());
+    }
+    let columns = if keys.rows {
+        whole_row(row, keys, &stated, asked, &prompt)?
+    } else {
+        columns(row, keys, &stated)
+    };
+    let TruthRead { key: answer_key, ground_truth, truth, .. } = stated;
+    Ok(ReadRow {
+        data_source,
+        prompt,
+        ground_truth,
+        style,
+        index,
+        raw_problem,
+        tags,
+        is_named,
+        keys: [question_key, answer_key],
+        truth,
+        unseen,
+        columns,
+    })
+}
+
+fn index(row: &Map<String, Value>, is_named: bool) -> Result<Option<Index>, RowError> {
+    let key = match at(row, PREPARED_ID) {
+        Some(_) => PREPARED_ID,
+        None if is_named => "id",
+        None => "extra_info.index",
+    };
+    Ok(match at(row, key).as_deref() {
+        None => match at(row, "unique_id").as_deref() {
+            Some(Value::Number(number)) => Some(Index::Name(number.to_string())),
+            _ => text(row, "unique_id")?.map(Index::Name),
+        },
+        Some(Value::String(text)) => Some(Index::Name(text.clone())),
+        Some(Value::Number(number)) if is_named => Some(Index::Name(number.to_string())),
+        Some(other) => {
+            let reason = || format!("expected text or an integer, got {}", shown(other));
+            let number = whole_number(other).map_or_else(|| refuse(key, reason()), Ok)?;
+            Some(Index::Number(number))
+        }
+    })
+}
+
+fn text(row: &Map<String, Value>, key: &str) -> Result<Option<String>, RowError> {
+    match at(row, key).as_deref() {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => refuse(key, format!("expected text, got {}", shown(other))),
+    }
+}
+
+/// The row as it is, but for keys that are named.
+fn whole_row(
+    row: &Map<String, Value>,
+    keys: &RowKeys,
+    stated: &TruthRead,
+    asked: &str,
+    prompt: &[Message],
+) -> Result<Map<String, Value>, RowError> {
+    let mut columns = row.clone();
+    if keys.question.is_some() {
+        let [texts @ .., messages] = QUESTIONS;
+        let is_other = |key: &str| texts.iter().any(|it| it.eq_ignore_ascii_case(key));
+        columns.retain(|key, value| !is_other(key) || *value == asked);
+        if let Some(stated) = columns.get_mut(messages) {
+            *stated = json!(prompt);
+        }
+        columns.insert("question".to_string(), asked.into());
+    }
+    if let Some(truth) = stated.for_program.clone().filter(|_truth| keys.answer.is_some()) {
+        let model = columns.entry("reward_model").or_insert_with(|| Map::new().into());
+        *model = program::extra_info(model.take());
+        if !model.is_object() {
+            *model = Map::new().into();
+        }
+        model["ground_truth"] = truth;
+        let read = truth::ground_truth(&columns, None, true);
+        if stated.ground_truth.is_empty() && !read.is_ok_and(|it| it.ground_truth.is_empty()) {
+            let reason = "it is empty, and in the written file another key of the row would be the ground truth; \
+                          leave the row out, or that key";
+            return refuse(&stated.key, reason);
+        }
+    }
+    Ok(columns)
+}
+
+fn columns(row: &Map<String, Value>, keys: &RowKeys, stated: &TruthRead) -> Map<String, Value> {
     let mut columns = if keys.columns { row.clone() } else { Map::new() };
     if keys.origins {
         let own = ORIGINS.iter().filter_map(|key| Some((key.to_string(), row.get(*key)?.clone())));
@@ -167,60 +238,14 @@ pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowErro
     if let Some(stated) = columns.get_mut("extra_info") {
         *stated = program::extra_info(stated.take());
     }
-    if let Some(value) = &for_program {
+    if let Some(value) = &stated.for_program {
         // A column of that name may be another than the one that was chosen.
-        if columns.get("ground_truth").unwrap_or(&Value::from(ground_truth.clone())) != value {
+        let read = Value::from(stated.ground_truth.as_str());
+        if columns.get("ground_truth").unwrap_or(&read) != value {
             columns.insert("ground_truth".to_string(), value.clone());
         }
     }
-    let mut unseen = beside::unseen(row, [&question_key, &answer_key], &prompt);
-    let content = prompt.last().map_or("", |message| &message.content);
-    let inside = template::unwrap(content);
-    let asked = raw_problem.as_deref().or(inside).unwrap_or(content);
-    if inside.is_none() && words(content) != words(asked) {
-        unseen.push("prompt".to_string());
-    }
-    if keys.rows {
-        columns = row.clone();
-        if keys.question.is_some() {
-            let [texts @ .., messages] = QUESTIONS;
-            let is_other = |key: &str| texts.iter().any(|it| it.eq_ignore_ascii_case(key));
-            columns.retain(|key, value| !is_other(key) || *value == asked);
-            if let Some(stated) = columns.get_mut(messages) {
-                *stated = json!(prompt);
-            }
-            columns.insert("question".to_string(), asked.into());
-        }
-        if let Some(truth) = for_program.filter(|_truth| keys.answer.is_some()) {
-            let model = columns.entry("reward_model").or_insert_with(|| Map::new().into());
-            *model = program::extra_info(model.take());
-            if !model.is_object() {
-                *model = Map::new().into();
-            }
-            model["ground_truth"] = truth;
-            let read = truth::ground_truth(&columns, None, true);
-            if ground_truth.is_empty() && !read.is_ok_and(|it| it.ground_truth.is_empty()) {
-                let reason = "it is empty, and in the written file another key of the row would be the ground truth; \
-                              leave the row out, or that key";
-                return refuse(&answer_key, reason);
-            }
-        }
-    }
-    let (is_named, keys) = (is_own, [question_key, answer_key]);
-    Ok(ReadRow {
-        data_source,
-        prompt,
-        ground_truth,
-        style,
-        index,
-        raw_problem,
-        tags,
-        is_named,
-        keys,
-        truth,
-        unseen,
-        columns,
-    })
+    columns
 }
 
 fn whole_number(value: &Value) -> Option<i64> {
@@ -403,10 +428,8 @@ fn states_a_truth(row: &Map<String, Value>, chosen: Option<&str>, question_key: 
 
 pub fn other_columns(row: &Map<String, Value>, question_key: &str) -> Map<String, Value> {
     let is_other = |key: &str| ![question_key, "prompt", "id", "unique_id"].contains(&key);
-    row.iter()
-        .filter(|(key, _)| is_other(key))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
+    let others = row.iter().filter(|(key, _)| is_other(key));
+    others.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn as_text(value: &Value) -> String {
@@ -438,10 +461,8 @@ pub fn not_finite(json: &[u8]) -> Option<String> {
 
 /// Why a program gets no row with such an integer.
 pub fn inexact(integer: &str) -> String {
-    format!(
-        "the integer {} is beyond 64 bits and would be rounded; write it as text",
-        shown_text(integer)
-    )
+    let integer = shown_text(integer);
+    format!("the integer {integer} is beyond 64 bits and would be rounded; write it as text")
 }
 
 fn shown(value: &Value) -> String {

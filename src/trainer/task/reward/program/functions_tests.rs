@@ -22,12 +22,7 @@ fn graded(text: &str, keys: Value) -> Result<Vec<Result<Grade, Ungraded>>, TaskE
 }
 
 fn shown(text: &str, keys: Value) -> [String; 2] {
-    let shown = |graded: Result<Grade, Ungraded>| match graded {
-        Ok(grade) => format!("{} {}", grade.reward, grade.is_correct),
-        Err(error) => error.to_string(),
-    };
-    let graded: Vec<String> = graded(text, keys).unwrap().into_iter().map(shown).collect();
-    graded.try_into().unwrap()
+    tests::shown(graded(text, keys).unwrap()).try_into().unwrap()
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn grades(text: &str, responses: &[&str]) -> Vec<String> {
     shown(graders.grade(&asked(responses)))
 }
 
-fn shown(graded: Vec<Result<Grade, Ungraded>>) -> Vec<String> {
+pub fn shown(graded: Vec<Result<Grade, Ungraded>>) -> Vec<String> {
     let shown = |graded: Result<Grade, Ungraded>| match graded {
         Ok(grade) => format!("{} {}", grade.reward, grade.is_correct),
         Err(error) => error.to_string(),

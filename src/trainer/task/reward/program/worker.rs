@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -158,18 +159,9 @@ impl Worker {
         let failed = |reason: String| TaskError::Program { path: program.name().into(), reason };
         let path =
             std::path::absolute(program.name()).map_err(|error| failed(error.to_string()))?;
-        let python = program.python.clone().unwrap_or_else(python::of_environment);
         let is_python = program.kind != ProgramKind::Command;
         let own = (program.kind == ProgramKind::MathVerify).then_some(MATH_VERIFY);
-        let mut line = if is_python {
-            vec![python, "-c".to_string(), BRIDGE.to_string()]
-        } else {
-            let file = path.to_string_lossy();
-            program.command.iter().map(|part| part.replace("{file}", &file)).collect()
-        };
-        if line.is_empty() {
-            line = vec![path.to_string_lossy().into_owned()];
-        }
+        let line = command_line(program, &path);
         let mut command = python::command(&line[0]);
         command.args(&line[1..]).env("PYTHONHASHSEED", "0").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -287,10 +279,8 @@ impl Worker {
     fn limit(&self, memory_bytes: u64) -> Result<(), String> {
         let most = Some(memory_bytes);
         let limit = Rlimit { current: most, maximum: most };
-        let child = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        prlimit(child, Resource::As, limit)
-            .map(drop)
-            .map_err(|error| format!("cannot limit its memory: {error}"))
+        let limited = prlimit(Some(Pid::from_child(&self.child)), Resource::As, limit);
+        limited.map(drop).map_err(|error| format!("cannot limit its memory: {error}"))
     }
 
     /// The values of the first responses, and how the worker was lost at the next. A batch is lost as a whole.
@@ -420,6 +410,18 @@ impl Worker {
     }
 }
 
+fn command_line(program: &RewardProgram, path: &Path) -> Vec<String> {
+    if program.kind != ProgramKind::Command {
+        let python = program.python.clone().unwrap_or_else(python::of_environment);
+        return vec![python, "-c".to_string(), BRIDGE.to_string()];
+    }
+    let file = path.to_string_lossy();
+    if program.command.is_empty() {
+        return vec![file.into_owned()];
+    }
+    program.command.iter().map(|part| part.replace("{file}", &file)).collect()
+}
+
 fn shown(line: &[u8]) -> String {
     format!("{:?}", visible::shortened(String::from_utf8_lossy(line).trim(), 60))
 }
@@ -456,9 +458,8 @@ fn without_verdict() -> Returned {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // What it forked is in its group. All of it may have ended.
-        let _gone = group.map(|group| kill_process_group(group, Signal::KILL));
+        let _gone = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _status = self.child.wait();
         let _watch = self.watch.as_mut().map(Child::wait);
     }
@@ -559,7 +560,6 @@ fn keep_last(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
 mod tests {
     use super::*;
     use crate::base::files;
-    use std::path::Path;
 
     #[test]
     fn what_a_function_started_does_not_outlive_the_caller() {

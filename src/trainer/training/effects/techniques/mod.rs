@@ -27,8 +27,7 @@ fn method(step: &Selected, experiment: &Experiment) -> Option<(&'static str, f64
     let plain = Grpo.advantages(&rewarded, dapo).concat();
     let distances = step.advantages.concat();
     let distances = distances.iter().zip(&plain).map(|(ours, plain)| (ours - plain).abs());
-    let mean = distances.sum::<f64>() / plain.len().max(1) as f64;
-    Some((ADVANTAGE_DISTANCE, mean))
+    Some((ADVANTAGE_DISTANCE, distances.sum::<f64>() / plain.len().max(1) as f64))
 }
 
 /// Eq. 13: punished responses, and trained advantages that differ from those of correctness alone.
