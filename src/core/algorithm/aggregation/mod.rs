@@ -74,23 +74,31 @@ pub fn row_weights(
 ) -> Vec<f64> {
     let total = rows.iter().map(|row| row.tokens).sum::<u64>() as f64;
     let responses = rows.iter().filter(|row| row.tokens > 0).count() as f64;
-    let (by_group, by_micro_batch) =
-        (sums(rows, |row| row.group), sums(rows, |row| row.micro_batch));
-    let groups = by_group.values().filter(|part| part.tokens > 0).count() as f64;
-    let weight = |row: &ResponseRow| match (aggregation, unit) {
-        (Aggregation::ResponseMean, _) => quotient(1.0, row.tokens as f64 * responses),
-        (Aggregation::ResponseSum, _) if row.tokens == 0 => 0.0,
-        (Aggregation::ResponseSum, _) => quotient(1.0, responses),
-        (Aggregation::TokenMean, TokenMeanUnit::MiniBatch) => quotient(1.0, total),
+    let weight: Box<dyn Fn(&ResponseRow) -> f64> = match (aggregation, unit) {
+        (Aggregation::ResponseMean, _) => {
+            Box::new(move |row| quotient(1.0, row.tokens as f64 * responses))
+        }
+        (Aggregation::ResponseSum, _) => {
+            Box::new(move |row| if row.tokens > 0 { quotient(1.0, responses) } else { 0.0 })
+        }
+        (Aggregation::TokenMean, TokenMeanUnit::MiniBatch) => {
+            Box::new(move |_| quotient(1.0, total))
+        }
         (Aggregation::TokenMean, TokenMeanUnit::RolloutStep) => {
-            quotient(step.mini_batches as f64, step.tokens as f64)
+            Box::new(move |_| quotient(step.mini_batches as f64, step.tokens as f64))
         }
         (Aggregation::TokenMean, TokenMeanUnit::Group) => {
-            quotient(1.0, by_group[&row.group].tokens as f64 * groups)
+            let parts = sums(rows, |row| row.group);
+            let groups = parts.values().filter(|part| part.tokens > 0).count() as f64;
+            Box::new(move |row| quotient(1.0, parts[&row.group].tokens as f64 * groups))
         }
         (Aggregation::TokenMean, TokenMeanUnit::MicroBatch) => {
-            let part = &by_micro_batch[&row.micro_batch];
-            quotient(part.rows as f64, rows.len() as f64 * part.tokens as f64)
+            let parts = sums(rows, |row| row.micro_batch);
+            let all = rows.len() as f64;
+            Box::new(move |row| {
+                let part = &parts[&row.micro_batch];
+                quotient(part.rows as f64, all * part.tokens as f64)
+            })
         }
     };
     rows.iter().map(weight).collect()
@@ -121,7 +129,10 @@ struct NormalisedPart {
     tokens: u64,
 }
 
-fn sums(rows: &[ResponseRow], key: fn(&ResponseRow) -> usize) -> BTreeMap<usize, NormalisedPart> {
+fn sums(
+    rows: &[ResponseRow],
+    key: impl Fn(&ResponseRow) -> usize,
+) -> BTreeMap<usize, NormalisedPart> {
     let mut parts: BTreeMap<usize, NormalisedPart> = BTreeMap::new();
     for row in rows {
         let part = parts.entry(key(row)).or_default();
