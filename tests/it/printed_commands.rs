@@ -85,7 +85,10 @@ fn listed_commands_run() {
     // The committed records of the ladder, three seeds of each arm.
     let (_, cells) = study_fixture::published("ladder", usize::MAX, &[101, 102, 103]);
     study_fixture::write(&folder.path().join("reports/study-1"), &[], &cells);
+    // One command often stands for several printed ones.
+    let mut begun = BTreeSet::new();
     let lines = listed().into_iter().filter_map(|line| line.runs);
+    let lines = lines.filter(|line| begun.insert(*line) || !line.starts_with("dapo verify"));
     let failed: Vec<String> = lines.filter_map(|line| run(folder.path(), line).err()).collect();
     assert!(failed.is_empty(), "{} commands failed:\n{}", failed.len(), failed.join("\n"));
 }
